@@ -72,3 +72,23 @@ func TestUnreadableTimesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// Hot statements return when an event was recorded with date_part, whose result is a double: it must be exact.
+func TestMicrosecondsAreExact(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	var wrong, moments int
+	err := owner.QueryRow(t.Context(), `
+		select count(*) filter (where (date_part('epoch', m.at) * 1e6)::bigint
+		                           <> (extract(epoch from m.at) * 1e6)::bigint), count(*)
+		  from (
+		   select '2000-1-1Z'::timestamptz + i * '1h'::interval + i * 7919::bigint % 3600000003 * '1us'::interval as at
+		     from generate_series(0, 920000) i) m
+		 where m.at < '2106-01-01'`).Scan(&wrong, &moments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wrong > 0 || moments < 900_000 {
+		t.Errorf("%d of %d moments are not exact", wrong, moments)
+	}
+}

@@ -2,7 +2,10 @@ package workers_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +23,8 @@ func TestForgedMessages(t *testing.T) {
 	t.Parallel()
 	const payee = `{"to": "alice", "eur": 5}`
 	later := time.Now().Add(time.Hour).UTC().Truncate(time.Microsecond)
+	note := func(size int) string { return `"` + strings.Repeat("x", size-2) + `"` }
+	sum := func(args string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(args))) }
 	for _, tc := range []struct {
 		name    string
 		args    string
@@ -43,7 +48,15 @@ func TestForgedMessages(t *testing.T) {
 			name: "bytes", args: "\x01\x02", options: &ledger.EnqueueOptions{Binary: true},
 			body: `"AQI="`, // the bytes as the ledger stores them
 		},
+		{name: "args of which the ledger returns the hash", args: note(513), body: note(514)},
+		{name: "the hash in place of the args", args: note(513), body: sum(note(513))},
 		{name: "genuine", args: payee, genuine: true},
+		{name: "genuine, the largest that are compared", args: note(512), genuine: true},
+		{name: "genuine, by their hash", args: note(513), genuine: true},
+		{
+			name: "genuine bytes, by their hash", args: note(500), options: &ledger.EnqueueOptions{Binary: true},
+			genuine: true,
+		},
 		{name: "genuine without args", genuine: true},
 		{name: "genuine bytes", args: "\x01\x02", options: &ledger.EnqueueOptions{Binary: true}, genuine: true},
 		{name: "genuine with a deadline", args: payee, options: &ledger.EnqueueOptions{FinishBy: later}, genuine: true},

@@ -34,7 +34,7 @@ with tx as materialized (
     from added a cross join due
    where due.at is not null
 )
-select a.position, a.version, a.attempt, a.shard, (extract(epoch from a.recorded_at) * 1e6)::bigint, a.actor,
+select a.position, a.version, a.attempt, a.shard, (date_part('epoch', a.recorded_at) * 1e6)::bigint, a.actor,
        session_user::text,
        case when a.type in ('scheduled', 'failed', 'snoozed') then a.data::text end
   from added a

@@ -56,6 +56,6 @@ with tx as materialized (
     join added a on a.kind = rule.kind and a.biz_id = r.biz_id
 )
 select a.kind, a.biz_id, a.position, a.version, a.attempt, a.shard,
-       (extract(epoch from a.recorded_at) * 1e6)::bigint, a.actor, session_user::text,
+       (date_part('epoch', a.recorded_at) * 1e6)::bigint, a.actor, session_user::text,
        case when a.type in ('scheduled', 'failed', 'snoozed') then a.data::text end
   from added a

@@ -15,5 +15,5 @@ select e.version + 1, e.attempt + (e.type = any ($8::text::taskledger.event_type
          on e.kind = $1::text and e.biz_id = $2::text and e.version = $3::integer
         and e.type = any ($7::text::taskledger.event_type[])
         and current_setting('taskledger.attempt', true) = $10::text
-returning position, version, attempt, shard, (extract(epoch from recorded_at) * 1e6)::bigint, actor,
+returning position, version, attempt, shard, (date_part('epoch', recorded_at) * 1e6)::bigint, actor,
           session_user::text, case when taskledger.is_awaited() then taskledger.wake() end

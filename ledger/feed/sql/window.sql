@@ -23,9 +23,9 @@ select o.is_standby, o.has_xid, o.top,
          when pg_sequence_last_value('taskledger.asleep_until'::regclass) > date_part('epoch', clock_timestamp()) * 1e6
          then setval('taskledger.asleep_until', 1)
        end,
-       case when coalesce(e.ordinality, 1) = 1 then (extract(epoch from statement_timestamp()) * 1e6)::bigint end,
+       case when coalesce(e.ordinality, 1) = 1 then (date_part('epoch', statement_timestamp()) * 1e6)::bigint end,
        coalesce(e.login_id, 0), coalesce(e.position, 0), coalesce(e.version, 0), coalesce(e.attempt, 0),
-       coalesce(e.shard, 0), coalesce(e.type::text, ''), (extract(epoch from e.recorded_at) * 1e6)::bigint,
+       coalesce(e.shard, 0), coalesce(e.type::text, ''), (date_part('epoch', e.recorded_at) * 1e6)::bigint,
        coalesce(e.kind, ''), coalesce(e.biz_id, ''), coalesce(e.actor, ''), '', coalesce(e.data_version, 0),
        e.data::text, e.meta::text
   from (

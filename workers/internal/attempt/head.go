@@ -25,7 +25,7 @@ type Head struct {
 	RecordedAt time.Time     // of the message's event; zero: the ledger does not have it
 	Clock      time.Time     // of the database, when the head was read
 	Alive      time.Duration // how much longer the actor's lease lasts; 0 if it has expired or does not exist
-	ArgsDigest string        // SHA-256 of the task's args as they are stored, in hexadecimal; "" for none
+	Args       string        // of the task as they are stored, "" for none; of large ones argsDigest
 	ArgsMeta   string        // the meta beside the args, if a part of it is for the handler; otherwise ""
 }
 
@@ -49,7 +49,7 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task) ([]Head, error) {
 	var alive int64
 	columns := []any{
 		&i, (*int32)(&h.Version), (*string)(&h.Type), (*int32)(&h.Attempt), &h.Actor, pgquery.Micros(&h.RecordedAt),
-		&alive, pgquery.Micros(&h.Clock), &h.ArgsDigest, &h.ArgsMeta,
+		&alive, pgquery.Micros(&h.Clock), &h.Args, &h.ArgsMeta,
 	}
 	for rows.Next() {
 		h = Head{IsFound: true}

@@ -2,16 +2,21 @@
 -- $1 kind; $2 biz_ids and $3 versions of the messages' events: text array literals of one length.
 -- Returns, for each task that exists, its number in the list (from 1), its last event, when the message's own event
 -- was recorded (null: there is no such event), and for how many milliseconds the lease of the worker that appended
--- the last event is still valid (0: expired, or not a worker); the database's clock; the SHA-256 of the task's args as
--- they are stored (hex; '' for none), and the meta beside them if a handler may need a part of it, else ''.
+-- the last event is still valid (0: expired, or not a worker); the database's clock; the task's args as they are stored
+-- ('' for none), or 'sha256:' and their SHA-256 (hex) if they have more than 512 bytes; and the meta beside them if a
+-- handler may need a part of it, else ''.
 -- Raises an error on a standby, where a task may be missing, and for a task that row-level security hides.
 -- Locks nothing. Index: primary keys; the lateral limits keep the planner on them. The planner does not see the lists
 -- through a subquery, so that one plan serves all of them: planning costs more than reading a few heads.
+-- date_part is exact to the microsecond until 2106, and costs a tenth of extract, which computes a numeric. A regular
+-- expression in place of the three strpos would cost a fifth of the statement, and so would the hash of small args.
 select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
-       (extract(epoch from case when h.version = r.version then h.recorded_at else m.recorded_at end) * 1e6)::bigint,
-       coalesce(l.alive_ms, 0), (extract(epoch from clock_timestamp()) * 1e6)::bigint,
-       coalesce(encode(sha256(convert_to(args.data, 'UTF8')), 'hex'), ''),
-       case when args.meta ~ '"(encoding|finish_by|watermill)"' then args.meta else '' end
+       (date_part('epoch', case when h.version = r.version then h.recorded_at else m.recorded_at end) * 1e6)::bigint,
+       coalesce(l.alive_ms, 0), (date_part('epoch', clock_timestamp()) * 1e6)::bigint,
+       case when octet_length(args.data) > 512 then 'sha256:' || encode(sha256(convert_to(args.data, 'UTF8')), 'hex')
+            else coalesce(args.data, '') end,
+       case when strpos(args.meta, '"encoding"') > 0 or strpos(args.meta, '"finish_by"') > 0
+              or strpos(args.meta, '"watermill"') > 0 then args.meta else '' end
   from unnest((select $2::text::text[]), (select $3::text::integer[])) with ordinality as r(biz_id, version, i)
   left join lateral (
    select e.version, e.type, e.attempt, e.actor, e.recorded_at, e.data, e.meta
