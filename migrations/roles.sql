@@ -116,6 +116,10 @@ grant execute on function taskledger.lock_workers to worker;
 grant execute on function taskledger.lock_schedules to operator;
 grant execute on function taskledger.add_receiver, taskledger.lock_receiver to relay, operator;
 
+-- Whether there are limits.
+grant select on taskledger.limits_set to producer, worker, relay, operator;
+grant execute on function taskledger.has_limits to producer, worker, relay, operator;
+
 -- Whether the relay sleeps, and the notification that wakes it.
 grant select on taskledger.asleep_until to producer, worker, relay, operator;
 grant update on taskledger.asleep_until to relay;

@@ -53,12 +53,13 @@ CREATE FUNCTION taskledger.admits(kind text, args_bytes integer, meta_bytes inte
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  return not exists (
+  if greatest(admits.args_bytes, admits.meta_bytes) > 4096 and exists (
       select from taskledger.setting s
        where s.name = 'max_args_bytes' and admits.args_bytes > s.value::integer
-          or s.name = 'max_meta_bytes' and admits.meta_bytes > s.value::integer)
-     and not exists (
-      select from taskledger.overload o where o.kind = admits.kind and o.closed);
+          or s.name = 'max_meta_bytes' and admits.meta_bytes > s.value::integer) then
+    return false;
+  end if;
+  return not exists (select from taskledger.overload o where o.kind = admits.kind and o.closed);
 end
 $$;
 
@@ -1805,6 +1806,21 @@ $$;
 
 COMMENT ON FUNCTION taskledger.has_lease(worker text) IS 'Internal: returns whether a worker of the session''s login is alive.';
 
+CREATE SEQUENCE taskledger.limits_set
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+COMMENT ON SEQUENCE taskledger.limits_set IS 'Internal: how many limits have been set; null while there has been none.';
+
+CREATE FUNCTION taskledger.has_limits() RETURNS boolean
+    LANGUAGE sql
+    RETURN (pg_sequence_last_value('taskledger.limits_set'::regclass) IS NOT NULL);
+
+COMMENT ON FUNCTION taskledger.has_limits() IS 'Internal: returns whether a limit has ever been set.';
+
 CREATE FUNCTION taskledger.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint, kind text, biz_id text, last_kind text, how_many integer) RETURNS SETOF taskledger.event
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2344,6 +2360,18 @@ CREATE FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, befo
 END;
 
 COMMENT ON FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) IS 'Internal: merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
+
+CREATE FUNCTION taskledger.note_limit() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform nextval('taskledger.limits_set');
+  return new;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.note_limit() IS 'Internal: the trigger that notes that a limit is set.';
 
 CREATE FUNCTION taskledger.own_logins() RETURNS integer[]
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4116,6 +4144,10 @@ CREATE INDEX task_lingering ON taskledger.task USING btree (enqueued_at, kind, b
 CREATE UNIQUE INDEX token_name ON taskledger.token USING btree (name) WHERE ((hash IS NULL) AND (revoked_at IS NULL));
 
 CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger.refuse_change();
+
+CREATE TRIGGER kind_limit_noted BEFORE INSERT ON taskledger.kind_limit FOR EACH ROW EXECUTE FUNCTION taskledger.note_limit();
+
+ALTER TABLE taskledger.kind_limit ENABLE ALWAYS TRIGGER kind_limit_noted;
 
 ALTER TABLE taskledger.cursor ENABLE ROW LEVEL SECURITY;
 

@@ -29,6 +29,7 @@ var tables = map[string]string{
 	"awaited_until":      "ledger/feed",
 	"floor":              "ledger/feed",
 	"kind_limit":         "ledger",
+	"limits_set":         "ledger",
 	"login":              "ledger",
 	"login_id_seq":       "ledger",
 	"rejected":           "ledger",

@@ -6,7 +6,7 @@
 insert into taskledger.event (version, attempt, shard, type, data_version, kind, biz_id, actor, data, meta)
 select case
          when coalesce(octet_length($5::text), 0) <= 4096 and coalesce(octet_length($6::text), 0) <= 4096
-              and not exists (select from taskledger.kind_limit l where l.kind = $1::text)
+              and not taskledger.has_limits()
            or taskledger.admits($1::text, octet_length($5::text), octet_length($6::text))
            or exists (select from taskledger.event e where e.kind = $1::text and e.biz_id = $2::text and e.version = 1)
          then 1
