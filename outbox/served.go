@@ -162,7 +162,9 @@ type server struct {
 	publisher *stream.Publisher
 	encoder   encoder
 
-	published map[ledger.Position]uint64 // of the page that is not passed yet: their sequences; 0: left out
+	// published has the sequences of the events of the page that is not passed yet, by their ids; 0: left out. A database
+	// that was restored, or a standby that was promoted, may give the position of a lost event to another one.
+	published map[string]uint64
 }
 
 // moved is called when the subscriber has another place, so that nothing of the page that was published counts.
@@ -227,11 +229,11 @@ func (s *server) ensure(ctx context.Context) (jetstream.Stream, error) {
 // process.
 func (s *server) publish(ctx context.Context, of jetstream.Stream, events []ledger.Event) (last uint64, err error) {
 	if s.published == nil {
-		s.published = make(map[ledger.Position]uint64, len(events))
+		s.published = make(map[string]uint64, len(events))
 	}
 	var rest []ledger.Event
 	for _, e := range events {
-		if seq, ok := s.published[e.Position]; ok {
+		if seq, ok := s.published[e.ID()]; ok {
 			last = max(last, seq)
 		} else {
 			rest = append(rest, e)
@@ -245,7 +247,7 @@ func (s *server) publish(ctx context.Context, of jetstream.Stream, events []ledg
 		}
 		rest = rest[len(b.events):]
 		for _, r := range b.rejects {
-			s.published[r.event.Position] = 0
+			s.published[r.event.ID()] = 0
 			s.Logger.ErrorContext(ctx, "no message can carry an event; the subscriber does not get it",
 				"subscriber", s.Name, "event", r.event.ID(), "error", r.reason)
 		}
@@ -258,11 +260,11 @@ func (s *server) publish(ctx context.Context, of jetstream.Stream, events []ledg
 		}
 		before += uint64(len(msgs))
 		for i, r := range s.publisher.Publish(ctx, msgs, servedPatience) {
-			p := b.messages[i].event.Position
+			e := b.messages[i].event
 			if r.Err != nil {
-				return 0, fmt.Errorf("publish the event at position %d to subscriber %s: %w", p, s.Name, r.Err)
+				return 0, fmt.Errorf("publish the event at position %d to subscriber %s: %w", e.Position, s.Name, r.Err)
 			}
-			s.published[p] = r.Seq
+			s.published[e.ID()] = r.Seq
 			last = max(last, r.Seq)
 		}
 	}

@@ -71,9 +71,9 @@ func (s *subscribers) start(c outbox.Subscription) (stop func(), done <-chan err
 }
 
 // count is on connections of another login, because a test ends those of subscribers.
-func (s *subscribers) count(sql string) (n int) {
+func (s *subscribers) count(sql string, args ...any) (n int) {
 	s.t.Helper()
-	if err := s.pool.QueryRow(s.ctx(), sql).Scan(&n); err != nil {
+	if err := s.pool.QueryRow(s.ctx(), sql, args...).Scan(&n); err != nil {
 		s.t.Fatal(err)
 	}
 	return n
