@@ -1,7 +1,6 @@
 package outbox_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -27,9 +26,9 @@ func openPrimary(t *testing.T, a, b *pgserver.Server) *pgxpool.Pool {
 	return openPool(t, url+"&target_session_attrs=read-write")
 }
 
-// An asynchronous standby is promoted that lacks commits, whose positions other events get. Of the events that are lost,
-// one subscriber has handled the last one, a program in SQL has read a page, and a served subscriber has a page on its
-// stream that is not acknowledged. Each gets every event of the new primary, once in its table.
+// An asynchronous standby is promoted that lacks commits, whose positions other events get. Of the lost events, one
+// subscriber has handled all, a program in SQL has read a page, and a served subscriber has published them, but nothing
+// is acknowledged. Each gets every event of the new primary, once in its table.
 func TestPositionsAreGivenAgain(t *testing.T) {
 	t.Parallel()
 	server := ledgertest.Cluster(t, nil)
@@ -49,7 +48,7 @@ func TestPositionsAreGivenAgain(t *testing.T) {
 	passed := func(reader string, n int) {
 		t.Helper()
 		s.await(reader+" has passed all", func() bool {
-			return s.count(fmt.Sprintf(`select count(*) from taskledger.feed_pending('subscriber/%s', 1000)`, reader)) == n
+			return s.count(`select count(*) from taskledger.feed_pending('subscriber/' || $1, 1000)`, reader) == n
 		})
 	}
 	passed("mails", 0)

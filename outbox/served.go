@@ -162,8 +162,8 @@ type server struct {
 	publisher *stream.Publisher
 	encoder   encoder
 
-	// published has the sequences of the events of the page that is not passed yet, by their ids; 0: left out. A database
-	// that was restored, or a standby that was promoted, may give the position of a lost event to another one.
+	// published has the sequences of the events of the page that is not passed yet, by their ids; 0: left out. A
+	// database that was restored, or a standby that was promoted, may give the position of a lost event to another.
 	published map[string]uint64
 }
 

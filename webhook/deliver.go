@@ -90,7 +90,8 @@ func (d *deliverer) deliver(ctx context.Context, _ *workers.Job, of delivery) er
 	if err != nil {
 		return err
 	}
-	id := fmt.Sprintf("evt_%s_%d", installation, e.Position)
+	// With the time, because a database that was restored gives the positions of lost events to others.
+	id := fmt.Sprintf("evt_%s_%d_%d", installation, e.Position, e.RecordedAt.UnixMicro())
 	now := time.Now()
 	header := http.Header{}
 	header.Set(HeaderID, id)

@@ -1,0 +1,48 @@
+package webhook_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/webhook"
+)
+
+// An asynchronous standby is promoted that lacks events which a receiver has got, and their positions are given to
+// other events. Each of those has a webhook-id of its own, so that a receiver that drops doubles misses none.
+func TestPositionsAreGivenAgain(t *testing.T) {
+	t.Parallel()
+	pair := servicetest.NewPair(t)
+	b := servicetest.NewServedOn(t, pair.DB, outbox.StreamConfig{})
+	h := &hooks{Bundle: b, db: ledgertest.As(t, b.DB, ledgertest.App, "subscriber"), log: &strings.Builder{}}
+	r := newReceiver(t)
+	h.start(webhook.Receiver{Name: "shop", URL: r.server.URL, Allow: loopback(), Kinds: []ledger.Kind{"coupon.send"}})
+	const tasks = 50
+	send := func(prefix string) {
+		t.Helper()
+		before := len(r.accepted())
+		for i := range tasks {
+			key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprint(prefix, i))}
+			ledgertest.Enqueue(t, b.DB, key, `{}`)
+		}
+		h.Await(prefix+" is delivered", func() bool { return len(r.accepted()) >= before+tasks })
+	}
+	send("before")
+	pair.Separate()
+	last := servicetest.One[int64](h, `select max(position) from taskledger.event`)
+	send("lost")
+	lost := servicetest.One[int64](h, `select max(position) from taskledger.event`)
+	pair.FailOver()
+	send("after")
+	if n := servicetest.One[int](h, `select count(*)::integer from taskledger.event
+		where kind = 'coupon.send' and position > $1 and position <= $2`, last, lost); n == 0 {
+		t.Fatal("no position was given again")
+	}
+	if got := len(r.ids); got != 3*tasks {
+		t.Errorf("%d webhook-ids of %d events", got, 3*tasks)
+	}
+}
