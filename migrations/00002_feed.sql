@@ -195,10 +195,10 @@ comment on sequence taskledger.asleep_until is
   'Internal: until when the relay sleeps unless it is notified, in microseconds since 1970.';
 
 -- A statement that inserts one task calls this first: the planner puts its expression in place of the call, where a
--- call of wake costs as much as a tenth of the insert.
+-- call of wake costs as much as a tenth of the insert. date_part('epoch', ...) costs more than the sequence.
 create function taskledger.relay_sleeps() returns boolean
 language sql volatile
-return pg_sequence_last_value('taskledger.asleep_until'::regclass) > date_part('epoch', clock_timestamp()) * 1e6;
+return to_timestamp(pg_sequence_last_value('taskledger.asleep_until'::regclass) * 1e-6::float8) > clock_timestamp();
 
 comment on function taskledger.relay_sleeps() is
   'Internal: returns whether the relay sleeps until it is notified; null if it never did.';
@@ -236,7 +236,7 @@ comment on sequence taskledger.awaited_until is
 -- Each statement that appends calls this, in place as relay_sleeps.
 create function taskledger.is_awaited() returns boolean
 language sql volatile
-return pg_sequence_last_value('taskledger.awaited_until'::regclass) > date_part('epoch', clock_timestamp()) * 1e6;
+return to_timestamp(pg_sequence_last_value('taskledger.awaited_until'::regclass) * 1e-6::float8) > clock_timestamp();
 
 comment on function taskledger.is_awaited() is
   'Internal: returns whether a process waits for outcomes; null if none ever did.';

@@ -1967,7 +1967,7 @@ COMMENT ON SEQUENCE taskledger.awaited_until IS 'Internal: until when appends of
 
 CREATE FUNCTION taskledger.is_awaited() RETURNS boolean
     LANGUAGE sql
-    RETURN ((pg_sequence_last_value('taskledger.awaited_until'::regclass))::double precision > (date_part('epoch'::text, clock_timestamp()) * ('1000000'::numeric)::double precision));
+    RETURN (to_timestamp(((pg_sequence_last_value('taskledger.awaited_until'::regclass))::double precision * (0.000001)::double precision)) > clock_timestamp());
 
 COMMENT ON FUNCTION taskledger.is_awaited() IS 'Internal: returns whether a process waits for outcomes; null if none ever did.';
 
@@ -2685,7 +2685,7 @@ COMMENT ON SEQUENCE taskledger.asleep_until IS 'Internal: until when the relay s
 
 CREATE FUNCTION taskledger.relay_sleeps() RETURNS boolean
     LANGUAGE sql
-    RETURN ((pg_sequence_last_value('taskledger.asleep_until'::regclass))::double precision > (date_part('epoch'::text, clock_timestamp()) * ('1000000'::numeric)::double precision));
+    RETURN (to_timestamp(((pg_sequence_last_value('taskledger.asleep_until'::regclass))::double precision * (0.000001)::double precision)) > clock_timestamp());
 
 COMMENT ON FUNCTION taskledger.relay_sleeps() IS 'Internal: returns whether the relay sleeps until it is notified; null if it never did.';
 
