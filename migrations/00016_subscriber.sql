@@ -248,8 +248,8 @@ begin
   end if;
   perform taskledger.check_owner(reader, c.login);
   if c.until is not null then
-    if incarnation is null then -- after a crash
-      insert into taskledger.incarnation default values on conflict do nothing;
+    if incarnation is null then -- after a crash or a restore
+      perform taskledger.begin_incarnation();
       return; -- the next call can open a window
     end if;
     return query
@@ -274,7 +274,7 @@ begin
     return; -- another session has opened the window
   end if;
   if incarnation is null then
-    insert into taskledger.incarnation default values on conflict do nothing;
+    perform taskledger.begin_incarnation();
     incarnation := taskledger.incarnation();
   end if;
   return query

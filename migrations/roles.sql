@@ -74,8 +74,8 @@ grant update (recorded_at) on taskledger.cursor to relay;
 grant update (unaudited_xor) on taskledger.cursor to operator, subscriber;
 grant insert (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, audited, unaudited,
    unaudited_xor, origin, timeline, mark, login) on taskledger.cursor to operator, subscriber;
-grant insert on taskledger.incarnation to subscriber;
-grant insert on taskledger.incarnation, taskledger.parked, taskledger.illegal_event to relay;
+grant execute on function taskledger.begin_incarnation to relay, subscriber;
+grant insert on taskledger.parked, taskledger.illegal_event to relay;
 grant insert on taskledger.task to relay;
 grant update (state, aside, version, attempt, failures, updated_at, error, fingerprint, due_at, lingering) on
    taskledger.task to relay;

@@ -259,6 +259,19 @@ $$;
 
 COMMENT ON FUNCTION taskledger.await_outcomes(microseconds bigint) IS 'Internal: has appends of events wake the relay for so long, at most a minute.';
 
+CREATE FUNCTION taskledger.begin_incarnation() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  insert into taskledger.incarnation as i default values
+      on conflict (one) do update set id = excluded.id, of_table = excluded.of_table
+   where i.of_table <> excluded.of_table;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.begin_incarnation() IS 'Internal: gives the database an incarnation if it has none.';
+
 CREATE FUNCTION taskledger.begins_attempt(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN ((type = 'started'::taskledger.event_type) OR ((type = ANY (ARRAY['progressed'::taskledger.event_type, 'succeeded'::taskledger.event_type, 'failed'::taskledger.event_type, 'interrupted'::taskledger.event_type, 'snoozed'::taskledger.event_type])) AND (last = ANY (ARRAY['enqueued'::taskledger.event_type, 'released'::taskledger.event_type, 'interrupted'::taskledger.event_type]))));
@@ -1373,7 +1386,7 @@ $$;
 COMMENT ON FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8, below xid8) IS 'Internal: returns the transaction ids that a window must read one by one: those running in the snapshot seen, and those below below that were assigned between it and seen_bound.';
 
 CREATE FUNCTION taskledger.origin() RETURNS text
-    LANGUAGE plpgsql STABLE
+    LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
@@ -1904,11 +1917,13 @@ begin
   if pg_is_in_recovery() then
     return null;
   end if;
-  return (select i.id::text from taskledger.incarnation i where i.one);
+  return (select i.id::text
+            from taskledger.incarnation i
+           where i.one and i.of_table = taskledger.origin() || '/' || i.tableoid);
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.incarnation() IS 'Internal: returns the id in the table incarnation; null after a crash until a feed is opened, and on a standby.';
+COMMENT ON FUNCTION taskledger.incarnation() IS 'Internal: returns the id in the table incarnation; null on a standby, and until a feed is opened after a crash or a restore.';
 
 CREATE TABLE taskledger.setting (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -2584,8 +2599,8 @@ begin
   end if;
   perform taskledger.check_owner(reader, c.login);
   if c.until is not null then
-    if incarnation is null then -- after a crash
-      insert into taskledger.incarnation default values on conflict do nothing;
+    if incarnation is null then -- after a crash or a restore
+      perform taskledger.begin_incarnation();
       return; -- the next call can open a window
     end if;
     return query
@@ -2610,7 +2625,7 @@ begin
     return; -- another session has opened the window
   end if;
   if incarnation is null then
-    insert into taskledger.incarnation default values on conflict do nothing;
+    perform taskledger.begin_incarnation();
     incarnation := taskledger.incarnation();
   end if;
   return query
@@ -3440,11 +3455,12 @@ COMMENT ON TABLE taskledger.illegal_event IS 'Events that cannot follow those be
 
 CREATE UNLOGGED TABLE taskledger.incarnation (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
+    of_table text DEFAULT ((taskledger.origin() || '/'::text) || (to_regclass('taskledger.incarnation'::text))::oid) NOT NULL,
     one boolean DEFAULT true NOT NULL,
     CONSTRAINT incarnation_one_check CHECK (one)
 );
 
-COMMENT ON TABLE taskledger.incarnation IS 'Internal: one row with an id that changes whenever PostgreSQL crashes or a standby is promoted.';
+COMMENT ON TABLE taskledger.incarnation IS 'Internal: one row with an id that changes whenever PostgreSQL crashes, a standby is promoted or a dump is restored.';
 
 CREATE TABLE taskledger.kind_limit (
     kind text NOT NULL COLLATE pg_catalog."C",

@@ -1,4 +1,3 @@
--- Gives the database an incarnation if it has none: the first time, and after a crash.
--- Locks nothing; waits for a concurrent insert.
-insert into taskledger.incarnation default values
-    on conflict do nothing
+-- Gives the database an incarnation if it has none: the first time, after a crash, and after a restore.
+-- Locks the row; waits for a concurrent call.
+select taskledger.begin_incarnation()
