@@ -308,14 +308,17 @@ func TestBatch(t *testing.T) {
 func TestArgsOfEveryType(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
-	for i, args := range []string{`null`, `true`, `1.5`, `"x"`, `[]`, `{}`} {
+	for i, args := range []string{
+		`null`, `true`, `1.5`, `"x"`, `[]`, `{}`, `"\u0000"`, `{"\ud800":"\u0000"}`, `"\udfff"`,
+	} {
 		path := fmt.Sprintf("/v1/tasks/a.b/%d", i)
 		body := fmt.Sprintf(`{"kind":"a.b","biz_id":"%d","args":%s}`, i, args)
 		if a := s.call(api.Producer, "POST", "/v1/tasks", body); a.status != http.StatusCreated {
 			t.Errorf("%s: %d %s", args, a.status, a.body)
 		}
 		for _, path := range []string{path, path + "/events", "/v1/events"} { // each answer is checked
-			if a := s.call(api.Viewer, "GET", path, ""); a.status != http.StatusOK {
+			a := s.call(api.Viewer, "GET", path, "")
+			if a.status != http.StatusOK || !strings.Contains(string(a.body), ":"+args) {
 				t.Errorf("%s: %s: %d %s", args, path, a.status, a.body)
 			}
 		}

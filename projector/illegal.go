@@ -81,8 +81,8 @@ func ListIllegal(ctx context.Context, db ledger.DB, limit int) ([]IllegalEvent, 
 }
 
 // DismissIllegal removes the illegal events of a task from the record and returns their number. The events stay in the
-// ledger, and the task stays as before them; if it gets another event, the projector records them again. The act is
-// recorded. It commits.
+// ledger, and the task stays as before them; if it gets another event, or the projection is rebuilt, the projector
+// records them again. The act is recorded. It commits.
 //
 // Default of actor: the database's session_user. Errors: [ErrNotIllegal], [*ledger.InvalidError],
 // [ledger.ErrNotMigrated].

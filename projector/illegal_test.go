@@ -65,4 +65,9 @@ func TestIllegalEventsAreRecorded(t *testing.T) {
 	if record != wantRecord {
 		t.Errorf("on record: %s, want %s", record, wantRecord)
 	}
+
+	rebuildTasks(t, pool)
+	if illegal, err = projector.ReadIllegal(t.Context(), pool); err != nil || illegal.Events != 1 {
+		t.Errorf("after a rebuild: %+v, %v, want the event on record again", illegal, err)
+	}
 }

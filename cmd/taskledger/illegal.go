@@ -74,7 +74,8 @@ func newIllegalDismissCommand(a *app) *cobra.Command {
 		Short: "Remove the illegal events of a task from the list",
 		Long: `Remove the illegal events of a task from the list. They stay in the ledger, and the task is listed as
 before them. First take INSERT on the table event from the role that wrote them, which
-taskledger task history shows. If the task gets another event, its illegal events are listed again.`,
+taskledger task history shows. If the task gets another event, or the projection is rebuilt,
+its illegal events are listed again.`,
 		Example: "  taskledger illegal dismiss coupon.send order-17 --reason 'role corrected'",
 		Args:    exactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
