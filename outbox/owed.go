@@ -159,13 +159,10 @@ func (s recovery) read(ctx context.Context, o *owed) ([]message, error) {
 	return b.messages, nil
 }
 
-// readListed reads the work messages of the next lingering tasks. If the list has gone, o becomes a walk of the ledger.
+// readListed reads the work messages of the next lingering tasks. If the list has gone, or another one is being made
+// that does not reach the place of the former one, o becomes a walk of the ledger.
 func (s recovery) readListed(ctx context.Context, o *owed) ([]message, error) {
 	db := s.relay.config.DB
-	if _, isListed, err := lingeringPlace(ctx, db); err != nil || !isListed {
-		o.Listed, o.Work = nil, beginning()
-		return nil, err
-	}
 	var last listed
 	if s.listRows == 0 {
 		s.listRows = minArgs
@@ -176,13 +173,29 @@ func (s recovery) readListed(ctx context.Context, o *owed) ([]message, error) {
 		return nil, pgerr.Explain("read lingering tasks", err)
 	}
 	w, err := s.scanWork(ctx, rows, maxArgsBytes, &last.EnqueuedAt, (*string)(&last.Kind), (*string)(&last.BizID))
+	if err != nil {
+		return nil, pgerr.Explain("read lingering tasks", err)
+	}
 	if s.listRows = min(growArgs*s.listRows, stream.MaxPage); w.isCut {
 		s.listRows = w.rows + 1
+	}
+	// After the rows, because a rebuild of the projection may replace the list at any time.
+	switch place, isListed, err := lingeringPlace(ctx, db); {
+	case err != nil:
+		return nil, err
+	case !isListed || !reaches(place, o.Work):
+		o.Listed, o.Work = nil, beginning()
+		return w.messages, nil
 	}
 	if o.Listed = &last; last == (listed{}) {
 		o.Listed = nil
 	}
-	return w.messages, pgerr.Explain("read lingering tasks", err)
+	return w.messages, nil
+}
+
+// reaches reports whether the place of a list, which moves on as long as the list is the same, is at or after to.
+func reaches(place, to feed.Place) bool {
+	return place.Seen.Top > to.Seen.Top || place.Seen.Top == to.Seen.Top && place.After >= to.After
 }
 
 // readWork reads the work messages of unfinished tasks among the next events.
