@@ -80,7 +80,8 @@ var definitions = []Definition{
 	{
 		Name:    RelayRefused,
 		Meaning: "The relay must not continue before an operator has acted, for the reason in the text.",
-		Cure:    "follow the text and Cures in docs/operations.md; the relay then continues by itself",
+		Cure: "follow the text; docs/recovery.md and Cures in docs/operations.md have the steps; " +
+			"the relay then continues by itself",
 	},
 	{
 		Name:    RelayBlocked,
@@ -90,7 +91,7 @@ var definitions = []Definition{
 	{
 		Name: DatabaseCopied,
 		Meaning: "A physical copy of this database has services on the same NATS. They refuse to work; " +
-			"those of this database continue.",
+			"those of this database continue. It holds for two minutes after the last sign of the copy.",
 		Cure: "end the services of the copy, or connect them to another NATS account, " +
 			"then there: taskledger rebase --new-installation --yes",
 	},
@@ -135,7 +136,7 @@ var definitions = []Definition{
 	{
 		Name:    ProjectorRefused,
 		Meaning: "The projector must not continue before an operator has acted, for the reason in the text.",
-		Cure:    "taskledger rebase; the projector then continues by itself",
+		Cure:    "taskledger rebase --yes; the projector then continues by itself",
 	},
 	{
 		Name:    ProjectionFailed,

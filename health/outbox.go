@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -19,12 +20,12 @@ func checkOutbox(ctx context.Context, c Config, r *Report) error {
 		return err
 	}
 	r.Outbox = s
-	r.addRelay(s)
+	r.addRelay(s, c.isNATSAway())
 	if isExceeded(s.OldestWaiting, c.Thresholds.RelayLag) {
 		r.add(Condition{
 			Name: RelayLag, Since: s.OldestAt, Threshold: c.Thresholds.RelayLag,
 			Text: lagText("published", s.OldestWaiting, c.Thresholds.RelayLag),
-			Cure: lagCure(r, RelayRefused, RelayBlocked, StreamWrites),
+			Cure: cmp.Or(lagCure(r, RelayRefused, RelayBlocked, StreamWrites), busyCure(s.Relay)),
 		})
 	}
 	if s.Parked > 0 {
@@ -38,7 +39,8 @@ func checkOutbox(ctx context.Context, c Config, r *Report) error {
 	return nil
 }
 
-func (r *Report) addRelay(s outbox.Status) {
+// addRelay adds the conditions of the relay. isNATSAway: this process cannot connect to NATS either.
+func (r *Report) addRelay(s outbox.Status, isNATSAway bool) {
 	if l := s.Relay; l != nil && l.Copy != "" {
 		r.add(Condition{
 			Name: DatabaseCopied, Since: l.CopySince,
@@ -67,10 +69,14 @@ func (r *Report) addRelay(s outbox.Status) {
 			Text: fmt.Sprintf("JetStream does not store the messages of the relay %s: %s", l.Holder, l.Note),
 		})
 	case l.Note != "":
-		r.add(Condition{
+		blocked := Condition{
 			Name: RelayBlocked, Since: l.NoteSince,
 			Text: fmt.Sprintf("the relay %s cannot publish: %s", l.Holder, l.Note),
-		})
+		}
+		if isNATSAway {
+			blocked.Cure = fmt.Sprintf("that of %s", StreamUnavailable)
+		}
+		r.add(blocked)
 	}
 	if s.CursorError != "" {
 		r.add(Condition{Name: RelayRefused, Text: "a relay would refuse to continue: " + s.CursorError})
@@ -79,14 +85,18 @@ func (r *Report) addRelay(s outbox.Status) {
 
 func (r *Report) addStream(c Config, s outbox.Status) {
 	failure := s.StreamError
-	if c.JetStream == nil && c.NATSError != nil {
+	if c.isNATSAway() {
 		failure = c.NATSError.Error()
 	}
 	if failure != "" {
-		r.add(Condition{
+		unavailable := Condition{
 			Name: StreamUnavailable,
 			Text: fmt.Sprintf("cannot read the state of stream %s: %s", stream.Name, failure),
-		})
+		}
+		if failure == outbox.StreamMissing {
+			unavailable.Cure = cmp.Or(lagCure(r, RelayStopped, RelayRefused, RelayBlocked), busyCure(s.Relay))
+		}
+		r.add(unavailable)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Missed)) {
 		r.add(Condition{
@@ -124,6 +134,18 @@ func lagCure(r *Report, reasons ...Name) string {
 	}
 	return ""
 }
+
+// busyCure returns the cure of a lag behind a relay that works. "": it does not.
+func busyCure(l *outbox.LeaseStatus) string {
+	if l == nil || !l.Alive || l.Note != "" {
+		return ""
+	}
+	return fmt.Sprintf("the relay %s works, and catches up; if the number of events to publish does not fall, "+
+		"read its log", printable.Text(l.Holder))
+}
+
+// isNATSAway reports whether the caller cannot connect to NATS.
+func (c Config) isNATSAway() bool { return c.JetStream == nil && c.NATSError != nil }
 
 // lagText returns the text of a lag.
 func lagText(state string, lag, threshold time.Duration) string {

@@ -20,18 +20,25 @@ func checkUnbegun(ctx context.Context, c Config, r *Report) error {
 		return err
 	}
 	r.Unbegun = append(r.Unbegun, unbegun...)
-	since := r.At.Add(-limit) // or earlier
+	oldest := r.At.Add(-limit) // or earlier
+	var since time.Time        // zero if the time of some kind is unknown
+	isKnown := true
 	var names []string
 	for _, u := range unbegun {
 		names = append(names, string(u.Kind))
-		if !u.OldestAt.IsZero() && u.OldestAt.Before(since) {
-			since = u.OldestAt
+		isKnown = isKnown && !u.OldestAt.IsZero()
+		if !u.OldestAt.IsZero() && u.OldestAt.Before(oldest) {
+			oldest = u.OldestAt
 		}
+	}
+	if isKnown {
+		since = oldest
 	}
 	r.add(Condition{
 		Name: TasksUnbegun, Since: since, Threshold: limit,
 		Text: fmt.Sprintf("a task has waited %s or longer for a worker to begin it; kinds: %s",
-			printable.Age(r.At.Sub(since)), printable.Names(names, maxNamed)),
+			printable.Age(r.At.Sub(oldest)), printable.Names(names, maxNamed)),
+		Cure: lagCure(r, RelayStopped, RelayRefused, RelayBlocked, StreamWrites),
 	})
 	return nil
 }

@@ -72,6 +72,9 @@ type LeaseStatus struct {
 	CopySince time.Time `json:"copy_since,omitzero"`
 }
 
+// StreamMissing is the StreamError of a [Status] while NATS works and the stream does not exist.
+const StreamMissing = "stream not found: the relay creates it"
+
 // StreamStatus is the state of the stream.
 type StreamStatus struct {
 	Messages uint64    `json:"messages"`
@@ -185,6 +188,10 @@ func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
 
 func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config StreamConfig, installation string) {
 	found, err := js.Stream(ctx, stream.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		s.StreamError = StreamMissing
+		return
+	}
 	if err != nil {
 		s.StreamError = err.Error()
 		return

@@ -83,7 +83,8 @@ func (p *Pool) awaitRelay(ctx context.Context) error {
 		if !isLogged {
 			isLogged = true
 			p.config.Logger.WarnContext(ctx, "the worker waits for a relay, because none has worked since the server "+
-				"of the database started, which may be a copy: start taskledger serve")
+				"of the database started, which may be a copy or a restored one: start taskledger serve; if it runs, "+
+				"taskledger status has the cure")
 		}
 		if err := loop.Sleep(ctx, relayEvery); err != nil {
 			return err

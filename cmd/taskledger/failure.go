@@ -222,6 +222,12 @@ func describeDatabase(err error) *failure {
 	case pg.Code == pgerr.InvalidCatalogName && connect != nil:
 		f.hint = fmt.Sprintf("check DATABASE_URL, or create it: createdb %s, then taskledger migrate up",
 			connect.Config.Database)
+	case pg.Code == pgerr.TooManyConnections:
+		f.hint = "PostgreSQL runs: end connections, or raise its max_connections or the limit of the role or database"
+	case pg.Code == pgerr.CannotConnectNow:
+		f.hint = "PostgreSQL starts or stops: wait, then try again; its log has its progress"
+	default:
+		f.hint = "PostgreSQL runs, and refuses for this reason: its log has the cause, which may be a full disk"
 	}
 	return f
 }

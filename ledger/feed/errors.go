@@ -59,9 +59,9 @@ func (e *SequenceError) Error() string {
 func (e *OriginError) Error() string {
 	if e.Found == "" {
 		return fmt.Sprintf("cursor %q cannot pass events that come from another database (the first found is at "+
-			"position %d, this is %s); after a restore: taskledger rebase", e.Reader, e.Position, e.Want)
+			"position %d, this is %s); after a restore: taskledger rebase --yes", e.Reader, e.Position, e.Want)
 	}
 	return fmt.Sprintf("cursor %q comes from another database (origin %s, this is %s); after a restore: "+
-		"taskledger rebase",
+		"taskledger rebase --yes",
 		e.Reader, e.Found, e.Want)
 }

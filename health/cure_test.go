@@ -1,0 +1,138 @@
+package health_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// A condition that follows from another one leads to the cure of that one, and not to a service or a worker that works.
+func TestCuresLeadToTheCause(t *testing.T) {
+	t.Parallel()
+	const (
+		refused = `update taskledger.lease set detail = json_build_object(
+			'note', 'message 2 is foreign', 'since', clock_timestamp(), 'refused', true) where name = 'relay'`
+		blocked = `update taskledger.lease set detail = json_build_object(
+			'note', 'not connected to NATS', 'since', clock_timestamp()) where name = 'relay'`
+		stopped = `update taskledger.lease set alive_until = clock_timestamp() - interval '1 minute'
+			where name = 'relay'`
+	)
+	available := func(b *bundle, _ *health.Config) {
+		ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")
+		b.project()
+		time.Sleep(2 * time.Millisecond)
+	}
+	unbegun := func(b *bundle, c *health.Config) {
+		b.exec("select taskledger.heartbeat('sql-1', '{coupon.send}')")
+		available(b, c)
+		c.Thresholds.TasksUnbegun = time.Millisecond
+	}
+	unhandled := func(b *bundle, c *health.Config) {
+		available(b, c)
+		c.Thresholds.KindUnhandled = time.Millisecond
+	}
+	away := func(_ *bundle, c *health.Config) { c.NATSError = errors.New("no servers available") }
+	missing := func(b *bundle, c *health.Config) { c.JetStream = b.jetStream() }
+	late := func(b *bundle, c *health.Config) {
+		available(b, c)
+		c.Thresholds.RelayLag = time.Millisecond
+	}
+	for _, c := range []struct {
+		name    string
+		relay   string // changes the lease of a relay that works
+		arrange func(*bundle, *health.Config)
+		of      health.Name
+		want    string // the beginning of its cure
+	}{
+		{
+			name: "unbegun behind a refusal", relay: refused, arrange: unbegun,
+			of: health.TasksUnbegun, want: "that of relay_refused",
+		},
+		{
+			name: "unbegun behind a blocked relay", relay: blocked, arrange: unbegun,
+			of: health.TasksUnbegun, want: "that of relay_blocked",
+		},
+		{
+			name: "unbegun with a relay", arrange: unbegun,
+			of: health.TasksUnbegun, want: "give the kind more slots",
+		},
+		{
+			name: "workers wait for a relay", relay: refused, arrange: unhandled,
+			of: health.KindUnhandled, want: "first that of relay_refused, ",
+		},
+		{
+			name: "no relay has worked", relay: stopped, arrange: unhandled,
+			of: health.KindUnhandled, want: "first that of relay_stopped, ",
+		},
+		{
+			name: "no workers", arrange: unhandled,
+			of: health.KindUnhandled, want: "start the program",
+		},
+		{
+			name: "NATS is away", relay: blocked, arrange: away,
+			of: health.RelayBlocked, want: "that of stream_unavailable",
+		},
+		{
+			name: "NATS is away", relay: blocked, arrange: away,
+			of: health.StreamUnavailable, want: "is NATS running",
+		},
+		{
+			name: "a relay cannot make the stream", relay: blocked, arrange: missing,
+			of: health.StreamUnavailable, want: "that of relay_blocked",
+		},
+		{
+			name: "a relay makes the stream", arrange: missing,
+			of: health.StreamUnavailable, want: "the relay relay-1 works",
+		},
+		{
+			name: "a relay is late", arrange: late,
+			of: health.RelayLag, want: "the relay relay-1 works",
+		},
+		{
+			name: "no relay", relay: stopped, arrange: late,
+			of: health.RelayLag, want: "is a relay running?",
+		},
+	} {
+		t.Run(c.name+" "+string(c.of), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.takeLease()
+			var config health.Config
+			c.arrange(b, &config)
+			if c.relay != "" {
+				b.exec(c.relay)
+			}
+			for _, held := range b.read(config).Degraded {
+				if held.Name == c.of {
+					if !strings.HasPrefix(held.Cure, c.want) {
+						t.Errorf("%s has the cure %q, want %q", c.of, held.Cure, c.want)
+					}
+					return
+				}
+			}
+			t.Errorf("%s does not hold", c.of)
+		})
+	}
+}
+
+// The beginning of a condition is not the time of the report less the threshold.
+func TestUnbegunWithoutABeginning(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.takeLease()
+	b.exec("select taskledger.heartbeat('sql-1', '{coupon.send}')")
+	ledgertest.ExecAsOwner(t, b.db, `select taskledger.enqueue('coupon.send', n::text) from generate_series(1, 1001) n`)
+	b.project()
+	time.Sleep(2 * time.Millisecond)
+	var c health.Config
+	c.Thresholds.TasksUnbegun = time.Millisecond
+	c.Only = []health.Name{health.TasksUnbegun}
+	r := b.read(c)
+	if len(r.Degraded) != 1 || !r.Degraded[0].Since.IsZero() || len(r.Unbegun) != 1 || !r.Unbegun[0].OldestAt.IsZero() {
+		t.Errorf("the beginning is unknown, and the report has %+v", r)
+	}
+}
