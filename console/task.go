@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -101,37 +102,23 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 	return h.addTree(ctx, v, d)
 }
 
-// addTree adds the causes of a task and the tasks that it caused, of kinds that the caller may read.
+// addTree adds the causes and predecessors of a task and the tasks that it caused, of kinds that the caller may read.
 func (h *Handler) addTree(ctx context.Context, v *view, d *taskData) error {
 	tree, err := projector.ReadTree(ctx, h.config.DB, d.Key, projector.TreeLimits{Depth: 3, Breadth: 20, Tasks: 60})
 	if err != nil {
 		return err
 	}
-	keep := func(all []projector.Node) (kept []projector.Node) {
-		for _, n := range all {
-			if v.Caller.MayUse(n.Kind) {
-				kept = append(kept, n)
-			}
-		}
-		return kept
-	}
-	tree.Causes, tree.After = keep(tree.Causes), keep(tree.After)
+	tree.Causes = slices.DeleteFunc(tree.Causes, func(n projector.Node) bool { return !v.Caller.MayUse(n.Kind) })
+	mayNotUse := func(n *projector.Node) bool { return !v.Caller.MayUse(n.Kind) }
 	var prune func(n *projector.Node)
 	prune = func(n *projector.Node) {
-		var kept []*projector.Node
-		for _, child := range n.Children {
-			if v.Caller.MayUse(child.Kind) {
-				prune(child)
-				kept = append(kept, child)
-			}
+		n.Children, n.After = slices.DeleteFunc(n.Children, mayNotUse), slices.DeleteFunc(n.After, mayNotUse)
+		for _, other := range slices.Concat(n.Children, n.After) {
+			prune(other)
 		}
-		n.Children = kept
 	}
-	if tree.Task != nil {
-		prune(tree.Task)
-		d.HasTree = len(tree.Task.Children) > 0
-	}
-	d.Tree, d.HasTree = tree, d.HasTree || len(tree.Causes)+len(tree.After) > 0
+	prune(tree.Task)
+	d.Tree, d.HasTree = tree, len(tree.Causes)+len(tree.Task.After)+len(tree.Task.Children) > 0
 	return nil
 }
 

@@ -25,15 +25,16 @@ type Node struct {
 	UpdatedAt  time.Time      `json:"updated_at,omitzero"`
 	Children   []*Node        `json:"children,omitempty"` // the tasks it caused, by key
 	More       bool           `json:"more,omitempty"`     // there are, or may be, more of these
+
+	// After has the predecessors ([ledger.EnqueueOptions]) of the task of a [Tree], and of these.
+	After     []*Node `json:"after,omitempty"`
+	MoreAfter int     `json:"more_after,omitempty"` // the number of its other predecessors
 }
 
-// Tree is a task with its causes and the tasks that it caused.
+// Tree is a task with its causes, its predecessors and the tasks that it caused.
 type Tree struct {
 	Causes []Node `json:"causes"` // the task's cause, the cause of that, and so on
-	// After has the task's predecessors, see [ledger.EnqueueOptions]: at most TreeLimits.Breadth.
-	After     []Node `json:"after,omitempty"`
-	MoreAfter int    `json:"more_after,omitempty"` // the number of its other predecessors
-	Task      *Node  `json:"task"`
+	Task   *Node  `json:"task"`
 }
 
 // TreeLimits bounds a [Tree].
@@ -61,11 +62,13 @@ func (l *TreeLimits) complete() error {
 }
 
 // ReadTree returns the tasks that a task has caused, by the causes in their metas ([ledger.WithCause]), the causes of
-// the task, and its predecessors. It executes one small statement for each generation. The cost is that of the
-// returned tasks, and of the events of the task and its causes.
+// the task, and the tasks after which it becomes available. It executes one small statement for each generation, and
+// one for each cause and predecessor. The cost is that of the returned tasks, and of the events of those that are
+// read from the ledger.
 //
 // The task, its causes and its predecessors are read from the ledger, the others from the projection. Tasks that are
-// not projected yet are left out; see [ReadLag]. A task is in a tree once, even if its causes form a cycle.
+// not projected yet are left out; see [ReadLag]. A task is in a tree once, even if its causes form a cycle; as a
+// predecessor of several tasks it is below each of them, with its own predecessors below the first.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrUnknownTask], [ledger.ErrNotMigrated].
 func ReadTree(ctx context.Context, db ledger.DB, k ledger.Key, l TreeLimits) (Tree, error) {
@@ -81,30 +84,16 @@ func ReadTree(ctx context.Context, db ledger.DB, k ledger.Key, l TreeLimits) (Tr
 	if err != nil {
 		return Tree{}, err
 	}
-	first := task.After[:min(len(task.After), l.Breadth)]
-	after, err := predecessors(ctx, db, first)
-	if err != nil {
-		return Tree{}, err
-	}
 	root := nodeOf(task)
 	for generation, depth := []*Node{&root}, 1; len(generation) > 0; depth++ {
 		if generation, err = t.descend(ctx, generation, depth > l.Depth); err != nil {
 			return Tree{}, err
 		}
 	}
-	return Tree{Causes: causes, After: after, MoreAfter: len(task.After) - len(first), Task: &root}, nil
-}
-
-// predecessors returns the tasks with these keys.
-func predecessors(ctx context.Context, db ledger.DB, keys []ledger.Key) (nodes []Node, err error) {
-	for _, k := range keys {
-		task, err := ledger.Load(ctx, db, k)
-		if err != nil {
-			return nil, err
-		}
-		nodes = append(nodes, nodeOf(task))
+	if err := t.predecessors(ctx, &root, task.After); err != nil {
+		return Tree{}, err
 	}
-	return nodes, nil
+	return Tree{Causes: causes, Task: &root}, nil
 }
 
 func nodeOf(t ledger.Task) Node {
@@ -135,6 +124,43 @@ func (t *tree) causes(ctx context.Context, k ledger.Key) ([]Node, error) {
 		k = task.Cause
 	}
 	return causes, nil
+}
+
+// predecessors adds the predecessors of the root, the predecessors of these, and so on. A predecessor that is not in
+// the ledger has no state.
+func (t *tree) predecessors(ctx context.Context, root *Node, after []ledger.Key) error {
+	type waiting struct {
+		node  *Node
+		after []ledger.Key
+	}
+	room, isBelow := t.limits.Tasks-len(t.seen), map[ledger.Key]bool{root.Key: true}
+	generation := []waiting{{root, after}}
+	for depth := 1; len(generation) > 0; depth++ {
+		var next []waiting
+		for _, w := range generation {
+			shown := max(0, min(len(w.after), t.limits.Breadth, room))
+			if depth > t.limits.Depth {
+				shown = 0
+			}
+			room -= shown
+			w.node.MoreAfter = len(w.after) - shown
+			for _, k := range w.after[:shown] {
+				task, err := ledger.Load(ctx, t.db, k)
+				if err != nil && !errors.Is(err, ledger.ErrUnknownTask) {
+					return err
+				}
+				n := nodeOf(task)
+				n.Key = k
+				w.node.After = append(w.node.After, &n)
+				if len(task.After) > 0 && !isBelow[k] {
+					isBelow[k] = true
+					next = append(next, waiting{&n, task.After})
+				}
+			}
+		}
+		generation = next
+	}
+	return nil
 }
 
 // descend reads and returns the tasks that a generation has caused. If tooDeep is set, it only records

@@ -254,9 +254,60 @@ func TestTreeOfManyPredecessors(t *testing.T) {
 	}
 	for breadth, want := range map[int]int{1: 1, 0: 50, 60: 60, 100: 60} {
 		tree, err := projector.ReadTree(t.Context(), pool, k, projector.TreeLimits{Breadth: breadth})
-		if err != nil || len(tree.After) != want || tree.MoreAfter != 60-want {
-			t.Errorf("breadth %d: %d predecessors and %d more, %v; want %d", breadth, len(tree.After), tree.MoreAfter,
-				err, want)
+		if err != nil || len(tree.Task.After) != want || tree.Task.MoreAfter != 60-want {
+			t.Errorf("breadth %d: %d predecessors and %d more, %v; want %d", breadth, len(tree.Task.After),
+				tree.Task.MoreAfter, err, want)
+		}
+	}
+}
+
+// A tree has the predecessors of predecessors. One of two tasks is below both, with its own predecessors once; one that
+// the ledger does not have is unknown, and the depth bounds them.
+func TestTreeOfPredecessors(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
+	enqueue := func(bizID ledger.BizID, after ...ledger.BizID) ledger.Key {
+		var o ledger.EnqueueOptions
+		for _, id := range after {
+			o.After = append(o.After, ledger.Key{Kind: "step", BizID: id})
+		}
+		k := ledger.Key{Kind: "step", BizID: bizID}
+		if _, err := ledger.Enqueue(t.Context(), pool, k, nil, &o); err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	ledgertest.ExecAsOwner(t, pool, `
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, meta)
+		values (1, 0, 0, 'scheduled', 'step', 'first',
+		        '{"after":{"keys":[{"kind":"step","biz_id":"gone"}],"otherwise":"wait"}}')`)
+	enqueue("left", "first")
+	enqueue("right", "first")
+	last := enqueue("last", "left", "right")
+	var write func(n *projector.Node) string
+	write = func(n *projector.Node) string {
+		text := string(n.BizID)
+		if n.State == "" {
+			text += "?"
+		}
+		for _, p := range n.After {
+			text += "(" + write(p) + ")"
+		}
+		if n.MoreAfter > 0 {
+			text += fmt.Sprintf("+%d", n.MoreAfter)
+		}
+		return text
+	}
+	for depth, want := range map[int]string{
+		1: "last(left+1)(right+1)", 2: "last(left(first+1))(right(first))",
+		0: "last(left(first(gone?)))(right(first))",
+	} {
+		tree, err := projector.ReadTree(t.Context(), pool, last, projector.TreeLimits{Depth: depth})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := write(tree.Task); got != want {
+			t.Errorf("depth %d: got %s, want %s", depth, got, want)
 		}
 	}
 }

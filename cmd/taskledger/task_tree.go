@@ -18,8 +18,8 @@ func newTaskTreeCommand(a *app) *cobra.Command {
 		Use:   "tree KIND BIZ_ID",
 		Short: "Show the tasks that a task has caused, and its causes",
 		Long: `Show the tasks that a task's handler has enqueued, the tasks that these have caused, and so on. Above
-them are the causes of the task itself, and the tasks after which it becomes available. These and the task are
-read from the ledger, the other tasks from the projection.`,
+them are the causes of the task itself, and the tasks after which it becomes available, each with the tasks
+after which it does. These and the task are read from the ledger, the other tasks from the projection.`,
 		Example: "  taskledger task tree order.place order-17\n" +
 			"  taskledger task tree order.place/order-17 --depth 2 -o json",
 		Args: keyArgs,
@@ -65,12 +65,7 @@ func renderTree(w io.Writer, tree projector.Tree) {
 	for i := len(tree.Causes) - 1; i >= 0; i-- { // the first cause first
 		appendNode(t, "led by ", &tree.Causes[i])
 	}
-	for i := range tree.After {
-		appendNode(t, "after ", &tree.After[i])
-	}
-	if tree.MoreAfter > 0 {
-		t.AppendRow(table.Row{fmt.Sprintf("after … and %d more", tree.MoreAfter)})
-	}
+	appendAfter(t, "", tree.Task)
 	appendNode(t, "", tree.Task)
 	appendChildren(t, "", tree.Task)
 	renderTable(w, t)
@@ -82,6 +77,17 @@ func appendNode(t table.Writer, before string, n *projector.Node) {
 		return
 	}
 	t.AppendRow(table.Row{before + plain(n.Key.String()), n.State, n.Attempt, ago(n.EnqueuedAt), ago(n.UpdatedAt)})
+}
+
+// appendAfter appends the predecessors of a task, each with its own below it.
+func appendAfter(t table.Writer, indent string, n *projector.Node) {
+	for _, p := range n.After {
+		appendNode(t, indent+"after ", p)
+		appendAfter(t, indent+"  ", p)
+	}
+	if n.MoreAfter > 0 {
+		t.AppendRow(table.Row{fmt.Sprintf("%safter … and %d more", indent, n.MoreAfter)})
+	}
 }
 
 func appendChildren(t table.Writer, indent string, n *projector.Node) {
