@@ -94,11 +94,16 @@ func TestProgramsOfTheStream(t *testing.T) {
 			expectLine(t, lines, "coupon.send/A 1 3 7")
 			finish("Bestellung-ä", `{"mail": 8}`)
 			expectLine(t, lines, "coupon.send/Bestellung-ä 3 8")
-			d.await("the acknowledgements", func() bool {
+			d.await("the acknowledgements, and a request for the next message", func() bool {
 				info, err := consumer.Info(t.Context())
-				return err == nil && info.AckFloor.Consumer == 2
+				return err == nil && info.AckFloor.Consumer == 2 && info.NumWaiting > 0
 			})
 			kill()
+			// Until then it would give the dead program the message, and again after AckWait.
+			d.await("the server to notice", func() bool {
+				info, err := consumer.Info(t.Context())
+				return err == nil && info.NumWaiting == 0
+			})
 			finish("A-3", `{"mail": 9}`)
 			again := exec.CommandContext(t.Context(), build.Args[0], build.Args[1:]...)
 			lines, _ = runProgram(t, again, urls[natsconfig.Subscriber])
