@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -145,11 +146,13 @@ func (r *recovered) resume(tasks int) time.Duration {
 	if n := r.count(`select count(*) from effect`); n != tasks+1 {
 		r.t.Errorf("%d effects of %d tasks", n, tasks+1)
 	}
-	if n := r.count(`select count(*) from taskledger.event where version = 1`); n != tasks+1 {
+	if n := r.count(`select count(*) from taskledger.event
+		where version = 1 and kind not like 'taskledger.%'`); n != tasks+1 {
 		r.t.Errorf("the ledger has %d tasks, want %d", n, tasks+1)
 	}
 	r.await("all to be projected", func() bool {
-		return r.count(`select count(*) from taskledger.task where state = 'succeeded'`) == tasks+1
+		return r.count(`select count(*) from taskledger.task
+			where state = 'succeeded' and kind not like 'taskledger.%'`) == tasks+1
 	})
 	ledgertest.Check(r.t, r.db)
 	return newWork
@@ -337,4 +340,55 @@ func (r *recovered) version() string {
 		r.t.Fatal(err)
 	}
 	return version
+}
+
+// A base backup is started as it is, without archived WAL, as the snapshot of a disk is: the timeline stays the same. If
+// what is lost was recorded within 30 s, the services continue by themselves, as after a crash. Otherwise the relay
+// refuses, because the database may be a copy whose original still works, and its error names the command that helps.
+func TestBackupWithoutWAL(t *testing.T) {
+	t.Parallel()
+	for name, isLong := range map[string]bool{"of seconds": false, "of an hour": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRecovered(t, nil)
+			r.finished("before", 20)
+			r.letters(10)
+			r.published()
+			backup, err := r.pg.Backup(t.Context())
+			if errors.Is(err, fs.ErrNotExist) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if isLong {
+				r.stop()
+				r.enqueue(parcel, "early")
+				ledgertest.ExecAsOwner(t, r.db, `
+					set session_replication_role = replica;
+					update taskledger.event set recorded_at = recorded_at - interval '1 hour'
+					 where biz_id = 'early'`)
+				r.serve()
+			}
+			r.finished("lost", 40)
+			r.published()
+			r.stop()
+			if err := r.pg.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			r.moveTo(backup.Start(t.Context(), nil))
+			if isLong {
+				var foreign *outbox.ForeignWriterError
+				if err := r.refusal("relay", newRelay); !errors.As(err, &foreign) ||
+					!strings.Contains(err.Error(), "taskledger stream rebuild") {
+					t.Fatalf("the relay ended with %v, want a refusal with its cure", err)
+				}
+				err := outbox.RebuildStream(t.Context(), r.pool("relay", "operator"), r.jetStream(), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Logf("new work was done after %s", r.resume(30))
+		})
+	}
 }
