@@ -342,8 +342,8 @@ func (r *recovered) version() string {
 	return version
 }
 
-// A base backup is started as it is, without archived WAL, as the snapshot of a disk is: the timeline stays the same. If
-// what is lost was recorded within 30 s, the services continue by themselves, as after a crash. Otherwise the relay
+// A base backup is started as it is, without archived WAL, as the snapshot of a disk is: the timeline stays the same.
+// If what is lost was recorded within 30 s, the services continue by themselves, as after a crash. Otherwise the relay
 // refuses, because the database may be a copy whose original still works, and its error names the command that helps.
 func TestBackupWithoutWAL(t *testing.T) {
 	t.Parallel()
