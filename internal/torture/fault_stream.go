@@ -56,15 +56,15 @@ var streamFaults = []fault{
 		name: "fill", what: "the limit of the stream is what it holds: it is full", on: "nats",
 		least: 2 * time.Second, most: 8 * time.Second, cost: losesSubscriptions,
 		begin: func(ctx context.Context, s *stage, _ *rand.Rand) (act, error) {
-			err := s.limit(ctx, func(i *jetstream.StreamInfo) int64 { return int64(i.State.Bytes)*21/20 + 50_000 })
+			var full *jetstream.StreamInfo
+			err := s.limit(ctx, func(i *jetstream.StreamInfo) int64 {
+				full = i
+				return int64(i.State.Bytes)*21/20 + 50_000
+			})
 			if err != nil {
 				return act{}, err // it is tried again
 			}
-			return act{stream.Name, func(ctx context.Context) error {
-				return persist(ctx, func(ctx context.Context) error {
-					return s.limit(ctx, func(*jetstream.StreamInfo) int64 { return streamBytes })
-				})
-			}}, nil
+			return act{stream.Name, func(ctx context.Context) error { return s.unlimit(ctx, full) }}, nil
 		},
 	},
 	{
@@ -110,6 +110,25 @@ func (s *stage) limit(ctx context.Context, bytes func(*jetstream.StreamInfo) int
 	c := st.CachedInfo().Config
 	c.MaxBytes = bytes(st.CachedInfo())
 	_, err = s.js.UpdateStream(ctx, c)
+	return err
+}
+
+// unlimit ends the fault fill. full: the stream before its limit was lowered, nil if there was none. If another process
+// has raised the limit since then, the fault was none, and the stream was not full.
+func (s *stage) unlimit(ctx context.Context, full *jetstream.StreamInfo) error {
+	isRead, isRaised := false, false
+	err := persist(ctx, func(ctx context.Context) error {
+		return s.limit(ctx, func(i *jetstream.StreamInfo) int64 {
+			if !isRead && full != nil && i.Created.Equal(full.Created) {
+				isRaised = i.Config.MaxBytes >= streamBytes
+			}
+			isRead = true
+			return streamBytes
+		})
+	})
+	if isRaised {
+		err = errors.Join(err, errors.New("the limit of the stream was raised meanwhile, so the stream was not full"))
+	}
 	return err
 }
 

@@ -7,14 +7,16 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers/reconciler"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
-// streamBytes is the limit of the stream: more than a run publishes, so that only the fault fill fills it.
-const streamBytes = 256 << 20
+// streamBytes is the limit of the stream: more than a run publishes, so that only the fault fill fills it. It is the
+// default of relays, which they do not restore: they would raise a lower one to a limit of their own settings.
+const streamBytes = stream.DefaultMaxBytes
 
 // relay is the program of a relay.
 func relay(ctx context.Context, p *part) error {
@@ -32,7 +34,7 @@ func relay(ctx context.Context, p *part) error {
 		return outbox.New(outbox.Config{
 			DB: db, NATS: nc, Logger: p.log, CheckEvery: time.Second,
 			Hooks:  []outbox.Hook{&audits{history: p.history}},
-			Stream: outbox.StreamConfig{Replicas: nodes, MaxBytes: streamBytes},
+			Stream: outbox.StreamConfig{Replicas: nodes},
 		})
 	})
 	return nil
