@@ -201,7 +201,7 @@ func (d *diagnosis) examineNATS(ctx context.Context, pool *pgxpool.Pool, js jets
 		count(js.Conn().MaxPayload())+" bytes")
 	s, err := js.Stream(ctx, stream.Name)
 	if err != nil {
-		d.warn("stream", "is a relay running? start: taskledger serve", "%s", err)
+		d.warn("stream", "that of "+string(health.StreamUnavailable), "%s", err)
 		return
 	}
 	config := s.CachedInfo().Config

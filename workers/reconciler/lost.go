@@ -113,12 +113,13 @@ func (r *Reconciler) release(ctx context.Context, kind ledger.Kind, lost []lostT
 	}
 	var failed error
 	reported := 0
+	var news releaseLog
+	defer func() { news.write(ctx, r.config.Logger, kind) }()
 	for i, result := range ledger.AppendEach(ctx, r.config.DB, requests) {
 		switch {
 		case result.Err == nil:
 			q := requests[i]
-			r.config.Logger.WarnContext(ctx, "a task was lost", "type", string(q.Type),
-				"kind", string(kind), "biz_id", string(q.Key.BizID), "detail", string(q.Data))
+			news.add(q)
 			n := lost[i].releases + 1
 			if n >= freeReleases && q.Type == ledger.EventReleased && reported < maxReported {
 				reported++
