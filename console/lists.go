@@ -1,7 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"context"
+	"html/template"
 	"maps"
 	"net/http"
 	"slices"
@@ -23,10 +25,29 @@ const (
 	maxTail = 500
 )
 
-func (h *Handler) showDead(ctx context.Context, _ *http.Request, v *view) error {
-	groups, err := operator.ReadDead(ctx, h.config.DB, "")
-	v.Data = slices.DeleteFunc(groups, func(g operator.DeadGroup) bool { return !v.Caller.MayUse(g.Kind) })
-	return err
+// deadData is the content of the page Dead.
+type deadData struct {
+	Groups []operator.DeadGroup
+	Next   template.URL // the query of the next page; "": this is the last
+}
+
+func (h *Handler) showDead(ctx context.Context, r *http.Request, v *view) error {
+	q := r.URL.Query()
+	groups, hasMore, err := operator.FindDead(ctx, h.config.DB, operator.DeadSearch{
+		AfterFingerprint: q.Get("after_fingerprint"), AfterKind: ledger.Kind(q.Get("after_kind")),
+	})
+	if err != nil {
+		return err
+	}
+	var d deadData
+	if hasMore {
+		last := groups[len(groups)-1]
+		d.Next = query("after_fingerprint", last.Fingerprint, "after_kind", last.Kind)
+	}
+	d.Groups = slices.DeleteFunc(groups, func(g operator.DeadGroup) bool { return !v.Caller.MayUse(g.Kind) })
+	slices.SortStableFunc(d.Groups, func(a, b operator.DeadGroup) int { return cmp.Compare(b.Tasks, a.Tasks) })
+	v.Data = d
+	return nil
 }
 
 // kindView is a kind on the page Kinds and workers.

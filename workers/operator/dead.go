@@ -3,6 +3,9 @@ package operator
 import (
 	"context"
 	_ "embed"
+	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,8 +15,12 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-//go:embed sql/dead.sql
-var deadSQL string
+var (
+	//go:embed sql/dead.sql
+	deadSQL string
+	//go:embed sql/dead_page.sql
+	deadPageSQL string
+)
 
 // DeadGroup is the dead tasks of one kind whose errors have the same fingerprint.
 type DeadGroup struct {
@@ -24,10 +31,13 @@ type DeadGroup struct {
 	Newest      time.Time   `json:"newest"`
 	Error       string      `json:"error"`   // of the newest
 	Example     ledger.Key  `json:"example"` // the newest
+
+	// More is set by [FindDead] if the group has more tasks than it read: the other members are of those.
+	More bool `json:"more,omitempty"`
 }
 
 // ReadDead returns the dead tasks of a kind ("": of all kinds) in groups, the largest first. It reads the
-// projection, of which it reads only the dead tasks. It never commits.
+// projection, of which it reads only the dead tasks, but all of them: see [FindDead]. It never commits.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
 func ReadDead(ctx context.Context, db ledger.DB, kind ledger.Kind) ([]DeadGroup, error) {
@@ -39,8 +49,7 @@ func ReadDead(ctx context.Context, db ledger.DB, kind ledger.Kind) ([]DeadGroup,
 		return nil, pgerr.Explain("read dead tasks", err)
 	}
 	groups, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (g DeadGroup, err error) {
-		err = row.Scan((*string)(&g.Kind), &g.Fingerprint, &g.Tasks, pgquery.Micros(&g.Oldest),
-			pgquery.Micros(&g.Newest), &g.Error, (*string)(&g.Example.BizID))
+		err = row.Scan(g.columns()...)
 		g.Example.Kind = g.Kind
 		return g, err
 	})
@@ -48,4 +57,63 @@ func ReadDead(ctx context.Context, db ledger.DB, kind ledger.Kind) ([]DeadGroup,
 		return nil, pgerr.Explain("read dead tasks", err)
 	}
 	return groups, nil
+}
+
+// DeadSearch is what [FindDead] reads. The zero value is the first page.
+type DeadSearch struct {
+	AfterFingerprint string      // that of the group after which to begin
+	AfterKind        ledger.Kind // of the group after which to begin
+	Groups           int         // maximum number of groups, 1 to 100. Default: 25.
+	Tasks            int         // maximum number of tasks to read of each group, 1 to 10,000. Default: 2000.
+}
+
+func (s *DeadSearch) complete() error {
+	for _, limit := range []struct {
+		field           string
+		n               *int
+		most, otherwise int
+	}{{"groups", &s.Groups, 100, 25}, {"tasks", &s.Tasks, 10_000, 2000}} {
+		if *limit.n == 0 {
+			*limit.n = limit.otherwise
+		}
+		if *limit.n < 1 || *limit.n > limit.most {
+			return &ledger.InvalidError{Field: limit.field, Value: strconv.Itoa(*limit.n),
+				Rule: fmt.Sprintf("must be between 1 and %d", limit.most)}
+		}
+	}
+	return s.AfterKind.ValidateStored()
+}
+
+// FindDead returns a page of the groups of dead tasks, by fingerprint and kind, and whether more groups follow. It
+// reads no more of the projection than the limits allow, however many tasks are dead. It never commits.
+//
+// Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
+func FindDead(ctx context.Context, db ledger.DB, s DeadSearch) (groups []DeadGroup, hasMore bool, err error) {
+	if err := s.complete(); err != nil {
+		return nil, false, err
+	}
+	rows, err := db.Query(ctx, deadPageSQL, s.AfterFingerprint, string(s.AfterKind), int64(s.Groups+1), int64(s.Tasks))
+	if err != nil {
+		return nil, false, pgerr.Explain("read dead tasks", err)
+	}
+	groups, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (g DeadGroup, err error) {
+		err = row.Scan(slices.Insert(g.columns(), 3, any(&g.More))...)
+		g.Example.Kind = g.Kind
+		return g, err
+	})
+	if err != nil {
+		return nil, false, pgerr.Explain("read dead tasks", err)
+	}
+	if len(groups) > s.Groups {
+		return groups[:s.Groups], true, nil
+	}
+	return groups, false, nil
+}
+
+// columns returns where to scan the columns of dead.sql.
+func (g *DeadGroup) columns() []any {
+	return []any{
+		(*string)(&g.Kind), &g.Fingerprint, &g.Tasks, pgquery.Micros(&g.Oldest), pgquery.Micros(&g.Newest), &g.Error,
+		(*string)(&g.Example.BizID),
+	}
 }

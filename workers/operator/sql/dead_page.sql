@@ -1,0 +1,39 @@
+-- Dead tasks in groups by fingerprint of their error and by kind, a page of groups at a time, in this order.
+-- $1 fingerprint and $2 kind of the group after which to begin, '' for the first; $3 maximum number of groups;
+-- $4 maximum number of tasks to read of each group.
+-- Returns kind, fingerprint, number of tasks read and whether there are more, and of those read: when the oldest and
+-- the newest died, and the error and the biz_id of the newest.
+-- Locks nothing. Index: task_dead, once for each group and task that is read. An index by time would end the HOT
+-- updates of all tasks.
+with recursive found as (
+  (select t.fingerprint, t.kind, 1 as n
+     from taskledger.tasks t
+    where t.fingerprint is not null and (t.fingerprint, t.kind) > ($1::text, $2::text)
+    order by t.fingerprint, t.kind
+    limit 1)
+  union all
+  select next.fingerprint, next.kind, f.n + 1
+    from found f
+   cross join lateral (
+     select t.fingerprint, t.kind
+       from taskledger.tasks t
+      where t.fingerprint is not null and (t.fingerprint, t.kind) > (f.fingerprint, f.kind)
+      order by t.fingerprint, t.kind
+      limit 1) next
+   where f.n < $3::integer
+)
+select f.kind, f.fingerprint, least(g.tasks, $4::bigint), g.tasks > $4::bigint,
+       (extract(epoch from g.oldest) * 1e6)::bigint, (extract(epoch from g.newest) * 1e6)::bigint,
+       coalesce(g.error, ''), g.example
+  from found f
+ cross join lateral (
+   select count(*) as tasks, min(d.updated_at) as oldest, max(d.updated_at) as newest,
+          (array_agg(d.error order by d.updated_at desc, d.biz_id))[1] as error,
+          (array_agg(d.biz_id order by d.updated_at desc, d.biz_id))[1] as example
+     from (
+      select t.updated_at, t.error, t.biz_id
+        from taskledger.tasks t
+       where t.fingerprint = f.fingerprint and t.kind = f.kind
+       order by t.biz_id
+       limit $4::bigint + 1) d) g
+ order by f.n
