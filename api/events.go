@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -39,16 +40,16 @@ func (h *Handler) getEvents(w http.ResponseWriter, r *http.Request, c *caller) e
 		field, after = "Last-Event-ID", last[0]
 	}
 	if isStream && after == "" {
-		return h.serveStream(w, r, chosen, nil, 0)
+		return h.serveStream(w, r, chosen, nil, streamID{})
 	}
 	ctx, cancel := database(r)
 	defer cancel()
-	from, position, err := h.place(ctx, field, after)
+	from, id, err := h.place(ctx, field, after)
 	if err != nil {
 		return err
 	}
 	if isStream {
-		return h.serveStream(w, r, chosen, &from, position)
+		return h.serveStream(w, r, chosen, &from, id)
 	}
 	tail, err := feed.Tail(ctx, h.config.DB, nil)
 	if err != nil {
@@ -93,34 +94,65 @@ func acceptsStream(r *http.Request) bool {
 	return false
 }
 
-// place returns the place after a position, and the position, or the place of the next of an earlier page. "" is the
-// beginning of the ledger.
-func (h *Handler) place(
-	ctx context.Context, field, after string,
-) (feed.Place, ledger.Position, error) {
+// place returns the place after an event, given by its position or by its id in a stream, and that id; or the place of
+// the next of an earlier page. "" is the beginning of the ledger.
+func (h *Handler) place(ctx context.Context, field, after string) (feed.Place, streamID, error) {
 	if after == "" {
 		after = "0"
 	}
-	if strings.Trim(after, "0123456789") == "" && len(after) < 20 {
-		position, err := strconv.ParseInt(after, 10, 64)
-		if err != nil {
-			return feed.Place{}, 0, invalid(field, "must be a position")
-		}
-		place, err := feed.PlaceAfter(ctx, h.config.DB, ledger.Position(position))
+	if id, ok := parseStreamID(after); ok {
+		place, id, err := h.placeAfter(ctx, id)
 		if errors.Is(err, ledger.ErrUnknownPosition) {
-			p := invalid(field, "no event has the position %d", position)
+			p := invalid(field, "no event has the position %d", id.position)
 			p.Cure = "send the position of an event that exists and is not archived; 0 is the first one that is left"
-			return place, 0, p
+			return place, id, p
 		}
-		return place, ledger.Position(position), err
+		return place, id, err
 	}
 	place, err := feed.ParsePlace(ctx, h.config.DB, after)
 	var malformed *ledger.InvalidError
 	switch {
 	case errors.Is(err, feed.ErrForeignPlace):
-		return place, 0, problem(codeGone, err.Error())
+		return place, streamID{}, problem(codeGone, err.Error())
 	case errors.As(err, &malformed):
-		return place, 0, invalid(field, "must be a position, or the next of an earlier page")
+		rule := "must be a position, the id of an event in a stream, or the next of an earlier page"
+		return place, streamID{}, invalid(field, "%s", rule)
 	}
-	return place, 0, err
+	return place, streamID{}, err
+}
+
+// parseStreamID is the inverse of [streamID.String].
+func parseStreamID(text string) (id streamID, ok bool) {
+	position, at, hasTime := strings.Cut(text, "-")
+	p, ok := parseNumber(position)
+	if ok && hasTime {
+		id.at, ok = parseNumber(at)
+	}
+	id.position = ledger.Position(p)
+	return id, ok
+}
+
+func parseNumber(text string) (int64, bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil && strings.Trim(text, "0123456789") == ""
+}
+
+// placeAfter returns the place after an event, and its id with the time. Its error is a problem if another event has
+// the position.
+func (h *Handler) placeAfter(ctx context.Context, id streamID) (feed.Place, streamID, error) {
+	place, err := feed.PlaceAfter(ctx, h.config.DB, id.position)
+	if err != nil || id.position == 0 {
+		return place, id, err
+	}
+	for e, err := range ledger.Read(ctx, h.config.DB, id.position-1, 1) {
+		if err != nil {
+			return place, id, err
+		}
+		if found := idOf(e); found == id || id.at == 0 && found.position == id.position {
+			return place, found, nil
+		}
+	}
+	detail := fmt.Sprintf("another event has the position %d than the one that was read: the database was restored, "+
+		"or failed over with losses", id.position)
+	return place, id, problem(codeGone, detail)
 }

@@ -271,7 +271,7 @@ func (h *hub) publish(ctx context.Context, read feed.Page) {
 	h.mu.Unlock()
 	var frames []frame // made outside of the lock; a stream that registers meanwhile makes its place first
 	if hasStreams {
-		frames = newFrames(read.Events, 0)
+		frames = newFrames(read.Events, streamID{})
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -285,7 +285,7 @@ func (h *hub) publish(ctx context.Context, read feed.Page) {
 	}
 	h.place = read.Place()
 	if !hasStreams && h.streams > 0 { // one has registered just now, at the place before this page
-		frames = newFrames(read.Events, 0)
+		frames = newFrames(read.Events, streamID{})
 	}
 	if frames == nil {
 		return

@@ -106,7 +106,7 @@ var problems = map[code]struct {
 	},
 	codeGone: {
 		status: http.StatusGone, title: "The cursor is not one of this database as it is now.",
-		cure: "begin again with after=POSITION, the position of the last event that was read",
+		cure: "begin again with after=POSITION, the position of the last event that was read and still exists",
 	},
 	codeTooLarge: {
 		status: http.StatusRequestEntityTooLarge, title: "The request is too large.",

@@ -25,9 +25,26 @@ type frame struct {
 	text []byte
 }
 
-// newFrames returns the frames of events. The id of each is its position, or after if that is higher: a client that
-// resumes a stream and is cut off while events are repeated does not fall back.
-func newFrames(events []ledger.Event, after ledger.Position) []frame {
+// streamID is the id of an event in a stream, as text <position>-<recorded_at in microseconds since 1970>. The time
+// distinguishes the event from another one that gets its position after a restore, or a fail-over that lost it.
+type streamID struct {
+	position ledger.Position
+	at       int64 // 0: not known
+}
+
+func idOf(e ledger.Event) streamID { return streamID{e.Position, e.RecordedAt.UnixMicro()} }
+
+func (id streamID) String() string {
+	text := strconv.FormatInt(int64(id.position), 10)
+	if id.at == 0 {
+		return text
+	}
+	return text + "-" + strconv.FormatInt(id.at, 10)
+}
+
+// newFrames returns the frames of events. The id of each is its own, or after if that has a higher position: a client
+// that resumes a stream and is cut off while events are repeated does not fall back.
+func newFrames(events []ledger.Event, after streamID) []frame {
 	frames := make([]frame, 0, len(events))
 	for _, e := range events {
 		data, err := json.Marshal(e)
@@ -36,8 +53,12 @@ func newFrames(events []ledger.Event, after ledger.Position) []frame {
 		}
 		var b bytes.Buffer
 		b.Grow(len(data) + 64)
+		id := idOf(e)
+		if after.position > id.position {
+			id = after
+		}
 		b.WriteString("id: ")
-		b.WriteString(strconv.FormatInt(int64(max(e.Position, after)), 10))
+		b.WriteString(id.String())
 		b.WriteString("\nevent: ")
 		b.WriteString(string(e.Type))
 		b.WriteString("\ndata: ")
@@ -87,16 +108,16 @@ type stream struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	choice  choice
-	after   ledger.Position // at which the stream was resumed
+	after   streamID // at which the stream was resumed
 	written time.Time
 }
 
 var errStreamEnds = errors.New("the stream ends")
 
-// serveStream answers with events as they are committed, from a place on, which was reached at position after, or from
+// serveStream answers with events as they are committed, from a place on, which was reached at the event after, or from
 // now on if from is nil.
 func (h *Handler) serveStream(
-	w http.ResponseWriter, r *http.Request, chosen choice, from *feed.Place, after ledger.Position,
+	w http.ResponseWriter, r *http.Request, chosen choice, from *feed.Place, after streamID,
 ) error {
 	leave, err := h.enter()
 	if err != nil {
@@ -106,7 +127,7 @@ func (h *Handler) serveStream(
 	opening, cancel := context.WithTimeout(r.Context(), databaseTimeout)
 	defer cancel()
 	if from == nil { // before the place of the tail: a client that is cut off before its first event resumes here
-		if after, err = h.newestPosition(r); err != nil {
+		if after, err = h.newest(r); err != nil {
 			return err
 		}
 	}
@@ -127,7 +148,7 @@ func (h *Handler) serveStream(
 	w.Header().Set("X-Accel-Buffering", "no") // of nginx, which would collect events
 	s := &stream{h: h, w: w, control: http.NewResponseController(w), choice: chosen, after: after}
 	w.WriteHeader(http.StatusOK)
-	if s.write(one("id: "+strconv.FormatInt(int64(after), 10)+"\nretry: 1000\n\n")) != nil {
+	if s.write(one("id: "+after.String()+"\nretry: 1000\n\n")) != nil {
 		return nil
 	}
 	for from != nil {
@@ -150,11 +171,12 @@ func (h *Handler) serveStream(
 	return nil
 }
 
-func (h *Handler) newestPosition(r *http.Request) (p ledger.Position, err error) {
+// newest returns the id of the newest event.
+func (h *Handler) newest(r *http.Request) (id streamID, err error) {
 	ctx, cancel := database(r)
 	defer cancel()
-	_, err = pgquery.Row(ctx, h.config.DB, newestSQL, nil, (*int64)(&p))
-	return p, pgerr.Explain("read the newest event", err)
+	_, err = pgquery.Row(ctx, h.config.DB, newestSQL, nil, (*int64)(&id.position), &id.at)
+	return id, pgerr.Explain("read the newest event", err)
 }
 
 // write writes texts to the client, which must read them in time.

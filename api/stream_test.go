@@ -65,7 +65,8 @@ func (r *reader) next() (id ledger.Position, data string, ok bool) {
 		name, value, _ := strings.Cut(r.lines.Text(), ": ")
 		switch name {
 		case "id":
-			n, err := strconv.ParseInt(value, 10, 64)
+			position, _, _ := strings.Cut(value, "-")
+			n, err := strconv.ParseInt(position, 10, 64)
 			if err != nil {
 				r.s.t.Errorf("id %q: %v", value, err)
 			}
@@ -221,5 +222,52 @@ func TestStoppedReader(t *testing.T) {
 		if time.Since(begun) > ioTimeout {
 			t.Fatal("the client that does not read is not cut off")
 		}
+	}
+}
+
+// A restore, or a fail-over that loses commits, gives the position of the last event that a client has read to another
+// one. The client gets a problem when it resumes, and no stream that lacks events.
+func TestStreamIsNotResumedAfterALostEvent(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	ledgertest.Enqueue(t, s.db, ledger.Key{Kind: "a.b", BizID: "kept"}, `{}`)
+	ledgertest.Enqueue(t, s.db, ledger.Key{Kind: "a.b", BizID: "lost"}, `{}`)
+	ids := func() (ids []string) {
+		r := s.stream("?after=0", "")
+		for r.lines.Scan() && len(ids) < 3 { // the first one is of the place at which the stream begins
+			if id, ok := strings.CutPrefix(r.lines.Text(), "id: "); ok {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	read := ids()
+	ledgertest.ExecAsOwner(t, s.db, `
+		set session_replication_role = replica;
+		delete from taskledger.event where biz_id = 'lost';
+		select setval('taskledger.event_position_seq', (select max(position) from taskledger.event));
+		delete from taskledger.incarnation;
+		select taskledger.begin_incarnation()`)
+	accept := []string{"Accept", "text/event-stream", "Last-Event-ID", read[2]}
+	s.wantProblem(s.call(api.Viewer, "GET", "/v1/events", "", accept...), http.StatusBadRequest, "invalid")
+	ledgertest.Enqueue(t, s.db, ledger.Key{Kind: "a.b", BizID: "new"}, `{}`)
+	ledgertest.Enqueue(t, s.db, ledger.Key{Kind: "a.b", BizID: "newer"}, `{}`)
+	again := ids()
+	position := func(id string) string { p, _, _ := strings.Cut(id, "-"); return p }
+	if position(again[2]) != position(read[2]) || again[2] == read[2] || again[1] != read[1] {
+		t.Fatalf("ids %v, and then %v: want the same position for another event", read, again)
+	}
+	p := s.wantProblem(s.call(api.Viewer, "GET", "/v1/events", "", accept...), http.StatusGone, "cursor_gone")
+	if !strings.Contains(p.Detail, position(read[2])) {
+		t.Errorf("got %+v", p)
+	}
+	for _, id := range []string{again[1], position(again[1])} {
+		r := s.stream("", id)
+		for data, ok := "", true; ok && !strings.Contains(data, `"biz_id":"new"`); { // id's own may be repeated
+			if _, data, ok = r.next(); !ok {
+				t.Errorf("after %s the stream ended without the new event", id)
+			}
+		}
+		r.close()
 	}
 }
