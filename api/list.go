@@ -1,10 +1,10 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -104,84 +104,93 @@ type kindStatus struct {
 
 // listKinds answers with a page of the kinds that have tasks, a pause or a limit.
 func (h *Handler) listKinds(w http.ResponseWriter, r *http.Request, c *caller) error {
-	ctx, cancel := database(r)
-	defer cancel()
-	return paged(h, w, r, func(k kindStatus) string { return string(k.Kind) }, func() ([]kindStatus, error) {
-		counts, err := projector.ReadCounts(ctx, h.config.DB)
-		if err != nil {
-			return nil, err
+	name := func(k kindStatus) string { return string(k.Kind) }
+	return paged(h, w, r, name, func(k kindStatus) bool { return c.mayUse(k.Kind) }, readKinds)
+}
+
+// readKinds returns at most limit kinds after one. Each of its reads returns at least as many as the page can have of
+// it, so none is skipped.
+func readKinds(ctx context.Context, db ledger.DB, after string, limit int) ([]kindStatus, error) {
+	counts, err := projector.ReadCountsAfter(ctx, db, ledger.Kind(after), limit)
+	if err != nil {
+		return nil, err
+	}
+	paused, err := operator.ReadPausedAfter(ctx, db, ledger.Kind(after), limit)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := ledger.ReadLimitsAfter(ctx, db, ledger.Kind(after), limit)
+	if err != nil {
+		return nil, err
+	}
+	byKind := map[ledger.Kind]*kindStatus{}
+	status := func(k ledger.Kind) *kindStatus {
+		if byKind[k] == nil {
+			byKind[k] = &kindStatus{Kind: k, Counts: map[ledger.State]int64{}}
 		}
-		paused, err := operator.ReadPaused(ctx, h.config.DB)
-		if err != nil {
-			return nil, err
-		}
-		limits, err := ledger.ReadLimits(ctx, h.config.DB)
-		if err != nil {
-			return nil, err
-		}
-		byKind := map[ledger.Kind]*kindStatus{}
-		status := func(k ledger.Kind) *kindStatus {
-			if byKind[k] == nil {
-				byKind[k] = &kindStatus{Kind: k, Counts: map[ledger.State]int64{}}
-			}
-			return byKind[k]
-		}
-		for _, n := range counts {
-			status(n.Kind).Counts[n.State] = n.Tasks
-		}
-		for _, p := range paused {
-			status(p.Kind).Paused = &p
-		}
-		for _, l := range limits {
-			status(l.Kind).Limit = &l
-		}
-		var all []kindStatus
-		for kind, s := range byKind {
-			if c.mayUse(kind) {
-				all = append(all, *s)
-			}
-		}
-		return all, nil
-	})
+		return byKind[k]
+	}
+	for _, n := range counts {
+		status(n.Kind).Counts[n.State] = n.Tasks
+	}
+	for _, p := range paused {
+		status(p.Kind).Paused = &p
+	}
+	for _, l := range limits {
+		status(l.Kind).Limit = &l
+	}
+	page := []kindStatus{}
+	for _, kind := range slices.Sorted(maps.Keys(byKind)) {
+		page = append(page, *byKind[kind])
+	}
+	return page[:min(limit, len(page))], nil
 }
 
 // listSchedules answers with a page of the schedules.
 func (h *Handler) listSchedules(w http.ResponseWriter, r *http.Request, c *caller) error {
-	ctx, cancel := database(r)
-	defer cancel()
-	return paged(h, w, r, func(s periodic.Status) string { return s.Schedule.Name }, func() ([]periodic.Status, error) {
-		all, err := periodic.ReadSchedules(ctx, h.config.DB)
-		return slices.DeleteFunc(all, func(s periodic.Status) bool { return !c.mayUse(s.Schedule.Kind) }), err
-	})
+	name := func(s periodic.Status) string { return s.Schedule.Name }
+	isVisible := func(s periodic.Status) bool { return c.mayUse(s.Schedule.Kind) }
+	return paged(h, w, r, name, isVisible, periodic.ReadSchedulesAfter)
 }
 
 // listSubscribers answers with a page of the subscribers of the feed.
 func (h *Handler) listSubscribers(w http.ResponseWriter, r *http.Request, _ *caller) error {
-	ctx, cancel := database(r)
-	defer cancel()
-	return paged(h, w, r, func(s feed.Subscriber) string { return s.Name }, func() ([]feed.Subscriber, error) {
-		return feed.Subscribers(ctx, h.config.DB, "")
-	})
+	name := func(s feed.Subscriber) string { return s.Name }
+	return paged(h, w, r, name, func(feed.Subscriber) bool { return true }, feed.SubscribersAfter)
 }
 
-// paged answers with the page of a list that the parameters after and limit ask for, sorted by name.
+// paged answers with the page of a list that the parameters after and limit ask for. read returns at most so many
+// values by name. A caller that is limited to kinds gets no name of another one, so that the list is read on until the
+// page has enough values that are visible to it.
 func paged[T any](
-	h *Handler, w http.ResponseWriter, r *http.Request, name func(T) string, read func() ([]T, error),
+	h *Handler, w http.ResponseWriter, r *http.Request, name func(T) string, isVisible func(T) bool,
+	read func(ctx context.Context, db ledger.DB, after string, limit int) ([]T, error),
 ) error {
 	q := parseQuery(r, "after", "limit")
 	after, limit := q.values.Get("after"), q.limit()
 	if q.err != nil {
 		return q.err
 	}
-	all, err := read()
-	if err != nil {
-		return err
+	ctx, cancel := database(r)
+	defer cancel()
+	visible := []T{}
+	for isLast := false; !isLast && len(visible) <= limit; {
+		values, err := read(ctx, h.config.DB, after, limit+1)
+		if err != nil {
+			return err
+		}
+		if isLast = len(values) <= limit; !isLast {
+			after = name(values[limit])
+		}
+		for _, v := range values {
+			if isVisible(v) {
+				visible = append(visible, v)
+			}
+		}
 	}
-	all = slices.DeleteFunc(all, func(v T) bool { return name(v) <= after })
-	slices.SortFunc(all, func(a, b T) int { return cmp.Compare(name(a), name(b)) })
-	answer := client.List[T]{Items: append([]T{}, all[:min(limit, len(all))]...)}
-	if len(all) > limit {
-		answer.Next = name(all[limit-1])
+	answer := client.List[T]{Items: visible[:min(limit, len(visible))]}
+	if len(visible) > limit {
+		answer.Next = name(visible[limit-1])
 	}
 	return h.writeJSON(w, r, http.StatusOK, answer)
 }

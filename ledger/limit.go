@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -105,7 +106,17 @@ func RemoveLimit(ctx context.Context, db DB, k Kind) (bool, error) {
 
 // ReadLimits returns all limits, ordered by kind.
 func ReadLimits(ctx context.Context, db DB) ([]LimitStatus, error) {
-	rows, err := db.Query(ctx, limitsSQL)
+	return readLimits(ctx, db, "", math.MaxInt64)
+}
+
+// ReadLimitsAfter returns at most limit limits, those of the first kinds after one, ordered by kind; "" is before the
+// first one. It never commits.
+func ReadLimitsAfter(ctx context.Context, db DB, after Kind, limit int) ([]LimitStatus, error) {
+	return readLimits(ctx, db, string(after), int64(limit))
+}
+
+func readLimits(ctx context.Context, db DB, after string, limit int64) ([]LimitStatus, error) {
+	rows, err := db.Query(ctx, limitsSQL, after, limit)
 	if err != nil {
 		return nil, pgerr.Explain("read limits", err)
 	}

@@ -18,6 +18,8 @@ var (
 	countsPruneSQL string
 	//go:embed sql/counts.sql
 	countsSQL string
+	//go:embed sql/counts_after.sql
+	countsAfterSQL string
 )
 
 // Count is the number of tasks of one kind in one state.
@@ -30,7 +32,17 @@ type Count struct {
 // ReadCounts returns the number of tasks by kind and state, sorted by both, without zeros. The numbers are running
 // totals, so the cost does not grow with the number of tasks. They lag behind the ledger, see [ReadLag].
 func ReadCounts(ctx context.Context, db ledger.DB) ([]Count, error) {
-	rows, err := db.Query(ctx, countsSQL)
+	return queryCounts(ctx, db, countsSQL)
+}
+
+// ReadCountsAfter returns the same numbers of at most limit kinds, the first ones after a kind, sorted by kind; "" is
+// before the first one. Its cost grows with limit, not with the number of kinds.
+func ReadCountsAfter(ctx context.Context, db ledger.DB, after ledger.Kind, limit int) ([]Count, error) {
+	return queryCounts(ctx, db, countsAfterSQL, string(after), int64(limit))
+}
+
+func queryCounts(ctx context.Context, db ledger.DB, sql string, args ...any) ([]Count, error) {
+	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, pgerr.Explain("read counts", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -70,7 +71,17 @@ const maxLag = 10_000
 // Subscribers returns the subscribers of all languages, or the one with a name, in the order of their names. Its cost
 // does not grow with the ledger.
 func Subscribers(ctx context.Context, db ledger.DB, name string) ([]Subscriber, error) {
-	rows, err := db.Query(ctx, subscriberListSQL, name, int64(maxLag+1))
+	return listSubscribers(ctx, db, name, "", math.MaxInt64)
+}
+
+// SubscribersAfter returns at most limit subscribers whose names follow after, in the order of their names; "" is
+// before the first one. Its cost grows with limit, not with the number of subscribers.
+func SubscribersAfter(ctx context.Context, db ledger.DB, after string, limit int) ([]Subscriber, error) {
+	return listSubscribers(ctx, db, "", after, int64(limit))
+}
+
+func listSubscribers(ctx context.Context, db ledger.DB, name, after string, limit int64) ([]Subscriber, error) {
+	rows, err := db.Query(ctx, subscriberListSQL, name, int64(maxLag+1), after, limit)
 	if err != nil {
 		return nil, pgerr.Explain("list subscribers", err)
 	}

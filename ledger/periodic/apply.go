@@ -162,7 +162,7 @@ func lock(ctx context.Context, tx pgx.Tx, name string) (s *Status, now time.Time
 	if err := tx.QueryRow(ctx, nowSQL).Scan(pgquery.Micros(&now)); err != nil {
 		return nil, now, pgerr.Explain("lock schedule "+name, err)
 	}
-	found, _, err := list(ctx, tx, name)
+	found, _, err := list(ctx, tx, name, "", 1)
 	if err != nil || len(found) == 0 {
 		return nil, now, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,8 +36,14 @@ type Status struct {
 
 // ReadSchedules returns all schedules by name.
 func ReadSchedules(ctx context.Context, db ledger.DB) ([]Status, error) {
-	all, _, err := list(ctx, db, "")
+	all, _, err := list(ctx, db, "", "", math.MaxInt64)
 	return all, err
+}
+
+// ReadSchedulesAfter returns at most limit schedules whose names follow after, by name; "" is before the first one.
+func ReadSchedulesAfter(ctx context.Context, db ledger.DB, after string, limit int) ([]Status, error) {
+	page, _, err := list(ctx, db, "", after, int64(limit))
+	return page, err
 }
 
 // Load returns a schedule, or [ErrUnknownSchedule].
@@ -50,7 +57,7 @@ func load(ctx context.Context, db ledger.DB, name string) (Status, time.Time, er
 	if err := ledger.Kind(name).Validate(); err != nil {
 		return Status{}, time.Time{}, fmt.Errorf("schedule: %w", renamed(err, "name"))
 	}
-	found, now, err := list(ctx, db, name)
+	found, now, err := list(ctx, db, name, "", 1)
 	if err != nil {
 		return Status{}, now, err
 	}
@@ -60,10 +67,11 @@ func load(ctx context.Context, db ledger.DB, name string) (Status, time.Time, er
 	return found[0], now, nil
 }
 
-// list returns the schedule with a name, or all if the name is empty. If there are any, it also returns the
-// time of the database.
-func list(ctx context.Context, db ledger.DB, name string) (found []Status, now time.Time, err error) {
-	rows, err := db.Query(ctx, listSQL, name)
+// list returns the schedule with a name, or those after one if the name is empty. If there are any, it also returns
+// the time of the database.
+func list(ctx context.Context, db ledger.DB, name, after string, limit int64) (
+	found []Status, now time.Time, err error) {
+	rows, err := db.Query(ctx, listSQL, name, after, limit)
 	if err != nil {
 		return nil, now, pgerr.Explain("list schedules", err)
 	}
