@@ -8,6 +8,7 @@ import (
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
@@ -122,6 +123,39 @@ func (h *Handler) PauseKind(ctx context.Context, c Caller, k ledger.Kind, pause 
 		return h.operator.PauseKind(ctx, k, c.c.audit(reason))
 	}
 	return h.operator.ResumeKind(ctx, k, c.c.audit(reason))
+}
+
+// ScheduleAct is an act on a schedule by a caller.
+type ScheduleAct string
+
+// The acts.
+const (
+	PauseSchedule  ScheduleAct = "pause"
+	ResumeSchedule ScheduleAct = "resume"
+	RunSchedule    ScheduleAct = "run" // enqueues a task of it now
+)
+
+// ChangeSchedule pauses, resumes or runs a schedule by the rules of the API. It commits. Errors: [*client.Problem], and
+// those of package periodic.
+func (h *Handler) ChangeSchedule(ctx context.Context, c Caller, name string, act ScheduleAct, reason string) error {
+	s, err := periodic.Load(ctx, h.config.DB, name)
+	if err != nil {
+		return err
+	}
+	if err := c.MayControl(s.Schedule.Kind); err != nil {
+		return err
+	}
+	a := c.c.audit(reason)
+	switch act {
+	case PauseSchedule:
+		return periodic.Pause(ctx, h.config.DB, name, a.Actor, a.Reason)
+	case ResumeSchedule:
+		return periodic.Resume(ctx, h.config.DB, name, a.Actor, a.Reason)
+	case RunSchedule:
+		_, err := periodic.RunNow(ctx, h.config.DB, name, a.Actor, a.Reason)
+		return err
+	}
+	return &ledger.InvalidError{Field: "act", Value: string(act), Rule: "must be pause, resume or run"}
 }
 
 // audit returns the author of a change and its reason, as the database can store it.

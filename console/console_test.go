@@ -5,12 +5,17 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
 func keyOf(k ledger.Key) string {
@@ -286,4 +291,48 @@ func TestGroupsAndKinds(t *testing.T) {
 	form.Set("csrf", token(t, viewer.get("/")))
 	viewer.want(viewer.post("/kind", form), http.StatusForbidden)
 	viewer.want(viewer.post("/group", form), http.StatusForbidden)
+}
+
+// A schedule is paused, resumed and run by an admin, each with a record of its caller and the reason.
+func TestSchedulesAreChanged(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	hourly := periodic.Schedule{Name: "nightly", Kind: "report.make", Every: time.Hour}
+	owner := ledgertest.As(t, s.db, ledgertest.Owner)
+	if _, err := periodic.Apply(t.Context(), owner, []periodic.Schedule{hourly}, nil); err != nil {
+		t.Fatal(err)
+	}
+	b := s.as(api.Admin)
+	p := b.get("/schedules")
+	b.want(p, http.StatusOK, "nightly", "Pause or run…")
+	form := url.Values{"csrf": {token(t, p)}, "name": {"nightly"}, "reason": {"month end"}, "act": {"pause"}}
+	b.want(b.post("/schedule", form), http.StatusOK, "by ada-admin", "Resume or run…")
+	form.Set("act", "run")
+	b.want(b.post("/schedule", form), http.StatusOK)
+	form.Set("act", "resume")
+	b.want(b.post("/schedule", form), http.StatusOK, "Pause or run…")
+	var records []string
+	rows, err := owner.Query(t.Context(), `
+		select concat_ws(' ', actor, data->>'schedule', data->>'action', data->>'reason')
+		  from taskledger.event where kind = 'taskledger.schedule' and version = 1 order by position offset 1`)
+	if err == nil {
+		records, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"ada-admin nightly pause month end", "ada-admin nightly run month end",
+		"ada-admin nightly resume month end"}
+	if !slices.Equal(records, want) {
+		t.Errorf("on record: %q, want %q", records, want)
+	}
+	form.Set("act", "drop")
+	b.want(b.post("/schedule", form), http.StatusBadRequest, "must be pause, resume or run")
+	form.Set("act", "pause")
+	form.Set("name", "unknown")
+	b.want(b.post("/schedule", form), http.StatusNotFound)
+	viewer := s.as(api.Viewer)
+	form.Set("csrf", token(t, viewer.get("/")))
+	form.Set("name", "nightly")
+	viewer.want(viewer.post("/schedule", form), http.StatusForbidden)
 }

@@ -61,6 +61,7 @@ func New(c Config) (*Handler, error) {
 	}
 	h.mux.HandleFunc("POST /act", h.act)
 	h.mux.HandleFunc("POST /kind", h.change("kinds", h.pauseKind))
+	h.mux.HandleFunc("POST /schedule", h.change("schedules", h.changeSchedule))
 	h.mux.HandleFunc("POST /group", h.change("dead", h.releaseGroup))
 	h.mux.HandleFunc("GET /stream", h.stream)
 	h.mux.HandleFunc("GET /sign-in", h.showSignIn)

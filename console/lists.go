@@ -196,6 +196,11 @@ func (h *Handler) pauseKind(ctx context.Context, r *http.Request, c api.Caller, 
 	return err
 }
 
+func (h *Handler) changeSchedule(ctx context.Context, r *http.Request, c api.Caller, reason string) error {
+	act := api.ScheduleAct(r.PostForm.Get("act"))
+	return h.config.API.ChangeSchedule(ctx, c, r.PostForm.Get("name"), act, reason)
+}
+
 func (h *Handler) releaseGroup(ctx context.Context, r *http.Request, c api.Caller, reason string) error {
 	kind, fingerprint := ledger.Kind(r.PostForm.Get("kind")), r.PostForm.Get("fingerprint")
 	if kind == "" || fingerprint == "" {

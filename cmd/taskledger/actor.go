@@ -12,6 +12,11 @@ func addActorFlag(cmd *cobra.Command, actor *string) {
 	cmd.Flags().StringVar(actor, "actor", "", "author of the change (default: your user name on this machine)")
 }
 
+// addReasonFlag adds --reason, the reason of a change.
+func addReasonFlag(cmd *cobra.Command, reason *string) {
+	cmd.Flags().StringVar(reason, "reason", "", "reason, for the record")
+}
+
 // actorOr returns the given actor, or else the user name of this process. It returns "", which stands for the
 // user of the database, if there is no such name.
 func actorOr(given string) string {

@@ -55,7 +55,7 @@ replay that has ended publishes nothing more.`,
 	cmd.Flags().StringVar(&c.Subject, "to-subject", "", "`subject` to publish on")
 	cmd.Flags().IntVar(&c.Rate, "rate", 0, "maximum number of events per second (default: 1000)")
 	addActorFlag(cmd, &c.Actor)
-	cmd.Flags().StringVar(&c.Reason, "reason", "", "reason, for the record")
+	addReasonFlag(cmd, &c.Reason)
 	return cmd
 }
 

@@ -98,6 +98,6 @@ its illegal events are listed again.`,
 		},
 	}
 	addActorFlag(cmd, &actor)
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the record")
+	addReasonFlag(cmd, &reason)
 	return cmd
 }

@@ -183,7 +183,7 @@ func newUnparkCommand(a *app, cmd *cobra.Command, done string,
 	cmd.Flags().BoolVar(&all, "all", false, "all parked events")
 	addDryRunFlag(cmd, &dryRun)
 	addActorFlag(cmd, &actor)
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the record")
+	addReasonFlag(cmd, &reason)
 	return cmd
 }
 

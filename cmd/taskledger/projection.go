@@ -151,7 +151,7 @@ func planRebuild(ctx context.Context, a *app, pool *pgxpool.Pool, name string) e
 // addActFlags adds the author and the reason of a change.
 func addActFlags(cmd *cobra.Command, act *projector.Act) {
 	addActorFlag(cmd, &act.Actor)
-	cmd.Flags().StringVar(&act.Reason, "reason", "", "reason, for the record")
+	addReasonFlag(cmd, &act.Reason)
 }
 
 func rebuildProjection(ctx context.Context, a *app, pool *pgxpool.Pool, name string, act projector.Act) error {

@@ -55,7 +55,7 @@ services start. The command needs the owner of the schema taskledger.`,
 	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
 	cmd.Flags().BoolVar(&f.newInstallation, "new-installation", false, "give the ledger an identity of its own")
 	addActorFlag(cmd, &f.actor)
-	cmd.Flags().StringVar(&f.reason, "reason", "", "reason, for the record")
+	addReasonFlag(cmd, &f.reason)
 	return cmd
 }
 

@@ -178,45 +178,48 @@ func (a *app) changeSchedule(
 }
 
 func newSchedulePauseCommand(a *app) *cobra.Command {
-	var actor string
+	var actor, reason string
 	cmd := a.changeSchedule(&cobra.Command{
 		Use:   "pause NAME",
 		Short: "Stop the firings of a schedule until it is resumed",
 	}, "paused", func(ctx context.Context, db *pgxpool.Pool, name string) error {
-		return periodic.Pause(ctx, db, name, actorOr(actor))
+		return periodic.Pause(ctx, db, name, actorOr(actor), reason)
 	})
 	addActorFlag(cmd, &actor)
+	addReasonFlag(cmd, &reason)
 	return cmd
 }
 
 func newScheduleResumeCommand(a *app) *cobra.Command {
-	var actor string
+	var actor, reason string
 	cmd := a.changeSchedule(&cobra.Command{
 		Use:   "resume NAME",
 		Short: "Continue a paused schedule from now on",
 		Long: `Continue a paused schedule from now on. The firings that were due during the pause are passed over, and
 are recorded as one discarded task.`,
 	}, "resumed", func(ctx context.Context, db *pgxpool.Pool, name string) error {
-		return periodic.Resume(ctx, db, name, actorOr(actor))
+		return periodic.Resume(ctx, db, name, actorOr(actor), reason)
 	})
 	addActorFlag(cmd, &actor)
+	addReasonFlag(cmd, &reason)
 	return cmd
 }
 
 func newScheduleDeleteCommand(a *app) *cobra.Command {
-	var actor string
+	var actor, reason string
 	cmd := a.changeSchedule(&cobra.Command{
 		Use:   "delete NAME",
 		Short: "Delete a schedule; its tasks stay",
 	}, "deleted", func(ctx context.Context, db *pgxpool.Pool, name string) error {
-		return periodic.Remove(ctx, db, name, actorOr(actor))
+		return periodic.Remove(ctx, db, name, actorOr(actor), reason)
 	})
 	addActorFlag(cmd, &actor)
+	addReasonFlag(cmd, &reason)
 	return cmd
 }
 
 func newScheduleRunCommand(a *app) *cobra.Command {
-	var actor string
+	var actor, reason string
 	cmd := &cobra.Command{
 		Use:   "run NAME",
 		Short: "Enqueue a task of a schedule now",
@@ -225,7 +228,7 @@ func newScheduleRunCommand(a *app) *cobra.Command {
 		Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
-				answer, err := periodic.RunNow(ctx, db, args[0], actorOr(actor))
+				answer, err := periodic.RunNow(ctx, db, args[0], actorOr(actor), reason)
 				if err != nil {
 					return unknownSchedule(err, args[0])
 				}
@@ -236,5 +239,6 @@ func newScheduleRunCommand(a *app) *cobra.Command {
 		},
 	}
 	addActorFlag(cmd, &actor)
+	addReasonFlag(cmd, &reason)
 	return cmd
 }

@@ -54,6 +54,7 @@ invalid, nothing changes. The format is:
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "show the differences and change nothing")
 	cmd.Flags().BoolVar(&o.Prune, "prune", false, "delete the schedules that are not in the file")
 	addActorFlag(cmd, &o.Actor)
+	addReasonFlag(cmd, &o.Reason)
 	return cmd
 }
 

@@ -131,7 +131,7 @@ published everything. It can be interrupted: the relay continues. The exit code 
 	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
 	cmd.Flags().BoolVar(&o.Foreign, "foreign", false, "delete the stream also if it belongs to another ledger")
 	addActorFlag(cmd, &o.Actor)
-	cmd.Flags().StringVar(&o.Reason, "reason", "", "reason, for the record")
+	addReasonFlag(cmd, &o.Reason)
 	return cmd
 }
 

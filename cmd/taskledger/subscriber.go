@@ -175,7 +175,7 @@ present. It is made if it is missing. A process that works as it continues there
 	cmd.Flags().BoolVar(&isBeginning, "beginning", false, "to the beginning of the ledger")
 	cmd.Flags().BoolVar(&isNow, "now", false, "to the present")
 	addActorFlag(cmd, &actor)
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the record")
+	addReasonFlag(cmd, &reason)
 	return cmd
 }
 
@@ -200,7 +200,7 @@ func newSubscriberPauseCommand(a *app, isPaused bool) *cobra.Command {
 		})
 	}
 	addActorFlag(cmd, &actor)
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the record")
+	addReasonFlag(cmd, &reason)
 	return cmd
 }
 
@@ -223,7 +223,7 @@ it, and no other login with the role subscriber may move it.`,
 		},
 	}
 	addActorFlag(cmd, &actor)
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the record")
+	addReasonFlag(cmd, &reason)
 	return cmd
 }
 
@@ -247,6 +247,6 @@ func newSubscriberDeleteCommand(a *app) *cobra.Command {
 		},
 	}
 	addActorFlag(cmd, &actor)
-	cmd.Flags().StringVar(&reason, "reason", "", "reason, for the record")
+	addReasonFlag(cmd, &reason)
 	return cmd
 }

@@ -39,6 +39,7 @@ type ApplyOptions struct {
 	Prune  bool   // delete the schedules that are not in the list. Default: keep them.
 	DryRun bool   // return the differences and change nothing. Default: apply them.
 	Actor  string // the author of the changes. Default: the database's session_user.
+	Reason string // of the changes, for their records, at most 4 KiB
 }
 
 // Apply creates and changes schedules until they equal those in want, and returns the differences by name. With
@@ -53,7 +54,7 @@ func Apply(ctx context.Context, db DB, want []Schedule, o *ApplyOptions) ([]Diff
 	if o == nil {
 		o = &ApplyOptions{}
 	}
-	if err := validateAll(want); err != nil {
+	if err := errors.Join(validateAll(want), checkReason(o.Reason)); err != nil {
 		return nil, err
 	}
 	tx, err := db.Begin(ctx)
@@ -70,7 +71,7 @@ func Apply(ctx context.Context, db DB, want []Schedule, o *ApplyOptions) ([]Diff
 	}
 	applied := make([]Difference, 0, len(want))
 	for _, s := range want {
-		d, err := apply(ctx, tx, find(found, s.Name), s.withDefaults(), o.Actor)
+		d, err := apply(ctx, tx, find(found, s.Name), s.withDefaults(), *o)
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +82,7 @@ func Apply(ctx context.Context, db DB, want []Schedule, o *ApplyOptions) ([]Diff
 		if given || !o.Prune {
 			continue
 		}
-		if err := Remove(ctx, tx, f.Schedule.Name, o.Actor); err != nil {
+		if err := Remove(ctx, tx, f.Schedule.Name, o.Actor, o.Reason); err != nil {
 			return nil, err
 		}
 		applied = append(applied, Difference{Name: f.Schedule.Name, Action: Delete})
@@ -118,7 +119,7 @@ func find(all []Status, name string) *Status {
 }
 
 // apply creates or changes the schedule s, which has its defaults.
-func apply(ctx context.Context, tx pgx.Tx, old *Status, s Schedule, actor string) (Difference, error) {
+func apply(ctx context.Context, tx pgx.Tx, old *Status, s Schedule, o ApplyOptions) (Difference, error) {
 	d := Difference{Name: s.Name, Action: Create}
 	if old != nil && len(differences(old.Schedule, s)) == 0 {
 		return Difference{Name: s.Name, Action: Keep}, nil
@@ -147,9 +148,9 @@ func apply(ctx context.Context, tx pgx.Tx, old *Status, s Schedule, actor string
 	_, err = tx.Exec(ctx, putSQL, s.Name, string(s.Kind),
 		optional(string(s.Args)), optional(s.Cron), optional(s.Zone),
 		milliseconds(s.Every), optional(instant(s.Anchor)), milliseconds(s.After), string(s.Missed), s.MissedLimit,
-		string(s.Overlap), optional(actor), optionalTime(next))
+		string(s.Overlap), optional(o.Actor), optionalTime(next))
 	if err == nil {
-		err = record(ctx, tx, d, actor, now)
+		err = record(ctx, tx, d, o.Actor, o.Reason, now)
 	}
 	return d, pgerr.Explain("apply schedule "+s.Name, err)
 }

@@ -79,7 +79,7 @@ func TestApplyKeepsThePosition(t *testing.T) {
 	if after := b.load("a"); !after.NextAt.Equal(before.NextAt) || string(after.Schedule.Args) != "2" {
 		t.Errorf("%+v", after)
 	}
-	if err := periodic.Pause(t.Context(), b.db, "a", ""); err != nil {
+	if err := periodic.Pause(t.Context(), b.db, "a", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	s.Cron = "0,30 * * * *"

@@ -14,20 +14,21 @@ import (
 
 // ChangeKind is the kind of the tasks that record changes of schedules. Each change of one schedule is a task,
 // enqueued and succeeded in the transaction of the change. Its biz_id is <schedule>/<time of the change in UTC>,
-// its actor is that of the change, and its args are the action and the fields that differ.
+// its actor is that of the change, and its args are the action, the fields that differ, and the reason if there is one.
 const ChangeKind ledger.Kind = "taskledger.schedule"
 
 // Actions that are recorded, and that [Apply] never takes.
 const (
 	pause  Action = "pause"
 	resume Action = "resume"
+	run    Action = "run"
 )
 
 // maxRecorded is the greatest length of a field's value in a record, in bytes: args may be longer.
 const maxRecorded = 4 << 10
 
 // record records a change of a schedule that tx has locked. Default of actor: the database's session_user.
-func record(ctx context.Context, tx pgx.Tx, d Difference, actor string, now time.Time) error {
+func record(ctx context.Context, tx pgx.Tx, d Difference, actor, reason string, now time.Time) error {
 	fields := make([]Field, len(d.Fields))
 	for i, f := range d.Fields {
 		fields[i] = Field{Name: f.Name, From: shorten(f.From), To: shorten(f.To)}
@@ -36,7 +37,8 @@ func record(ctx context.Context, tx pgx.Tx, d Difference, actor string, now time
 		Schedule string  `json:"schedule"`
 		Action   Action  `json:"action"`
 		Fields   []Field `json:"fields,omitempty"`
-	}{d.Name, d.Action, fields})
+		Reason   string  `json:"reason,omitempty"`
+	}{d.Name, d.Action, fields, reason})
 	if err != nil {
 		return err
 	}
@@ -45,6 +47,9 @@ func record(ctx context.Context, tx pgx.Tx, d Difference, actor string, now time
 	}
 	return nil
 }
+
+// checkReason returns an [*ledger.InvalidError] for a reason that is too long.
+func checkReason(reason string) error { return operation.Operation{Reason: reason}.Validate() }
 
 // shorten returns a text that is short enough for a record.
 func shorten(s string) string {

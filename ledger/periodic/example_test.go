@@ -84,7 +84,7 @@ func ExampleRunNow() {
 	if _, err := periodic.Apply(ctx, db, []periodic.Schedule{report}, nil); err != nil {
 		panic(err)
 	}
-	task, err := periodic.RunNow(ctx, db, "nightly-report", "alice")
+	task, err := periodic.RunNow(ctx, db, "nightly-report", "alice", "")
 	if err != nil {
 		panic(err)
 	}

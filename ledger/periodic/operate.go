@@ -20,24 +20,25 @@ var (
 )
 
 // Pause stops the firings of a schedule until [Resume]. Pausing a paused schedule changes nothing.
-// Default of actor: the database's session_user. It returns [ErrUnknownSchedule].
-func Pause(ctx context.Context, db DB, name, actor string) error {
-	return setPaused(ctx, db, name, true, actor)
+// The actor and the reason are recorded. Default of actor: the database's session_user. It commits, unless db is a
+// transaction. Errors: [ErrUnknownSchedule], [*ledger.InvalidError].
+func Pause(ctx context.Context, db DB, name, actor, reason string) error {
+	return setPaused(ctx, db, name, true, actor, reason)
 }
 
 // Resume continues a paused schedule from now on. The firings that were due since [Pause] are recorded as one
 // discarded task and do not run. Resuming a schedule that is not paused changes nothing.
-// Default of actor: the database's session_user. It returns [ErrUnknownSchedule].
-func Resume(ctx context.Context, db DB, name, actor string) error {
-	return setPaused(ctx, db, name, false, actor)
+// Actor, reason and errors are those of [Pause]. It commits, unless db is a transaction.
+func Resume(ctx context.Context, db DB, name, actor, reason string) error {
+	return setPaused(ctx, db, name, false, actor, reason)
 }
 
-func setPaused(ctx context.Context, db DB, name string, paused bool, actor string) error {
+func setPaused(ctx context.Context, db DB, name string, paused bool, actor, reason string) error {
 	d := Difference{Name: name, Action: resume}
 	if paused {
 		d.Action = pause
 	}
-	return changeOne(ctx, db, d, actor, func(tx pgx.Tx, s Status, now time.Time) (bool, error) {
+	return changeOne(ctx, db, d, actor, reason, func(tx pgx.Tx, s Status, now time.Time) (bool, error) {
 		if s.Paused == paused {
 			return false, nil
 		}
@@ -51,11 +52,11 @@ func setPaused(ctx context.Context, db DB, name string, paused bool, actor strin
 	})
 }
 
-// Remove deletes a schedule. Its tasks stay.
-// Default of actor: the database's session_user. It returns [ErrUnknownSchedule].
-func Remove(ctx context.Context, db DB, name, actor string) error {
+// Remove deletes a schedule. Its tasks stay. Actor, reason and errors are those of [Pause]. It commits, unless db is a
+// transaction.
+func Remove(ctx context.Context, db DB, name, actor, reason string) error {
 	d := Difference{Name: name, Action: Delete}
-	return changeOne(ctx, db, d, actor, func(tx pgx.Tx, _ Status, _ time.Time) (bool, error) {
+	return changeOne(ctx, db, d, actor, reason, func(tx pgx.Tx, _ Status, _ time.Time) (bool, error) {
 		_, err := tx.Exec(ctx, deleteSQL, name)
 		return true, err
 	})
@@ -63,9 +64,13 @@ func Remove(ctx context.Context, db DB, name, actor string) error {
 
 // changeOne calls change with a schedule, locked, and records d if change reports that it changed the schedule.
 func changeOne(
-	ctx context.Context, db DB, d Difference, actor string, change func(pgx.Tx, Status, time.Time) (bool, error),
+	ctx context.Context, db DB, d Difference, actor, reason string,
+	change func(pgx.Tx, Status, time.Time) (bool, error),
 ) error {
 	operation := string(d.Action) + " schedule " + d.Name
+	if err := checkReason(reason); err != nil {
+		return err
+	}
 	tx, err := db.Begin(ctx)
 	if err != nil {
 		return pgerr.Explain(operation, err)
@@ -80,7 +85,7 @@ func changeOne(
 	}
 	changed, err := change(tx, *s, now)
 	if err == nil && changed {
-		err = record(ctx, tx, d, actor, now)
+		err = record(ctx, tx, d, actor, reason, now)
 	}
 	if err != nil {
 		return pgerr.Explain(operation, err)
@@ -90,13 +95,20 @@ func changeOne(
 
 // RunNow enqueues a task of the schedule at once, also if it is paused, and returns it. Its key ends in the
 // time and "+manual": it is not a firing, and the position of the schedule does not change.
-// Default of actor: the database's session_user. It returns [ErrUnknownSchedule].
-func RunNow(ctx context.Context, db ledger.DB, name, actor string) (ledger.Enqueued, error) {
-	s, now, err := load(ctx, db, name)
+// Actor, reason and errors are those of [Pause], and those of [ledger.Enqueue]. It commits, unless db is a transaction.
+func RunNow(ctx context.Context, db DB, name, actor, reason string) (task ledger.Enqueued, err error) {
+	if err := ledger.Kind(name).Validate(); err != nil {
+		return ledger.Enqueued{}, fmt.Errorf("schedule: %w", renamed(err, "name"))
+	}
+	d := Difference{Name: name, Action: run}
+	err = changeOne(ctx, db, d, actor, reason, func(tx pgx.Tx, s Status, now time.Time) (bool, error) {
+		key := firingKey(s.Schedule, now)
+		key.BizID += "+manual"
+		task, err = enqueue(ctx, tx, s.Schedule, key, actor, firingMeta{Name: name})
+		return err == nil, err
+	})
 	if err != nil {
 		return ledger.Enqueued{}, err
 	}
-	key := firingKey(s.Schedule, now)
-	key.BizID += "+manual"
-	return enqueue(ctx, db, s.Schedule, key, actor, firingMeta{Name: name})
+	return task, nil
 }

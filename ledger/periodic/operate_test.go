@@ -23,7 +23,7 @@ func TestPauseResume(t *testing.T) {
 	s.Missed = periodic.MissedAll
 	b.apply(s)
 	for range 2 { // the second time changes nothing
-		if err := periodic.Pause(t.Context(), b.db, "a", "alice"); err != nil {
+		if err := periodic.Pause(t.Context(), b.db, "a", "alice", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,7 +36,7 @@ func TestPauseResume(t *testing.T) {
 		t.Fatalf("paused, it fired %v", fired)
 	}
 	for range 2 {
-		if err := periodic.Resume(t.Context(), b.db, "a", "bob"); err != nil {
+		if err := periodic.Resume(t.Context(), b.db, "a", "bob", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -78,21 +78,28 @@ func TestChangesAreOnRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(periodic.Pause(t.Context(), tx, "a", "eve"), tx.Rollback(t.Context())); err != nil {
+	if err := errors.Join(periodic.Pause(t.Context(), tx, "a", "eve", ""), tx.Rollback(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time changes nothing
-		if err := periodic.Pause(t.Context(), b.db, "a", "carol"); err != nil {
+		if err := periodic.Pause(t.Context(), b.db, "a", "carol", "month end"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := periodic.Resume(t.Context(), b.db, "a", ""); err != nil {
+	if err := periodic.Resume(t.Context(), b.db, "a", "", ""); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := periodic.RunNow(t.Context(), b.db, "a", "fay", "missed one"); err != nil {
+		t.Fatal(err)
+	}
+	var invalid *ledger.InvalidError
+	if err := periodic.Pause(t.Context(), b.db, "a", "gus", strings.Repeat("x", 4097)); !errors.As(err, &invalid) {
+		t.Errorf("a long reason: %v", err)
 	}
 	applyAs("dave")
 	rows, err := b.db.Query(t.Context(), `
 		select concat_ws(' ', min(actor), string_agg(type::text, '+' order by version),
-			min(data->>'schedule'), min(data->>'action'),
+			min(data->>'schedule'), min(data->>'action'), min(data->>'reason'),
 			(select string_agg(f->>'field', ',')
 			   from json_array_elements((array_agg(data order by version))[1]->'fields') f))
 		from taskledger.event where kind = 'taskledger.schedule' group by biz_id order by min(position)`)
@@ -106,8 +113,9 @@ func TestChangesAreOnRecord(t *testing.T) {
 	want := []string{
 		"alice enqueued+succeeded a create kind,args,cron,zone,missed,overlap",
 		"bob enqueued+succeeded a change args,cron",
-		"carol enqueued+succeeded a pause",
+		"carol enqueued+succeeded a pause month end",
 		one[string](b, "select session_user::text") + " enqueued+succeeded a resume",
+		"fay enqueued+succeeded a run missed one",
 		"dave enqueued+succeeded a delete",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -121,11 +129,11 @@ func TestRunNow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.apply(hourly("a"))
-	if err := periodic.Pause(t.Context(), b.db, "a", ""); err != nil {
+	if err := periodic.Pause(t.Context(), b.db, "a", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	before := b.load("a")
-	answer, err := periodic.RunNow(t.Context(), b.db, "a", "alice")
+	answer, err := periodic.RunNow(t.Context(), b.db, "a", "alice", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,13 +153,13 @@ func TestRunNow(t *testing.T) {
 func TestUnknownSchedule(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	_, run := periodic.RunNow(t.Context(), b.db, "a", "")
+	_, run := periodic.RunNow(t.Context(), b.db, "a", "", "")
 	_, load := periodic.Load(t.Context(), b.db, "a")
 	for what, err := range map[string]error{
 		"run": run, "load": load,
-		"pause":  periodic.Pause(t.Context(), b.db, "a", ""),
-		"resume": periodic.Resume(t.Context(), b.db, "a", ""),
-		"remove": periodic.Remove(t.Context(), b.db, "a", ""),
+		"pause":  periodic.Pause(t.Context(), b.db, "a", "", ""),
+		"resume": periodic.Resume(t.Context(), b.db, "a", "", ""),
+		"remove": periodic.Remove(t.Context(), b.db, "a", "", ""),
 	} {
 		if !errors.Is(err, periodic.ErrUnknownSchedule) {
 			t.Errorf("%s: %v", what, err)

@@ -148,7 +148,7 @@ func TestClockSetBack(t *testing.T) {
 			t.Errorf("%s has %d events", id, n)
 		}
 	}
-	if err := periodic.Remove(t.Context(), b.db, "sales", ""); err != nil {
+	if err := periodic.Remove(t.Context(), b.db, "sales", "", ""); err != nil {
 		t.Fatal(err)
 	}
 	b.apply(hourly("sales"))
@@ -400,9 +400,9 @@ func TestQueryModes(t *testing.T) {
 				t.Errorf("fired %v %v %v, passed over %v", cron, every, after, passed)
 			}
 			if err := errors.Join(
-				periodic.Pause(t.Context(), db, "cron", "a"),
-				periodic.Resume(t.Context(), db, "cron", "a"),
-				periodic.Remove(t.Context(), db, "cron", ""),
+				periodic.Pause(t.Context(), db, "cron", "a", ""),
+				periodic.Resume(t.Context(), db, "cron", "a", ""),
+				periodic.Remove(t.Context(), db, "cron", "", ""),
 			); err != nil {
 				t.Error(err)
 			}

@@ -237,7 +237,7 @@ func (d *demo) stay(ctx context.Context, r Report) error {
 		}
 		defer stopping()
 	}
-	if err := periodic.Resume(ctx, d.db, tillSchedule.Name, ""); err != nil {
+	if err := periodic.Resume(ctx, d.db, tillSchedule.Name, "", ""); err != nil {
 		return err
 	}
 	d.config.Stay(ctx, r)

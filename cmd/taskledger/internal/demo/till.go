@@ -49,7 +49,7 @@ func (d *demo) newTillRunner(ctx context.Context) (*periodic.Runner, error) {
 
 // finishTill pauses the schedule and waits until the till of the last firing is counted.
 func (d *demo) finishTill(ctx context.Context) error {
-	if err := periodic.Pause(ctx, d.db, tillSchedule.Name, ""); err != nil {
+	if err := periodic.Pause(ctx, d.db, tillSchedule.Name, "", ""); err != nil {
 		return err
 	}
 	for {
