@@ -15,7 +15,7 @@ import (
 )
 
 // The limits of the document of the API are those of the server: a header that is too large is refused, and a client
-// that does not send all of it is disconnected.
+// that does not send all of it is disconnected. A request that no handler gets is answered in plain text.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -57,6 +57,15 @@ func TestHeaders(t *testing.T) {
 	large := send(begin + strings.Repeat("x", api.MaxHeaderBytes+slop) + "\r\n\r\n")
 	if !strings.HasPrefix(large, "HTTP/1.1 431") {
 		t.Errorf("a header beyond the limit: %.100s", large)
+	}
+	noRequest := send("hello\r\n\r\n")
+	if !strings.HasPrefix(noRequest, "HTTP/1.1 400") {
+		t.Errorf("bytes that are not a request: %.100s", noRequest)
+	}
+	for _, text := range []string{large, noRequest} { // as docs/http.md and the OpenAPI document describe them
+		if !strings.Contains(text, "\r\nContent-Type: text/plain") || !strings.Contains(text, "\r\nConnection: close") {
+			t.Errorf("not in plain text, or the connection stays open: %.200s", text)
+		}
 	}
 	if slow := send(begin); strings.Contains(slow, "204") {
 		t.Errorf("a header without an end: %.100s", slow)
