@@ -24,7 +24,8 @@ type demand struct {
 
 // kindDemand is the demand of the workers of a kind.
 type kindDemand struct {
-	delivered uint64          // its consumers have received the messages up to here
+	acked     uint64          // its consumers have acknowledged the messages up to here
+	delivered uint64          // and have received those up to here
 	served    ledger.ShardSet // shards with consumers
 	waiting   int64           // messages that its consumers have not acknowledged
 	unserved  int64           // messages of shards without consumers
@@ -79,7 +80,7 @@ func (k *kindDemand) missing(allowance int64) int64 {
 func (d *demand) kind(name ledger.Kind, last uint64) *kindDemand {
 	k := d.kinds[name]
 	if k == nil {
-		k = &kindDemand{delivered: last}
+		k = &kindDemand{acked: last, delivered: last}
 		d.kinds[name] = k
 	}
 	return k
@@ -103,6 +104,7 @@ func readDemand(ctx context.Context, s jetstream.Stream, state jetstream.StreamS
 			continue
 		}
 		k := d.kind(name, last)
+		k.acked = min(k.acked, floor)
 		k.delivered = min(k.delivered, deliveredUpTo(c, last))
 		k.waiting += int64(c.NumPending) + int64(c.NumAckPending)
 		if c.Name == stream.Durable(name, shards) { // the later one of its two consumers
@@ -192,8 +194,9 @@ func (d *demand) purgeable(ctx context.Context, s jetstream.Stream, begin uint64
 	return upTo, nil
 }
 
-// clearable returns filters of subjects, and the sequence up to which no worker needs their messages, at most upTo.
-func (d *demand) clearable(upTo uint64) map[string]uint64 {
+// clearable returns filters of subjects, and the sequence up to which no worker needs their messages, at most upTo. If
+// keepsInFlight, workers need the messages that they have received and not acknowledged.
+func (d *demand) clearable(upTo uint64, keepsInFlight bool) map[string]uint64 {
 	filters := make(map[string]uint64)
 	for t := range d.types {
 		if !t.WakesWorkers() {
@@ -207,7 +210,11 @@ func (d *demand) clearable(upTo uint64) map[string]uint64 {
 			if d.unserved[name] == 0 {
 				shards = ledger.AllShards // which takes one filter
 			}
-			if sequence := min(k.delivered, upTo); sequence > 0 {
+			sequence := min(k.delivered, upTo)
+			if keepsInFlight {
+				sequence = min(k.acked, upTo)
+			}
+			if sequence > 0 {
 				for _, subject := range stream.Subjects(t, name, shards) {
 					filters[subject] = sequence
 				}

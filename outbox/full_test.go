@@ -342,6 +342,39 @@ func TestAbsentSubscriberStopsNothing(t *testing.T) {
 	})
 }
 
+// A worker has a message in flight while an absent subscriber fills the stream. If it is killed, another one receives
+// the message, because the acknowledged messages make room enough.
+func TestFullStreamKeepsWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.relay(smallPages, smallStream)
+	work, mails := b.awaitWorkers("coupon.send"), b.awaitWorkers("mail.send")
+	b.enqueue("mail.send", "mail-", 1)
+	batch, err := mails.Fetch(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inFlight, ok := <-batch.Messages()
+	if !ok {
+		t.Fatal(batch.Error())
+	}
+	if _, err := b.stream().CreateConsumer(b.ctx(), jetstream.ConsumerConfig{
+		Durable: "audit", AckPolicy: jetstream.AckExplicitPolicy,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		b.enqueue("coupon.send", fmt.Sprintf("round-%d-", i), 300)
+		b.take(work, 300)
+	}
+	if _, isCleared := b.status().Missed["audit"]; !isCleared {
+		t.Fatal("nothing was removed from the stream")
+	}
+	if _, err := b.stream().GetLastMsgForSubject(b.ctx(), inFlight.Subject()); err != nil {
+		t.Errorf("the message in flight was removed: %v", err)
+	}
+}
+
 // An operator gives the relay of a full stream a higher limit. The relay raises that of the stream, and publishes what
 // was withheld. A lower limit changes nothing.
 func TestLimitOfTheStreamIsRaised(t *testing.T) {

@@ -190,10 +190,24 @@ func (s room) purge(ctx context.Context, d *demand) (uint64, error) {
 // clear removes older messages that do not wait for workers, although subscribers may not have received them, and
 // leaves those that wait. It makes room for so many bytes and spares as many of the newest messages as it can. It
 // returns the number of removed messages.
+//
+// It removes messages in flight at workers only if the others make too little room: the message of a killed worker is
+// redelivered if it is still there; otherwise the reconciler must find the task.
 func (s room) clear(ctx context.Context, d *demand, wanted int64) (removed uint64, err error) {
+	removed, err = s.clearRound(ctx, d, wanted, true)
+	if err == nil && s.mark.Cleared == 0 && s.state.isNearlyFull(wanted) {
+		var more uint64
+		more, err = s.clearRound(ctx, d, wanted, false)
+		removed += more
+	}
+	return removed, err
+}
+
+// clearRound clears from mark.Cleared on, until there is room, a step is done or the round is: mark.Cleared is then 0.
+func (s room) clearRound(ctx context.Context, d *demand, wanted int64, keepsInFlight bool) (removed uint64, err error) {
 	first := s.mark.Cleared
 	for s.state.isNearlyFull(wanted) && s.mark.Cleared < min(s.state.info.State.LastSeq, first+clearStep) {
-		n, err := s.clearUpTo(ctx, d, s.nextToClear())
+		n, err := s.clearUpTo(ctx, d, s.nextToClear(), keepsInFlight)
 		if err != nil {
 			return removed, err
 		}
@@ -220,7 +234,7 @@ func (s room) nextToClear() uint64 {
 }
 
 // clearUpTo clears the messages up to a sequence. A mark before it and one after it make the holes known.
-func (s room) clearUpTo(ctx context.Context, d *demand, upTo uint64) (uint64, error) {
+func (s room) clearUpTo(ctx context.Context, d *demand, upTo uint64, keepsInFlight bool) (uint64, error) {
 	if err := s.noteMissed(ctx, d, upTo); err != nil {
 		return 0, err
 	}
@@ -229,7 +243,7 @@ func (s room) clearUpTo(ctx context.Context, d *demand, upTo uint64) (uint64, er
 	if err := s.writeMark(ctx); err != nil {
 		return 0, err
 	}
-	for subject, sequence := range d.clearable(upTo) {
+	for subject, sequence := range d.clearable(upTo, keepsInFlight) {
 		err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(sequence+1))
 		if err != nil {
 			return 0, fmt.Errorf("purge %s of stream %s up to %d: %w", subject, stream.Name, sequence, err)
