@@ -68,31 +68,41 @@ func (o *Operator) Reschedule(ctx context.Context, k ledger.Key, due Due, audit 
 // maxConflicts is how often the task may move on between the reading of its state and the append.
 const maxConflicts = 20
 
-// one applies an action to one task. After a conflict it tries again if the task's new state allows the action.
+// one applies an action to one task, and notifies the workers that may run it.
 func (o *Operator) one(ctx context.Context, k ledger.Key, a action) (ledger.Event, error) {
-	if err := a.validate(); err != nil {
+	e, before, err := a.apply(ctx, o.config.DB, k)
+	if err != nil {
 		return ledger.Event{}, err
 	}
+	o.recall(k, before)
+	o.flush()
+	return e, nil
+}
+
+// apply applies an action to one task, and returns the state before. After a conflict it tries again if the task's new
+// state allows the action.
+func (a action) apply(ctx context.Context, db ledger.DB, k ledger.Key) (ledger.Event, ledger.State, error) {
+	if err := a.validate(); err != nil {
+		return ledger.Event{}, "", err
+	}
 	for conflicts := 1; ; conflicts++ {
-		task, err := ledger.Load(ctx, o.config.DB, k)
+		task, err := ledger.Load(ctx, db, k)
 		if err != nil {
-			return ledger.Event{}, err
+			return ledger.Event{}, "", err
 		}
 		if !slices.Contains(a.states(), task.State) {
-			return ledger.Event{}, &ledger.TransitionError{Key: k, Type: a.event, State: task.State}
+			return ledger.Event{}, "", &ledger.TransitionError{Key: k, Type: a.event, State: task.State}
 		}
 		request, err := a.request(k, task.Version)
 		if err != nil {
-			return ledger.Event{}, err
+			return ledger.Event{}, "", err
 		}
-		e, err := ledger.Append(ctx, o.config.DB, request)
+		e, err := ledger.Append(ctx, db, request)
 		if err == nil {
-			o.recall(k, task.State)
-			o.flush()
-			return e, nil
+			return e, task.State, nil
 		}
 		if !ledger.IsConflict(err) || conflicts == maxConflicts {
-			return ledger.Event{}, err
+			return ledger.Event{}, "", err
 		}
 	}
 }
