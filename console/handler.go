@@ -18,6 +18,7 @@ import (
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 //go:embed assets
@@ -155,6 +156,9 @@ func (h *Handler) explain(r *http.Request, err error) *failure {
 	p, isExpected := api.Describe(err)
 	if !isExpected {
 		h.config.Logger.ErrorContext(r.Context(), "page failed", "method", r.Method, "error", err)
+	}
+	if p.Code == "unavailable" && !errors.Is(err, ledger.ErrNotMigrated) { // the cure of the API is one for programs
+		p.Cure = "is PostgreSQL running? the log of this server has the reason; then load the page again"
 	}
 	return &failure{status: p.Status, title: p.Title, detail: p.Detail, cure: p.Cure}
 }
