@@ -59,3 +59,7 @@ bench: ## Compare with the peers, an hour; BENCH="-quick" for five minutes
 .PHONY: build
 build: ## Build bin/taskledger
 	CGO_ENABLED=0 go build -trimpath -o bin/taskledger ./cmd/taskledger
+
+.PHONY: release
+release: ## Build dist/: static binaries for Linux and macOS, an SBOM of each, SHA256SUMS
+	deploy/release
