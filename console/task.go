@@ -102,7 +102,8 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 	return h.addTree(ctx, v, d)
 }
 
-// addTree adds the causes and predecessors of a task and the tasks that it caused, of kinds that the caller may read.
+// addTree adds the causes and predecessors of a task, the tasks that wait for it and those that it caused, of kinds
+// that the caller may read.
 func (h *Handler) addTree(ctx context.Context, v *view, d *taskData) error {
 	tree, err := projector.ReadTree(ctx, h.config.DB, d.Key, projector.TreeLimits{Depth: 3, Breadth: 20, Tasks: 60})
 	if err != nil {
@@ -113,12 +114,13 @@ func (h *Handler) addTree(ctx context.Context, v *view, d *taskData) error {
 	var prune func(n *projector.Node)
 	prune = func(n *projector.Node) {
 		n.Children, n.After = slices.DeleteFunc(n.Children, mayNotUse), slices.DeleteFunc(n.After, mayNotUse)
+		n.Before = slices.DeleteFunc(n.Before, mayNotUse)
 		for _, other := range slices.Concat(n.Children, n.After) {
 			prune(other)
 		}
 	}
 	prune(tree.Task)
-	d.Tree, d.HasTree = tree, len(tree.Causes)+len(tree.Task.After)+len(tree.Task.Children) > 0
+	d.Tree, d.HasTree = tree, len(tree.Causes)+len(tree.Task.After)+len(tree.Task.Before)+len(tree.Task.Children) > 0
 	return nil
 }
 

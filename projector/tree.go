@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
@@ -15,6 +17,9 @@ import (
 
 //go:embed sql/tree_children.sql
 var treeChildrenSQL string
+
+//go:embed sql/tree_successors.sql
+var treeSuccessorsSQL string
 
 // Node is a task in a [Tree].
 type Node struct {
@@ -29,9 +34,14 @@ type Node struct {
 	// After has the predecessors ([ledger.EnqueueOptions]) of the task of a [Tree], and of these.
 	After     []*Node `json:"after,omitempty"`
 	MoreAfter int     `json:"more_after,omitempty"` // the number of its other predecessors
+
+	// Before has the tasks that wait for the task of a [Tree], by key: it is one of their predecessors, and they are
+	// not available yet. MoreBefore reports that there are, or may be, more.
+	Before     []*Node `json:"before,omitempty"`
+	MoreBefore bool    `json:"more_before,omitempty"`
 }
 
-// Tree is a task with its causes, its predecessors and the tasks that it caused.
+// Tree is a task with its causes, its predecessors, the tasks that wait for it and those that it caused.
 type Tree struct {
 	Causes []Node `json:"causes"` // the task's cause, the cause of that, and so on
 	Task   *Node  `json:"task"`
@@ -40,7 +50,7 @@ type Tree struct {
 // TreeLimits bounds a [Tree].
 type TreeLimits struct {
 	Depth   int // generations, both up and down: 1 to 100. Default: 10.
-	Breadth int // tasks that one task caused, and its predecessors: 1 to 1000. Default: 50.
+	Breadth int // tasks that one task caused, its predecessors, and those that wait: 1 to 1000. Default: 50.
 	Tasks   int // in the whole tree: 1 to 10,000. Default: 1000.
 }
 
@@ -62,13 +72,15 @@ func (l *TreeLimits) complete() error {
 }
 
 // ReadTree returns the tasks that a task has caused, by the causes in their metas ([ledger.WithCause]), the causes of
-// the task, and the tasks after which it becomes available. It executes one small statement for each generation, and
-// one for each cause and predecessor. The cost is that of the returned tasks, and of the events of those that are
-// read from the ledger.
+// the task, the tasks after which it becomes available, and those that wait for it. It executes one small statement for
+// each generation, and one for each cause and predecessor. The cost is that of the returned tasks, of the events of
+// those that are read from the ledger, and of at most 5,000 waiting tasks, among which it searches those that wait for
+// the task.
 //
-// The task, its causes and its predecessors are read from the ledger, the others from the projection. Tasks that are
-// not projected yet are left out; see [ReadLag]. A task is in a tree once, even if its causes form a cycle; as a
-// predecessor of several tasks it is below each of them, with its own predecessors below the first.
+// The task, its causes, its predecessors and the tasks that wait for it are read from the ledger, the others from the
+// projection. Tasks that are not projected yet are left out; see [ReadLag]. A task is in a tree once, even if its
+// causes form a cycle; as a predecessor of several tasks it is below each of them, with its own predecessors below the
+// first.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrUnknownTask], [ledger.ErrNotMigrated].
 func ReadTree(ctx context.Context, db ledger.DB, k ledger.Key, l TreeLimits) (Tree, error) {
@@ -90,7 +102,11 @@ func ReadTree(ctx context.Context, db ledger.DB, k ledger.Key, l TreeLimits) (Tr
 			return Tree{}, err
 		}
 	}
-	if err := t.predecessors(ctx, &root, task.After); err != nil {
+	room, err := t.predecessors(ctx, &root, task.After)
+	if err != nil {
+		return Tree{}, err
+	}
+	if err := t.successors(ctx, &root, room); err != nil {
 		return Tree{}, err
 	}
 	return Tree{Causes: causes, Task: &root}, nil
@@ -127,13 +143,14 @@ func (t *tree) causes(ctx context.Context, k ledger.Key) ([]Node, error) {
 }
 
 // predecessors adds the predecessors of the root, the predecessors of these, and so on. A predecessor that is not in
-// the ledger has no state.
-func (t *tree) predecessors(ctx context.Context, root *Node, after []ledger.Key) error {
+// the ledger has no state. It returns how many more tasks the tree may have.
+func (t *tree) predecessors(ctx context.Context, root *Node, after []ledger.Key) (room int, err error) {
 	type waiting struct {
 		node  *Node
 		after []ledger.Key
 	}
-	room, isBelow := t.limits.Tasks-len(t.seen), map[ledger.Key]bool{root.Key: true}
+	room = t.limits.Tasks - len(t.seen)
+	isBelow := map[ledger.Key]bool{root.Key: true}
 	generation := []waiting{{root, after}}
 	for depth := 1; len(generation) > 0; depth++ {
 		var next []waiting
@@ -147,7 +164,7 @@ func (t *tree) predecessors(ctx context.Context, root *Node, after []ledger.Key)
 			for _, k := range w.after[:shown] {
 				task, err := ledger.Load(ctx, t.db, k)
 				if err != nil && !errors.Is(err, ledger.ErrUnknownTask) {
-					return err
+					return 0, err
 				}
 				n := nodeOf(task)
 				n.Key = k
@@ -159,6 +176,40 @@ func (t *tree) predecessors(ctx context.Context, root *Node, after []ledger.Key)
 			}
 		}
 		generation = next
+	}
+	return room, nil
+}
+
+// maxWaiting is how many waiting tasks a tree searches. No index has the predecessors of tasks.
+const maxWaiting = 5000
+
+// successors adds the tasks that wait for the root.
+func (t *tree) successors(ctx context.Context, root *Node, room int) error {
+	most := max(0, min(t.limits.Breadth, room))
+	rows, err := t.db.Query(ctx, treeSuccessorsSQL, string(root.Kind), string(root.BizID), int64(maxWaiting+1),
+		int64(most+1))
+	if err != nil {
+		return pgerr.Explain("task tree", err)
+	}
+	var searched int
+	var kind, id *string
+	var keys []ledger.Key
+	if _, err := pgx.ForEachRow(rows, []any{&searched, &kind, &id}, func() error {
+		if kind != nil {
+			keys = append(keys, ledger.Key{Kind: ledger.Kind(*kind), BizID: ledger.BizID(*id)})
+		}
+		return nil
+	}); err != nil {
+		return pgerr.Explain("task tree", err)
+	}
+	root.MoreBefore = len(keys) > most || searched > maxWaiting
+	for _, k := range keys[:min(most, len(keys))] {
+		task, err := ledger.Load(ctx, t.db, k)
+		if err != nil {
+			return err
+		}
+		n := nodeOf(task)
+		root.Before = append(root.Before, &n)
 	}
 	return nil
 }

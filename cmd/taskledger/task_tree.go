@@ -19,7 +19,8 @@ func newTaskTreeCommand(a *app) *cobra.Command {
 		Short: "Show the tasks that a task has caused, and its causes",
 		Long: `Show the tasks that a task's handler has enqueued, the tasks that these have caused, and so on. Above
 them are the causes of the task itself, and the tasks after which it becomes available, each with the tasks
-after which it does. These and the task are read from the ledger, the other tasks from the projection.`,
+after which it does. Below them are the tasks that wait for this one. All these and the task are read from the ledger,
+the other tasks from the projection.`,
 		Example: "  taskledger task tree order.place order-17\n" +
 			"  taskledger task tree order.place/order-17 --depth 2 -o json",
 		Args: keyArgs,
@@ -39,7 +40,7 @@ after which it does. These and the task are read from the ledger, the other task
 	}
 	cmd.Flags().IntVar(&limits.Depth, "depth", 10, "generations to show, up and down, 1 to 100")
 	cmd.Flags().IntVar(&limits.Breadth, "breadth", 50,
-		"maximum number of tasks below one task, and of predecessors, 1 to 1000")
+		"maximum number of tasks below one task, of predecessors and of tasks that wait, 1 to 1000")
 	cmd.Flags().IntVar(&limits.Tasks, "limit", 1000, "maximum number of tasks in all, 1 to 10000")
 	return cmd
 }
@@ -68,6 +69,12 @@ func renderTree(w io.Writer, tree projector.Tree) {
 	appendAfter(t, "", tree.Task)
 	appendNode(t, "", tree.Task)
 	appendChildren(t, "", tree.Task)
+	for _, s := range tree.Task.Before {
+		appendNode(t, "before ", s)
+	}
+	if tree.Task.MoreBefore {
+		t.AppendRow(table.Row{"before … and more"})
+	}
 	renderTable(w, t)
 }
 
