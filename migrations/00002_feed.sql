@@ -119,16 +119,24 @@ comment on table taskledger.cursor is
   'How far each reader of the feed has got. Append-only: the row with the highest n is the cursor.';
 
 -- A row was written in this database if its transaction ID is that of the physical row. A row that was restored
--- from a dump into this database has another one.
+-- from a dump into this database has another one. A row that is ahead of the sequence is newer than the events, which
+-- were restored without it: they get positions that it has passed. If the sequence is behind the events too, it alone
+-- was set back.
 create view taskledger.cursors as
 select c.reader, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound, c.after_position, c.mark,
        c.login, c.recorded_at, c.timeline,
-       c.origin = taskledger.origin() or c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint as is_local
-  from taskledger.cursor c;
+       was.written_here and not was.ahead as is_local, was.written_here
+  from taskledger.cursor c
+ cross join lateral (
+   select c.origin = taskledger.origin() or c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint
+          as written_here,
+          case when greatest(c.seen_top, c.top) > pg_sequence_last_value('taskledger.event_position_seq'::regclass)
+            then taskledger.position_behind() = 0 else false end as ahead) was;
 
 comment on view taskledger.cursors is
   'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. '
-  'If is_local is false, the row is of another database, and its transaction IDs have no meaning in this one.';
+  'If is_local is false, the row is of another database, and its transaction IDs have no meaning in this one; or it is '
+  'ahead of the sequence of positions.';
 
 -- Up to the floor, events are of another database: they were restored, and their transaction ids have no meaning. Every
 -- snapshot but that of the beginning sees them, as if their transaction id were 3, the first one there is. A rebase

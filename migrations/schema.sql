@@ -1397,6 +1397,22 @@ $$;
 
 COMMENT ON FUNCTION taskledger.origin() IS 'Internal: returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
 
+CREATE FUNCTION taskledger.position_behind() RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+begin
+  return coalesce((
+    select e.position
+      from (select e.position from taskledger.event e order by e.position desc limit 1) e
+     cross join taskledger.event_position_seq s
+     where e.position > s.last_value or e.position = s.last_value and not s.is_called), 0);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.position_behind() IS 'Internal: returns the newest position if the sequence of positions is behind it, so that enqueues fail, else 0.';
+
 CREATE FUNCTION taskledger.timeline() RETURNS bigint
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1435,6 +1451,15 @@ WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000')
 
 COMMENT ON TABLE taskledger.cursor IS 'How far each reader of the feed has got. Append-only: the row with the highest n is the cursor.';
 
+ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME taskledger.event_position_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE VIEW taskledger.cursors AS
  SELECT c.reader,
     c.n,
@@ -1449,10 +1474,16 @@ CREATE VIEW taskledger.cursors AS
     c.login,
     c.recorded_at,
     c.timeline,
-    ((c.origin = taskledger.origin()) OR (((c.xmin)::text)::bigint = ((((c.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint)) AS is_local
-   FROM taskledger.cursor c;
+    (was.written_here AND (NOT was.ahead)) AS is_local,
+    was.written_here
+   FROM (taskledger.cursor c
+     CROSS JOIN LATERAL ( SELECT ((c.origin = taskledger.origin()) OR (((c.xmin)::text)::bigint = ((((c.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint)) AS written_here,
+                CASE
+                    WHEN (GREATEST(c.seen_top, c.top) > pg_sequence_last_value('taskledger.event_position_seq'::regclass)) THEN (taskledger.position_behind() = 0)
+                    ELSE false
+                END AS ahead) was);
 
-COMMENT ON VIEW taskledger.cursors IS 'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. If is_local is false, the row is of another database, and its transaction IDs have no meaning in this one.';
+COMMENT ON VIEW taskledger.cursors IS 'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. If is_local is false, the row is of another database, and its transaction IDs have no meaning in this one; or it is ahead of the sequence of positions.';
 
 CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS TABLE("position" bigint, recorded_at timestamp with time zone)
     LANGUAGE sql STABLE
@@ -1478,7 +1509,8 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
                      n.login,
                      n.recorded_at,
                      n.timeline,
-                     n.is_local
+                     n.is_local,
+                     n.written_here
                     FROM taskledger.cursors n
                    WHERE (n.reader = feed_pending.reader)
                    ORDER BY n.n DESC
@@ -2523,22 +2555,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger.poll_place(worker text, kind text) IS 'Internal: returns the biz_id after which a worker continues to look for waiting tasks of a kind.';
 
-CREATE FUNCTION taskledger.position_behind() RETURNS bigint
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET jit TO 'off'
-    AS $$
-begin
-  return coalesce((
-    select e.position
-      from (select e.position from taskledger.event e order by e.position desc limit 1) e
-     cross join taskledger.event_position_seq s
-     where e.position > s.last_value or e.position = s.last_value and not s.is_called), 0);
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.position_behind() IS 'Internal: returns the newest position if the sequence of positions is behind it, so that enqueues fail, else 0.';
-
 CREATE FUNCTION taskledger.raise_fenced(kind text, biz_id text, version integer) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3422,15 +3438,6 @@ CREATE VIEW taskledger.event_fence AS
    FROM taskledger.event;
 
 COMMENT ON VIEW taskledger.event_fence IS 'Internal: what the events of workers must follow. Only a policy needs it.';
-
-ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
-    SEQUENCE NAME taskledger.event_position_seq
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1
-);
 
 CREATE TABLE taskledger.floor (
     "position" bigint NOT NULL,

@@ -92,15 +92,17 @@ func newestCursor(ctx context.Context, db ledger.DB, reader string) (Cursor, err
 func readCursor(ctx context.Context, db ledger.DB, reader string) (c Cursor, found bool, err error) {
 	var mark *string
 	var origin string
-	var physical bool
+	var physical, isAhead bool
 	found, err = pgquery.Row(ctx, db, cursorNewestSQL, []any{reader},
 		append(c.columns(&mark), &origin, &c.database.origin, &physical, &c.database.incarnation,
-			&c.database.timeline)...)
+			&c.database.timeline, &isAhead)...)
 	switch {
 	case err != nil:
 		return Cursor{}, false, pgerr.Explain("read cursor "+reader, err)
 	case found && origin != c.database.origin && !physical:
 		return Cursor{}, true, &OriginError{Reader: reader, Found: origin, Want: c.database.origin}
+	case found && isAhead:
+		return Cursor{}, true, &OriginError{Reader: reader, Ahead: max(c.place.Seen.Top, c.place.Until.Top)}
 	}
 	c.setMark(mark)
 	return c, found, nil

@@ -29,6 +29,9 @@ type OriginError struct {
 
 	// Position is that of such an event, 0 if it is not known. The cursor is valid or missing.
 	Position ledger.Position
+	// Ahead is the position up to which the cursor has read, if that was never drawn: the events were restored from an
+	// older backup than the cursor. Else 0.
+	Ahead ledger.Position
 }
 
 // IsRefusal reports whether an error means that a reader must not continue before an operator has acted: an
@@ -57,6 +60,10 @@ func (e *SequenceError) Error() string {
 }
 
 func (e *OriginError) Error() string {
+	if e.Ahead > 0 {
+		return fmt.Sprintf("cursor %q has read up to position %d, which is ahead of the events: they are of an older "+
+			"backup; after a restore: taskledger rebase --yes", e.Reader, e.Ahead)
+	}
 	if e.Found == "" {
 		return fmt.Sprintf("cursor %q cannot pass events that come from another database (the first found is at "+
 			"position %d, this is %s); after a restore: taskledger rebase --yes", e.Reader, e.Position, e.Want)

@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
@@ -531,5 +532,34 @@ func TestRebaseLeavesSubscribers(t *testing.T) {
 	all, err := feed.Subscribers(f.ctx, subscriber, "paused")
 	if err != nil || len(all) != 1 || !all[0].IsPaused || all[0].Lag != 13 || all[0].Login == "" {
 		t.Errorf("the paused one: %+v, %v", all, err)
+	}
+}
+
+// The events are restored from an older backup than the cursors, and new ones get positions that the cursors have
+// passed. A feed that is open ends, new ones refuse, in Go and in SQL, and after a rebase each gets every event.
+func TestCursorsAheadOfTheEvents(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, numbers(0, 100)...)
+	open := f.open(f.pool, nil)
+	f.drain(open)
+	f.exec(f.owner, `select from taskledger.read_feed('program', 1000)`)
+	f.exec(f.owner, `set session_replication_role = replica; delete from taskledger.event where position > 50;
+		set session_replication_role = origin; select setval('taskledger.event_position_seq', 50)`)
+	f.enqueue(f.pool, "new")
+	if _, _, err := open.Poll(f.ctx); !errors.Is(err, feed.ErrCrashed) {
+		t.Errorf("an open feed returned %v, want ErrCrashed", err)
+	}
+	f.expectRefusalOf("test")
+	_, err := f.owner.Exec(f.ctx, `select from taskledger.read_feed('program', 1000)`)
+	if pgerr.Code(err) != "55000" {
+		t.Errorf("read_feed returned %v, want a refusal", err)
+	}
+	f.rebase()
+	want := f.count("select count(*) from taskledger.event")
+	if got := f.drain(f.open(f.pool, nil)); len(got) != want {
+		t.Errorf("after the rebase the feed delivered %d events, want %d", len(got), want)
+	}
+	if got := f.count("select count(*) from taskledger.read_feed('program', 1000)"); got != want {
+		t.Errorf("after the rebase the program in SQL read %d events, want %d", got, want)
 	}
 }

@@ -63,6 +63,8 @@ func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarn
 			return window{}, ErrCrashed
 		case hasXID:
 			return window{}, errHasXID
+		case top > 0 && ledger.Position(top) < seen.Top: // the cursor is refused when the feed is opened again
+			return window{}, ErrCrashed
 		}
 		if at != nil {
 			w.at = *at
