@@ -73,6 +73,14 @@ var foreigners = []foreign{
 		reason: "a window ends at the last position that was drawn",
 	},
 	{
+		table: "event_position_seq", path: "ledger/feed/sql/cursor_newest.sql",
+		reason: "a cursor must not be ahead of the last position that was drawn",
+	},
+	{
+		table: "event_position_seq", path: "migrations/00002_feed.sql",
+		reason: "the view cursors reports such a cursor as one that is not local",
+	},
+	{
 		table: "event_position_seq", path: "ledger/feed/sql/floor.sql",
 		reason: "a feed refuses a sequence that draws positions in advance",
 	},
