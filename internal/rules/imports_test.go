@@ -311,6 +311,14 @@ var rules = []rule{
 			"/metrics", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml},
 		reason: "the command wires everything",
 	},
+	{
+		pkg: "/examples/orders", may: []string{module, "/ledger", "/workers", pgx},
+		reason: "an example imports what a program of users may",
+	},
+	{
+		pkg: "/examples/subscriber", may: []string{module, "/ledger", "/outbox", pgx},
+		reason: "an example imports what a program of users may",
+	},
 	{pkg: "/cmd/taskledger/internal/demo", may: []string{
 		"/ledger", "/outbox", "/workers", "/workers/scheduler", "/ledger/periodic", "/projector", "/migrations",
 		"/internal/loop", "/internal/natsconfig", "/internal/natsserver", "/internal/pgarray", "/internal/pgserver",

@@ -1,0 +1,140 @@
+package examples_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger"
+	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// patience bounds what normally takes milliseconds.
+const patience = time.Minute
+
+// The programs do what their comments promise: two workers and a subscriber, one of each is replaced, and each order
+// has one coupon and one mail.
+func TestPrograms(t *testing.T) {
+	t.Parallel()
+	bin := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "./...").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	db := ledgertest.Pool(t, ledgertest.App, "subscriber")
+	serve(t, ledgertest.As(t, db, "relay"), server.URL())
+	programs := programs{t: t, bin: bin, env: append(os.Environ(),
+		"DATABASE_URL="+db.Config().ConnString(), "NATS_URL="+server.URL())}
+
+	programs.wait(programs.start("orders", "place", "A-1", "A-2"))
+	first, second := programs.start("orders", "work"), programs.start("orders", "work")
+	subscriber := programs.start("subscriber")
+	await(t, db, "A-1 A-2", "mails")
+	programs.stop(first)
+	programs.stop(subscriber)
+	subscriber = programs.start("subscriber")
+	programs.wait(programs.start("orders", "place", "A-1", "A-3")) // A-1 once more
+	await(t, db, "A-1 A-2 A-3", "mails")
+	await(t, db, "A-1 A-2 A-3", "coupons")
+	programs.stop(second)
+	programs.stop(subscriber)
+}
+
+// serve runs the services until the test ends.
+func serve(t *testing.T, db *pgxpool.Pool, natsURL string) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- taskledger.Run(ctx, taskledger.Config{DB: db, NATS: taskledger.ToNATS(natsURL)}) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// await waits until a table has exactly one row for each of the orders.
+func await(t *testing.T, db *pgxpool.Pool, orders, table string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		var have string
+		// The program may not have created the table yet.
+		err := db.QueryRow(t.Context(), "select coalesce(string_agg(order_id, ' ' order by order_id), '') from "+table).
+			Scan(&have)
+		if err == nil && have == orders {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %q after %s, want %q: %v", table, have, patience, orders, err)
+		}
+	}
+}
+
+// programs starts the programs in bin.
+type programs struct {
+	t   *testing.T
+	bin string
+	env []string
+}
+
+func (p programs) start(name string, args ...string) *exec.Cmd {
+	p.t.Helper()
+	cmd := exec.Command(filepath.Join(p.bin, name), args...)
+	cmd.Env, cmd.Stderr = p.env, &strings.Builder{}
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { _ = cmd.Process.Kill() }) // if the test has failed
+	return cmd
+}
+
+func (p programs) wait(cmd *exec.Cmd) {
+	p.t.Helper()
+	if err := cmd.Wait(); err != nil {
+		p.t.Fatalf("%v: %v\n%s", cmd.Args, err, cmd.Stderr)
+	}
+}
+
+// stop interrupts a program, which must end without an error.
+func (p programs) stop(cmd *exec.Cmd) {
+	p.t.Helper()
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		p.t.Fatal(err)
+	}
+	p.wait(cmd)
+}
+
+// The files are those of the documents, whose examples the tests of the command check.
+func TestFilesAreThoseOfTheDocuments(t *testing.T) {
+	t.Parallel()
+	for file, doc := range map[string]string{
+		"schedules.yaml": "periodic.md", "alarms.yaml": "alarms.md", "webhooks.yaml": "webhooks.md",
+	} {
+		have, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join("..", "docs", doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, want, _ := strings.Cut(string(text), "```yaml\n")
+		want, _, _ = strings.Cut(want, "```")
+		if _, body, _ := strings.Cut(string(have), "\n"); want == "" || body != want {
+			t.Errorf("%s is not the first block of docs/%s", file, doc)
+		}
+	}
+}
