@@ -65,5 +65,5 @@ func (h *horizon) advance(first, firstFree time.Time, oldest uint64) {
 	}
 }
 
-// reset has the index read from its low end again, after the clock was set back.
+// reset has the index read from its low end again, after the clock was set back, a fail-over or a restore.
 func (h *horizon) reset() { *h = horizon{} }

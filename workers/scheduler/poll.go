@@ -52,10 +52,10 @@ func (s *Scheduler) poll(ctx context.Context) (time.Time, error) {
 		from = time.Time{}
 	}
 	var clock, first, firstFree time.Time
-	var xmin string
+	var server, xmin string
 	begun := time.Now()
 	args := []any{pgquery.Time(from), s.deferred.literal()}
-	if err := s.execute(ctx, batchPatience, timersLowestSQL, args, pgquery.Micros(&clock), &xmin,
+	if err := s.execute(ctx, batchPatience, timersLowestSQL, args, &server, pgquery.Micros(&clock), &xmin,
 		pgquery.Micros(&first), pgquery.Micros(&firstFree)); err != nil {
 		return time.Time{}, err
 	}
@@ -64,6 +64,12 @@ func (s *Scheduler) poll(ctx context.Context) (time.Time, error) {
 	if all {
 		s.pollAllAt = time.Now().Add(max(pollAllEvery, pollAllShare*cost))
 	}
+	if isOther := s.server != "" && s.server != server; isOther {
+		s.server, s.clock = server, clock
+		s.forget()
+		return clock, nil // fire a batch; the next poll begins at the low end
+	}
+	s.server = server
 	if s.setClock(clock) {
 		return clock, nil // fire a batch; the next poll begins at the low end
 	}
@@ -93,9 +99,14 @@ func (s *Scheduler) until(first time.Time) time.Duration {
 func (s *Scheduler) setClock(clock time.Time) (isSetBack bool) {
 	isSetBack = clock.Before(s.clock)
 	if isSetBack {
-		s.horizon.reset()
-		s.pollAt, s.pollAllAt = time.Time{}, time.Time{}
+		s.forget()
 	}
 	s.clock = clock
 	return isSetBack
+}
+
+// forget has all timers polled again, because some may be due before the horizon.
+func (s *Scheduler) forget() {
+	s.horizon.reset()
+	s.pollAt, s.pollAllAt = time.Time{}, time.Time{}
 }

@@ -33,6 +33,7 @@ type Scheduler struct {
 	horizon  horizon
 	deferred deferred
 	clock    time.Time // the database's, when it was last read
+	server   string    // the run of the server and the OID of its view, at the last poll
 
 	// When to poll from the horizon, to poll from the beginning, and to sample the clock, by the monotonic clock.
 	pollAt, pollAllAt, sampleAt time.Time

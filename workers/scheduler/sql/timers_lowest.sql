@@ -1,10 +1,12 @@
 -- The first timer from a point of the index on, and the first of those whose task is not deferred.
 -- $1 moment at which to start, $2 keys (kind/biz_id) of the deferred tasks (text array literal).
--- Returns one row: the database's clock, the oldest transaction ID still running in this snapshot, and due_at
--- of the two timers, or nulls; a time before 1970 as 1970, one after 9998 as 9999. It steps over each entry that
--- was removed from the index since the last vacuum, which is most of its cost.
+-- Returns one row: the run of the server and the view's OID, which differ after a fail-over or a restore; the
+-- database's clock, the oldest transaction ID still running in this snapshot, and due_at of the two timers, or nulls;
+-- a time before 1970 as 1970, one after 9998 as 9999. It steps over each entry that was removed from the index since
+-- the last vacuum, which is most of its cost.
 -- Locks nothing. Index: primary key of timer, see settings.sql.
-select (extract(epoch from clock_timestamp()) * 1e6)::bigint, pg_snapshot_xmin(pg_current_snapshot())::text,
+select (extract(epoch from pg_postmaster_start_time()) * 1e6)::bigint || '/' || 'taskledger.timers'::regclass::oid,
+       (extract(epoch from clock_timestamp()) * 1e6)::bigint, pg_snapshot_xmin(pg_current_snapshot())::text,
        (extract(epoch from lowest.shown) * 1e6)::bigint, (extract(epoch from free.shown) * 1e6)::bigint
   from (values (true)) one
   left join lateral (
