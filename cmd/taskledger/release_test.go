@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,9 +16,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+var testRelease = flag.Bool("release", false, "build a release twice, which takes minutes of CPU without Go's cache")
+
 // TestRelease builds the release for this platform twice, in two directories: the checksums are the same, the version
 // is that of the tag, the SBOM has the modules of the program, and the binary runs in an empty root.
 func TestRelease(t *testing.T) {
+	if !*testRelease {
+		t.Skip("SKIPPED without -release")
+	}
 	t.Parallel()
 	needSBOMTool(t)
 	first, second := release(t), release(t)
