@@ -19,7 +19,7 @@ var overtakenSQL string
 // its task, for subscribers, if the stream has room for it: workers need it no more. It returns [errManyArgs] if there
 // are too many such events for one page.
 func (s backlog) admit(ctx context.Context, messages []message) ([]message, error) {
-	if len(s.mark.Withheld) == 0 {
+	if s.mark.Withheld.IsZero() {
 		return messages, nil
 	}
 	waking := make(map[taskVersion]int) // of withheld kinds: indexes in messages

@@ -35,7 +35,7 @@ type mark struct {
 	ServerSince int64  `json:"server_since,omitempty"` // microseconds since 1970: when this was found
 
 	// Withheld has the kinds whose work messages are published up to places only, because too many wait.
-	Withheld withheld `json:"withheld,omitempty"`
+	Withheld *withheld `json:"withheld,omitzero"`
 	// Missed has the durable subscribers, by name, whose messages were removed before they received them.
 	Missed map[string]Missed `json:"missed,omitempty"`
 }

@@ -15,7 +15,7 @@ import (
 // A mark has the places of withheld kinds, each once, however many kinds have it.
 func TestMarkHasEachPlaceOnce(t *testing.T) {
 	t.Parallel()
-	made := mark{Generation: 1, Withheld: make(withheld)}
+	made := mark{Generation: 1, Withheld: new(withheld)}
 	for i := range 1000 {
 		at := beginning()
 		at.After = ledger.Position(i % 2)
@@ -35,6 +35,36 @@ func TestMarkHasEachPlaceOnce(t *testing.T) {
 	if !read.Withheld.equals(made.Withheld) {
 		t.Error("the places differ after they were encoded and parsed")
 	}
+}
+
+// A page beside thousands of withheld kinds does not encode them again, until one of them changes.
+func TestMarkKeepsWithheldKindsEncoded(t *testing.T) {
+	made := manyWithheld(12_000)
+	changed := len(made.encode())
+	if n := testing.AllocsPerRun(10, func() { made.encode() }); n > 10 {
+		t.Errorf("%.0f allocations for an unchanged mark of 12,000 kinds", n)
+	}
+	made.Withheld.release("kind.k0", ledger.AllShards)
+	if n := len(made.encode()); n >= changed {
+		t.Errorf("%d bytes with a kind less, %d before", n, changed)
+	}
+}
+
+// BenchmarkMarkOfManyKinds measures the mark of a page beside 12,000 withheld kinds.
+func BenchmarkMarkOfManyKinds(b *testing.B) {
+	made := manyWithheld(12_000)
+	b.ReportAllocs()
+	for b.Loop() {
+		made.encode()
+	}
+}
+
+func manyWithheld(kinds int) mark {
+	made := mark{Generation: 1, Withheld: new(withheld)}
+	for i := range kinds {
+		made.Withheld.set(ledger.Kind(fmt.Sprintf("kind.k%d", i)), ledger.AllShards, beginning())
+	}
+	return made
 }
 
 // The view taskledger.relay_mark reads the marks that this package writes. The reconciler, which reads the view,

@@ -236,7 +236,7 @@ func (s recovery) readWork(ctx context.Context, o *owed) ([]message, error) {
 // withoutWithheld returns the messages without those that a withheld kind publishes later: its waking events after its
 // place, unless they were published before the next event of their task.
 func (s recovery) withoutWithheld(ctx context.Context, messages []message) ([]message, error) {
-	if len(s.mark.Withheld) == 0 {
+	if s.mark.Withheld.IsZero() {
 		return messages, nil
 	}
 	positions := make(map[feed.Place]*pgarray.Builder)

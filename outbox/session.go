@@ -396,8 +396,13 @@ func (s *session) parkAll(ctx context.Context, rejects []reject) error {
 }
 
 // cursorEvery is the least time between two cursor rows of a session, each of which is a transaction. After a crash,
-// the pages of this time are published again, and the stream drops what it has stored.
-const cursorEvery = 100 * time.Millisecond
+// the pages of this time are published again, and the stream drops what it has stored. A row with thousands of withheld
+// kinds is large: rows take one part in cursorShare of the time, unless maxCursorEvery has passed.
+const (
+	cursorEvery    = 100 * time.Millisecond
+	cursorShare    = 16
+	maxCursorEvery = time.Second
+)
 
 // advancePages writes cursor rows of published pages, also of those published before ctx was done.
 func (s *session) advancePages(ctx context.Context, published <-chan publishedPage) error {
@@ -405,10 +410,11 @@ func (s *session) advancePages(ctx context.Context, published <-chan publishedPa
 	for p := range published {
 		fault.Point(FaultPublished)
 		p = newestUntil(due, p, published)
+		began := time.Now()
 		if err := s.advance(ctx, p); err != nil {
 			return err
 		}
-		due = time.Now().Add(cursorEvery)
+		due = time.Now().Add(min(max(cursorShare*time.Since(began), cursorEvery), maxCursorEvery))
 		s.relay.progress()
 		s.relay.hooks.each(func(h Hook) { h.PageAdvanced(ctx) })
 	}

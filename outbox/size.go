@@ -47,7 +47,7 @@ func (s backlog) readDemand(ctx context.Context, page []message) (*demand, error
 	if err != nil {
 		return nil, err
 	}
-	for kind := range s.mark.Withheld {
+	for kind := range s.mark.Withheld.all() {
 		d.kind(kind, 0)
 	}
 	for _, m := range page {

@@ -155,7 +155,7 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 			return err
 		}
 		s.Generation, s.Missed = m.Generation, m.Missed
-		s.Withheld = slices.Sorted(maps.Keys(m.Withheld))
+		s.Withheld = slices.Sorted(maps.Keys(m.Withheld.all()))
 	}
 	var t Transaction
 	found, err := queryRow(ctx, db, oldestTransactionSQL, nil,

@@ -63,7 +63,7 @@ func (s backlog) withholdLargest(ctx context.Context, d *demand) {
 			continue
 		}
 		if s.mark.Withheld == nil {
-			s.mark.Withheld = make(withheld)
+			s.mark.Withheld = new(withheld)
 		}
 		s.mark.Withheld.set(name, rest, at)
 		kinds, waiting = kinds+1, waiting+k.all()
@@ -98,7 +98,7 @@ func smallestShare(limit int64, kinds int) int64 {
 type reached struct {
 	generation int
 	published  feed.Place
-	withheld   withheld
+	withheld   *withheld
 	owed       *owed
 }
 
@@ -145,7 +145,7 @@ func (s backlog) refillNow(ctx context.Context) error {
 
 // refillAll refills the withheld kinds of which few messages wait. It returns when to do so again.
 func (s backlog) refillAll(ctx context.Context) (next time.Duration, err error) {
-	if len(s.mark.Withheld) == 0 {
+	if s.mark.Withheld.IsZero() {
 		return never, nil
 	}
 	if err := s.check(ctx); err != nil {
@@ -156,7 +156,7 @@ func (s backlog) refillAll(ctx context.Context) (next time.Duration, err error) 
 		return 0, err
 	}
 	isRefilled := false
-	for _, name := range slices.Collect(maps.Keys(s.mark.Withheld)) {
+	for _, name := range slices.Collect(maps.Keys(s.mark.Withheld.all())) {
 		if k := d.kinds[name]; k.served != 0 {
 			hasRoom, err := s.refillServed(ctx, d, name, k)
 			if err != nil {
@@ -181,7 +181,7 @@ func (s backlog) refillAll(ctx context.Context) (next time.Duration, err error) 
 func (s backlog) refillServed(
 	ctx context.Context, d *demand, name ledger.Kind, k *kindDemand,
 ) (isRefilled bool, err error) {
-	for _, p := range slices.Clone(s.mark.Withheld[name]) {
+	for _, p := range slices.Clone(s.mark.Withheld.all()[name]) {
 		allowance := s.allowance(d)
 		if p.Shards&k.served == 0 {
 			continue
@@ -215,7 +215,7 @@ func (s backlog) refillUnserved(ctx context.Context, d *demand) (hasRoom bool, e
 	parts := make(map[ledger.Kind]ledger.ShardSet)
 	var from feed.Place
 	var size int64
-	for name, all := range s.mark.Withheld {
+	for name, all := range s.mark.Withheld.all() {
 		k := d.kinds[name]
 		if k.bytes()+k.size > free {
 			continue
