@@ -238,6 +238,7 @@ func (g *requestGroup) args(order []int, lockTimeout time.Duration) []any {
 	var rules, ids, expected, data, metas pgarray.Builder
 	var kinds, types, actors, predecessors, attemptEnds pgarray.Builder // of the rules
 	var dueNumbers, afters, ats pgarray.Builder                         // of the requests with a due time
+	actors.Empties = true
 	idBytes, dataBytes := 0, 0
 	for _, i := range order {
 		idBytes += len(g.requests[i].Key.BizID)

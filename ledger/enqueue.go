@@ -271,6 +271,7 @@ func insertMany(
 ) (map[Key]Enqueued, error) {
 	statement := enqueueManySQL
 	var kinds, ids, shards, actors, args, metas, versions, runAfters, runAts, startBys, finishBys, waits pgarray.Builder
+	actors.Empties = true
 	for _, i := range order {
 		row := rows[i]
 		kinds.Add(string(row.key.Kind))

@@ -137,6 +137,7 @@ func readLimits(ctx context.Context, db DB, after string, limit int64) ([]LimitS
 // enqueueDiscarded inserts rows as discarded tasks and returns the results of those that were inserted.
 func enqueueDiscarded(ctx context.Context, db DB, rows []firstEvent) (map[Key]Enqueued, error) {
 	var kinds, ids, shards, actors, args, metas, versions pgarray.Builder
+	actors.Empties = true
 	for _, row := range rows {
 		kinds.Add(string(row.key.Kind))
 		ids.Add(string(row.key.BizID))

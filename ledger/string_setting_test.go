@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -38,5 +39,36 @@ func TestChecksUnderOtherStringSettings(t *testing.T) {
 				t.Errorf("%v, want ok %v", err, tc.ok)
 			}
 		})
+	}
+}
+
+// Under the setting array_nulls = off, NULL in an array is a text. Many tasks at once have their actors all the same,
+// or are refused with the cure.
+func TestArrayNullsAreOff(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.Pool(t)
+	ledgertest.ExecAsOwner(t, db, "alter database "+db.Config().ConnConfig.Database+" set array_nulls = off")
+	db.Reset()
+	entries := []ledger.Entry{
+		{Key: ledger.Key{Kind: "coupon.send", BizID: "1"}},
+		{Key: ledger.Key{Kind: "coupon.send", BizID: "2"}, Options: &ledger.EnqueueOptions{Actor: "alice"}},
+	}
+	all, err := ledger.EnqueueMany(t.Context(), db, entries)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{db.Config().ConnConfig.User, "alice"} {
+		events, err := ledger.History(t.Context(), db, all[i].Key)
+		if err != nil || events[0].Actor != want {
+			t.Errorf("%s has the actor %q, want %q: %v", all[i].Key, events[0].Actor, want, err)
+		}
+	}
+	for i := range entries {
+		entries[i].Key.BizID += "-tagged"
+	}
+	entries[1].Options.Meta.Tags = []string{"vip"}
+	_, err = ledger.EnqueueMany(t.Context(), db, entries)
+	if err == nil || !strings.Contains(err.Error(), "array_nulls = off: reset it") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -242,6 +242,7 @@ func (c *columns) add(t ledger.Task) {
 	c.attempts.AddInt(int64(t.Attempt))
 	c.failures.AddInt(int64(t.Failures))
 	c.updated.AddInt(t.UpdatedAt.UnixMicro())
+	c.problems.Empties, c.fingerprints.Empties = true, true
 	c.problems.AddOptional(t.Error)
 	c.fingerprints.AddOptional(t.Fingerprint)
 	c.due.AddOptionalTime(t.DueAt)
@@ -261,6 +262,7 @@ func (c *columns) args(naming ...*pgarray.Builder) []any {
 func (p *tasks) write(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	var kinds, ids, shards, enqueued, causes, addresses pgarray.Builder
 	var added, updated columns
+	causes.Empties = true
 	for _, c := range changes {
 		if c.new() {
 			kinds.Add(string(c.key.Kind))

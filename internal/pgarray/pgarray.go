@@ -11,6 +11,10 @@ import (
 
 // Builder builds one literal. The zero value is an empty array. It must not be copied after first use.
 type Builder struct {
+	// Empties makes AddOptional write an empty text between others, in place of NULL: under the setting array_nulls =
+	// off, NULL is the text "NULL".
+	Empties bool
+
 	text    strings.Builder
 	nulls   int  // at the end, not written yet
 	isEnded bool // by String
@@ -42,7 +46,11 @@ func (b *Builder) next() {
 	}
 	for ; b.nulls > 0; b.nulls-- {
 		b.text.WriteByte(separator)
-		b.text.WriteString("NULL")
+		if b.Empties {
+			b.text.WriteString(`""`)
+		} else {
+			b.text.WriteString("NULL")
+		}
 		separator = ','
 	}
 	b.text.WriteByte(separator)

@@ -33,6 +33,12 @@ func TestBuilder(t *testing.T) {
 			b.AddOptional("a")
 			b.AddOptional("")
 		}, want: `{NULL,"a"}`},
+		{name: "empty between", add: func(b *pgarray.Builder) {
+			b.Empties = true
+			b.AddOptional("")
+			b.AddOptional("a")
+			b.AddOptional("")
+		}, want: `{"","a"}`},
 		{name: "bytes",
 			add:  func(b *pgarray.Builder) { b.AddOptionalBytes(nil); b.AddOptionalBytes([]byte(`{"a":1}`)) },
 			want: `{NULL,"{\"a\":1}"}`},

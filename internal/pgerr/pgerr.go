@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -17,6 +18,8 @@ import (
 // The SQLSTATEs that this module distinguishes; names as in PostgreSQL's appendix A.
 const (
 	NotNullViolation          = "23502"
+	InvalidTextRepresentation = "22P02"
+	InvalidDatetimeFormat     = "22007"
 	UniqueViolation           = "23505"
 	InvalidParameterValue     = "22023"
 	ReadOnlySQLTransaction    = "25006"
@@ -59,6 +62,8 @@ var (
 	ErrNotMigrated      = errors.New("the database is not migrated (run: taskledger migrate up)")
 	ErrUnavailable      = errors.New("cannot connect to the database")
 	ErrRetryTransaction = errors.New("retry the transaction: a concurrent one wrote the same task")
+
+	errArrayNulls = errors.New("the database or the login has the setting array_nulls = off: reset it")
 )
 
 // Code returns the SQLSTATE of the first error of PostgreSQL in err's chain, or "".
@@ -161,8 +166,17 @@ func cureOf(err error) error {
 		return ErrNotMigrated
 	case Is(err, SerializationFailure):
 		return ErrRetryTransaction
+	case hasArrayNullsOff(err):
+		return errArrayNulls
 	}
 	return nil
+}
+
+// hasArrayNullsOff reports whether a NULL in an array literal was refused, because it was taken for a text.
+func hasArrayNullsOff(err error) bool {
+	var pg *pgconn.PgError
+	return Is(err, InvalidTextRepresentation, InvalidDatetimeFormat) && errors.As(err, &pg) &&
+		(strings.HasSuffix(pg.Message, `: "NULL"`) || pg.Detail == `Token "NULL" is invalid.`)
 }
 
 func isConnectError(err error) bool {

@@ -1,7 +1,7 @@
 -- append.sql for many tasks. A task occurs at most once.
 -- Of each request, sorted by key: $1 number of its rule, from 1, $2 biz_id, $3 expected version, $4 data,
 -- $5 meta: array literals; $4 and $5 may be shorter, which means null.
--- Of each rule, which many requests share: $6 kind, $7 type, $8 actor (null for session_user), $9 types that
+-- Of each rule, which many requests share: $6 kind, $7 type, $8 actor ('' or null for session_user), $9 types that
 -- $7 may follow, $10 those of them after which it begins an attempt (both joined by spaces): array literals.
 -- Of each request with a due time: $11 its number, from 1, $12 microseconds after which or $13 time at which
 -- the task is released: array literals.
@@ -29,7 +29,7 @@ with tx as materialized (
   insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
   select e.version + 1, e.attempt + (e.type = any (rule.begins))::integer, e.shard, rule.type,
          tx.login_id, e.kind, e.biz_id,
-         coalesce(rule.actor, session_user),
+         coalesce(nullif(rule.actor, ''), session_user),
          case when due.at is null then r.data
               else taskledger.with_moment(
                      r.data, case rule.type when 'failed' then 'retry_at' else 'run_at' end, due.at) end::json,

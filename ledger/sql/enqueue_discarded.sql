@@ -1,6 +1,6 @@
 -- Appends the first two events of tasks that are discarded because too many of their kind wait, unless their
 -- key exists.
--- $1 kinds, $2 biz_ids, $3 shards, $4 actors (null for session_user), $5 args, $6 metas, $7 versions of the args'
+-- $1 kinds, $2 biz_ids, $3 shards, $4 actors ('' or null for session_user), $5 args, $6 metas, $7 versions of the args'
 -- formats: text array literals of one length, sorted by key.
 -- Returns the tasks that were inserted. Waits for concurrent transactions that insert the same keys. Locks
 -- nothing else. Index: primary key.
@@ -17,7 +17,8 @@ with tx as materialized (
          with ordinality as e(kind, biz_id, shard, actor, args, meta, data_version, i)
 ), first as (
   insert into taskledger.event (version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data, meta)
-  select 1, 0, e.shard, 'enqueued', e.login_id, e.data_version, e.kind, e.biz_id, coalesce(e.actor, session_user),
+  select 1, 0, e.shard, 'enqueued', e.login_id, e.data_version, e.kind, e.biz_id,
+         coalesce(nullif(e.actor, ''), session_user),
          e.args::json, e.meta::json
     from entry e
    order by e.i
@@ -25,7 +26,8 @@ with tx as materialized (
   returning kind, biz_id, position
 ), second as (
   insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data)
-  select 2, 0, e.shard, 'discarded', e.login_id, f.kind, f.biz_id, coalesce(e.actor, session_user),
+  select 2, 0, e.shard, 'discarded', e.login_id, f.kind, f.biz_id,
+         coalesce(nullif(e.actor, ''), session_user),
          '{"reason":"too many tasks of its kind wait"}'
     from first f
    cross join lateral (

@@ -1,7 +1,7 @@
 -- Appends version 1 of many tasks, except for keys that exist and for kinds whose limit is reached and
 -- discards. It appends nothing at all if args or meta of an entry exceed their limit, or if the limit of an
 -- entry's kind is reached and rejects.
--- $1 kinds, $2 biz_ids, $3 shards, $4 actors (null for session_user), $5 args, $6 metas: text array literals
+-- $1 kinds, $2 biz_ids, $3 shards, $4 actors ('' or null for session_user), $5 args, $6 metas: text array literals
 -- of one length. They are sorted by key, so that two callers cannot deadlock, unless the order of the tasks
 -- matters. Positions are in the order of the arrays.
 -- $7 is 1 to ignore the limits of the kinds, else 0.
@@ -31,8 +31,8 @@ with entry as materialized (
       where octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
 )
 insert into taskledger.event (version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data, meta)
-select 1, 0, e.shard, 'enqueued', tx.login_id, e.data_version, e.kind, e.biz_id, coalesce(e.actor, session_user),
-       e.args::json, e.meta::json
+select 1, 0, e.shard, 'enqueued', tx.login_id, e.data_version, e.kind, e.biz_id,
+       coalesce(nullif(e.actor, ''), session_user), e.args::json, e.meta::json
   from tx cross join entry e
  where not exists (select from full_kind f where f.kind = e.kind)
  order by e.i

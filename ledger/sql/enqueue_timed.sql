@@ -45,7 +45,8 @@ with entry as materialized (
   insert into taskledger.event (version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data, meta)
   select 1, 0, t.shard, case when t.due_at is null and not t.has_predecessors then 'enqueued' else 'scheduled'
                         end::taskledger.event_type,
-         t.login_id, t.data_version, t.kind, t.biz_id, coalesce(t.actor, session_user), t.args::json,
+         t.login_id, t.data_version, t.kind, t.biz_id,
+         coalesce(nullif(t.actor, ''), session_user), t.args::json,
          taskledger.with_times(t.meta, t.due_at, t.start_by, t.finish_by)::json
     from timed t
    order by t.i

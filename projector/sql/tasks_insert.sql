@@ -10,7 +10,7 @@ insert into taskledger.task
 select r.kind, r.biz_id, r.shard, r.state::taskledger.task_state, r.aside = 1, r.version, r.attempt, r.failures,
        'epoch'::timestamptz + r.enqueued_at * interval '1 microsecond',
        'epoch'::timestamptz + r.updated_at * interval '1 microsecond',
-       r.error, r.fingerprint, r.due_at, r.cause
+       nullif(r.error, ''), nullif(r.fingerprint, ''), r.due_at, nullif(r.cause, '')
   from unnest($1::text::text[], $2::text::text[], $3::text::smallint[], $4::text::bigint[], $5::text::text[],
               $6::text::integer[], $7::text::integer[], $8::text::integer[], $9::text::integer[], $10::text::bigint[],
               $11::text::text[], $12::text::text[], $13::text::timestamptz[], $14::text::text[])

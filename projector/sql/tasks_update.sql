@@ -11,7 +11,7 @@ update taskledger.task t
    set state = r.state::taskledger.task_state, aside = r.aside = 1, version = r.version,
        attempt = r.attempt, failures = r.failures,
        updated_at = 'epoch'::timestamptz + r.updated_at * interval '1 microsecond',
-       error = r.error, fingerprint = r.fingerprint, due_at = r.due_at,
+       error = nullif(r.error, ''), fingerprint = nullif(r.fingerprint, ''), due_at = r.due_at,
        lingering = t.lingering and r.state in ('available', 'running')
   from unnest($1::text::tid[], $2::text::text[], $3::text::integer[], $4::text::integer[], $5::text::integer[],
               $6::text::integer[], $7::text::bigint[], $8::text::text[], $9::text::text[], $10::text::timestamptz[])
