@@ -64,21 +64,34 @@ func (h *Handler) byProxy(r *http.Request) (*caller, error) {
 	return h.byName(r.Context(), names[0], h.config.Proxy.Role)
 }
 
-// byName returns the caller with a name. One without a token has the given role, or is refused if that is "".
+// byName returns the caller with a name. One that never had a token has the given role, or is refused if that is "".
 func (h *Handler) byName(ctx context.Context, name string, role Role) (*caller, error) {
 	if err := checkName(name); err != nil {
 		return nil, problem(codeUnauthenticated, err.Error())
 	}
-	c, err := h.registry.named(ctx, name)
+	c, isKnown, err := h.registry.named(ctx, name)
 	if err != nil || c != nil {
 		return c, err
 	}
-	if role == "" {
-		p := problem(codeUnauthenticated, fmt.Sprintf("there is no caller %s", name))
+	if isKnown || role == "" {
+		detail := fmt.Sprintf("there is no caller %s", name)
+		if isKnown {
+			detail = fmt.Sprintf("the token of the caller %s has expired or was revoked", name)
+		}
+		p := problem(codeUnauthenticated, detail)
 		p.Cure = "let an operator make it with: taskledger token create " + name + " --no-secret"
 		return nil, p
 	}
 	return &caller{id: sharedID + string(role), name: name, role: role}, nil
+}
+
+// checkAgain refuses a caller that was revoked, or has expired, while its request waited.
+func (h *Handler) checkAgain(r *http.Request, c *caller) error {
+	isValid, err := h.registry.isValid(r.Context(), c)
+	if err == nil && !isValid {
+		err = problem(codeUnauthenticated, "the token has expired or was revoked while the request waited")
+	}
+	return err
 }
 
 // isProxy reports whether the peer is the trusted proxy.

@@ -90,7 +90,8 @@ type Proxy struct {
 	From []netip.Prefix
 	// Header has the name of the caller, which needs a token without a secret. Default: X-Forwarded-User.
 	Header string
-	// Role is that of callers without a token. Default: none, they are refused.
+	// Role is that of callers that never had a token: one whose token was revoked or has expired is refused. Default:
+	// none, all without a token are refused.
 	Role Role
 }
 

@@ -13,7 +13,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// TokensAge is the age after which the API reads the tokens again: a revoked token works no longer than that.
+// TokensAge is the age after which the API reads the tokens again: a revoked token admits no request after it. Open
+// streams end within twice that, and a request that waits is refused when its wait ends.
 const TokensAge = 5 * time.Second
 
 // unknownAge is the least time between two readings because of unknown tokens, which anybody can send.
@@ -33,7 +34,7 @@ type registry struct {
 	failedAt time.Time // when the last reading failed
 	failure  error
 	byID     map[string]Token
-	byName   map[string]Token // those without a secret
+	byName   map[string]Token // those without a secret: the valid one of a name, else one that was revoked
 	limiters map[string]*rate.Limiter
 }
 
@@ -58,12 +59,32 @@ func (g *registry) bySecret(ctx context.Context, secret string) (*caller, error)
 	})
 }
 
-// named returns the caller that a certificate or a proxy names, or nil.
-func (g *registry) named(ctx context.Context, name string) (*caller, error) {
-	return g.find(ctx, func() (Token, bool) {
-		t, ok := g.byName[name]
+// named returns the caller that a certificate or a proxy names, or nil. isKnown reports whether the name has a token,
+// perhaps one that was revoked or has expired.
+func (g *registry) named(ctx context.Context, name string) (c *caller, isKnown bool, err error) {
+	c, err = g.find(ctx, func() (Token, bool) {
+		var t Token
+		t, isKnown = g.byName[name]
+		return t, isKnown
+	})
+	return c, isKnown, err
+}
+
+// isValid reports whether the caller of a request may still have answers: its token is neither revoked nor expired, and
+// without one its name still has none.
+func (g *registry) isValid(ctx context.Context, c *caller) (bool, error) {
+	switch {
+	case c.id == sharedID+anonymous:
+		return true, nil
+	case strings.HasPrefix(c.id, sharedID):
+		_, isKnown, err := g.named(ctx, c.name)
+		return !isKnown, err
+	}
+	found, err := g.find(ctx, func() (Token, bool) {
+		t, ok := g.byID[c.id]
 		return t, ok
 	})
+	return found != nil, err
 }
 
 // find returns the caller that lookup finds, after reading the tokens if they are old.
@@ -76,14 +97,17 @@ func (g *registry) find(ctx context.Context, lookup func() (Token, bool)) (*call
 			return nil, err
 		}
 	}
+	isValid := func(t Token, ok bool) bool {
+		return ok && t.RevokedAt.IsZero() && (t.ExpiresAt.IsZero() || !g.now().After(t.ExpiresAt))
+	}
 	t, ok := lookup()
-	if !ok && age > unknownAge && age <= TokensAge {
+	if !isValid(t, ok) && age > unknownAge && age <= TokensAge {
 		if err := g.load(ctx); err != nil {
 			return nil, err
 		}
 		t, ok = lookup()
 	}
-	if !ok || !t.ExpiresAt.IsZero() && g.now().After(t.ExpiresAt) {
+	if !isValid(t, ok) {
 		return nil, nil
 	}
 	return &caller{id: t.ID, name: t.Name, role: t.Role, kinds: t.Kinds, rate: t.Rate}, nil
@@ -105,7 +129,7 @@ func (g *registry) load(ctx context.Context) error {
 	g.byID, g.byName = make(map[string]Token, len(all)), map[string]Token{}
 	for _, t := range all {
 		g.byID[t.ID] = t
-		if !t.Secret {
+		if _, ok := g.byName[t.Name]; !t.Secret && (!ok || t.RevokedAt.IsZero()) {
 			g.byName[t.Name] = t
 		}
 	}

@@ -110,6 +110,7 @@ type stream struct {
 	choice  choice
 	after   streamID // at which the stream was resumed
 	written time.Time
+	checked time.Time // when the caller was known to be valid
 }
 
 var errStreamEnds = errors.New("the stream ends")
@@ -146,7 +147,8 @@ func (h *Handler) serveStream(
 	}()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // of nginx, which would collect events
-	s := &stream{h: h, w: w, control: http.NewResponseController(w), choice: chosen, after: after}
+	s := &stream{h: h, w: w, control: http.NewResponseController(w), choice: chosen, after: after,
+		checked: time.Now()}
 	w.WriteHeader(http.StatusOK)
 	if s.write(one("id: "+after.String()+"\nretry: 1000\n\n")) != nil {
 		return nil
@@ -210,8 +212,27 @@ func (s *stream) send(frames []frame) error {
 				}
 			}
 		})
-	case time.Since(s.written) >= keepAlive:
+	case time.Since(s.written) >= keepAlive-checkEvery:
 		return s.write(one(": alive\n\n"))
+	}
+	return nil
+}
+
+// checkEvery is the interval at which a stream finds that its caller was revoked or has expired.
+const checkEvery = TokensAge / 2
+
+// check returns errStreamEnds if the caller is no longer valid. A database that does not answer, which has no events
+// for the stream either, ends none: it would end all.
+func (s *stream) check(ctx context.Context) error {
+	if time.Since(s.checked) < checkEvery/2 {
+		return nil
+	}
+	switch isValid, err := s.h.registry.isValid(ctx, s.choice.caller); {
+	case err != nil:
+	case !isValid:
+		return errStreamEnds
+	default:
+		s.checked = time.Now()
 	}
 	return nil
 }
@@ -221,6 +242,9 @@ func (s *stream) catchUp(ctx context.Context, from, to feed.Place) error {
 	for from != to {
 		events, next, err := s.h.readPast(ctx, from, to, MaxList, s.choice)
 		if err != nil {
+			return err
+		}
+		if err := s.check(ctx); err != nil {
 			return err
 		}
 		if err := s.send(newFrames(events, s.after)); err != nil {
@@ -256,7 +280,7 @@ func (h *Handler) readPast(
 
 // live sends the pages of the list until the client goes or is too slow, or the tail ends.
 func (s *stream) live(ctx context.Context, next *page) {
-	alive := time.NewTicker(keepAlive)
+	alive := time.NewTicker(checkEvery)
 	defer alive.Stop()
 	for {
 		select {
@@ -267,7 +291,7 @@ func (s *stream) live(ctx context.Context, next *page) {
 			}
 			next = next.next
 		case <-alive.C:
-			if s.send(nil) != nil {
+			if s.check(ctx) != nil || s.send(nil) != nil {
 				return
 			}
 		case <-ctx.Done():

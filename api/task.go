@@ -63,6 +63,9 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 	}
 	if prefer.wait > 0 {
 		t, err := h.awaitFinished(r, entry.Key, prefer.wait)
+		if err == nil {
+			err = h.checkAgain(r, c)
+		}
 		if err != nil {
 			return err
 		}
@@ -195,6 +198,9 @@ func (h *Handler) getTask(w http.ResponseWriter, r *http.Request, c *caller) err
 			t, err = h.await(r, k, prefer.wait, done)
 		} else {
 			t, err = h.awaitFinished(r, k, prefer.wait)
+		}
+		if err == nil {
+			err = h.checkAgain(r, c)
 		}
 	}
 	if err != nil {
