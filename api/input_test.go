@@ -41,6 +41,7 @@ func TestBadInput(t *testing.T) {
 		{name: "type", body: `{"kind":1}`, field: "kind"},
 		{name: "case", body: `{"Kind":"a","biz_id":"1"}`, field: "Kind"},
 		{name: "unknown", body: `{"kind":"a","biz_id":"1","x":1}`, field: "x"},
+		{name: "member twice", body: `{"kind":"a","biz_id":"1","kind":"b"}`, field: "kind"},
 		{name: "UTF-8", body: "{\"kind\":\"a\",\"biz_id\":\"\xff\"}", field: "body"},
 		{name: "surrogate", body: `{"kind":"a","biz_id":"1","args":"\ud800"}`,
 			status: 201},

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/reserved"
@@ -129,4 +131,21 @@ func (h *Handler) changeKind(w http.ResponseWriter, r *http.Request, c *caller) 
 		return err
 	}
 	return h.writeJSON(w, r, http.StatusOK, answer)
+}
+
+// splitChange returns the parts of the last segment of a path: a name, and the change after the last colon that is not
+// escaped.
+func splitChange(r *http.Request, changes ...string) (name, change string, err error) {
+	path := r.URL.EscapedPath()
+	segment := path[strings.LastIndexByte(path, '/')+1:]
+	colon := strings.LastIndexByte(segment, ':')
+	if colon >= 0 {
+		change = segment[colon+1:]
+	}
+	if !slices.Contains(changes, change) {
+		p := problem(codeNotFound, "the path must end with one of :"+strings.Join(changes, ", :"))
+		return "", "", p
+	}
+	name, err = unescape(segment[:colon])
+	return name, change, err
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -79,27 +80,54 @@ func (h *Handler) bodyError(err error) error {
 
 // decodeObject decodes a JSON object whose members have exactly the names of v's fields.
 func decodeObject(text []byte, v any) error {
-	var members map[string]json.RawMessage
-	d := json.NewDecoder(bytes.NewReader(text))
-	if err := d.Decode(&members); err != nil {
-		return jsonError(err)
-	}
-	if members == nil {
-		return invalid("body", "must be a JSON object")
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return invalid("body", "must be one JSON value")
-	}
-	names := fieldNames(reflect.TypeOf(v).Elem())
-	for name := range members { // the decoder would accept Kind for kind
-		if !slices.Contains(names, name) {
-			return invalid(printable.Short(name, 80), "is not a member; there are %s", strings.Join(names, ", "))
-		}
+	if err := checkMembers(text, fieldNames(reflect.TypeOf(v).Elem())); err != nil {
+		return err
 	}
 	strict := json.NewDecoder(bytes.NewReader(text))
 	strict.DisallowUnknownFields() // of objects within the object
 	if err := strict.Decode(v); err != nil {
 		return jsonError(err)
+	}
+	return nil
+}
+
+// checkMembers returns an error unless the text is one JSON object whose members have these names, each once: the
+// decoder would accept Kind for kind, and the last of two. It stores no member, since a small body may have millions
+// after decompression.
+func checkMembers(text []byte, names []string) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	begin, err := d.Token()
+	if err != nil {
+		return jsonError(err)
+	}
+	if begin != json.Delim('{') {
+		return invalid("body", "must be a JSON object")
+	}
+	var value json.RawMessage // which uses its memory again
+	seen := make([]bool, len(names))
+	for d.More() {
+		token, err := d.Token()
+		if err != nil {
+			return jsonError(err)
+		}
+		name, _ := token.(string)
+		switch i := slices.Index(names, name); {
+		case i < 0:
+			return invalid(printable.Short(name, 80), "is not a member; there are %s", strings.Join(names, ", "))
+		case seen[i]:
+			return invalid(name, "must be given once")
+		default:
+			seen[i] = true
+		}
+		if err := d.Decode(&value); err != nil {
+			return jsonError(err)
+		}
+	}
+	if _, err := d.Token(); err != nil { // the end of the object
+		return jsonError(err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return invalid("body", "must be one JSON value")
 	}
 	return nil
 }
@@ -120,7 +148,8 @@ func jsonError(err error) error {
 		return invalid(mismatch.Field, "must not be a JSON %s", printable.Short(mismatch.Value, 80))
 	}
 	var field *ledger.InvalidError
-	if errors.As(err, &field) {
+	var known *client.Problem
+	if errors.As(err, &field) || errors.As(err, &known) {
 		return err
 	}
 	if quoted, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok { // the decoder has no type for it

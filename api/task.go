@@ -2,7 +2,6 @@ package api
 
 import (
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -233,55 +232,4 @@ func (h *Handler) load(r *http.Request, k ledger.Key) (ledger.Task, error) {
 	ctx, cancel := database(r)
 	defer cancel()
 	return ledger.Load(ctx, h.config.DB, k)
-}
-
-// postBatch enqueues tasks, all of them or none.
-func (h *Handler) postBatch(w http.ResponseWriter, r *http.Request, c *caller) error {
-	if err := parseQuery(r).err; err != nil {
-		return err
-	}
-	var batch client.Batch
-	if err := h.decode(w, r, MaxBatchBytes, false, &batch); err != nil {
-		return err
-	}
-	if n := len(batch.Tasks); n < 1 || n > MaxBatch {
-		return invalid("tasks", "must be 1 to %d tasks, got %d", MaxBatch, n)
-	}
-	entries := make([]ledger.Entry, len(batch.Tasks))
-	for i, t := range batch.Tasks {
-		var err error
-		if entries[i], err = c.entry(t, r.Header); err != nil {
-			p, _ := describe(err)
-			p.Index = &i
-			return p
-		}
-	}
-	ctx, cancel := database(r)
-	defer cancel()
-	enqueued, err := ledger.EnqueueMany(ctx, h.config.DB, entries)
-	if err != nil {
-		return err
-	}
-	answer := client.BatchResult{Tasks: make([]client.Enqueued, len(enqueued))}
-	for i, e := range enqueued {
-		answer.Tasks[i] = newEnqueued(e)
-	}
-	return h.writeJSON(w, r, http.StatusOK, answer)
-}
-
-// splitChange returns the parts of the last segment of a path: a name, and the change after the last colon that is not
-// escaped.
-func splitChange(r *http.Request, changes ...string) (name, change string, err error) {
-	path := r.URL.EscapedPath()
-	segment := path[strings.LastIndexByte(path, '/')+1:]
-	colon := strings.LastIndexByte(segment, ':')
-	if colon >= 0 {
-		change = segment[colon+1:]
-	}
-	if !slices.Contains(changes, change) {
-		p := problem(codeNotFound, "the path must end with one of :"+strings.Join(changes, ", :"))
-		return "", "", p
-	}
-	name, err = unescape(segment[:colon])
-	return name, change, err
 }

@@ -298,6 +298,14 @@ func TestBatch(t *testing.T) {
 	if p := s.wantProblem(broken, 400, "invalid"); p.Index == nil || *p.Index != 1 || p.Field != "kind" {
 		t.Errorf("got %+v", p)
 	}
+	for second, field := range map[string]string{
+		`{"kind":1}`: "kind", `{"Kind":"a","biz_id":"1"}`: "Kind", `{"kind":"a","kind":"b"}`: "kind", `[]`: "body",
+	} {
+		a := s.call(api.Producer, "POST", "/v1/tasks:batch", `{"tasks":[{"kind":"a.b","biz_id":"9"},`+second+`]}`)
+		if p := s.wantProblem(a, 400, "invalid"); p.Index == nil || *p.Index != 1 || p.Field != field {
+			t.Errorf("%s: got %+v", second, p)
+		}
+	}
 	s.wantProblem(s.call(api.Viewer, "GET", "/v1/tasks/a.b/7", ""), 404, "unknown_task")
 	s.wantProblem(s.call(api.Producer, "POST", "/v1/tasks:batch", `{"tasks":[]}`), 400, "invalid")
 	many := `{"tasks":[` + strings.Repeat(`{"kind":"a","biz_id":"1"},`, 1000) + `{"kind":"a","biz_id":"1"}]}`

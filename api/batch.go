@@ -1,0 +1,83 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+
+	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// batch is a [client.Batch] from anybody.
+type batch struct {
+	Tasks newTasks `json:"tasks"`
+}
+
+// newTasks are at most [MaxBatch] tasks. They are decoded one by one: a task takes a hundred times the memory of "{}",
+// and a body of 8 kB may have millions of them after decompression.
+type newTasks []client.NewTask
+
+// UnmarshalJSON implements [json.Unmarshaler]. Its errors are those of [jsonError], with the index of the task.
+func (l *newTasks) UnmarshalJSON(text []byte) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	begin, err := d.Token()
+	if err != nil {
+		return jsonError(err)
+	}
+	if begin != json.Delim('[') {
+		return invalid("tasks", "must be an array of 1 to %d tasks", MaxBatch)
+	}
+	var member json.RawMessage // which uses its memory again
+	for d.More() {
+		i := len(*l)
+		if i == MaxBatch {
+			return invalid("tasks", "must be 1 to %d tasks, got more", MaxBatch)
+		}
+		if err := d.Decode(&member); err != nil {
+			return jsonError(err)
+		}
+		var t client.NewTask
+		if err := decodeObject(member, &t); err != nil {
+			p, _ := describe(err)
+			p.Index = &i
+			return p
+		}
+		*l = append(*l, t)
+	}
+	return nil
+}
+
+// postBatch enqueues tasks, all of them or none.
+func (h *Handler) postBatch(w http.ResponseWriter, r *http.Request, c *caller) error {
+	if err := parseQuery(r).err; err != nil {
+		return err
+	}
+	var batch batch
+	if err := h.decode(w, r, MaxBatchBytes, false, &batch); err != nil {
+		return err
+	}
+	if len(batch.Tasks) == 0 {
+		return invalid("tasks", "must be 1 to %d tasks, got none", MaxBatch)
+	}
+	entries := make([]ledger.Entry, len(batch.Tasks))
+	for i, t := range batch.Tasks {
+		var err error
+		if entries[i], err = c.entry(t, r.Header); err != nil {
+			p, _ := describe(err)
+			p.Index = &i
+			return p
+		}
+	}
+	ctx, cancel := database(r)
+	defer cancel()
+	enqueued, err := ledger.EnqueueMany(ctx, h.config.DB, entries)
+	if err != nil {
+		return err
+	}
+	answer := client.BatchResult{Tasks: make([]client.Enqueued, len(enqueued))}
+	for i, e := range enqueued {
+		answer.Tasks[i] = newEnqueued(e)
+	}
+	return h.writeJSON(w, r, http.StatusOK, answer)
+}
