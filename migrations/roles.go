@@ -104,7 +104,7 @@ func RolesSQL(prefix string, limited ...LimitedWorker) (string, error) {
 	roles := withLimited(Roles(), limited)
 	all := quoteRoles(prefix, strings.Join(roles, ", "))
 	var b strings.Builder
-	b.WriteString("begin;\nset local lock_timeout = '5s';\n" +
+	b.WriteString("begin;\nset local lock_timeout = '5s';\nset local client_min_messages = 'warning';\n" +
 		"lock table " + versionTable + " in share update exclusive mode;\n") // no role may lock it
 	for _, role := range roles {
 		fmt.Fprintf(&b, "do $roles$ begin\n  if to_regrole(%s) is null then create role %s; end if;\nend $roles$;\n",
