@@ -25,7 +25,10 @@ const (
 	MaxTokens       = 10_000 // that are not revoked
 	MaxHeaderBytes  = 32 << 10
 	maxURLBytes     = 4 << 10
-	maxPageBytes    = 8 << 20 // of the data of a page's events
+	maxPageBytes    = 8 << 20   // of the data of a page's events
+	maxPastBytes    = 512 << 10 // of a page of a stream that catches up
+	maxAnswersBytes = 64 << 20  // of the large answers that slow clients have not read, in this process
+	largeAnswer     = 64 << 10
 	maxStatsMinutes = 24 * 60
 )
 
@@ -65,8 +68,9 @@ type Config struct {
 	Rate int
 	// MaxWaiting is the maximum number of requests that wait and of streams, in this process. Default: 20,000.
 	MaxWaiting int
-	// StreamBytes is the maximum size of the events that wait for slow streams, in this process. A stream that is
-	// further behind ends. Default: 16 MiB.
+	// StreamBytes is the maximum size of the new events that wait for slow streams, in this process, and of the past
+	// ones that streams read at the time. A stream that is further behind ends, and so do those that have read a page
+	// of the past for the longest time. Default: 16 MiB.
 	StreamBytes int
 
 	// ReadTimeout is the maximum time in which the body of a request must come. Default: 15 s.

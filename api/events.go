@@ -55,23 +55,35 @@ func (h *Handler) getEvents(w http.ResponseWriter, r *http.Request, c *caller) e
 	if err != nil {
 		return err
 	}
-	to := tail.Place()
-	answer := eventPage{Items: []ledger.Event{}}
-	for pages := 0; pages < maxScan && from != to && len(answer.Items) < limit; pages++ {
-		events, next, err := h.readPast(ctx, from, to, limit-len(answer.Items), chosen)
-		if err != nil {
-			return err
-		}
-		answer.Items, from = append(answer.Items, events...), next
-		if size(answer.Items) > maxPageBytes {
-			break
-		}
-	}
-	answer.More = from != to
-	if answer.Next, err = feed.FormatPlace(ctx, h.config.DB, from); err != nil {
+	answer, err := h.readEvents(ctx, from, tail.Place(), limit, chosen)
+	if err != nil {
 		return err
 	}
 	return h.writeJSON(w, r, http.StatusOK, answer)
+}
+
+// readEvents returns the page of the events between two places. Few pages are read at once.
+func (h *Handler) readEvents(
+	ctx context.Context, from, to feed.Place, limit int, chosen choice,
+) (answer eventPage, err error) {
+	leave, err := h.enterPast(ctx)
+	if err != nil {
+		return answer, err
+	}
+	defer leave()
+	answer.Items = []ledger.Event{}
+	bytes := maxPageBytes
+	for pages := 0; pages < maxScan && from != to && len(answer.Items) < limit && bytes > 0; pages++ {
+		events, next, err := h.readPast(ctx, from, to, limit-len(answer.Items), bytes, chosen)
+		if err != nil {
+			return answer, err
+		}
+		answer.Items, from = append(answer.Items, events...), next
+		bytes -= size(events)
+	}
+	answer.More = from != to
+	answer.Next, err = feed.FormatPlace(ctx, h.config.DB, from)
+	return answer, err
 }
 
 func size(events []ledger.Event) (n int) {

@@ -49,11 +49,16 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, medi
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(h.config.WriteTimeout)) // not every server has deadlines
-	w.WriteHeader(status)
-	if _, err := w.Write(body); err != nil {
-		return // the client has gone, or reads too slowly
+	end := func() {}
+	if len(body) >= largeAnswer {
+		end = h.answers.begin(len(body), func() { _ = control.SetWriteDeadline(time.Now()) })
 	}
-	if control.Flush() == nil {
+	w.WriteHeader(status)
+	_, err := w.Write(body)
+	if err == nil {
+		err = control.Flush()
+	}
+	if end(); err == nil { // else the client has gone, or reads too slowly
 		_ = control.SetWriteDeadline(time.Time{}) // the deadline is not that of the connection's next answer
 	}
 }

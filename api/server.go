@@ -24,7 +24,9 @@ type Handler struct {
 	origins  *http.CrossOriginProtection
 
 	waiting  chan struct{} // one for each request that waits and each stream
-	catchUps chan struct{} // one for each page that is being read for a stream
+	catchUps chan struct{} // one for each page of the past that is being read
+	past     sending       // pages of the past, to streams
+	answers  sending       // large answers
 
 	draining context.Context // done after Drain
 	drain    func()
@@ -45,6 +47,7 @@ func New(c Config) (*Handler, error) {
 		origins: http.NewCrossOriginProtection(), waiting: make(chan struct{}, c.MaxWaiting),
 		reports: newReports(c), catchUps: make(chan struct{}, max(1, int(c.DB.Config().MaxConns)/4)),
 	}
+	h.past.limit, h.answers.limit = c.StreamBytes, maxAnswersBytes
 	h.hub = newHub(c.DB, c.StreamBytes, c.Logger)
 	draining, drain := context.WithCancel(context.Background())
 	h.draining = draining

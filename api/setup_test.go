@@ -265,6 +265,19 @@ func (s *server) awaitWaiting(n int) {
 	}
 }
 
+// awaitWaitingAtLeast waits until so many requests wait or stream.
+func (s *server) awaitWaitingAtLeast(n int) {
+	s.t.Helper()
+	for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+		if requests, _ := s.handler.Waiting(); requests >= n {
+			return
+		}
+		if time.Since(begun) > time.Minute {
+			s.t.Fatalf("fewer than %d requests wait", n)
+		}
+	}
+}
+
 // widerPool returns a pool of the same login with more connections.
 func widerPool(t testing.TB, db *pgxpool.Pool, connections int32) *pgxpool.Pool {
 	t.Helper()

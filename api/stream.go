@@ -150,7 +150,7 @@ func (h *Handler) serveStream(
 	s := &stream{h: h, w: w, control: http.NewResponseController(w), choice: chosen, after: after,
 		checked: time.Now()}
 	w.WriteHeader(http.StatusOK)
-	if s.write(one("id: "+after.String()+"\nretry: 1000\n\n")) != nil {
+	if s.write(one("id: "+after.String()+"\nretry: 1000\n\n"), 0) != nil {
 		return nil
 	}
 	for from != nil {
@@ -181,11 +181,15 @@ func (h *Handler) newest(r *http.Request) (id streamID, err error) {
 	return id, pgerr.Explain("read the newest event", err)
 }
 
-// write writes texts to the client, which must read them in time.
-func (s *stream) write(texts iter.Seq[[]byte]) error {
+// write writes texts to the client, which must read them in time. Those of a page of the past, with ownBytes, count for
+// the bound of the process.
+func (s *stream) write(texts iter.Seq[[]byte], ownBytes int) error {
 	s.written = time.Now()
 	if err := s.control.SetWriteDeadline(s.written.Add(s.h.config.WriteTimeout)); err != nil {
 		return err
+	}
+	if ownBytes > 0 {
+		defer s.h.past.begin(ownBytes, func() { _ = s.control.SetWriteDeadline(time.Now()) })()
 	}
 	for text := range texts {
 		if _, err := s.w.Write(text); err != nil {
@@ -200,20 +204,24 @@ func one(text string) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) { yield([]byte(text)) }
 }
 
-// send writes the frames that the client wants.
-func (s *stream) send(frames []frame) error {
+// send writes the frames that the client wants. They are those of the list that all streams share, unless isOwn is set.
+func (s *stream) send(frames []frame, isOwn bool) error {
 	isWanted := func(f frame) bool { return s.choice.has(f.kind, f.typ) }
 	switch {
 	case slices.ContainsFunc(frames, isWanted):
+		ownBytes := 0
+		for i := 0; isOwn && i < len(frames); i++ {
+			ownBytes += len(frames[i].text)
+		}
 		return s.write(func(yield func([]byte) bool) {
 			for _, f := range frames {
 				if isWanted(f) && !yield(f.text) {
 					return
 				}
 			}
-		})
+		}, ownBytes)
 	case time.Since(s.written) >= keepAlive-checkEvery:
-		return s.write(one(": alive\n\n"))
+		return s.write(one(": alive\n\n"), 0)
 	}
 	return nil
 }
@@ -240,14 +248,14 @@ func (s *stream) check(ctx context.Context) error {
 // catchUp sends the events between two places.
 func (s *stream) catchUp(ctx context.Context, from, to feed.Place) error {
 	for from != to {
-		events, next, err := s.h.readPast(ctx, from, to, MaxList, s.choice)
+		frames, next, err := s.readFrames(ctx, from, to)
 		if err != nil {
 			return err
 		}
 		if err := s.check(ctx); err != nil {
 			return err
 		}
-		if err := s.send(newFrames(events, s.after)); err != nil {
+		if err := s.send(frames, true); err != nil {
 			return err
 		}
 		from = next
@@ -262,20 +270,39 @@ func (s *stream) catchUp(ctx context.Context, from, to feed.Place) error {
 	return nil
 }
 
-// readPast reads a page of the past. Few pages are read at once, so that streams leave connections to others.
-func (h *Handler) readPast(
-	ctx context.Context, from, to feed.Place, limit int, chosen choice,
-) ([]ledger.Event, feed.Place, error) {
+// readFrames returns the frames of a page of the past. Few pages are read at once, so that streams leave connections
+// and memory to others.
+func (s *stream) readFrames(ctx context.Context, from, to feed.Place) ([]frame, feed.Place, error) {
+	leave, err := s.h.enterPast(ctx)
+	if err != nil {
+		return nil, from, err
+	}
+	defer leave()
+	events, next, err := s.h.readPast(ctx, from, to, MaxList, maxPastBytes, s.choice)
+	return newFrames(events, s.after), next, err
+}
+
+// enterPast waits until a page of the past may be read. It returns a function that lets the next one be read.
+func (h *Handler) enterPast(ctx context.Context) (leave func(), err error) {
 	select {
 	case h.catchUps <- struct{}{}:
-		defer func() { <-h.catchUps }()
+		return func() { <-h.catchUps }, nil
 	case <-ctx.Done():
-		return nil, from, ctx.Err()
+		return nil, ctx.Err()
 	}
+}
+
+// firstPast is how many events the first statement for a page of the past reads: they may be of 1 MB each.
+const firstPast = 16
+
+// readPast reads a page of the past, after enterPast.
+func (h *Handler) readPast(
+	ctx context.Context, from, to feed.Place, limit, bytes int, chosen choice,
+) ([]ledger.Event, feed.Place, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
 	defer cancel()
-	return feed.Between(ctx, h.config.DB, from, to, feed.Choice{Read: MaxList, Limit: limit,
-		Wants: func(e ledger.Event) bool { return chosen.has(e.Kind, e.Type) }})
+	return feed.Between(ctx, h.config.DB, from, to, feed.Choice{Read: MaxList, Limit: limit, First: firstPast,
+		Bytes: bytes, Wants: func(e ledger.Event) bool { return chosen.has(e.Kind, e.Type) }})
 }
 
 // live sends the pages of the list until the client goes or is too slow, or the tail ends.
@@ -286,12 +313,12 @@ func (s *stream) live(ctx context.Context, next *page) {
 		select {
 		case <-next.filled:
 			frames, isHere := s.h.hub.take(next)
-			if !isHere || next.next == nil || s.send(frames) != nil {
+			if !isHere || next.next == nil || s.send(frames, false) != nil {
 				return
 			}
 			next = next.next
 		case <-alive.C:
-			if s.check(ctx) != nil || s.send(nil) != nil {
+			if s.check(ctx) != nil || s.send(nil, false) != nil {
 				return
 			}
 		case <-ctx.Done():

@@ -233,11 +233,15 @@ func TestStreamIsNotResumedAfterALostEvent(t *testing.T) {
 	ledgertest.Enqueue(t, s.db, ledger.Key{Kind: "a.b", BizID: "kept"}, `{}`)
 	ledgertest.Enqueue(t, s.db, ledger.Key{Kind: "a.b", BizID: "lost"}, `{}`)
 	ids := func() (ids []string) {
-		r := s.stream("?after=0", "")
-		for r.lines.Scan() && len(ids) < 3 { // the first one is of the place at which the stream begins
-			if id, ok := strings.CutPrefix(r.lines.Text(), "id: "); ok {
-				ids = append(ids, id)
+		for len(ids) < 3 { // a stream ends when the server finds that the database was restored
+			ids = nil
+			r := s.stream("?after=0", "")
+			for len(ids) < 3 && r.lines.Scan() { // the first one is of the place at which the stream begins
+				if id, ok := strings.CutPrefix(r.lines.Text(), "id: "); ok {
+					ids = append(ids, id)
+				}
 			}
+			r.close()
 		}
 		return ids
 	}

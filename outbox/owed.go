@@ -137,7 +137,7 @@ func (s recovery) read(ctx context.Context, o *owed) ([]message, error) {
 	case o.Work != o.To:
 		return s.readWork(ctx, o)
 	}
-	choice := feed.Choice{Read: stream.MaxPage, Limit: stream.MaxPage}
+	choice := feed.Choice{Read: stream.MaxPage, Limit: stream.MaxPage, First: stream.MaxPage / 8} // they may be large
 	events, at, err := feed.Between(ctx, s.relay.config.DB, o.Events, o.To, choice)
 	if err != nil {
 		return nil, pgerr.Explain("read events again", err)

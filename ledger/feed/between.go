@@ -11,47 +11,83 @@ type Choice struct {
 	Read  int                     // how many events to read at most
 	Limit int                     // how many of them to return at most
 	Wants func(ledger.Event) bool // which ones; all if nil
+	Bytes int                     // of the data that is read; the event that exceeds it is the last. Default: 8 MiB.
+	// First is how many events the first statement reads; each further one reads twice as many as the one before. The
+	// server sends all events of a statement, also those beyond Bytes. Default: Read, so that there is one statement.
+	First int
 }
 
 // Between returns the next events that a reader was given between two of its places, in the order of the feed, if
 // choice wants them. It also returns the place after them: to, if there are no others. It may return no events and
 // yet another place. The events have no Login. It reads on any connection to the primary, and locks nothing.
 func Between(ctx context.Context, db ledger.DB, from, to Place, choice Choice) ([]ledger.Event, Place, error) {
+	if choice.Bytes <= 0 {
+		choice.Bytes = maxBetweenBytes
+	}
+	rows := choice.Read
+	if choice.First > 0 {
+		rows = min(rows, choice.First)
+	}
+	chosen := make([]ledger.Event, 0, min(choice.Limit, rows))
+	for {
+		part := choice
+		part.Read, part.Limit = min(rows, choice.Read), choice.Limit-len(chosen)
+		events, next, read, err := between(ctx, db, from, to, part)
+		if err != nil {
+			return nil, from, err
+		}
+		chosen, from = append(chosen, events...), next
+		choice.Read -= read.events
+		choice.Bytes -= read.bytes
+		if read.events < part.Read || choice.Read == 0 || choice.Bytes < 0 || len(chosen) == choice.Limit {
+			return chosen, from, nil
+		}
+		rows *= 2
+	}
+}
+
+// amount is how much a statement has read.
+type amount struct{ events, bytes int }
+
+// between is Between by one statement.
+func between(ctx context.Context, db ledger.DB, from, to Place, choice Choice) (
+	chosen []ledger.Event, next Place, read amount, err error) {
 	inWindowOf := from.Seen == to.Seen // to is in the window that begins at from, or that is open there
 	w := from
 	switch {
 	case from == to, inWindowOf && !to.isOpen():
-		return nil, to, nil
+		return nil, to, read, nil
 	case !from.isOpen() && inWindowOf:
 		w.Until = to.Until
 	case !from.isOpen():
 		w.Until = to.Seen
 	}
-	options := Options{PageSize: choice.Read, PageBytes: maxBetweenBytes}
-	read, err := readPage(ctx, db, pageSQL, place{Place: w}, options, choice.Read)
+	options := Options{PageSize: choice.Read, PageBytes: choice.Bytes}
+	p, err := readPage(ctx, db, pageSQL, place{Place: w}, options, choice.Read)
 	if err != nil {
-		return nil, from, err
+		return nil, from, read, err
 	}
-	chosen := make([]ledger.Event, 0, choice.Limit)
-	for _, e := range read.events {
+	for _, e := range p.events {
 		if inWindowOf && e.Position > to.After {
-			return chosen, to, nil
+			return chosen, to, read, nil
 		}
 		if len(chosen) == choice.Limit {
-			return chosen, w, nil
+			return chosen, w, read, nil
 		}
+		read.events++
+		read.bytes += len(e.Data) + len(e.Meta)
 		if w.After = e.Position; choice.Wants == nil || choice.Wants(e) {
 			chosen = append(chosen, e)
 		}
 	}
 	switch {
-	case inWindowOf && (!read.more || w.After >= to.After):
-		return chosen, to, nil
-	case read.more:
-		return chosen, w, nil
+	case inWindowOf && (!p.more || w.After >= to.After):
+		return chosen, to, read, nil
+	case p.more:
+		return chosen, w, read, nil
 	}
-	return chosen, place{Place: w}.finished().Place, nil
+	return chosen, place{Place: w}.finished().Place, read, nil
 }
 
-// maxBetweenBytes bounds the size of the events that Between returns.
+// maxBetweenBytes is the default of Choice.Bytes.
 const maxBetweenBytes = 8 << 20

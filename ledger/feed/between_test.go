@@ -59,6 +59,8 @@ func TestBetweenIsWhatTheReaderWasGiven(t *testing.T) {
 		{Read: 1, Limit: 1}, {Read: 3, Limit: 3}, {Read: 100, Limit: 100}, {Read: 100, Limit: 3},
 		{Read: 5, Limit: 1, Wants: endsIn1}, {Read: 100, Limit: 1, Wants: endsIn1},
 		{Read: 100, Limit: 100, Wants: endsIn1},
+		{Read: 100, Limit: 100, First: 1}, {Read: 5, Limit: 5, First: 2}, {Read: 7, Limit: 2, First: 1, Wants: endsIn1},
+		{Read: 100, Limit: 100, Bytes: 1}, {Read: 100, Limit: 100, First: 1, Bytes: 20},
 	}
 	for i, from := range places {
 		for k, to := range places[i:] {

@@ -1,0 +1,49 @@
+package api
+
+import (
+	"container/list"
+	"sync"
+)
+
+// sending is the data that is being sent to clients, and stays in memory until they have read it. Above the limit, the
+// clients that have read for the longest time are cut off, so that slow ones cost the others nothing.
+type sending struct {
+	limit int // bytes
+
+	mu    sync.Mutex
+	bytes int
+	open  list.List // of *parcel, the oldest first
+}
+
+// parcel is what one client reads.
+type parcel struct {
+	bytes int
+	cut   func()
+}
+
+// begin adds a parcel. It calls the functions cut of those that are too much, never that of the new one. Call end when
+// it was sent.
+func (s *sending) begin(bytes int, cut func()) (end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.open.PushBack(&parcel{bytes, cut})
+	s.bytes += bytes
+	for s.bytes > s.limit && s.open.Front() != e {
+		p := s.remove(s.open.Front())
+		p.cut()
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.remove(e)
+	}
+}
+
+// remove removes a parcel, also one that was removed before. The caller holds mu.
+func (s *sending) remove(e *list.Element) *parcel {
+	p := e.Value.(*parcel)
+	s.bytes -= p.bytes
+	p.bytes = 0
+	s.open.Remove(e)
+	return p
+}
