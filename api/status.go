@@ -67,7 +67,36 @@ func (h *Handler) getStatus(w http.ResponseWriter, r *http.Request, c *caller) e
 	if err != nil {
 		return err
 	}
-	return h.writeJSON(w, r, http.StatusOK, report)
+	return h.writeJSON(w, r, http.StatusOK, boundedReport(report))
+}
+
+// status is the answer of getStatus.
+type status struct {
+	health.Report
+	Truncated []string `json:"truncated,omitempty"` // members of which it has the first MaxList items
+}
+
+// boundedReport returns a report whose lists have at most MaxList items: kinds, schedules and subscribers may be many.
+func boundedReport(r health.Report) status {
+	s := status{Report: r}
+	s.Projections = truncate(&s, "projections", s.Projections)
+	s.Subscribers = truncate(&s, "subscribers", s.Subscribers)
+	s.Tasks = truncate(&s, "tasks", s.Tasks)
+	s.Unhandled = truncate(&s, "unhandled", s.Unhandled)
+	s.Unbegun = truncate(&s, "unbegun", s.Unbegun)
+	s.Paused = truncate(&s, "paused", s.Paused)
+	s.Alarms = truncate(&s, "undelivered_alarms", s.Alarms)
+	s.Degraded = truncate(&s, "degraded", s.Degraded)
+	s.Outbox.Withheld = truncate(&s, "outbox.withheld", s.Outbox.Withheld)
+	return s
+}
+
+func truncate[T any](s *status, name string, all []T) []T {
+	if len(all) <= MaxList {
+		return all
+	}
+	s.Truncated = append(s.Truncated, name)
+	return all[:MaxList]
 }
 
 // listConditions answers with the conditions that hold.

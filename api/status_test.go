@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // GET /v1/status has the members of taskledger status -o json, and GET /v1/conditions has its conditions.
@@ -49,6 +51,33 @@ func TestStatus(t *testing.T) {
 		t.Errorf("the status has %v, and the conditions are %v", degraded, conditions.Items)
 	}
 	s.wantProblem(s.call(api.Viewer, "GET", "/v1/status?kind=a.b", ""), http.StatusBadRequest, "invalid")
+}
+
+// The lists of a status are bounded, and the answer names those that have more.
+func TestStatusIsBounded(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(c *api.Config) {
+		c.Report = func(context.Context) (health.Report, error) {
+			var r health.Report
+			for i := range api.MaxList + 1 {
+				k := ledger.Kind(fmt.Sprintf("a.k%d", i))
+				r.Unhandled = append(r.Unhandled, operator.UnhandledKind{Kind: k})
+				r.Outbox.Withheld = append(r.Outbox.Withheld, k)
+			}
+			return r, nil
+		}
+	})
+	got := decode[struct {
+		Unhandled []json.RawMessage
+		Outbox    struct {
+			Withheld []string `json:"withheld"`
+		}
+		Truncated []string
+	}](s, s.call(api.Viewer, "GET", "/v1/status", ""), http.StatusOK)
+	if len(got.Unhandled) != api.MaxList || len(got.Outbox.Withheld) != api.MaxList ||
+		!slices.Equal(got.Truncated, []string{"unhandled", "outbox.withheld"}) {
+		t.Errorf("%d and %d items, truncated: %v", len(got.Unhandled), len(got.Outbox.Withheld), got.Truncated)
+	}
 }
 
 // A caller that is limited to kinds has no status, because that is about all kinds. Requests share a report; a failed
