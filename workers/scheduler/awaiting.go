@@ -37,6 +37,8 @@ const (
 	awaitingLeast = 20 * time.Millisecond
 	// awaitingShare: passes take at most one part in awaitingShare of the time.
 	awaitingShare = 4
+	// awaitingTurn is how long a pass reads the tasks of one kind before it goes on with the next kind.
+	awaitingTurn = 50 * time.Millisecond
 )
 
 // awaiting makes tasks available whose predecessors have succeeded ([ledger.EnqueueOptions].After), or cancels them.
@@ -46,8 +48,19 @@ const (
 // finish at the same moment need not know of each other. The append is a compare-and-set on version 1; a timer that is
 // left behind is removed by the next pass. Nothing is locked that the end of a task needs.
 //
+// A pass reads every kind, but no more tasks of a kind than fit into its turn, so that many waiting tasks of one kind
+// delay this kind alone. The next pass continues there.
+//
 // The goroutine of run uses it.
-type awaiting struct{ config Config }
+type awaiting struct {
+	config Config
+	turn   time.Duration                // [awaitingTurn], changed by tests
+	places map[ledger.Kind]ledger.BizID // of the kinds that a pass has not read to their end: the last task read
+}
+
+func newAwaiting(c Config) awaiting {
+	return awaiting{config: c, turn: awaitingTurn, places: make(map[ledger.Kind]ledger.BizID)}
+}
 
 // successor is a task that waits for its predecessors.
 type successor struct {
@@ -74,12 +87,13 @@ func (a *awaiting) run(ctx context.Context) {
 	}.Run(ctx)
 }
 
-// pass reads all tasks that wait, once, and returns their number.
+// pass reads the tasks that wait, those of each kind for at most a turn, and returns the number of tasks read.
 func (a *awaiting) pass(ctx context.Context) (n int, err error) {
-	var last ledger.Key
+	var from ledger.Key
 	var faults []error
+	turn := time.Now()
 	for {
-		page, err := a.read(ctx, last)
+		page, err := a.read(ctx, from)
 		if err != nil {
 			return n, errors.Join(append(faults, err)...)
 		}
@@ -87,9 +101,20 @@ func (a *awaiting) pass(ctx context.Context) (n int, err error) {
 			faults = append(faults, a.decide(ctx, page))
 		}
 		if n += len(page); len(page) < awaitingPage {
+			delete(a.places, from.Kind)
 			return n, errors.Join(faults...)
 		}
-		last = page[len(page)-1].key
+		last := page[len(page)-1].key
+		switch {
+		case last.Kind != from.Kind: // the turn of the page's last kind begins
+			delete(a.places, from.Kind)
+			from, turn = ledger.Key{Kind: last.Kind, BizID: max(last.BizID, a.places[last.Kind])}, time.Now()
+		case time.Since(turn) < a.turn:
+			from = last
+		default:
+			a.places[last.Kind] = last.BizID
+			from = ledger.Key{Kind: last.Kind + "\x01"} // before every other kind that follows
+		}
 	}
 }
 

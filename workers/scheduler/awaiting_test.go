@@ -115,6 +115,45 @@ func TestTasksAfterOthers(t *testing.T) {
 	ledgertest.Check(t, b.DB)
 }
 
+// Many waiting tasks of one kind delay no task of another kind, and each of them has its turn.
+func TestWaitingTasksDelayNoOtherKind(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.scheduler()
+	s.ShortTurns()
+	open, done := partKey("open"), partKey("done")
+	ledgertest.Enqueue(t, b.DB, open, "{}")
+	ledgertest.Enqueue(t, b.DB, done, "{}")
+	const backlog = 5 * scheduler.AwaitingPage
+	const fill = `
+		select count(*) from generate_series(1, $1) i
+		 cross join lateral taskledger.enqueue('test.backlog', to_char(i, 'FM00000'), after =>
+		   '{"keys":[{"kind":"test.part","biz_id":"open"}]}') e`
+	if _, err := b.DB.Exec(t.Context(), fill, backlog); err != nil {
+		t.Fatal(err)
+	}
+	status := servicetest.Try(scheduler.ReadTimers(t.Context(), b.DB))(t)
+	if status != (scheduler.TimerStatus{}) {
+		t.Errorf("timers of tasks with predecessors: %+v, want none that is due", status)
+	}
+	first := b.join("first", "", done)
+	servicetest.Try(s.ReleaseAwaiting(t.Context()))(t) // some turns before the predecessor ends
+	b.end(done, ledger.EventSucceeded)
+	if n := servicetest.Try(s.ReleaseAwaiting(t.Context()))(t); n > 3*scheduler.AwaitingPage {
+		t.Errorf("a pass has read %d tasks, most of a kind with %d that wait", n, backlog)
+	}
+	if task := servicetest.Try(ledger.Load(t.Context(), b.DB, first))(t); task.State != ledger.StateAvailable {
+		t.Errorf("%s is %s behind a backlog of another kind", first, task.State)
+	}
+	b.end(open, ledger.EventSucceeded)
+	for range backlog / scheduler.AwaitingPage {
+		servicetest.Try(s.ReleaseAwaiting(t.Context()))(t)
+	}
+	if n := servicetest.Try(s.ReleaseAwaiting(t.Context()))(t); n != 0 {
+		t.Errorf("%d tasks still wait", n)
+	}
+}
+
 // Predecessors that finish at the same moment, in transactions that do not see each other, release their successor
 // once.
 func TestPredecessorsFinishTogether(t *testing.T) {

@@ -42,7 +42,13 @@ func (s *Scheduler) Safe() time.Time { return s.horizon.safe }
 // PollAlways has every step poll, whatever that costs, and sample the clock.
 func (s *Scheduler) PollAlways() { s.pollAt, s.sampleAt = time.Time{}, time.Time{} }
 
-// ReleaseAwaiting decides about all tasks that wait for predecessors, once. It returns their number.
+// ShortTurns has a pass read at most two pages of tasks of a kind that wait for predecessors.
+func (s *Scheduler) ShortTurns() { s.awaiting.turn = 0 }
+
+// AwaitingPage is the number of tasks of a page.
+const AwaitingPage = awaitingPage
+
+// ReleaseAwaiting decides about tasks that wait for predecessors, once. It returns how many it has read.
 func (s *Scheduler) ReleaseAwaiting(ctx context.Context) (int, error) { return s.awaiting.pass(ctx) }
 
 // PointAwaited is the crash point between the end of a wait and the removal of its timer.

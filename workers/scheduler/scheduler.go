@@ -51,7 +51,7 @@ func New(c Config) (*Scheduler, error) {
 	c.Hooks = slices.DeleteFunc(slices.Clone(c.Hooks), func(h Hook) bool { return h == nil })
 	return &Scheduler{
 		config: c, releasable: typesBefore(ledger.EventReleased), expirable: typesBefore(ledger.EventExpired),
-		awaiting:  awaiting{config: c},
+		awaiting:  newAwaiting(c),
 		discarder: discarder{config: c, backlogs: make(map[ledger.Kind]*backlog), holder: rand.Text()},
 	}, nil
 }
