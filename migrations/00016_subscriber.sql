@@ -210,6 +210,36 @@ $$;
 comment on function taskledger.thin_cursor(text, bigint) is
   'Internal: removes rows of the cursor of a subscriber that it needs no more, and returns the n to continue above.';
 
+-- A process of a subscriber appends a row in the transaction of its handler. Each of these commits may be followed by
+-- another transaction at once, so the newest row is locked until it is the newest one. A handler that hangs is waited
+-- for no longer than the timeout. Draws an xid. Locks the row. Index: primary key, backwards.
+-- +goose StatementBegin
+create function taskledger.lock_cursor(reader text) returns bigint
+language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
+declare
+  newest bigint;
+  locked bigint;
+begin
+  loop
+    newest := (select c.n from taskledger.cursor c where c.reader = lock_cursor.reader order by c.n desc limit 1);
+    if newest is null or newest = locked then
+      return newest;
+    end if;
+    perform from taskledger.cursor c where c.reader = lock_cursor.reader and c.n = newest for update;
+    locked := newest;
+  end loop;
+exception
+  when lock_not_available then
+    raise exception 'taskledger: subscriber % has been handling events in a transaction for more than 5 s',
+      substr(reader, 12) using errcode = 'lock_not_available',
+      hint = 'Try again when its handler is done, or end its process before.';
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.lock_cursor(text) is
+  'Internal: locks the newest cursor row of a subscriber, so that no process moves it, and returns its n; null: none.';
+
 -- The algorithm of ledger/feed/sql/window.sql: snapshot, top and bound, in this order. The window is kept in the
 -- cursor, so each call reads from the same window until its last event was passed, whatever happens to the caller.
 -- +goose StatementBegin
@@ -334,6 +364,7 @@ returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   of_cursor text := taskledger.subscriber_reader(reader);
+  newest bigint;
   c record;
   p record;
 begin
@@ -344,8 +375,6 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_window('seek_feed');
-  select n.n, n.mark, n.login into c
-    from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
   if "position" = 0 then
     select '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound, null::pg_snapshot as until,
            null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
@@ -367,6 +396,8 @@ begin
     p.top := greatest(p.top, coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0));
     p.bound := pg_current_xact_id();
   end if;
+  newest := taskledger.lock_cursor(of_cursor);
+  select n.n, n.mark, n.login into c from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if not taskledger.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until, p.top,
                                   p.bound, p.after_position, c.mark, c.login) then
     raise exception 'taskledger: subscriber % is being moved by another session', reader
@@ -386,10 +417,12 @@ create function taskledger.mark_feed(reader text, mark json) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   of_cursor text := taskledger.subscriber_reader(reader);
+  newest bigint;
   c record;
 begin
+  newest := taskledger.lock_cursor(of_cursor);
   select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.login into c
-    from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
+    from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if c.n is null then
     return false;
   end if;
@@ -413,14 +446,16 @@ create function taskledger.give_subscriber(subscriber text, login text) returns 
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   of_cursor text := taskledger.subscriber_reader(subscriber);
+  newest bigint;
   c record;
 begin
   if not exists (select from pg_roles r where r.rolname = give_subscriber.login) then
     raise exception 'taskledger: invalid login %: there is no such role',
       coalesce(quote_literal(left(give_subscriber.login, 100)), 'null') using errcode = 'invalid_parameter_value';
   end if;
+  newest := taskledger.lock_cursor(of_cursor);
   select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark into c
-    from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
+    from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if c.n is null then
     return false;
   end if;
@@ -442,6 +477,7 @@ comment on function taskledger.give_subscriber(text, text) is
 create function taskledger.remove_subscriber(subscriber text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
+  perform taskledger.lock_cursor('subscriber/' || subscriber);
   delete from taskledger.cursor c where c.reader = 'subscriber/' || subscriber;
   return found;
 end

@@ -146,8 +146,8 @@ grant execute on function taskledger.place_at, taskledger.place_of, taskledger.h
    archiver, subscriber;
 grant execute on function taskledger.read_feed, taskledger.advance_feed to subscriber;
 grant execute on function taskledger.subscriber_reader, taskledger.check_window, taskledger.append_cursor,
-   taskledger.thin_cursor, taskledger.seek_feed, taskledger.subscriber_login, taskledger.is_cursor to
-   operator, subscriber;
+   taskledger.thin_cursor, taskledger.lock_cursor, taskledger.seek_feed, taskledger.subscriber_login,
+   taskledger.is_cursor to operator, subscriber;
 -- A feed in Go that has advanced nothing calls it, whatever its role.
 grant execute on function taskledger.check_owner to relay, operator, subscriber;
 grant execute on function taskledger.mark_feed, taskledger.remove_subscriber, taskledger.give_subscriber to operator;

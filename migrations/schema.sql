@@ -1816,14 +1816,16 @@ CREATE FUNCTION taskledger.give_subscriber(subscriber text, login text) RETURNS 
     AS $$
 declare
   of_cursor text := taskledger.subscriber_reader(subscriber);
+  newest bigint;
   c record;
 begin
   if not exists (select from pg_roles r where r.rolname = give_subscriber.login) then
     raise exception 'taskledger: invalid login %: there is no such role',
       coalesce(quote_literal(left(give_subscriber.login, 100)), 'null') using errcode = 'invalid_parameter_value';
   end if;
+  newest := taskledger.lock_cursor(of_cursor);
   select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark into c
-    from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
+    from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if c.n is null then
     return false;
   end if;
@@ -2246,6 +2248,33 @@ $$;
 
 COMMENT ON FUNCTION taskledger.leave_shards(worker text, kind text, shards text) IS 'Internal: gives up shards of a worker, all of all kinds if shards is empty; none if a worker of another login is alive by that id.';
 
+CREATE FUNCTION taskledger.lock_cursor(reader text) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '5s'
+    AS $$
+declare
+  newest bigint;
+  locked bigint;
+begin
+  loop
+    newest := (select c.n from taskledger.cursor c where c.reader = lock_cursor.reader order by c.n desc limit 1);
+    if newest is null or newest = locked then
+      return newest;
+    end if;
+    perform from taskledger.cursor c where c.reader = lock_cursor.reader and c.n = newest for update;
+    locked := newest;
+  end loop;
+exception
+  when lock_not_available then
+    raise exception 'taskledger: subscriber % has been handling events in a transaction for more than 5 s',
+      substr(reader, 12) using errcode = 'lock_not_available',
+      hint = 'Try again when its handler is done, or end its process before.';
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.lock_cursor(reader text) IS 'Internal: locks the newest cursor row of a subscriber, so that no process moves it, and returns its n; null: none.';
+
 CREATE FUNCTION taskledger.lock_receiver(receiver text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2308,10 +2337,12 @@ CREATE FUNCTION taskledger.mark_feed(reader text, mark json) RETURNS boolean
     AS $$
 declare
   of_cursor text := taskledger.subscriber_reader(reader);
+  newest bigint;
   c record;
 begin
+  newest := taskledger.lock_cursor(of_cursor);
   select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.login into c
-    from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
+    from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if c.n is null then
     return false;
   end if;
@@ -2861,6 +2892,7 @@ CREATE FUNCTION taskledger.remove_subscriber(subscriber text) RETURNS boolean
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
+  perform taskledger.lock_cursor('subscriber/' || subscriber);
   delete from taskledger.cursor c where c.reader = 'subscriber/' || subscriber;
   return found;
 end
@@ -2924,6 +2956,7 @@ CREATE FUNCTION taskledger.seek_feed(reader text, "position" bigint DEFAULT NULL
     AS $$
 declare
   of_cursor text := taskledger.subscriber_reader(reader);
+  newest bigint;
   c record;
   p record;
 begin
@@ -2934,8 +2967,6 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_window('seek_feed');
-  select n.n, n.mark, n.login into c
-    from taskledger.cursor n where n.reader = of_cursor order by n.n desc limit 1;
   if "position" = 0 then
     select '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound, null::pg_snapshot as until,
            null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
@@ -2957,6 +2988,8 @@ begin
     p.top := greatest(p.top, coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0));
     p.bound := pg_current_xact_id();
   end if;
+  newest := taskledger.lock_cursor(of_cursor);
+  select n.n, n.mark, n.login into c from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if not taskledger.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until, p.top,
                                   p.bound, p.after_position, c.mark, c.login) then
     raise exception 'taskledger: subscriber % is being moved by another session', reader

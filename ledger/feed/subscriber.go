@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -132,7 +133,7 @@ func At(t time.Time) Start { return Start{at: t} }
 // at its next page. db is a pool or an idle connection to the primary, or a transaction that has not written; Seek does
 // not commit.
 //
-// Errors: [*ledger.InvalidError]; [ledger.ErrUnknownPosition] for a position without an event.
+// Errors: [*ledger.InvalidError]; [ledger.ErrUnknownPosition] for a position without an event; [ErrSubscriberBusy].
 func Seek(ctx context.Context, db ledger.DB, name string, to Start) error {
 	if _, err := SubscriberReader(name); err != nil {
 		return err
@@ -157,7 +158,20 @@ func Seek(ctx context.Context, db ledger.DB, name string, to Start) error {
 		value := to.at.Format(time.RFC3339Nano)
 		return &ledger.InvalidError{Field: "time", Value: value, Rule: "must not be in the future"}
 	}
-	return pgerr.Explain("move subscriber "+name, err)
+	return explainBusy("move subscriber "+name, err)
+}
+
+// ErrSubscriberBusy is returned by [Seek], [Pause], [Give] and [Remove] if the handler of the subscriber has been in a
+// transaction for 5 s: they wait for its end.
+var ErrSubscriberBusy = errors.New("its handler has been in a transaction for 5 s: try again when it is done, or end " +
+	"its process before")
+
+// explainBusy wraps the error of a function that locks the cursor of a subscriber.
+func explainBusy(op string, err error) error {
+	if pgerr.Is(err, pgerr.LockNotAvailable) {
+		return fmt.Errorf("%s: %w: %w", op, ErrSubscriberBusy, err)
+	}
+	return pgerr.Explain(op, err)
 }
 
 // codeUnknownPosition is the SQLSTATE of taskledger.seek_feed for a position without an event.
@@ -175,7 +189,7 @@ func Pause(ctx context.Context, db ledger.DB, name string, isPaused bool) (bool,
 	}
 	var found bool
 	_, err := pgquery.Row(ctx, db, subscriberMarkSQL, []any{name, mark}, &found)
-	return found, pgerr.Explain("pause subscriber "+name, err)
+	return found, explainBusy("pause subscriber "+name, err)
 }
 
 // Give gives a subscriber to another login, which must exist, and leaves its place. A process that works as it gets
@@ -189,7 +203,7 @@ func Give(ctx context.Context, db ledger.DB, name, login string) (bool, error) {
 	if pgerr.Is(err, pgerr.InvalidParameterValue) {
 		return false, &ledger.InvalidError{Field: "login", Value: login, Rule: "must be a role of the database server"}
 	}
-	return found, pgerr.Explain("give subscriber "+name, err)
+	return found, explainBusy("give subscriber "+name, err)
 }
 
 // Remove removes a subscriber, whatever its name, and reports whether there was one. A process that works as it gets
@@ -197,5 +211,5 @@ func Give(ctx context.Context, db ledger.DB, name, login string) (bool, error) {
 func Remove(ctx context.Context, db ledger.DB, name string) (bool, error) {
 	var found bool
 	_, err := pgquery.Row(ctx, db, subscriberRemoveSQL, []any{name}, &found)
-	return found, pgerr.Explain("remove subscriber "+name, err)
+	return found, explainBusy("remove subscriber "+name, err)
 }
