@@ -102,7 +102,7 @@ func (c *caller) entry(t client.NewTask, header http.Header) (ledger.Entry, erro
 		return e, err
 	}
 	o := &ledger.EnqueueOptions{Shard: t.Shard, Actor: c.name, RunAt: t.RunAt, RunIn: runIn, StartBy: t.StartBy,
-		FinishBy: t.FinishBy, DataVersion: t.DataVersion}
+		FinishBy: t.FinishBy, DataVersion: t.DataVersion, AcceptOtherArgs: true} // which the answer has
 	o.Meta.Tags = t.Tags
 	o.Meta.Traceparent, o.Meta.Tracestate = traceContext(header)
 	if len(t.Retry) > 0 && string(t.Retry) != "null" {

@@ -58,7 +58,10 @@
 // [Enqueue] inserts version 1 in the caller's transaction: the task exists if and only if that commits.
 // Nothing else is written, no lock is taken but that of the key, and no round trip is added. An enqueue
 // that meets an uncommitted one of the same key waits for its end. For an existing task nothing is written
-// and no dead row is left. In SQL the same is taskledger.enqueue and taskledger.enqueue_many.
+// and no dead row is left. If it has other args, that is an [*OtherArgsError], unless the caller accepts them.
+//
+// In SQL the same is taskledger.enqueue and taskledger.enqueue_many. They return same_args in place of that error,
+// because an error would abort the caller's transaction.
 //
 // # Appending
 //
@@ -96,7 +99,8 @@
 // An [*InvalidError] means that the input is at fault; it is returned before anything is sent, except for args
 // and meta over the limits of the database. [*ConflictError], [*TransitionError] and [ErrUnknownTask] mean that
 // the task is not as the caller expected; [IsConflict] reports them. An [*OverloadError] means that the kind's
-// [Limit] is reached. After all of these nothing was written and the transaction stays usable.
+// [Limit] is reached, an [*OtherArgsError] that the task exists with other args. After all of these nothing was written
+// and the transaction stays usable.
 //
 // After an error for which [Retryable] reports true, such as [ErrRetryTransaction], run the whole transaction
 // again. The messages of [ErrUnavailable] and [ErrNotMigrated] name the cure.

@@ -58,6 +58,9 @@ type EnqueueOptions struct {
 	// DataVersion is the version of the format of args, 1 to 32767, which [Event].DataVersion has for programs that
 	// read old tasks: see [Upcasts]. Default: 1.
 	DataVersion int
+	// AcceptOtherArgs accepts an existing task that has other args: [Enqueued].SameArgs is then false, and there is no
+	// error. Default: an [*OtherArgsError] is returned.
+	AcceptOtherArgs bool
 	// CanRun declares that the caller can run the task itself, in the same transaction. If the kind's
 	// limit is reached and its policy is [CallerRuns], the task is then enqueued, and [Enqueued].MustRun
 	// is set. Only [Enqueue] accepts it. The type Caller of package workers does all of this.
@@ -88,8 +91,11 @@ type Enqueued struct {
 }
 
 // Enqueue inserts the first event of a task. The task exists if and only if db's transaction commits.
-// If a task with this key exists, Enqueue writes nothing and returns that task. If another transaction has
-// enqueued the key and is open, Enqueue waits until it ends. It never commits.
+// If a task with this key and these args exists, Enqueue writes nothing and returns that task. If another
+// transaction has enqueued the key and is open, Enqueue waits until it ends. It never commits.
+//
+// If the task exists with other args, byte for byte, Enqueue writes nothing and returns an [*OtherArgsError] with that
+// task, unless AcceptOtherArgs is set. To run a finished task again, enqueue another biz_id, such as order-17/2.
 //
 // It takes one statement for a new task and two for an existing one.
 //
@@ -113,7 +119,9 @@ func enqueue(ctx context.Context, db DB, e Entry) (Enqueued, error) {
 	} else {
 		answer, err = enqueueOne(ctx, db, row)
 	}
-	err = countRejection(ctx, db, err)
+	if err = countRejection(ctx, db, err); err == nil {
+		err = row.checkArgs(answer)
+	}
 	e.callAfter(ctx, answer, err)
 	return answer, err
 }
@@ -155,6 +163,9 @@ func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, e
 // EnqueueMany enqueues all entries as [Enqueue] does, in one statement, two if some of them exist. It
 // returns the results in the order of the entries. If a key occurs twice, its first result is the new task.
 // If one entry is invalid, the call fails and nothing is written. It never commits.
+//
+// If tasks exist with other args, it returns the results of all entries and an [*OtherArgsError]; the other entries are
+// enqueued. They exist if the caller's transaction commits, or at once if db is a pool or a connection without one.
 func EnqueueMany(ctx context.Context, db DB, entries []Entry) ([]Enqueued, error) {
 	return enqueueAll(ctx, db, entries, true)
 }
@@ -168,42 +179,68 @@ func EnqueueInOrder(ctx context.Context, db DB, entries []Entry) ([]Enqueued, er
 
 // enqueueAll enqueues entries and calls their hooks.
 func enqueueAll(ctx context.Context, db DB, entries []Entry, sorted bool) ([]Enqueued, error) {
-	answers, err := enqueueMany(ctx, db, entries, sorted)
+	rows, answers, err := enqueueMany(ctx, db, entries, sorted)
 	err = countRejection(ctx, db, err)
-	for i, e := range entries {
-		var answer Enqueued
-		if err == nil {
-			answer = answers[i]
+	if err != nil {
+		for _, e := range entries {
+			e.callAfter(ctx, Enqueued{}, err)
 		}
-		e.callAfter(ctx, answer, err)
+		return nil, err
 	}
-	return answers, err
+	var first *OtherArgsError
+	for i, e := range entries {
+		other := rows[i].checkArgs(answers[i])
+		e.callAfter(ctx, answers[i], other)
+		switch {
+		case other == nil:
+		case first == nil:
+			first = &OtherArgsError{Existing: answers[i]}
+		default:
+			first.More++
+		}
+	}
+	if first != nil {
+		return answers, fmt.Errorf("enqueue: %w", first)
+	}
+	return answers, nil
+}
+
+// checkArgs returns an error with an [*OtherArgsError] if answer is a task with other args than r, which r does not
+// accept.
+func (r firstEvent) checkArgs(answer Enqueued) error {
+	if answer.New || answer.SameArgs || r.acceptOtherArgs {
+		return nil
+	}
+	return fmt.Errorf("enqueue: %w", &OtherArgsError{Existing: answer})
 }
 
 // errCanRun is returned by the functions that enqueue many tasks or commit.
 var errCanRun = &InvalidError{Field: "can_run", Rule: "must not be set here: use Enqueue"}
 
 // enqueueMany enqueues entries, inserted in the order of their keys if sorted is set.
-func enqueueMany(ctx context.Context, db DB, entries []Entry, sorted bool) ([]Enqueued, error) {
+func enqueueMany(
+	ctx context.Context, db DB, entries []Entry, sorted bool,
+) (rows []firstEvent, answers []Enqueued, err error) {
 	if len(entries) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
-	rows := make([]firstEvent, len(entries))
+	rows = make([]firstEvent, len(entries))
 	order := make([]int, len(entries))
 	for i, entry := range entries {
 		row, err := entry.firstEvent(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("enqueue entry %d (%s): %w", i, entry.Key, err)
+			return nil, nil, fmt.Errorf("enqueue entry %d (%s): %w", i, entry.Key, err)
 		}
 		if row.canRun {
-			return nil, fmt.Errorf("enqueue entry %d (%s): %w", i, entry.Key, errCanRun)
+			return nil, nil, fmt.Errorf("enqueue entry %d (%s): %w", i, entry.Key, errCanRun)
 		}
 		rows[i], order[i] = row, i
 	}
 	if sorted {
 		slices.SortStableFunc(order, func(a, b int) int { return rows[a].key.Compare(rows[b].key) })
 	}
-	return enqueueRows(ctx, db, rows, order, false)
+	answers, err = enqueueRows(ctx, db, rows, order, false)
+	return rows, answers, err
 }
 
 // enqueueRow is enqueueRows for one row.

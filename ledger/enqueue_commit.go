@@ -17,7 +17,8 @@ import (
 var enqueueRequiredSQL string
 
 // EnqueueAndCommit enqueues a task as [Enqueue] does and commits the transaction in the same round trip.
-// A task with a due time or a deadline takes two. The transaction is also committed if the task exists.
+// A task with a due time or a deadline takes two. The transaction is also committed if the task exists with
+// the same args.
 //
 // It returns the errors of [Enqueue], and [ErrTransactionAborted] or [ErrTransactionEnded] if the
 // transaction cannot be committed. After an error the transaction is rolled back. If the connection was
@@ -68,6 +69,9 @@ func (t *Tx) finishOne(ctx context.Context, e Entry) (Enqueued, error) {
 		return t.enqueueAndCommit(ctx, row)
 	}
 	answer, err := enqueueRow(ctx, t, row, false)
+	if err == nil {
+		err = row.checkArgs(answer)
+	}
 	if err != nil {
 		return Enqueued{}, t.abort(ctx, countRejection(ctx, t, err))
 	}
@@ -83,7 +87,7 @@ func (t *Tx) enqueueAndCommit(ctx context.Context, row firstEvent) (Enqueued, er
 		return Enqueued{}, t.abort(ctx, err)
 	}
 	beginLen := batch.Len()
-	batch.Queue(enqueueRequiredSQL, row.enqueueArgs()...)
+	batch.Queue(enqueueRequiredSQL, row.enqueueRequiredArgs()...)
 	batch.Queue("commit")
 	results := t.conn.SendBatch(ctx, batch)
 	var err error
@@ -148,13 +152,24 @@ func (t *Tx) failEnqueue(ctx context.Context, row firstEvent, err error) error {
 		pg.Code != pgerr.NotNullViolation || pg.SchemaName != "taskledger" || pg.ColumnName != "version" {
 		return pgerr.Explain("enqueue "+row.key.String(), err)
 	}
-	_, discard, err := readExisting(ctx, t.conn, []firstEvent{row})
+	answers, discard, err := readExisting(ctx, t.conn, []firstEvent{row})
 	switch {
 	case err != nil:
+	case len(discard) == 0 && row.checkArgs(answers[0]) != nil:
+		err = row.checkArgs(answers[0])
 	case len(discard) > 0:
 		err = fmt.Errorf("enqueue %s: %w", row.key, discard[0].err)
 	default: // the limit is no longer reached, or the task exists by now
 		err = fmt.Errorf("enqueue %s: %w", row.key, ErrRetryTransaction)
 	}
 	return countRejection(ctx, t.conn, err)
+}
+
+// enqueueRequiredArgs returns the parameters of enqueue_required.sql.
+func (r firstEvent) enqueueRequiredArgs() []any {
+	accept := int64(0)
+	if r.acceptOtherArgs {
+		accept = 1
+	}
+	return append(r.enqueueArgs(), accept)
 }

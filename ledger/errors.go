@@ -129,6 +129,23 @@ func (e *WaitTimeoutError) Error() string {
 // Unwrap returns [context.DeadlineExceeded].
 func (e *WaitTimeoutError) Unwrap() error { return context.DeadlineExceeded }
 
+// OtherArgsError is the error of an enqueue whose task exists with other args. Nothing was written for the task, and
+// the transaction stays usable; [Tx.EnqueueAndCommit] rolls back. [EnqueueOptions].AcceptOtherArgs disables it.
+type OtherArgsError struct {
+	Existing Enqueued // the existing task; of [EnqueueMany] the first one in the order of the entries
+	More     int      // number of further entries whose tasks exist with other args
+}
+
+// Error returns the key, the state and the version.
+func (e *OtherArgsError) Error() string {
+	t := e.Existing
+	text := fmt.Sprintf("%s exists with other args: it is %s, at version %d", t.Key, t.State, t.Version)
+	if e.More > 0 {
+		text += fmt.Sprintf(" (and %d other tasks)", e.More)
+	}
+	return text
+}
+
 // CorruptError is the error for stored bytes that do not decode.
 type CorruptError struct {
 	What string // meta, base64 payload, …

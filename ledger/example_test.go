@@ -132,7 +132,7 @@ func ExampleTx_EnqueueAndCommit() {
 	// available <nil>
 }
 
-// A task is enqueued once. A second enqueue of its key returns the existing task.
+// A task is enqueued once. A second enqueue of its key returns the existing task; with other args, in an error.
 func ExampleEnqueue_again() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
@@ -141,15 +141,20 @@ func ExampleEnqueue_again() {
 	key := ledger.Key{Kind: "coupon.send", BizID: "A-1"}
 	for _, args := range []string{`{"percent": 10}`, `{"percent": 10}`, `{"percent": 90}`} {
 		answer, err := ledger.Enqueue(ctx, pool, key, json.RawMessage(args), nil)
-		if err != nil {
+		var other *ledger.OtherArgsError
+		switch {
+		case errors.As(err, &other):
+			fmt.Println("error:", other)
+		case err != nil:
 			log.Fatal(err)
+		default:
+			fmt.Printf("new: %v, state: %s\n", answer.New, answer.State)
 		}
-		fmt.Printf("new: %v, same args: %v, state: %s\n", answer.New, answer.SameArgs, answer.State)
 	}
 	// Output:
-	// new: true, same args: true, state: available
-	// new: false, same args: true, state: available
-	// new: false, same args: false, state: available
+	// new: true, state: available
+	// new: false, state: available
+	// error: coupon.send/A-1 exists with other args: it is available, at version 1
 }
 
 // EnqueueMany enqueues tasks in one statement. Results are in the order of the entries.

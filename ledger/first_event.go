@@ -22,7 +22,8 @@ type firstEvent struct {
 
 	dataVersion int // of args
 
-	canRun bool // see [EnqueueOptions].CanRun
+	canRun          bool // see [EnqueueOptions].CanRun
+	acceptOtherArgs bool // see [EnqueueOptions].AcceptOtherArgs
 
 	after []Key // its predecessors
 
@@ -68,7 +69,8 @@ func newFirstEvent(e Entry) (firstEvent, error) {
 		o = &EnqueueOptions{}
 	}
 	row := firstEvent{key: e.Key, shard: e.Key.BizID.Shard(), actor: o.Actor, args: e.Args,
-		dataVersion: max(o.DataVersion, 1), canRun: o.CanRun}
+		dataVersion: max(o.DataVersion, 1), canRun: o.CanRun,
+		acceptOtherArgs: o.AcceptOtherArgs}
 	if err := e.Key.Validate(); err != nil {
 		return row, err
 	}

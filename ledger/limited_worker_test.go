@@ -200,11 +200,12 @@ func TestLimitedWorkerWithOtherRoles(t *testing.T) {
 	pays, mails := limitedWorker(t, owner, "pay"), limitedWorker(t, owner, "mail")
 	db, _ := poolOf(t, owner, "grant "+pays+", "+mails+", taskledger_test_producer to $1")
 	other := ledgertest.Key(t, "other/1")
+	args := []byte(`{"secret":1}`)
 	for range 2 { // also if it exists
-		if _, err := ledger.Enqueue(t.Context(), db, other, []byte(`{"secret":1}`), nil); err != nil {
+		if _, err := ledger.Enqueue(t.Context(), db, other, args, nil); err != nil {
 			t.Error(err)
 		}
-		if _, err := ledger.EnqueueMany(t.Context(), db, []ledger.Entry{{Key: other}}); err != nil {
+		if _, err := ledger.EnqueueMany(t.Context(), db, []ledger.Entry{{Key: other, Args: args}}); err != nil {
 			t.Error(err)
 		}
 	}

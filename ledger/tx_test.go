@@ -215,8 +215,8 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 	}
 }
 
-// EnqueueAndCommit commits if the task exists, also if the limit of its kind is reached, or if another transaction
-// enqueues it and commits meanwhile.
+// EnqueueAndCommit commits if the task exists with the same args or other args are accepted, also if the limit of its
+// kind is reached, or if another transaction enqueues it and commits meanwhile. With other args it rolls back.
 func TestEnqueueAndCommitOfAnExistingTask(t *testing.T) {
 	t.Parallel()
 	b := newBusiness(t, ledgertest.Pool(t, ledgertest.App, "operator"))
@@ -224,20 +224,30 @@ func TestEnqueueAndCommitOfAnExistingTask(t *testing.T) {
 	if _, err := ledger.Enqueue(t.Context(), rival, businessKey, nil, nil); err != nil {
 		t.Fatal(err)
 	}
+	accept := &ledger.EnqueueOptions{AcceptOtherArgs: true}
+	refused := beginLedgerTx(t, b.pool, nil)
+	b.exec(refused, "insert into business (id) values ($1)", 3)
 	tx := b.begin(nil)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		answer, err := tx.EnqueueAndCommit(t.Context(), businessKey, json.RawMessage(`1`), nil)
+		answer, err := tx.EnqueueAndCommit(t.Context(), businessKey, json.RawMessage(`1`), accept)
 		if err != nil || answer.New || answer.SameArgs || answer.State != ledger.StateAvailable {
 			t.Errorf("%+v, %v", answer, err)
 		}
 	})
-	await(t, "the second transaction to wait for the first", func() bool {
-		var waits bool
-		const sql = `select exists (select from pg_stat_activity
-			where datname = current_database() and wait_event_type = 'Lock')`
-		err := b.pool.QueryRow(t.Context(), sql).Scan(&waits)
-		return err == nil && waits
+	waiting.Go(func() {
+		answer, err := refused.EnqueueAndCommit(t.Context(), businessKey, json.RawMessage(`1`), nil)
+		var other *ledger.OtherArgsError
+		if !errors.As(err, &other) || other.Existing.Key != businessKey || answer != (ledger.Enqueued{}) {
+			t.Errorf("%+v, %v", answer, err)
+		}
+	})
+	await(t, "two transactions to wait for the first", func() bool {
+		var waiting int
+		const sql = `select count(*) from pg_stat_activity
+			where datname = current_database() and wait_event_type = 'Lock'`
+		err := b.pool.QueryRow(t.Context(), sql).Scan(&waiting)
+		return err == nil && waiting == 2
 	})
 	if err := rival.Commit(t.Context()); err != nil {
 		t.Fatal(err)
@@ -255,6 +265,15 @@ func TestEnqueueAndCommitOfAnExistingTask(t *testing.T) {
 		t.Errorf("%+v, %v", answer, err)
 	}
 	b.want(2, true)
+	for name, o := range map[string]*ledger.EnqueueOptions{"due": nil, "later": {RunIn: time.Hour}} {
+		tx = beginLedgerTx(t, b.pool, nil)
+		b.exec(tx, "insert into business (id) values ($1)", 4)
+		var other *ledger.OtherArgsError
+		if _, err := tx.EnqueueAndCommit(t.Context(), businessKey, json.RawMessage(`1`), o); !errors.As(err, &other) {
+			t.Errorf("%s: %v, want other args", name, err)
+		}
+		b.want(2, true)
+	}
 }
 
 // A REPEATABLE READ transaction that cannot see the existing task gets ErrRetryTransaction and is rolled back.

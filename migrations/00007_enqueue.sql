@@ -7,10 +7,12 @@
 -- +goose Up
 
 -- The statement ledger/sql/existing.sql, for roles that may not read events. Index: primary key, twice per key.
+-- It is volatile, so that it has a snapshot of its own, in which the winner of a race is visible: see
+-- ledger/sql/enqueue_required.sql.
 -- +goose StatementBegin
 create function taskledger.existing_tasks(kinds text[], biz_ids text[], args text[])
 returns table (i bigint, "position" bigint, version integer, type taskledger.event_type, same_args boolean)
-language plpgsql stable rows 10 security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql volatile rows 10 security definer set search_path = pg_catalog, pg_temp as $$
 begin
   return query
   select e.i, first.position, head.version, head.type, first.data::text is not distinct from e.args

@@ -1110,7 +1110,7 @@ $$;
 COMMENT ON FUNCTION taskledger.error_text(data json) IS 'Internal: returns the message of a failed or buried event, as ledger.Event.ErrorText does in Go.';
 
 CREATE FUNCTION taskledger.existing_tasks(kinds text[], biz_ids text[], args text[]) RETURNS TABLE(i bigint, "position" bigint, version integer, type taskledger.event_type, same_args boolean)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER ROWS 10
+    LANGUAGE plpgsql SECURITY DEFINER ROWS 10
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin

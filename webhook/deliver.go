@@ -26,7 +26,8 @@ import (
 var installationSQL string
 
 // enqueue enqueues a delivery for each event, in the transaction in which the place of the subscriber is kept. A
-// finished delivery of an event exists if the subscriber was moved back: then another one is enqueued.
+// finished delivery of an event exists if the subscriber was moved back: then another one is enqueued, as where the
+// position had another event.
 func (d *deliverer) enqueue(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
 	ctx = reserved.Allow(ctx)
 	entries, err := d.entries(events, "")
@@ -39,7 +40,7 @@ func (d *deliverer) enqueue(ctx context.Context, tx pgx.Tx, events []ledger.Even
 	}
 	var again []ledger.Event
 	for i, r := range results {
-		if !r.New && r.State.Finished() {
+		if !r.New && (r.State.Finished() || !r.SameArgs) {
 			again = append(again, events[i])
 		}
 	}
@@ -59,7 +60,7 @@ func (d *deliverer) entries(events []ledger.Event, suffix string) (entries []led
 	for _, e := range events {
 		id := ledger.BizID(strconv.FormatInt(int64(e.Position), 10) + suffix)
 		args := delivery{Kind: e.Kind, BizID: e.BizID, Version: e.Version, Position: e.Position}
-		entry, err := d.kind.Entry(id, args, nil)
+		entry, err := d.kind.Entry(id, args, &ledger.EnqueueOptions{AcceptOtherArgs: true})
 		if err != nil {
 			return nil, err
 		}

@@ -88,7 +88,7 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 	}
 	options := ledger.EnqueueOptions{
 		Actor: f.actor, Binary: f.binary, DataVersion: f.dataVersion,
-		Meta: ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)},
+		Meta: ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)}, AcceptOtherArgs: true, // which is printed
 	}
 	if sharded {
 		shard := ledger.Shard(f.shard)

@@ -109,6 +109,7 @@ func describe(err error) *failure {
 	var (
 		invalid    *ledger.InvalidError
 		conflict   *ledger.ConflictError
+		otherArgs  *ledger.OtherArgsError
 		transition *ledger.TransitionError
 		inUse      *workers.InUseError
 		overload   *ledger.OverloadError
@@ -145,6 +146,9 @@ func describe(err error) *failure {
 		f.hint = "another process is doing the same; wait for it"
 	case errors.As(err, &overload):
 		f.exit, f.retryAfter = exitConflict, &overload.RetryAfter
+	case errors.As(err, &otherArgs):
+		f.exit = exitConflict
+		f.hint = "a key names one task: show it with taskledger task show, or choose another BIZ_ID"
 	case errors.As(err, &conflict), errors.As(err, &transition), errors.As(err, &inUse),
 		errors.As(err, &subscribed), errors.Is(err, ledger.ErrRetryTransaction):
 		f.exit = exitConflict

@@ -67,10 +67,10 @@ func importWatermill(ctx context.Context, a *app, c movein.Config) error {
 		err = printing
 	}
 	var failed *movein.MessageError
-	var conflict *ledger.ConflictError
+	var other *ledger.OtherArgsError
 	if errors.As(err, &failed) {
 		exit := exitFailed
-		if errors.As(err, &conflict) {
+		if errors.As(err, &other) {
 			exit = exitConflict
 		}
 		return failf(exit, "%s", err).

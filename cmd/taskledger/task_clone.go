@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -19,8 +20,8 @@ func newTaskCloneCommand(a *app) *cobra.Command {
 		Use:   "clone KIND BIZ_ID",
 		Short: "Enqueue a new task with the args of another one",
 		Long: `Enqueue a new task of the same kind with the args, tags and retry policy of another one, in any
-state. The new task has the other one as its cause, and no deadline. If the new task exists with the same args,
-nothing is written; with other args, that is a conflict (exit code 4).`,
+state: so a task that has succeeded is done again. The new task has the other one as its cause, and no deadline.
+If the new task exists with the same args, nothing is written; with other args, that is a conflict (exit code 4).`,
 		Example: "  taskledger task clone coupon.send order-17 --as order-17-again --reason 'the mail was lost'",
 		Args:    keyArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -43,14 +44,14 @@ nothing is written; with other args, that is a conflict (exit code 4).`,
 
 func cloneTask(ctx context.Context, a *app, key ledger.Key, as ledger.BizID, audit operator.Audit) error {
 	return a.withOperator(ctx, false, func(o *operator.Operator, _ *pgxpool.Pool) error {
-		answer, err := o.Clone(ctx, key, as, audit)
-		if err != nil {
-			return unknownTask(err, key)
-		}
 		clone := ledger.Key{Kind: key.Kind, BizID: as}
-		if !answer.New && !answer.SameArgs {
+		answer, err := o.Clone(ctx, key, as, audit)
+		if errors.As(err, new(*ledger.OtherArgsError)) {
 			return failf(exitConflict, "%s exists with other args; nothing was changed", clone).
 				hinted("choose another BIZ_ID")
+		}
+		if err != nil {
+			return unknownTask(err, key)
 		}
 		return a.print(enqueued{clone, answer}, func(w io.Writer) {
 			if answer.New {

@@ -94,6 +94,8 @@ func (l link) add(ctx context.Context, db ledger.DB, receiver string, a args) (b
 		return false, err
 	}
 	key := ledger.Key{Kind: Kind, BizID: ledger.BizID(fmt.Sprintf("%s/%019d", receiver, l.number+1))}
-	answer, err := ledger.Enqueue(reserved.Allow(ctx), db, key, text, &ledger.EnqueueOptions{Actor: actor})
+	answer, err := ledger.Enqueue(reserved.Allow(ctx), db, key, text, &ledger.EnqueueOptions{
+		Actor: actor, AcceptOtherArgs: true,
+	})
 	return answer.New, err
 }

@@ -50,7 +50,8 @@ func Kind(topic string) (ledger.Kind, error) {
 }
 
 // Entry returns the task that a message becomes. It returns an [*ledger.InvalidError] if the topic, the
-// UUID or the metadata is invalid. The entry shares the message's payload.
+// UUID or the metadata is invalid. The entry shares the message's payload. It accepts other args, so that [Conflict]
+// can name the message.
 func Entry(topic string, m *message.Message) (ledger.Entry, error) {
 	if m == nil {
 		return ledger.Entry{}, &ledger.InvalidError{Field: "message", Rule: "must not be nil"}
@@ -79,7 +80,8 @@ func Entry(topic string, m *message.Message) (ledger.Entry, error) {
 	if len(args) == 0 {
 		args = nil
 	}
-	options := &ledger.EnqueueOptions{Meta: meta, Binary: args != nil && !isStoredUnchanged(args)}
+	options := &ledger.EnqueueOptions{Meta: meta, Binary: args != nil && !isStoredUnchanged(args),
+		AcceptOtherArgs: true}
 	return ledger.Entry{Key: key, Args: args, Options: options}, nil
 }
 
@@ -97,13 +99,12 @@ func isStoredUnchanged(payload []byte) bool {
 	return err != nil
 }
 
-// Conflict returns a [*ledger.ConflictError] if the task of a message exists with another payload, else nil.
+// Conflict returns a [*ledger.OtherArgsError] if the task of a message exists with another payload, else nil.
 func Conflict(e ledger.Enqueued) error {
 	if e.New || e.SameArgs {
 		return nil
 	}
-	return fmt.Errorf("a message with another payload was published before: %w",
-		&ledger.ConflictError{Key: e.Key, Expected: 0, Found: e.Version, State: e.State})
+	return fmt.Errorf("a message with another payload was published before: %w", &ledger.OtherArgsError{Existing: e})
 }
 
 // pack returns the meta of a message's task.

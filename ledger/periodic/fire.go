@@ -79,6 +79,7 @@ func enqueue(
 	}
 	return ledger.Enqueue(reserved.Allow(ctx), db, k, s.Args, &ledger.EnqueueOptions{
 		Actor: actor, Meta: ledger.Meta{Extra: map[string]json.RawMessage{"schedule": text}},
+		AcceptOtherArgs: true, // a schedule is changed, and has fired before
 	})
 }
 

@@ -67,7 +67,7 @@ func NewPublisher(ctx context.Context, db ledger.DB, c *PublisherConfig) (*Publi
 // Errors:
 //   - [*ledger.InvalidError] for a topic that is not a kind, an empty UUID without a biz_id, or metadata
 //     or a payload over the limits (16 KiB, 256 KiB). Nothing is published; the transaction stays usable.
-//   - [*ledger.ConflictError] if the key of a message has a task with another payload. That task stays,
+//   - [*ledger.OtherArgsError] if the key of a message has a task with another payload. That task stays,
 //     the other messages are published, and the transaction stays usable.
 //   - [ErrClosed], and the errors of [ledger.Enqueue].
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {

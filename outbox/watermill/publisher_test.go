@@ -121,8 +121,8 @@ func TestPublishAgain(t *testing.T) {
 		} {
 			err := p.Publish("mail.send", call...)
 			want := ledger.Key{Kind: "mail.send", BizID: "m-1"}
-			var conflict *ledger.ConflictError
-			if !errors.As(err, &conflict) || conflict.Key != want || conflict.State != ledger.StateAvailable {
+			var other *ledger.OtherArgsError
+			if !errors.As(err, &other) || other.Existing.Key != want || other.Existing.State != ledger.StateAvailable {
 				t.Errorf("another payload: %v, want a conflict", err)
 			}
 		}
@@ -151,9 +151,9 @@ func TestPublishTellsBytesFromTheirBase64(t *testing.T) {
 		if err := p.Publish("mail.send", message.NewMessage(test.id, test.first)); err != nil {
 			t.Fatal(err)
 		}
-		var conflict *ledger.ConflictError
-		if err := p.Publish("mail.send", message.NewMessage(test.id, test.second)); !errors.As(err, &conflict) {
-			t.Errorf("%q after %q: %v, want a conflict", test.second, test.first, err)
+		var other *ledger.OtherArgsError
+		if err := p.Publish("mail.send", message.NewMessage(test.id, test.second)); !errors.As(err, &other) {
+			t.Errorf("%q after %q: %v, want other args", test.second, test.first, err)
 		}
 	}
 }

@@ -20,9 +20,9 @@ const defaultCloneReason = "cloned by an operator"
 // one, due now and without its deadlines. The meta has the existing task's first event as causation, and the reason.
 // The state of the existing task does not matter, and does not change. The limit of the kind applies.
 //
-// If a task with the new key exists, nothing is written: the result has its state, and whether it has the same args.
-// Errors: [ledger.ErrUnknownTask], [*ledger.InvalidError], [*ledger.OverloadError], [*ledger.CorruptError] for args or
-// meta that do not decode. It commits.
+// If a task with the new key and the same args exists, nothing is written, and the result is that task.
+// Errors: [ledger.ErrUnknownTask], [*ledger.InvalidError], [*ledger.OverloadError], [*ledger.OtherArgsError] if a task
+// with the new key has other args, [*ledger.CorruptError] for args or meta that do not decode. It commits.
 func (o *Operator) Clone(ctx context.Context, k ledger.Key, as ledger.BizID, audit Audit) (ledger.Enqueued, error) {
 	if err := audit.validate(); err != nil {
 		return ledger.Enqueued{}, err

@@ -78,9 +78,10 @@ func TestClone(t *testing.T) {
 		}
 	}
 	ledgertest.Enqueue(t, pool, ledger.Key{Kind: "k", BizID: "taken"}, `{"n": 2}`)
-	answer, err := o.Clone(t.Context(), ledger.Key{Kind: "k", BizID: "json"}, "taken", audit)
-	if err != nil || answer.New || answer.SameArgs {
-		t.Errorf("a task with other args: %+v, %v", answer, err)
+	_, err = o.Clone(t.Context(), ledger.Key{Kind: "k", BizID: "json"}, "taken", audit)
+	var other *ledger.OtherArgsError
+	if !errors.As(err, &other) || other.Existing.Key.BizID != "taken" {
+		t.Errorf("a task with other args: %v", err)
 	}
 	_, err = o.Clone(t.Context(), ledger.Key{Kind: "k", BizID: "absent"}, "x", audit)
 	if !errors.Is(err, ledger.ErrUnknownTask) {

@@ -27,7 +27,7 @@ type MessageError struct {
 	Table  string
 	Offset int64
 	UUID   string
-	Err    error // an [*ledger.InvalidError] or a [*ledger.ConflictError]
+	Err    error // an [*ledger.InvalidError] or a [*ledger.OtherArgsError]
 }
 
 func (e *MessageError) Error() string {

@@ -337,8 +337,8 @@ func TestImportStopsAtAnInvalidMessage(t *testing.T) {
 	o.publish(true, 0, message.NewMessage("m-1", []byte("2")))
 	done, err := movein.Run(t.Context(), movein.Config{DB: o.pool, Topic: oldTopic, Batch: 1})
 	var failed *movein.MessageError
-	var conflict *ledger.ConflictError
-	if !errors.As(err, &failed) || failed.Offset != 3 || failed.UUID != "m-1" || !errors.As(err, &conflict) {
+	var other *ledger.OtherArgsError
+	if !errors.As(err, &failed) || failed.Offset != 3 || failed.UUID != "m-1" || !errors.As(err, &other) {
 		t.Errorf("%v", err)
 	}
 	if done != (movein.Result{Messages: 2, Existing: 1}) {
