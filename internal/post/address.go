@@ -17,9 +17,13 @@ func (e *AddressError) Error() string {
 
 // notPublic are ranges that are reachable from inside of a network only, or that lead to such ones, beside those that
 // netip.Addr recognizes: shared and special networks, benchmarks, documentation, and translations of IPv4.
-var notPublic = prefixes("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "198.18.0.0/15",
-	"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64", "2001::/23",
-	"2001:db8::/32", "2002::/16", "fec0::/10")
+var notPublic = prefixes("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
+	"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "2002::/16",
+	"3fff::/20")
+
+// global is the range of IPv6 addresses that are assigned to networks. The others, such as ::127.0.0.1 and
+// 64:ff9b::127.0.0.1, are translations of IPv4, local, special or free.
+var global = netip.MustParsePrefix("2000::/3")
 
 func prefixes(texts ...string) (all []netip.Prefix) {
 	for _, text := range texts {
@@ -33,7 +37,7 @@ func contains(prefixes []netip.Prefix, a netip.Addr) bool {
 }
 
 func isPublic(a netip.Addr) bool {
-	return a.IsGlobalUnicast() && !a.IsPrivate() && !contains(notPublic, a)
+	return a.IsGlobalUnicast() && !a.IsPrivate() && (a.Is4() || global.Contains(a)) && !contains(notPublic, a)
 }
 
 // check is the Control function of a net.Dialer: it is called with the address of each connection before it is made.
