@@ -24,7 +24,7 @@ const (
 	MaxWait         = time.Minute
 	MaxTokens       = 10_000 // that are not revoked
 	MaxHeaderBytes  = 32 << 10
-	maxURLBytes     = 4 << 10
+	maxURLBytes     = 16 << 10  // a cursor has the ids of all transactions that were unfinished
 	maxPageBytes    = 8 << 20   // of the data of a page's events
 	maxPastBytes    = 512 << 10 // of a page of a stream that catches up
 	maxAnswersBytes = 64 << 20  // of the large answers that slow clients have not read, in this process

@@ -3,6 +3,8 @@ package api_test
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -85,7 +87,7 @@ func TestBadInput(t *testing.T) {
 			headers: []string{"Accept", "text/event-stream", "Last-Event-ID", "999999999"}, field: "Last-Event-ID"},
 		{name: "Last-Event-ID", path: "/v1/events",
 			headers: []string{"Accept", "text/event-stream", "Last-Event-ID", "-1"}, field: "Last-Event-ID"},
-		{name: "long URL", path: "/v1/tasks?kind=" + strings.Repeat("a", 5000), status: 413,
+		{name: "long URL", path: "/v1/tasks?kind=" + strings.Repeat("a", 17_000), status: 413,
 			code: "too_large"},
 		{name: "version", path: "/v1/tasks/a.b/1/events?after=-1", field: "after"},
 	} {
@@ -262,4 +264,42 @@ func TestPages(t *testing.T) {
 	}
 	foreign := serve(t, nil)
 	foreign.wantProblem(foreign.call(api.Viewer, "GET", "/v1/events?after="+next, ""), http.StatusGone, "cursor_gone")
+}
+
+// A cursor of a moment at which hundreds of transactions wrote, whose ids it has, continues its list.
+func TestCursorOfManyTransactions(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	ledgertest.Enqueue(t, s.db, ledger.Key{Kind: "a.b", BizID: "1"}, `{}`)
+	page := decode[struct{ Next string }](s, s.call(api.Viewer, "GET", "/v1/events", ""), http.StatusOK)
+	text, err := base64.RawURLEncoding.DecodeString(page.Next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var next uint64
+	if err := s.db.QueryRow(t.Context(), `select pg_snapshot_xmax(pg_current_snapshot())::text::bigint`).
+		Scan(&next); err != nil {
+		t.Fatal(err)
+	}
+	var cursor map[string]any
+	if err := json.Unmarshal(text, &cursor); err != nil {
+		t.Fatal(err)
+	}
+	const transactions = 450
+	first := next + 1_000_000_000 // ids of 10 digits, as those of an old database
+	var unfinished []string
+	for i := range uint64(transactions) {
+		unfinished = append(unfinished, strconv.FormatUint(first+i, 10))
+	}
+	seen := fmt.Sprintf("%d:%d:%s", first, first+transactions, strings.Join(unfinished, ","))
+	edge := map[string]any{"snapshot": seen, "top": 0, "bound": strconv.FormatUint(first+transactions, 10)}
+	cursor["p"] = map[string]any{"seen": edge, "until": edge}
+	if text, err = json.Marshal(cursor); err != nil {
+		t.Fatal(err)
+	}
+	long := base64.RawURLEncoding.EncodeToString(text)
+	a := s.call(api.Viewer, "GET", "/v1/events?after="+long, "")
+	if a.status != http.StatusOK {
+		t.Errorf("a cursor of %d bytes: %d %s", len(long), a.status, a.body)
+	}
 }
