@@ -115,6 +115,9 @@ func newTable(header []any, numbers ...int) table.Writer {
 
 // renderTable writes a table without the blanks at the ends of its lines.
 func renderTable(w io.Writer, t table.Writer) {
+	if t.Length() == 0 { // a command reports on standard error that there is nothing, and a header adds nothing
+		return
+	}
 	for line := range strings.Lines(t.Render() + "\n") {
 		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
 	}
