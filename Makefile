@@ -48,6 +48,10 @@ lint: ## golangci-lint with the committed configuration
 schema: ## Rewrite migrations/schema.sql after a new migration
 	go test ./migrations -run 'TestSchema|TestRightsMatrix' -update
 
+.PHONY: api
+api: ## Rewrite internal/rules/testdata/api.txt after a change of the exported Go API
+	go test ./internal/rules -run TestGoAPI -update
+
 .PHONY: demo
 demo: ## Play the shop, make trouble, prove the outcome
 	go run ./cmd/taskledger demo --once
