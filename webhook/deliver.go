@@ -70,7 +70,7 @@ func (d *deliverer) entries(events []ledger.Event, suffix string) (entries []led
 }
 
 // deliver sends the event of a delivery.
-func (d *deliverer) deliver(ctx context.Context, _ *workers.Job, of delivery) error {
+func (d *deliverer) deliver(ctx context.Context, job *workers.Job, of delivery) error {
 	e, err := d.event(ctx, of)
 	if err != nil {
 		return err
@@ -104,9 +104,19 @@ func (d *deliverer) deliver(ctx context.Context, _ *workers.Job, of delivery) er
 	case errors.As(err, &status) && status.Status == http.StatusGone:
 		return workers.Permanent(err)
 	case errors.As(err, &status) && status.RetryAfter > 0:
-		return workers.RetryIn(status.RetryAfter, err)
+		return d.retryAfter(ctx, job, status)
 	}
 	return err
+}
+
+// retryAfter returns the error of a delivery whose receiver asks for a retry after a time. The delay of the policy is
+// not shortened: an overloaded receiver that answers with a second would use up all attempts in some seconds.
+func (d *deliverer) retryAfter(ctx context.Context, job *workers.Job, status *post.StatusError) error {
+	previous, err := job.PreviousErrors(ctx)
+	if err != nil || d.Retry.Delay(len(previous)+1, 0) >= status.RetryAfter {
+		return status
+	}
+	return workers.RetryIn(status.RetryAfter, status)
 }
 
 // event returns the event of a delivery from the ledger.

@@ -217,6 +217,34 @@ func TestReceiverGetsEachEvent(t *testing.T) {
 	}
 }
 
+// An overloaded receiver that asks for a retry after a second gets it after the delay of the policy, so that the
+// delivery keeps its attempts; one that asks for a later one gets that.
+func TestRetryAfterShortensNoDelay(t *testing.T) {
+	h := newHooks(t)
+	ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "coupon.send", BizID: "1"}, `{}`)
+	var receivers []webhook.Receiver
+	for name, seconds := range map[string]string{"early": "1", "late": "7200"} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", seconds)
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}))
+		t.Cleanup(server.Close)
+		receivers = append(receivers, webhook.Receiver{Name: name, URL: server.URL, Allow: loopback(),
+			Retry: &ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}, Attempts: 3, Jitter: -1}})
+	}
+	h.start(receivers...)
+	for name, want := range map[string]int{"early": 3600, "late": 7200} {
+		h.Await(name+" has failed", func() bool { return h.deliveries(name, ledger.StateRetrying) == 1 })
+		seconds := servicetest.One[int](h, `
+			select extract(epoch from t.due_at - e.recorded_at)::integer
+			  from taskledger.event e join taskledger.timers t on t.kind = e.kind and t.biz_id = e.biz_id
+			 where e.kind = $1::text and e.type = 'failed'`, string(webhook.Kind(name)))
+		if seconds != want {
+			t.Errorf("%s is tried again after %d s, want %d", name, seconds, want)
+		}
+	}
+}
+
 // A receiver at an address that is not public gets nothing: its deliveries end dead, and neither the ledger nor the log
 // has the secret or the path of the URL. A delivery that a producer forges is refused by the database.
 func TestPrivateAddressesAreDead(t *testing.T) {
