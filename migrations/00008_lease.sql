@@ -340,7 +340,8 @@ create table taskledger.mutex (
   name text collate "C" primary key);
 
 comment on table taskledger.mutex is
-  'Internal: the rows that functions lock: schedules, workers/ with each kind, alarm/ with each receiver of alarms.';
+  'Internal: the rows that functions lock: schedules, workers/ with each kind, alarm/ with each receiver of alarms, '
+  'subscribers/ with each login that has subscribers.';
 
 insert into taskledger.mutex (name) values ('schedules');
 
@@ -405,6 +406,20 @@ $$;
 
 comment on function taskledger.lock_receiver(text) is
   'Internal: locks a receiver of alarms until the transaction ends; false if another transaction has locked it.';
+
+-- Only functions with their owner's rights call it. Locks a row until the transaction ends. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.lock_subscribers() returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  insert into taskledger.mutex (name) values ('subscribers/' || session_user) on conflict do nothing;
+  perform from taskledger.mutex m where m.name = 'subscribers/' || session_user for update;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.lock_subscribers() is
+  'Internal: locks the subscribers of the session''s login against sessions of this login that add one.';
 
 create table taskledger.broker_user (
   name     text collate "C" primary key check (name ~ '^[A-Za-z0-9_-]{1,64}$'),

@@ -1,7 +1,7 @@
 -- Subscribers: the feed for programs in any language, and where each subscriber continues.
 -- Owner: package ledger/feed. No tables: the place of the subscriber mails is the cursor of the reader
 -- subscriber/mails, and whether it is paused is in the mark of that row. Rows are only appended. A subscriber belongs
--- to the login that first reads as it.
+-- to the login that first reads as it, or makes it by a move.
 
 -- +goose Up
 
@@ -364,6 +364,8 @@ returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   of_cursor text := taskledger.subscriber_reader(reader);
+  owner constant text := case when not has_function_privilege('taskledger.give_subscriber(text, text)', 'execute')
+                           then session_user::text end; -- an operator makes it for another login
   newest bigint;
   c record;
   p record;
@@ -399,7 +401,7 @@ begin
   newest := taskledger.lock_cursor(of_cursor);
   select n.n, n.mark, n.login into c from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if not taskledger.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until, p.top,
-                                  p.bound, p.after_position, c.mark, c.login) then
+                                  p.bound, p.after_position, c.mark, coalesce(c.login, owner)) then
     raise exception 'taskledger: subscriber % is being moved by another session', reader
       using errcode = 'serialization_failure', hint = 'Try again.';
   end if;
@@ -512,5 +514,36 @@ select substr(n.reader, 12) as name, c.n, coalesce(c.mark ->> 'paused' = 'true',
 comment on view taskledger.subscribers is
   'The subscribers: each continues about at a position, unless it is paused. taskledger.feed_pending has the events '
   'that it has not passed.';
+
+-- With its owner's rights: no role may take the lock, which has sessions of one login count one after the other. A
+-- volatile function sees the rows that the calling statement has inserted. Index: primary key, from name to name.
+-- +goose StatementBegin
+create function taskledger.may_add_subscriber(reader text, n bigint) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  max_subscribers constant integer := 250;
+  counted integer;
+begin
+  if n > 1 then
+    return true;
+  end if;
+  perform taskledger.lock_subscribers();
+  select count(*) into counted
+    from (select from taskledger.subscribers s
+           where s.login = session_user and s.name <> substr(may_add_subscriber.reader, 12)
+           limit max_subscribers) own;
+  if counted >= max_subscribers then
+    raise exception 'taskledger: login % has % subscribers, and may have no more', session_user, counted
+      using errcode = 'insufficient_privilege',
+            hint = 'remove one: taskledger subscriber delete NAME; or connect as another login';
+  end if;
+  return true;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.may_add_subscriber(text, bigint) is
+  'Internal: returns true if the session''s login may have one more subscriber, or the row is not the first of one. '
+  'Raises an error otherwise: what reads the lags of all subscribers must not take long because of one login.';
 
 revoke all on all functions in schema taskledger from public;

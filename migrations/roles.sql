@@ -144,7 +144,7 @@ grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledge
    taskledger.feed_pending to relay, operator, reader, archiver, subscriber;
 grant execute on function taskledger.place_at, taskledger.place_of, taskledger.heads_page to relay, operator, reader,
    archiver, subscriber;
-grant execute on function taskledger.read_feed, taskledger.advance_feed to subscriber;
+grant execute on function taskledger.read_feed, taskledger.advance_feed, taskledger.may_add_subscriber to subscriber;
 grant execute on function taskledger.subscriber_reader, taskledger.check_window, taskledger.append_cursor,
    taskledger.thin_cursor, taskledger.lock_cursor, taskledger.seek_feed, taskledger.subscriber_login,
    taskledger.is_cursor to operator, subscriber;
@@ -190,16 +190,18 @@ create policy deliver on taskledger.event for insert to subscriber with check (
   taskledger.is_first(version, attempt, shard, type, kind, biz_id) and starts_with(kind, 'taskledger.webhook.')
   and not starts_with(actor, 'schedule/'));
 
--- The services have their cursors, and subscribers theirs. A subscriber belongs to the login that first read as it.
+-- The services have their cursors, and subscribers theirs. A subscriber belongs to the login that first read as it, and
+-- a login has a limited number of them.
 -- Operators move and pause subscribers, and leave them to their logins.
 create policy relay on taskledger.cursor for all to relay using (true);
 create policy subscriber on taskledger.cursor for all to subscriber using (
   starts_with(reader, 'subscriber/') and coalesce(taskledger.subscriber_login(reader), session_user) = session_user)
   with check (starts_with(reader, 'subscriber/')
-              and coalesce(login, session_user) = session_user
+              and login = session_user
               and coalesce(taskledger.subscriber_login(reader), session_user) = session_user
               and taskledger.is_cursor(reader, n, seen, seen_top, seen_bound, until, top, bound, after_position,
-                                       audited, origin, mark));
+                                       audited, origin, mark)
+              and taskledger.may_add_subscriber(reader, n));
 create policy operator on taskledger.cursor for all to operator using (starts_with(reader, 'subscriber/'))
   with check (starts_with(reader, 'subscriber/') and login is not distinct from taskledger.subscriber_login(reader)
               and taskledger.is_cursor(reader, n, seen, seen_top, seen_bound, until, top, bound, after_position,

@@ -2298,6 +2298,18 @@ $$;
 
 COMMENT ON FUNCTION taskledger.lock_schedules() IS 'Internal: locks the set of schedules against others that apply schedules, until the transaction ends.';
 
+CREATE FUNCTION taskledger.lock_subscribers() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  insert into taskledger.mutex (name) values ('subscribers/' || session_user) on conflict do nothing;
+  perform from taskledger.mutex m where m.name = 'subscribers/' || session_user for update;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.lock_subscribers() IS 'Internal: locks the subscribers of the session''s login against sessions of this login that add one.';
+
 CREATE FUNCTION taskledger.lock_task(kind text, biz_id text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2356,6 +2368,33 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.mark_feed(reader text, mark json) IS 'Internal: replaces the mark of a subscriber, such as {"paused":true}, leaves its place, and reports whether there is such a subscriber.';
+
+CREATE FUNCTION taskledger.may_add_subscriber(reader text, n bigint) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  max_subscribers constant integer := 250;
+  counted integer;
+begin
+  if n > 1 then
+    return true;
+  end if;
+  perform taskledger.lock_subscribers();
+  select count(*) into counted
+    from (select from taskledger.subscribers s
+           where s.login = session_user and s.name <> substr(may_add_subscriber.reader, 12)
+           limit max_subscribers) own;
+  if counted >= max_subscribers then
+    raise exception 'taskledger: login % has % subscribers, and may have no more', session_user, counted
+      using errcode = 'insufficient_privilege',
+            hint = 'remove one: taskledger subscriber delete NAME; or connect as another login';
+  end if;
+  return true;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.may_add_subscriber(reader text, n bigint) IS 'Internal: returns true if the session''s login may have one more subscriber, or the row is not the first of one. Raises an error otherwise: what reads the lags of all subscribers must not take long because of one login.';
 
 CREATE FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -2956,6 +2995,8 @@ CREATE FUNCTION taskledger.seek_feed(reader text, "position" bigint DEFAULT NULL
     AS $$
 declare
   of_cursor text := taskledger.subscriber_reader(reader);
+  owner constant text := case when not has_function_privilege('taskledger.give_subscriber(text, text)', 'execute')
+                           then session_user::text end; -- an operator makes it for another login
   newest bigint;
   c record;
   p record;
@@ -2991,7 +3032,7 @@ begin
   newest := taskledger.lock_cursor(of_cursor);
   select n.n, n.mark, n.login into c from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if not taskledger.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until, p.top,
-                                  p.bound, p.after_position, c.mark, c.login) then
+                                  p.bound, p.after_position, c.mark, coalesce(c.login, owner)) then
     raise exception 'taskledger: subscriber % is being moved by another session', reader
       using errcode = 'serialization_failure', hint = 'Try again.';
   end if;
@@ -3635,7 +3676,7 @@ CREATE TABLE taskledger.mutex (
     name text NOT NULL COLLATE pg_catalog."C"
 );
 
-COMMENT ON TABLE taskledger.mutex IS 'Internal: the rows that functions lock: schedules, workers/ with each kind, alarm/ with each receiver of alarms.';
+COMMENT ON TABLE taskledger.mutex IS 'Internal: the rows that functions lock: schedules, workers/ with each kind, alarm/ with each receiver of alarms, subscribers/ with each login that has subscribers.';
 
 CREATE VIEW taskledger.outbox AS
  WITH relay AS MATERIALIZED (

@@ -133,11 +133,15 @@ func TestSubscriberRowsAreWellFormed(t *testing.T) {
 		"": good,
 	} {
 		for role, db := range map[string]*pgxpool.Pool{"subscriber": f.db, "operator": operator} {
+			login := "null"
+			if role == "subscriber" {
+				login = "session_user"
+			}
 			err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 				_, err := tx.Exec(ctx, `
 					insert into taskledger.cursor
-					  (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, mark, origin)
-					values (`+values+`, taskledger.origin())`)
+					  (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, mark, origin, login)
+					values (`+values+`, taskledger.origin(), `+login+`)`)
 				if err != nil {
 					return err
 				}
@@ -160,6 +164,55 @@ func TestSubscriberRowsAreWellFormed(t *testing.T) {
 	}
 	if found, err := feed.Remove(ctx, operator, "bad name"); !found || err != nil {
 		t.Error("not removed", err)
+	}
+}
+
+// A login can have a limited number of subscribers, so that it does not delay what reads the lags of all of them. It
+// gets no other ones by functions, without a login, or in many sessions. Other logins are not concerned.
+func TestSubscribersOfALoginAreLimited(t *testing.T) {
+	f := newSubscriberFixture(t)
+	ctx := t.Context()
+	const limit = 250
+	db := ledgertest.As(t, f.pool, "subscriber")
+	add := func(first, n int, login string) error {
+		_, err := db.Exec(ctx, `
+			insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, login)
+			select 'subscriber/s' || i, 1, '3:3:', 0, '3', taskledger.origin(), `+login+`
+			  from generate_series($1::integer, $1::integer + $2::integer - 1) i`, first, n)
+		return err
+	}
+	if err := add(0, limit+1, "session_user"); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		t.Errorf("%d subscribers in a statement: %v, want insufficient_privilege", limit+1, err)
+	}
+	if err := add(0, 1, "null"); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		t.Errorf("a subscriber without a login: %v, want insufficient_privilege", err)
+	}
+	if err := add(0, limit-1, "session_user"); err != nil {
+		t.Fatal(err)
+	}
+	added := make(chan error)
+	for i := range 4 {
+		go func() { added <- add(limit+i, 1, "session_user") }()
+	}
+	var refused int
+	for range 4 {
+		if err := <-added; err != nil {
+			refused++
+		}
+	}
+	if refused != 3 {
+		t.Errorf("%d of 4 sessions were refused at %d subscribers, want 3", refused, limit-1)
+	}
+	if err := feed.Seek(ctx, db, "mails", feed.Now()); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		t.Errorf("a subscriber by a move: %v, want insufficient_privilege", err)
+	}
+	f.enqueue(f.pool, "a")
+	if page, err := readFeed(ctx, db, "s0", 2); err != nil || len(page.events) != 1 {
+		t.Errorf("one of them read %+v: %v", page, err)
+	}
+	if page, err := readFeed(ctx, ledgertest.As(t, f.pool, "subscriber", "reader"), "mails", 2); err != nil ||
+		len(page.events) != 1 {
+		t.Errorf("another login read %+v: %v", page, err)
 	}
 }
 
