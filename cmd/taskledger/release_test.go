@@ -39,6 +39,9 @@ func TestRelease(t *testing.T) {
 	}
 	checkSBOM(t, readOutput(t, first, name+".cdx.json"))
 	checkEmptyRoot(t, filepath.Join(first, "dist", name))
+	if runtime.GOOS == "linux" {
+		checkImage(t, filepath.Join(first, "dist"), runtime.GOARCH, readOutput(t, first, name))
+	}
 }
 
 // needSBOMTool skips a test if the tool that writes SBOMs cannot be had.
