@@ -2,7 +2,11 @@ package outbox
 
 import (
 	"context"
+	"iter"
+	"time"
 
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
@@ -20,6 +24,9 @@ type Hook interface {
 	// DuplicatesDropped is called with the number of messages that the stream dropped, because it had stored
 	// them before.
 	DuplicatesDropped(ctx context.Context, messages int)
+	// MessagesSent is called when the stream has answered for a group of messages that were sent together, or has not
+	// answered within AckTimeout. Messages of a failed group are sent again, as part of another group.
+	MessagesSent(ctx context.Context, g Group)
 	// PageAdvanced is called when a cursor row is committed: all events up to it are on the stream, or withheld.
 	PageAdvanced(ctx context.Context)
 	// EventParked is called for each event that cannot be published, with the reason.
@@ -53,6 +60,9 @@ func (HookDefaults) MessagesPublished(context.Context, int) {}
 // DuplicatesDropped does nothing.
 func (HookDefaults) DuplicatesDropped(context.Context, int) {}
 
+// MessagesSent does nothing.
+func (HookDefaults) MessagesSent(context.Context, Group) {}
+
 // PageAdvanced does nothing.
 func (HookDefaults) PageAdvanced(context.Context) {}
 
@@ -78,6 +88,38 @@ func (HookDefaults) RelayFailed(context.Context, error) {}
 func (HookDefaults) CopyFound(context.Context, string) {}
 
 func (HookDefaults) embedsHookDefaults() {}
+
+// Group is a group of messages that a relay has sent to the stream together. It is valid during the call of
+// [Hook].MessagesSent only.
+type Group struct {
+	SentAt     time.Time // when the first message was sent
+	Messages   int       // that were sent
+	Duplicates int       // that the stream had stored before
+	Err        error     // the first error, nil if the stream has all messages
+
+	messages []message
+}
+
+// Traces returns the trace contexts of the messages, in their order: those of the tasks' producers. Messages without a
+// valid one are left out.
+func (g Group) Traces() iter.Seq[ledger.TraceContext] {
+	return func(yield func(ledger.TraceContext) bool) {
+		for _, m := range g.messages {
+			traceparent, tracestate := stream.TraceOf(m.msg)
+			if traceparent == "" {
+				continue
+			}
+			c, err := ledger.ParseTraceparent(traceparent)
+			if err != nil {
+				continue
+			}
+			c.State = tracestate
+			if !yield(c) {
+				return
+			}
+		}
+	}
+}
 
 // hooks are the hooks of a relay.
 type hooks []Hook

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,8 +110,16 @@ func (s *session) sendFitting(ctx context.Context, messages []message) error {
 	slow := time.AfterFunc(noteAfter, func() { s.relay.lease.setError(s.withRefusal(errNoAck)) })
 	defer slow.Stop()
 	// The page is finished also when ctx ends; AckTimeout bounds it.
+	sentAt := time.Now()
 	results := s.publisher.Publish(context.WithoutCancel(ctx), msgs, s.relay.config.AckTimeout)
 	sum, err := s.sumUp(messages, results)
+	if len(s.relay.hooks) > 0 {
+		g := Group{
+			SentAt: sentAt, Messages: len(messages), Duplicates: sum.duplicates, Err: cmp.Or(err, sum.failure),
+			messages: messages,
+		}
+		s.relay.hooks.each(func(h Hook) { h.MessagesSent(ctx, g) })
+	}
 	if sum.stored > 0 {
 		s.relay.hooks.each(func(h Hook) { h.MessagesPublished(ctx, sum.stored) })
 	}

@@ -1,15 +1,17 @@
-// Package tracing makes spans of OpenTelemetry for tasks: for each enqueue, each attempt and each call of a handler.
-// They are linked across processes by the trace context that a task has in the ledger and on the stream.
+// Package tracing makes spans of OpenTelemetry for tasks: for each enqueue, each group of messages of a relay, each
+// attempt and each call of a handler. They are linked across processes by the trace context that a task has in the
+// ledger and on the stream.
 //
 //	send <kind>      a producer's span around the enqueue, child of the span in its ctx
+//	publish LEDGER   a relay's span for messages that it sends to the stream together; linked to those of the enqueues
 //	process <kind>   a worker's span for an attempt, with the recording of its outcome; linked to that of the enqueue
 //	handle <kind>    its child around the handler, whose ctx has it: what the handler enqueues continues from there
 //
 // An attempt may run hours after the enqueue and more than once, so it begins a trace of its own with a link. With
 // [Options].IsOneTrace it is a child instead, and a task's whole life is one trace.
 //
-// The package imports the API of OpenTelemetry alone. A program without an SDK records nothing, and a kind and a pool
-// without these hooks have no cost.
+// The package imports the API of OpenTelemetry alone. A program without an SDK records nothing, and a kind, a relay
+// and a pool without these hooks have no cost.
 package tracing
 
 import (
@@ -106,11 +108,7 @@ func (t *Tracing) Workers() workers.Hook { return workerHook{Tracing: t} }
 func (h workerHook) BeforeAttempt(ctx context.Context, _ pgx.Tx, job *workers.Job) (context.Context, error) {
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
 	if c, found := job.TraceContext(); found {
-		state, _ := trace.ParseTraceState(c.State) // a malformed one is left out
-		producer := trace.NewSpanContext(trace.SpanContextConfig{
-			TraceID: c.TraceID, SpanID: c.SpanID, TraceFlags: trace.TraceFlags(c.Flags), TraceState: state,
-			Remote: true,
-		})
+		producer := spanContext(c)
 		if h.isOneTrace {
 			ctx = trace.ContextWithRemoteSpanContext(ctx, producer)
 		} else {

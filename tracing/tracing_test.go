@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -29,7 +31,8 @@ func spans(r *tracetest.SpanRecorder) map[string][]sdk.ReadOnlySpan {
 }
 
 // The spans of one order, from the request to its coupon: the handler of the order enqueues the coupon, whose first
-// attempt fails. Each attempt is linked to the enqueue of its task, or its child.
+// attempt fails. Each attempt is linked to the enqueue of its task, or its child. The relay's spans are linked to both
+// enqueues.
 func TestSpansOfAnOrder(t *testing.T) {
 	t.Parallel()
 	for _, isOneTrace := range []bool{false, true} {
@@ -38,7 +41,7 @@ func TestSpansOfAnOrder(t *testing.T) {
 		spanned := tracing.New(&tracing.Options{Provider: provider, IsOneTrace: isOneTrace})
 		order := ledger.MustKind[int]("order.place", spanned.Enqueue())
 		coupon := ledger.MustKind[int]("coupon.send", spanned.Enqueue())
-		b := servicetest.NewServed(t, outbox.StreamConfig{})
+		b := servicetest.NewServed(t, outbox.StreamConfig{}, spanned.Relay())
 		config := func() *workers.KindConfig {
 			return servicetest.RetryAtOnce(&workers.KindConfig{Middleware: []workers.Middleware{spanned.Handler()}})
 		}
@@ -84,6 +87,13 @@ func TestSpansOfAnOrder(t *testing.T) {
 				attempt.Links()[0].SpanContext.SpanID() == sent.SpanContext().SpanID() &&
 				attempt.Links()[0].SpanContext.TraceID() == sent.SpanContext().TraceID()
 		}
+		for _, sent := range []string{"send order.place", "send coupon.send"} {
+			b.Await("the relay's span of "+sent, func() bool {
+				return slices.ContainsFunc(spans(recorder)["publish LEDGER"], func(s sdk.ReadOnlySpan) bool {
+					return !s.Parent().IsValid() && isLinked(s, all[sent][0])
+				})
+			})
+		}
 		root := spans(recorder)["POST /orders"][0]
 		placed, sent := all["process order.place"][0], all["send coupon.send"][0]
 		if !isChild(all["send order.place"][0], root) || !continues(placed, all["send order.place"][0]) ||
@@ -97,6 +107,73 @@ func TestSpansOfAnOrder(t *testing.T) {
 				t.Errorf("one trace %t: attempt %d: %v", isOneTrace, i+1, attempt.Status())
 			}
 		}
+	}
+}
+
+// isLinked reports whether a span has a link to another one.
+func isLinked(s, to sdk.ReadOnlySpan) bool {
+	return slices.ContainsFunc(s.Links(), func(l sdk.Link) bool {
+		return l.SpanContext.SpanID() == to.SpanContext().SpanID() &&
+			l.SpanContext.TraceID() == to.SpanContext().TraceID()
+	})
+}
+
+// Each message of a group is linked, also if there are more than a span may have links. Messages of traces that are not
+// sampled make no spans, and one task has no trace.
+func TestSpansOfTheRelay(t *testing.T) {
+	t.Parallel()
+	recorder := tracetest.NewSpanRecorder()
+	provider := sdk.NewTracerProvider(sdk.WithSpanProcessor(recorder))
+	spanned := tracing.New(&tracing.Options{Provider: provider})
+	unsampled := tracing.New(&tracing.Options{Provider: sdk.NewTracerProvider(sdk.WithSampler(sdk.NeverSample()))})
+	b := servicetest.NewServed(t, outbox.StreamConfig{}, spanned.Relay())
+	const n = 300
+	entries := make([]ledger.Entry, 0, 2*n+1)
+	for i := range n {
+		for _, k := range []ledger.TypedKind[int]{
+			ledger.MustKind[int]("sampled", spanned.Enqueue()), ledger.MustKind[int]("unsampled", unsampled.Enqueue()),
+		} {
+			entry, err := k.Entry(ledger.BizID(strconv.Itoa(i)), i, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			entries = append(entries, entry)
+		}
+	}
+	entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "untraced", BizID: "1"}})
+	if _, err := ledger.EnqueueMany(b.Context(), b.As("producer"), entries); err != nil {
+		t.Fatal(err)
+	}
+	linked := func() map[trace.SpanID]int {
+		found := make(map[trace.SpanID]int)
+		for _, s := range spans(recorder)["publish LEDGER"] {
+			for _, l := range s.Links() {
+				found[l.SpanContext.SpanID()]++
+			}
+			if s.DroppedLinks() > 0 || s.SpanKind() != trace.SpanKindClient || s.EndTime().Before(s.StartTime()) {
+				t.Errorf("%d links dropped, a %v, %v", s.DroppedLinks(), s.SpanKind(), s.EndTime().Sub(s.StartTime()))
+			}
+		}
+		return found
+	}
+	b.Await("links of all messages", func() bool { return len(linked()) >= n })
+	found := linked()
+	for _, s := range spans(recorder)["send sampled"] {
+		if found[s.SpanContext().SpanID()] == 0 {
+			t.Errorf("no span is linked to %s", s.SpanContext().SpanID())
+		}
+	}
+	if len(found) != n {
+		t.Errorf("%d links, want %d", len(found), n)
+	}
+}
+
+// Without an SDK, and for messages without traces, the hook of the relay allocates nothing.
+func BenchmarkRelayHookWithoutSDK(b *testing.B) {
+	hook := tracing.New(nil).Relay()
+	b.ReportAllocs()
+	for b.Loop() {
+		hook.MessagesSent(b.Context(), outbox.Group{Messages: 100})
 	}
 }
 
@@ -114,12 +191,15 @@ func BenchmarkEnqueueHookWithoutSDK(b *testing.B) {
 }
 
 // A hook without an SDK leaves the trace of the caller's own, and makes none.
-func TestWithoutSDK(t *testing.T) {
-	t.Parallel()
+func TestWithoutSDK(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts those of the process
 	var o ledger.EnqueueOptions
 	hook := tracing.New(nil).Enqueue()
 	err := hook.BeforeEnqueue(t.Context(), ledger.Key{Kind: "a", BizID: "1"}, nil, &o)
 	if err != nil || o.Meta.Traceparent != "" {
 		t.Errorf("%v, trace %q", err, o.Meta.Traceparent)
+	}
+	relay := tracing.New(nil).Relay()
+	if n := testing.AllocsPerRun(100, func() { relay.MessagesSent(t.Context(), outbox.Group{Messages: 100}) }); n != 0 {
+		t.Errorf("the hook of the relay allocates %v times", n)
 	}
 }

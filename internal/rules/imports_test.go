@@ -204,7 +204,7 @@ var rules = []rule{
 	},
 	{
 		pkg:    "/tracing",
-		may:    []string{"/ledger", "/workers", pgx, otel},
+		may:    []string{"/ledger", "/outbox", "/workers", pgx, otel},
 		reason: "hooks of the user: no package depends on it, and it needs the API of OpenTelemetry alone",
 	},
 	{pkg: "/internal/httpserver", may: nil, reason: "timeouts and the shutdown do not depend on the endpoints"},

@@ -19,20 +19,21 @@ import (
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
-// NewServed returns a bundle whose relay and projector are the real ones. The consumers of kind Order exist.
-func NewServed(t testing.TB, c outbox.StreamConfig) *Bundle {
+// NewServed returns a bundle whose relay, with these hooks, and projector are the real ones. The consumers of kind
+// Order exist.
+func NewServed(t testing.TB, c outbox.StreamConfig, hooks ...outbox.Hook) *Bundle {
 	t.Helper()
-	return NewServedOn(t, Pool(t), c)
+	return NewServedOn(t, Pool(t), c, hooks...)
 }
 
 // NewServedOn is [NewServed] on a given database.
-func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig) *Bundle {
+func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig, hooks ...outbox.Hook) *Bundle {
 	t.Helper()
 	b := newWithBroker(t, db)
 	c.MaxBytes = 1 << 30
 	relay := Try(outbox.New(outbox.Config{
 		DB: b.As("relay"), NATS: b.Connect(), Stream: c, CheckEvery: 50 * time.Millisecond,
-		Logger: b.Logger(slog.LevelInfo).With("loop", "relay"),
+		Logger: b.Logger(slog.LevelInfo).With("loop", "relay"), Hooks: hooks,
 	}))(t)
 	tasks := Try(
 		projector.New(

@@ -288,6 +288,17 @@ func Decode(subject string, header nats.Header, data []byte) (Message, error) {
 	return m, nil
 }
 
+// TraceOf returns the W3C trace context of a message that is to be published, or "".
+func TraceOf(m *nats.Msg) (traceparent, tracestate string) {
+	if values := m.Header[headerTraceparent]; len(values) > 0 {
+		traceparent = values[0]
+	}
+	if values := m.Header[headerTracestate]; len(values) > 0 {
+		tracestate = values[0]
+	}
+	return traceparent, tracestate
+}
+
 // KeyOf returns the key of the task whose event a message is, without decoding the rest of it.
 func KeyOf(header nats.Header) (ledger.Key, bool) {
 	subject, ok := unescape(header.Get(headerSubject))
