@@ -32,7 +32,7 @@ const (
 	awaitingPage = 500
 	// awaitingHeads is how many predecessors one statement reads.
 	awaitingHeads = 5000
-	// awaitingEvery is the time between two passes while no task waits, and awaitingLeast while some do.
+	// awaitingEvery is the least time between two passes while no task waits, and awaitingLeast while some do.
 	awaitingEvery = 100 * time.Millisecond
 	awaitingLeast = 20 * time.Millisecond
 	// awaitingShare: passes take at most one part in awaitingShare of the time.
@@ -54,12 +54,15 @@ const (
 // The goroutine of run uses it.
 type awaiting struct {
 	config Config
+	wanted request
 	turn   time.Duration                // [awaitingTurn], changed by tests
 	places map[ledger.Kind]ledger.BizID // of the kinds that a pass has not read to their end: the last task read
 }
 
 func newAwaiting(c Config) awaiting {
-	return awaiting{config: c, turn: awaitingTurn, places: make(map[ledger.Kind]ledger.BizID)}
+	return awaiting{
+		config: c, wanted: newRequest(), turn: awaitingTurn, places: make(map[ledger.Kind]ledger.BizID),
+	}
 }
 
 // successor is a task that waits for its predecessors.
@@ -73,11 +76,13 @@ type successor struct {
 func (a *awaiting) run(ctx context.Context) {
 	_ = loop.Steps{ // without Stop it returns nil
 		Step: func(ctx context.Context) (time.Duration, error) {
+			a.wanted.await(ctx, unasked)
 			begun := time.Now()
 			n, err := a.pass(ctx)
 			if n == 0 {
 				return awaitingEvery, err
 			}
+			a.wanted.ask()
 			return max(awaitingLeast, (awaitingShare-1)*time.Since(begun)), err
 		},
 		Failed: func(ctx context.Context, err error, in time.Duration) {

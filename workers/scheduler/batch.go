@@ -88,7 +88,11 @@ func (s *Scheduler) fire(ctx context.Context, from string, only []dueTask) (fire
 		return f, err
 	}
 	fault.Point(pointFired)
-	s.hasFired = s.hasFired || f.Timers > 0
+	if f.Timers > 0 { // the next poll may be later
+		s.hasFired = true
+		s.awaiting.wanted.ask()
+		s.discarder.wanted.ask()
+	}
 	f.clockSetBack = s.setClock(clock)
 	switch {
 	case kept > 0:

@@ -21,7 +21,7 @@ func (b *fixture) blocks(statement string, args ...any) int {
 }
 
 func (b *fixture) pollBlocks(from string) int {
-	return b.blocks("timers_lowest.sql", from, "{}")
+	return b.blocks("timers_lowest.sql", from, "{}", 1)
 }
 
 func (b *fixture) fireBlocks(from string) int {

@@ -45,19 +45,32 @@ func (s *Scheduler) sampleClock(ctx context.Context) error {
 }
 
 // poll returns when the first timer is due whose task is not deferred, or the zero time if no such timer exists. It
-// reads the index from horizon.safe, and sometimes from its low end.
+// reads the index from horizon.safe, and sometimes from its low end. It asks the other loops for a pass if there is
+// something to do for them.
 func (s *Scheduler) poll(ctx context.Context) (time.Time, error) {
 	from, all := s.horizon.safe, time.Now().After(s.pollAllAt)
 	if all {
 		from = time.Time{}
 	}
+	var withLimits int64
+	if time.Now().After(s.limitsAt) {
+		withLimits = 1
+		s.limitsAt = time.Now().Add(discardEvery)
+	}
+	var hasAwaiting, hasOverload bool
 	var clock, first, firstFree time.Time
 	var server, xmin string
 	begun := time.Now()
-	args := []any{pgquery.Time(from), s.deferred.literal()}
+	args := []any{pgquery.Time(from), s.deferred.literal(), withLimits}
 	if err := s.execute(ctx, batchPatience, timersLowestSQL, args, &server, pgquery.Micros(&clock), &xmin,
-		pgquery.Micros(&first), pgquery.Micros(&firstFree)); err != nil {
+		pgquery.Micros(&first), pgquery.Micros(&firstFree), &hasAwaiting, &hasOverload); err != nil {
 		return time.Time{}, err
+	}
+	if hasAwaiting {
+		s.awaiting.wanted.ask()
+	}
+	if hasOverload {
+		s.discarder.wanted.ask()
 	}
 	cost := time.Since(begun)
 	s.pollAt = time.Now().Add(pollShare * cost)

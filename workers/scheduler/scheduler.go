@@ -35,9 +35,10 @@ type Scheduler struct {
 	clock    time.Time // the database's, when it was last read
 	server   string    // the run of the server and the OID of its view, at the last poll
 
-	// When to poll from the horizon, to poll from the beginning, and to sample the clock, by the monotonic clock.
-	pollAt, pollAllAt, sampleAt time.Time
-	hasFired                    bool // timers were removed since the last sample
+	// When to poll from the horizon, to poll from the beginning, to look for kinds above their limits, and to sample
+	// the clock, by the monotonic clock.
+	pollAt, pollAllAt, limitsAt, sampleAt time.Time
+	hasFired                              bool // timers were removed since the last sample
 }
 
 // New returns a scheduler. It does not use the database yet. It returns the error of [Config.Validate].
@@ -51,8 +52,10 @@ func New(c Config) (*Scheduler, error) {
 	c.Hooks = slices.DeleteFunc(slices.Clone(c.Hooks), func(h Hook) bool { return h == nil })
 	return &Scheduler{
 		config: c, releasable: typesBefore(ledger.EventReleased), expirable: typesBefore(ledger.EventExpired),
-		awaiting:  newAwaiting(c),
-		discarder: discarder{config: c, backlogs: make(map[ledger.Kind]*backlog), holder: rand.Text()},
+		awaiting: newAwaiting(c),
+		discarder: discarder{
+			config: c, backlogs: make(map[ledger.Kind]*backlog), holder: rand.Text(), wanted: newRequest(),
+		},
 	}, nil
 }
 
