@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/ledger"
@@ -36,10 +38,12 @@ func TestErrorsHaveTheirExitCode(t *testing.T) {
 		{&ledger.InvalidError{}, exitUsage},
 		{ledger.ErrUnknownTask, exitNotFound},
 		{&ledger.ConflictError{}, exitConflict},
+		{&ledger.OtherArgsError{}, exitConflict},
 		{&ledger.TransitionError{}, exitConflict},
 		{ledger.ErrRetryTransaction, exitConflict},
 		{reserve.ErrHeld, exitConflict},
 		{ledger.ErrUnavailable, exitUnavailable},
+		{&pgconn.PgError{Code: pgerr.DuplicateStatement}, exitUnavailable},
 		{feed.ErrNotPrimary, exitUnavailable},
 		{nats.ErrPermissionViolation, exitUnavailable},
 		{&pgserver.NoBinariesError{}, exitUnavailable},

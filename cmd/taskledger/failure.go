@@ -212,6 +212,10 @@ func describeDatabase(err error) *failure {
 		f.isRefused = true
 		return f
 	}
+	if pgerr.Is(err, pgerr.InvalidStatementName, pgerr.DuplicateStatement) {
+		return failf(exitUnavailable, "%s", err).hinted("behind a pooler in transaction mode add " +
+			"default_query_exec_mode=exec to DATABASE_URL; taskledger migrate needs PostgreSQL itself")
+	}
 	if !isConnecting && !errors.Is(err, ledger.ErrUnavailable) {
 		return nil
 	}

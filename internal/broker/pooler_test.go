@@ -61,8 +61,8 @@ func (d *database) behindPgBouncer() *pgxpool.Pool {
 	}
 	config := d.db.Config()
 	to := config.ConnConfig
-	text := fmt.Sprintf("[databases]\n%s = host=%s port=%d user=%s password='%s'\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"+
-		"listen_port = %d\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n"+
+	text := fmt.Sprintf("[databases]\n%s = host=%s port=%d user=%s password='%s'\n[pgbouncer]\n"+
+		"listen_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n"+
 		"ignore_startup_parameters = extra_float_digits\n", to.Database, to.Host, to.Port, to.User, to.Password, port)
 	file := filepath.Join(dir, "pgbouncer.ini")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil { //nolint:gosec // see above

@@ -27,6 +27,7 @@ const (
 	InvalidPassword           = "28P01"
 	InvalidCatalogName        = "3D000"
 	InvalidSchemaName         = "3F000"
+	InvalidStatementName      = "26000"
 	SerializationFailure      = "40001"
 	DeadlockDetected          = "40P01"
 	InsufficientPrivilege     = "42501"
@@ -35,6 +36,7 @@ const (
 	UndefinedFunction         = "42883"
 	UndefinedTable            = "42P01"
 	DuplicateDatabase         = "42P04"
+	DuplicateStatement        = "42P05"
 	TooManyConnections        = "53300"
 	ConfigurationLimitReached = "53400"
 	LockNotAvailable          = "55P03"
@@ -64,6 +66,8 @@ var (
 	ErrRetryTransaction = errors.New("retry the transaction: a concurrent one wrote the same task")
 
 	errArrayNulls = errors.New("the database or the login has the setting array_nulls = off: reset it")
+	errPooler     = errors.New("a pooler in transaction mode mixes up prepared statements: " +
+		"add default_query_exec_mode=exec to the address of the database")
 )
 
 // Code returns the SQLSTATE of the first error of PostgreSQL in err's chain, or "".
@@ -166,6 +170,8 @@ func cureOf(err error) error {
 		return ErrNotMigrated
 	case Is(err, SerializationFailure):
 		return ErrRetryTransaction
+	case Is(err, InvalidStatementName, DuplicateStatement):
+		return errPooler
 	case hasArrayNullsOff(err):
 		return errArrayNulls
 	}

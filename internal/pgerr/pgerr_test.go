@@ -3,6 +3,7 @@ package pgerr_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -34,6 +35,26 @@ func TestExplain(t *testing.T) {
 	}
 	if err := pgerr.Explain("op", nil); err != nil {
 		t.Errorf("nil became %v", err)
+	}
+}
+
+// Another session has the statements that a program has prepared, as behind a pooler in transaction mode.
+func TestExplainPooler(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.Pool(t)
+	const prepare = "prepare a as select 1"
+	for _, last := range []string{prepare, "execute b"} {
+		conn, err := db.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sql := range []string{"deallocate all", prepare, last} {
+			_, err = conn.Exec(t.Context(), sql)
+		}
+		conn.Release()
+		if err == nil || !strings.Contains(pgerr.Explain("op", err).Error(), "add default_query_exec_mode=exec") {
+			t.Errorf("%s: %v has no cure", last, pgerr.Explain("op", err))
+		}
 	}
 }
 
