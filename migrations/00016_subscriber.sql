@@ -359,8 +359,9 @@ comment on function taskledger.advance_feed(text, text, bigint) is
 
 -- Moves a subscriber, and makes it if it is missing. A session that works as this subscriber is superseded.
 -- +goose StatementBegin
-create function taskledger.seek_feed(reader text, "position" bigint default null, at timestamptz default null)
-returns void
+create function taskledger.seek_feed(reader text, "position" bigint default null, at timestamptz default null,
+                                     only_new boolean default false)
+returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   of_cursor text := taskledger.subscriber_reader(reader);
@@ -377,6 +378,9 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_window('seek_feed');
+  if only_new and exists (select from taskledger.cursor n where n.reader = of_cursor) then
+    return false;
+  end if;
   if "position" = 0 then
     select '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound, null::pg_snapshot as until,
            null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
@@ -399,19 +403,23 @@ begin
     p.bound := pg_current_xact_id();
   end if;
   newest := taskledger.lock_cursor(of_cursor);
+  if only_new and newest is not null then
+    return false;
+  end if;
   select n.n, n.mark, n.login into c from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if not taskledger.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until, p.top,
                                   p.bound, p.after_position, c.mark, coalesce(c.login, owner)) then
     raise exception 'taskledger: subscriber % is being moved by another session', reader
       using errcode = 'serialization_failure', hint = 'Try again.';
   end if;
+  return true;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.seek_feed(text, bigint, timestamptz) is
+comment on function taskledger.seek_feed(text, bigint, timestamptz, boolean) is
   'Moves a subscriber to after the event at a position (0: the beginning), to a time, or to the present, and makes it '
-  'if it is missing.';
+  'if it is missing. With only_new it leaves one that exists where it is, and returns false.';
 
 -- A paused subscriber gets no events. A session that works as it is superseded, and finds the mark.
 -- +goose StatementBegin

@@ -2989,7 +2989,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger.retry_projection(projection text, kind text, biz_id text) IS 'Internal: has the parked events of a task applied again, and returns their versions.';
 
-CREATE FUNCTION taskledger.seek_feed(reader text, "position" bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS void
+CREATE FUNCTION taskledger.seek_feed(reader text, "position" bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone, only_new boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3008,6 +3008,9 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_window('seek_feed');
+  if only_new and exists (select from taskledger.cursor n where n.reader = of_cursor) then
+    return false;
+  end if;
   if "position" = 0 then
     select '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound, null::pg_snapshot as until,
            null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
@@ -3030,16 +3033,20 @@ begin
     p.bound := pg_current_xact_id();
   end if;
   newest := taskledger.lock_cursor(of_cursor);
+  if only_new and newest is not null then
+    return false;
+  end if;
   select n.n, n.mark, n.login into c from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if not taskledger.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until, p.top,
                                   p.bound, p.after_position, c.mark, coalesce(c.login, owner)) then
     raise exception 'taskledger: subscriber % is being moved by another session', reader
       using errcode = 'serialization_failure', hint = 'Try again.';
   end if;
+  return true;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.seek_feed(reader text, "position" bigint, at timestamp with time zone) IS 'Moves a subscriber to after the event at a position (0: the beginning), to a time, or to the present, and makes it if it is missing.';
+COMMENT ON FUNCTION taskledger.seek_feed(reader text, "position" bigint, at timestamp with time zone, only_new boolean) IS 'Moves a subscriber to after the event at a position (0: the beginning), to a time, or to the present, and makes it if it is missing. With only_new it leaves one that exists where it is, and returns false.';
 
 CREATE FUNCTION taskledger.server_run() RETURNS text
     LANGUAGE plpgsql STABLE

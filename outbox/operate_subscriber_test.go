@@ -97,3 +97,55 @@ func TestHungSubscriberIsOperated(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Several processes of one name call Receive for each page in one of them alone, however long it takes, also when they
+// begin at the same time or while it runs. A pause ends the context of the one that runs.
+func TestReceiveRunsInOneProcess(t *testing.T) {
+	s := newSubscribers(t)
+	s.enqueue("coupon.send", "a-", 4)
+	var running, most, handled atomic.Int64
+	began, ended := make(chan struct{}, 100), make(chan struct{})
+	var isLast atomic.Bool
+	c := outbox.Subscription{Name: "mails", PageSize: 1, Idle: 5 * time.Millisecond, Standby: time.Second,
+		Receive: func(ctx context.Context, events []ledger.Event) error {
+			if events[0].Kind != "coupon.send" {
+				return nil
+			}
+			n := running.Add(1)
+			defer running.Add(-1)
+			for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+			}
+			began <- struct{}{}
+			if isLast.Load() {
+				<-ctx.Done()
+				close(ended)
+				return ctx.Err()
+			}
+			time.Sleep(2200 * time.Millisecond) // more than two of Standby
+			handled.Add(1)
+			return nil
+		}}
+	s.startWith(c)
+	s.startWith(c)
+	<-began
+	s.startWith(c)
+	s.await("all are handled", func() bool {
+		all, err := feed.Subscribers(t.Context(), s.db, "mails")
+		return err == nil && len(all) == 1 && all[0].Lag == 0
+	})
+	if most.Load() != 1 || handled.Load() != 4 {
+		t.Errorf("%d processes handled at the same time, and handled %d events, want 4", most.Load(), handled.Load())
+	}
+	isLast.Store(true)
+	s.enqueue("coupon.send", "b-", 1)
+	s.await("the last one is being handled", func() bool { return running.Load() == 1 })
+	operator := ledgertest.As(t, s.pool, "operator")
+	if err := outbox.PauseSubscriber(t.Context(), operator, "mails", true, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("Receive goes on after a pause")
+	}
+}

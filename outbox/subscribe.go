@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -38,7 +39,9 @@ type Subscription struct {
 	// The events are not empty, are committed, and those of a task are in order. After an error they are handled again,
 	// after a growing delay. Neither function is called concurrently.
 	Handle func(ctx context.Context, tx pgx.Tx, events []ledger.Event) error
-	// Receive handles events at least once: again after its error, and after a crash.
+	// Receive handles events at least once: again after its error, and after a crash. Its ctx is done when the
+	// subscriber is paused, moved or removed, or when another process works as it, because this one could not reach the
+	// database for Standby.
 	Receive func(ctx context.Context, events []ledger.Event) error
 
 	// PageSize is the maximum number of events of a call. Default: 1000.
@@ -174,6 +177,7 @@ type subscriber struct {
 	feed    *feed.Feed
 	mark    json.RawMessage
 	pending []feed.Page // read and not yet handled, because the handler has failed
+	renewed time.Time   // when this process has appended a cursor row, before that statement
 }
 
 // work handles one page. Without an open feed it opens one.
@@ -202,7 +206,6 @@ func (s *subscriber) work(ctx context.Context) (time.Duration, error) {
 		s.close()
 	case err == nil:
 		s.pending = nil
-		s.row++
 	}
 	return 0, err
 }
@@ -230,10 +233,14 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 	case len(found) == 0 && s.begun:
 		return 0, ErrSubscriberRemoved
 	case len(found) == 0:
-		if err := feed.Seek(ctx, s.DB, s.Name, s.From); err != nil && !pgerr.IsRetryable(err) {
+		isNew, err := feed.Begin(ctx, s.DB, s.Name, s.From)
+		if s.begun = isNew && err == nil; err != nil && !pgerr.IsRetryable(err) {
 			return 0, err
 		}
 		return 0, nil
+	}
+	if !s.begun && s.Receive != nil && time.Since(found[0].MovedAt) < s.Standby+maxSkew {
+		s.n = -1 // another process may handle a page, and renews the cursor
 	}
 	s.begun = true
 	if !found[0].IsOwn {
@@ -250,7 +257,7 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 	}
 	if n := f.Cursor().N; s.n != 0 && n != s.n { // another process works
 		s.n = n
-		return loop.Jitter(s.Standby), nil
+		return s.Standby + loop.Jitter(s.Standby/4), nil
 	}
 	s.feed, s.mark, s.n = f, f.Cursor().Mark, 0
 	if s.moved != nil && s.row != f.Cursor().N {
@@ -268,13 +275,29 @@ func (s *subscriber) handle(ctx context.Context, page feed.Page) error {
 	}
 	if s.Receive != nil {
 		if len(events) > 0 {
-			if err := s.Receive(ctx, events); err != nil {
-				return handlerError{err}
+			if err := s.receive(ctx, page, events); err != nil {
+				return err
 			}
 			fault.Point(FaultHandled)
 		}
-		return page.Advance(ctx, nil, s.mark)
+		return s.append(func() error { return page.Advance(ctx, nil, s.mark) })
 	}
+	return s.append(func() error { return s.handleInTx(ctx, page, events) })
+}
+
+// append appends a cursor row.
+func (s *subscriber) append(do func() error) error {
+	at := time.Now()
+	err := do()
+	if err == nil {
+		s.row++
+		s.renewed = at
+	}
+	return err
+}
+
+// handleInTx handles events in the transaction that advances the cursor.
+func (s *subscriber) handleInTx(ctx context.Context, page feed.Page, events []ledger.Event) error {
 	return pgx.BeginTxFunc(ctx, s.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		// The cursor comes first, so that another process with this page waits and is superseded before its handler.
 		if err := page.Advance(ctx, tx, s.mark); err != nil || len(events) == 0 {
@@ -287,6 +310,45 @@ func (s *subscriber) handle(ctx context.Context, page feed.Page) error {
 		}
 		return nil
 	})
+}
+
+// maxSkew is the greatest difference of clocks at which a process that begins notices another one at work.
+const maxSkew = 5 * time.Second
+
+// receive calls Receive. No other process calls it meanwhile: one that begins a page has appended a cursor row within a
+// quarter of Standby, or appends one now, and appends another one in each quarter while it handles the page. The others
+// wait for a Standby without a change.
+func (s *subscriber) receive(ctx context.Context, page feed.Page, events []ledger.Event) error {
+	renew := func() error { return page.Renew(ctx) }
+	if time.Since(s.renewed) > s.Standby/4 {
+		if err := s.append(renew); err != nil {
+			return err
+		}
+	}
+	handling, cancel := context.WithCancelCause(ctx)
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		for loop.Sleep(handling, s.Standby/4) == nil {
+			switch err := s.append(renew); {
+			case errors.Is(err, feed.ErrSuperseded), errors.Is(err, feed.ErrCrashed):
+				cancel(err)
+			case err != nil && ctx.Err() == nil:
+				s.Logger.WarnContext(ctx, "cannot renew the cursor; another process may take over",
+					"subscriber", s.Name, "error", err)
+			}
+		}
+	})
+	err := s.Receive(handling, events)
+	lost := context.Cause(handling)
+	cancel(nil)
+	renewing.Wait()
+	switch {
+	case lost != nil && ctx.Err() == nil:
+		return lost
+	case err != nil:
+		return handlerError{err}
+	}
+	return nil
 }
 
 func (s *subscriber) wantsAll(events []ledger.Event) bool {

@@ -55,10 +55,16 @@ func toTable(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
 // start subscribes until the test ends, or the returned function is called.
 func (s *subscribers) start(c outbox.Subscription) (stop func(), done <-chan error) {
 	s.t.Helper()
+	c.Standby = 50 * time.Millisecond
+	return s.startWith(c)
+}
+
+// startWith is start with the Standby of c.
+func (s *subscribers) startWith(c outbox.Subscription) (stop func(), done <-chan error) {
+	s.t.Helper()
 	if c.DB == nil {
 		c.DB = s.db
 	}
-	c.Standby = 50 * time.Millisecond
 	c.Logger = slog.New(slog.NewTextHandler(s.t.Output(), nil))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -21,6 +21,8 @@ var (
 	cursorNewestSQL string
 	//go:embed sql/cursor_append.sql
 	cursorAppendSQL string
+	//go:embed sql/cursor_renew.sql
+	cursorRenewSQL string
 	//go:embed sql/cursor_list.sql
 	cursorListSQL string
 	//go:embed sql/cursor_thin.sql
@@ -151,15 +153,32 @@ func appendCursor(ctx context.Context, db ledger.DB, reader string, n int64, p p
 		p.unaudited.since, p.unaudited.read.events, p.unaudited.read.positions, in.origin, relaxed, in.timeline,
 	}, &added)
 	if err == nil && !found {
-		if err = crashed(ctx, db, in.incarnation); err == nil && isSubscriber(reader) {
-			var none string
-			_, err = pgquery.Row(ctx, db, cursorOwnerSQL, []any{reader, n}, &none)
-		}
-		if err == nil {
-			err = ErrSuperseded
-		}
+		err = superseded(ctx, db, reader, n, in)
 	}
 	return pgerr.Explain("advance cursor "+reader, err)
+}
+
+// renewCursor appends row n again. Its errors are those of appendCursor.
+func renewCursor(ctx context.Context, db ledger.DB, reader string, n int64, in database) error {
+	var added int64
+	found, err := pgquery.Row(ctx, db, cursorRenewSQL, []any{reader, n, in.incarnation, in.origin, in.timeline}, &added)
+	if err == nil && !found {
+		err = superseded(ctx, db, reader, n, in)
+	}
+	return pgerr.Explain("renew cursor "+reader, err)
+}
+
+// superseded returns why no row could be appended to row n.
+func superseded(ctx context.Context, db ledger.DB, reader string, n int64, in database) error {
+	err := crashed(ctx, db, in.incarnation)
+	if err == nil && isSubscriber(reader) {
+		var none string
+		_, err = pgquery.Row(ctx, db, cursorOwnerSQL, []any{reader, n}, &none)
+	}
+	if err == nil {
+		err = ErrSuperseded
+	}
+	return err
 }
 
 // crashed returns [ErrCrashed] if the database is no longer in that incarnation.

@@ -51,6 +51,21 @@ func (p Page) Advance(ctx context.Context, db ledger.DB, mark json.RawMessage) e
 	return err
 }
 
+// Renew records that this page of a relaxed feed is being processed: it appends the cursor row before the page again.
+// Another process that compares the cursor with an earlier one finds that this one works. It commits. Errors are those
+// of [Page.Advance].
+func (p Page) Renew(ctx context.Context) error {
+	if p.chain == nil {
+		return &ledger.InvalidError{Field: "page", Rule: "must be one of a relaxed feed"}
+	}
+	n := p.chain.n.Load()
+	err := renewCursor(ctx, p.db, p.reader, n, p.database)
+	if err == nil {
+		p.chain.n.Store(n + 1)
+	}
+	return err
+}
+
 // Place returns the place of a reader that has processed this page.
 func (p Page) Place() Place { return p.place.Place }
 

@@ -135,8 +135,19 @@ func At(t time.Time) Start { return Start{at: t} }
 //
 // Errors: [*ledger.InvalidError]; [ledger.ErrUnknownPosition] for a position without an event; [ErrSubscriberBusy].
 func Seek(ctx context.Context, db ledger.DB, name string, to Start) error {
+	_, err := seek(ctx, db, name, to, 0)
+	return err
+}
+
+// Begin makes a subscriber if it is missing, see [Seek], and reports whether it was. One that exists stays where it is,
+// so that each of several processes may call it when it begins.
+func Begin(ctx context.Context, db ledger.DB, name string, at Start) (isNew bool, err error) {
+	return seek(ctx, db, name, at, 1)
+}
+
+func seek(ctx context.Context, db ledger.DB, name string, to Start, onlyNew int64) (isMoved bool, err error) {
 	if _, err := SubscriberReader(name); err != nil {
-		return err
+		return false, err
 	}
 	position, at := int64(to.after), int64(0)
 	switch {
@@ -145,20 +156,22 @@ func Seek(ctx context.Context, db ledger.DB, name string, to Start) error {
 	case !to.at.IsZero():
 		position, at = -1, to.at.UnixMicro()
 		if at <= 0 || to.at.Year() > 9998 {
-			return &ledger.InvalidError{Field: "time", Value: to.at.String(), Rule: "must be between 1970 and now"}
+			rule := "must be between 1970 and now"
+			return false, &ledger.InvalidError{Field: "time", Value: to.at.String(), Rule: rule}
 		}
 	case position < 0:
-		return &ledger.InvalidError{Field: "position", Value: fmt.Sprint(position), Rule: "must not be negative"}
+		rule := "must not be negative"
+		return false, &ledger.InvalidError{Field: "position", Value: fmt.Sprint(position), Rule: rule}
 	}
-	_, err := db.Exec(ctx, subscriberSeekSQL, name, position, at)
+	_, err = pgquery.Row(ctx, db, subscriberSeekSQL, []any{name, position, at, onlyNew}, &isMoved)
 	switch {
 	case pgerr.Code(err) == codeUnknownPosition:
-		return fmt.Errorf("move subscriber %s: %w: %d", name, ledger.ErrUnknownPosition, position)
+		return false, fmt.Errorf("move subscriber %s: %w: %d", name, ledger.ErrUnknownPosition, position)
 	case pgerr.Is(err, pgerr.InvalidParameterValue):
 		value := to.at.Format(time.RFC3339Nano)
-		return &ledger.InvalidError{Field: "time", Value: value, Rule: "must not be in the future"}
+		return false, &ledger.InvalidError{Field: "time", Value: value, Rule: "must not be in the future"}
 	}
-	return explainBusy("move subscriber "+name, err)
+	return isMoved, explainBusy("move subscriber "+name, err)
 }
 
 // ErrSubscriberBusy is returned by [Seek], [Pause], [Give] and [Remove] if the handler of the subscriber has been in a

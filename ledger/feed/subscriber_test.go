@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -465,5 +467,45 @@ func TestSubscribers(t *testing.T) {
 	err = feed.Seek(t.Context(), operator, "new", feed.After(1_000_000))
 	if !errors.Is(err, ledger.ErrUnknownPosition) {
 		t.Errorf("unknown position: %v", err)
+	}
+}
+
+// Processes that begin a new subscriber at the same time do not move it back behind the one that was first.
+func TestBeginLeavesASubscriber(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, "1")
+	f.enqueue(f.pool, "2")
+	db := ledgertest.As(t, f.pool, "subscriber")
+	var group sync.WaitGroup
+	var made atomic.Int32
+	for range 8 {
+		group.Go(func() {
+			isNew, err := feed.Begin(f.ctx, db, "mails", feed.After(0))
+			if err != nil && !pgerr.IsRetryable(err) {
+				t.Error(err)
+			}
+			if isNew {
+				made.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	if made.Load() != 1 {
+		t.Errorf("%d processes made it", made.Load())
+	}
+	if err := feed.Seek(f.ctx, db, "mails", feed.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if isNew, err := feed.Begin(f.ctx, db, "mails", feed.After(0)); err != nil || isNew {
+		t.Fatal(isNew, err)
+	}
+	all, err := feed.Subscribers(f.ctx, db, "mails")
+	if err != nil || len(all) != 1 || all[0].Lag != 0 {
+		t.Errorf("%v: %+v", err, all)
+	}
+	var rows int
+	err = db.QueryRow(f.ctx, `select count(*) from taskledger.cursor where reader = 'subscriber/mails'`).Scan(&rows)
+	if err != nil || rows != 2 {
+		t.Errorf("%v: %d rows, want one of Begin and one of Seek", err, rows)
 	}
 }
