@@ -122,12 +122,12 @@ func examine(ctx context.Context, a *app) *diagnosis {
 	js, err := a.jetStream()
 	switch {
 	case err != nil:
-		d.fail("nats", "check NATS_URL, its credentials, and that NATS is running there", "%s", err)
+		d.failed(a, "nats", levelFailure, "check NATS_URL, its credentials, and that NATS is running there", err)
 	case js == nil:
 		d.ok("nats", "not examined: the login has no user there")
 	default:
 		defer js.Conn().Close()
-		d.examineNATS(ctx, pool, js)
+		d.examineNATS(ctx, a, pool, js)
 	}
 	d.examineWork(ctx, a, pool, js, err)
 	return d
@@ -169,6 +169,15 @@ func (d *diagnosis) examineServer(ctx context.Context, a *app, pool *pgxpool.Poo
 		fmt.Sprintf("%s, superuser: %s, roles: %s", login, yesNo(isSuperuser), orNone(roles)))
 }
 
+// failed adds the finding of an examination that failed, with the cure of its error, or with cure if none is known.
+func (d *diagnosis) failed(a *app, check, level, cure string, err error) {
+	f := a.describe(err)
+	if f.hint != "" {
+		cure = f.hint
+	}
+	d.Findings = append(d.Findings, finding{check, level, f.message, cure})
+}
+
 // check adds a finding that is ok or has a level.
 func (d *diagnosis) check(name string, isOK bool, level, cure, text string) {
 	if isOK {
@@ -193,7 +202,7 @@ func orNone(s string) string {
 }
 
 // examineNATS examines the limits of JetStream and its consumers.
-func (d *diagnosis) examineNATS(ctx context.Context, pool *pgxpool.Pool, js jetstream.JetStream) {
+func (d *diagnosis) examineNATS(ctx context.Context, a *app, pool *pgxpool.Pool, js jetstream.JetStream) {
 	const roomForHeaders = 64 << 10
 	d.ok("nats", "connected to %s, version %s", js.Conn().ConnectedUrlRedacted(), js.Conn().ConnectedServerVersion())
 	d.check("max_payload", js.Conn().MaxPayload() >= 256<<10+roomForHeaders, levelWarning,
@@ -201,7 +210,7 @@ func (d *diagnosis) examineNATS(ctx context.Context, pool *pgxpool.Pool, js jets
 		count(js.Conn().MaxPayload())+" bytes")
 	s, err := js.Stream(ctx, stream.Name)
 	if err != nil {
-		d.warn("stream", "that of "+string(health.StreamUnavailable), "%s", err)
+		d.failed(a, "stream", levelWarning, "start taskledger serve, whose relay makes the stream", err)
 		return
 	}
 	config := s.CachedInfo().Config
@@ -209,7 +218,7 @@ func (d *diagnosis) examineNATS(ctx context.Context, pool *pgxpool.Pool, js jets
 		fmt.Sprintf("replicas %d, max bytes %s", config.Replicas, count(config.MaxBytes)))
 	alive, err := liveKinds(ctx, pool)
 	if err != nil {
-		d.warn("consumers", "", "%s", err)
+		d.failed(a, "consumers", levelWarning, "grant the login the role operator: docs/operations.md, Rights", err)
 		return
 	}
 	var orphans []string
@@ -221,7 +230,7 @@ func (d *diagnosis) examineNATS(ctx context.Context, pool *pgxpool.Pool, js jets
 		}
 	}
 	if err := consumers.Err(); err != nil {
-		d.warn("consumers", "", "cannot list consumers: %s", err)
+		d.failed(a, "consumers", levelWarning, "connect to NATS as its user operator, which may list consumers", err)
 		return
 	}
 	d.check("consumers", len(orphans) == 0, levelWarning,
@@ -247,8 +256,7 @@ func (d *diagnosis) examineWork(
 ) {
 	schedules, err := periodic.ReadSchedules(ctx, pool)
 	if err != nil {
-		f := a.describe(err)
-		d.warn("schedules", f.hint, "%s", f.message)
+		d.failed(a, "schedules", levelWarning, "grant the login the role operator: docs/operations.md, Rights", err)
 		return
 	}
 	alive, err := liveKinds(ctx, pool)
@@ -263,13 +271,12 @@ func (d *diagnosis) examineWork(
 	}
 	d.check("schedules", len(idle) == 0, levelWarning,
 		"start workers of their kinds, or: taskledger schedule pause NAME",
-		fmt.Sprintf("%d schedules; without a live worker: %s", len(schedules), orNone(strings.Join(idle, ", "))))
+		"without a live worker: "+orNone(strings.Join(idle, ", ")))
 	r, err := health.Read(ctx, health.Config{
 		DB: pool, JetStream: js, NATSError: failure, Alarms: alarm.ReadUndelivered,
 	})
 	if err != nil {
-		f := a.describe(err)
-		d.warn("conditions", f.hint, "%s", f.message)
+		d.failed(a, "conditions", levelWarning, "grant the login the role reader: docs/operations.md, Rights", err)
 		return
 	}
 	if len(r.Degraded) == 0 {
