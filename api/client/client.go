@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -119,8 +120,11 @@ func (c *Client) Wait(ctx context.Context, k ledger.Key) (ledger.Task, error) {
 	}
 }
 
-// Cancel cancels an unfinished task. The Code of the [*Problem] is "state" if the task is finished, also if an earlier
-// attempt of this call has cancelled it: its State is then cancelled.
+// Cancel cancels an unfinished task. The Code of the [*Problem] is "state" if the task is finished.
+//
+// It and the other changes are sent again if the server was not reached, or has refused them for now, and not after a
+// lost answer: the second request would undo what others have done after the first. After such an error the change may
+// have been made: read the task.
 func (c *Client) Cancel(ctx context.Context, k ledger.Key, reason string) (ledger.Task, error) {
 	return c.change(ctx, k, ":cancel", Change{Reason: reason})
 }
@@ -159,11 +163,22 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 		if err == nil || delay < 0 || attempt >= c.config.Attempts || ctx.Err() != nil {
 			return err
 		}
+		if _, isChange := body.(Change); isChange && !isUnmade(err) {
+			return err
+		}
 		backoff := time.Duration(rand.Float64() * float64(100*time.Millisecond<<min(attempt, 6)))
 		if loop.Sleep(ctx, max(delay, backoff)) != nil {
 			return err
 		}
 	}
+}
+
+// isUnmade reports whether an error means that the server has not begun the request.
+func isUnmade(err error) bool {
+	var p *Problem
+	var network *net.OpError
+	return errors.As(err, &p) && p.Status == http.StatusTooManyRequests ||
+		errors.As(err, &network) && network.Op == "dial"
 }
 
 // maxAnswer bounds an answer, in bytes.

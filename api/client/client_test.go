@@ -3,6 +3,7 @@ package client_test
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -94,6 +95,58 @@ func TestRetries(t *testing.T) {
 	}
 	if err := <-finished; err != nil && !strings.Contains(err.Error(), "dead") { // it may have seen the burial
 		t.Error(err)
+	}
+}
+
+// A change whose answer is lost is not sent again: it would undo what others have done meanwhile. A change that was not
+// made, because the server was not reached or has refused it for now, is sent again.
+func TestChangesAreNotMadeTwice(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.Pool(t, "api", "reader", "producer", "operator")
+	owner := ledgertest.As(t, db, ledgertest.Owner)
+	_, secret, err := api.CreateToken(t.Context(), db, api.TokenOptions{Name: "shop", Role: api.Operator})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := api.New(api.Config{DB: db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := sendCoupon.Key("a")
+	var requests, dials atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) == 1 {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+		if requests.Load() == 2 {
+			ledgertest.Append(t, owner, key, ledger.EventBuried) // another operator has seen that it is bad
+		}
+		panic(http.ErrAbortHandler) // the answer is lost
+	}))
+	defer server.Close()
+	defer handler.Drain()
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if dials.Add(1) == 1 {
+			address = "127.0.0.1:1"
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}
+	defer transport.CloseIdleConnections()
+	c, err := client.New(client.Config{URL: server.URL, Token: secret, HTTP: &http.Client{Transport: transport}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ledgertest.Enqueue(t, db, key, `{}`)
+	ledgertest.Append(t, owner, key, ledger.EventBuried)
+	_, err = c.Release(t.Context(), key, "")
+	task, loadErr := ledger.Load(t.Context(), db, key)
+	if err == nil || loadErr != nil || task.State != ledger.StateDead || task.Version != 4 {
+		t.Errorf("%v, %v: %+v after %d requests", err, loadErr, task, requests.Load())
+	}
+	if dials.Load() < 2 || requests.Load() != 2 {
+		t.Errorf("%d connections and %d requests", dials.Load(), requests.Load())
 	}
 }
 

@@ -53,7 +53,7 @@ func (f *apiFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.behindTLS, "http-behind-tls", false,
 		"a proxy speaks TLS with browsers: mark the cookies of the console as Secure")
 	flags.StringVar(&f.header, "http-proxy-header", "", "`header` with the name (default: X-Forwarded-User)")
-	flags.StringVar(&f.role, "http-proxy-role", "", "role of callers that have no token (default: they are refused)")
+	flags.StringVar(&f.role, "http-proxy-role", "", "role of callers that never had a token (default: none)")
 	for _, name := range []string{
 		"database-url", "nats-url", "anonymous", "cert", "key", "client-ca", "proxy-header", "proxy-role",
 		"behind-tls",
