@@ -66,7 +66,8 @@ type Config struct {
 	// Rate is the maximum number of requests a second of a caller whose token has none of its own; as many more may
 	// come at once. Default: 10,000.
 	Rate int
-	// MaxWaiting is the maximum number of requests that wait and of streams, in this process. Default: 20,000.
+	// MaxWaiting is the maximum number of requests that wait and of streams, in this process. One caller has at most
+	// half of them. Default: 20,000.
 	MaxWaiting int
 	// StreamBytes is the maximum size of the new events that wait for slow streams, in this process, and of the past
 	// ones that streams read at the time. A stream that is further behind ends, and so do those that have read a page

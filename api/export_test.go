@@ -32,5 +32,5 @@ func (h *Handler) StopClock() {
 func (h *Handler) Waiting() (requests, users int) {
 	h.hub.mu.Lock()
 	defer h.hub.mu.Unlock()
-	return len(h.waiting), h.hub.users
+	return h.waiting.number(), h.hub.users
 }

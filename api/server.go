@@ -23,7 +23,7 @@ type Handler struct {
 	reports  *reports
 	origins  *http.CrossOriginProtection
 
-	waiting  chan struct{} // one for each request that waits and each stream
+	waiting  *places       // of requests that wait and of streams
 	catchUps chan struct{} // one for each page of the past that is being read
 	past     sending       // pages of the past, to streams
 	answers  sending       // large answers
@@ -44,7 +44,7 @@ func New(c Config) (*Handler, error) {
 	}
 	h := &Handler{
 		config: c, mux: http.NewServeMux(), operator: o, registry: newRegistry(c.DB, c.Rate),
-		origins: http.NewCrossOriginProtection(), waiting: make(chan struct{}, c.MaxWaiting),
+		origins: http.NewCrossOriginProtection(), waiting: newPlaces(c.MaxWaiting),
 		reports: newReports(c), catchUps: make(chan struct{}, max(1, int(c.DB.Config().MaxConns)/4)),
 	}
 	h.past.limit, h.answers.limit = c.StreamBytes, maxAnswersBytes
@@ -158,14 +158,4 @@ func (h *Handler) serve(o operation) http.HandlerFunc {
 // the connection.
 func database(r *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(r.Context()), databaseTimeout)
-}
-
-// enter takes a place for a request that waits. It returns a function that gives it back.
-func (h *Handler) enter() (leave func(), err error) {
-	select {
-	case h.waiting <- struct{}{}:
-		return func() { <-h.waiting }, nil
-	default:
-		return nil, retryIn(problem(codeWaiting, "the greatest number of requests wait"), time.Second)
-	}
 }

@@ -120,7 +120,7 @@ var errStreamEnds = errors.New("the stream ends")
 func (h *Handler) serveStream(
 	w http.ResponseWriter, r *http.Request, chosen choice, from *feed.Place, after streamID,
 ) error {
-	leave, err := h.enter()
+	leave, err := h.waiting.enter(chosen.caller)
 	if err != nil {
 		return err
 	}

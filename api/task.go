@@ -34,7 +34,7 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 		return err
 	}
 	if prefer.wait > 0 {
-		leave, err := h.enter()
+		leave, err := h.waiting.enter(c)
 		if err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ func (h *Handler) getTask(w http.ResponseWriter, r *http.Request, c *caller) err
 	t, err := h.load(r, k)
 	if err == nil && prefer.wait > 0 && !done(t) {
 		var leave func()
-		if leave, err = h.enter(); err != nil {
+		if leave, err = h.waiting.enter(c); err != nil {
 			return err
 		}
 		defer leave()
