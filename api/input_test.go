@@ -53,6 +53,12 @@ func TestBadInput(t *testing.T) {
 		{name: "deep", body: `{"kind":"a","biz_id":"1","args":` + deep + `}`, field: "args"},
 		{name: "very deep", body: `{"kind":"a","args":` + veryDeep, field: "body"},
 		{name: "times", body: `{"kind":"a","biz_id":"3","run_at":"2030-01-01T00:00:00Z","run_in":1}`, field: "run_in"},
+		{name: "time", body: `{"kind":"a","biz_id":"3","run_at":"tomorrow"}`, field: "run_at"},
+		{name: "time of a batch", path: "/v1/tasks:batch",
+			body:  `{"tasks":[{"kind":"a","biz_id":"3"},{"kind":"a","biz_id":"4","finish_by":"17:00"}]}`,
+			field: "finish_by"},
+		{name: "time of a change", path: "/v1/tasks/a.b/1:reschedule", body: `{"at":"2030-01-01"}`, field: "at"},
+		{name: "number of a time", body: `{"kind":"a","biz_id":"3","run_at":17}`, field: "run_at"},
 		{name: "year", body: `{"kind":"a","biz_id":"3","run_at":"9999-12-31T00:00:00Z"}`, field: "run_at"},
 		{name: "delay", body: `{"kind":"a","biz_id":"3","run_in":1e300}`, field: "run_in"},
 		{name: "retry", body: `{"kind":"a","biz_id":"3","retry":{"max":-1}}`, field: "retry.max"},
@@ -75,6 +81,8 @@ func TestBadInput(t *testing.T) {
 		{name: "limit", path: "/v1/tasks?limit=1001", field: "limit"},
 		{name: "state", path: "/v1/tasks?state=done", field: "state"},
 		{name: "after", path: "/v1/tasks?after=x", field: "after"},
+		{name: "pattern", path: "/v1/tasks?kind=coupon.*", field: "kind"},
+		{name: "pattern and caller", path: "/v1/tasks?kind=*", field: "kind"},
 		{name: "query", path: "/v1/tasks?a=%zz", field: "query"},
 		{name: "query NUL", path: "/v1/kinds?after=%00", field: "after"},
 		{name: "range", path: "/v1/stats?kind=a&from=2026-01-01T00:00:00Z", field: "from"},
@@ -93,7 +101,10 @@ func TestBadInput(t *testing.T) {
 	} {
 		method, path := "GET", test.path
 		if path == "" {
-			method, path = "POST", "/v1/tasks"
+			path = "/v1/tasks"
+		}
+		if test.path == "" || test.body != "" {
+			method = "POST"
 		}
 		if test.status == 0 {
 			test.status, test.code = http.StatusBadRequest, "invalid"

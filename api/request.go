@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -86,7 +87,24 @@ func decodeObject(text []byte, v any) error {
 	strict := json.NewDecoder(bytes.NewReader(text))
 	strict.DisallowUnknownFields() // of objects within the object
 	if err := strict.Decode(v); err != nil {
-		return jsonError(err)
+		return cmp.Or(timeError(text, reflect.TypeOf(v).Elem()), jsonError(err))
+	}
+	return nil
+}
+
+// timeError returns the problem of the first member of an object that must be a time and is not: the error of the JSON
+// decoder does not name it. The names of the members are those of the fields of t.
+func timeError(text []byte, t reflect.Type) error {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(text, &members) != nil {
+		return nil
+	}
+	for i, name := range fieldNames(t) {
+		member, has := members[name]
+		if has && t.Field(i).Type == reflect.TypeFor[time.Time]() && new(time.Time).UnmarshalJSON(member) != nil {
+			return invalid(name, "must be a time such as 2030-01-31T17:00:00Z, got %s",
+				printable.Short(string(member), 80))
+		}
 	}
 	return nil
 }

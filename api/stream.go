@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
@@ -90,11 +92,20 @@ func (q *query) choice(c *caller) choice {
 	for _, name := range q.values["type"] {
 		t := ledger.EventType(name)
 		if t.State() == ledger.StateNone {
-			q.fault("type", "must be an event type such as enqueued or succeeded")
+			q.fault("type", "must be one of %s, got %s", strings.Join(eventTypes(), ", "), printable.Short(name, 80))
 		}
 		chosen.types = append(chosen.types, t)
 	}
 	return chosen
+}
+
+// eventTypes returns the names of all types of events.
+func eventTypes() (all []string) {
+	for _, t := range ledger.Transitions() {
+		all = append(all, string(t.Type))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func (c choice) has(k ledger.Kind, t ledger.EventType) bool {

@@ -108,13 +108,20 @@ func (k Key) Validate() error {
 	return k.BizID.Validate()
 }
 
-// ValidateStored returns nil, or an [*InvalidError] if no stored task can have the kind. The owner of the schema may
-// have inserted a kind that [Kind.Validate] rejects.
-func (k Kind) ValidateStored() error { return checkStorable("kind", string(k)) }
+// ValidateStored returns nil, or an [*InvalidError] if the kind cannot choose stored tasks: PostgreSQL cannot store it,
+// or it is a pattern such as coupon.*, which would choose none. The owner of the schema may have inserted a kind that
+// [Kind.Validate] rejects.
+func (k Kind) ValidateStored() error {
+	if strings.Contains(string(k), "*") {
+		return &InvalidError{Field: "kind", Value: string(k), Rule: "must be one kind, not a pattern with *"}
+	}
+	return checkStorable("kind", string(k))
+}
 
-// ValidateStored is [Kind.ValidateStored] for both parts of a key.
+// ValidateStored returns nil, or an [*InvalidError] if no stored task can have the key. The owner of the schema may
+// have inserted a key that [Key.Validate] rejects.
 func (k Key) ValidateStored() error {
-	if err := k.Kind.ValidateStored(); err != nil {
+	if err := checkStorable("kind", string(k.Kind)); err != nil {
 		return err
 	}
 	return checkStorable("biz_id", string(k.BizID))
