@@ -127,7 +127,8 @@ func (s Subscription) Validate() error {
 // an error of its handler.
 //
 // Errors: that of [Subscription.Validate], [ErrSubscriberRemoved], [*SubscriberOwnerError], [ledger.ErrNotMigrated],
-// [*feed.OriginError], [*feed.SequenceError]; that of the database if the login lacks a right.
+// [*feed.OriginError], [*feed.SequenceError]; [ledger.ErrUnknownPosition] if the subscriber is new and From is the
+// position of no event; that of the database if the login lacks a right.
 func Subscribe(ctx context.Context, s Subscription) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -154,7 +155,8 @@ func Subscribe(ctx context.Context, s Subscription) error {
 			switch {
 			case errors.As(err, &handler):
 				return nil
-			case errors.Is(err, ErrSubscriberRemoved), errors.As(err, &owner), feed.IsRefusal(err):
+			case errors.Is(err, ErrSubscriberRemoved), errors.As(err, &owner), feed.IsRefusal(err),
+				errors.Is(err, ledger.ErrUnknownPosition): // of From
 				return err
 			}
 			return pgerr.Permanent(err)

@@ -49,6 +49,27 @@ func TestSubscriberWithoutRightsEnds(t *testing.T) {
 	}
 }
 
+// A new subscriber whose From is the position of no event ends, since another attempt cannot change that. One that
+// exists does not read its From.
+func TestSubscriberFromUnknownPositionEnds(t *testing.T) {
+	s := newSubscribers(t)
+	s.enqueue("coupon.send", "a-", 3)
+	from := feed.After(99_999)
+	_, ended := s.start(outbox.Subscription{Name: "mails", Handle: toTable, From: from})
+	if err := s.wantEnd(ended); !errors.Is(err, ledger.ErrUnknownPosition) {
+		t.Fatalf("it ended with %v", err)
+	}
+	stop, ended := s.start(outbox.Subscription{Name: "mails", Handle: toTable})
+	s.wantEach(3)
+	stop()
+	if err := s.wantEnd(ended); err != nil {
+		t.Fatal(err)
+	}
+	s.start(outbox.Subscription{Name: "mails", Handle: toTable, From: from})
+	s.enqueue("coupon.send", "b-", 3)
+	s.wantEach(6)
+}
+
 // An error of a handler is retried, also if it is one that would end the subscriber, such as a missing table of the
 // user. An operator moves the subscriber past the events that fail.
 func TestSubscriberIsMovedPastFailures(t *testing.T) {
