@@ -17,6 +17,7 @@ import (
 	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/embedded"
 	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/internal/sdnotify"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -121,7 +122,24 @@ func (f serveFlags) validate() error {
 	return nil
 }
 
+// reportAlive reports to systemd's watchdog that the process is alive, until stop is called, also during a shutdown.
+func reportAlive(ctx context.Context, systemd sdnotify.Notifier) (stop func()) {
+	ctx, stop = context.WithCancel(context.WithoutCancel(ctx))
+	go systemd.KeepAlive(ctx)
+	return stop
+}
+
+// reportReady reports to systemd that serve has started and, unless stop is called, its shutdown when ctx is done.
+func (a *app) reportReady(ctx context.Context, systemd sdnotify.Notifier) (stop func() bool) {
+	if err := systemd.Ready(ctx); err != nil {
+		a.log.WarnContext(ctx, "cannot report to systemd", "error", err)
+	}
+	return context.AfterFunc(ctx, func() { _ = systemd.Stopping(context.WithoutCancel(ctx)) })
+}
+
 func serve(ctx context.Context, a *app, f serveFlags) (err error) {
+	systemd := sdnotify.New()
+	defer reportAlive(ctx, systemd)()
 	if err := f.validate(); err != nil {
 		return err
 	}
@@ -209,6 +227,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	} else if c.Server.Dir, err = broker.Dir(ctx, pool, a.config.dataDir); err != nil {
 		return err
 	}
+	defer a.reportReady(ctx, systemd)()
 	if err := taskledger.Run(ctx, c); err != nil {
 		return err
 	}

@@ -207,6 +207,7 @@ var rules = []rule{
 		may:    []string{"/ledger", "/outbox", "/workers", pgx, otel},
 		reason: "hooks of the user: no package depends on it, and it needs the API of OpenTelemetry alone",
 	},
+	{pkg: "/internal/sdnotify", may: nil, reason: "a protocol of systemd, and no more"},
 	{pkg: "/internal/httpserver", may: nil, reason: "timeouts and the shutdown do not depend on the endpoints"},
 	{
 		pkg: "/health/alarm",
