@@ -61,6 +61,7 @@ func New(c Config) (*Handler, error) {
 		h.mux.HandleFunc("GET "+p.path, h.servePage(p))
 	}
 	h.mux.HandleFunc("POST /act", h.act)
+	h.mux.HandleFunc("POST /bulk", h.bulk)
 	h.mux.HandleFunc("POST /kind", h.change("kinds", h.pauseKind))
 	h.mux.HandleFunc("POST /schedule", h.change("schedules", h.changeSchedule))
 	h.mux.HandleFunc("POST /group", h.change("dead", h.releaseGroup))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"regexp"
 	"strings"
 	"sync"
@@ -80,6 +81,14 @@ func TestPlansOfPages(t *testing.T) {
 			t.Fatalf("%s: status %d: %s", path, w.Code, w.Body)
 		}
 	}
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	b := (&site{t: t, url: server.URL, db: db}).as(api.Operator)
+	form := url.Values{"csrf": {token(t, b.get("/tasks?state=scheduled"))}, "act": {"cancel"}, "state": {"scheduled"},
+		"kind": {"a"}, "reason": {"x"}}
+	b.want(b.post("/bulk", form), http.StatusOK, "1 tasks match")
+	form.Set("confirm", "yes")
+	b.want(b.post("/bulk", form), http.StatusOK, "1 tasks were changed")
 	plans := 0
 	for sql, args := range made.all {
 		if !strings.Contains(sql, "taskledger.") || !strings.Contains(strings.ToLower(sql), "select") {

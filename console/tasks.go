@@ -32,6 +32,7 @@ type tasksData struct {
 	Tasks  []projector.Task
 	Next   template.URL // the query of the next page; "": this is the last
 	ByKey  bool         // sorted by key, not by time
+	Bulk   []act        // that can be applied to all tasks of the filter
 }
 
 // showTasks shows a page of tasks: the last enqueued first, or, with a prefix or in an exceptional state, by key.
@@ -48,6 +49,7 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 		return err
 	}
 	d.ByKey = d.Prefix != "" || d.State != "" && d.State.Exceptional()
+	d.Bulk = bulkActs(d.State)
 	filter := []any{"kind", d.Kind, "state", d.State, "prefix", d.Prefix}
 	if d.ByKey {
 		after := ledger.Key{Kind: ledger.Kind(q.Get("after_kind")), BizID: ledger.BizID(q.Get("after_id"))}

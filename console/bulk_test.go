@@ -1,0 +1,169 @@
+package console_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// bury makes n dead tasks, and one of another beginning.
+func (s *site) bury(n int, kind string) (keys []ledger.Key, other ledger.Key) {
+	s.t.Helper()
+	owner := ledgertest.As(s.t, s.db, ledgertest.Owner)
+	for i := range n {
+		keys = append(keys, ledgertest.Key(s.t, fmt.Sprintf("%s/order-%03d", kind, i)))
+	}
+	other = ledgertest.Key(s.t, kind+"/other")
+	for _, k := range append(keys[:n:n], other) {
+		ledgertest.Enqueue(s.t, s.db, k, `{}`)
+		r := ledgertest.Request(k, 1, ledger.EventBuried)
+		r.Data = []byte(`{"reason": "partner is down"}`)
+		if _, err := ledger.Append(s.t.Context(), owner, r); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	s.project()
+	return keys, other
+}
+
+// wantVersion checks that a task has as many events, and returns it.
+func (s *site) wantVersion(k ledger.Key, version ledger.Version) ledger.Task {
+	s.t.Helper()
+	got, err := ledger.Load(s.t.Context(), s.db, k)
+	if err != nil || got.Version != version {
+		s.t.Errorf("%s: got the version %d, want %d: %v", k, got.Version, version, err)
+	}
+	return got
+}
+
+// All tasks of a filter, over many batches, are changed once, by the caller and with the reason. A repeated form, as
+// after a server that was killed, changes what was not changed, although the projection is behind.
+func TestBulk(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	const tasks = 450
+	keys, other := s.bury(tasks, "coupon.send")
+	b := s.as(api.Operator)
+	p := b.get("/tasks?state=dead&prefix=order-")
+	b.want(p, http.StatusOK, "Release all…")
+	if strings.Contains(p.body, "Cancel all…") || strings.Contains(b.get("/tasks").body, "all…") {
+		t.Error("the page offers an act that the state of the filter does not allow")
+	}
+	// The first tasks were changed before the server was killed.
+	for _, k := range keys[:7] {
+		if _, err := ledger.Append(t.Context(), ledgertest.As(t, s.db, ledgertest.Owner),
+			ledgertest.Request(k, 2, ledger.EventReleased)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	form := url.Values{"csrf": {token(t, p)}, "act": {"release"}, "state": {"dead"}, "prefix": {"order-"}}
+	b.want(b.post("/bulk", form), http.StatusOK, "450 tasks match now", "order-000", "order-019", "Release 450 as")
+	s.wantVersion(keys[449], 2)
+	form.Set("confirm", "yes")
+	b.want(b.post("/bulk", form), http.StatusBadRequest, "a reason is required")
+	form.Set("reason", "it is up again")
+	b.want(b.post("/bulk", form), http.StatusOK, "443 tasks were changed, 7 were not", "it has left the state")
+	b.want(b.post("/bulk", form), http.StatusOK, "0 tasks were changed")
+	for _, k := range keys {
+		s.wantVersion(k, 3)
+	}
+	s.wantVersion(other, 2)
+	events, err := ledger.History(t.Context(), s.db, keys[449])
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := events[2]
+	if last.Type != ledger.EventReleased || last.Actor != "ada-operator" ||
+		!strings.Contains(string(last.Data), "it is up again") {
+		t.Errorf("got the event %v with %s", last, last.Data)
+	}
+	s.project()
+	b.want(b.post("/bulk", form), http.StatusOK, "0 tasks were changed, 0 were not")
+
+	// A form that continues begins after its key.
+	form = url.Values{"csrf": {token(t, p)}, "act": {"bury"}, "state": {"available"}, "kind": {"coupon.send"},
+		"after_kind": {"coupon.send"}, "after_id": {"order-447"}, "confirm": {"yes"}, "reason": {"not yet"}}
+	b.want(b.post("/bulk", form), http.StatusOK, "2 tasks were changed, 0 were not")
+	s.wantVersion(keys[447], 3)
+	s.wantVersion(keys[448], 4)
+}
+
+// A form by a filter is refused without its token, of viewers and of other kinds, and hostile texts stay texts.
+func TestBulkIsRefused(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	keys, _ := s.bury(1, "coupon.send")
+	operator, viewer := s.as(api.Operator), s.as(api.Viewer)
+	form := url.Values{"act": {"release"}, "state": {"dead"}, "confirm": {"yes"}, "reason": {"x"}}
+	operator.want(operator.post("/bulk", form), http.StatusForbidden, "not one of this session")
+	if p := viewer.get("/tasks?state=dead"); strings.Contains(p.body, "all…") {
+		t.Error("the page offers acts to a viewer")
+	}
+	form.Set("csrf", token(t, viewer.get("/")))
+	viewer.want(viewer.post("/bulk", form), http.StatusForbidden, "has the role viewer")
+	nobody := s.anyone()
+	nobody.want(nobody.post("/bulk", form), http.StatusUnauthorized, "Nothing was changed")
+	limited := s.as(api.Operator, "other.*")
+	form.Set("csrf", token(t, limited.get("/")))
+	limited.want(limited.post("/bulk", form), http.StatusOK, "0 tasks were changed, 0 were not")
+	form.Set("kind", "coupon.send")
+	limited.want(limited.post("/bulk", form), http.StatusForbidden, "may not use the kind")
+	form.Set("csrf", token(t, operator.get("/")))
+	for _, state := range []string{"", "succeeded", "<script>"} {
+		form.Set("state", state)
+		p := operator.post("/bulk", form)
+		operator.want(p, http.StatusBadRequest, "the filter needs a state")
+		if strings.Contains(p.body, "<script>") {
+			t.Errorf("not escaped:\n%s", p.body)
+		}
+	}
+	form.Set("state", "dead")
+	form.Set("act", "erase")
+	operator.want(operator.post("/bulk", form), http.StatusBadRequest, "act must be")
+	const hostile = `<script>alert(1)</script>"' onx=1 ` + "\u202eevil"
+	form.Set("act", "release")
+	form.Set("prefix", hostile)
+	form.Set("kind", "")
+	form.Del("confirm")
+	p := operator.post("/bulk", form)
+	operator.want(p, http.StatusOK, "0 tasks match now", `\u202e`)
+	if strings.Contains(p.body, "<script>") || strings.Contains(p.body, `"' onx`) {
+		t.Errorf("not escaped:\n%s", p.body)
+	}
+	s.wantVersion(keys[0], 2)
+}
+
+// All dead tasks of a filter are released by clicks, from the filter over the preview to the events.
+func TestBulkInABrowser(t *testing.T) {
+	t.Parallel()
+	findChromium(t)
+	s := serve(t)
+	keys, other := s.bury(30, "coupon.send")
+	c := s.open(t, 1280, 900)
+	c.signInAs(api.Operator)
+	c.visit("/tasks?state=dead&prefix=order-")
+	c.do(chromedp.Click(chromedp.CSS(`form[action="/bulk"] button[value=release]`)))
+	c.shows("30 tasks match now")
+	for _, f := range c.axe() {
+		t.Errorf("%s, %s: %s\n%s", f.Impact, f.ID, f.Help, f.Nodes)
+	}
+	c.picture("bulk-light")
+	c.do(chromedp.SendKeys(chromedp.CSS(`input[name=reason]`), "it is up"),
+		chromedp.Click(chromedp.CSS(`main button.main`)))
+	c.shows("30 tasks were changed, 0 were not")
+	for _, k := range keys {
+		if got := s.wantVersion(k, 3); got.State != ledger.StateAvailable || got.Actor != "ada" {
+			t.Errorf("got the task %v", got)
+		}
+	}
+	s.wantVersion(other, 2)
+	c.check("the acts")
+}
