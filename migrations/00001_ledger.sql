@@ -179,7 +179,7 @@ language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception 'taskledger.event is append-only: % refused', tg_op
     using errcode = 'restrict_violation',
-          hint = 'correct a fact by appending another event; history is removed only by archiving';
+          hint = 'correct a fact by appending another event: events are never changed or removed';
 end
 $$;
 -- +goose StatementEnd

@@ -2742,7 +2742,7 @@ CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
 begin
   raise exception 'taskledger.event is append-only: % refused', tg_op
     using errcode = 'restrict_violation',
-          hint = 'correct a fact by appending another event; history is removed only by archiving';
+          hint = 'correct a fact by appending another event: events are never changed or removed';
 end
 $$;
 
