@@ -73,6 +73,9 @@ func (e *SubscriberOwnerError) Error() string {
 		"LOGIN", e.Name, e.Login)
 }
 
+// errEndedTx is the error of a Handle that ends its transaction by SQL: after a rollback the place was not kept.
+var errEndedTx = errors.New("the handler has ended the transaction, in which the place of the subscriber is kept")
+
 // errUnpassed is returned by a Receive of this package that gets the same events again without delay.
 var errUnpassed = errors.New("the events are not passed yet")
 
@@ -307,6 +310,9 @@ func (s *subscriber) handleInTx(ctx context.Context, page feed.Page, events []le
 		}
 		err := s.Handle(ctx, tx, events)
 		fault.Point(FaultHandled)
+		if err == nil && tx.Conn().PgConn().TxStatus() == 'I' {
+			err = errEndedTx
+		}
 		if err != nil {
 			return handlerError{err}
 		}

@@ -108,3 +108,32 @@ func TestSubscriberIsMovedPastFailures(t *testing.T) {
 		})
 	}
 }
+
+// A handler that ends its transaction, or continues one that has failed, gets the same events again, also if they are
+// the last ones.
+func TestHandlerEndsItsTransaction(t *testing.T) {
+	for name, sql := range map[string]string{
+		"Rollback": "rollback", "Commit": "commit", "Failed": "select from a_table_that_is_missing",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSubscribers(t)
+			s.enqueue("coupon.send", "a-", 3)
+			isFirst := true
+			s.start(outbox.Subscription{Name: "mails", Idle: 5 * time.Millisecond,
+				Handle: func(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
+					if isFirst {
+						isFirst = false
+						if name == "Commit" { // with the place of the subscriber
+							if err := toTable(ctx, tx, events); err != nil {
+								return err
+							}
+						}
+						_, _ = tx.Exec(ctx, sql)
+						return nil
+					}
+					return toTable(ctx, tx, events)
+				}})
+			s.wantEach(3)
+		})
+	}
+}
