@@ -9,6 +9,8 @@
 //   - ledger: enqueue and read tasks; ledger/stdsql for database/sql, ledger/periodic for schedules
 //   - workers: run handlers; workers/operator to release, cancel and pause, workers/workertest for tests
 //   - outbox: the relay and subscribers in Go; outbox/watermill for Watermill, and any NATS client without it
+//   - api and api/client: the HTTP API as an http.Handler, and its client for programs without the database; webhook
+//     sends events to HTTP servers
 //   - projector and health: tables of tasks, and the conditions that an operator acts on
 //   - metrics and health/probe: for monitors and orchestrators
 //

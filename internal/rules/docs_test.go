@@ -22,6 +22,7 @@ var memberName = regexp.MustCompile("`([A-Z]\\w*\\.[A-Z]\\w*)")
 
 // A link of a document to another file, and a path of a package or a file in backticks.
 var (
+	codeBlock   = regexp.MustCompile("(?ms)^```.*?^```$") // where f[T](x) is a call
 	link        = regexp.MustCompile(`\]\(([^)#:"]+)(?:#[^)]*)?\)`)
 	packagePath = regexp.MustCompile(
 		"`((?:ledger|outbox|workers|projector|health|migrations|internal|cmd|api)/[\\w/.*]+)`")
@@ -99,7 +100,7 @@ func checkPaths(t *testing.T, doc, text string) {
 		}
 	}
 	check("", packagePath.FindAllStringSubmatch(text, -1))
-	check(filepath.Dir(doc), link.FindAllStringSubmatch(text, -1))
+	check(filepath.Dir(doc), link.FindAllStringSubmatch(codeBlock.ReplaceAllString(text, ""), -1))
 }
 
 // allExported returns the exported names of the documented packages, by the name of the package.
