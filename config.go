@@ -74,7 +74,7 @@ type Config struct {
 	Console func(report func(context.Context) (health.Report, error)) (http.Handler, error)
 	// awaitNATS waits until this database has a NATS server. Default: there is no need to.
 	awaitNATS func(context.Context) error
-	// Logger receives what the services do. Each line has the name of its service. Default: disabled.
+	// Logger receives what the services do. Each line has the name of its service. Default: [slog.Default].
 	Logger *slog.Logger
 	// Describe returns the text of an error for the log, and its cure. Default: the text of the error.
 	Describe func(error) (text, cure string)
@@ -106,7 +106,7 @@ func (c Config) Validate() error {
 
 func (c Config) withDefaults() Config {
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	if c.awaitNATS == nil {
 		c.awaitNATS = func(context.Context) error { return nil }

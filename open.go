@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -38,6 +39,8 @@ type Options struct {
 	// Slots is how many handlers run at once in this process: the sum of the slots of its kinds. Default: 0, for a
 	// producer, which needs no NATS.
 	Slots int
+	// Logger logs when the connection to NATS is made, lost and restored, and why it fails. Default: [slog.Default].
+	Logger *slog.Logger
 	// Name names the connections in PostgreSQL (application_name) and NATS. Default: taskledger.
 	Name string
 }
@@ -69,7 +72,9 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	}
 	c := &Client{DB: db}
 	if o.Slots > 0 {
-		options := append([]nats.Option{nats.Name(o.Name), nats.RetryOnFailedConnect(true)}, o.NATSOptions...)
+		options := append([]nats.Option{nats.Name(o.Name), nats.RetryOnFailedConnect(true)},
+			logConnection(o.Logger.With("service", "nats"), connectReason)...)
+		options = append(options, o.NATSOptions...)
 		if o.NATSURL == "" {
 			c.NATS, err = broker.Connect(db, natsconfig.Worker, options...)
 		} else {
@@ -91,7 +96,18 @@ func (c *Client) Close() {
 	c.DB.Close()
 }
 
+// connectReason returns the text of the error of a connection to NATS, with its cure.
+func connectReason(err error) string {
+	if missing, ok := errors.AsType[*broker.NotFoundError](err); ok {
+		return missing.Reason + ": " + missing.Cure
+	}
+	return err.Error()
+}
+
 func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
 	for _, d := range []struct {
 		value    *string
 		fallback string

@@ -93,7 +93,7 @@ func (c Config) relay() service {
 		if err := c.awaitNATS(ctx); err != nil {
 			return err
 		}
-		nc, err := c.NATS(c.logConnection()...)
+		nc, err := c.NATS(logConnection(c.Logger.With("service", "nats"), c.reason)...)
 		if err != nil {
 			return err
 		}

@@ -174,6 +174,40 @@ func TestOpenProducer(t *testing.T) {
 	}
 }
 
+// A worker without a NATS server logs the cause and the cure.
+func TestOpenWithoutNATS(t *testing.T) {
+	t.Parallel()
+	lines := make(logLines, 100)
+	client, err := taskledger.Open(t.Context(), taskledger.Options{
+		DatabaseURL: ledgertest.Pool(t, "worker").Config().ConnString(), Slots: 1,
+		Logger: slog.New(slog.NewTextHandler(lines, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	const want = "no process runs a NATS server for this database: start taskledger serve"
+	select {
+	case line := <-lines:
+		if !strings.Contains(line, want) {
+			t.Errorf("logged %s, want %s", line, want)
+		}
+	case <-time.After(patience):
+		t.Error("nothing was logged")
+	}
+}
+
+// logLines receives the lines of a log.
+type logLines chan string
+
+func (l logLines) Write(line []byte) (int, error) {
+	select {
+	case l <- string(line):
+	default:
+	}
+	return len(line), nil
+}
+
 func withParameter(t *testing.T, address, name, value string) string {
 	t.Helper()
 	u, err := url.Parse(address)

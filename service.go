@@ -63,9 +63,8 @@ func (c Config) reason(err error) string {
 	return text + ": " + cure
 }
 
-// logConnection logs when a connection to NATS is lost and restored.
-func (c Config) logConnection() []nats.Option {
-	log := c.Logger.With("service", "nats")
+// logConnection logs when a connection to NATS is lost and restored. reason returns the text of an error.
+func logConnection(log *slog.Logger, reason func(error) string) []nats.Option {
 	return []nats.Option{
 		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected", "server", nc.ConnectedUrlRedacted()) }),
 		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("reconnected", "server", nc.ConnectedUrlRedacted()) }),
@@ -75,17 +74,17 @@ func (c Config) logConnection() []nats.Option {
 			}
 		}),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("error", "error", err) }),
-		nats.ReconnectErrHandler(c.throttled(log)),
+		nats.ReconnectErrHandler(throttled(log, reason)),
 	}
 }
 
 // throttled logs failed attempts to reconnect at intervals, since there are several a second.
-func (c Config) throttled(log *slog.Logger) nats.ConnErrHandler {
+func throttled(log *slog.Logger, reason func(error) string) nats.ConnErrHandler {
 	var last time.Time
 	return func(_ *nats.Conn, err error) {
 		if now := time.Now(); now.Sub(last) > 30*time.Second {
 			last = now
-			log.Warn("cannot connect", "error", c.reason(err))
+			log.Warn("cannot connect", "error", reason(err))
 		}
 	}
 }

@@ -85,7 +85,7 @@ type Config struct {
 	Report func(context.Context) (health.Report, error)
 	// Version is the answer of GET /version. Default: no members.
 	Version any
-	// Logger logs failures of the server. Default: disabled.
+	// Logger logs failures of the server. Default: [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -139,7 +139,7 @@ func (c Config) withDefaults() Config {
 		c.Proxy.Header = "X-Forwarded-User"
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	return c
 }

@@ -42,7 +42,7 @@ type Config struct {
 	IsBehindTLS bool
 	// Version is that of the program, for the page System. Default: none.
 	Version string
-	// Logger logs failures of the server. Default: disabled.
+	// Logger logs failures of the server. Default: [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -77,7 +77,7 @@ func (c Config) withDefaults() Config {
 		c.Hide = IsSecret
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	return c
 }

@@ -30,7 +30,7 @@ type LedgerConfig struct {
 	DB ledger.DB
 	// Report reads the conditions and the numbers: [health.Read]. Required.
 	Report func(context.Context) (health.Report, error)
-	// Logger logs why the ledger cannot be read, once for each reason. Default: disabled.
+	// Logger logs why the ledger cannot be read, once for each reason. Default: [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -62,7 +62,7 @@ func NewLedger(c LedgerConfig) (prometheus.Collector, error) {
 		return nil, err
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	return &ledgerCollector{config: c}, nil
 }

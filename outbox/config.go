@@ -38,7 +38,7 @@ type Config struct {
 	// AckTimeout bounds the time for all acknowledgements of a page. Default: 5 s; at least 10 ms.
 	AckTimeout time.Duration
 
-	// Logger logs what an operator should see. Default: disabled.
+	// Logger logs what an operator should see. Default: [slog.Default].
 	Logger *slog.Logger
 	// Hooks are called in this order; nil is skipped. Default: none.
 	Hooks []Hook
@@ -105,7 +105,7 @@ func (c Config) withDefaults() Config {
 		c.AckTimeout = DefaultAckTimeout
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	c.Hooks = slices.DeleteFunc(slices.Clone(c.Hooks), func(h Hook) bool { return h == nil })
 	if c.pageSize == 0 {

@@ -39,7 +39,7 @@ type Served struct {
 	InFlight int
 	// Replicas of the stream, if it is made. Default: 1.
 	Replicas int
-	// Logger logs outages, and events that no message can carry. Default: disabled.
+	// Logger logs outages, and events that no message can carry. Default: [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -82,7 +82,7 @@ func ServeSubscriber(ctx context.Context, c Served) error {
 		c.InFlight = c.PageSize
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	s := &server{Served: c}
 	var installation string

@@ -50,7 +50,7 @@ type Subscription struct {
 	Idle time.Duration
 	// Standby is the pause of a process whose subscriber is paused, or works in another process. Default: 2 s.
 	Standby time.Duration
-	// Logger logs outages and the errors of Handle and Receive. Default: disabled.
+	// Logger logs outages and the errors of Handle and Receive. Default: [slog.Default].
 	Logger *slog.Logger
 
 	moved func() // is called when the feed is opened at another place than that of the last page
@@ -137,7 +137,7 @@ func Subscribe(ctx context.Context, s Subscription) error {
 		return err
 	}
 	if s.Logger == nil {
-		s.Logger = slog.New(slog.DiscardHandler)
+		s.Logger = slog.Default()
 	}
 	if s.Standby == 0 {
 		s.Standby = 2 * time.Second

@@ -27,7 +27,7 @@ type WaiterConfig struct {
 	// PollEvery is the time between two reads of all tasks that are waited for, which find outcomes without a message.
 	// Default: 5 s; at least 10 ms.
 	PollEvery time.Duration
-	// Logger logs outages and missing rights. Default: disabled.
+	// Logger logs outages and missing rights. Default: [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -97,7 +97,7 @@ func NewWaiter(c WaiterConfig) (*Waiter, error) {
 		c.PollEvery = DefaultPollEvery
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	w := &Waiter{config: c, awaited: make(map[ledger.Key]*awaited), signal: make(chan struct{}, 1)}
 	return w, nil

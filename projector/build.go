@@ -49,7 +49,7 @@ type RebuildOptions struct {
 	PageSize int
 	// PageBytes bounds the data of a page. Default: 8 MiB.
 	PageBytes int
-	// Logger logs what the rebuild waits for. Default: disabled.
+	// Logger logs what the rebuild waits for. Default: [slog.Default].
 	Logger *slog.Logger
 }
 

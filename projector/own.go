@@ -314,7 +314,7 @@ func (o *own) retryTask(ctx context.Context, f *feed.Feed, events []ledger.Event
 // logger returns a logger that is not nil.
 func logger(log *slog.Logger) *slog.Logger {
 	if log == nil {
-		return slog.New(slog.DiscardHandler)
+		return slog.Default()
 	}
 	return log
 }

@@ -26,7 +26,7 @@ type Config struct {
 	Standby time.Duration
 	// RetryFailed is the delay after which an event that stops a projection is tried again. Default: 5 s.
 	RetryFailed time.Duration
-	// Logger logs outages, events that cannot be applied and tasks whose events do not fold. Default: disabled.
+	// Logger logs outages, events that cannot be applied and tasks whose events do not fold. Default: [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -71,7 +71,7 @@ func (c Config) withDefaults() Config {
 		c.RetryFailed = 5 * time.Second
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	return c
 }

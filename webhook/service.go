@@ -25,7 +25,7 @@ type Config struct {
 	DB   *pgxpool.Pool // the primary database, with the roles subscriber, producer and worker. Required.
 	NATS *nats.Conn    // with the rights of a worker, see workers.Config. Required.
 	File File          // the receivers. Required.
-	// Logger logs outages and failed subscribers. Default: disabled.
+	// Logger logs outages and failed subscribers. Default: [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -59,7 +59,7 @@ func New(c Config) (*Service, error) {
 		return nil, err
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	return &Service{config: c}, nil
 }

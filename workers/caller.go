@@ -19,7 +19,7 @@ type CallerConfig struct {
 	KindConfig
 	// Name identifies the caller in the events that it appends. Default: <host>-<pid>.
 	Name string
-	// Logger receives warnings and errors. Default: disabled.
+	// Logger receives warnings and errors. Default: [slog.Default].
 	Logger *slog.Logger
 }
 

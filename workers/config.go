@@ -63,7 +63,7 @@ type Config struct {
 	// done, and within 5 s if nothing has begun. Default: 10 s.
 	StopTimeout time.Duration
 	// Logger receives warnings and errors. A message that repeats while a server is unavailable is logged at once and
-	// then every 10 s, with a count. Default: disabled.
+	// then every 10 s, with a count. Default: [slog.Default].
 	Logger *slog.Logger
 	// Hooks are called around the attempts of all kinds, in this order. Nil is skipped. Default: disabled.
 	Hooks []Hook
@@ -127,7 +127,7 @@ func (c Config) withDefaults() Config {
 		c.Shards = ledger.AllShards
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	return c
 }

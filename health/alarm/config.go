@@ -24,7 +24,7 @@ type Config struct {
 	Interval time.Duration
 	// Retry is the policy for failed deliveries, after which the alarm is dead. Default: [Retry].
 	Retry *ledger.RetryPolicy
-	// Logger receives alarms, failed deliveries and outages. Default: discard.
+	// Logger receives alarms, failed deliveries and outages. Default: [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -58,7 +58,7 @@ func (c Config) withDefaults() Config {
 		c.Retry = &Retry
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	return c
 }

@@ -34,7 +34,7 @@ type Config struct {
 	Report func(context.Context) (health.Report, error)
 	// Metrics serves /metrics. Default: there are no metrics.
 	Metrics http.Handler
-	// Logger logs why the process is not ready, once for each reason. Default: disabled.
+	// Logger logs why the process is not ready, once for each reason. Default: [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -67,7 +67,7 @@ func New(c Config) (http.Handler, error) {
 		return nil, err
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	p := &prober{config: c}
 	mux := http.NewServeMux()

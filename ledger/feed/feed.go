@@ -42,7 +42,7 @@ type Options struct {
 	// definition. Default: 5 s. Negative: disabled; the next reader of this name that audits continues where
 	// the last one ended.
 	AuditEvery time.Duration
-	// Logger logs the number of events that an audit found missing. Default: disabled.
+	// Logger logs the number of events that an audit found missing. Default: [slog.Default].
 	Logger *slog.Logger
 	// Hooks are called in this order; nil is skipped. Default: none.
 	Hooks []Hook
@@ -72,7 +72,7 @@ func (o *Options) withDefaults() Options {
 		d.AuditEvery = 5 * time.Second
 	}
 	if d.Logger == nil {
-		d.Logger = slog.New(slog.DiscardHandler)
+		d.Logger = slog.Default()
 	}
 	d.Hooks = slices.DeleteFunc(slices.Clone(d.Hooks), func(h Hook) bool { return h == nil })
 	return d

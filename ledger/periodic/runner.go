@@ -33,7 +33,7 @@ type Config struct {
 	// DB is the primary database. One of its connections is in use at a time. Required.
 	DB *pgxpool.Pool
 	// Logger receives outages, firings that were passed over or whose key an open transaction holds, and schedules
-	// that cannot fire. Default: discard.
+	// that cannot fire. Default: [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -78,7 +78,7 @@ func New(c Config) (*Runner, error) {
 		return nil, err
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	var finishing []string
 	for _, row := range ledger.Transitions() {

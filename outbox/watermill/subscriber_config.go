@@ -44,7 +44,7 @@ type SubscriberConfig struct {
 	// NackDelay is how long after a nack the message is delivered again. The message blocks its lane
 	// until it is acked. Default: 1 s.
 	NackDelay time.Duration
-	// Logger logs what an operator should see. Default: disabled.
+	// Logger logs what an operator should see. Default: [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -91,7 +91,7 @@ func (c SubscriberConfig) withDefaults() SubscriberConfig {
 		c.NackDelay = DefaultNackDelay
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	c.Types = slices.Compact(slices.Sorted(slices.Values(c.Types)))
 	return c

@@ -21,7 +21,7 @@ type Config struct {
 	Every time.Duration
 	// Grace is how long a task must have been available before it can count as lost. Default: 5 s.
 	Grace time.Duration
-	// Logger receives every task that was made available again, and outages. Default: disabled.
+	// Logger receives every task that was made available again, and outages. Default: [slog.Default].
 	Logger *slog.Logger
 }
 

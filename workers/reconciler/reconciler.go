@@ -41,7 +41,7 @@ func New(c Config) (*Reconciler, error) {
 		c.Grace = 5 * time.Second
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	js, err := jetstream.New(c.NATS)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 type Config struct {
 	// DB is the primary. At most two of its connections are in use at a time. Required.
 	DB *pgxpool.Pool
-	// Logger receives outages, due tasks that an open transaction locks, and discarded tasks. Default: disabled.
+	// Logger receives outages, due tasks that an open transaction locks, and discarded tasks. Default: [slog.Default].
 	Logger *slog.Logger
 	// Hooks are called in their order, for metrics. Nil ones are skipped.
 	Hooks []Hook

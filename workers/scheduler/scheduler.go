@@ -47,7 +47,7 @@ func New(c Config) (*Scheduler, error) {
 		return nil, err
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	c.Hooks = slices.DeleteFunc(slices.Clone(c.Hooks), func(h Hook) bool { return h == nil })
 	return &Scheduler{

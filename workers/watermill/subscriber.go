@@ -69,7 +69,7 @@ func NewSubscriber(c SubscriberConfig) (*Subscriber, error) {
 		c.Pool.StopTimeout = time.Nanosecond
 	}
 	if c.Pool.Logger == nil {
-		c.Pool.Logger = slog.New(slog.DiscardHandler)
+		c.Pool.Logger = slog.Default()
 	}
 	s := &Subscriber{config: c}
 	s.closing, s.close = context.WithCancel(context.Background())
