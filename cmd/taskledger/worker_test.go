@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -12,7 +13,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// Retiring removes the consumers for exactly these shards, once.
+// Retiring removes the consumers for exactly these shards, once. Until then the doctor names them.
 func TestWorkerRetire(t *testing.T) {
 	t.Parallel()
 	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
@@ -43,6 +44,16 @@ func TestWorkerRetire(t *testing.T) {
 		}
 	}
 	environment := map[string]string{envDatabaseURL: ledgertest.URL(t, ledgertest.Owner), envNATSURL: server.URL()}
+	wantOrphans := func(names string) {
+		t.Helper()
+		stdout, stderr, _ := run(t, environment, "doctor", "-o", "jsonl")
+		finding := `{"check":"consumers","level":"warning","text":"consumers without a live worker: ` + names +
+			`","cure":"`
+		if !strings.Contains(stdout, finding) {
+			t.Errorf("the doctor does not report %s: %s%s", names, stdout, stderr)
+		}
+	}
+	wantOrphans("coupon.send 0-31, coupon.send 32-63")
 	for _, c := range []struct {
 		output, stdout string
 		exit           int
@@ -55,6 +66,7 @@ func TestWorkerRetire(t *testing.T) {
 			t.Errorf("exit %d, %q; want %d, %q: %s", exit, stdout, c.exit, c.stdout, stderr)
 		}
 	}
+	wantOrphans("coupon.send 32-63")
 	left := 0
 	for range s.ConsumerNames(t.Context()).Name() {
 		left++
