@@ -104,6 +104,7 @@ func (h *Handler) showKinds(ctx context.Context, _ *http.Request, v *view) error
 			}
 		}
 	}
+	d.Workers = slices.DeleteFunc(d.Workers, func(w workers.Worker) bool { return len(w.Kinds) == 0 })
 	for _, k := range slices.Sorted(maps.Keys(byKind)) {
 		if v.Caller.MayUse(k) {
 			d.Kinds = append(d.Kinds, byKind[k])

@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,6 +42,12 @@ func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 		Shards:      p.config.Shards,
 		ShardGroups: p.config.ShardGroups,
 		Repeating:   p.repeating(),
+	}
+	var err1, err2 error
+	d.Load, err1 = json.Marshal(p.loads.read(kinds, time.Now()))
+	d.Version, err2 = json.Marshal(programVersion())
+	if err := errors.Join(err1, err2); err != nil {
+		return err
 	}
 	if d.ShardGroups > 0 {
 		d.Shards = 0 // its shards are in the table shard_owner

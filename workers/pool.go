@@ -34,6 +34,7 @@ type Pool struct {
 	// Each is safe for concurrent use.
 	slots            slots.Pool[*run]
 	layout           layout
+	loads            loads
 	consumerRequests chan struct{} // holds a token for each open request about a consumer
 
 	stopping context.Context // done when no attempt may begin any more; set by Run before it starts goroutines

@@ -23,15 +23,18 @@ type Worker struct {
 	Since time.Time    `json:"since"`
 	Alive bool         `json:"alive"` // false: its process ended without releasing its lease, or is cut off
 	Kinds []WorkerKind `json:"kinds"` // by name
+	// Version is that of the program's main module, or its revision. It is empty if it is unknown.
+	Version string `json:"version,omitempty"`
 }
 
 // WorkerKind is a kind that a worker handles.
 type WorkerKind struct {
 	Kind      ledger.Kind     `json:"kind"`
 	Guarantee Guarantee       `json:"guarantee"`
-	Shards    ledger.ShardSet `json:"shards"`  // whose tasks it receives now
-	Divided   bool            `json:"divided"` // the workers divide the shards dynamically
-	Paused    bool            `json:"paused"`  // by an operator: the worker starts none of its tasks
+	Shards    ledger.ShardSet `json:"shards"`         // whose tasks it receives now
+	Divided   bool            `json:"divided"`        // the workers divide the shards dynamically
+	Paused    bool            `json:"paused"`         // by an operator: the worker starts none of its tasks
+	Load      *WorkerLoad     `json:"load,omitempty"` // nil: the worker does not report it, as one in SQL
 }
 
 // leaseDetail is the detail of a worker's lease.
@@ -41,6 +44,8 @@ type leaseDetail struct {
 	Shards      ledger.ShardSet `json:"shards"`
 	ShardGroups int             `json:"shard_groups,omitempty"`
 	Repeating   []repeatedTask  `json:"repeating,omitempty"` // package operator reads it
+	Load        json.RawMessage `json:"load,omitempty"`      // a map of WorkerLoad by kind
+	Version     json.RawMessage `json:"version,omitempty"`   // a text
 }
 
 // repeatedTask is the task of a kind whose attempts this worker repeats most often without an event.
@@ -95,7 +100,7 @@ func ReadWorkers(ctx context.Context, db ledger.DB) ([]Worker, error) {
 			return nil, pgerr.Explain("read workers", err)
 		}
 		w.Alive = left > 0
-		if w.Kinds, err = workerKinds(detailText, dividedText, pausedText); err == nil {
+		if w.Kinds, w.Version, err = workerKinds(detailText, dividedText, pausedText); err == nil {
 			all = append(all, w)
 		}
 	}
@@ -105,7 +110,7 @@ func ReadWorkers(ctx context.Context, db ledger.DB) ([]Worker, error) {
 	return all, nil
 }
 
-func workerKinds(detailText, dividedText, pausedText string) ([]WorkerKind, error) {
+func workerKinds(detailText, dividedText, pausedText string) ([]WorkerKind, string, error) {
 	var divided []struct {
 		Kind   ledger.Kind `json:"kind"`
 		Shards string      `json:"shards"`
@@ -117,14 +122,18 @@ func workerKinds(detailText, dividedText, pausedText string) ([]WorkerKind, erro
 		json.Unmarshal([]byte(dividedText), &divided),
 		json.Unmarshal([]byte(pausedText), &paused))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
+	load := parseLoads(detail.Load)
 	guarantee := detail.Guarantees.byKind()
 	kinds := make([]WorkerKind, len(detail.Kinds))
 	for i, name := range detail.Kinds {
 		k := WorkerKind{
 			Kind: ledger.Kind(name), Guarantee: cmp.Or(guarantee[name], ExactlyOnce), Shards: detail.Shards,
 			Divided: detail.ShardGroups > 0, Paused: slices.Contains(paused, ledger.Kind(name)),
+		}
+		if l, isKnown := load[k.Kind]; isKnown {
+			k.Load = &l
 		}
 		for _, d := range divided {
 			if shards, err := ledger.ParseShardSet(d.Shards); err == nil && d.Kind == k.Kind {
@@ -133,5 +142,5 @@ func workerKinds(detailText, dividedText, pausedText string) ([]WorkerKind, erro
 		}
 		kinds[i] = k
 	}
-	return kinds, nil
+	return kinds, parseVersion(detail.Version), nil
 }

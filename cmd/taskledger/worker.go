@@ -27,7 +27,10 @@ func newWorkerListCommand(a *app) *cobra.Command {
 		Short: "List the worker processes with their kinds and shards",
 		Long: `List the worker processes with their kinds and shards. A process that ended without a shutdown is
 lost: other workers take over its tasks. It is listed for another day. Workers begin no tasks of a
-paused kind (taskledger kind resume).`,
+paused kind (taskledger kind resume).
+
+Slots, tasks in flight and attempts per minute are as of the last renewal of the worker's lease, some
+seconds ago. Workers in SQL do not report them.`,
 		Example: "  taskledger worker list\n  taskledger worker list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -60,7 +63,8 @@ func listWorkers(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 }
 
 func renderWorkers(w io.Writer, all []workers.Worker) {
-	t := newTable([]any{"worker", "state", "since", "kind", "guarantee", "shards"}, 3)
+	t := newTable([]any{"worker", "state", "since", "kind", "guarantee", "shards", "slots", "in flight", "per minute"},
+		3, 7, 8, 9)
 	for _, worker := range all {
 		state := "alive"
 		if !worker.Alive {
@@ -79,7 +83,11 @@ func renderWorkers(w io.Writer, all []workers.Worker) {
 			if k.Paused {
 				kind += " (paused)"
 			}
-			t.AppendRow(table.Row{id, state, since, kind, k.Guarantee, shards})
+			row := table.Row{id, state, since, kind, k.Guarantee, shards, "-", "-", "-"}
+			if l := k.Load; l != nil {
+				row = append(row[:6], l.Slots, l.InFlight, fmt.Sprintf("%.1f", l.PerMinute))
+			}
+			t.AppendRow(row)
 			id, state, since = "", "", ""
 		}
 	}
