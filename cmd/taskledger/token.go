@@ -36,8 +36,9 @@ func newTokenCreateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Make a token, and print its secret once",
-		Long: `Make a token of the HTTP API, and print its secret, which is stored nowhere. NAME is the actor of the
-events that the caller appends. Several tokens may have one name, so that a token can be replaced.
+		Long: `Make a token of the HTTP API, and print its secret on standard output. It is stored nowhere.
+NAME is the actor of the events that the caller appends. Several tokens may have one name, so
+that a token can be replaced.
 
 The roles: viewer reads, producer also enqueues tasks, operator also cancels, releases, reschedules and buries them,
 and admin also pauses kinds.
@@ -57,7 +58,7 @@ With --no-secret the caller is known by a client certificate or a trusted proxy,
 					return err
 				}
 				return a.print(madeToken{t, secret}, func(w io.Writer) {
-					fmt.Fprintf(w, "made token %s of %s, role %s\n", t.ID, plain(t.Name), t.Role)
+					fmt.Fprintf(a.stderr, "made token %s of %s, role %s\n", t.ID, plain(t.Name), t.Role)
 					if secret != "" {
 						fmt.Fprintf(w, "%s\n", secret)
 					}
