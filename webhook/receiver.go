@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/post"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/internal/secret"
 	"github.com/taskledger/taskledger/internal/settings"
@@ -69,6 +70,10 @@ func (r Receiver) faults() (faults []error) {
 	u, err := url.Parse(r.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
 		fault("url", "", "must be an http or https URL without a user") // its value may contain a token
+	} else if a, err := netip.ParseAddr(u.Hostname()); err == nil { // a name is resolved for each connection
+		if err := post.CheckAddress(a, r.Allow); err != nil {
+			fault("url", "", "%s", err)
+		}
 	}
 	faults = append(faults, secret.Faults("secret", r.SecretFile, r.SecretEnv)...)
 	if text, err := secret.Read(r.SecretFile, r.SecretEnv); r.SecretFile+r.SecretEnv == "" {

@@ -46,8 +46,13 @@ func (c Config) check(_, address string, _ syscall.RawConn) error {
 	if err != nil {
 		return err
 	}
-	a := to.Addr().Unmap().WithZone("")
-	if isPublic(a) || contains(c.Allow, a) {
+	return CheckAddress(to.Addr(), c.Allow)
+}
+
+// CheckAddress returns an [*AddressError] unless an address is public or allowed.
+func CheckAddress(a netip.Addr, allow []netip.Prefix) error {
+	a = a.Unmap().WithZone("")
+	if isPublic(a) || contains(allow, a) {
 		return nil
 	}
 	return &AddressError{Address: a}
