@@ -21,7 +21,7 @@ type WaiterConfig struct {
 	// DB is the primary database, with the role subscriber, or another one that reads events. Required. The waiter
 	// uses one of its connections at a time.
 	DB *pgxpool.Pool
-	// NATS is a connection of the user waiter, operator, relay or admin, which receives the outcomes of tasks.
+	// NATS is a connection of the user waiter, worker, operator, relay or admin, which receives the outcomes of tasks.
 	// Default: the waiter polls, and each wait takes up to PollEvery longer.
 	NATS *nats.Conn
 	// PollEvery is the time between two reads of all tasks that are waited for, which find outcomes without a message.

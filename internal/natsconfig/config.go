@@ -166,7 +166,7 @@ func (c Config) accounts() []account {
 	requests := []string{imported("service", stream, allAPI), imported("service", stream, allAcks)}
 	var outcomesOut, outcomesIn []string
 	for _, subject := range outcomes() {
-		outcomesOut = append(outcomesOut, exported("stream", subject, "", operators, waiters))
+		outcomesOut = append(outcomesOut, exported("stream", subject, "", workers, operators, waiters))
 		outcomesIn = append(outcomesIn, imported("stream", stream, subject))
 	}
 	list := []account{{
@@ -181,10 +181,10 @@ func (c Config) accounts() []account {
 		}, outcomesOut...),
 	}, {
 		name:    workers,
-		comment: "Workers: workers.Pool. They make the consumers of their kinds, and delete those that overlap.",
+		comment: "Workers: workers.Pool. They make consumers, delete those that overlap, and wait for results.",
 		users:   []user{{Worker, workerRights()}},
 		exports: []string{exported("stream", allProgress, "", operators)},
-		imports: append(slices.Clone(requests), imported("stream", operators, allRecalls)),
+		imports: slices.Concat(requests, []string{imported("stream", operators, allRecalls)}, outcomesIn),
 	}, {
 		name:    operators,
 		comment: "The commands of taskledger, and package workers/operator.",

@@ -40,7 +40,8 @@ func relayRights() *rights {
 	}
 }
 
-// workerRights are for what works on tasks. With CONSUMER.LIST the command status works for them too.
+// workerRights are for what works on tasks, and waits for others. With CONSUMER.LIST the command status works for them
+// too.
 func workerRights() *rights {
 	return &rights{
 		publish: []string{
@@ -48,7 +49,7 @@ func workerRights() *rights {
 			api("CONSUMER.INFO") + ".*", api("CONSUMER.CREATE") + ".>", api("CONSUMER.DELETE") + ".*",
 			api("CONSUMER.MSG.NEXT") + ".*", allAcks, handovers, allProgress,
 		},
-		subscribe: []string{inboxes, handovers, allRecalls},
+		subscribe: append([]string{inboxes, handovers, allRecalls}, outcomes()...),
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// The users waiter, operator and relay of docs/nats.conf receive outcomes. A waiter with another user finds them by its
-// polls, and the login of a waiter needs the role subscriber alone.
+// The users waiter, worker, operator and relay of docs/nats.conf receive outcomes. A waiter with another user finds
+// them by its polls, and the login of a waiter needs the role subscriber alone.
 func TestWaitersInNATS(t *testing.T) {
 	g := newGuarded(t)
 	g.startOn("relay", g.connect("relay"), newGuardedRelay)
@@ -23,7 +23,8 @@ func TestWaitersInNATS(t *testing.T) {
 		user string
 		poll time.Duration
 	}{
-		{user: "waiter", poll: time.Hour}, {user: "operator", poll: time.Hour}, {user: "relay", poll: time.Hour},
+		{user: "waiter", poll: time.Hour}, {user: "worker", poll: time.Hour}, {user: "operator", poll: time.Hour},
+		{user: "relay", poll: time.Hour},
 		{user: "mails", poll: 50 * time.Millisecond},
 	} {
 		nc := g.connect(test.user)
