@@ -105,7 +105,8 @@ type kindStatus struct {
 // listKinds answers with a page of the kinds that have tasks, a pause or a limit.
 func (h *Handler) listKinds(w http.ResponseWriter, r *http.Request, c *caller) error {
 	name := func(k kindStatus) string { return string(k.Kind) }
-	return paged(h, w, r, name, func(k kindStatus) bool { return c.mayUse(k.Kind) }, readKinds)
+	isVisible := func(k kindStatus) bool { return c.mayUse(k.Kind) }
+	return paged(h, w, r, name, isVisible, func(kindStatus) int { return smallValue }, readKinds)
 }
 
 // readKinds returns at most limit kinds after one. Each of its reads returns at least as many as the page can have of
@@ -150,20 +151,27 @@ func readKinds(ctx context.Context, db ledger.DB, after string, limit int) ([]ki
 func (h *Handler) listSchedules(w http.ResponseWriter, r *http.Request, c *caller) error {
 	name := func(s periodic.Status) string { return s.Schedule.Name }
 	isVisible := func(s periodic.Status) bool { return c.mayUse(s.Schedule.Kind) }
-	return paged(h, w, r, name, isVisible, periodic.ReadSchedulesAfter)
+	size := func(s periodic.Status) int { return len(s.Schedule.Args) + smallValue }
+	return paged(h, w, r, name, isVisible, size, periodic.ReadSchedulesAfter)
 }
 
 // listSubscribers answers with a page of the subscribers of the feed.
 func (h *Handler) listSubscribers(w http.ResponseWriter, r *http.Request, _ *caller) error {
 	name := func(s feed.Subscriber) string { return s.Name }
-	return paged(h, w, r, name, func(feed.Subscriber) bool { return true }, feed.SubscribersAfter)
+	isVisible := func(feed.Subscriber) bool { return true }
+	return paged(h, w, r, name, isVisible, func(feed.Subscriber) int { return smallValue }, feed.SubscribersAfter)
 }
+
+const (
+	smallValue = 1 << 10 // bytes of a value of a list beside its args, at most
+	firstPart  = 32      // values that are read at first, before their size is known
+)
 
 // paged answers with the page of a list that the parameters after and limit ask for. read returns at most so many
 // values by name. A caller that is limited to kinds gets no name of another one, so that the list is read on until the
-// page has enough values that are visible to it.
+// page has enough values that are visible to it. size returns the bytes of a value: a page has about maxPageBytes.
 func paged[T any](
-	h *Handler, w http.ResponseWriter, r *http.Request, name func(T) string, isVisible func(T) bool,
+	h *Handler, w http.ResponseWriter, r *http.Request, name func(T) string, isVisible func(T) bool, size func(T) int,
 	read func(ctx context.Context, db ledger.DB, after string, limit int) ([]T, error),
 ) error {
 	q := parseQuery(r, "after", "limit")
@@ -174,23 +182,29 @@ func paged[T any](
 	ctx, cancel := database(r)
 	defer cancel()
 	visible := []T{}
-	for isLast := false; !isLast && len(visible) <= limit; {
-		values, err := read(ctx, h.config.DB, after, limit+1)
+	seen, total := 0, 0 // values, and bytes of those that are visible
+	isLast := false
+	for !isLast && len(visible) <= limit && total <= maxPageBytes {
+		n := min(limit+1, firstPart)
+		if total > 0 { // as many as fit, by the size of those before
+			n = min(limit+1, max(1, (maxPageBytes-total)*seen/total))
+		}
+		values, err := read(ctx, h.config.DB, after, n)
 		if err != nil {
 			return err
 		}
-		if isLast = len(values) <= limit; !isLast {
-			after = name(values[limit])
-		}
+		isLast = len(values) < n
 		for _, v := range values {
+			after = name(v)
+			seen++
 			if isVisible(v) {
-				visible = append(visible, v)
+				visible, total = append(visible, v), total+size(v)
 			}
 		}
 	}
 	answer := client.List[T]{Items: visible[:min(limit, len(visible))]}
-	if len(visible) > limit {
-		answer.Next = name(visible[limit-1])
+	if len(visible) > limit || !isLast {
+		answer.Next = name(answer.Items[len(answer.Items)-1])
 	}
 	return h.writeJSON(w, r, http.StatusOK, answer)
 }

@@ -131,6 +131,40 @@ func TestPagesByName(t *testing.T) {
 	}
 }
 
+// A page of schedules with large args ends after about eight MiB, and the pages together have each schedule once.
+func TestPageOfLargeSchedules(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	const schedules = 60
+	if _, err := s.owner().Exec(t.Context(), `
+		insert into taskledger.schedule (name, kind, args, every_ms, anchor, missed, missed_limit, overlap, actor)
+		select 's' || to_char(i, 'FM0000'), 'a.b', to_json(repeat('x', 250000)), 60000, now(), 'one', 1, 'allow', 'a'
+		  from generate_series(1, $1::integer) i`, schedules); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	next := "?"
+	for pages := 0; next != ""; pages++ {
+		answer := s.call(api.Viewer, "GET", "/v1/schedules"+next+"limit=1000", "")
+		page := decode[struct {
+			Items []struct{ Schedule struct{ Name string } }
+			Next  string
+		}](s, answer, http.StatusOK)
+		if len(page.Items) > schedules*3/4 || pages > 3 {
+			t.Fatalf("page %d has %d of %d schedules", pages, len(page.Items), schedules)
+		}
+		for _, v := range page.Items {
+			names[v.Schedule.Name] = true
+		}
+		if next = page.Next; next != "" {
+			next = "?after=" + next + "&"
+		}
+	}
+	if len(names) != schedules {
+		t.Errorf("the pages have %d of %d schedules", len(names), schedules)
+	}
+}
+
 // A page by name costs the same with many values as with few.
 func TestPagesByNameAreBounded(t *testing.T) {
 	t.Parallel()
