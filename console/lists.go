@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/health"
@@ -113,14 +114,50 @@ func (h *Handler) showKinds(ctx context.Context, _ *http.Request, v *view) error
 	return nil
 }
 
-func (h *Handler) showSchedules(ctx context.Context, _ *http.Request, v *view) error {
-	all, err := periodic.ReadSchedules(ctx, h.config.DB)
-	v.Data = slices.DeleteFunc(all, func(s periodic.Status) bool { return !v.Caller.MayUse(s.Schedule.Kind) })
+// listData is a page of a list by name.
+type listData[T any] struct {
+	Items []T
+	Next  template.URL // the query of the next page; "": this is the last
+}
+
+// newList returns a page of items, of which one more than the page has was read.
+func newList[T any](items []T, name func(T) string) *listData[T] {
+	d := &listData[T]{Items: items}
+	if len(items) > pageTasks {
+		d.Items = items[:pageTasks]
+		d.Next = query("after", name(d.Items[pageTasks-1]))
+	}
+	return d
+}
+
+// afterName returns the name after which a list begins.
+func afterName(r *http.Request) (string, error) {
+	after := r.URL.Query().Get("after")
+	if !utf8.ValidString(after) || strings.ContainsRune(after, 0) {
+		return "", invalid("after must be a name")
+	}
+	return after, nil
+}
+
+func (h *Handler) showSchedules(ctx context.Context, r *http.Request, v *view) error {
+	after, err := afterName(r)
+	if err != nil {
+		return err
+	}
+	all, err := periodic.ReadSchedulesAfter(ctx, h.config.DB, after, pageTasks+1)
+	d := newList(all, func(s periodic.Status) string { return s.Schedule.Name })
+	d.Items = slices.DeleteFunc(d.Items, func(s periodic.Status) bool { return !v.Caller.MayUse(s.Schedule.Kind) })
+	v.Data = d
 	return err
 }
 
-func (h *Handler) showSubscribers(ctx context.Context, _ *http.Request, v *view) (err error) {
-	v.Data, err = feed.Subscribers(ctx, h.config.DB, "")
+func (h *Handler) showSubscribers(ctx context.Context, r *http.Request, v *view) error {
+	after, err := afterName(r)
+	if err != nil {
+		return err
+	}
+	all, err := feed.SubscribersAfter(ctx, h.config.DB, after, pageTasks+1)
+	v.Data = newList(all, func(s feed.Subscriber) string { return s.Name })
 	return err
 }
 

@@ -1,0 +1,44 @@
+package console_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/ledger/periodic"
+)
+
+// A page of schedules is bounded, and its pages have every schedule once.
+func TestSchedulesInPages(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	var all []periodic.Schedule
+	for i := range 120 {
+		name := fmt.Sprintf("nightly-%03d", i)
+		all = append(all, periodic.Schedule{Name: name, Kind: "report.make", Every: time.Hour})
+	}
+	if _, err := periodic.Apply(t.Context(), ledgertest.As(t, s.db, ledgertest.Owner), all, nil); err != nil {
+		t.Fatal(err)
+	}
+	b := s.as(api.Viewer)
+	for _, path := range []string{"/schedules?after=%00", "/subscribers?after=%ff"} {
+		if p := b.get(path); p.status >= http.StatusInternalServerError {
+			t.Errorf("%s: status %d", path, p.status)
+		}
+	}
+	var seen []int
+	for path := "/schedules"; path != "" && len(seen) < 9; {
+		p := b.get(path)
+		b.want(p, http.StatusOK)
+		seen = append(seen, strings.Count(p.body, "<td>nightly-"))
+		_, rest, _ := strings.Cut(p.body, `rel="next" href="`)
+		path, _, _ = strings.Cut(rest, `"`)
+	}
+	if fmt.Sprint(seen) != "[50 50 20]" {
+		t.Errorf("the pages have %v schedules", seen)
+	}
+}
