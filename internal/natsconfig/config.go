@@ -89,7 +89,7 @@ func (c Config) Users() []string {
 type account struct {
 	name    string
 	comment string
-	streams bool // it has JetStream of its own
+	streams []string // lines that enable JetStream of its own
 	users   []user
 	exports []string // lines
 	imports []string // lines
@@ -136,8 +136,8 @@ func (c Config) AccountsText() string {
 		}
 		w.line("# " + a.comment)
 		w.line(a.name + ": {")
-		if a.streams {
-			w.line("jetstream: enabled")
+		for _, line := range a.streams {
+			w.line(line)
 		}
 		w.line("users: [")
 		for _, u := range a.users {
@@ -172,7 +172,7 @@ func (c Config) accounts() []account {
 	list := []account{{
 		name:    stream,
 		comment: "The stream, its administrator, and the services of taskledger serve.",
-		streams: true,
+		streams: []string{"jetstream: enabled"},
 		users:   []user{{Admin, nil}, {Relay, relayRights()}},
 		exports: append([]string{
 			exported("service", allAPI, "response_type: stream, ", clients...),
@@ -213,8 +213,8 @@ func (c Config) accounts() []account {
 			comment = "The subscriber " + name + ", which " + ServerOf(of) + " serves from the database."
 		}
 		list = append(list, account{
-			name: strings.TrimSuffix(stream+"_SERVED_"+name, "_"+anyName), comment: comment, streams: true,
-			users: []user{{of, servedRights(name)}, {ServerOf(of), serverRights(name)}},
+			name: strings.TrimSuffix(stream+"_SERVED_"+name, "_"+anyName), comment: comment,
+			streams: servedStreams(name), users: []user{{of, servedRights(name)}, {ServerOf(of), serverRights(name)}},
 		})
 	}
 	return list

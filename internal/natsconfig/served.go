@@ -1,5 +1,7 @@
 package natsconfig
 
+import "fmt"
+
 // Served is the user of the servers of serve and demo that receives the events of any subscriber that is served.
 const Served = "served"
 
@@ -23,6 +25,25 @@ func servedStream(name string) string {
 		return anyName
 	}
 	return "SUBSCRIBER_" + name
+}
+
+// servedBytes is the greatest size of the stream of a served subscriber, as package outbox makes it.
+const servedBytes = 64 << 20
+
+// maxServed is the greatest number of subscribers that one account serves: as many as a login can have in the database.
+const maxServed = 250
+
+// servedStreams returns lines that enable JetStream. Its limits leave disk and memory of the server to the ledger's
+// stream.
+func servedStreams(name string) []string {
+	streams := 1
+	if name == anyName {
+		streams = maxServed
+	}
+	return []string{
+		"jetstream {", fmt.Sprintf("max_streams: %d", streams), "max_memory: 0", "max_bytes_required: true",
+		fmt.Sprintf("disk_max_stream_bytes: %d", servedBytes), "}",
+	}
 }
 
 // servedRights are for the program of a served subscriber: it receives and acknowledges the messages of its consumer,

@@ -103,3 +103,20 @@ func (g *guarded) awaitStream() {
 		time.Sleep(10 * time.Millisecond)
 	}
 }
+
+// The user that serves a subscriber cannot take the disk or the memory of NATS from the ledger's stream.
+func TestServedAccountIsLimited(t *testing.T) {
+	g := newGuarded(t)
+	js := g.jetStream("orders-server")
+	name, subjects := outbox.ServedStream("orders"), []string{"subscriber.orders.>"}
+	for what, config := range map[string]jetstream.StreamConfig{
+		"without a limit": {},
+		"larger":          {MaxBytes: 64<<20 + 1},
+		"in memory":       {MaxBytes: 1 << 20, Storage: jetstream.MemoryStorage},
+	} {
+		config.Name, config.Subjects = name, subjects
+		if _, err := js.CreateStream(t.Context(), config); err == nil {
+			t.Errorf("a stream %s was made", what)
+		}
+	}
+}
