@@ -95,9 +95,12 @@ func (e *IllegalError) Error() string {
 // discarded.
 type TaskError struct{ Task Task }
 
-// Error returns the key, the state and the last error.
+// Error returns the key, the state, the reason and the last error.
 func (e *TaskError) Error() string {
 	text := e.Task.Key.String() + " is " + string(e.Task.State)
+	if e.Task.Reason != "" {
+		text += ": " + e.Task.Reason
+	}
 	switch {
 	case e.Task.Error == "":
 		return text

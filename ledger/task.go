@@ -23,6 +23,7 @@ type Task struct {
 	FinishBy   time.Time `json:"finish_by,omitzero"` // see [EnqueueOptions]
 	Actor      string    `json:"actor,omitempty"`    // of the last event
 	Error      string    `json:"error,omitempty"`    // of the last failed or buried event
+	Reason     string    `json:"reason,omitempty"`   // why it is cancelled, expired or discarded, if that is recorded
 	LostInARow int       `json:"lost_in_a_row"`      // consecutive attempts without an outcome before this one
 
 	// Retry is the policy that the producer chose, see [ParseRetryPolicy]. Default: that of the kind. It is in the meta
@@ -78,7 +79,7 @@ func (t Task) Apply(e Event) (Task, error) {
 	next := t
 	next.State, next.Version, next.Attempt = e.Type.State(), e.Version, e.Attempt
 	next.UpdatedAt, next.Actor = e.RecordedAt, e.Actor
-	next.DueAt, next.LostInARow, next.Fingerprint = e.DueAt(), 0, ""
+	next.DueAt, next.LostInARow, next.Fingerprint, next.Reason = e.DueAt(), 0, "", ""
 	if t.Version == 0 {
 		next.Key, next.Shard, next.EnqueuedAt, next.Args = e.Key, e.Shard, e.RecordedAt, e.Data
 		next.ArgsEncoding, _ = parseEncoding(e.Meta) // an invalid meta must not make the task unreadable
@@ -105,7 +106,9 @@ func (t Task) Apply(e Event) (Task, error) {
 		}
 	case EventSucceeded:
 		next.Result = e.result()
-	case EventEnqueued, EventScheduled, EventInterrupted, EventSnoozed, EventCancelled, EventExpired, EventDiscarded:
+	case EventCancelled, EventExpired, EventDiscarded:
+		next.Reason = e.ErrorText()
+	case EventEnqueued, EventScheduled, EventInterrupted, EventSnoozed:
 		// The members above are all that changes.
 	}
 	return next, nil

@@ -105,7 +105,10 @@ func TestWait(t *testing.T) {
 			id: "ü /%", typ: ledger.EventBuried, data: `{"error":{"message":"no paper"}}`, state: ledger.StateDead,
 			text: "report.make/ü /% is dead: no paper",
 		},
-		{id: "c", typ: ledger.EventCancelled, state: ledger.StateCancelled, text: "report.make/c is cancelled"},
+		{
+			id: "c", typ: ledger.EventCancelled, data: `{"reason":"withdrawn"}`, state: ledger.StateCancelled,
+			text: "report.make/c is cancelled: withdrawn",
+		},
 		{id: "d", typ: ledger.EventExpired, state: ledger.StateExpired, text: "report.make/d is expired"},
 		{id: "e", typ: ledger.EventDiscarded, state: ledger.StateDiscarded, text: "report.make/e is discarded"},
 	}

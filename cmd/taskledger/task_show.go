@@ -85,7 +85,7 @@ func printTask(a *app, task ledger.Task) error {
 			after = append(after, k.String())
 		}
 		for _, f := range [][2]string{
-			{"led by", cause}, {"after", strings.Join(after, ", ")}, {"error", task.Error},
+			{"led by", cause}, {"after", strings.Join(after, ", ")}, {"error", task.Error}, {"reason", task.Reason},
 			{"fingerprint", task.Fingerprint},
 			{args, string(task.Args)}, {"result", string(task.Result)}} {
 			if f[1] != "" {
