@@ -228,24 +228,32 @@ $$;
 comment on function taskledger.remove_lease(text) is
   'Internal: removes a lease of a worker of the session''s login, or one that has ended.';
 
--- As remove_lease. Skips rows that another transaction has locked. Reads the whole small table.
+-- As remove_lease. Skips rows that another transaction has locked. Reads the whole small table. A program that crashes
+-- at its start again and again leaves a lease each time: so few remain that they can be read.
 -- +goose StatementBegin
 create function taskledger.sweep_leases() returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
+declare
+  max_ended constant integer := 1000;
 begin
   delete from taskledger.lease l
    where l.name in (
      select d.name from taskledger.lease d
       where (d.name like 'worker/%' or d.name like 'shards/%' or d.name like 'released/%')
         and d.alive_until < clock_timestamp() - interval '1 day'
+         or d.name in (
+           select e.name from taskledger.lease e
+            where (e.name like 'worker/%' or e.name like 'shards/%') and e.alive_until < clock_timestamp()
+            order by e.alive_until desc, e.name
+           offset max_ended)
         for update skip locked);
 end
 $$;
 -- +goose StatementEnd
 
 comment on function taskledger.sweep_leases() is
-  'Internal: removes the leases that ended a day ago.';
+  'Internal: removes the leases that ended a day ago, and those of workers but the 1000 that ended last.';
 
 -- As remove_lease.
 -- +goose StatementBegin

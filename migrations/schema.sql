@@ -3234,17 +3234,24 @@ CREATE FUNCTION taskledger.sweep_leases() RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 #variable_conflict use_column
+declare
+  max_ended constant integer := 1000;
 begin
   delete from taskledger.lease l
    where l.name in (
      select d.name from taskledger.lease d
       where (d.name like 'worker/%' or d.name like 'shards/%' or d.name like 'released/%')
         and d.alive_until < clock_timestamp() - interval '1 day'
+         or d.name in (
+           select e.name from taskledger.lease e
+            where (e.name like 'worker/%' or e.name like 'shards/%') and e.alive_until < clock_timestamp()
+            order by e.alive_until desc, e.name
+           offset max_ended)
         for update skip locked);
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.sweep_leases() IS 'Internal: removes the leases that ended a day ago.';
+COMMENT ON FUNCTION taskledger.sweep_leases() IS 'Internal: removes the leases that ended a day ago, and those of workers but the 1000 that ended last.';
 
 CREATE FUNCTION taskledger.take_over(kind text, biz_id text, version integer, worker text) RETURNS boolean
     LANGUAGE plpgsql

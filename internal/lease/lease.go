@@ -58,7 +58,7 @@ func Release(ctx context.Context, db ledger.DB, name string) error {
 	return pgerr.Explain("release lease", err)
 }
 
-// Sweep removes leases that ended a day ago.
+// Sweep removes leases that ended a day ago, and those of workers but the 1,000 that ended last.
 func Sweep(ctx context.Context, db ledger.DB) error {
 	_, err := db.Exec(ctx, sweepSQL)
 	return pgerr.Explain("sweep leases", err)

@@ -56,6 +56,32 @@ func TestRemovingIsNarrow(t *testing.T) {
 	}
 }
 
+// A program that crashed 3,000 times within a day left a lease each time, of which the last 1,000 are kept. Leases that
+// have not ended are kept, however many.
+func TestEndedLeasesAreFew(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	worker := ledgertest.As(t, owner, "worker")
+	ledgertest.ExecAsOwner(t, owner, `
+		insert into taskledger.lease (name, holder, alive_until, detail)
+		select 'worker/w' || i, 'w' || i,
+		       now() + case when i <= 3000 then -1 else 1 end * interval '1 hour' + i * interval '1 second',
+		       '{"kinds":["a"]}'
+		  from generate_series(1, 4500) i`)
+	if _, err := worker.Exec(t.Context(), "select taskledger.sweep_leases()"); err != nil {
+		t.Fatal(err)
+	}
+	var ended, alive int
+	var oldest string
+	err := owner.QueryRow(t.Context(), `
+		select count(*) filter (where alive_until < now()), count(*) filter (where alive_until > now()),
+		       (array_agg(holder order by alive_until))[1]
+		  from taskledger.lease`).Scan(&ended, &alive, &oldest)
+	if err != nil || ended != 1000 || alive != 1500 || oldest != "w2001" {
+		t.Errorf("%d ended leases from %s, %d others, %v", ended, oldest, alive, err)
+	}
+}
+
 // A worker begins although a role that may only connect holds advisory locks. Workers of a kind that begin exclude each
 // other, and those of other kinds do not wait.
 func TestLockOfWorkersIsTheirs(t *testing.T) {
