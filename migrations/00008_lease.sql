@@ -349,7 +349,7 @@ create table taskledger.mutex (
 
 comment on table taskledger.mutex is
   'Internal: the rows that functions lock: schedules, workers/ with each kind, alarm/ with each receiver of alarms, '
-  'subscribers/ with each login that has subscribers.';
+  'subscribers/ with each login that has subscribers, leases/ with each login that has leases of workers.';
 
 insert into taskledger.mutex (name) values ('schedules');
 
@@ -428,6 +428,45 @@ $$;
 
 comment on function taskledger.lock_subscribers() is
   'Internal: locks the subscribers of the session''s login against sessions of this login that add one.';
+
+-- With its owner's rights: no role may take the lock, which has sessions of one login count one after the other. A
+-- volatile function sees the rows that the calling statement has written. A lease that is extended takes no lock.
+-- Reads the whole small table, when a lease is new or grows. Locks a row until the transaction ends.
+-- +goose StatementBegin
+create function taskledger.may_have_lease(name text, detail json) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  max_parts constant integer := 2000;
+  part constant integer := 4096;
+  parts constant bigint := 1 + octet_length(detail::text) / part;
+  counted bigint;
+begin
+  if exists (
+      select from taskledger.lease l
+       where l.name = may_have_lease.name and l.login = session_user and l.alive_until > clock_timestamp()
+         and 1 + octet_length(l.detail::text) / part >= parts) then
+    return true;
+  end if;
+  insert into taskledger.mutex (name) values ('leases/' || session_user) on conflict do nothing;
+  perform from taskledger.mutex m where m.name = 'leases/' || session_user for update;
+  select coalesce(sum(1 + octet_length(l.detail::text) / part), 0) into counted
+    from taskledger.lease l
+   where l.login = session_user and l.alive_until > clock_timestamp() and l.name <> may_have_lease.name;
+  if counted + parts > max_parts then
+    raise exception 'taskledger: login % has % leases of workers that have not ended, and may have no more',
+                    session_user, counted
+      using errcode = 'insufficient_privilege',
+            hint = 'end workers, or run more of them as another login; a lease counts once for each 4 kB of its detail';
+  end if;
+  return true;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.may_have_lease(text, json) is
+  'Internal: returns true if the session''s login may have this lease of a worker beside its others, and raises an '
+  'error otherwise: what reads all leases must not take long because of one login. A worker has one lease, and one '
+  'more if it divides shards.';
 
 create table taskledger.broker_user (
   name     text collate "C" primary key check (name ~ '^[A-Za-z0-9_-]{1,64}$'),

@@ -169,7 +169,7 @@ grant execute on function taskledger.end_of_time to producer, worker, relay, ope
 grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.claim_next, taskledger.finish,
    taskledger.fail, taskledger.snooze to worker;
 grant execute on function taskledger.follows_as_worker, taskledger.is_anothers_worker, taskledger.is_anothers_member,
-   taskledger.has_lease,
+   taskledger.has_lease, taskledger.may_have_lease,
    taskledger.poll_place, taskledger.set_poll_place, taskledger.waiting_tasks, taskledger.lock_task,
    taskledger.take_over, taskledger.attempt_of, taskledger.raise_fenced to worker;
 grant execute on function taskledger.append_event, taskledger.may_follow, taskledger.begins_attempt,
@@ -277,9 +277,12 @@ create policy worker on taskledger.timer for insert to worker with check (
   and (reason <> 'after' or due_at = taskledger.end_of_time())
   and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
 
--- A worker has the leases of its own login. A lease of a worker that has ended counts as none: any login may take it.
+-- A worker has the leases of its own login, and a login has a limited number of them. A lease of a worker that has
+-- ended counts as none: any login may take it.
 create policy worker on taskledger.lease for all to worker using (
-  (name like 'worker/%' or name like 'shards/%') and (login = session_user or alive_until <= statement_timestamp()));
+  (name like 'worker/%' or name like 'shards/%') and (login = session_user or alive_until <= statement_timestamp()))
+  with check ((name like 'worker/%' or name like 'shards/%') and login = session_user
+              and taskledger.may_have_lease(name, detail));
 
 create policy relay on taskledger.lease for all to relay using (
   name in ('relay', 'copy', 'discarder', 'broker') or name like 'released/%');

@@ -2402,6 +2402,39 @@ CREATE FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledge
 
 COMMENT ON FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) IS 'Returns whether an event of type may follow one of type last.';
 
+CREATE FUNCTION taskledger.may_have_lease(name text, detail json) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  max_parts constant integer := 2000;
+  part constant integer := 4096;
+  parts constant bigint := 1 + octet_length(detail::text) / part;
+  counted bigint;
+begin
+  if exists (
+      select from taskledger.lease l
+       where l.name = may_have_lease.name and l.login = session_user and l.alive_until > clock_timestamp()
+         and 1 + octet_length(l.detail::text) / part >= parts) then
+    return true;
+  end if;
+  insert into taskledger.mutex (name) values ('leases/' || session_user) on conflict do nothing;
+  perform from taskledger.mutex m where m.name = 'leases/' || session_user for update;
+  select coalesce(sum(1 + octet_length(l.detail::text) / part), 0) into counted
+    from taskledger.lease l
+   where l.login = session_user and l.alive_until > clock_timestamp() and l.name <> may_have_lease.name;
+  if counted + parts > max_parts then
+    raise exception 'taskledger: login % has % leases of workers that have not ended, and may have no more',
+                    session_user, counted
+      using errcode = 'insufficient_privilege',
+            hint = 'end workers, or run more of them as another login; a lease counts once for each 4 kB of its detail';
+  end if;
+  return true;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.may_have_lease(name text, detail json) IS 'Internal: returns true if the session''s login may have this lease of a worker beside its others, and raises an error otherwise: what reads all leases must not take long because of one login. A worker has one lease, and one more if it divides shards.';
+
 CREATE TABLE taskledger.kind_stats (
     minute timestamp with time zone NOT NULL,
     enqueued bigint NOT NULL,
@@ -3690,7 +3723,7 @@ CREATE TABLE taskledger.mutex (
     name text NOT NULL COLLATE pg_catalog."C"
 );
 
-COMMENT ON TABLE taskledger.mutex IS 'Internal: the rows that functions lock: schedules, workers/ with each kind, alarm/ with each receiver of alarms, subscribers/ with each login that has subscribers.';
+COMMENT ON TABLE taskledger.mutex IS 'Internal: the rows that functions lock: schedules, workers/ with each kind, alarm/ with each receiver of alarms, subscribers/ with each login that has subscribers, leases/ with each login that has leases of workers.';
 
 CREATE VIEW taskledger.outbox AS
  WITH relay AS MATERIALIZED (

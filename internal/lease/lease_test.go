@@ -2,11 +2,15 @@ package lease_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/lease"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -79,6 +83,72 @@ func TestEndedLeasesAreFew(t *testing.T) {
 		  from taskledger.lease`).Scan(&ended, &alive, &oldest)
 	if err != nil || ended != 1000 || alive != 1500 || oldest != "w2001" {
 		t.Errorf("%d ended leases from %s, %d others, %v", ended, oldest, alive, err)
+	}
+}
+
+// A login can have a limited number of leases that have not ended, so that it does not delay what reads all of them. It
+// gets no more in many sessions, by leases that had ended, or by long details. Other logins are not concerned.
+func TestLeasesOfALoginAreLimited(t *testing.T) {
+	t.Parallel()
+	const limit = 2000
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	worker := ledgertest.As(t, owner, "worker")
+	add := func(first, n, bytes int) error {
+		_, err := worker.Exec(t.Context(), `
+			insert into taskledger.lease (name, holder, alive_until, detail)
+			select 'worker/w' || i, 'w' || i, clock_timestamp() + interval '1 hour',
+			       json_build_object('kinds', json_build_array('a'), 'padding', repeat('x', $3))
+			  from generate_series($1::integer, $1::integer + $2::integer - 1) i`, first, n, bytes)
+		return err
+	}
+	heartbeat := func(db ledger.DB, id string) error {
+		_, err := db.Exec(t.Context(), "select taskledger.heartbeat($1::text, '{a}')", id)
+		return err
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if !pgerr.Is(err, pgerr.InsufficientPrivilege) || !strings.Contains(err.Error(), "may have no more") {
+			t.Errorf("%s: %v, want insufficient_privilege", what, err)
+		}
+	}
+	refused("leases in a statement", add(0, limit+1, 0))
+	refused("long details in a statement", add(0, 20, 1_000_000))
+	if err := add(0, limit-1, 0); err != nil {
+		t.Fatal(err)
+	}
+	added := make(chan error)
+	for i := range 4 {
+		go func() { added <- heartbeat(worker, fmt.Sprintf("new%d", i)) }()
+	}
+	var n int
+	for range 4 {
+		if err := <-added; err != nil {
+			refused("a lease of four sessions", err)
+			n++
+		}
+	}
+	if n != 3 {
+		t.Errorf("%d of 4 sessions were refused at %d leases, want 3", n, limit-1)
+	}
+	ledgertest.ExecAsOwner(t, owner, `
+		insert into taskledger.lease (name, holder, alive_until, detail)
+		values ('worker/ended', 'ended', now() - interval '1 hour', '{"kinds":["a"]}')`)
+	refused("a lease that had ended", heartbeat(worker, "ended"))
+	_, err := worker.Exec(t.Context(), `
+		update taskledger.lease set detail = json_build_object('kinds', json_build_array('a'), 'p', repeat('x', 5000))
+		 where name = 'worker/w1'`)
+	refused("a longer detail", err)
+	if err := heartbeat(worker, "w1"); err != nil {
+		t.Errorf("a lease is extended: %v", err)
+	}
+	if err := heartbeat(ledgertest.As(t, owner, "worker", "reader"), "ended"); err != nil {
+		t.Errorf("another login: %v", err)
+	}
+	if _, err := worker.Exec(t.Context(), "select taskledger.heartbeat('w2', '{a}', '0')"); err != nil {
+		t.Fatal(err)
+	}
+	if err := heartbeat(worker, "w3000"); err != nil {
+		t.Errorf("after one has ended: %v", err)
 	}
 }
 
