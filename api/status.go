@@ -76,7 +76,7 @@ type status struct {
 	Truncated []string `json:"truncated,omitempty"` // members of which it has the first MaxList items
 }
 
-// boundedReport returns a report whose lists have at most MaxList items: kinds, schedules and subscribers may be many.
+// boundedReport returns a report whose lists have at most MaxList items: kinds may be many.
 func boundedReport(r health.Report) status {
 	s := status{Report: r}
 	s.Projections = truncate(&s, "projections", s.Projections)

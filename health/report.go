@@ -29,11 +29,13 @@ type Report struct {
 	// Projections are those that are registered, by name. Projection is the built-in one.
 	Projections []RegisteredProjection `json:"projections"`
 
-	// Subscribers are those of the feed, by name. Consumers of the stream are in Outbox.
-	Subscribers []feed.Subscriber `json:"subscribers"`
+	// Subscribers are those of the feed that are furthest behind, at most 100, by name. Consumers of the stream are in
+	// Outbox.
+	Subscribers      []feed.Subscriber `json:"subscribers"`
+	SubscribersTotal int               `json:"subscribers_total"`
 
 	Timers    scheduler.TimerStatus    `json:"timers"`
-	Schedules []periodic.Status        `json:"-"` // by name
+	Schedules periodic.Summary         `json:"schedules"`
 	Tasks     []projector.Count        `json:"tasks"`
 	Rejected  int64                    `json:"rejected"`  // calls that were rejected because too many tasks waited
 	Unhandled []operator.UnhandledKind `json:"unhandled"` // kinds with available tasks and no live worker
@@ -69,7 +71,8 @@ var checks = []check{
 }
 
 // Read returns a report. It only reads, in several statements, and never commits. Its cost does not grow with the
-// number of tasks. An unavailable stream is a condition, not an error.
+// number of tasks. An unavailable stream is a condition, not an error. Schedules and subscribers have at most 100
+// conditions each: of those that are late for the longest time.
 //
 // Errors: that of [Config.Validate], [ledger.ErrUnavailable], [ledger.ErrNotMigrated].
 func Read(ctx context.Context, c Config) (Report, error) {

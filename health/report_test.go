@@ -399,7 +399,7 @@ func TestThresholds(t *testing.T) {
 			if len(r.Degraded) != 0 {
 				t.Errorf("%s with the thresholds %s: %+v", name, d, r.Degraded)
 			}
-			if r.Outbox.Waiting+int64(r.Projection.Waiting+r.Timers.Due+len(r.Schedules)+len(r.Unhandled)) == 0 {
+			if r.Outbox.Waiting+int64(r.Projection.Waiting+r.Timers.Due+r.Schedules.Due+len(r.Unhandled)) == 0 {
 				t.Errorf("%s with the thresholds %s: no numbers in %+v", name, d, r)
 			}
 		}

@@ -9,8 +9,12 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
+// maxSubscribers is the greatest number of subscribers in a report.
+const maxSubscribers = 100
+
 func checkSubscribers(ctx context.Context, c Config, r *Report) (err error) {
-	if r.Subscribers, err = feed.Subscribers(ctx, c.DB, ""); err != nil {
+	r.Subscribers, r.SubscribersTotal, err = feed.SubscribersFurthest(ctx, c.DB, maxSubscribers)
+	if err != nil {
 		return err
 	}
 	for _, s := range r.Subscribers {

@@ -29,18 +29,17 @@ func checkTimers(ctx context.Context, c Config, r *Report) (err error) {
 }
 
 func checkSchedules(ctx context.Context, c Config, r *Report) (err error) {
-	if r.Schedules, err = periodic.ReadSchedules(ctx, c.DB); err != nil {
+	if r.Schedules, err = periodic.ReadSummary(ctx, c.DB); err != nil {
 		return err
 	}
-	for _, s := range r.Schedules {
+	for _, s := range r.Schedules.Late {
 		late := r.At.Sub(s.NextAt)
-		if s.Paused || s.NextAt.IsZero() || !isExceeded(late, c.Thresholds.ScheduleLate) {
+		if !isExceeded(late, c.Thresholds.ScheduleLate) {
 			continue
 		}
 		r.add(Condition{
-			Name: ScheduleLate, About: s.Schedule.Name, Since: s.NextAt, Threshold: c.Thresholds.ScheduleLate,
-			Text: fmt.Sprintf("schedule %s has been due for %s and does not fire",
-				s.Schedule.Name, printable.Age(late)),
+			Name: ScheduleLate, About: s.Name, Since: s.NextAt, Threshold: c.Thresholds.ScheduleLate,
+			Text: fmt.Sprintf("schedule %s has been due for %s and does not fire", s.Name, printable.Age(late)),
 		})
 	}
 	return nil

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -13,16 +12,11 @@ import (
 
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/projector"
 )
 
-const (
-	// timeout bounds a scrape. Prometheus waits 10 s by default.
-	timeout = 9 * time.Second
-	// maxReaders is the greatest number of subscribers that have metrics: those that are furthest behind.
-	maxReaders = 100
-)
+// timeout bounds a scrape. Prometheus waits 10 s by default.
+const timeout = 9 * time.Second
 
 // LedgerConfig configures [NewLedger].
 type LedgerConfig struct {
@@ -135,10 +129,8 @@ func (v *values) report(r health.Report) {
 	v.number(timersDue, r.Timers.Due)
 	v.seconds(timersLate, r.Timers.Late())
 	var late time.Duration
-	for _, s := range r.Schedules {
-		if !s.Paused && !s.NextAt.IsZero() {
-			late = max(late, r.At.Sub(s.NextAt))
-		}
+	if all := r.Schedules.Late; len(all) > 0 {
+		late = max(late, r.At.Sub(all[0].NextAt))
 	}
 	v.seconds(schedulesLate, late)
 	v.number(alarmsUndelivered, len(r.Alarms))
@@ -214,11 +206,7 @@ func (v *values) readers(r health.Report) {
 	for _, p := range r.Projections {
 		v.number(projectionParked, p.Parked, p.Name)
 	}
-	subscribers := slices.Clone(r.Subscribers)
-	slices.SortFunc(subscribers, func(a, b feed.Subscriber) int {
-		return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(a.Name, b.Name))
-	})
-	for _, s := range subscribers[:min(len(subscribers), maxReaders)] {
+	for _, s := range r.Subscribers {
 		v.number(subscriberLag, int(s.Lag), s.Name)
 		v.seconds(subscriberLagSeconds, time.Duration(s.Age)*time.Millisecond, s.Name)
 	}

@@ -91,6 +91,9 @@ func (s status) render(w io.Writer) {
 	if len(s.Subscribers) > 0 {
 		fmt.Fprintln(w)
 		renderReaders(w, s.Subscribers)
+		if n := s.SubscribersTotal - len(s.Subscribers); n > 0 {
+			fmt.Fprintf(w, "other subscribers, less far behind: %s\n", count(int64(n)))
+		}
 	}
 	s.renderUnhandled(w)
 	s.renderDegraded(w)
@@ -115,6 +118,9 @@ func (s status) fields() [][2]string {
 		{"parked", count(o.Parked)},
 		{"rejected", count(s.Rejected)},
 	}...)
+	if s.Schedules.Total > 0 {
+		fields = append(fields, [2]string{"schedules", s.schedules()})
+	}
 	if len(s.Paused) > 0 {
 		names := make([]string, len(s.Paused))
 		for i, k := range s.Paused {
@@ -145,6 +151,14 @@ func (s status) fields() [][2]string {
 			fmt.Sprintf("%s: %s, %s in %s", age(t.Age), process, user, plain(t.Database))})
 	}
 	return fields
+}
+
+func (s status) schedules() string {
+	text := count(int64(s.Schedules.Total))
+	if late := s.Schedules.Late; len(late) > 0 {
+		text += fmt.Sprintf(", %s due, the first for %s", count(int64(s.Schedules.Due)), age(s.At.Sub(late[0].NextAt)))
+	}
+	return text
 }
 
 func (s status) relay() string {

@@ -37,15 +37,12 @@ func (b baseline) news(o observation, r Rules) (items []Item, next baseline) {
 		Dead: make(map[ledger.Kind]deadCount), Missed: make(map[string]time.Time), Open: make(map[string]openCondition),
 	}
 	items = append(items, b.deaths(o, r, next)...)
-	for _, s := range o.schedules {
-		if !s.PassedAt.IsZero() {
-			next.Missed[s.Schedule.Name] = s.PassedAt
-		}
-		if s.PassedAt.After(b.Missed[s.Schedule.Name]) {
+	for _, s := range o.missed {
+		next.Missed[s.Name] = s.At
+		if s.At.After(b.Missed[s.Name]) {
 			items = append(items, Item{
-				What: WhatScheduleMissed, About: s.Schedule.Name, Status: StatusNew, Since: s.PassedAt,
-				Text: fmt.Sprintf("schedule %s has passed over firings, %s so far",
-					s.Schedule.Name, printable.Count(s.Passed)),
+				What: WhatScheduleMissed, About: s.Name, Status: StatusNew, Since: s.At,
+				Text: fmt.Sprintf("schedule %s has passed over firings, %s so far", s.Name, printable.Count(s.Passed)),
 			})
 		}
 	}

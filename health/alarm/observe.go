@@ -54,10 +54,10 @@ func (c *cache[T]) get(read func() (T, error)) (T, error) {
 
 // observation is the state of the ledger at one time.
 type observation struct {
-	now       time.Time // by the database's clock
-	dead      []operator.DeadGroup
-	schedules []periodic.Status
-	holds     []health.Condition // those of package health, and those of the rules for kinds
+	now    time.Time // by the database's clock
+	dead   []operator.DeadGroup
+	missed []periodic.PassedOver
+	holds  []health.Condition // those of package health, and those of the rules for kinds
 }
 
 // observer reads observations. It is for one goroutine.
@@ -102,7 +102,10 @@ func without(groups []operator.DeadGroup, kind ledger.Kind) (others []operator.D
 }
 
 // readHealth reads the schedules, and the lags that have a rule.
-func (w *observer) readHealth(ctx context.Context, o *observation) error {
+func (w *observer) readHealth(ctx context.Context, o *observation) (err error) {
+	if o.missed, err = periodic.ReadPassedOver(ctx, w.config.DB); err != nil {
+		return err
+	}
 	only := []health.Name{health.ScheduleLate}
 	if w.config.Rules.RelayLag > 0 {
 		only = append(only, health.RelayLag)
@@ -111,7 +114,6 @@ func (w *observer) readHealth(ctx context.Context, o *observation) error {
 		only = append(only, health.ProjectionLag)
 	}
 	r, err := w.report(ctx, only...)
-	o.schedules = r.Schedules
 	o.holds = append(o.holds, r.Degraded...)
 	return err
 }

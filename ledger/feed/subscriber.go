@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -17,6 +19,8 @@ import (
 var (
 	//go:embed sql/subscriber_list.sql
 	subscriberListSQL string
+	//go:embed sql/subscriber_furthest.sql
+	subscriberFurthestSQL string
 	//go:embed sql/subscriber_seek.sql
 	subscriberSeekSQL string
 	//go:embed sql/subscriber_mark.sql
@@ -81,17 +85,33 @@ func SubscribersAfter(ctx context.Context, db ledger.DB, after string, limit int
 	return listSubscribers(ctx, db, "", after, int64(limit))
 }
 
+// SubscribersFurthest returns at most limit subscribers, those whose positions are the furthest behind, in the order of
+// their names, and the number of all. It counts the lags of these alone. Any other one costs two probes of an index.
+func SubscribersFurthest(ctx context.Context, db ledger.DB, limit int) (furthest []Subscriber, total int, err error) {
+	rows, err := db.Query(ctx, subscriberFurthestSQL, int64(maxLag+1), int64(limit))
+	if err != nil {
+		return nil, 0, pgerr.Explain("list subscribers", err)
+	}
+	furthest, err = scanSubscribers(rows, &total)
+	return furthest, total, err
+}
+
 func listSubscribers(ctx context.Context, db ledger.DB, name, after string, limit int64) ([]Subscriber, error) {
 	rows, err := db.Query(ctx, subscriberListSQL, name, int64(maxLag+1), after, limit)
 	if err != nil {
 		return nil, pgerr.Explain("list subscribers", err)
 	}
+	return scanSubscribers(rows)
+}
+
+// scanSubscribers reads rows that begin with columns of another meaning.
+func scanSubscribers(rows pgx.Rows, before ...any) ([]Subscriber, error) {
 	defer rows.Close()
 	all := []Subscriber{}
 	for rows.Next() {
 		var s Subscriber
-		if err := rows.Scan(&s.Name, &s.IsPaused, (*int64)(&s.Position), pgquery.Micros(&s.MovedAt), &s.IsLocal, &s.Lag,
-			pgquery.Micros(&s.OldestAt), &s.Age, &s.Login, &s.IsOwn); err != nil {
+		if err := rows.Scan(append(before, &s.Name, &s.IsPaused, (*int64)(&s.Position), pgquery.Micros(&s.MovedAt),
+			&s.IsLocal, &s.Lag, pgquery.Micros(&s.OldestAt), &s.Age, &s.Login, &s.IsOwn)...); err != nil {
 			return nil, pgerr.Explain("list subscribers", err)
 		}
 		if s.Lag > maxLag {
