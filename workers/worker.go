@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -85,29 +86,41 @@ func isSameTasks(a, b []repeatedTask) bool {
 // ReadWorkers returns the live workers, and those that were lost within about a day. It skips malformed leases, which
 // other programs can write. It never commits. It returns [ledger.ErrNotMigrated] if the schema is missing.
 func ReadWorkers(ctx context.Context, db ledger.DB) ([]Worker, error) {
-	rows, err := db.Query(ctx, workerListSQL)
+	all, _, err := ReadWorkersAfter(ctx, db, "", math.MaxInt32)
+	return all, err
+}
+
+// ReadWorkersAfter is [ReadWorkers] for at most limit workers whose ids follow after, by id; "" is before the first.
+// next is the id at which to continue, or "" if no others follow.
+func ReadWorkersAfter(ctx context.Context, db ledger.DB, after string, limit int) (
+	all []Worker, next string, err error) {
+	rows, err := db.Query(ctx, workerListSQL, after, int64(limit)+1)
 	if err != nil {
-		return nil, pgerr.Explain("read workers", err)
+		return nil, "", pgerr.Explain("read workers", err)
 	}
 	defer rows.Close()
-	var all []Worker
-	for rows.Next() {
+	last := ""
+	for n := 0; rows.Next(); n++ {
+		if n == limit {
+			next = last
+			break
+		}
 		var w Worker
 		var left int64
 		var detailText, dividedText, pausedText string
 		err := rows.Scan(&w.ID, pgquery.Micros(&w.Since), &left, &detailText, &dividedText, &pausedText)
 		if err != nil {
-			return nil, pgerr.Explain("read workers", err)
+			return nil, "", pgerr.Explain("read workers", err)
 		}
-		w.Alive = left > 0
+		w.Alive, last = left > 0, w.ID
 		if w.Kinds, w.Version, err = workerKinds(detailText, dividedText, pausedText); err == nil {
 			all = append(all, w)
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return nil, pgerr.Explain("read workers", err)
+		return nil, "", pgerr.Explain("read workers", err)
 	}
-	return all, nil
+	return all, next, nil
 }
 
 func workerKinds(detailText, dividedText, pausedText string) ([]WorkerKind, string, error) {

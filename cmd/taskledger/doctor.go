@@ -17,6 +17,7 @@ import (
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -250,28 +251,40 @@ func liveKinds(ctx context.Context, db ledger.DB) (map[ledger.Kind]bool, error) 
 	return alive, err
 }
 
+// idleSchedules returns the names of the schedules that are not paused and whose kinds are not alive.
+func idleSchedules(ctx context.Context, db ledger.DB, alive map[ledger.Kind]bool) (idle []string, err error) {
+	f := pageFlags{limit: defaultPage}
+	for {
+		var page []periodic.Status
+		page, f.after, err = readPage(ctx, db, f, periodic.ReadSchedulesAfter,
+			func(s periodic.Status) string { return s.Schedule.Name })
+		for _, s := range page {
+			if !s.Paused && !alive[s.Schedule.Kind] {
+				idle = append(idle, s.Schedule.Name)
+			}
+		}
+		if err != nil || f.after == "" {
+			return idle, err
+		}
+	}
+}
+
 // examineWork examines schedules, and the conditions of the services.
 func (d *diagnosis) examineWork(
 	ctx context.Context, a *app, pool *pgxpool.Pool, js jetstream.JetStream, failure error,
 ) {
-	schedules, err := periodic.ReadSchedules(ctx, pool)
-	if err != nil {
-		d.failed(a, "schedules", levelWarning, "grant the login the role operator: docs/operations.md, Rights", err)
-		return
-	}
 	alive, err := liveKinds(ctx, pool)
 	if err != nil {
 		return // reported with the consumers
 	}
-	var idle []string
-	for _, s := range schedules {
-		if !s.Paused && !alive[s.Schedule.Kind] {
-			idle = append(idle, s.Schedule.Name)
-		}
+	idle, err := idleSchedules(ctx, pool, alive)
+	if err != nil {
+		d.failed(a, "schedules", levelWarning, "grant the login the role operator: docs/operations.md, Rights", err)
+		return
 	}
 	d.check("schedules", len(idle) == 0, levelWarning,
 		"start workers of their kinds, or: taskledger schedule pause NAME",
-		"without a live worker: "+orNone(strings.Join(idle, ", ")))
+		"without a live worker: "+orNone(printable.Names(idle, maxNamed)))
 	r, err := health.Read(ctx, health.Config{
 		DB: pool, JetStream: js, NATSError: failure, Alarms: alarm.ReadUndelivered,
 	})

@@ -64,6 +64,7 @@ func listIllegal(ctx context.Context, a *app, pool *pgxpool.Pool, limit int) err
 	if len(all) == 0 {
 		fmt.Fprintln(a.stderr, "no illegal events")
 	}
+	noteLimit(a, len(all), limit)
 	return nil
 }
 

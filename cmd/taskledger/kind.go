@@ -91,27 +91,35 @@ func (a *app) changeKind(ctx context.Context, kind, done string,
 }
 
 func newKindListCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var f pageFlags
+	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List the kinds that are paused",
 		Example: "  taskledger kind list\n  taskledger kind list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.validate(); err != nil {
+				return err
+			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return listPausedKinds(ctx, a, pool)
+				return listPausedKinds(ctx, a, pool, f)
 			})
 		},
 	}
+	f.add(cmd, "kinds")
+	return cmd
 }
 
-func listPausedKinds(ctx context.Context, a *app, pool *pgxpool.Pool) error {
-	paused, err := operator.ReadPaused(ctx, pool)
+func listPausedKinds(ctx context.Context, a *app, pool *pgxpool.Pool, f pageFlags) error {
+	paused, next, err := readPage(ctx, pool, f, operator.ReadPausedAfter,
+		func(k operator.PausedKind) ledger.Kind { return k.Kind })
 	if err != nil {
 		return err
 	}
 	list := struct {
 		Paused []operator.PausedKind `json:"paused"`
-	}{append([]operator.PausedKind{}, paused...)}
+		Next   ledger.Kind           `json:"next,omitempty"`
+	}{paused, next}
 	if err := printList(a, list, paused, func(w io.Writer) {
 		if len(paused) == 0 {
 			return
@@ -127,5 +135,6 @@ func listPausedKinds(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	if len(paused) == 0 {
 		fmt.Fprintln(a.stderr, "no kind is paused")
 	}
+	noteNext(a, next)
 	return nil
 }

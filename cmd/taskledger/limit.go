@@ -36,21 +36,28 @@ type usedLimit struct {
 }
 
 func newLimitListCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var f pageFlags
+	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List the limits, and how many tasks wait",
 		Example: "  taskledger limit list\n  taskledger limit list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.validate(); err != nil {
+				return err
+			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return listLimits(ctx, a, pool)
+				return listLimits(ctx, a, pool, f)
 			})
 		},
 	}
+	f.add(cmd, "limits")
+	return cmd
 }
 
-func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool) error {
-	found, err := ledger.ReadLimits(ctx, pool)
+func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool, f pageFlags) error {
+	found, next, err := readPage(ctx, pool, f, ledger.ReadLimitsAfter,
+		func(l ledger.LimitStatus) ledger.Kind { return l.Kind })
 	if err != nil {
 		return err
 	}
@@ -60,7 +67,8 @@ func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	}
 	if err := printList(a, struct {
 		Limits []usedLimit `json:"limits"`
-	}{all}, all, func(w io.Writer) {
+		Next   ledger.Kind `json:"next,omitempty"`
+	}{all, next}, all, func(w io.Writer) {
 		if len(all) == 0 {
 			return
 		}
@@ -76,6 +84,7 @@ func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 		fmt.Fprintln(a.stderr, "no limits")
 		return nil
 	}
+	noteNext(a, next)
 	return noteLag(ctx, a, pool)
 }
 

@@ -53,7 +53,11 @@ func listParked(ctx context.Context, a *app, pool *pgxpool.Pool, after ledger.Po
 	}
 	list := struct {
 		Parked []outbox.Parked `json:"parked"`
-	}{append([]outbox.Parked{}, all...)}
+		Next   ledger.Position `json:"next,omitempty"`
+	}{Parked: append([]outbox.Parked{}, all...)}
+	if len(all) == limit {
+		list.Next = all[limit-1].Position
+	}
 	if err := printList(a, list, all, func(w io.Writer) {
 		if len(all) == 0 {
 			return
@@ -73,6 +77,9 @@ func listParked(ctx context.Context, a *app, pool *pgxpool.Pool, after ledger.Po
 		fmt.Fprintln(a.stderr, "no parked events")
 	case a.config.output == formatTable:
 		fmt.Fprintln(a.stderr, outbox.ParkedCure)
+	}
+	if list.Next != 0 && a.config.output != formatJSON {
+		fmt.Fprintf(a.stderr, "there may be more: continue with --after %d\n", list.Next)
 	}
 	return nil
 }

@@ -353,6 +353,7 @@ func listProjectionParked(ctx context.Context, a *app, pool *pgxpool.Pool, name 
 	if len(all) == 0 {
 		fmt.Fprintln(a.stderr, "no parked events")
 	}
+	noteLimit(a, len(all), limit)
 	return printList(a, list, all, func(w io.Writer) {
 		if len(all) == 0 {
 			return

@@ -28,20 +28,27 @@ func newScheduleCommand(a *app) *cobra.Command {
 }
 
 func newScheduleListCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var f pageFlags
+	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the schedules and their next and last firings",
 		Args:  exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.validate(); err != nil {
+				return err
+			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
-				schedules, err := periodic.ReadSchedules(ctx, db)
+				schedules, next, err := readPage(ctx, db, f, periodic.ReadSchedulesAfter,
+					func(s periodic.Status) string { return s.Schedule.Name })
 				if err != nil {
 					return err
 				}
-				return listSchedules(a, schedules)
+				return listSchedules(a, schedules, next)
 			})
 		},
 	}
+	f.add(cmd, "schedules")
+	return cmd
 }
 
 // withDatabase calls f with a connection pool of the database.
@@ -54,10 +61,11 @@ func (a *app) withDatabase(ctx context.Context, f func(context.Context, *pgxpool
 	return f(ctx, pool)
 }
 
-func listSchedules(a *app, schedules []periodic.Status) error {
+func listSchedules(a *app, schedules []periodic.Status, next string) error {
 	value := struct {
 		Schedules []periodic.Status `json:"schedules"`
-	}{append([]periodic.Status{}, schedules...)}
+		Next      string            `json:"next,omitempty"`
+	}{schedules, next}
 	if err := printList(a, value, schedules, func(w io.Writer) {
 		t := newTable([]any{"name", "kind", "when", "next", "last", "passed over"}, 4, 5, 6)
 		for _, s := range schedules {
@@ -73,6 +81,7 @@ func listSchedules(a *app, schedules []periodic.Status) error {
 	if len(schedules) == 0 {
 		fmt.Fprintln(a.stderr, "no schedules")
 	}
+	noteNext(a, next)
 	return nil
 }
 

@@ -31,7 +31,8 @@ func newSubscriberCommand(a *app) *cobra.Command {
 }
 
 func newSubscriberListCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var f pageFlags
+	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the subscribers, and how far each is behind",
 		Long: `List the subscribers in Go (outbox.Subscribe) and SQL (taskledger.read_feed), and how many events each
@@ -39,21 +40,33 @@ has not passed. Consumers of the stream are not among them: taskledger stream sh
 		Example: "  taskledger subscriber list\n  taskledger subscriber list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.validate(); err != nil {
+				return err
+			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				all, err := feed.Subscribers(ctx, pool, "")
-				if err != nil {
-					return err
-				}
-				list := struct {
-					Subscribers []feed.Subscriber `json:"subscribers"`
-				}{all}
-				if len(all) == 0 {
-					fmt.Fprintln(a.stderr, "no subscribers")
-				}
-				return printList(a, list, all, func(w io.Writer) { renderReaders(w, all) })
+				return listSubscribers(ctx, a, pool, f)
 			})
 		},
 	}
+	f.add(cmd, "subscribers")
+	return cmd
+}
+
+func listSubscribers(ctx context.Context, a *app, pool *pgxpool.Pool, f pageFlags) error {
+	all, next, err := readPage(ctx, pool, f, feed.SubscribersAfter, func(s feed.Subscriber) string { return s.Name })
+	if err != nil {
+		return err
+	}
+	list := struct {
+		Subscribers []feed.Subscriber `json:"subscribers"`
+		Next        string            `json:"next,omitempty"`
+	}{all, next}
+	if len(all) == 0 {
+		fmt.Fprintln(a.stderr, "no subscribers")
+	}
+	err = printList(a, list, all, func(w io.Writer) { renderReaders(w, all) })
+	noteNext(a, next)
+	return err
 }
 
 func renderReaders(w io.Writer, all []feed.Subscriber) {

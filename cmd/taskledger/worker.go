@@ -22,7 +22,8 @@ func newWorkerCommand(a *app) *cobra.Command {
 }
 
 func newWorkerListCommand(a *app) *cobra.Command {
-	return a.watchable(&cobra.Command{
+	var f pageFlags
+	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the worker processes with their kinds and shards",
 		Long: `List the worker processes with their kinds and shards. A process that ended without a shutdown is
@@ -34,21 +35,27 @@ seconds ago. Workers in SQL do not report them.`,
 		Example: "  taskledger worker list\n  taskledger worker list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.validate(); err != nil {
+				return err
+			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return listWorkers(ctx, a, pool)
+				return listWorkers(ctx, a, pool, f)
 			})
 		},
-	})
+	}
+	f.add(cmd, "workers")
+	return a.watchable(cmd)
 }
 
-func listWorkers(ctx context.Context, a *app, pool *pgxpool.Pool) error {
-	all, err := workers.ReadWorkers(ctx, pool)
+func listWorkers(ctx context.Context, a *app, pool *pgxpool.Pool, f pageFlags) error {
+	all, next, err := workers.ReadWorkersAfter(ctx, pool, f.after, f.limit)
 	if err != nil {
 		return err
 	}
 	list := struct {
 		Workers []workers.Worker `json:"workers"`
-	}{append([]workers.Worker{}, all...)}
+		Next    string           `json:"next,omitempty"`
+	}{append([]workers.Worker{}, all...), next}
 	if err := printList(a, list, all, func(w io.Writer) {
 		if len(all) > 0 {
 			renderWorkers(w, all)
@@ -59,6 +66,7 @@ func listWorkers(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	if len(all) == 0 {
 		fmt.Fprintln(a.stderr, "no workers")
 	}
+	noteNext(a, next)
 	return nil
 }
 

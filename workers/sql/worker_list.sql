@@ -1,4 +1,5 @@
--- Selects the workers that live or were lost within about a day.
+-- Selects the workers that live or were lost within about a day, by id.
+-- $1 the id after which the list begins, '' for the first one; $2 most workers.
 -- Returns id, since when, for how many milliseconds its lease is still valid (0: lost), the detail of its
 -- lease, and as JSON the groups of shards that it has of those that are divided, and the kinds that are paused.
 -- Locks nothing. Reads three whole small tables.
@@ -8,4 +9,6 @@ select w.worker, (extract(epoch from w.since) * 1e6)::bigint, w.alive_ms, w.deta
                   where s.worker = w.worker), '[]')::text,
        coalesce((select json_agg(p.kind) from taskledger.paused_kinds p), '[]')::text
   from taskledger.workers w
+ where w.worker > $1::text
  order by w.worker
+ limit $2::bigint
