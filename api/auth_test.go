@@ -223,6 +223,7 @@ func TestLeastDatabaseRights(t *testing.T) {
 		{method: "GET", path: "/v1/tasks", body: "", status: 200},
 		{method: "GET", path: "/v1/events", body: "", status: 200},
 		{method: "GET", path: "/v1/kinds", body: "", status: 200},
+		{method: "GET", path: "/v1/workers", body: "", status: 200},
 		{method: "GET", path: "/v1/schedules", body: "", status: 200},
 		{method: "GET", path: "/v1/subscribers", body: "", status: 200},
 		{method: "GET", path: "/v1/stats?kind=a", body: "", status: 200},

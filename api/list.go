@@ -16,6 +16,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
@@ -153,6 +154,22 @@ func (h *Handler) listSchedules(w http.ResponseWriter, r *http.Request, c *calle
 	isVisible := func(s periodic.Status) bool { return c.mayUse(s.Schedule.Kind) }
 	size := func(s periodic.Status) int { return len(s.Schedule.Args) + smallValue }
 	return paged(h, w, r, name, isVisible, size, periodic.ReadSchedulesAfter)
+}
+
+// listWorkers answers with a page of the workers, each with the kinds that the caller may use.
+func (h *Handler) listWorkers(w http.ResponseWriter, r *http.Request, c *caller) error {
+	name := func(w workers.Worker) string { return w.ID }
+	isVisible := func(w workers.Worker) bool { return len(w.Kinds) > 0 }
+	size := func(w workers.Worker) int { return (len(w.Kinds) + 1) * smallValue }
+	return paged(h, w, r, name, isVisible, size,
+		func(ctx context.Context, db ledger.DB, after string, limit int) ([]workers.Worker, error) {
+			all, err := workers.ReadWorkersAfter(ctx, db, after, limit)
+			isOther := func(k workers.WorkerKind) bool { return !c.mayUse(k.Kind) }
+			for i := range all {
+				all[i].Kinds = slices.DeleteFunc(all[i].Kinds, isOther)
+			}
+			return all, err
+		})
 }
 
 // listSubscribers answers with a page of the subscribers of the feed.

@@ -24,6 +24,7 @@ var operations = []operation{
 	{"GET", "/v1/stats", Viewer, (*Handler).listStats},
 	{"GET", "/v1/status", Viewer, (*Handler).getStatus},
 	{"GET", "/v1/conditions", Viewer, (*Handler).listConditions},
+	{"GET", "/v1/workers", Viewer, (*Handler).listWorkers},
 	{"GET", "/v1/schedules", Viewer, (*Handler).listSchedules},
 	{"GET", "/v1/subscribers", Viewer, (*Handler).listSubscribers},
 	{"GET", "/v1/openapi.yaml", Viewer, (*Handler).getDocument},

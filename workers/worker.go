@@ -86,41 +86,46 @@ func isSameTasks(a, b []repeatedTask) bool {
 // ReadWorkers returns the live workers, and those that were lost within about a day. It skips malformed leases, which
 // other programs can write. It never commits. It returns [ledger.ErrNotMigrated] if the schema is missing.
 func ReadWorkers(ctx context.Context, db ledger.DB) ([]Worker, error) {
-	all, _, err := ReadWorkersAfter(ctx, db, "", math.MaxInt32)
-	return all, err
+	return ReadWorkersAfter(ctx, db, "", math.MaxInt32)
 }
 
 // ReadWorkersAfter is [ReadWorkers] for at most limit workers whose ids follow after, by id; "" is before the first.
-// next is the id at which to continue, or "" if no others follow.
-func ReadWorkersAfter(ctx context.Context, db ledger.DB, after string, limit int) (
-	all []Worker, next string, err error) {
-	rows, err := db.Query(ctx, workerListSQL, after, int64(limit)+1)
+// There are fewer only if no others follow.
+func ReadWorkersAfter(ctx context.Context, db ledger.DB, after string, limit int) (all []Worker, err error) {
+	for isMore := true; isMore && err == nil; {
+		all, after, isMore, err = appendWorkers(ctx, db, all, after, limit)
+	}
 	if err != nil {
-		return nil, "", pgerr.Explain("read workers", err)
+		return nil, pgerr.Explain("read workers", err)
+	}
+	return all, nil
+}
+
+// appendWorkers appends the workers after an id, up to limit in all. It returns the last id that it read, and whether
+// others may follow: it skips malformed leases.
+func appendWorkers(ctx context.Context, db ledger.DB, all []Worker, after string, limit int) (
+	more []Worker, last string, isMore bool, err error) {
+	most := limit - len(all)
+	rows, err := db.Query(ctx, workerListSQL, after, int64(most))
+	if err != nil {
+		return nil, "", false, err
 	}
 	defer rows.Close()
-	last := ""
-	for n := 0; rows.Next(); n++ {
-		if n == limit {
-			next = last
-			break
-		}
+	n := 0
+	for ; rows.Next(); n++ {
 		var w Worker
 		var left int64
 		var detailText, dividedText, pausedText string
 		err := rows.Scan(&w.ID, pgquery.Micros(&w.Since), &left, &detailText, &dividedText, &pausedText)
 		if err != nil {
-			return nil, "", pgerr.Explain("read workers", err)
+			return nil, "", false, err
 		}
-		w.Alive, last = left > 0, w.ID
+		w.Alive, after = left > 0, w.ID
 		if w.Kinds, w.Version, err = workerKinds(detailText, dividedText, pausedText); err == nil {
 			all = append(all, w)
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return nil, "", pgerr.Explain("read workers", err)
-	}
-	return all, next, nil
+	return all, after, n == most && len(all) < limit, rows.Err()
 }
 
 func workerKinds(detailText, dividedText, pausedText string) ([]WorkerKind, string, error) {

@@ -48,14 +48,14 @@ seconds ago. Workers in SQL do not report them.`,
 }
 
 func listWorkers(ctx context.Context, a *app, pool *pgxpool.Pool, f pageFlags) error {
-	all, next, err := workers.ReadWorkersAfter(ctx, pool, f.after, f.limit)
+	all, next, err := readPage(ctx, pool, f, workers.ReadWorkersAfter, func(w workers.Worker) string { return w.ID })
 	if err != nil {
 		return err
 	}
 	list := struct {
 		Workers []workers.Worker `json:"workers"`
 		Next    string           `json:"next,omitempty"`
-	}{append([]workers.Worker{}, all...), next}
+	}{all, next}
 	if err := printList(a, list, all, func(w io.Writer) {
 		if len(all) > 0 {
 			renderWorkers(w, all)

@@ -225,7 +225,7 @@ var rules = []rule{
 	{
 		pkg: "/api",
 		may: []string{"/api/client", "/health", "/ledger", "/ledger/feed", "/ledger/periodic", "/projector",
-			"/workers/operator",
+			"/workers", "/workers/operator",
 			"/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/printable",
 			"/internal/reserved", pgx, nats, xTime},
 		reason: "it serves what the packages below it read and change; tests alone know OpenAPI",
