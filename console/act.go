@@ -4,15 +4,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
-
-// maxReason is the maximum number of bytes of a reason.
-const maxReason = 1000
 
 // act is a change of tasks that a form asks for.
 type act struct {
@@ -53,17 +49,8 @@ type actTask struct {
 
 // act answers with the preview of an act on tasks, or, if the form confirms it, does it and shows the result.
 func (h *Handler) act(w http.ResponseWriter, r *http.Request) {
-	c, err := h.admit(r)
-	if isUnauthenticated(err) {
-		h.askToSignIn(w, r, http.StatusUnauthorized, signInData{Problem: "Your session has ended. Nothing was changed.",
-			Cure: "Enter a token, and try again."})
-		return
-	}
-	if err == nil {
-		err = h.checkForm(w, r, c.ID())
-	}
-	if err != nil {
-		h.fail(w, r, err)
+	c, isAdmitted := h.admitForm(w, r, "")
+	if !isAdmitted {
 		return
 	}
 	v := h.newView(w, r, c)
@@ -79,7 +66,11 @@ func (h *Handler) act(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) changeTasks(r *http.Request, c api.Caller) (*actData, error) {
 	i := slices.IndexFunc(acts, func(a act) bool { return string(a.Name) == r.PostForm.Get("act") })
 	keys := r.PostForm["key"]
-	d := &actData{IsDone: r.PostForm.Get("confirm") == "yes", Reason: strings.TrimSpace(r.PostForm.Get("reason"))}
+	d := &actData{IsDone: r.PostForm.Get("confirm") == "yes"}
+	var err error
+	if d.Reason, err = formReason(r, d.IsDone); err != nil {
+		return nil, err
+	}
 	switch {
 	case i < 0:
 		return nil, invalid("act must be release, bury or cancel")
@@ -87,10 +78,6 @@ func (h *Handler) changeTasks(r *http.Request, c api.Caller) (*actData, error) {
 		return nil, invalid("no task is selected")
 	case len(keys) > pageTasks:
 		return nil, invalid("at most %d tasks can be selected", pageTasks)
-	case d.IsDone && d.Reason == "":
-		return nil, invalid("a reason is required")
-	case len(d.Reason) > maxReason:
-		return nil, invalid("the reason must have at most %d bytes", maxReason)
 	}
 	d.Act = acts[i]
 	ctx, cancel := database(r)

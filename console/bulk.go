@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/taskledger/taskledger/api"
@@ -58,17 +57,8 @@ func bulkActs(s ledger.State) (all []act) {
 // number of them and shows the result. Each change is a transaction: whenever the server is killed, a task has been
 // changed or has not, and the same form does the rest, because a changed task has left the state of the filter.
 func (h *Handler) bulk(w http.ResponseWriter, r *http.Request) {
-	c, err := h.admit(r)
-	if isUnauthenticated(err) {
-		h.askToSignIn(w, r, http.StatusUnauthorized, signInData{Next: "tasks",
-			Problem: "Your session has ended. Nothing was changed.", Cure: "Enter a token, and try again."})
-		return
-	}
-	if err == nil {
-		err = h.checkForm(w, r, c.ID())
-	}
-	if err != nil {
-		h.fail(w, r, err)
+	c, isAdmitted := h.admitForm(w, r, "tasks")
+	if !isAdmitted {
 		return
 	}
 	v := h.newView(w, r, c)
@@ -96,7 +86,11 @@ func bulkForm(r *http.Request, c api.Caller) (*bulkData, error) {
 	i := slices.IndexFunc(acts, func(a act) bool { return string(a.Name) == f.Get("act") })
 	d := &bulkData{Kind: ledger.Kind(f.Get("kind")), State: ledger.State(f.Get("state")), Prefix: f.Get("prefix"),
 		After:  ledger.Key{Kind: ledger.Kind(f.Get("after_kind")), BizID: ledger.BizID(f.Get("after_id"))},
-		IsDone: f.Get("confirm") == "yes", Reason: strings.TrimSpace(f.Get("reason"))}
+		IsDone: f.Get("confirm") == "yes"}
+	var err error
+	if d.Reason, err = formReason(r, d.IsDone); err != nil {
+		return nil, err
+	}
 	// A caller that is limited to kinds may leave the kind open: tasks of other kinds are left out.
 	if err := c.MayChange(d.Kind); err != nil && (d.Kind != "" || !c.Has(api.Operator)) {
 		return nil, err
@@ -106,10 +100,6 @@ func bulkForm(r *http.Request, c api.Caller) (*bulkData, error) {
 		return nil, invalid("act must be release, bury or cancel")
 	case !acts[i].allows(d.State):
 		return nil, invalid("the filter needs a state that allows to %s a task, got %q", acts[i].Name, d.State)
-	case d.IsDone && d.Reason == "":
-		return nil, invalid("a reason is required")
-	case len(d.Reason) > maxReason:
-		return nil, invalid("the reason must have at most %d bytes", maxReason)
 	}
 	d.Act = acts[i]
 	return d, nil

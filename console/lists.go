@@ -199,19 +199,11 @@ func (h *Handler) change(
 	page string, do func(context.Context, *http.Request, api.Caller, string) error,
 ) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		c, err := h.admit(r)
-		if isUnauthenticated(err) {
-			h.askToSignIn(w, r, http.StatusUnauthorized, signInData{Next: page,
-				Problem: "Your session has ended. Nothing was changed.", Cure: "Enter a token, and try again."})
+		c, isAdmitted := h.admitForm(w, r, page)
+		if !isAdmitted {
 			return
 		}
-		if err == nil {
-			err = h.checkForm(w, r, c.ID())
-		}
-		reason := strings.TrimSpace(r.PostForm.Get("reason"))
-		if err == nil && (reason == "" || len(reason) > maxReason) {
-			err = invalid("a reason of at most %d bytes is required", maxReason)
-		}
+		reason, err := formReason(r, true)
 		if err == nil {
 			ctx, cancel := database(r)
 			defer cancel()

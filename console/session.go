@@ -81,6 +81,39 @@ func formToken(key, callerID string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
+// admitForm admits the caller of a form that changes something, or answers the request and reports false. A caller
+// whose session has ended is asked to sign in, and is sent to the page next.
+func (h *Handler) admitForm(w http.ResponseWriter, r *http.Request, next string) (c api.Caller, isAdmitted bool) {
+	c, err := h.admit(r)
+	if isUnauthenticated(err) {
+		h.askToSignIn(w, r, http.StatusUnauthorized, signInData{Next: next,
+			Problem: "Your session has ended. Nothing was changed.", Cure: "Enter a token, and try again."})
+		return c, false
+	}
+	if err == nil {
+		err = h.checkForm(w, r, c.ID())
+	}
+	if err != nil {
+		h.fail(w, r, err)
+	}
+	return c, err == nil
+}
+
+// maxReason is the maximum number of bytes of a reason.
+const maxReason = 1000
+
+// formReason returns the reason of a form.
+func formReason(r *http.Request, isRequired bool) (string, error) {
+	reason := strings.TrimSpace(r.PostForm.Get("reason"))
+	switch {
+	case isRequired && reason == "":
+		return "", invalid("a reason is required")
+	case len(reason) > maxReason:
+		return "", invalid("the reason must have at most %d bytes", maxReason)
+	}
+	return reason, nil
+}
+
 // checkForm reads a form, and refuses one that has not the token of the browser and the caller.
 func (h *Handler) checkForm(w http.ResponseWriter, r *http.Request, callerID string) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
