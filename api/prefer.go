@@ -18,10 +18,13 @@ type preference struct {
 
 // parsePrefer returns the preference of a request.
 func parsePrefer(header http.Header) (p preference, err error) {
+	hasWait := false
 	for _, line := range header.Values("Prefer") {
-		for part := range strings.SplitSeq(line, ",") {
-			word, _, _ := strings.Cut(part, ";") // its parameters
-			name, value, _ := strings.Cut(strings.TrimSpace(word), "=")
+		for line != "" {
+			var part string
+			part, line = cutUnquoted(line, ',')
+			word, _ := cutUnquoted(part, ';') // its parameters
+			name, value := cutUnquoted(word, '=')
 			switch strings.ToLower(strings.TrimSpace(name)) {
 			case "respond-async":
 				if !p.isAsync {
@@ -29,18 +32,50 @@ func parsePrefer(header http.Header) (p preference, err error) {
 					p.applied = append(p.applied, "respond-async")
 				}
 			case "wait":
-				if p.wait != 0 {
+				if hasWait {
 					continue // the first one counts
 				}
-				value = strings.Trim(strings.TrimSpace(value), `"`)
-				if p.wait, err = parseWait("Prefer", value); err != nil {
+				if p.wait, err = parseWait("Prefer", unquote(strings.TrimSpace(value))); err != nil {
 					return p, err
 				}
+				hasWait = true
 				p.applied = append(p.applied, "wait="+strconv.Itoa(int(p.wait.Seconds())))
 			}
 		}
 	}
 	return p, nil
+}
+
+// cutUnquoted returns the text before and after the first separator outside of quoted strings (RFC 9110, 5.6.4). A
+// quoted string without an end extends to the end of the text.
+func cutUnquoted(text string, separator byte) (before, after string) {
+	isQuoted := false
+	for i := 0; i < len(text); i++ {
+		switch {
+		case isQuoted && text[i] == '\\':
+			i++ // the next byte is no quote
+		case text[i] == '"':
+			isQuoted = !isQuoted
+		case !isQuoted && text[i] == separator:
+			return text[:i], text[i+1:]
+		}
+	}
+	return text, ""
+}
+
+// unquote returns the content of a quoted string. Other texts are returned as they are.
+func unquote(text string) string {
+	if len(text) < 2 || text[0] != '"' || text[len(text)-1] != '"' {
+		return text
+	}
+	var content strings.Builder
+	for i := 1; i < len(text)-1; i++ {
+		if text[i] == '\\' {
+			i++
+		}
+		content.WriteByte(text[i])
+	}
+	return content.String()
 }
 
 // parseWait returns a number of seconds to wait, at most [MaxWait].

@@ -1,0 +1,58 @@
+package api
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The header Prefer is read by RFC 7240: a quoted string is one value, also with commas in it.
+func TestParsePrefer(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		lines   []string
+		wait    time.Duration
+		isAsync bool
+		applied []string
+		isFault bool
+	}{
+		{name: "none", lines: nil},
+		{name: "wait", lines: []string{"wait=20"}, wait: 20 * time.Second, applied: []string{"wait=20"}},
+		{name: "at most a minute", lines: []string{"wait=999"}, wait: time.Minute, applied: []string{"wait=60"}},
+		{name: "spaces and case", lines: []string{" Wait = 5 ; a=b , RESPOND-ASYNC"}, wait: 5 * time.Second,
+			isAsync: true, applied: []string{"wait=5", "respond-async"}},
+		{name: "two lines", lines: []string{"respond-async", "wait=5"}, wait: 5 * time.Second, isAsync: true,
+			applied: []string{"respond-async", "wait=5"}},
+		{name: "quoted", lines: []string{`wait="5"`}, wait: 5 * time.Second, applied: []string{"wait=5"}},
+		{name: "quoted with an escape", lines: []string{`wait="\5"`}, wait: 5 * time.Second,
+			applied: []string{"wait=5"}},
+		{name: "in the value of another one", lines: []string{`foo="a,wait=50"`}},
+		{name: "in the value of a parameter", lines: []string{`foo; bar="x, respond-async, wait=50"`}},
+		{name: "after a quoted comma", lines: []string{`foo="a,b", wait=5`}, wait: 5 * time.Second,
+			applied: []string{"wait=5"}},
+		{name: "after an escaped quote", lines: []string{`foo="a\",wait=50", wait=5`}, wait: 5 * time.Second,
+			applied: []string{"wait=5"}},
+		{name: "a quote without an end", lines: []string{`foo="a, wait=50`, `wait=5`}, wait: 5 * time.Second,
+			applied: []string{"wait=5"}},
+		{name: "the first one counts", lines: []string{"wait=0, wait=5"}, applied: []string{"wait=0"}},
+		{name: "a quoted parameter", lines: []string{`wait=5;a=";wait=7", wait=6`}, wait: 5 * time.Second,
+			applied: []string{"wait=5"}},
+		{name: "no number", lines: []string{"wait=soon"}, isFault: true},
+		{name: "half a quoted string", lines: []string{`wait="5`}, isFault: true},
+		{name: "empty elements", lines: []string{",;=,,", "", `"`}},
+	} {
+		p, err := parsePrefer(http.Header{"Prefer": test.lines})
+		if (err != nil) != test.isFault {
+			t.Errorf("%s: error %v", test.name, err)
+		}
+		if err == nil && (p.wait != test.wait || p.isAsync != test.isAsync) {
+			t.Errorf("%s: %+v", test.name, p)
+		}
+		if diff := cmp.Diff(test.applied, p.applied); diff != "" {
+			t.Errorf("%s: applied (-want +have):\n%s", test.name, diff)
+		}
+	}
+}
