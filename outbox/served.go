@@ -177,12 +177,8 @@ func (s *server) receive(ctx context.Context, events []ledger.Event) error {
 	if err != nil {
 		return err
 	}
-	if len(s.published) == 0 { // what another process has published comes first
-		info, err := of.Info(ctx)
-		if err != nil {
-			return fmt.Errorf("read stream %s: %w", ServedStream(s.Name), err)
-		}
-		if err := s.await(ctx, of, info.State.LastSeq); err != nil {
+	if len(s.published) == 0 {
+		if err := s.purge(ctx, of); err != nil {
 			return err
 		}
 	}
@@ -194,6 +190,20 @@ func (s *server) receive(ctx context.Context, events []ledger.Event) error {
 		return err
 	}
 	s.published = nil
+	return nil
+}
+
+// purge removes the messages that another process, or this one before the subscriber was moved, has published. None is
+// lost: an event without an acknowledgement is not passed, so it follows again unless the subscriber was moved past it.
+// A message that the program cannot handle would otherwise stay there, and no page would follow it.
+func (s *server) purge(ctx context.Context, of jetstream.Stream) error {
+	state := of.CachedInfo().State
+	if state.Msgs == 0 {
+		return nil
+	}
+	if err := of.Purge(ctx, jetstream.WithPurgeSequence(state.LastSeq+1)); err != nil {
+		return fmt.Errorf("remove old messages from stream %s: %w", ServedStream(s.Name), err)
+	}
 	return nil
 }
 

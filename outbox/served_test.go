@@ -241,3 +241,52 @@ func TestServedSubscriberWaits(t *testing.T) {
 		return c.seen[position] > 1
 	})
 }
+
+// A client that can never handle one event gets the ones after it when the subscriber is moved past that one: the old
+// page does not stay on the stream.
+func TestServedSubscriberIsMovedPastAnEvent(t *testing.T) {
+	c := newClient(t)
+	c.enqueue("coupon.send", "a-", 5)
+	c.serve(50)
+	var unhandled string
+	seen := map[string]bool{}
+	receive := func() {
+		consumer, err := c.js.Consumer(c.ctx(), outbox.ServedStream("mails"), "mails")
+		if err != nil {
+			return
+		}
+		batch, err := consumer.Fetch(50, jetstream.FetchMaxWait(50*time.Millisecond))
+		if err != nil {
+			return
+		}
+		for m := range batch.Messages() {
+			position := m.Headers().Get("ce-taskposition")
+			if unhandled == "" {
+				unhandled = position
+			}
+			if seen[position] = true; position != unhandled {
+				_ = m.Ack()
+			}
+		}
+	}
+	c.await("the others are received", func() bool {
+		receive()
+		return len(seen) == 5
+	})
+	position, err := strconv.ParseInt(unhandled, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator := ledgertest.As(t, c.pool, "operator")
+	to := feed.After(ledger.Position(position))
+	if err := outbox.SeekSubscriber(t.Context(), operator, "mails", to, "", "it cannot be handled"); err != nil {
+		t.Fatal(err)
+	}
+	c.enqueue("coupon.send", "b-", 5)
+	c.await("the later ones are received and passed", func() bool {
+		receive()
+		all, err := feed.Subscribers(t.Context(), c.db, "mails")
+		of, streamErr := c.js.Stream(c.ctx(), outbox.ServedStream("mails"))
+		return len(seen) == 10 && err == nil && all[0].Lag == 0 && streamErr == nil && of.CachedInfo().State.Msgs == 0
+	})
+}

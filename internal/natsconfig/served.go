@@ -65,6 +65,7 @@ func serverRights(name string) *rights {
 	return &rights{
 		publish: []string{
 			"subscriber." + name + ".>", "$JS.API.STREAM.INFO." + of, "$JS.API.STREAM.CREATE." + of,
+			"$JS.API.STREAM.PURGE." + of,
 			"$JS.API.CONSUMER.INFO." + of + "." + name, "$JS.API.CONSUMER.CREATE." + of + "." + name,
 		},
 		subscribe: []string{inboxes},
