@@ -6,8 +6,8 @@
 // dropping the schema removes every trace.
 //
 // Migrating needs a direct connection: it holds a session-level advisory lock, which a pooler
-// in transaction mode would lose. The address is one for pgxpool: its pool_* parameters are accepted,
-// and not used.
+// in transaction mode would lose, so [Up] refuses one. The address is one for pgxpool: its pool_*
+// parameters are accepted, and not used.
 package migrations
 
 import (
@@ -50,7 +50,7 @@ type Status struct {
 // Several processes may call it at once: one migrates, and the others wait and apply nothing.
 // If a migration fails, the error names it, and those before it stay applied.
 //
-// Errors: [ErrUnreleased], before anything is changed.
+// Errors: [ErrUnreleased] and [ErrPooler], before anything is changed.
 func Up(ctx context.Context, databaseURL string) error {
 	_, err := Apply(ctx, databaseURL)
 	return err
@@ -59,6 +59,9 @@ func Up(ctx context.Context, databaseURL string) error {
 // Apply does what [Up] does, and returns the names of the migrations that this call applied, in
 // order. Migrations that another process applied meanwhile are not among them.
 func Apply(ctx context.Context, databaseURL string) (applied []string, err error) {
+	if err := refusePooler(ctx, databaseURL); err != nil {
+		return nil, fmt.Errorf("migrate: %w", err)
+	}
 	err = withProvider(ctx, databaseURL, func(db *sql.DB, p *goose.Provider) error {
 		// goose creates its version table in the schema, so the schema must exist.
 		if _, err := db.ExecContext(ctx, `create schema if not exists taskledger`); err != nil && !hasSchema(ctx, db) {

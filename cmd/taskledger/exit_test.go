@@ -49,6 +49,7 @@ func TestErrorsHaveTheirExitCode(t *testing.T) {
 		{&pgserver.NoBinariesError{}, exitUnavailable},
 		{ledger.ErrNotMigrated, exitNotMigrated},
 		{migrations.ErrUnreleased, exitNotMigrated},
+		{migrations.ErrPooler, exitUnavailable},
 		{&ledger.IllegalError{}, exitIntegrity},
 		{&ledger.CorruptError{Err: errors.New("bytes")}, exitIntegrity},
 		{&feed.OriginError{}, exitIntegrity},

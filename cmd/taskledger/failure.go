@@ -194,6 +194,9 @@ func describeDatabase(err error) *failure {
 		return failf(exitNotMigrated, "the schema taskledger was made by an unreleased version and cannot be upgraded").
 			hinted("create a new database (of serve's own: choose another --data-dir), " +
 				"or drop the schema with all its tasks: drop schema taskledger cascade")
+	case errors.Is(err, migrations.ErrPooler):
+		return failf(exitUnavailable, "the database's address is that of a pooler in transaction mode, which loses "+
+			"the lock of migrations").hinted("connect to PostgreSQL itself, not the pooler")
 	case errors.Is(err, feed.ErrNotPrimary):
 		return failf(exitUnavailable, "the database is a standby").hinted("name the primary in DATABASE_URL")
 	}
