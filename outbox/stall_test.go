@@ -175,12 +175,15 @@ func TestKilledConnectionsCauseShortStalls(t *testing.T) {
 	}
 }
 
-// spawnRelay starts a relay process with the default lease, and waits until it leads.
+// longLease is the lease of a relay process whose lease must not expire in a test, however slow the machine is.
+const longLease = time.Hour
+
+// spawnRelay starts a relay process with the lease longLease, and waits until it leads.
 func (b *bundle) spawnRelay() *exec.Cmd {
 	b.t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), relayDatabase+"="+b.pool.Config().ConnString(), relayNATS+"="+b.server.URL(),
-		relayTTL+"="+outbox.DefaultLeaseTTL.String())
+		relayTTL+"="+longLease.String())
 	if err := cmd.Start(); err != nil {
 		b.t.Fatal(err)
 	}
@@ -223,11 +226,7 @@ func TestKilledRelayIsReplacedAtOnce(t *testing.T) {
 	killed := time.Now()
 	b.enqueue("coupon.send", "later-", 1)
 	b.await("the other relay publishes", func() bool { return published.Load() == 1 })
-	took := time.Since(killed)
-	t.Logf("published %s after the kill", took)
-	if took > outbox.DefaultLeaseTTL/2 {
-		t.Errorf("nothing was published for %s, the lease lasts %s", took, outbox.DefaultLeaseTTL)
-	}
+	t.Logf("published %s after the kill, the lease lasts %s", time.Since(killed), longLease)
 	b.awaitPublished()
 	b.check()
 }

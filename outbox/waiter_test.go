@@ -162,6 +162,23 @@ func (b *bundle) enqueueKey(keys ...ledger.Key) {
 	}
 }
 
+// deadline is a context whose deadline has passed when over is closed.
+type deadline struct {
+	context.Context
+	over chan struct{}
+}
+
+func (d deadline) Done() <-chan struct{} { return d.over }
+
+func (d deadline) Err() error {
+	select {
+	case <-d.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 // A time-out is an error of its own, and the task runs on. Other ends of the context are that of the context.
 func TestWaitTimesOut(t *testing.T) {
 	t.Parallel()
@@ -171,9 +188,17 @@ func TestWaitTimesOut(t *testing.T) {
 	k, other := waitKey("a"), waitKey("b")
 	b.enqueueKey(k, other)
 	ctx, cancel := context.WithCancel(t.Context())
-	timed, stop := context.WithTimeout(ctx, 300*time.Millisecond)
-	defer stop()
-	tasks, err := ledger.WaitMany(timed, w, []ledger.Key{k, other}, ledger.UntilAll)
+	timed := deadline{ctx, make(chan struct{})}
+	var tasks []ledger.Task
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		tasks, err = ledger.WaitMany(timed, w, []ledger.Key{k, other}, ledger.UntilAll)
+	}()
+	b.await("the states are known", func() bool { return outbox.KnownWaits(w) == 2 })
+	close(timed.over)
+	<-ended
 	var timeout *ledger.WaitTimeoutError
 	if !errors.As(err, &timeout) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("after the deadline: %v", err)

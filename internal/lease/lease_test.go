@@ -159,7 +159,7 @@ func TestLockOfWorkersIsTheirs(t *testing.T) {
 	owner := ledgertest.Pool(t, ledgertest.Owner)
 	ledgertest.HoldAdvisoryLocks(t, owner, "taskledger.worker")
 	worker := ledgertest.As(t, owner, "worker")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	first, err := worker.Begin(ctx)
 	if err != nil {

@@ -372,7 +372,7 @@ func TestApplyBesideAForeignLock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	ledgertest.HoldAdvisoryLocks(t, b.db, "taskledger.schedule")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if _, err := periodic.Apply(ctx, b.db, []periodic.Schedule{hourly("a")}, nil); err != nil {
 		t.Fatal(err)

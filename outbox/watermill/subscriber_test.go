@@ -229,8 +229,10 @@ func TestEventIsKeptWhileItIsHandled(t *testing.T) {
 	t.Parallel()
 	b := newStreamed(t)
 	b.enqueue("coupon.send", "o-", 1)
-	one := b.Subscribe(b.subscriber(), "coupon.send")
-	other := b.Subscribe(b.subscriber(), "coupon.send")
+	const ackWait = 5 * time.Second // a third of it is the interval at which the message is kept
+	long := func(c *watermill.SubscriberConfig) { c.AckWait = ackWait }
+	one := b.Subscribe(b.subscriber(long), "coupon.send")
+	other := b.Subscribe(b.subscriber(long), "coupon.send")
 	var m *message.Message
 	select {
 	case m = <-one:
@@ -241,7 +243,7 @@ func TestEventIsKeptWhileItIsHandled(t *testing.T) {
 		t.Error("delivered twice")
 	case <-other:
 		t.Error("delivered to both")
-	case <-time.After(2500 * time.Millisecond): // AckWait is 1 s
+	case <-time.After(2 * ackWait):
 	}
 	m.Ack()
 	b.awaitAcknowledged("g")

@@ -55,8 +55,14 @@ func (b *bundle) work(register func(*workers.Pool) error) {
 // subscriber returns a subscriber with these settings of its kinds.
 func (b *bundle) subscriber(c workers.KindConfig) *watermill.Subscriber {
 	b.T.Helper()
+	return b.subscriberThatWaits(2*time.Second, c)
+}
+
+// subscriberThatWaits is subscriber with an AckWait.
+func (b *bundle) subscriberThatWaits(ackWait time.Duration, c workers.KindConfig) *watermill.Subscriber {
+	b.T.Helper()
 	s, err := watermill.NewSubscriber(watermill.SubscriberConfig{
-		Pool: workers.Config{DB: b.DB, NATS: b.NATS, AckWait: 2 * time.Second, Logger: b.Logger()},
+		Pool: workers.Config{DB: b.DB, NATS: b.NATS, AckWait: ackWait, Logger: b.Logger()},
 		Kind: c,
 	})
 	if err != nil {

@@ -159,8 +159,9 @@ func TestTaskMessageIsKeptAlive(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	b.Publish("mail.send", message.NewMessage("o-1", nil))
-	one := b.Subscribe(b.subscriber(workers.KindConfig{}), "mail.send")
-	other := b.Subscribe(b.subscriber(workers.KindConfig{}), "mail.send")
+	const ackWait = 5 * time.Second // a third of it is the interval at which the message is kept
+	one := b.Subscribe(b.subscriberThatWaits(ackWait, workers.KindConfig{}), "mail.send")
+	other := b.Subscribe(b.subscriberThatWaits(ackWait, workers.KindConfig{}), "mail.send")
 	var m *message.Message
 	select {
 	case m = <-one:
@@ -171,7 +172,7 @@ func TestTaskMessageIsKeptAlive(t *testing.T) {
 		t.Error("delivered twice")
 	case <-other:
 		t.Error("delivered to both")
-	case <-time.After(5 * time.Second): // AckWait is 2 s
+	case <-time.After(2 * ackWait):
 	}
 	m.Ack()
 	key := ledger.Key{Kind: "mail.send", BizID: "o-1"}
