@@ -40,6 +40,15 @@ type ServerConfig struct {
 	Listen string
 	// Advertise is the address that clients connect to, HOST:PORT or HOST. Default: that of Listen.
 	Advertise string
+	// Peers makes the servers of 3 or 5 processes one cluster, whose streams have 3 replicas: work goes on, and no
+	// message is lost, while one of 3 is away, or two of 5. It lists where all of them listen for each other,
+	// HOST:PORT or HOST, this process among them by its advertised host. It is the same for all: a process with other
+	// peers stands by. Each process needs a Dir of its own. Default: one process runs the server, and the others stand
+	// by. Default of the port: 6222.
+	Peers []string
+	// ClusterListen is where the server listens for its peers, HOST:PORT or HOST. If Peers have the advertised host
+	// several times, this process is the one with its port. Default: the host of Listen, and the port in Peers.
+	ClusterListen string
 }
 
 // Config configures [Run].

@@ -67,6 +67,9 @@ func (c Config) runBeside(ctx context.Context, server *broker.Server, services [
 	return nil
 }
 
+// clusterReplicas is how many members of a cluster have each message.
+const clusterReplicas = 3
+
 // ownServer returns the NATS server of this database, and c with connections to it; nil: c has other ones.
 func (c Config) ownServer() (Config, *broker.Server, error) {
 	if c.NATS != nil {
@@ -74,14 +77,18 @@ func (c Config) ownServer() (Config, *broker.Server, error) {
 	}
 	log := c.Logger.With("service", "nats")
 	server, err := broker.New(broker.Config{
-		DB: c.DB, Dir: c.Server.Dir, Listen: c.Server.Listen, Advertise: c.Server.Advertise, Logger: log,
+		DB: c.DB, Dir: c.Server.Dir, Listen: c.Server.Listen, Advertise: c.Server.Advertise,
+		Peers: c.Server.Peers, ClusterListen: c.Server.ClusterListen, Logger: log,
 	})
 	if err != nil {
 		return c, nil, err
 	}
 	c.NATS = func(options ...nats.Option) (*nats.Conn, error) {
 		all := []nats.Option{nats.Name("taskledger"), nats.RetryOnFailedConnect(true)}
-		return broker.Connect(c.DB, natsconfig.Relay, append(all, options...)...)
+		return server.Connect(natsconfig.Relay, append(all, options...)...)
+	}
+	if len(c.Server.Peers) > 0 && c.Stream.Replicas == 0 {
+		c.Stream.Replicas = clusterReplicas
 	}
 	c.awaitNATS = func(ctx context.Context) error { return broker.Await(ctx, c.DB, natsconfig.Relay) }
 	c.RelayHooks = append(slices.Clone(c.RelayHooks), broker.NewRestart(server, log))

@@ -2,9 +2,9 @@
 -- Owner: package internal/lease.
 --
 --   lease        written and read by internal/lease: the rows relay and copy for outbox, the row discarder for
---                schedulers, the row broker for the NATS server of serve; for workers one row of each worker process,
---                and one of each member of a division of shards; for the reconciler one row of each task that it
---                releases again and again
+--                schedulers, the row broker for the NATS server of serve, or one of each member of its cluster; for
+--                workers one row of each worker process, and one of each member of a division of shards; for the
+--                reconciler one row of each task that it releases again and again
 --   mutex        rows that functions lock and no role may read or lock otherwise
 --   broker_user  users of the NATS server of serve, which functions read and add
 --
@@ -480,7 +480,7 @@ comment on table taskledger.broker_user is
 -- login of the lease: every login can lock a number, and workers can read the nonce.
 create view taskledger.broker as
 select l.holder, l.since, l.alive_until > clock_timestamp() as is_alive, l.detail->>'address' as address,
-       l.detail->>'ca' as ca,
+       l.detail->>'ca' as ca, l.detail->>'peers' as peers, substr(l.name, 8) as member,
        exists (
          select from pg_catalog.pg_locks k
            join pg_catalog.pg_stat_activity a on a.pid = k.pid and a.usename = l.login
@@ -489,10 +489,11 @@ select l.holder, l.since, l.alive_until > clock_timestamp() as is_alive, l.detai
             and k.classid::bigint = (l.detail->>'nonce')::bigint >> 32
             and k.objid::bigint = (l.detail->>'nonce')::bigint & 4294967295) as is_here
   from taskledger.lease l
- where l.name = 'broker';
+ where l.name = 'broker' or l.name like 'broker/%';
 
 comment on view taskledger.broker is
-  'The NATS server that serve runs. is_here: its process holds a lock in this very database, whose number is the nonce '
+  'The NATS server that serve runs, or with --peers one row for each member of the cluster; peers are all its members. '
+  'is_here: its process holds a lock in this very database, whose number is the nonce '
   'of the lease. Otherwise the row is that of another database of which this one is a copy, or the process has ended.';
 
 -- +goose StatementBegin

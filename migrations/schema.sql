@@ -3536,6 +3536,8 @@ CREATE VIEW taskledger.broker AS
     (l.alive_until > clock_timestamp()) AS is_alive,
     (l.detail ->> 'address'::text) AS address,
     (l.detail ->> 'ca'::text) AS ca,
+    (l.detail ->> 'peers'::text) AS peers,
+    substr(l.name, 8) AS member,
     (EXISTS ( SELECT
            FROM (pg_locks k
              JOIN pg_stat_activity a ON (((a.pid = k.pid) AND (a.usename = l.login))))
@@ -3543,9 +3545,9 @@ CREATE VIEW taskledger.broker AS
                    FROM pg_database d
                   WHERE (d.datname = current_database()))) AND ((k.classid)::bigint = (((l.detail ->> 'nonce'::text))::bigint >> 32)) AND ((k.objid)::bigint = (((l.detail ->> 'nonce'::text))::bigint & '4294967295'::bigint))))) AS is_here
    FROM taskledger.lease l
-  WHERE (l.name = 'broker'::text);
+  WHERE ((l.name = 'broker'::text) OR (l.name ~~ 'broker/%'::text));
 
-COMMENT ON VIEW taskledger.broker IS 'The NATS server that serve runs. is_here: its process holds a lock in this very database, whose number is the nonce of the lease. Otherwise the row is that of another database of which this one is a copy, or the process has ended.';
+COMMENT ON VIEW taskledger.broker IS 'The NATS server that serve runs, or with --peers one row for each member of the cluster; peers are all its members. is_here: its process holds a lock in this very database, whose number is the nonce of the lease. Otherwise the row is that of another database of which this one is a copy, or the process has ended.';
 
 CREATE VIEW taskledger.event_fence AS
  SELECT event.kind,

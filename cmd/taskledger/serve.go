@@ -55,6 +55,7 @@ Any number of processes may run. One relay and one projector work; the others st
 
 With ` + envDatabaseURL + ` alone, serve runs the NATS server of this database, or stands by for the process that
 runs it. Other programs with ` + envDatabaseURL + ` find its address and their credentials in the database.
+With --peers, the servers of 3 or 5 processes are one cluster, whose streams have 3 replicas.
 
 Without ` + envDatabaseURL + ` and ` + envNATSURL + `, serve starts servers of its own: PostgreSQL from the installed
 binaries, and NATS in its own process. The data directory has their data, and their addresses for
@@ -86,12 +87,17 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	cmd.Flags().DurationVar(&f.stream.MaxAge, "stream-max-age", 0,
 		"greatest age of messages on a new stream (default: 72h)")
 	cmd.Flags().IntVar(&f.stream.Replicas, "stream-replicas", 0,
-		"replicas of a new stream (default: 1)")
+		"replicas of a new stream (default: 1, with --peers 3)")
 	cmd.Flags().StringVar(&f.listen, "listen", "", "`address` of the HTTP server, as 127.0.0.1:8080 (default: none)")
 	cmd.Flags().StringVar(&f.server.Listen, "nats-listen", "",
 		"`address` where the NATS server of serve listens (default: 127.0.0.1); with TLS outside of loopback")
 	cmd.Flags().StringVar(&f.server.Advertise, "advertise", "",
 		"`address` of that server for clients on other machines (default: that of --nats-listen)")
+	cmd.Flags().StringSliceVar(&f.server.Peers, "peers", nil,
+		"`addresses` where the NATS servers of 3 or 5 processes, this one among them, listen for each other:\n"+
+			"one cluster (default: one server)")
+	cmd.Flags().StringVar(&f.server.ClusterListen, "cluster-listen", "",
+		"`address` where that server listens for its peers (default: the host of --nats-listen, the port in --peers)")
 	cmd.Flags().DurationVar(&f.leaseTTL, "lease-ttl", 0,
 		"after this time another relay replaces one that hangs (default: 5s)")
 	cmd.Flags().DurationVar(&f.ackTimeout, "ack-timeout", 0,
@@ -100,7 +106,7 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	addAlarmsFlag(cmd, &f.alarms)
 	for _, name := range []string{
 		"postgres-binaries", "listen", "stream-max-bytes", "stream-max-age", "stream-replicas", "nats-listen",
-		"advertise", "lease-ttl", "ack-timeout",
+		"advertise", "peers", "cluster-listen", "lease-ttl", "ack-timeout",
 	} {
 		bind(cmd.Flags(), name, "TASKLEDGER_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
 	}
@@ -109,6 +115,13 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 
 func (f serveFlags) validate() error {
 	if err := f.stream.Validate(); err != nil {
+		return usagef("%s", err)
+	}
+	err := broker.Config{
+		Listen: f.server.Listen, Advertise: f.server.Advertise,
+		Peers: f.server.Peers, ClusterListen: f.server.ClusterListen,
+	}.CheckAddresses()
+	if err != nil {
 		return usagef("%s", err)
 	}
 	for _, d := range []struct {
@@ -142,6 +155,9 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	defer reportAlive(ctx, systemd)()
 	if err := f.validate(); err != nil {
 		return err
+	}
+	if len(f.server.Peers) > 0 && (a.config.databaseURL == "" || a.config.natsURL != "") {
+		return usagef("--peers is for serve with %s and without %s", envDatabaseURL, envNATSURL)
 	}
 	alarms, err := readAlarms(a, f.alarms)
 	if err != nil {

@@ -36,6 +36,12 @@ type Config struct {
 	// Advertise is the address that clients connect to, HOST:PORT or HOST. Default: that of Listen. Required if Listen
 	// has no address of this machine, as 0.0.0.0.
 	Advertise string
+	// Peers are all members of a cluster, this process among them: where their servers listen for each other,
+	// HOST:PORT or HOST. 3 or 5. Default: the server is alone. Default of the port: 6222.
+	Peers []string
+	// ClusterListen is where the server listens for its peers, HOST:PORT or HOST. If Peers have the advertised host
+	// several times, this process is the one with its port. Default: the host of Listen, and the port in Peers.
+	ClusterListen string
 	// TTL is how long after the last renewal another process takes over from one that hangs. Default: 15 s.
 	TTL time.Duration
 	// Logger receives what the server does. Default: disabled.
@@ -54,13 +60,22 @@ func (c Config) Validate() error {
 	if c.TTL < 0 {
 		faults = append(faults, fmt.Errorf("TTL must be at least 0s, got %s", c.TTL))
 	}
-	if _, err := c.addresses(); err != nil {
+	if err := c.CheckAddresses(); err != nil {
 		faults = append(faults, err)
 	}
 	if len(faults) > 0 {
 		return fmt.Errorf("NATS server: %w", errors.Join(faults...))
 	}
 	return nil
+}
+
+// CheckAddresses returns the first fault of the addresses.
+func (c Config) CheckAddresses() error {
+	a, err := c.addresses()
+	if err == nil {
+		_, err = c.cluster(a)
+	}
+	return err
 }
 
 func (c Config) withDefaults() Config {
@@ -93,6 +108,9 @@ func (c Config) addresses() (a addresses, err error) {
 		if a.advertised == "" {
 			return a, errors.New("Advertise must be the address of this machine for clients, if Listen is not one: " +
 				"set --advertise")
+		}
+		if a.host == "" {
+			a.host = "0.0.0.0"
 		}
 	} else if a.advertised == "" {
 		a.advertised = a.host

@@ -5,6 +5,11 @@
 // server's address. The passwords of its users are in the database, and each role may read that of its own user. They
 // stay the same when the server starts again, on whichever machine.
 //
+// With peers, each process runs a server at once, and together they are a cluster with replicated streams. Each has a
+// lease of its own, broker/HOST:PORT, and clients connect to any of them that is connected to most of the others. No
+// server runs beside one with other peers: the one that began earlier stays, and the others stand by until it has
+// ended. The members prove to each other that they know a secret, which is in the database beside the passwords.
+//
 // # Copies of a database
 //
 // A dump and a physical copy have the lease and the passwords, too. Workers of the copy must not touch the original's

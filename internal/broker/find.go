@@ -6,7 +6,9 @@ import (
 	"crypto/x509"
 	_ "embed"
 	"errors"
+	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,22 +67,59 @@ type Found struct {
 //
 // Errors: a [*NotFoundError]; the database's if the login lacks the role of the user.
 func Find(ctx context.Context, db pgquery.Querier, user string) (Found, error) {
-	f := Found{User: user}
-	var isAlive, isHere bool
-	found, err := pgquery.Row(ctx, db, findSQL, nil, &f.Address, &f.CA, &isAlive, &isHere)
-	switch {
-	case err != nil:
-		return Found{}, pgerr.Explain("find the NATS server", err)
-	case !found, !isAlive, f.Address == "":
-		return Found{}, errNone
-	case !isHere:
-		return Found{}, errElsewhere
+	all, err := findAll(ctx, db, user)
+	if err != nil {
+		return Found{}, err
 	}
-	f.Password, err = readPassword(ctx, db, user)
-	if err == nil && f.Password == "" {
+	return all[0], nil
+}
+
+// findAll returns all servers of a database, one or those of a cluster. Its errors are those of Find.
+func findAll(ctx context.Context, db pgquery.Querier, user string) ([]Found, error) {
+	servers, err := readServers(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	password, err := readPassword(ctx, db, user)
+	if err == nil && password == "" {
 		err = errNone
 	}
-	return f, err
+	if err != nil {
+		return nil, err
+	}
+	for i := range servers {
+		servers[i].User, servers[i].Password = user, password
+	}
+	return servers, nil
+}
+
+// readServers returns the servers that are connected to this database, without credentials; at least one.
+func readServers(ctx context.Context, db pgquery.Querier) (servers []Found, err error) {
+	rows, err := db.Query(ctx, findSQL)
+	if err != nil {
+		return nil, pgerr.Explain("find the NATS server", err)
+	}
+	defer rows.Close()
+	none := errNone
+	for rows.Next() {
+		var f Found
+		var isHere bool
+		if err := rows.Scan(&f.Address, &f.CA, &isHere); err != nil {
+			return nil, pgerr.Explain("find the NATS server", err)
+		}
+		if !isHere {
+			none = errElsewhere
+			continue
+		}
+		servers = append(servers, f)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, pgerr.Explain("find the NATS server", err)
+	}
+	if len(servers) == 0 {
+		return nil, none
+	}
+	return servers, nil
 }
 
 // awaitEvery is the interval at which Await looks for a server.
@@ -134,18 +173,27 @@ func readUsers(ctx context.Context, db pgquery.Querier) (natsconfig.Passwords, e
 // Connect opens a connection to the server of a database as a user. Each time that it connects it finds the server
 // anew, so it follows the server to another process and to another machine.
 func Connect(db pgquery.Querier, user string, options ...nats.Option) (*nats.Conn, error) {
-	d := &dialer{db: db, user: user}
+	return connect(&dialer{db: db, user: user, preferred: func() string { return "" }}, options)
+}
+
+// pingEvery is how often a client asks its server whether it is alive. It leaves a server that is paused or cut off
+// after three times this.
+const pingEvery = 2 * time.Second
+
+func connect(d *dialer, options []nats.Option) (*nats.Conn, error) {
 	all := []nats.Option{
 		nats.SetCustomDialer(d), nats.UserInfoHandler(d.credentials), nats.SkipHostLookup(),
 		nats.IgnoreDiscoveredServers(), nats.ReconnectWait(250 * time.Millisecond),
+		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(2),
 	}
 	return stream.Connect("nats://ledger.invalid:4222", append(all, options...)...)
 }
 
 // dialer finds the server when a connection is opened. It is safe for concurrent use.
 type dialer struct {
-	db   pgquery.Querier
-	user string
+	db        pgquery.Querier
+	user      string
+	preferred func() string // address of the server to try first, or ""
 
 	mu    sync.Mutex
 	found Found
@@ -155,13 +203,36 @@ type dialer struct {
 func (d *dialer) Dial(network, _ string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
-	found, err := Find(ctx, d.db, d.user)
+	servers, err := findAll(ctx, d.db, d.user)
 	if err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	d.found = found
-	d.mu.Unlock()
+	rand.Shuffle(len(servers), func(i, k int) { servers[i], servers[k] = servers[k], servers[i] })
+	preferred := d.preferred()
+	if own := slices.IndexFunc(servers, func(f Found) bool { return f.Address == preferred }); own > 0 {
+		servers[0], servers[own] = servers[own], servers[0]
+	}
+	var failures []error
+	for i, found := range servers {
+		conn, err := dialOne(ctx, network, found, len(servers)-i)
+		if err == nil {
+			d.mu.Lock()
+			d.found = found
+			d.mu.Unlock()
+			return conn, nil
+		}
+		failures = append(failures, err)
+	}
+	return nil, errors.Join(failures...)
+}
+
+// dialOne connects to a server. It leaves time to try the rest of so many servers.
+func dialOne(ctx context.Context, network string, found Found, servers int) (net.Conn, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(servers))
+		defer cancel()
+	}
 	var n net.Dialer
 	conn, err := n.DialContext(ctx, network, found.Address)
 	if err != nil || found.CA == "" {

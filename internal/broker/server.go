@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
@@ -45,10 +46,12 @@ var errStopped = errors.New("this process does not run the NATS server now")
 type Server struct {
 	config    Config
 	addresses addresses
+	cluster   *cluster // nil: the server is alone
 	holder    string
 
 	mu      sync.Mutex
 	nats    *natsserver.Server // nil: not running
+	missed  int                // renewals in a row at which nats had no majority of its cluster
 	ca      string             // PEM; "": it has no TLS
 	renewed time.Time          // when the lease was last renewed
 }
@@ -62,8 +65,12 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	k, err := c.cluster(a)
+	if err != nil {
+		return nil, err
+	}
 	return &Server{
-		config: c.withDefaults(), addresses: a, holder: holder() + "/" + strings.ToLower(rand.Text()[:8]),
+		config: c.withDefaults(), addresses: a, cluster: k, holder: holder() + "/" + strings.ToLower(rand.Text()[:8]),
 	}, nil
 }
 
@@ -98,8 +105,11 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// isOverdue reports whether another process may have taken the lease.
+// isOverdue reports whether another process may have taken the lease. No other process runs the server of a member.
 func (s *Server) isOverdue() bool {
+	if s.cluster != nil {
+		return false
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nats != nil && time.Since(s.renewed) > s.config.TTL
@@ -122,7 +132,9 @@ func (s *Server) serve(ctx context.Context) error {
 		}
 		s.stop() // another process has the lease
 		if first {
-			s.config.Logger.InfoContext(ctx, "another process runs the NATS server; this one stands by")
+			if err := s.reportOther(ctx, conn); err != nil {
+				return err
+			}
 		}
 		if loop.Sleep(ctx, s.config.TTL/15) != nil {
 			return nil
@@ -147,6 +159,28 @@ func (s *Server) serve(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// reportOther logs why this process has no lease.
+func (s *Server) reportOther(ctx context.Context, conn *pgx.Conn) error {
+	holder, others, err := lease.BrokerWithOtherPeers(ctx, conn, s.cluster.String())
+	if err != nil {
+		return err
+	}
+	if holder == "" {
+		s.config.Logger.InfoContext(ctx, "another process runs the NATS server; this one stands by")
+		return nil
+	}
+	name := func(peers string) string {
+		if peers == "" {
+			return "none"
+		}
+		return peers
+	}
+	s.config.Logger.WarnContext(ctx, "a NATS server of this database runs with other peers; this one stands by until "+
+		"it has ended: start all processes with the same --peers",
+		"peers", name(s.cluster.String()), "other_peers", name(others), "other", holder)
+	return nil
 }
 
 // prove opens a connection and takes the lock on it.
@@ -181,13 +215,13 @@ func (s *Server) renew(ctx context.Context, conn *pgx.Conn, nonce int64) (bool, 
 	ctx, cancel := context.WithTimeout(ctx, s.config.TTL/3)
 	defer cancel()
 	s.mu.Lock()
-	row := lease.Broker{Nonce: nonce}
-	if s.nats != nil {
+	row := lease.Broker{Nonce: nonce, Peers: s.cluster.String()}
+	if s.nats != nil && s.hasMajority(ctx) {
 		row.Address, row.CA = s.address(), s.ca
 	}
 	s.mu.Unlock()
 	begun := time.Now()
-	holds, err := lease.TakeBroker(ctx, conn, s.holder, s.config.TTL, row)
+	holds, err := lease.TakeBroker(ctx, conn, s.cluster.member(), s.holder, s.config.TTL, row)
 	if holds {
 		s.mu.Lock()
 		s.renewed = begun
@@ -196,10 +230,30 @@ func (s *Server) renew(ctx context.Context, conn *pgx.Conn, nonce int64) (bool, 
 	return holds, err
 }
 
+// hasMajority reports whether clients may use the server: it stores nothing without most members of its cluster. When
+// it has lost them for two renewals, it disconnects its clients, which then find another member. The caller holds mu.
+func (s *Server) hasMajority(ctx context.Context) bool {
+	if s.nats.HasMajority() {
+		if s.missed > 1 {
+			s.config.Logger.InfoContext(ctx, "connected to most servers of the cluster", "peers", s.cluster.String())
+		}
+		s.missed = 0
+		return true
+	}
+	if s.missed++; s.missed == 2 {
+		s.config.Logger.WarnContext(ctx, "not connected to most servers of the cluster; clients must use another one",
+			"peers", s.cluster.String())
+		if err := s.nats.Disconnect(); err != nil {
+			s.config.Logger.WarnContext(ctx, "cannot disconnect the clients", "error", err)
+		}
+	}
+	return s.missed < 2
+}
+
 func (s *Server) yield(ctx context.Context, conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.TTL/3)
 	defer cancel()
-	if err := lease.YieldBroker(ctx, conn, s.holder); err != nil {
+	if err := lease.YieldBroker(ctx, conn, s.cluster.member(), s.holder); err != nil {
 		s.config.Logger.WarnContext(ctx, "cannot release the lease of the NATS server; it expires",
 			"expires_in", s.config.TTL, "error", err)
 	}
@@ -212,7 +266,7 @@ func (s *Server) start(ctx context.Context, conn *pgx.Conn) error {
 	if s.nats != nil {
 		return nil
 	}
-	accounts, err := s.readAccounts(ctx, conn)
+	accounts, secret, err := s.readAccounts(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -220,39 +274,54 @@ func (s *Server) start(ctx context.Context, conn *pgx.Conn) error {
 		Dir: s.config.Dir, Host: s.addresses.host, Port: s.port(), Accounts: accounts,
 	}
 	if s.ca = ""; !s.addresses.isOnlyOnLoopback {
-		certificate, ca, err := newCertificate()
+		key, err := newKey()
+		if err != nil {
+			return err
+		}
+		certificate, ca, err := newCertificate(key)
 		if err != nil {
 			return err
 		}
 		s.ca, c.TLS = ca, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13}
+	}
+	if s.cluster != nil {
+		if c.Cluster, err = s.cluster.server(secret); err != nil {
+			return err
+		}
 	}
 	server, err := natsserver.Start(c)
 	if err != nil {
 		return err
 	}
 	s.nats = server
+	if s.missed = 0; s.cluster != nil {
+		s.missed = alone // clients must not come before the other members
+	}
 	s.config.Logger.InfoContext(ctx, "runs the NATS server of this database",
 		"server", s.address(), "holder", s.holder)
 	return s.writePort()
 }
 
-// readAccounts returns the accounts of the server's users. It adds the users that do not exist.
-func (s *Server) readAccounts(ctx context.Context, conn *pgx.Conn) (string, error) {
+// readAccounts returns the accounts of the server's users, and the secret of the cluster. It adds what does not exist.
+func (s *Server) readAccounts(ctx context.Context, conn *pgx.Conn) (accounts, secret string, err error) {
 	users, err := readUsers(ctx, conn)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	_, wanted := natsconfig.Own(users)
+	if s.cluster != nil && users[clusterUser] == "" {
+		wanted[clusterUser] = newSecret()
+	}
 	for name, password := range wanted {
 		if _, err := conn.Exec(ctx, addUserSQL, name, password); err != nil {
-			return "", pgerr.Explain("add the NATS user "+name, err)
+			return "", "", pgerr.Explain("add the NATS user "+name, err)
 		}
 	}
-	if users, err = readUsers(ctx, conn); err != nil {
-		return "", err
+	if users, err = readUsers(ctx, conn); err != nil { // another process may have added them first
+		return "", "", err
 	}
-	accounts, _ := natsconfig.Own(users)
-	return accounts, nil
+	accounts, _ = natsconfig.Own(users)
+	return accounts, users[clusterUser], nil
 }
 
 // address returns the address for clients. The caller holds mu.
@@ -263,6 +332,25 @@ func (s *Server) address() string {
 	}
 	return net.JoinHostPort(s.addresses.advertised, port)
 }
+
+// preferred returns the address of this process's own server, or "" while it does not run.
+func (s *Server) preferred() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nats == nil {
+		return ""
+	}
+	return s.address()
+}
+
+// Connect opens a connection as [Connect] does, if possible to the server of this process: both then pause and end
+// together.
+func (s *Server) Connect(user string, options ...nats.Option) (*nats.Conn, error) {
+	return connect(&dialer{db: s.config.DB, user: user, preferred: s.preferred}, options)
+}
+
+// alone is more renewals without a majority than those after which clients are disconnected.
+const alone = 3
 
 // portFile has the port of the last start.
 const portFile = "port"

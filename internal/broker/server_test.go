@@ -247,6 +247,9 @@ func TestTLSOutsideOfLoopback(t *testing.T) {
 func TestConfigIsChecked(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
+	peers := func(listen string, peers ...string) broker.Config {
+		return broker.Config{DB: d.db, Dir: "d", ClusterListen: listen, Peers: peers}
+	}
 	for _, tt := range []struct {
 		name   string
 		config broker.Config
@@ -258,6 +261,18 @@ func TestConfigIsChecked(t *testing.T) {
 		{name: "no port", config: broker.Config{DB: d.db, Dir: "d", Listen: "127.0.0.1:99999"}},
 		{name: "advertised", config: broker.Config{DB: d.db, Dir: "d", Listen: ":4222", Advertise: "nats"}, ok: true},
 		{name: "loopback", config: broker.Config{DB: d.db, Dir: "d", Listen: "[::1]:4222"}, ok: true},
+		{name: "peers", config: peers("", "127.0.0.1", "b", "c:7"), ok: true},
+		{name: "the port of a peer", ok: true,
+			config: peers("127.0.0.1:8", "127.0.0.1:7", "127.0.0.1:8", "127.0.0.1:9")},
+		{name: "no peer is this process", config: peers("", "a", "b", "c")},
+		{name: "several peers are this process", config: peers("", "127.0.0.1:7", "127.0.0.1:8", "127.0.0.1:9")},
+		{name: "two peers", config: peers("", "127.0.0.1", "b")},
+		{name: "a peer twice", config: peers("", "127.0.0.1", "B:6222", "b")},
+		{name: "a peer is a URL", config: peers("", "127.0.0.1", "nats://b:6222", "c")},
+		{name: "a peer without a host", config: peers("", "127.0.0.1", ":6222", "c")},
+		{name: "a peer with an invalid port", config: peers("", "127.0.0.1", "b:66666", "c")},
+		{name: "an invalid port for peers", config: peers("127.0.0.1:x", "127.0.0.1", "b", "c")},
+		{name: "an address for peers alone", config: peers("127.0.0.1")},
 	} {
 		if err := tt.config.Validate(); (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)

@@ -16,28 +16,39 @@ var (
 	brokerTakeSQL string
 	//go:embed sql/broker_yield.sql
 	brokerYieldSQL string
+	//go:embed sql/broker_others.sql
+	brokerOthersSQL string
 )
 
-// Broker is the NATS server of a database.
+// Broker is a NATS server of a database.
 type Broker struct {
 	Address string `json:"address,omitempty"` // host and port for clients; "" before it runs
 	CA      string `json:"ca,omitempty"`      // PEM of the CA of its certificate; "" if it has none
 	Nonce   int64  `json:"nonce"`             // the number of the advisory lock that its process holds
+	Peers   string `json:"peers,omitempty"`   // all members of its cluster; "" if it is alone
 }
 
-// TakeBroker takes or renews the lease of the NATS server, and reports whether the holder has it.
-func TakeBroker(ctx context.Context, db ledger.DB, holder string, d time.Duration, b Broker) (bool, error) {
+// TakeBroker takes or renews the lease of a member of a cluster, or with member "" of a server that is alone. It
+// reports whether the holder has it.
+func TakeBroker(ctx context.Context, db ledger.DB, member, holder string, d time.Duration, b Broker) (bool, error) {
 	detail, err := json.Marshal(b)
 	if err != nil {
 		return false, err
 	}
 	holds := false
-	_, err = pgquery.Row(ctx, db, brokerTakeSQL, []any{holder, d.Milliseconds(), string(detail)}, &holds)
+	_, err = pgquery.Row(ctx, db, brokerTakeSQL,
+		[]any{member, holder, d.Milliseconds(), string(detail), b.Peers}, &holds)
 	return holds, pgerr.Explain("take the lease of the NATS server", err)
 }
 
-// YieldBroker lets another process take the lease of the NATS server at once.
-func YieldBroker(ctx context.Context, db ledger.DB, holder string) error {
-	_, err := db.Exec(ctx, brokerYieldSQL, holder)
+// YieldBroker lets another process take the lease of TakeBroker at once.
+func YieldBroker(ctx context.Context, db ledger.DB, member, holder string) error {
+	_, err := db.Exec(ctx, brokerYieldSQL, member, holder)
 	return pgerr.Explain("yield the lease of the NATS server", err)
+}
+
+// BrokerWithOtherPeers returns the holder and the peers of a server that runs with other peers than these, or "".
+func BrokerWithOtherPeers(ctx context.Context, db ledger.DB, peers string) (holder, others string, err error) {
+	_, err = pgquery.Row(ctx, db, brokerOthersSQL, []any{peers}, &holder, &others)
+	return holder, others, pgerr.Explain("read the leases of NATS servers", err)
 }

@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,6 +41,8 @@ type Config struct {
 	// Accounts is a configuration of accounts, users and TLS, as nats-server reads it. Default: one user
 	// with all rights, who sends Token.
 	Accounts string
+	// Cluster makes the server a member of a cluster. Default: it is alone.
+	Cluster *Cluster
 	// SyncInterval is the interval of syncs to disk. A crash of the machine loses the messages since
 	// the last one, acknowledged or not; the end of this process loses no message. Default: 1 s.
 	SyncInterval time.Duration
@@ -53,6 +56,16 @@ type Config struct {
 	MaxStore int64
 	// Log receives the server's log. Default: disabled.
 	Log *slog.Logger
+}
+
+// Cluster is what a member knows of its cluster.
+type Cluster struct {
+	Name   string      // the same for all members, and for no other cluster
+	Self   string      // name of this member
+	Host   string      // where it listens for the others; "": on every address
+	Port   int         // the same
+	Peers  []string    // where all members listen, HOST:PORT, this one among them
+	Secure *tls.Config // for both ends of a connection between members
 }
 
 // Server is a NATS server. Its methods are safe for concurrent use; those that start or end the server
@@ -91,6 +104,9 @@ func Start(config Config) (_ *Server, err error) {
 	if s.lock, err = reserve.File(filepath.Join(config.Dir, "lock")); err != nil {
 		return nil, fmt.Errorf("NATS server: directory is in use: %w", err)
 	}
+	if err := s.removeOtherStores(); err != nil {
+		return nil, errors.Join(fmt.Errorf("NATS server: remove streams of another configuration: %w", err), s.Close())
+	}
 	if err := s.firstLaunch(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -116,6 +132,9 @@ func (s *Server) firstLaunch() (err error) {
 
 // tlsTimeout bounds the handshake of a client.
 const tlsTimeout = 5 * time.Second
+
+// peerPing is how often a member asks another one whether it is alive.
+const peerPing = 2 * time.Second
 
 // readyTimeout bounds the wait for the listener. The server recovers its streams before that.
 const readyTimeout = 10 * time.Second
@@ -164,6 +183,17 @@ func (s *Server) options() (*server.Options, error) {
 		options.TLS, options.TLSConfig = true, s.config.TLS
 		options.TLSHandshakeFirst, options.TLSTimeout = true, tlsTimeout.Seconds()
 	}
+	if c := s.config.Cluster; c != nil {
+		options.ServerName = c.Self
+		options.Cluster = server.ClusterOpts{
+			Name: c.Name, Host: c.Host, Port: c.Port, Advertise: c.Self, NoAdvertise: true,
+			TLSConfig: c.Secure, TLSTimeout: tlsTimeout.Seconds(),
+			PingInterval: peerPing, MaxPingsOut: 3,
+		}
+		for _, peer := range c.Peers {
+			options.Routes = append(options.Routes, &url.URL{Scheme: "nats", Host: peer})
+		}
+	}
 	if s.config.Accounts == "" {
 		options.Authorization = s.config.Token
 		return options, nil
@@ -171,7 +201,29 @@ func (s *Server) options() (*server.Options, error) {
 	return options, options.ProcessConfigString(s.config.Accounts)
 }
 
-func (s *Server) store() string { return filepath.Join(s.config.Dir, "store") }
+// store returns the directory of the streams. Each cluster has one of its own: a member has no use for the streams of
+// a server that was alone, nor of another cluster.
+func (s *Server) store() string {
+	if s.config.Cluster == nil {
+		return filepath.Join(s.config.Dir, "store")
+	}
+	return filepath.Join(s.config.Dir, "store-"+s.config.Cluster.Name)
+}
+
+// removeOtherStores removes the streams of a server that was alone here, or of another cluster. They are behind: the
+// ledger went on without them.
+func (s *Server) removeOtherStores() error {
+	entries, err := os.ReadDir(s.config.Dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if name := filepath.Join(s.config.Dir, e.Name()); strings.HasPrefix(e.Name(), "store") && name != s.store() {
+			err = errors.Join(err, os.RemoveAll(name))
+		}
+	}
+	return err
+}
 
 // URL returns the address of the server, with its token. A restart does not change it.
 func (s *Server) URL() string {
@@ -209,6 +261,34 @@ func (s *Server) Restart() error {
 	}
 	s.stop()
 	return s.launch()
+}
+
+// HasMajority reports whether the server is connected to most members of its cluster, itself among them. Without them
+// it stores nothing. It is true for a server that is alone.
+func (s *Server) HasMajority() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.config.Cluster == nil {
+		return true
+	}
+	return s.server != nil && s.server.NumRemotes() >= len(s.config.Cluster.Peers)/2
+}
+
+// Disconnect disconnects all clients. They may connect again.
+func (s *Server) Disconnect() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.server == nil {
+		return nil
+	}
+	clients, err := s.server.Connz(&server.ConnzOptions{Limit: 1 << 20})
+	if err != nil {
+		return fmt.Errorf("NATS server: %w", err)
+	}
+	for _, c := range clients.Conns {
+		_ = s.server.DisconnectClientByID(c.Cid) // its error: the client is gone
+	}
+	return nil
 }
 
 // CheckRoom returns an error if the disk of the store takes no megabyte. It writes a file and removes it.

@@ -1,5 +1,7 @@
--- Selects the NATS server of this database: its address, the CA of its certificate or '', whether its lease is alive,
--- and whether its process is connected to this very database.
--- Locks nothing. Index: primary key.
-select coalesce(b.address, ''), coalesce(b.ca, ''), b.is_alive, b.is_here
+-- Selects the NATS servers of this database that are alive, one or those of a cluster: the address, the CA of the
+-- certificate or '', and whether the process is connected to this very database.
+-- Locks nothing. Reads the whole small table.
+select b.address, coalesce(b.ca, ''), b.is_here
   from taskledger.broker b
+ where b.is_alive and b.address is not null
+ order by b.member

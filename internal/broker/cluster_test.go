@@ -1,0 +1,71 @@
+package broker_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/internal/reserve"
+)
+
+// peersOn returns the addresses of peers on loopback.
+func peersOn(t *testing.T) (peers []string) {
+	t.Helper()
+	for range 3 {
+		port, err := reserve.Port()
+		if err != nil {
+			t.Fatal(err)
+		}
+		peers = append(peers, fmt.Sprintf("127.0.0.1:%d", port))
+	}
+	return peers
+}
+
+// Three members are one cluster: JetStream answers each client, also after a member has ended and another one runs in
+// its place. A server with other peers runs only after they have ended, and they do not run beside it.
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	alone := d.run(broker.Config{})
+	first := d.found("worker", natsconfig.Worker)
+	peers := peersOn(t)
+	var stops []func()
+	for _, self := range peers {
+		stops = append(stops, d.run(broker.Config{Peers: peers, ClusterListen: self}))
+	}
+	if f := d.found("worker", natsconfig.Worker); f != first {
+		t.Errorf("found %s beside the server that is alone", f.Address)
+	}
+	alone()
+	nc := d.connect("worker", natsconfig.Worker)
+	d.awaitMembers(3)
+	later := d.run(broker.Config{})
+	stops[0]()
+	d.awaitMembers(2)
+	d.answers(nc)
+	d.connect("operator", natsconfig.Operator)
+	stops[0] = d.run(broker.Config{Peers: peers, ClusterListen: peers[0]})
+	d.awaitMembers(3)
+	d.answers(nc)
+	for _, stop := range stops {
+		stop()
+	}
+	d.answers(nc) // of the server that is alone and stood by
+	later()
+}
+
+// awaitMembers waits until so many servers run.
+func (d *database) awaitMembers(want int) {
+	d.t.Helper()
+	d.await("the members of the cluster", func() error {
+		n := 0
+		err := d.db.QueryRow(d.t.Context(), `
+			select count(*) from taskledger.broker b
+			 where b.is_alive and b.is_here and b.address is not null and b.member <> ''`).Scan(&n)
+		if err == nil && n != want {
+			err = fmt.Errorf("%d run", n)
+		}
+		return err
+	})
+}
