@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -143,10 +144,18 @@ func withProvider(ctx context.Context, databaseURL string, f func(*sql.DB, *goos
 	return nil
 }
 
-// open returns a database of one address with pgxpool, whose pool_* parameters are not the server's. The
-// settings that change the text of a time are fixed, because goose scans times in every query mode and its
-// version table has no time zone.
+// open returns a database of one address.
 func open(databaseURL string) (*sql.DB, error) {
+	config, err := parseAddress(databaseURL)
+	if err != nil {
+		return nil, err
+	}
+	return stdlib.OpenDB(*config), nil
+}
+
+// parseAddress parses an address by pgxpool, whose pool_* parameters are not the server's. The settings that change
+// the text of a time are fixed, because goose scans times in every query mode and its version table has no time zone.
+func parseAddress(databaseURL string) (*pgx.ConnConfig, error) {
 	config, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil {
 		return nil, err
@@ -156,7 +165,7 @@ func open(databaseURL string) (*sql.DB, error) {
 		maps.DeleteFunc(parameters, func(n, _ string) bool { return strings.EqualFold(n, name) })
 		parameters[name] = value
 	}
-	return stdlib.OpenDB(*config.ConnConfig), nil
+	return config.ConnConfig, nil
 }
 
 // refuseUnreleased returns [ErrUnreleased] if only the version table of the migrations before the first release

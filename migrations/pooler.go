@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // ErrPooler is returned if the address is that of a pooler in transaction mode. The lock of migrations is one of a
@@ -24,11 +23,11 @@ const (
 // refusePooler returns [ErrPooler] if a connection that is idle and outside of a transaction has lost its session to
 // another connection.
 func refusePooler(ctx context.Context, databaseURL string) error {
-	config, err := pgxpool.ParseConfig(databaseURL)
+	config, err := parseAddress(databaseURL)
 	if err != nil {
 		return err
 	}
-	first, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	first, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -38,7 +37,7 @@ func refusePooler(ctx context.Context, databaseURL string) error {
 		if err != nil || before == first.PgConn().PID() { // the process that the server names to a direct connection
 			return err
 		}
-		now, err := processOfAnother(ctx, config.ConnConfig)
+		now, err := processOfAnother(ctx, config)
 		switch {
 		case err != nil || now == 0:
 			return err
@@ -67,9 +66,9 @@ func processOfAnother(ctx context.Context, config *pgx.ConnConfig) (uint32, erro
 	return 0, err
 }
 
-// serverProcess returns the server process that executes a statement of a connection. The simple protocol leaves no
-// prepared statement in a session of other clients.
+// serverProcess returns the server process that executes a statement of a connection. It leaves no prepared statement
+// in a session that other clients may get.
 func serverProcess(ctx context.Context, conn *pgx.Conn) (process uint32, err error) {
-	err = conn.QueryRow(ctx, "select pg_catalog.pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&process)
+	err = conn.QueryRow(ctx, "select pg_catalog.pg_backend_pid()", pgx.QueryExecModeExec).Scan(&process)
 	return process, err
 }
