@@ -91,7 +91,9 @@ func readDemand(ctx context.Context, s jetstream.Stream, state jetstream.StreamS
 	last := state.LastSeq
 	d := &demand{acked: last, kinds: make(map[ledger.Kind]*kindDemand), types: make(map[ledger.EventType]bool),
 		unserved: make(map[ledger.Kind]ledger.ShardSet)}
-	consumers := s.ListConsumers(ctx)
+	listing, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	consumers := s.ListConsumers(listing)
 	for c := range consumers.Info() {
 		if c.Config.Durable == "" {
 			continue // it vanishes with its client

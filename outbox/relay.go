@@ -43,6 +43,8 @@ const (
 	// requestTimeout bounds a request to JetStream. A request under way when the server stops is never
 	// answered.
 	requestTimeout = 2 * time.Second
+	// listTimeout bounds a request for a list. A cluster answers it after 4 s if one of its members does not answer.
+	listTimeout = 6 * time.Second
 	// maxDelay is the longest delay before a relay that failed tries again.
 	maxDelay = time.Second
 	// minDelay is the first delay. A server that ends all connections leaves some in the pool, and each fails once.
