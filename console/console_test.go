@@ -45,7 +45,7 @@ func TestPages(t *testing.T) {
 		"/schedules":                  {"There are no schedules"},
 		"/subscribers":                {"There are no subscribers"},
 		"/events":                     {"order-1", "enqueued"},
-		"/system":                     {"Relay", "Events to publish", "tasks"},
+		"/system":                     {"Relay", "Events to publish", "PostgreSQL", "tasks"},
 	} {
 		p := b.get(path)
 		b.want(p, http.StatusOK, texts...)

@@ -2,6 +2,9 @@ package health_test
 
 import (
 	"context"
+	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -84,6 +88,46 @@ func (b *bundle) project() {
 	}
 }
 
+// cluster starts three NATS servers as a cluster, and returns a connection to the first one; stop ends the last one.
+func (b *bundle) cluster() (js jetstream.JetStream, stop func()) {
+	b.t.Helper()
+	var peers []string
+	for range 3 {
+		port, err := reserve.Port()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		peers = append(peers, fmt.Sprintf("127.0.0.1:%d", port))
+	}
+	var servers []*natsserver.Server
+	for i, self := range peers {
+		_, port, _ := strings.Cut(self, ":")
+		n, _ := strconv.Atoi(port)
+		server, err := natsserver.Start(natsserver.Config{Dir: b.t.TempDir(), Cluster: &natsserver.Cluster{
+			Name: "three", Self: fmt.Sprintf("node-%d", i), Host: "127.0.0.1", Port: n, Peers: peers,
+		}})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.t.Cleanup(func() { _ = server.Close() })
+		servers = append(servers, server)
+	}
+	nc, err := nats.Connect(servers[0].URL())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(nc.Close)
+	js, err = jetstream.New(nc)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.await("a leader of the cluster", func() bool {
+		_, err := js.CreateStream(b.t.Context(), jetstream.StreamConfig{Name: "probe", Replicas: 3})
+		return err == nil
+	})
+	return js, servers[2].Stop
+}
+
 // jetStream starts a NATS server.
 func (b *bundle) jetStream() jetstream.JetStream {
 	b.t.Helper()
@@ -118,5 +162,15 @@ func (b *bundle) createStream(js jetstream.JetStream, c outbox.StreamConfig) {
 	}
 	if _, err := stream.Ensure(b.t.Context(), js, c, installation); err != nil {
 		b.t.Fatal(err)
+	}
+}
+
+// await waits until a condition holds.
+func (b *bundle) await(what string, holds func() bool) {
+	b.t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("waited %s for %s", patience, what)
+		}
 	}
 }

@@ -22,6 +22,7 @@ const (
 	StreamUnavailable Name = "stream_unavailable"
 	StreamDrift       Name = "stream_drift"
 	StreamNearlyFull  Name = "stream_nearly_full"
+	ReplicaBehind     Name = "replica_behind"
 	EventsMissed      Name = "events_missed"
 	ProjectionLag     Name = "projection_lag"
 	ProjectorRefused  Name = "projector_refused"
@@ -127,6 +128,11 @@ var definitions = []Definition{
 		Name:    StreamNearlyFull,
 		Meaning: "The stream holds more than 80 % of its max bytes. A full stream stops the relay.",
 		Cure:    "start workers of all kinds, delete unused consumers, or: nats stream edit LEDGER --max-bytes",
+	},
+	{
+		Name:    ReplicaBehind,
+		Meaning: "A member of the NATS cluster is away or lacks messages. Without another one the stream stops.",
+		Cure:    "start the NATS server of this member, with serve --peers its process; see its log if it runs",
 	},
 	{
 		Name:    EventsMissed,

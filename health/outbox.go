@@ -122,6 +122,12 @@ func (r *Report) addStream(c Config, s outbox.Status) {
 				printable.Count(int64(s.Stream.Bytes)), printable.Count(s.Stream.MaxBytes)),
 		})
 	}
+	for _, name := range s.Stream.Behind {
+		r.add(Condition{
+			Name: ReplicaBehind, About: name,
+			Text: fmt.Sprintf("server %s has not the whole stream %s", printable.Text(name), stream.Name),
+		})
+	}
 }
 
 // lagCure returns the cure of a lag behind a service that runs and has one of these conditions, for which a start is no

@@ -23,7 +23,8 @@ var nowSQL string
 // Report is the state of the ledger's services: the conditions that hold, and the numbers from which [Read] derived
 // them. Numbers that were not read are zero, see [Config].Only.
 type Report struct {
-	At         time.Time     `json:"at"` // by the database's clock
+	At         time.Time     `json:"at"`         // by the database's clock
+	PostgreSQL string        `json:"postgresql"` // its version
 	Outbox     outbox.Status `json:"outbox"`
 	Projection Projection    `json:"projection"`
 	// Projections are those that are registered, by name. Projection is the built-in one.
@@ -54,7 +55,7 @@ type check struct {
 var checks = []check{
 	{[]Name{
 		RelayStopped, RelayRefused, RelayBlocked, DatabaseCopied, StreamWrites, RelayLag, EventsParked,
-		StreamUnavailable, StreamDrift, StreamNearlyFull, EventsMissed,
+		StreamUnavailable, StreamDrift, StreamNearlyFull, ReplicaBehind, EventsMissed,
 	}, checkOutbox},
 	{[]Name{ProjectorRefused, ProjectionLag}, checkProjection},
 	{[]Name{ProjectionFailed, ProjectionParked, ProjectionLag}, checkProjections},
@@ -86,7 +87,7 @@ func Read(ctx context.Context, c Config) (Report, error) {
 		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{}, Projections: []RegisteredProjection{},
 		Subscribers: []feed.Subscriber{},
 	}
-	if _, err := pgquery.Row(ctx, c.DB, nowSQL, nil, pgquery.Micros(&r.At)); err != nil {
+	if _, err := pgquery.Row(ctx, c.DB, nowSQL, nil, pgquery.Micros(&r.At), &r.PostgreSQL); err != nil {
 		return Report{}, pgerr.Explain("read the time", err)
 	}
 	for _, check := range checks {

@@ -105,6 +105,20 @@ var conditionTests = map[health.Name]conditionTest{
 		},
 		text: "stream LEDGER is nearly full: 85,", // and its overhead
 	},
+	health.ReplicaBehind: {
+		arrange: func(b *bundle, c *health.Config) {
+			js, stop := b.cluster()
+			c.JetStream, c.Stream.Replicas = js, 3
+			b.createStream(js, c.Stream)
+			stop()
+			b.await("a replica to be behind", func() bool {
+				s, err := outbox.ReadStatus(b.t.Context(), b.db, js, c.Stream)
+				return err == nil && s.Stream != nil && len(s.Stream.Behind) == 1
+			})
+		},
+		about: "node-2",
+		text:  "server node-2 has not the whole stream LEDGER",
+	},
 	health.EventsMissed: {
 		arrange: func(b *bundle, _ *health.Config) {
 			b.exec(`

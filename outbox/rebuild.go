@@ -51,6 +51,7 @@ func ReadStream(
 	}
 	d := &StreamDetail{Subscribers: []jetstream.ConsumerConfig{}}
 	d.StreamStatus = newStreamStatus(found.CachedInfo(), config, installation)
+	d.Server = js.Conn().ConnectedServerVersion()
 	d.Ledger = stream.Owner(found.CachedInfo())
 	d.IsOwn = stream.CheckOwner(found.CachedInfo(), installation) == nil
 	consumers := found.ListConsumers(ctx)

@@ -86,6 +86,9 @@ type StreamStatus struct {
 	Drift    []string  `json:"drift"` // differences from the configuration
 	// NearlyFull: the relay purges messages that no consumer needs, and stops if all are needed.
 	NearlyFull bool `json:"nearly_full"`
+	// Behind has the servers that lack messages or are away, of those that have a replica.
+	Behind []string `json:"behind"`
+	Server string   `json:"server"` // version of the NATS server that has answered
 }
 
 // Transaction is an open transaction of the database cluster. The relay does not wait for it, but the server
@@ -197,6 +200,7 @@ func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config 
 		return
 	}
 	status := newStreamStatus(found.CachedInfo(), config, installation)
+	status.Server = js.Conn().ConnectedServerVersion()
 	s.Stream = &status
 	if len(s.Missed) > 0 {
 		s.forgetMissed(ctx, found)
@@ -224,7 +228,23 @@ func newStreamStatus(info *jetstream.StreamInfo, config StreamConfig, installati
 		FirstSeq: state.FirstSeq, LastSeq: state.LastSeq, Created: info.Created.UTC(),
 		Drift:      append([]string{}, stream.Drift(info, config, installation)...),
 		NearlyFull: isNearlyFull(int64(state.Bytes), info.Config.MaxBytes),
+		Behind:     behind(info.Cluster),
 	}
+}
+
+// behind returns the servers without the whole stream. cluster is nil if the server is alone.
+func behind(cluster *jetstream.ClusterInfo) []string {
+	names := []string{}
+	if cluster == nil {
+		return names
+	}
+	for _, r := range cluster.Replicas {
+		if r.Offline || !r.Current {
+			names = append(names, r.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // queryRow scans the first row of a statement and reports whether there was one.

@@ -1,2 +1,2 @@
--- Selects the time. No parameters. Locks nothing.
-select (extract(epoch from clock_timestamp()) * 1e6)::bigint
+-- Selects the time and the version of the server. No parameters. Locks nothing.
+select (extract(epoch from clock_timestamp()) * 1e6)::bigint, current_setting('server_version')
