@@ -3,8 +3,10 @@ package console_test
 import (
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +47,8 @@ func TestPages(t *testing.T) {
 		"/schedules":                  {"There are no schedules"},
 		"/subscribers":                {"There are no subscribers"},
 		"/events":                     {"order-1", "enqueued"},
+		"/events?type=enqueued":       {"order-1"},
+		"/events?type=failed":         {"No event matches."},
 		"/system":                     {"Relay", "Events to publish", "PostgreSQL", "tasks"},
 	} {
 		p := b.get(path)
@@ -286,7 +290,7 @@ func TestGroupsAndKinds(t *testing.T) {
 	if p := b.post("/kind", form); strings.Contains(p.body, "Resume…") {
 		t.Error("the kind was not resumed")
 	}
-	b.want(b.get("/events?kind=taskledger.operation"), http.StatusOK, "kind.pause", "kind.resume", "ada-admin")
+	b.want(b.get("/events?prefix=taskledger.operation"), http.StatusOK, "kind.pause", "kind.resume", "ada-admin")
 	viewer := s.as(api.Viewer)
 	form.Set("csrf", token(t, viewer.get("/")))
 	viewer.want(viewer.post("/kind", form), http.StatusForbidden)
@@ -335,4 +339,33 @@ func TestSchedulesAreChanged(t *testing.T) {
 	form.Set("csrf", token(t, viewer.get("/")))
 	form.Set("name", "nightly")
 	viewer.want(viewer.post("/schedule", form), http.StatusForbidden)
+}
+
+// The page Events leads back to the first event, with its filters.
+func TestEventsLeadBack(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for i := range 250 {
+		ledgertest.Enqueue(t, s.db, ledgertest.Key(t, fmt.Sprintf("mail.send/m-%d", i)), `{}`)
+		ledgertest.Enqueue(t, s.db, ledgertest.Key(t, fmt.Sprintf("coupon.send/c-%d", i)), `{}`)
+	}
+	b := s.as(api.Viewer)
+	next := regexp.MustCompile(`href="(/events\?[^"]*before=[^"]*)"`)
+	seen, pages := make(map[string]int), 0
+	for path := "/events?type=enqueued&prefix=mail.send/m"; path != ""; pages++ {
+		p := b.get(path)
+		b.want(p, http.StatusOK)
+		for _, m := range regexp.MustCompile(`<bdi>([mc]-\d+)</bdi>`).FindAllStringSubmatch(p.body, -1) {
+			seen[m[1]]++
+		}
+		path = ""
+		if m := next.FindStringSubmatch(p.body); m != nil {
+			path = html.UnescapeString(m[1])
+		}
+	}
+	if len(seen) != 250 || seen["m-0"] != 1 || seen["m-249"] != 1 || seen["c-0"] != 0 || pages != 3 {
+		t.Errorf("%d tasks on %d pages: %v", len(seen), pages, seen)
+	}
+	b.want(b.get("/events?type=done"), http.StatusBadRequest, "invalid type")
+	b.want(b.get("/events?before=x"), http.StatusBadRequest, "before must be a position")
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -22,8 +23,8 @@ import (
 const (
 	// maxGroup is the number of tasks that one form releases at most.
 	maxGroup = 5000
-	// maxTail is the number of events among which the page Events looks for those that match.
-	maxTail = 500
+	// pageEvents is the number of events of a page.
+	pageEvents = 100
 )
 
 // deadData is the content of the page Dead.
@@ -163,23 +164,34 @@ func (h *Handler) showSubscribers(ctx context.Context, r *http.Request, v *view)
 
 // eventsData is the content of the page Events.
 type eventsData struct {
-	Kind, Type, Actor string
-	Events            []ledger.Event // newest first
-	Read              int
+	Prefix, Type, Actor string
+	Events              []ledger.Event // newest first
+	Next                template.URL   // the query of the next page; "": this is the last
 }
 
+// showEvents shows a page of events, the newest first.
 func (h *Handler) showEvents(ctx context.Context, r *http.Request, v *view) error {
 	q := r.URL.Query()
-	d := &eventsData{Kind: q.Get("kind"), Type: q.Get("type"), Actor: q.Get("actor"), Read: maxTail}
-	all, err := ledger.Newest(ctx, h.config.DB, ledger.Range{}, maxTail)
-	for _, e := range slices.Backward(all) {
-		if v.Caller.MayUse(e.Kind) && strings.HasPrefix(string(e.Kind), d.Kind) &&
-			(d.Type == "" || string(e.Type) == d.Type) && (d.Actor == "" || e.Actor == d.Actor) && len(d.Events) < 100 {
-			d.Events = append(d.Events, e)
-		}
-	}
+	d := &eventsData{Prefix: q.Get("prefix"), Type: q.Get("type"), Actor: q.Get("actor")}
 	v.Data = d
-	return err
+	before, err := strconv.ParseInt("0"+q.Get("before"), 10, 64)
+	if err != nil {
+		return invalid("before must be a position")
+	}
+	filter := ledger.Range{Prefix: d.Prefix, Actor: d.Actor}
+	if d.Type != "" {
+		filter.Types = []ledger.EventType{ledger.EventType(d.Type)}
+	}
+	all, next, err := ledger.ReadBack(ctx, h.config.DB, filter,
+		ledger.BackOptions{Before: ledger.Position(before), Limit: pageEvents, Walk: walk})
+	if err != nil {
+		return err
+	}
+	if next != 0 {
+		d.Next = query("prefix", d.Prefix, "type", d.Type, "actor", d.Actor, "before", int64(next))
+	}
+	d.Events = slices.DeleteFunc(all, func(e ledger.Event) bool { return !v.Caller.MayUse(e.Kind) })
+	return nil
 }
 
 // systemData is the content of the page System.

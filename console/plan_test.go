@@ -73,7 +73,8 @@ func TestPlansOfPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"/", "/tasks", "/tasks?prefix=x", "/tasks?state=dead", "/tasks?state=running",
-		"/task?" + keyOf(k), "/dead", "/kinds", "/schedules", "/subscribers", "/events", "/system"} {
+		"/task?" + keyOf(k), "/dead", "/kinds", "/schedules", "/subscribers", "/events",
+		"/events?prefix=a/x&type=failed&actor=b&before=100", "/system"} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 		r.Header.Set("Authorization", "Bearer "+secret)
 		w := httptest.NewRecorder()

@@ -23,37 +23,62 @@ var (
 // Newest returns the limit events with the highest positions that match the filters of r, oldest first. It ignores the
 // moments of r. It reads back from the end of the ledger until it has found them.
 func Newest(ctx context.Context, db DB, r Range, limit int) ([]Event, error) {
+	all, _, err := ReadBack(ctx, db, r, BackOptions{Limit: limit})
+	slices.Reverse(all)
+	return all, err
+}
+
+// BackOptions are the options of [ReadBack].
+type BackOptions struct {
+	Before Position // Only events with a lower position. Default: all.
+	Limit  int      // How many events are returned at most.
+	Walk   int      // How many events are read at most, whether they match or not. Default: no limit.
+}
+
+// ReadBack returns the events with the highest positions that match the filters of r, newest first. It ignores the
+// moments of r. next is what Before must be to read on; 0: there are no more events. It may find none and have a next,
+// because of Walk. It never commits.
+//
+// Errors: the [*InvalidError] of [Range.Validate], [ErrNotMigrated], or that of the database.
+func ReadBack(ctx context.Context, db DB, r Range, o BackOptions) (all []Event, next Position, err error) {
 	if err := r.Validate(); err != nil {
-		return nil, fmt.Errorf("newest events: %w", err)
+		return nil, 0, fmt.Errorf("newest events: %w", err)
 	}
-	var all []Event
-	for before := int64(math.MaxInt64); limit > 0; {
-		rows, err := db.Query(ctx, newestSQL, append([]any{before, int64(replayPage)}, r.filterArgs()...)...)
+	before, left := int64(o.Before), int64(o.Walk)
+	if before == 0 {
+		before = math.MaxInt64
+	}
+	if o.Walk == 0 {
+		left = math.MaxInt64
+	}
+	for left > 0 && len(all) < o.Limit {
+		n := min(left, replayPage)
+		rows, err := db.Query(ctx, newestSQL, append([]any{before, n}, r.filterArgs()...)...)
 		if err != nil {
-			return nil, pgerr.Explain("newest events", err)
+			return nil, 0, pgerr.Explain("newest events", err)
 		}
-		var isEnd, matches bool
+		var isEnd, matches bool // the last event of a page, also if it does not match
 		for e, err := range ScanEvents(rows, &isEnd, &matches) {
 			if err != nil {
-				return nil, pgerr.Explain("newest events", err)
+				return nil, 0, pgerr.Explain("newest events", err)
 			}
-			if before = int64(e.Position); e.Position <= r.After {
-				isEnd = false
-				break
+			if e.Position <= r.After {
+				return all, 0, nil
 			}
+			before = int64(e.Position)
 			if matches {
 				all = append(all, e)
 			}
-			if len(all) == limit {
-				break
+			if len(all) == o.Limit {
+				return all, e.Position, nil
 			}
 		}
-		if !isEnd || len(all) == limit {
-			break
+		if !isEnd {
+			return all, 0, nil
 		}
+		left -= n
 	}
-	slices.Reverse(all)
-	return all, nil
+	return all, Position(before), nil
 }
 
 // Matches reports whether an event matches the filters of r. It ignores the moments of r.

@@ -104,6 +104,24 @@ func TestReplayIsTheSameEachTime(t *testing.T) {
 	}
 }
 
+// readBack returns the positions of a range, from the first one on. It reads two events at a time.
+func readBack(t *testing.T, pool *pgxpool.Pool, r ledger.Range, walk int) (all []ledger.Position) {
+	t.Helper()
+	for o := (ledger.BackOptions{Limit: 2, Walk: walk}); ; {
+		events, next, err := ledger.ReadBack(t.Context(), pool, r, o)
+		if err != nil || len(events) > 2 {
+			t.Fatalf("%d events: %v", len(events), err)
+		}
+		for _, e := range events {
+			all = append(all, e.Position)
+		}
+		if o.Before = next; next == 0 {
+			slices.Reverse(all)
+			return all
+		}
+	}
+}
+
 // Each filter selects what it names, and a read that is continued after any event has the rest.
 func TestReplayFilters(t *testing.T) {
 	t.Parallel()
@@ -145,6 +163,11 @@ func TestReplayFilters(t *testing.T) {
 		for i, e := range newest {
 			if e.Position != got[len(got)-len(newest)+i] || !test.r.Matches(e) {
 				t.Errorf("%s: %s at position %d is one of the newest events %v", name, e, e.Position, got)
+			}
+		}
+		for _, walk := range []int{0, 1, 4} {
+			if back := readBack(t, pool, test.r, walk); !slices.Equal(back, got) {
+				t.Errorf("%s: read back %v by %d events, want %v", name, back, walk, got)
 			}
 		}
 		stats, err := ledger.Stats(t.Context(), pool, test.r)
