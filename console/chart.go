@@ -6,6 +6,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers"
 )
 
 // The size of a chart in units of its SVG.
@@ -19,7 +20,8 @@ type chart struct {
 	Title, Summary string
 	Width, Height  int
 	Bars           []bar
-	Max            int64 // at the top
+	Marks          []mark // versions of programs that began
+	Max            int64  // at the top
 	From, Middle   time.Time
 }
 
@@ -30,6 +32,25 @@ type bar struct {
 	BadY, BadH       float64
 	Label            string
 	IsEmpty, HasFail bool
+}
+
+// mark is the start of a version of a program with workers.
+type mark struct {
+	X       float64
+	Version string
+	At      time.Time
+}
+
+// addMarks adds those of the versions that began in the time of the chart, which ends at a time.
+func (c *chart) addMarks(starts []workers.VersionStart, to time.Time) {
+	for _, s := range starts {
+		if s.At.Before(c.From) || s.At.After(to) {
+			continue
+		}
+		c.Marks = append(c.Marks, mark{
+			X: chartWidth * float64(s.At.Sub(c.From)) / float64(to.Sub(c.From)), Version: s.Version, At: s.At,
+		})
+	}
 }
 
 // newChart returns the chart of n steps from a time on.

@@ -11,7 +11,11 @@ import (
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers"
 )
+
+// maxMarks is the number of starts of versions on a chart.
+const maxMarks = 20
 
 // nowData is the content of the page Now.
 type nowData struct {
@@ -67,6 +71,12 @@ func (h *Handler) showNow(ctx context.Context, _ *http.Request, v *view) error {
 	minutes, day = slices.DeleteFunc(minutes, mayUse), slices.DeleteFunc(day, mayUse)
 	d.Hour = newChart("Attempts in the last hour, by minute", minutes, minute.Add(-59*time.Minute), time.Minute, 60)
 	d.Day = newChart("Attempts in the last day, by 15 minutes", day, last.Add(-95*step), step, 96)
+	starts, err := workers.ReadVersionStarts(ctx, h.config.DB, d.Day.From, maxMarks)
+	if err != nil {
+		return err
+	}
+	d.Hour.addMarks(starts, minute.Add(time.Minute))
+	d.Day.addMarks(starts, last.Add(step))
 	kinds := map[ledger.Kind]*kindNow{}
 	kind := func(k ledger.Kind) *kindNow {
 		if kinds[k] == nil {

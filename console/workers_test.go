@@ -38,3 +38,41 @@ func TestWorkersOnThePage(t *testing.T) {
 		t.Errorf("a caller reads workers of other kinds:\n%s", p.content())
 	}
 }
+
+// The charts mark when the first worker of a version began, and what a worker has written as its version stays text.
+func TestVersionsOnTheCharts(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	owner := ledgertest.As(t, s.db, ledgertest.Owner)
+	for id, w := range map[string]struct{ version, since, until string }{
+		"old":     {version: `"v1"`, since: "-2 days", until: "-1 hour"},
+		"again":   {version: `"v1"`, since: "-30 minutes", until: "1 hour"},
+		"earlier": {version: `"v2"`, since: "-3 hours", until: "-2 hours"},
+		"new":     {version: `"v3"`, since: "-20 minutes", until: "1 hour"},
+		"second":  {version: `"v3"`, since: "-10 minutes", until: "1 hour"},
+		"hostile": {version: `"<script>alert(1)</script>"`, since: "-5 minutes", until: "1 hour"},
+		"nul":     {version: `"\u0000"`, since: "-5 minutes", until: "1 hour"},
+		"number":  {version: `17`, since: "-5 minutes", until: "1 hour"},
+		"none":    {version: `null`, since: "-5 minutes", until: "1 hour"},
+	} {
+		_, err := owner.Exec(t.Context(), `insert into taskledger.lease (name, holder, since, alive_until, detail)
+			values ('worker/' || $1::text, $1::text, now() + $2::text::interval, now() + $3::text::interval,
+			        $4::text::json)`,
+			id, w.since, w.until, `{"kinds":["coupon.send"],"shards":"all","version":`+w.version+`}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := s.as(api.Viewer).get("/")
+	if p.status != http.StatusOK {
+		t.Fatalf("status %d\n%s", p.status, p.body)
+	}
+	for text, want := range map[string]int{
+		`<title>v1</title>`: 0, `<title>v2</title>`: 1, `<title>v3</title>`: 2, "<bdi>v3</bdi>": 2,
+		"<title>&lt;script&gt;": 2, "<script>": 0, "<title>17": 0,
+	} {
+		if n := strings.Count(p.body, text); n != want {
+			t.Errorf("%d times %s, want %d", n, text, want)
+		}
+	}
+}
