@@ -241,8 +241,21 @@ func (s *site) shop(t *testing.T) {
 		 cross join unnest(array['coupon.send', 'invoice.print']) k
 		 cross join lateral (select (20 + 15 * sin(m / 60.0) + 7 * sin(m * 1.7))::int as n,
 		                            case when m % 7 = 0 then 3 else 0 end as f) x`
-	if _, err := owner.Exec(t.Context(), day); err != nil {
-		t.Fatal(err)
+	// Leases as workers write them: one of the version before, and two of a new one.
+	const leases = `insert into taskledger.lease (name, holder, since, alive_until, detail)
+		select 'worker/' || w.id, w.id, now() + w.since, now() + w.until, json_build_object(
+		         'kinds', array['coupon.send', 'invoice.print'], 'shards', 'all', 'version', w.version,
+		         'load', json_build_object(
+		           'coupon.send', json_build_object('slots', 16, 'in_flight', w.n, 'per_minute', w.n * 5.5),
+		           'invoice.print', json_build_object('slots', 4, 'in_flight', 1, 'per_minute', 9)))
+		  from (values ('shop-1-4711', interval '-2 days', interval '-25 minutes', 'v1.8.0', 0),
+		               ('shop-1-5102', interval '-25 minutes', interval '1 hour', 'v1.9.0', 7),
+		               ('shop-2-5110', interval '-24 minutes', interval '1 hour', 'v1.9.0', 5)
+		       ) w(id, since, until, version, n)`
+	for _, sql := range []string{day, leases} {
+		if _, err := owner.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
