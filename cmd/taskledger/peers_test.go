@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -32,6 +33,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
 )
+
+var allFaults = flag.Bool("peers", false, "in TestPeers pause the leader and cut it off, too: two minutes")
 
 var cluster = ledger.MustKind[int]("cluster.count")
 
@@ -72,7 +75,17 @@ func TestPeers(t *testing.T) {
 	p.members[i] = p.start(i, p.dirs[i], p.flags(i)...)
 	p.awaitCurrent()
 
-	i = p.leader()
+	if *allFaults {
+		p.pauseAndCut()
+	}
+	p.awaitProgress("the cluster is whole")
+	p.check(stop())
+}
+
+// pauseAndCut pauses the leader of the stream, and then cuts one off.
+func (p *peers) pauseAndCut() {
+	p.t.Helper()
+	i := p.leader()
 	p.signal(p.members[i], syscall.SIGSTOP)
 	p.awaitProgress("the leader is paused")
 	p.signal(p.members[i], syscall.SIGCONT)
@@ -82,8 +95,6 @@ func TestPeers(t *testing.T) {
 	p.awaitProgress("the leader is cut off from its peers")
 	p.cut(-1)
 	p.awaitCurrent()
-	p.awaitProgress("the cluster is whole")
-	p.check(stop())
 }
 
 // peers is a cluster whose connections between members pass proxies.
