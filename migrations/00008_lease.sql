@@ -519,6 +519,32 @@ comment on function taskledger.broker_operator() is
   'Internal: returns the password of the user operator of the NATS server that serve runs; null if there is none.';
 
 -- +goose StatementBegin
+create function taskledger.broker_waiter() returns text
+language sql stable security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  select u.password from taskledger.broker_user u where u.name = 'waiter';
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.broker_waiter() is
+  'Internal: returns the password of the user waiter of the NATS server that serve runs; null if there is none.';
+
+-- +goose StatementBegin
+create function taskledger.broker_subscriber(name text) returns text
+language sql stable security definer set search_path = pg_catalog, pg_temp
+begin atomic
+  select u.password
+    from taskledger.broker_user u
+   where u.name = broker_subscriber.name
+     and u.name in ('subscriber', 'served', 'served-server');
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.broker_subscriber(text) is
+  'Internal: returns the password of a user of the NATS server that serve runs, if it is one for subscribers: '
+  'subscriber, served or served-server; null if there is none.';
+
+-- +goose StatementBegin
 create function taskledger.broker_users() returns table (name text, password text)
 language sql stable security definer set search_path = pg_catalog, pg_temp
 begin atomic

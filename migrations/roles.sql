@@ -106,9 +106,11 @@ grant insert (id, name, hash, role, kinds, rate, actor, expires_at) on taskledge
 grant update (expires_at, revoked_at, revoked_by) on taskledger.token to operator;
 
 -- The NATS server of serve: each role may read the password of its own user in NATS.
-grant select on taskledger.broker to worker, relay, operator, reader, archiver;
+grant select on taskledger.broker to producer, subscriber, worker, relay, operator, reader, archiver;
 grant execute on function taskledger.broker_worker to worker;
 grant execute on function taskledger.broker_operator to operator;
+grant execute on function taskledger.broker_waiter to producer;
+grant execute on function taskledger.broker_subscriber to subscriber;
 grant execute on function taskledger.broker_users, taskledger.add_broker_user to relay;
 
 -- Locks of rows that no role may lock otherwise.

@@ -298,6 +298,17 @@ END;
 
 COMMENT ON FUNCTION taskledger.broker_operator() IS 'Internal: returns the password of the user operator of the NATS server that serve runs; null if there is none.';
 
+CREATE FUNCTION taskledger.broker_subscriber(name text) RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ SELECT u.password
+    FROM taskledger.broker_user u
+   WHERE ((u.name = broker_subscriber.name) AND (u.name = ANY (ARRAY['subscriber'::text, 'served'::text, 'served-server'::text])));
+END;
+
+COMMENT ON FUNCTION taskledger.broker_subscriber(name text) IS 'Internal: returns the password of a user of the NATS server that serve runs, if it is one for subscribers: subscriber, served or served-server; null if there is none.';
+
 CREATE FUNCTION taskledger.broker_users() RETURNS TABLE(name text, password text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -309,6 +320,17 @@ CREATE FUNCTION taskledger.broker_users() RETURNS TABLE(name text, password text
 END;
 
 COMMENT ON FUNCTION taskledger.broker_users() IS 'Internal: returns the users of the NATS server that serve runs, with their passwords.';
+
+CREATE FUNCTION taskledger.broker_waiter() RETURNS text
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ SELECT u.password
+    FROM taskledger.broker_user u
+   WHERE (u.name = 'waiter'::text);
+END;
+
+COMMENT ON FUNCTION taskledger.broker_waiter() IS 'Internal: returns the password of the user waiter of the NATS server that serve runs; null if there is none.';
 
 CREATE FUNCTION taskledger.broker_worker() RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER

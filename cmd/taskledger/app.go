@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/internal/natsconfig"
 )
 
 // app is one run of the program.
@@ -25,11 +27,12 @@ type app struct {
 	command  string        // the path of the command, as taskledger kind pause
 	database string        // the name of the database, if there is one
 	db       *pgxpool.Pool // of that database, when it is open
+	natsUser string        // user of package natsconfig, in servers that taskledger runs; operator by default
 	conns    int           // greatest number of connections to the database; 0: the default of pgxpool
 }
 
 func newApp() *app {
-	return &app{getenv: os.Getenv, secrets: &secrets{}}
+	return &app{getenv: os.Getenv, secrets: &secrets{}, natsUser: natsconfig.Operator}
 }
 
 // Run executes one command line and returns the exit code. It writes data to stdout, and everything else to
@@ -125,6 +128,7 @@ Addresses come from flags, else the environment, else from the servers that
 		newDoctorCommand(a),
 		newVersionCommand(a),
 		newNATSConfigCommand(a),
+		newNATSURLCommand(a),
 		newDemoCommand(a),
 		newDemoChildCommand(a),
 		newExitCodesTopic(),

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/taskledger/taskledger/internal/embedded"
-	"github.com/taskledger/taskledger/internal/natsconfig"
 )
 
 // Environment variables of the flags that every command has. A further flag X-Y with an environment variable
@@ -147,7 +146,7 @@ func (a *app) locate() error {
 		return failf(exitUnavailable, "attach to the servers in %s: %s", a.config.dataDir, err).
 			hinted("run as the user who started them, or set %s", envDatabaseURL)
 	}
-	a.config.use(servers.DatabaseURL, servers.NATSURLs[natsconfig.Operator])
+	a.config.use(servers.DatabaseURL, servers.NATSURLs[a.natsUser])
 	return nil
 }
 
@@ -176,9 +175,16 @@ func (a *app) errNoDatabase() error {
 // errNoNATS returns the error of a missing address of NATS.
 func (a *app) errNoNATS() error {
 	f := failf(exitUnavailable, "%s is not set", envNATSURL).hinted("set %s", envNATSURL)
-	if _, err := embedded.Attach(a.config.dataDir); err == nil {
+	if a.hasAnnouncedNATS() {
 		f.hint = fmt.Sprintf("set %s too, or neither it nor %s for the servers that run in %s", envNATSURL,
 			envDatabaseURL, a.config.dataDir)
 	}
 	return f
+}
+
+// hasAnnouncedNATS reports whether servers run in the data directory whose NATS server is not found by their database:
+// those of a demo.
+func (a *app) hasAnnouncedNATS() bool {
+	servers, err := embedded.Attach(a.config.dataDir)
+	return err == nil && len(servers.NATSURLs) > 0
 }

@@ -11,8 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/broker"
-	"github.com/taskledger/taskledger/internal/embedded"
-	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgpool"
 	"github.com/taskledger/taskledger/outbox"
@@ -70,7 +68,7 @@ func (a *app) databaseConfig(address string) (*pgxpool.Config, error) {
 // connectNATS connects to NATS. With wait, the server may be unavailable at first.
 func (a *app) connectNATS(wait bool, options ...nats.Option) (*nats.Conn, error) {
 	if a.config.natsURL == "" {
-		return a.findNATS(options...)
+		return a.findNATS(wait, options...)
 	}
 	options = append(options, nats.Name("taskledger"), nats.Timeout(pgpool.ConnectTimeout),
 		nats.RetryOnFailedConnect(wait))
@@ -90,27 +88,33 @@ func (a *app) connectNATS(wait bool, options ...nats.Option) (*nats.Conn, error)
 	return nc, nil
 }
 
-// errNoUser is the error of a login that only reads.
-var errNoUser = failf(exitUnavailable, "the login has no user in the NATS server of taskledger serve").
-	hinted("grant the login the role operator of this database, or set %s", envNATSURL)
+// noUser returns the error of a login without the role of a user in the NATS server of serve.
+func noUser(user string) error {
+	f := failf(exitUnavailable, "the login has no user in the NATS server of taskledger serve").
+		hinted("grant the login the role %s of this database, or set %s", broker.RoleOf(user), envNATSURL)
+	f.isNoUser = true
+	return f
+}
 
-// findNATS connects to the NATS server that serve runs for the database, as an operator.
-func (a *app) findNATS(options ...nats.Option) (*nats.Conn, error) {
+// findNATS connects to the NATS server that serve runs for the database. With wait, the server may begin later.
+func (a *app) findNATS(wait bool, options ...nats.Option) (*nats.Conn, error) {
 	if a.db == nil {
 		return nil, a.errNoNATS()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), pgpool.ConnectTimeout)
 	defer cancel()
-	if _, err := broker.Find(ctx, a.db, natsconfig.Operator); pgerr.Is(err, pgerr.InsufficientPrivilege) {
-		return nil, errNoUser
-	} else if err != nil {
-		if _, attached := embedded.Attach(a.config.dataDir); attached == nil {
-			return nil, a.errNoNATS()
-		}
+	_, err := broker.Find(ctx, a.db, a.natsUser)
+	missing := (*broker.NotFoundError)(nil)
+	switch {
+	case pgerr.Is(err, pgerr.InsufficientPrivilege):
+		return nil, noUser(a.natsUser)
+	case err != nil && a.hasAnnouncedNATS():
+		return nil, a.errNoNATS()
+	case err != nil && !(wait && errors.As(err, &missing)):
 		return nil, err
 	}
-	nc, err := broker.Connect(a.db, natsconfig.Operator, append(options, nats.Name("taskledger"),
-		nats.RetryOnFailedConnect(false))...)
+	nc, err := broker.Connect(a.db, a.natsUser, append(options, nats.Name("taskledger"),
+		nats.RetryOnFailedConnect(wait))...)
 	if err != nil {
 		return nil, failf(exitUnavailable, "cannot connect to the NATS server of taskledger serve: %s", reason(err)).
 			hinted("check that this machine reaches it; serve --advertise names its address")

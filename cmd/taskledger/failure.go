@@ -35,6 +35,7 @@ type failure struct {
 	hint    string // the cure; empty: unknown
 
 	isRefused  bool           // the login lacks a right: the cure is the role of the command
+	isNoUser   bool           // the login lacks the role of a user in the NATS server of serve
 	retryAfter *time.Duration // of a limit that is reached
 }
 

@@ -18,13 +18,13 @@ import (
 func (a *app) withOperator(ctx context.Context, recalls bool, do func(*operator.Operator, *pgxpool.Pool) error) error {
 	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
 		var nc *nats.Conn
-		if recalls && a.config.natsURL != "" {
+		if recalls {
 			var err error
-			if nc, err = a.connectNATS(false); err != nil {
+			if nc, err = a.connectNATS(false); err == nil {
+				defer nc.Close()
+			} else if a.config.natsURL != "" {
 				fmt.Fprintf(a.stderr,
 					"%s: workers that run such a task find out later, when they renew their leases\n", err)
-			} else {
-				defer nc.Close()
 			}
 		}
 		o, err := operator.New(operator.Config{DB: pool, NATS: nc})

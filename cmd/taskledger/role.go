@@ -77,6 +77,7 @@ var roleOf = map[string]string{
 	"taskledger subscriber resume":  "operator",
 	"taskledger subscriber give":    "operator",
 	"taskledger subscriber serve":   "subscriber",
+	"taskledger nats-url":           "worker", // that of the user, worker by default
 	"taskledger webhook serve":      "producer, subscriber, worker",
 	"taskledger subscriber delete":  "operator",
 	"taskledger token create":       "operator",

@@ -68,22 +68,23 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"database": cmdDatabase,
-			"nats":     cmdNATS,
-			"announce": cmdAnnounce,
-			"stream":   cmdStream,
-			"sql":      cmdSQL,
-			"sqlfile":  cmdSQLFile,
-			"project":  cmdProject,
-			"exits":    cmdExits,
-			"until":    cmdUntil,
-			"isjson":   cmdIsJSON,
-			"repeat":   cmdRepeat,
-			"setvar":   cmdSetVar,
-			"mode":     cmdMode,
-			"address":  cmdAddress,
-			"port":     cmdPort,
-			"get":      cmdGet,
+			"database":  cmdDatabase,
+			"nats":      cmdNATS,
+			"announce":  cmdAnnounce,
+			"stream":    cmdStream,
+			"sql":       cmdSQL,
+			"sqlfile":   cmdSQLFile,
+			"project":   cmdProject,
+			"exits":     cmdExits,
+			"until":     cmdUntil,
+			"isjson":    cmdIsJSON,
+			"repeat":    cmdRepeat,
+			"setvar":    cmdSetVar,
+			"setmember": cmdSetMember,
+			"mode":      cmdMode,
+			"address":   cmdAddress,
+			"port":      cmdPort,
+			"get":       cmdGet,
 
 			"terminate":     cmdTerminate,
 			"wrongpassword": cmdWrongPassword,
@@ -286,6 +287,17 @@ func cmdSetVar(ts *testscript.TestScript, _ bool, args []string) {
 	text, err := strconv.Unquote(`"` + args[1] + `"`)
 	ts.Check(err)
 	ts.Setenv(args[0], text)
+}
+
+// cmdSetMember VARIABLE MEMBER FILE sets a variable to a member of an object of JSON.
+func cmdSetMember(ts *testscript.TestScript, _ bool, args []string) {
+	var object map[string]any
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[2])), &object))
+	value, ok := object[args[1]].(string)
+	if !ok {
+		ts.Fatalf("%s has no text %s", args[2], args[1])
+	}
+	ts.Setenv(args[0], value)
 }
 
 // cmdMode FILE MODE checks the permissions of a file.

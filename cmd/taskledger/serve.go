@@ -16,7 +16,6 @@ import (
 	"github.com/taskledger/taskledger"
 	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/embedded"
-	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/sdnotify"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
@@ -57,9 +56,9 @@ With ` + envDatabaseURL + ` alone, serve runs the NATS server of this database, 
 runs it. Other programs with ` + envDatabaseURL + ` find its address and their credentials in the database.
 With --peers, the servers of 3 or 5 processes are one cluster, whose streams have 3 replicas.
 
-Without ` + envDatabaseURL + ` and ` + envNATSURL + `, serve starts servers of its own: PostgreSQL from the installed
-binaries, and NATS in its own process. The data directory has their data, and their addresses for
-other commands.
+Without ` + envDatabaseURL + ` and ` + envNATSURL + `, serve starts a PostgreSQL of its own, from the installed
+binaries, and its NATS server as above. The data directory has their data, and the address of the
+database for other commands.
 
 Services retry while PostgreSQL or NATS is unavailable. If a service must not continue, the others
 do. The log and taskledger status report the cure, and serve starts the service again every 5 s.
@@ -174,19 +173,14 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	servers, err := a.serversOf(ctx, f)
+	postgres, err := a.postgresOf(ctx, f)
 	if err != nil {
 		return err
 	}
-	var lost <-chan struct{} // closed when one of the servers started here has ended
-	var hooks []outbox.Hook
-	if servers != nil {
-		defer func() { err = firstOf(err, servers.Close()) }()
-		lost = servers.Lost()
-		if f.api.natsURL == "" {
-			f.api.natsURL = servers.NATSURLs[natsconfig.Operator]
-		}
-		hooks = append(hooks, broker.NewRestart(servers.NATS(), a.log.With("service", "nats")))
+	var lost <-chan struct{} // closed when the PostgreSQL started here has ended
+	if postgres != nil {
+		defer func() { err = firstOf(err, postgres.Close()) }()
+		lost = postgres.Lost()
 	}
 	a.conns = taskledger.ServiceConns
 	pool, err := a.openDatabase(ctx)
@@ -218,14 +212,13 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	go func() {
 		select {
 		case <-ctx.Done():
-		case <-lost: // never, if no server was started here
+		case <-lost: // never, if none was started here
 			stop(failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir))
 		}
 	}()
 	c := taskledger.Config{
 		DB: pool, Server: f.server, Stream: f.stream, LeaseTTL: f.leaseTTL, AckTimeout: f.ackTimeout,
-		RelayHooks: hooks,
-		Alarms:     alarms, Logger: a.log, Describe: a.explain,
+		Alarms: alarms, Logger: a.log, Describe: a.explain,
 	}
 	if listener != nil {
 		var report reportFunc // of the services, once they run
@@ -273,11 +266,11 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// serversOf starts the servers if no address is given; else it returns nil.
-func (a *app) serversOf(ctx context.Context, f serveFlags) (*embedded.Servers, error) {
+// postgresOf starts PostgreSQL if no address is given; else it returns nil.
+func (a *app) postgresOf(ctx context.Context, f serveFlags) (*embedded.Server, error) {
 	switch given := a.config; {
 	case given.databaseURL == "" && given.natsURL == "":
-		return a.startServers(ctx, f.binaries)
+		return a.startPostgres(ctx, f.binaries)
 	case given.databaseURL == "":
 		return nil, usagef("%s is set and %s is not", envNATSURL, envDatabaseURL).
 			hinted("set both, or neither for servers of its own")
@@ -285,18 +278,18 @@ func (a *app) serversOf(ctx context.Context, f serveFlags) (*embedded.Servers, e
 	return nil, nil
 }
 
-// startServers starts the servers and migrates their database.
-func (a *app) startServers(ctx context.Context, binaries string) (*embedded.Servers, error) {
-	fmt.Fprintf(a.stderr, "starting PostgreSQL and NATS in %s\n", a.config.dataDir)
-	servers, err := embedded.Start(ctx, embedded.Config{Dir: a.config.dataDir, Binaries: binaries})
+// startPostgres starts PostgreSQL and migrates its database.
+func (a *app) startPostgres(ctx context.Context, binaries string) (*embedded.Server, error) {
+	fmt.Fprintf(a.stderr, "starting PostgreSQL in %s\n", a.config.dataDir)
+	postgres, err := embedded.Start(ctx, embedded.Config{Dir: a.config.dataDir, Binaries: binaries})
 	if err != nil {
 		return nil, err
 	}
-	a.config.use(servers.DatabaseURL, servers.NATSURLs[natsconfig.Relay])
-	if err := migrations.Up(ctx, servers.DatabaseURL); err != nil {
-		return nil, firstOf(err, servers.Close())
+	a.config.use(postgres.DatabaseURL, "")
+	if err := migrations.Up(ctx, postgres.DatabaseURL); err != nil {
+		return nil, firstOf(err, postgres.Close())
 	}
-	return servers, nil
+	return postgres, nil
 }
 
 // serving is the output of serve when it is ready.
@@ -304,7 +297,7 @@ type serving struct {
 	Database string `json:"database"` // without secrets, as is NATS
 	NATS     string `json:"nats"`
 	HTTP     string `json:"http,omitempty"`
-	DataDir  string `json:"data_dir,omitempty"` // of the servers started here: server.json there has the secrets
+	DataDir  string `json:"data_dir,omitempty"` // of the PostgreSQL started here: server.json there has its address
 }
 
 func (s serving) render(w io.Writer) {

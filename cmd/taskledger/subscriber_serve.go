@@ -41,6 +41,7 @@ In NATS it is the user NAME-server of taskledger nats-config --served NAME, in t
 			if isNow {
 				c.From = feed.Now()
 			}
+			a.natsUser = natsconfig.ServerOf(natsconfig.Served)
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 				return serveSubscriber(ctx, a, pool, c)
 			})
@@ -56,7 +57,6 @@ In NATS it is the user NAME-server of taskledger nats-config --served NAME, in t
 }
 
 func serveSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, c outbox.Served) error {
-	a.useOwnServers(natsconfig.ServerOf(natsconfig.Served))
 	nc, err := a.connectNATS(true)
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ func newTaskWaitCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait KIND BIZ_ID",
 		Short: "Wait until a task has finished, and show it",
-		Long: `Wait until a task has finished, and show it. NATS, if its address is set, wakes the command at once; it
+		Long: `Wait until a task has finished, and show it. NATS, if it is found, wakes the command at once; it
 also reads the task five times a second. The exit code is
 
   0  the task succeeded
@@ -60,14 +60,15 @@ func waitForTask(ctx context.Context, a *app, pool *pgxpool.Pool, key ledger.Key
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	var nc *nats.Conn
-	if a.config.natsURL != "" {
-		silent := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
-		var err error
-		if nc, err = a.connectNATS(true, silent); err != nil {
-			return err
-		}
+	silent := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+	nc, err := a.connectNATS(a.config.natsURL != "", silent)
+	switch {
+	case err == nil:
 		defer nc.Close()
+	case a.config.natsURL != "":
+		return err
+	default:
+		nc = nil // it asks the database alone
 	}
 	w, err := outbox.NewWaiter(outbox.WaiterConfig{DB: pool, NATS: nc, PollEvery: waitPoll})
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"github.com/taskledger/taskledger/internal/embedded"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/webhook"
 )
@@ -46,6 +45,7 @@ In NATS it is the user worker, in the database a login with the roles producer, 
 			if err != nil {
 				return err
 			}
+			a.natsUser = natsconfig.Worker
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 				return serveWebhooks(ctx, a, pool, f)
 			})
@@ -57,7 +57,6 @@ In NATS it is the user worker, in the database a login with the roles producer, 
 }
 
 func serveWebhooks(ctx context.Context, a *app, pool *pgxpool.Pool, f webhook.File) error {
-	a.useOwnServers(natsconfig.Worker)
 	nc, err := a.connectNATS(true)
 	if err != nil {
 		return err
@@ -82,14 +81,4 @@ func serveWebhooks(ctx context.Context, a *app, pool *pgxpool.Pool, f webhook.Fi
 		return err
 	}
 	return s.Run(ctx)
-}
-
-// useOwnServers connects as another user of NATS if the servers are those of taskledger serve on this machine.
-func (a *app) useOwnServers(user string) {
-	servers, err := embedded.Attach(a.config.dataDir)
-	if err != nil || a.config.databaseURL != servers.DatabaseURL {
-		return
-	}
-	a.config.use(servers.DatabaseURL, servers.NATSURLs[user])
-	a.secrets.learnAddress(a.config.natsURL)
 }

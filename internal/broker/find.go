@@ -8,6 +8,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"slices"
 	"sync"
 	"time"
@@ -28,6 +29,10 @@ var (
 	passwordWorkerSQL string
 	//go:embed sql/password_operator.sql
 	passwordOperatorSQL string
+	//go:embed sql/password_waiter.sql
+	passwordWaiterSQL string
+	//go:embed sql/password_subscriber.sql
+	passwordSubscriberSQL string
 	//go:embed sql/users.sql
 	usersSQL string
 )
@@ -63,19 +68,42 @@ type Found struct {
 	Password string
 }
 
-// Find returns the server of a database for a user of package natsconfig: Worker, Operator or Relay.
+// RoleOf returns the role of the logins that may read the password of a user of package natsconfig.
+func RoleOf(user string) string {
+	switch user {
+	case natsconfig.Worker, natsconfig.Operator:
+		return user
+	case natsconfig.Waiter:
+		return "producer"
+	case natsconfig.Subscriber, natsconfig.Served, natsconfig.ServerOf(natsconfig.Served):
+		return "subscriber"
+	default:
+		return "relay"
+	}
+}
+
+// URL returns the address with user and password. The scheme is tls if the server requires TLS.
+func (f Found) URL() string {
+	u := url.URL{Scheme: "nats", User: url.UserPassword(f.User, f.Password), Host: f.Address}
+	if f.CA != "" {
+		u.Scheme = "tls"
+	}
+	return u.String()
+}
+
+// Find returns the server of a database for a user of package natsconfig.
 //
 // Errors: a [*NotFoundError]; the database's if the login lacks the role of the user.
 func Find(ctx context.Context, db pgquery.Querier, user string) (Found, error) {
-	all, err := findAll(ctx, db, user)
+	all, err := FindAll(ctx, db, user)
 	if err != nil {
 		return Found{}, err
 	}
 	return all[0], nil
 }
 
-// findAll returns all servers of a database, one or those of a cluster. Its errors are those of Find.
-func findAll(ctx context.Context, db pgquery.Querier, user string) ([]Found, error) {
+// FindAll returns all servers of a database, one or those of a cluster. Its errors are those of [Find].
+func FindAll(ctx context.Context, db pgquery.Querier, user string) ([]Found, error) {
 	servers, err := readServers(ctx, db)
 	if err != nil {
 		return nil, err
@@ -146,6 +174,10 @@ func readPassword(ctx context.Context, db pgquery.Querier, user string) (passwor
 		_, err = pgquery.Row(ctx, db, passwordWorkerSQL, nil, &password)
 	case natsconfig.Operator:
 		_, err = pgquery.Row(ctx, db, passwordOperatorSQL, nil, &password)
+	case natsconfig.Waiter:
+		_, err = pgquery.Row(ctx, db, passwordWaiterSQL, nil, &password)
+	case natsconfig.Subscriber, natsconfig.Served, natsconfig.ServerOf(natsconfig.Served):
+		_, err = pgquery.Row(ctx, db, passwordSubscriberSQL, []any{user}, &password)
 	default:
 		users, err := readUsers(ctx, db)
 		return users[user], err
@@ -203,7 +235,7 @@ type dialer struct {
 func (d *dialer) Dial(network, _ string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
-	servers, err := findAll(ctx, d.db, d.user)
+	servers, err := FindAll(ctx, d.db, d.user)
 	if err != nil {
 		return nil, err
 	}

@@ -137,6 +137,7 @@ func TestServerIsFound(t *testing.T) {
 	d.connect("relay", natsconfig.Relay)
 	for role, user := range map[string]string{
 		"worker": natsconfig.Operator, "operator": natsconfig.Worker, "reader": natsconfig.Operator,
+		"producer": natsconfig.Subscriber, "subscriber": natsconfig.Waiter,
 	} {
 		_, err := broker.Find(t.Context(), ledgertest.As(t, d.db, role), user)
 		if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
@@ -156,6 +157,41 @@ func TestServerIsFound(t *testing.T) {
 	if again := d.found("worker", natsconfig.Worker); again != first {
 		t.Errorf("after a restart %s, password as before %t; want %s",
 			again.Address, again.Password == first.Password, first.Address)
+	}
+}
+
+// Each user of NATS has a password of its own, which logins with its role find, and the rights of its role alone.
+func TestUserForEachRole(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.run(broker.Config{})
+	if nc, err := nats.Connect("nats://" + d.found("worker", natsconfig.Worker).Address); !errors.Is(err,
+		nats.ErrAuthorization) {
+		t.Errorf("without a user: got %v, %v, want ErrAuthorization", nc, err)
+	}
+	passwords := make(map[string]string) // the user of each password
+	for user, canPublish := range map[string]bool{
+		natsconfig.Admin: true, natsconfig.Relay: true, natsconfig.Worker: false, natsconfig.Operator: false,
+		natsconfig.Subscriber: false, natsconfig.Served: false, natsconfig.ServerOf(natsconfig.Served): false,
+		natsconfig.Waiter: true, // in an account from which no other one imports
+	} {
+		found := d.found(broker.RoleOf(user), user)
+		if other, ok := passwords[found.Password]; ok {
+			t.Errorf("%s has the password of %s", user, other)
+		}
+		passwords[found.Password] = user
+		nc, err := nats.Connect(found.URL())
+		if err != nil {
+			t.Fatalf("%s: %v", user, err)
+		}
+		if err := errors.Join(nc.Publish("ledger.0.succeeded.a", nil), nc.Flush()); err != nil {
+			t.Fatalf("%s: %v", user, err)
+		}
+		// The server answers in order: the refusal comes before the flush ends.
+		if isRefused := errors.Is(nc.LastError(), nats.ErrPermissionViolation); isRefused == canPublish {
+			t.Errorf("%s can publish an event: %v, want %v", user, !isRefused, canPublish)
+		}
+		nc.Close()
 	}
 }
 

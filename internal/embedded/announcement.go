@@ -20,12 +20,13 @@ const announcementFile = "server.json"
 var ErrNotRunning = errors.New("no server is running there")
 
 // Announcement has the addresses of running servers, for other commands. The addresses include
-// passwords, so only the owner of its file can read it.
+// passwords, so only the owner of its file can read it. Without those of NATS the commands find its server by the
+// database.
 type Announcement struct {
 	PID         int               `json:"pid"` // process of the servers
 	DatabaseURL string            `json:"database_url"`
-	NATSURL     string            `json:"nats_url"`  // for workers
-	NATSURLs    map[string]string `json:"nats_urls"` // by user of package natsconfig
+	NATSURL     string            `json:"nats_url,omitempty"`  // for workers
+	NATSURLs    map[string]string `json:"nats_urls,omitempty"` // by user of package natsconfig
 	StartedAt   time.Time         `json:"started_at"`
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
-	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/embedded"
 	"github.com/taskledger/taskledger/internal/natsconfig"
@@ -40,22 +38,22 @@ func dataDir(t *testing.T) string {
 	return filepath.Join(dir, "data")
 }
 
-// start starts servers and closes them at the end of the test.
-func start(t *testing.T, dir string) *embedded.Servers {
+// start starts a server and closes it at the end of the test.
+func start(t *testing.T, dir string) *embedded.Server {
 	t.Helper()
-	servers, err := embedded.Start(t.Context(), embedded.Config{Dir: dir})
+	server, err := embedded.Start(t.Context(), embedded.Config{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := servers.Close(); err != nil {
+		if err := server.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return servers
+	return server
 }
 
-func TestServersAreAnnouncedAndKeepTheirData(t *testing.T) {
+func TestServerIsAnnouncedAndKeepsItsData(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
 	if _, err := embedded.Attach(dir); !errors.Is(err, embedded.ErrNotRunning) {
@@ -66,19 +64,12 @@ func TestServersAreAnnouncedAndKeepTheirData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found.PID != os.Getpid() || found.DatabaseURL != first.DatabaseURL ||
-		!maps.Equal(found.NATSURLs, first.NATSURLs) || len(found.NATSURLs) != 8 ||
-		found.NATSURL != first.NATSURLs[natsconfig.Worker] {
+	if found.PID != os.Getpid() || found.DatabaseURL != first.DatabaseURL || found.NATSURLs != nil {
 		t.Errorf("announced %+v", found)
 	}
 	if info, err := os.Stat(filepath.Join(dir, "server.json")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("server.json: %v, %v", info.Mode(), err)
 	}
-	nc, err := nats.Connect(found.NATSURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	nc.Close()
 	if fsync := query(t, found.DatabaseURL, "create table kept (); show fsync"); fsync != "on" {
 		t.Errorf("fsync is %s", fsync)
 	}
@@ -98,11 +89,10 @@ func TestServersAreAnnouncedAndKeepTheirData(t *testing.T) {
 		t.Errorf("after the end: got %v, want ErrNotRunning", err)
 	}
 	second := start(t, dir)
-	// Another process of the machine may have taken a port, but not three times in a row.
-	for again := 0; second.DatabaseURL != first.DatabaseURL || !maps.Equal(second.NATSURLs, first.NATSURLs); again++ {
+	// Another process of the machine may have taken the port, but not three times in a row.
+	for again := 0; second.DatabaseURL != first.DatabaseURL; again++ {
 		if again == 3 {
-			t.Fatalf("the addresses were %s and %s, and are %s and %s",
-				first.DatabaseURL, first.NATSURLs, second.DatabaseURL, second.NATSURLs)
+			t.Fatalf("the address was %s, and is %s", first.DatabaseURL, second.DatabaseURL)
 		}
 		first = second
 		if err := first.Close(); err != nil {
@@ -115,36 +105,6 @@ func TestServersAreAnnouncedAndKeepTheirData(t *testing.T) {
 	}
 }
 
-// Each user of NATS has a password of its own, and the rights of its role alone.
-func TestUserForEachRole(t *testing.T) {
-	t.Parallel()
-	servers := start(t, dataDir(t))
-	address, err := url.Parse(servers.NATSURLs[natsconfig.Worker])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if nc, err := nats.Connect("nats://" + address.Host); !errors.Is(err, nats.ErrAuthorization) {
-		t.Errorf("without a user: got %v, %v, want ErrAuthorization", nc, err)
-	}
-	for user, canPublish := range map[string]bool{
-		natsconfig.Admin: true, natsconfig.Relay: true, natsconfig.Worker: false, natsconfig.Operator: false,
-		natsconfig.Subscriber: false, natsconfig.Served: false, natsconfig.ServerOf(natsconfig.Served): false,
-	} {
-		nc, err := nats.Connect(servers.NATSURLs[user])
-		if err != nil {
-			t.Fatalf("%s: %v", user, err)
-		}
-		if err := errors.Join(nc.Publish("ledger.0.succeeded.a", nil), nc.Flush()); err != nil {
-			t.Fatalf("%s: %v", user, err)
-		}
-		// The server answers in order: the refusal comes before the flush ends.
-		if isRefused := errors.Is(nc.LastError(), nats.ErrPermissionViolation); isRefused == canPublish {
-			t.Errorf("%s can publish an event: %v, want %v", user, !isRefused, canPublish)
-		}
-		nc.Close()
-	}
-}
-
 // A server whose port is taken by another process uses a free one.
 func TestTakenPort(t *testing.T) {
 	t.Parallel()
@@ -153,7 +113,7 @@ func TestTakenPort(t *testing.T) {
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}
-	address, err := url.Parse(first.NATSURLs[natsconfig.Worker])
+	address, err := url.Parse(first.DatabaseURL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,8 +123,8 @@ func TestTakenPort(t *testing.T) {
 	}
 	defer taken.Close()
 	second := start(t, dir)
-	if maps.Equal(second.NATSURLs, first.NATSURLs) {
-		t.Errorf("NATS is at %s, which is taken", address.Host)
+	if second.DatabaseURL == first.DatabaseURL {
+		t.Errorf("PostgreSQL is at %s, which is taken", address.Host)
 	}
 }
 

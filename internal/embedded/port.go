@@ -1,0 +1,47 @@
+package embedded
+
+import (
+	"encoding/json"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/taskledger/taskledger/internal/reserve"
+)
+
+// addressesFile is the name of the file with the port, in the data directory.
+const addressesFile = "addresses.json"
+
+// addresses is the part of the address that the next server in a directory reuses, so that clients reconnect. Package
+// pgserver keeps the password.
+type addresses struct {
+	PostgresPort int `json:"postgres_port"`
+}
+
+// readPort returns the port of the last server. It returns 0 if the file does not exist or is damaged, or if another
+// process listens on that port.
+func readPort(dir string) int {
+	var a addresses
+	text, err := os.ReadFile(filepath.Join(dir, addressesFile))
+	if err != nil || json.Unmarshal(text, &a) != nil {
+		return 0
+	}
+	if a.PostgresPort < 0 || a.PostgresPort > 65535 || reserve.Free(a.PostgresPort) != nil {
+		return 0
+	}
+	return a.PostgresPort
+}
+
+// writePort writes the port of a running server.
+func writePort(dir, databaseURL string) error {
+	address, err := url.Parse(databaseURL)
+	if err != nil {
+		return err
+	}
+	port, err := strconv.Atoi(address.Port())
+	if err != nil {
+		return err
+	}
+	return writeAtomically(dir, addressesFile, addresses{PostgresPort: port})
+}
