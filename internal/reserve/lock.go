@@ -2,6 +2,7 @@
 package reserve
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -21,23 +22,24 @@ type Lock struct {
 }
 
 // File locks the file with this name and writes the process id of the caller into it. It creates the
-// file with mode 0600 if it does not exist, and returns an error if it is a symbolic link. File waits for at most
-// 10 s, and only if the process that has locked the file is gone: its children, which end after it, still have the
-// lock. If this process or another one has it, the error wraps [ErrHeld] and has the process id of the holder.
+// file with mode 0600 if it does not exist, and returns an error if it is a symbolic link. If the process that has
+// locked the file is gone, File waits for at most 10 s: its children, which end after it, still have the lock. If that
+// process has released it, File waits for at most 1 s: a child that was being started then still has the file open. If
+// this process or another one has it, the error wraps [ErrHeld] and has the process id of the holder.
 func File(name string) (*Lock, error) {
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	err = lock(file)
-	for end := time.Now().Add(patience); errors.Is(err, ErrHeld) && isGone(holder(name)) && time.Now().Before(end); {
+	for began := time.Now(); errors.Is(err, ErrHeld) && time.Since(began) < patience(holder(name)); {
 		time.Sleep(20 * time.Millisecond)
 		err = lock(file)
 	}
 	if err != nil {
 		defer func() { _ = file.Close() }()
 		if errors.Is(err, ErrHeld) {
-			return nil, fmt.Errorf("%s: %w by process %s", name, err, holder(name))
+			return nil, fmt.Errorf("%s: %w by process %s", name, err, cmp.Or(holder(name), "unknown"))
 		}
 		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}
@@ -47,8 +49,17 @@ func File(name string) (*Lock, error) {
 	return &Lock{file}, nil
 }
 
-// patience bounds the wait for the children of a process that is gone.
-const patience = 10 * time.Second
+// patience is how long to wait for the children of a process.
+func patience(id string) time.Duration {
+	switch {
+	case isGone(id):
+		return 10 * time.Second
+	case id == "": // released
+		return time.Second
+	default:
+		return 0
+	}
+}
 
 // holder returns the process id that is in the file, "" if it cannot be read.
 func holder(name string) string {
@@ -67,5 +78,5 @@ func write(file *os.File) error {
 	return err
 }
 
-// Release closes the file. A child that has inherited the file keeps the lock.
-func (l *Lock) Release() error { return l.File.Close() }
+// Release removes the process id and closes the file. A child that has inherited the file keeps the lock.
+func (l *Lock) Release() error { return errors.Join(l.File.Truncate(0), l.File.Close()) }

@@ -85,6 +85,33 @@ func TestChildKeepsTheLock(t *testing.T) {
 	again.Release()
 }
 
+// A child that is being started has every file of its parent open until it runs its program. A lock that is released
+// meanwhile can be taken again.
+func TestReleaseWhileAChildStarts(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "lock")
+	lock, err := reserve.File(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command("sleep", "0.3")
+	child.ExtraFiles = []*os.File{lock.File}
+	if err := child.Start(); err != nil {
+		t.Skip(err)
+	}
+	if err := lock.Release(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := reserve.File(name)
+	if err != nil {
+		t.Errorf("while the child runs for a moment: %v", err)
+	} else {
+		again.Release()
+	}
+	if err := child.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A process was killed, and its children still have the lock: who follows it waits for them.
 func TestLockOfAProcessThatIsGone(t *testing.T) {
 	if runtime.GOOS == "windows" {
