@@ -19,6 +19,7 @@ type demoFlags struct {
 	once     bool
 	chaos    bool
 	binaries string
+	noFetch  bool
 }
 
 func newDemoCommand(a *app) *cobra.Command {
@@ -48,6 +49,7 @@ to it, unless other servers run in the data directory.`,
 	cmd.Flags().BoolVar(&f.once, "once", false, "exit after the proof")
 	cmd.Flags().BoolVar(&f.chaos, "chaos", true, "make trouble")
 	cmd.Flags().StringVar(&f.binaries, "postgres-binaries", "", "`directory` of postgres and initdb (default: search)")
+	addNoFetchFlag(cmd, &f.noFetch)
 	return cmd
 }
 
@@ -72,8 +74,9 @@ func runDemo(ctx context.Context, a *app, f demoFlags) error {
 		return err
 	}
 	c := demo.Config{
-		Orders: f.orders, Chaos: f.chaos, Binaries: f.binaries, Child: []string{self, "demo-child"},
-		View: a.stderr, Terminal: a.config.output == formatTable && a.onTerminal(),
+		Orders: f.orders, Chaos: f.chaos, Binaries: f.binaries, Fetch: a.fetchPostgres(f.noFetch),
+		Child: []string{self, "demo-child"},
+		View:  a.stderr, Terminal: a.config.output == formatTable && a.onTerminal(),
 		Started: func(databaseURL string, natsURLs map[string]string) (func(), error) {
 			return announceDemo(a, databaseURL, natsURLs)
 		},

@@ -24,6 +24,7 @@ import (
 // serveFlags are the options of serve.
 type serveFlags struct {
 	binaries string
+	noFetch  bool
 	alarms   string
 	listen   string
 	api      apiFlags
@@ -57,7 +58,7 @@ runs it. Other programs with ` + envDatabaseURL + ` find its address and their c
 With --peers, the servers of 3 or 5 processes are one cluster, whose streams have 3 replicas.
 
 Without ` + envDatabaseURL + ` and ` + envNATSURL + `, serve starts a PostgreSQL of its own, from the installed
-binaries, and its NATS server as above. The data directory has their data, and the address of the
+binaries or fetched ones, and its NATS server as above. The data directory has their data, and the address of the
 database for other commands.
 
 Services retry while PostgreSQL or NATS is unavailable. If a service must not continue, the others
@@ -81,6 +82,7 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	}
 	cmd.Flags().StringVar(&f.binaries, "postgres-binaries", "",
 		"`directory` of postgres and initdb (default: searched)")
+	addNoFetchFlag(cmd, &f.noFetch)
 	cmd.Flags().Int64Var(&f.stream.MaxBytes, "stream-max-bytes", 0,
 		"greatest size of a new stream, in bytes (default: 4 GiB)")
 	cmd.Flags().DurationVar(&f.stream.MaxAge, "stream-max-age", 0,
@@ -270,7 +272,7 @@ func firstOf(errs ...error) error {
 func (a *app) postgresOf(ctx context.Context, f serveFlags) (*embedded.Server, error) {
 	switch given := a.config; {
 	case given.databaseURL == "" && given.natsURL == "":
-		return a.startPostgres(ctx, f.binaries)
+		return a.startPostgres(ctx, f)
 	case given.databaseURL == "":
 		return nil, usagef("%s is set and %s is not", envNATSURL, envDatabaseURL).
 			hinted("set both, or neither for servers of its own")
@@ -279,9 +281,11 @@ func (a *app) postgresOf(ctx context.Context, f serveFlags) (*embedded.Server, e
 }
 
 // startPostgres starts PostgreSQL and migrates its database.
-func (a *app) startPostgres(ctx context.Context, binaries string) (*embedded.Server, error) {
+func (a *app) startPostgres(ctx context.Context, f serveFlags) (*embedded.Server, error) {
 	fmt.Fprintf(a.stderr, "starting PostgreSQL in %s\n", a.config.dataDir)
-	postgres, err := embedded.Start(ctx, embedded.Config{Dir: a.config.dataDir, Binaries: binaries})
+	postgres, err := embedded.Start(ctx, embedded.Config{
+		Dir: a.config.dataDir, Binaries: f.binaries, Fetch: a.fetchPostgres(f.noFetch),
+	})
 	if err != nil {
 		return nil, err
 	}

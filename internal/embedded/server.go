@@ -28,6 +28,9 @@ const Database = "taskledger"
 type Config struct {
 	Dir      string // data directory. Start makes it if it does not exist.
 	Binaries string // directory of postgres and initdb. Default: search.
+
+	// Fetch returns that directory where PostgreSQL is not installed. Default: Start fails.
+	Fetch func(context.Context) (dir string, err error)
 }
 
 // Server is a PostgreSQL server of this process. It ends with this process.
@@ -59,7 +62,7 @@ func Start(ctx context.Context, c Config) (_ *Server, err error) {
 		}
 	}()
 	s.postgres, err = pgserver.Start(ctx, pgserver.Config{
-		Dir: filepath.Join(dir, "postgres"), Binaries: c.Binaries, Port: readPort(dir),
+		Dir: filepath.Join(dir, "postgres"), Binaries: c.Binaries, Fetch: c.Fetch, Port: readPort(dir),
 	})
 	if err != nil {
 		return nil, err

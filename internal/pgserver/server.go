@@ -42,6 +42,9 @@ type Config struct {
 	Dir string
 	// Binaries is the directory of postgres and initdb. Default: search.
 	Binaries string
+	// Fetch returns the directory of binaries where none are installed: package pgfetch. It is not called for root, who
+	// needs the user that PostgreSQL's packages make. Default: Start fails.
+	Fetch func(context.Context) (dir string, err error)
 	// Port on 127.0.0.1. Default: a free port, which stays the same for the life of the Server.
 	Port int
 	// NoSync turns off fsync, for tests. Committed data survives every end of the processes, but not
@@ -86,7 +89,7 @@ func open(ctx context.Context, config Config, populate func(context.Context, *Se
 			errors.ErrUnsupported)
 	}
 	s := &Server{config: config}
-	if s.binaries, err = findBinaries(config.Binaries); err != nil {
+	if s.binaries, err = config.findBinaries(ctx); err != nil {
 		return nil, err
 	}
 	if s.account, err = serverAccount(); err != nil {
@@ -112,6 +115,20 @@ func open(ctx context.Context, config Config, populate func(context.Context, *Se
 		return nil, err
 	}
 	return s, nil
+}
+
+// findBinaries returns the directory of the server's binaries. It fetches them if they were not named and are not
+// installed.
+func (c Config) findBinaries(ctx context.Context) (string, error) {
+	dir, missing := findBinaries(c.Binaries)
+	if missing == nil || c.Fetch == nil || c.Binaries != "" || os.Getenv(Variable) != "" || os.Geteuid() == 0 {
+		return dir, missing
+	}
+	dir, err := c.Fetch(ctx)
+	if err != nil {
+		return "", fmt.Errorf("%w; fetching it failed: %w", missing, err)
+	}
+	return findBinaries(dir)
 }
 
 // occupy makes the directory, locks it for this process and starts the watchdog.

@@ -77,7 +77,7 @@ var rules = []rule{
 	{pkg: "/ledger/stdsql", may: []string{"/ledger", pgx}, reason: "an adapter, and no more"},
 	{
 		pkg:    "/ledger/ledgertest",
-		may:    []string{"/ledger", "/migrations", "/internal/pgquery", "/internal/pgserver", pgx},
+		may:    []string{"/ledger", "/migrations", "/internal/pgfetch", "/internal/pgquery", "/internal/pgserver", pgx},
 		reason: "the users' tests need a database and not our broker",
 	},
 	{
@@ -301,10 +301,14 @@ var rules = []rule{
 		reason: "the form of Watermill's messages, shared by senders and receivers",
 	},
 	{
-		pkg: "/internal/embedded",
-		may: []string{"/internal/pgerr", "/internal/pgserver", "/internal/natsserver", "/internal/natsconfig",
-			"/internal/reserve", pgx},
-		reason: "it starts and announces servers; the commands migrate and use them",
+		pkg:    "/internal/pgfetch",
+		may:    []string{"/internal/reserve", "github.com/fergusstrange/embedded-postgres"},
+		reason: "what fetches binaries does not depend on what starts them",
+	},
+	{
+		pkg:    "/internal/embedded",
+		may:    []string{"/internal/pgerr", "/internal/pgserver", "/internal/natsconfig", "/internal/reserve", pgx},
+		reason: "it starts and announces PostgreSQL; the commands migrate and use it",
 	},
 	{
 		pkg: "/cmd/taskledger",

@@ -33,6 +33,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/pgfetch"
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/migrations"
 )
@@ -130,7 +131,7 @@ func Cluster(t testing.TB, settings map[string]string) *pgserver.Server {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()
-	server, err := pgserver.Start(ctx, pgserver.Config{NoSync: true, Settings: settings})
+	server, err := pgserver.Start(ctx, pgserver.Config{NoSync: true, Settings: settings, Fetch: fetchPostgres()})
 	if err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
@@ -154,6 +155,20 @@ func Cluster(t testing.TB, settings map[string]string) *pgserver.Server {
 	return server
 }
 
+// fetchPostgres returns the function that fetches PostgreSQL where it is not installed; nil: it is refused.
+func fetchPostgres() func(context.Context) (string, error) {
+	if os.Getenv(pgfetch.RefuseVariable) != "" {
+		return nil
+	}
+	return func(ctx context.Context) (string, error) {
+		return pgfetch.Binaries(ctx, pgfetch.Config{
+			Begin: func(n pgfetch.Notice) {
+				fmt.Fprintf(os.Stderr, "%s; %s=1 refuses\n", n, pgfetch.RefuseVariable)
+			},
+		})
+	}
+}
+
 // sharedTemplates returns the templates of this test process.
 var sharedTemplates = sync.OnceValues(findServer)
 
@@ -165,7 +180,7 @@ func findServer() (*templates, error) {
 	if address := os.Getenv(Variable); address != "" {
 		return newTemplates(ctx, address)
 	}
-	server, err := pgserver.Start(ctx, pgserver.Config{NoSync: true})
+	server, err := pgserver.Start(ctx, pgserver.Config{NoSync: true, Fetch: fetchPostgres()})
 	if err != nil {
 		return nil, fmt.Errorf("%w; to use a running server, set %s", err, Variable)
 	}

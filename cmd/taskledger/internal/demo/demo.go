@@ -41,9 +41,11 @@ const (
 
 // Config configures a run of the demo.
 type Config struct {
-	Orders   int       // number of orders to commit, at least 1
-	Chaos    bool      // whether to make trouble
-	Binaries string    // directory of PostgreSQL's binaries. Default: search.
+	Orders   int    // number of orders to commit, at least 1
+	Chaos    bool   // whether to make trouble
+	Binaries string // directory of PostgreSQL's binaries. Default: search.
+	// Fetch returns that directory where PostgreSQL is not installed. Default: Run fails.
+	Fetch    func(context.Context) (dir string, err error)
 	Child    []string  // command line that calls [RunChild] with two more arguments: role and name
 	View     io.Writer // receives the progress
 	Terminal bool      // whether View is a terminal, on which the progress is redrawn
@@ -102,7 +104,7 @@ func dataDir() (string, error) {
 
 func (d *demo) startServers(ctx context.Context, dir string) (err error) {
 	d.postgres, err = pgserver.Start(ctx, pgserver.Config{
-		Dir: filepath.Join(dir, "postgres"), Binaries: d.config.Binaries,
+		Dir: filepath.Join(dir, "postgres"), Binaries: d.config.Binaries, Fetch: d.config.Fetch,
 	})
 	if err != nil {
 		return err
