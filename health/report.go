@@ -25,6 +25,7 @@ var nowSQL string
 type Report struct {
 	At         time.Time     `json:"at"`         // by the database's clock
 	PostgreSQL string        `json:"postgresql"` // its version
+	Schema     int64         `json:"schema"`     // number of the last migration that is applied
 	Outbox     outbox.Status `json:"outbox"`
 	Projection Projection    `json:"projection"`
 	// Projections are those that are registered, by name. Projection is the built-in one.
@@ -87,7 +88,7 @@ func Read(ctx context.Context, c Config) (Report, error) {
 		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{}, Projections: []RegisteredProjection{},
 		Subscribers: []feed.Subscriber{},
 	}
-	if _, err := pgquery.Row(ctx, c.DB, nowSQL, nil, pgquery.Micros(&r.At), &r.PostgreSQL); err != nil {
+	if _, err := pgquery.Row(ctx, c.DB, nowSQL, nil, pgquery.Micros(&r.At), &r.PostgreSQL, &r.Schema); err != nil {
 		return Report{}, pgerr.Explain("read the time", err)
 	}
 	for _, check := range checks {

@@ -65,6 +65,22 @@ end;
 comment on function taskledger.installation() is
   'Returns the id of this ledger, which its stream and its CloudEvents carry.';
 
+-- With the caller's rights. A goose of the user's own may have another table.
+-- +goose StatementBegin
+create function taskledger.schema_version() returns bigint
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  if to_regclass('taskledger.migration') is null then
+    return 0;
+  end if;
+  return (select coalesce(max(m.version_id), 0) from taskledger.migration m where m.is_applied);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.schema_version() is
+  'Returns the number of the last migration that is applied; 0 if they were applied without the table migration.';
+
 -- A name may have several rows: transactions that begin with a new login at the same time add one each, so that none
 -- waits for another. Each row names the login for good, since events refer to it.
 create table taskledger.login (

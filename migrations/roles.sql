@@ -54,6 +54,7 @@ grant select on taskledger.parked, taskledger.parked_events, taskledger.unpublis
 grant select on taskledger.kind_stats, taskledger.kind_minutes, taskledger.projection,
    taskledger.projection_parked to relay, operator, reader, archiver;
 grant select on taskledger.migration to relay, operator, reader, archiver, subscriber;
+grant execute on function taskledger.schema_version to relay, operator, reader, archiver;
 
 -- Each role writes this beside events. LOCK TABLE in a mode that stops others needs UPDATE, DELETE or TRUNCATE on the
 -- whole table: so UPDATE is granted by columns, and functions delete. Only the relay, the services' own role, may

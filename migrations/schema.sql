@@ -3044,6 +3044,20 @@ $$;
 
 COMMENT ON FUNCTION taskledger.retry_projection(projection text, kind text, biz_id text) IS 'Internal: has the parked events of a task applied again, and returns their versions.';
 
+CREATE FUNCTION taskledger.schema_version() RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if to_regclass('taskledger.migration') is null then
+    return 0;
+  end if;
+  return (select coalesce(max(m.version_id), 0) from taskledger.migration m where m.is_applied);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.schema_version() IS 'Returns the number of the last migration that is applied; 0 if they were applied without the table migration.';
+
 CREATE FUNCTION taskledger.seek_feed(reader text, "position" bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone, only_new boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
