@@ -65,7 +65,7 @@ end;
 comment on function taskledger.installation() is
   'Returns the id of this ledger, which its stream and its CloudEvents carry.';
 
--- With the caller's rights. A goose of the user's own may have another table.
+-- With the caller's rights. A migration tool of the user may have another table.
 -- +goose StatementBegin
 create function taskledger.schema_version() returns bigint
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
