@@ -175,7 +175,7 @@ func (f *Feed) Next(ctx context.Context) (Page, error) {
 				return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 			}
 		}
-		page, ok, err := f.poll(ctx, f.rest.ask(f.windowLen))
+		page, ok, err := f.poll(ctx, f.rest.ask(f.now()))
 		if err != nil {
 			return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 		}
@@ -227,6 +227,7 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 		if err != nil {
 			return Page{}, false, err
 		}
+		f.rest.note(len(w.first.events), w.isAwaited, f.now())
 		seen := f.place.Seen
 		if w.isOpen {
 			seen = w.until

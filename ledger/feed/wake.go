@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	_ "embed"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -64,9 +65,12 @@ const (
 	idleShare = 4
 	// notifiedFor is how long notifications are asked for: longer than the feed sleeps, because it may be late.
 	notifiedFor = maxAsleep + time.Second
-	// busyWindow is how many events a window has of a feed that polls instead: so many notifications would cost
-	// producers more than the polls cost.
-	busyWindow = 5
+	// A feed with at least so many events lately polls every busyPoll instead, unless a process waits for outcomes.
+	// Notifications of producers, and windows of one event each, would cost more than the polls.
+	busyEvents = 20
+	busyPoll   = 5 * time.Millisecond
+	// lately is the time constant of the number of events: an event counts 1/e after it.
+	lately = 100 * time.Millisecond
 )
 
 // rest is the sleep of a feed between two windows.
@@ -77,20 +81,38 @@ type rest struct {
 	since  time.Time     // of the last events
 	asked  time.Time     // since when each window has asked for notifications; zero if the last one has not
 	isIdle bool          // the last window was empty
+
+	recent    float64   // events lately
+	counted   time.Time // when recent was right
+	isAwaited bool      // a process waited for outcomes when the last window was read
 }
 
-// ask returns for how long the next window asks for notifications, after one of so many events. Below 0, the window
-// ends what an earlier one has asked for.
-func (r *rest) ask(events int) time.Duration {
+// note counts the events of a window.
+func (r *rest) note(events int, isAwaited bool, now time.Time) {
+	r.recent = r.lately(now) + float64(events)
+	r.counted, r.isAwaited = now, isAwaited
+}
+
+// lately returns the number of events lately.
+func (r *rest) lately(now time.Time) float64 {
+	return r.recent * math.Exp(-float64(now.Sub(r.counted))/float64(lately))
+}
+
+// isBusy reports whether the feed polls without notifications.
+func (r *rest) isBusy(now time.Time) bool { return !r.isAwaited && r.lately(now) >= busyEvents }
+
+// ask returns for how long the next window asks for notifications. Below 0, the window ends what an earlier one has
+// asked for.
+func (r *rest) ask(now time.Time) time.Duration {
 	switch {
 	case r.wake == nil:
 		return 0
-	case !r.wake.isListening.Load() || !r.isIdle && events >= busyWindow:
+	case !r.wake.isListening.Load() || r.isBusy(now):
 		r.asked = time.Time{}
 		return -notifiedFor
 	}
 	if r.asked.IsZero() {
-		r.asked = time.Now()
+		r.asked = now
 	}
 	return notifiedFor
 }
@@ -102,6 +124,8 @@ func (r *rest) length(now time.Time) time.Duration {
 	case !r.asked.IsZero():
 		known := now.Sub(r.asked) / idleShare
 		return min(max(min(max(idle, followUp), known), r.least, minAsleep), maxAsleep)
+	case r.wake != nil && r.isBusy(now):
+		return max(r.least, busyPoll)
 	case r.isIdle:
 		return min(max(idle, r.least), r.most)
 	}

@@ -85,6 +85,48 @@ func TestSleepingFeedIsNotified(t *testing.T) {
 	await(t, "the sleep to end by itself", func() bool { return !f.isAsleep() })
 }
 
+// A feed that reads events all the time polls without notifications, also after a poll that finds none. While a process
+// waits for outcomes, each event notifies it.
+func TestBusyFeedPollsUnlessOutcomesAreAwaited(t *testing.T) {
+	t.Parallel()
+	f := newFeedFixture(t)
+	wake := feed.NewWake()
+	wake.SetListening(true)
+	opened := f.open(f.pool, &feed.Options{AuditEvery: -1, Wake: wake})
+	entries := make([]ledger.Entry, 1000)
+	read := func(round string) {
+		for i := range entries {
+			entries[i].Key = ledger.Key{Kind: "k", BizID: ledger.BizID(fmt.Sprintf("%s-%d", round, i))}
+		}
+		if _, err := ledger.EnqueueMany(f.ctx, f.pool, entries); err != nil {
+			t.Fatal(err)
+		}
+		for n := 0; n < len(entries); {
+			page, err := opened.Next(f.ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += len(page.Events)
+		}
+		ctx, cancel := context.WithTimeout(f.ctx, 50*time.Millisecond) // polls that find nothing
+		defer cancel()
+		if _, err := opened.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("Next without events: %v", err)
+		}
+	}
+	read("busy")
+	if f.isAsleep() {
+		t.Error("a feed that has just read 1000 events asks for notifications")
+	}
+	if err := feed.AwaitOutcomes(f.ctx, f.pool, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	read("awaited")
+	if !f.isAsleep() {
+		t.Error("a feed whose outcomes are awaited asks for no notifications")
+	}
+}
+
 // A session listens and does not read while another one notifies much. Above a bound, which is lowered here, enqueues
 // do not notify any more: with a full queue their transactions would fail. The feed reads their events by polls.
 func TestFullNotifyQueueFailsNoEnqueue(t *testing.T) {

@@ -24,6 +24,8 @@ type window struct {
 	until  Edge
 	first  page
 	isOpen bool // false: no event can have become visible since the edge before
+
+	isAwaited bool // a process waits for outcomes
 }
 
 // page is a page of a window as it was read.
@@ -50,10 +52,11 @@ func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarn
 	var now, snapshot, bound *string // null after the first row
 	var asleepUntil any
 	var at *int64 // null after the first row
+	var isAwaited *bool
 	var login int32
 	read := pageReader{options: o, expected: expected}
 	for e, err := range ledger.ScanEvents(rows, &isStandby, &hasXID, &top, &now, &snapshot, &bound, &asleepUntil,
-		&at, &login) {
+		&isAwaited, &at, &login) {
 		switch {
 		case err != nil:
 			return window{}, err
@@ -67,7 +70,7 @@ func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarn
 			return window{}, ErrCrashed
 		}
 		if at != nil {
-			w.at = *at
+			w.at, w.isAwaited = *at, isAwaited != nil && *isAwaited
 		}
 		if bound != nil {
 			w.until, w.isOpen = Edge{Snapshot: *snapshot, Top: ledger.Position(top), Bound: *bound}, true

@@ -6,6 +6,7 @@
 -- its first row alone; without events there is one row, whose position is 0.
 -- $1 seen (pg_snapshot), $2 seen_top, $3 seen_bound (xid8) of the window before; $4 maximum number of rows; $5 for how
 -- many microseconds from now on taskledger.wake notifies the reader; below 0, not any more; 0 for another reader.
+-- Unless it is 0, it returns whether a process waits for outcomes.
 -- The caller fails if is_standby (its snapshot lists no running transactions) or has_xid (bound would be
 -- older than top). top comes from the sequence and not from the rows, so that rows not yet visible are
 -- stepped over once and not at every poll.
@@ -22,6 +23,10 @@ select o.is_standby, o.has_xid, o.top,
          then setval('taskledger.asleep_until', (date_part('epoch', clock_timestamp()) * 1e6)::bigint + o.notified)
          when pg_sequence_last_value('taskledger.asleep_until'::regclass) > date_part('epoch', clock_timestamp()) * 1e6
          then setval('taskledger.asleep_until', 1)
+       end,
+       case
+         when o.notified <> 0 and coalesce(e.ordinality, 1) = 1
+         then pg_sequence_last_value('taskledger.awaited_until'::regclass) > date_part('epoch', clock_timestamp()) * 1e6
        end,
        case when coalesce(e.ordinality, 1) = 1 then (date_part('epoch', statement_timestamp()) * 1e6)::bigint end,
        coalesce(e.login_id, 0), coalesce(e.position, 0), coalesce(e.version, 0), coalesce(e.attempt, 0),

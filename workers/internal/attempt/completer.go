@@ -3,6 +3,7 @@ package attempt
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/loop"
@@ -23,13 +24,16 @@ type completion struct {
 }
 
 // completer records successes in groups: while one group is recorded the next one gathers. So groups are larger the
-// busier the worker is, and no timer adds latency. A success that cannot be recorded at the moment (a lock, a lost
-// connection) is retried apart from the others. It is safe for concurrent use; the fields are constant.
+// busier the worker is. A success that comes soon after a group waits for others, unless a process waits for outcomes;
+// a single one is recorded at once. A success that cannot be recorded at the moment (a lock, a lost connection) is
+// retried apart from the others. It is safe for concurrent use; the fields are constant.
 type completer struct {
 	runner  *Runner
 	queue   *queue.Queue[completion] // taken by run
 	retries *queue.Queue[completion] // taken by retry
 	tokens  chan struct{}            // holds a token for each completion that is not recorded
+
+	isAwaited atomic.Bool // a process waited for outcomes when heads were last read
 }
 
 func newCompleter(r *Runner) *completer {
@@ -45,14 +49,23 @@ func (c *completer) add(one completion) {
 	c.queue.Add(one)
 }
 
+const (
+	// A transaction costs as much as forty of its rows. So within soonAfter of a group, the next one gathers for
+	// groupGather, unless it has manyCompletions.
+	soonAfter       = 25 * time.Millisecond
+	groupGather     = 10 * time.Millisecond
+	manyCompletions = 100
+)
+
 // run records completions until quit is done.
 func (c *completer) run(quit context.Context) {
-	for {
-		group := c.queue.Take(quit, MaxBatch)
-		if len(group) == 0 {
-			return
+	var last time.Time // when the last group began
+	for c.queue.Await(quit) {
+		if time.Since(last) < soonAfter && c.queue.Len() < manyCompletions && !c.isAwaited.Load() {
+			_ = loop.Sleep(c.runner.work, groupGather)
 		}
-		c.retries.Add(c.record(group)...)
+		last = time.Now()
+		c.retries.Add(c.record(c.queue.TryTake(MaxBatch))...)
 	}
 }
 

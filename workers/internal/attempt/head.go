@@ -47,9 +47,10 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task) ([]Head, error) {
 	var i int32
 	var h Head
 	var alive int64
+	var isAwaited bool
 	columns := []any{
 		&i, (*int32)(&h.Version), (*string)(&h.Type), (*int32)(&h.Attempt), &h.Actor, pgquery.Micros(&h.RecordedAt),
-		&alive, pgquery.Micros(&h.Clock), &h.Args, &h.ArgsMeta,
+		&alive, pgquery.Micros(&h.Clock), &h.Args, &h.ArgsMeta, &isAwaited,
 	}
 	for rows.Next() {
 		h = Head{IsFound: true}
@@ -62,6 +63,7 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task) ([]Head, error) {
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("read heads: %w", err)
 	}
+	k.completer.isAwaited.Store(isAwaited)
 	return heads, nil
 }
 

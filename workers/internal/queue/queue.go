@@ -7,7 +7,7 @@ import (
 )
 
 // Queue is a first-in-first-out queue without a bound: Add never blocks. The number of tasks in flight bounds its
-// items. Any number of goroutines may call Add and IsEmpty; one at a time may call Take and TryTake.
+// items. Any number of goroutines may call Add, Len and IsEmpty; one at a time may call Await, Take and TryTake.
 type Queue[T any] struct {
 	mu    sync.Mutex    // guards items and batch
 	items []T           // oldest first
@@ -29,19 +29,27 @@ func (q *Queue[T]) Add(items ...T) {
 	}
 }
 
-// Take waits for items and returns at most limit of them, oldest first. It returns an empty slice once ctx is done.
-// The slice is valid until the next call.
-func (q *Queue[T]) Take(ctx context.Context, limit int) []T {
+// Await waits for items. It returns false once ctx is done.
+func (q *Queue[T]) Await(ctx context.Context) bool {
 	for ctx.Err() == nil {
-		if items := q.TryTake(limit); len(items) > 0 {
-			return items
+		if q.Len() > 0 {
+			return true
 		}
 		select {
 		case <-q.wake:
 		case <-ctx.Done():
 		}
 	}
-	return nil
+	return false
+}
+
+// Take waits for items and returns at most limit of them, oldest first. It returns an empty slice once ctx is done.
+// The slice is valid until the next call.
+func (q *Queue[T]) Take(ctx context.Context, limit int) []T {
+	if !q.Await(ctx) {
+		return nil
+	}
+	return q.TryTake(limit)
 }
 
 // TryTake is [Queue.Take] without waiting.
@@ -58,9 +66,12 @@ func (q *Queue[T]) TryTake(limit int) []T {
 	return q.batch
 }
 
-// IsEmpty reports whether there are no items.
-func (q *Queue[T]) IsEmpty() bool {
+// Len returns the number of items.
+func (q *Queue[T]) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.items) == 0
+	return len(q.items)
 }
+
+// IsEmpty reports whether there are no items.
+func (q *Queue[T]) IsEmpty() bool { return q.Len() == 0 }

@@ -4,7 +4,7 @@
 -- was recorded (null: there is no such event), and for how many milliseconds the lease of the worker that appended
 -- the last event is still valid (0: expired, or not a worker); the database's clock; the task's args as they are stored
 -- ('' for none), or 'sha256:' and their SHA-256 (hex) if they have more than 512 bytes; and the meta beside them if a
--- handler may need a part of it, else ''.
+-- handler may need a part of it, else ''; and whether a process waits for outcomes.
 -- Raises an error on a standby, where a task may be missing, and for a task that row-level security hides.
 -- Locks nothing. Index: primary keys; the lateral limits keep the planner on them. The planner does not see the lists
 -- through a subquery, so that one plan serves all of them: planning costs more than reading a few heads.
@@ -16,7 +16,8 @@ select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
        case when octet_length(args.data) > 512 then 'sha256:' || encode(sha256(convert_to(args.data, 'UTF8')), 'hex')
             else coalesce(args.data, '') end,
        case when strpos(args.meta, '"encoding"') > 0 or strpos(args.meta, '"finish_by"') > 0
-              or strpos(args.meta, '"watermill"') > 0 then args.meta else '' end
+              or strpos(args.meta, '"watermill"') > 0 then args.meta else '' end,
+       coalesce((select taskledger.is_awaited()), false)
   from unnest((select $2::text::text[]), (select $3::text::integer[])) with ordinality as r(biz_id, version, i)
   left join lateral (
    select e.version, e.type, e.attempt, e.actor, e.recorded_at, e.data, e.meta
