@@ -12,18 +12,18 @@ select (extract(epoch from pg_postmaster_start_time()) * 1e6)::bigint || '/' || 
        (extract(epoch from clock_timestamp()) * 1e6)::bigint, pg_snapshot_xmin(pg_current_snapshot())::text,
        (extract(epoch from lowest.shown) * 1e6)::bigint, (extract(epoch from free.shown) * 1e6)::bigint,
        exists (select from taskledger.timers w where w.due_at = taskledger.end_of_time() and w.reason = 'after'),
-       $3::integer = 1 and exists (
+       (select $3::integer) = 1 and exists (
          select from taskledger.overload o where o.policy = 'discard_oldest' and o.waiting > o.max_waiting)
   from (values (true)) one
   left join lateral (
     select x.due_at, greatest('1970-01-01 00:00:00+00', least(x.due_at, '9999-01-01 00:00:00+00')) as shown
       from taskledger.timers x
-     where x.due_at >= $1::text::timestamptz
+     where x.due_at >= (select $1::text::timestamptz)
      order by x.due_at, x.kind, x.biz_id, x.version, x.reason
      limit 1) lowest on true
   left join lateral (
     select greatest('1970-01-01 00:00:00+00', least(x.due_at, '9999-01-01 00:00:00+00')) as shown
       from taskledger.timers x
-     where x.due_at >= lowest.due_at and x.kind || '/' || x.biz_id not in (select unnest($2::text::text[]))
+     where x.due_at >= lowest.due_at and x.kind || '/' || x.biz_id not in (select unnest((select $2::text::text[])))
      order by x.due_at, x.kind, x.biz_id, x.version, x.reason
      limit 1) free on true
