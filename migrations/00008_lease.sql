@@ -240,7 +240,7 @@ begin
   delete from taskledger.lease l
    where l.name in (
      select d.name from taskledger.lease d
-      where (d.name like 'worker/%' or d.name like 'shards/%' or d.name like 'released/%')
+      where (d.name like 'worker/%' or d.name like 'shards/%' or d.name like 'released/%' or d.name like 'broker/%')
         and d.alive_until < clock_timestamp() - interval '1 day'
          or d.name in (
            select e.name from taskledger.lease e

@@ -29,7 +29,12 @@ func TestRemovingIsNarrow(t *testing.T) {
 		  ('worker/theirs', 'theirs', now() + interval '1 hour', 'another'),
 		  ('shards/theirs', 'theirs', now() + interval '1 hour', 'another'),
 		  ('worker/ended', 'ended', now() - interval '1 hour', 'another'),
-		  ('relay', 'relay', now() - interval '1 hour', 'another'),
+		  ('relay', 'relay', now() - interval '2 days', 'another'),
+		  ('broker', 'serve', now() - interval '2 days', 'another'),
+		  ('broker/a:6222', 'member', now() + interval '1 hour', 'another'),
+		  ('broker/b:6222', 'restarting', now() - interval '1 hour', 'another'),
+		  ('broker/c:6222', 'former', now() - interval '2 days', 'another'),
+		  ('released/pay/0', 'reconciler', now() - interval '2 days', 'another'),
 		  ('released/pay/1', 'reconciler', now() - interval '1 hour', 'another')`)
 	ledgertest.ExecAsOwner(t, owner, `
 		insert into taskledger.shard_owner (kind, shards, worker) values
@@ -52,7 +57,8 @@ func TestRemovingIsNarrow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "relay released/pay/1 shards/theirs worker/theirs"; leases != want {
+	want := "broker broker/a:6222 broker/b:6222 relay released/pay/1 shards/theirs worker/theirs"
+	if leases != want {
 		t.Errorf("leases that are left: %s, want %s", leases, want)
 	}
 	if want := "theirs"; shards != want {
