@@ -58,16 +58,21 @@ type kindView struct {
 	Kind   ledger.Kind
 	Pause  *operator.PausedKind
 	Limit  *ledger.LimitStatus
-	Worker int // live workers that handle it
+	Worker int64 // live workers that handle it
 }
 
 // kindsData is the content of the page Kinds and workers.
 type kindsData struct {
 	Kinds   []*kindView
-	Workers []workers.Worker
+	Workers *listData[workers.Worker]
+	IsLater bool // the workers are not those of the first page
 }
 
-func (h *Handler) showKinds(ctx context.Context, _ *http.Request, v *view) error {
+func (h *Handler) showKinds(ctx context.Context, r *http.Request, v *view) error {
+	after, err := afterName(r)
+	if err != nil {
+		return err
+	}
 	byKind := map[ledger.Kind]*kindView{}
 	kind := func(k ledger.Kind) *kindView {
 		if byKind[k] == nil {
@@ -92,27 +97,39 @@ func (h *Handler) showKinds(ctx context.Context, _ *http.Request, v *view) error
 	for _, l := range limits {
 		kind(l.Kind).Limit = &l
 	}
-	d := &kindsData{}
-	v.Data = d
-	if d.Workers, err = workers.ReadWorkers(ctx, h.config.DB); err != nil {
+	live, err := workers.ReadLiveCounts(ctx, h.config.DB)
+	if err != nil {
 		return err
 	}
-	for i := range d.Workers {
-		w := &d.Workers[i]
-		w.Kinds = slices.DeleteFunc(w.Kinds, func(k workers.WorkerKind) bool { return !v.Caller.MayUse(k.Kind) })
-		for _, k := range w.Kinds {
-			if w.Alive {
-				kind(k.Kind).Worker++
-			}
-		}
+	for k, n := range live {
+		kind(k).Worker = n
 	}
-	d.Workers = slices.DeleteFunc(d.Workers, func(w workers.Worker) bool { return len(w.Kinds) == 0 })
+	d := &kindsData{IsLater: after != ""}
+	v.Data = d
+	if d.Workers, err = h.readWorkers(ctx, v, after); err != nil {
+		return err
+	}
 	for _, k := range slices.Sorted(maps.Keys(byKind)) {
 		if v.Caller.MayUse(k) {
 			d.Kinds = append(d.Kinds, byKind[k])
 		}
 	}
 	return nil
+}
+
+// readWorkers returns a page of the workers, with the kinds that the caller may use.
+func (h *Handler) readWorkers(ctx context.Context, v *view, after string) (*listData[workers.Worker], error) {
+	all, err := workers.ReadWorkersAfter(ctx, h.config.DB, after, pageTasks+1)
+	if err != nil {
+		return nil, err
+	}
+	d := newList(all, func(w workers.Worker) string { return w.ID })
+	for i := range d.Items {
+		w := &d.Items[i]
+		w.Kinds = slices.DeleteFunc(w.Kinds, func(k workers.WorkerKind) bool { return !v.Caller.MayUse(k.Kind) })
+	}
+	d.Items = slices.DeleteFunc(d.Items, func(w workers.Worker) bool { return len(w.Kinds) == 0 })
+	return d, nil
 }
 
 // listData is a page of a list by name.

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -37,6 +38,39 @@ func TestWorkersOnThePage(t *testing.T) {
 	if p := limited.get("/kinds"); strings.Contains(p.content(), "w-1") || !strings.Contains(p.body, "No worker") {
 		t.Errorf("a caller reads workers of other kinds:\n%s", p.content())
 	}
+}
+
+// The page of kinds has 50 workers and leads to the others; the numbers of live workers of each kind count all of them.
+func TestWorkersInPages(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	ledgertest.ExecAsOwner(t, s.db, `
+		insert into taskledger.lease (name, holder, alive_until, detail)
+		select 'worker/w-' || i, 'w-' || i, now() + case when i % 4 = 0 then -1 else 1 end * interval '1 hour',
+		       '{"kinds":["coupon.send"],"shards":"all"}'
+		  from generate_series(101, 220) i`)
+	worker, next := regexp.MustCompile(`<code>(w-\d+)</code>`), regexp.MustCompile(`rel="next" href="([^"]+)"`)
+	b := s.as(api.Viewer)
+	seen := map[string]bool{}
+	for path, pages := "/kinds", 1; path != ""; pages++ {
+		p := b.get(path)
+		b.want(p, http.StatusOK, `<td class="n">90</td>`)
+		listed := worker.FindAllStringSubmatch(p.body, -1)
+		if len(listed) > 50 || pages > 3 {
+			t.Fatalf("page %d has %d workers", pages, len(listed))
+		}
+		for _, w := range listed {
+			seen[w[1]] = true
+		}
+		path = ""
+		if link := next.FindStringSubmatch(p.body); link != nil {
+			path = link[1]
+		}
+	}
+	if len(seen) != 120 {
+		t.Errorf("the pages have %d workers, want 120", len(seen))
+	}
+	b.want(b.get("/kinds?after=%ff"), http.StatusBadRequest, "after must be a name")
 }
 
 // The charts mark when the first worker of a version began, and what a worker has written as its version stays text.

@@ -15,8 +15,12 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-//go:embed sql/worker_list.sql
-var workerListSQL string
+var (
+	//go:embed sql/worker_list.sql
+	workerListSQL string
+	//go:embed sql/worker_counts.sql
+	workerCountsSQL string
+)
 
 // Worker is a worker process as its lease describes it.
 type Worker struct {
@@ -99,6 +103,26 @@ func ReadWorkersAfter(ctx context.Context, db ledger.DB, after string, limit int
 		return nil, pgerr.Explain("read workers", err)
 	}
 	return all, nil
+}
+
+// ReadLiveCounts returns the number of live workers of each kind that has any. It never commits. It returns
+// [ledger.ErrNotMigrated] if the schema is missing.
+func ReadLiveCounts(ctx context.Context, db ledger.DB) (map[ledger.Kind]int64, error) {
+	rows, err := db.Query(ctx, workerCountsSQL)
+	if err != nil {
+		return nil, pgerr.Explain("count workers", err)
+	}
+	defer rows.Close()
+	counts := make(map[ledger.Kind]int64)
+	for rows.Next() {
+		var kind ledger.Kind
+		var n int64
+		if err := rows.Scan((*string)(&kind), &n); err != nil {
+			return nil, pgerr.Explain("count workers", err)
+		}
+		counts[kind] = n
+	}
+	return counts, pgerr.Explain("count workers", rows.Err())
 }
 
 // appendWorkers appends the workers after an id, up to limit in all. It returns the last id that it read, and whether
