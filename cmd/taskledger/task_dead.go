@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -13,49 +16,100 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
+const (
+	// deadPage is how many groups of dead tasks are read at once.
+	deadPage = 100
+	// deadTasks is how many tasks are read of each group.
+	deadTasks = 10_000
+)
+
 func newTaskDeadCommand(a *app) *cobra.Command {
 	var kind string
+	var f pageFlags
 	cmd := &cobra.Command{
 		Use:   "dead",
 		Short: "Show dead tasks, grouped by their error",
-		Long: `Show dead tasks in groups, the largest first. A group has one kind and one fingerprint: errors of
+		Long: fmt.Sprintf(`Show dead tasks in groups, the largest first. A group has one kind and one fingerprint: errors of
 one type whose messages differ only in numbers, UUIDs and quoted parts. Release a group with
-taskledger task release --fingerprint.`,
+taskledger task release --fingerprint.
+
+At most %s tasks of each group are read: "%[1]s+" means that it has more.`, count(deadTasks)),
 		Example: "  taskledger task dead\n  taskledger task dead --kind coupon.send -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.validate(); err != nil {
+				return err
+			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return showDead(ctx, a, pool, ledger.Kind(kind))
+				return showDead(ctx, a, pool, ledger.Kind(kind), f)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&kind, "kind", "", "only tasks of this kind")
+	f.add(cmd, "groups")
 	return cmd
 }
 
-func showDead(ctx context.Context, a *app, pool *pgxpool.Pool, kind ledger.Kind) error {
-	groups, err := operator.ReadDead(ctx, pool, kind)
+// deadName returns the name of a group for --after. A kind has no slash.
+func deadName(g operator.DeadGroup) string { return g.Fingerprint + "/" + string(g.Kind) }
+
+// deadAfter returns a function that reads groups after one of a name.
+func deadAfter(kind ledger.Kind) func(context.Context, ledger.DB, string, int) ([]operator.DeadGroup, error) {
+	return func(ctx context.Context, db ledger.DB, after string, limit int) (all []operator.DeadGroup, err error) {
+		search := operator.DeadSearch{Kind: kind, Tasks: deadTasks}
+		if slash := strings.LastIndexByte(after, '/'); slash >= 0 {
+			search.AfterFingerprint, search.AfterKind = after[:slash], ledger.Kind(after[slash+1:])
+		} else if after != "" {
+			return nil, usagef("--after must be FINGERPRINT/KIND, got %q", after)
+		}
+		for hasMore := true; hasMore && len(all) < limit; {
+			search.Groups = min(limit-len(all), deadPage)
+			var page []operator.DeadGroup
+			if page, hasMore, err = operator.FindDead(ctx, db, search); err != nil {
+				return nil, err
+			}
+			if all = append(all, page...); len(page) > 0 {
+				last := page[len(page)-1]
+				search.AfterFingerprint, search.AfterKind = last.Fingerprint, last.Kind
+			}
+		}
+		return all, nil
+	}
+}
+
+func showDead(ctx context.Context, a *app, pool *pgxpool.Pool, kind ledger.Kind, f pageFlags) error {
+	groups, next, err := readPage(ctx, pool, f, deadAfter(kind), deadName)
 	if err != nil {
 		return err
 	}
+	slices.SortStableFunc(groups, func(a, b operator.DeadGroup) int { return cmp.Compare(b.Tasks, a.Tasks) })
 	list := struct {
 		Groups []operator.DeadGroup `json:"groups"`
-	}{append([]operator.DeadGroup{}, groups...)}
+		Next   string               `json:"next,omitempty"`
+	}{groups, next}
 	if err := printList(a, list, groups, func(w io.Writer) {
-		if len(groups) == 0 {
-			return
+		if len(groups) > 0 {
+			renderDead(w, groups)
 		}
-		t := newTable([]any{"kind", "fingerprint", "tasks", "oldest", "newest", "for example", "error"}, 3, 4, 5)
-		for _, g := range groups {
-			t.AppendRow(table.Row{plain(string(g.Kind)), plain(g.Fingerprint), count(g.Tasks),
-				ago(g.Oldest), ago(g.Newest), shorten(string(g.Example.BizID), 40), shorten(g.Error, 60)})
-		}
-		renderTable(w, t)
 	}); err != nil {
 		return err
 	}
 	if len(groups) == 0 {
 		fmt.Fprintln(a.stderr, "no dead tasks")
 	}
+	noteNext(a, next)
 	return noteLag(ctx, a, pool)
+}
+
+func renderDead(w io.Writer, groups []operator.DeadGroup) {
+	t := newTable([]any{"kind", "fingerprint", "tasks", "oldest", "newest", "for example", "error"}, 3, 4, 5)
+	for _, g := range groups {
+		tasks := count(g.Tasks)
+		if g.More {
+			tasks += "+"
+		}
+		t.AppendRow(table.Row{plain(string(g.Kind)), plain(g.Fingerprint), tasks, ago(g.Oldest), ago(g.Newest),
+			shorten(string(g.Example.BizID), 40), shorten(g.Error, 60)})
+	}
+	renderTable(w, t)
 }

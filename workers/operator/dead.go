@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -61,6 +62,7 @@ func ReadDead(ctx context.Context, db ledger.DB, kind ledger.Kind) ([]DeadGroup,
 
 // DeadSearch is what [FindDead] reads. The zero value is the first page.
 type DeadSearch struct {
+	Kind             ledger.Kind // only groups of this kind. Default: all.
 	AfterFingerprint string      // that of the group after which to begin
 	AfterKind        ledger.Kind // of the group after which to begin
 	Groups           int         // maximum number of groups, 1 to 100. Default: 25.
@@ -81,7 +83,7 @@ func (s *DeadSearch) complete() error {
 				Rule: fmt.Sprintf("must be between 1 and %d", limit.most)}
 		}
 	}
-	return s.AfterKind.ValidateStored()
+	return errors.Join(s.Kind.ValidateStored(), s.AfterKind.ValidateStored())
 }
 
 // FindDead returns a page of the groups of dead tasks, by fingerprint and kind, and whether more groups follow. It
@@ -92,7 +94,8 @@ func FindDead(ctx context.Context, db ledger.DB, s DeadSearch) (groups []DeadGro
 	if err := s.complete(); err != nil {
 		return nil, false, err
 	}
-	rows, err := db.Query(ctx, deadPageSQL, s.AfterFingerprint, string(s.AfterKind), int64(s.Groups+1), int64(s.Tasks))
+	rows, err := db.Query(ctx, deadPageSQL, s.AfterFingerprint, string(s.AfterKind), int64(s.Groups+1), int64(s.Tasks),
+		string(s.Kind))
 	if err != nil {
 		return nil, false, pgerr.Explain("read dead tasks", err)
 	}

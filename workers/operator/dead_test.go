@@ -45,7 +45,13 @@ func TestFindDead(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", want.Fingerprint, got, want)
 		}
 	}
-	for _, invalid := range []operator.DeadSearch{{Groups: 101}, {Groups: -1}, {Tasks: 10_001}, {AfterKind: "\xff"}} {
+	ofKind := servicetest.Try(operator.ReadDead(t.Context(), b.DB, "kind-1"))(t)
+	groups, hasMore, err := operator.FindDead(t.Context(), b.DB, operator.DeadSearch{Kind: "kind-1", Groups: 20})
+	if err != nil || hasMore || len(groups) != len(ofKind) || len(groups) != 20 || groups[0].Kind != "kind-1" {
+		t.Errorf("%d groups of the kind, want %d; more: %t, %v", len(groups), len(ofKind), hasMore, err)
+	}
+	for _, invalid := range []operator.DeadSearch{{Groups: 101}, {Groups: -1}, {Tasks: 10_001}, {AfterKind: "\xff"},
+		{Kind: "\xff"}} {
 		if _, _, err := operator.FindDead(t.Context(), b.DB, invalid); err == nil {
 			t.Errorf("%+v: no error", invalid)
 		}

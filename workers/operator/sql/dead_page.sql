@@ -1,14 +1,16 @@
 -- Dead tasks in groups by fingerprint of their error and by kind, a page of groups at a time, in this order.
 -- $1 fingerprint and $2 kind of the group after which to begin, '' for the first; $3 maximum number of groups;
--- $4 maximum number of tasks to read of each group.
+-- $4 maximum number of tasks to read of each group; $5 kind, '' for all.
 -- Returns kind, fingerprint, number of tasks read and whether there are more, and of those read: when the oldest and
 -- the newest died, and the error and the biz_id of the newest.
--- Locks nothing. Index: task_dead, once for each group and task that is read. An index by time would end the HOT
--- updates of all tasks.
+-- Locks nothing. Index: task_dead, once for each group and task that is read, and with $5 over the entries of other
+-- kinds. An index by time would end the HOT updates of all tasks.
 with recursive found as (
   (select t.fingerprint, t.kind, 1 as n
      from taskledger.tasks t
     where t.fingerprint is not null and (t.fingerprint, t.kind) > ($1::text, $2::text)
+      -- the upper bound for all kinds is above each of them
+      and t.kind between $5::text and coalesce(nullif($5::text, ''), repeat(chr(1114111), 64))
     order by t.fingerprint, t.kind
     limit 1)
   union all
@@ -18,6 +20,7 @@ with recursive found as (
      select t.fingerprint, t.kind
        from taskledger.tasks t
       where t.fingerprint is not null and (t.fingerprint, t.kind) > (f.fingerprint, f.kind)
+        and t.kind between $5::text and coalesce(nullif($5::text, ''), repeat(chr(1114111), 64))
       order by t.fingerprint, t.kind
       limit 1) next
    where f.n < $3::integer
