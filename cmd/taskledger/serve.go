@@ -289,6 +289,11 @@ func (a *app) startPostgres(ctx context.Context, f serveFlags) (*embedded.Server
 	if err != nil {
 		return nil, err
 	}
+	if postgres.LastPort != 0 {
+		a.log.WarnContext(ctx, "another process listens on the port of the last start; PostgreSQL takes another one: "+
+			"programs with a copy of its address need the new one, which is in server.json",
+			"port", postgres.LastPort)
+	}
 	a.config.use(postgres.DatabaseURL, "")
 	if err := migrations.Up(ctx, postgres.DatabaseURL); err != nil {
 		return nil, firstOf(err, postgres.Close())

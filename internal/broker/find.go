@@ -51,7 +51,8 @@ func (e *NotFoundError) Error() string { return e.Reason }
 var (
 	errNone = &NotFoundError{
 		Reason: "no process runs a NATS server for this database",
-		Cure:   "start taskledger serve with DATABASE_URL alone, or set NATS_URL",
+		Cure: "start taskledger serve with DATABASE_URL alone, or set NATS_URL; the log of a serve that runs has its " +
+			"reason",
 	}
 	errElsewhere = &NotFoundError{
 		Reason: "the NATS server that this database names is not connected to it: " +

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -291,7 +292,7 @@ func (s *Server) start(ctx context.Context, conn *pgx.Conn) error {
 	}
 	server, err := natsserver.Start(c)
 	if err != nil {
-		return err
+		return withCure(err)
 	}
 	s.nats = server
 	if s.missed = 0; s.cluster != nil {
@@ -300,6 +301,22 @@ func (s *Server) start(ctx context.Context, conn *pgx.Conn) error {
 	s.config.Logger.InfoContext(ctx, "runs the NATS server of this database",
 		"server", s.address(), "holder", s.holder)
 	return s.writePort()
+}
+
+// withCure adds the cure to the error of an address on which the server cannot listen.
+func withCure(err error) error {
+	var address *natsserver.AddressError
+	if !errors.As(err, &address) {
+		return err
+	}
+	flag, other := "--nats-listen", "name another address with --nats-listen"
+	if address.IsPeers {
+		flag, other = "--cluster-listen", "name another address for this one in the --peers of all processes"
+	}
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w: end that process, or %s", err, other)
+	}
+	return fmt.Errorf("%w: name an address of this machine with %s, and a port that the user may open", err, flag)
 }
 
 // readAccounts returns the accounts of the server's users, and the secret of the cluster. It adds what does not exist.
@@ -366,7 +383,15 @@ func (s *Server) port() int {
 		return 0
 	}
 	port, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil || reserve.Free(port) != nil {
+	if err != nil {
+		return 0
+	}
+	last := net.JoinHostPort(s.addresses.host, strconv.Itoa(port))
+	if err := reserve.FreeAt(last); errors.Is(err, syscall.EADDRINUSE) {
+		s.config.Logger.Warn("another process listens on the address of the last start; the NATS server takes another "+
+			"port: programs with a copy of its address need the new one: taskledger nats-url", "server", last)
+		return 0
+	} else if err != nil {
 		return 0
 	}
 	return port

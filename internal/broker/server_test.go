@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"testing"
 	"time"
 
@@ -44,7 +43,9 @@ func (d *database) run(c broker.Config) (stop func()) {
 	if c.TTL == 0 {
 		c.TTL = 3 * time.Second
 	}
-	c.Logger = slog.New(slog.NewTextHandler(d.t.Output(), nil))
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(d.t.Output(), nil))
+	}
 	s, err := broker.New(c)
 	if err != nil {
 		d.t.Fatal(err)
@@ -313,23 +314,6 @@ func TestConfigIsChecked(t *testing.T) {
 		if err := tt.config.Validate(); (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-	}
-}
-
-// A port that is taken is reported, and the server runs when it is free.
-func TestPortIsTaken(t *testing.T) {
-	t.Parallel()
-	d := newDatabase(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.run(broker.Config{Listen: l.Addr().String()})
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if f := d.found("worker", natsconfig.Worker); f.Address != l.Addr().String() {
-		t.Errorf("found %s", f.Address)
 	}
 }
 

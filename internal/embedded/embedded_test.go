@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -125,6 +126,9 @@ func TestTakenPort(t *testing.T) {
 	second := start(t, dir)
 	if second.DatabaseURL == first.DatabaseURL {
 		t.Errorf("PostgreSQL is at %s, which is taken", address.Host)
+	}
+	if first.LastPort != 0 || strconv.Itoa(second.LastPort) != address.Port() {
+		t.Errorf("taken ports %d and %d, want none and %s", first.LastPort, second.LastPort, address.Port())
 	}
 }
 

@@ -19,18 +19,15 @@ type addresses struct {
 	PostgresPort int `json:"postgres_port"`
 }
 
-// readPort returns the port of the last server. It returns 0 if the file does not exist or is damaged, or if another
-// process listens on that port.
-func readPort(dir string) int {
+// readPort returns the port of the last server, and whether another process listens on it. The port is 0 if the file
+// does not exist or is damaged.
+func readPort(dir string) (port int, isTaken bool) {
 	var a addresses
 	text, err := os.ReadFile(filepath.Join(dir, addressesFile))
-	if err != nil || json.Unmarshal(text, &a) != nil {
-		return 0
+	if err != nil || json.Unmarshal(text, &a) != nil || a.PostgresPort < 1 || a.PostgresPort > 65535 {
+		return 0, false
 	}
-	if a.PostgresPort < 0 || a.PostgresPort > 65535 || reserve.Free(a.PostgresPort) != nil {
-		return 0
-	}
-	return a.PostgresPort
+	return a.PostgresPort, reserve.Free(a.PostgresPort) != nil
 }
 
 // writePort writes the port of a running server.

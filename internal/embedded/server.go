@@ -36,6 +36,7 @@ type Config struct {
 // Server is a PostgreSQL server of this process. It ends with this process.
 type Server struct {
 	DatabaseURL string // of the database [Database]. Start does not migrate it.
+	LastPort    int    // of the last start, if another process listens on it and this server has another one; else 0
 
 	postgres *pgserver.Server
 	withdraw func() error
@@ -61,8 +62,12 @@ func Start(ctx context.Context, c Config) (_ *Server, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
+	port, isTaken := readPort(dir)
+	if isTaken {
+		s.LastPort, port = port, 0
+	}
 	s.postgres, err = pgserver.Start(ctx, pgserver.Config{
-		Dir: filepath.Join(dir, "postgres"), Binaries: c.Binaries, Fetch: c.Fetch, Port: readPort(dir),
+		Dir: filepath.Join(dir, "postgres"), Binaries: c.Binaries, Fetch: c.Fetch, Port: port,
 	})
 	if err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -123,7 +124,7 @@ func (s *Server) firstLaunch() (err error) {
 		if s.config.Port, err = reserve.Port(); err != nil {
 			return err
 		}
-		if err = s.launch(); err == nil || reserve.Free(s.config.Port) == nil {
+		if err = s.launch(); err == nil || reserve.FreeAt(s.Host()) == nil {
 			return err
 		}
 	}
@@ -139,8 +140,42 @@ const peerPing = 2 * time.Second
 // readyTimeout bounds the wait for the listener. The server recovers its streams before that.
 const readyTimeout = 10 * time.Second
 
+// AddressError is returned if the server cannot listen on an address.
+type AddressError struct {
+	Address string
+	IsPeers bool // the address is that for the other members of the cluster
+	Err     error
+}
+
+func (e *AddressError) Error() string {
+	if errors.Is(e.Err, syscall.EADDRINUSE) {
+		return fmt.Sprintf("NATS server: another process listens on %s: %s", e.Address, syscall.EADDRINUSE)
+	}
+	return fmt.Sprintf("NATS server: %s", e.Err)
+}
+
+func (e *AddressError) Unwrap() error { return e.Err }
+
+// checkAddresses returns an [*AddressError] if the server cannot listen. nats-server reports no error for the address
+// of its peers: it is not ready in time, without a reason.
+func (s *Server) checkAddresses() error {
+	if err := reserve.FreeAt(s.Host()); err != nil {
+		return &AddressError{Address: s.Host(), Err: err}
+	}
+	if c := s.config.Cluster; c != nil {
+		peers := net.JoinHostPort(c.Host, strconv.Itoa(c.Port))
+		if err := reserve.FreeAt(peers); err != nil {
+			return &AddressError{Address: peers, IsPeers: true, Err: err}
+		}
+	}
+	return nil
+}
+
 // launch starts a server and returns when it accepts connections.
 func (s *Server) launch() error {
+	if err := s.checkAddresses(); err != nil {
+		return err
+	}
 	options, err := s.options()
 	if err != nil {
 		return fmt.Errorf("NATS server: %w", err)

@@ -29,8 +29,11 @@ func Port() (int, error) {
 
 // Free returns nil if a process can listen on the port of 127.0.0.1. Otherwise it returns the error of
 // the attempt.
-func Free(port int) error {
-	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+func Free(port int) error { return FreeAt(fmt.Sprintf("127.0.0.1:%d", port)) }
+
+// FreeAt is [Free] for a port of another address, HOST:PORT.
+func FreeAt(address string) error {
+	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
