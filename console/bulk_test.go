@@ -65,7 +65,11 @@ func TestBulk(t *testing.T) {
 		}
 	}
 	form := url.Values{"csrf": {token(t, p)}, "act": {"release"}, "state": {"dead"}, "prefix": {"order-"}}
-	b.want(b.post("/bulk", form), http.StatusOK, "450 tasks match now", "order-000", "order-019", "Release 450 as")
+	preview := b.post("/bulk", form)
+	b.want(preview, http.StatusOK, "450 tasks match now", "order-000", "order-019", "Release 450 as")
+	if strings.Contains(preview.body, "data-live") {
+		t.Error("the answer to a form is read again, which only the form can be")
+	}
 	s.wantVersion(keys[449], 2)
 	form.Set("confirm", "yes")
 	b.want(b.post("/bulk", form), http.StatusBadRequest, "a reason is required")

@@ -29,8 +29,8 @@ func newTaskDeadCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dead",
 		Short: "Show dead tasks, grouped by their error",
-		Long: fmt.Sprintf(`Show dead tasks in groups, the largest first. A group has one kind and one fingerprint: errors
-of one type whose messages differ only in numbers, UUIDs and quoted parts. Release a group with
+		Long: fmt.Sprintf(`Show dead tasks in groups, the largest first. A group has one kind and one fingerprint:
+errors of one type whose messages differ only in numbers, UUIDs and quoted parts. Release a group with
 taskledger task release --fingerprint.
 
 At most %s tasks of each group are read: "%[1]s+" means that it has more.`, count(deadTasks)),

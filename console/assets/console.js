@@ -10,35 +10,51 @@
     }
   });
   if (!("live" in body.dataset) || !window.EventSource) return;
-  let isLive = true, isBusy = false, isDue = false, last = 0;
+  let isLive = true, isBusy = false, isDue = false, isLost = false, last = 0, source = null;
   const show = (text) => { banner.textContent = text; banner.hidden = text === ""; };
   const isUsed = () => {
     const active = document.activeElement, content = document.getElementById("content");
     return content.querySelector("input[type=checkbox]:checked") !== null ||
       (content.contains(active) && /^(INPUT|SELECT|TEXTAREA)$/.test(active.tagName));
   };
+  const script = (page) => page.querySelector("script[src]").getAttribute("src");
+  // A page that is used is not replaced. While the stream is lost it is read nevertheless, to show the reason.
   const read = async () => {
-    if (isBusy || !isLive || document.hidden || isUsed()) return;
+    if (isBusy || !isLive || document.hidden || (isUsed() && !isLost)) return;
     isBusy = true; isDue = false; last = Date.now();
     try {
       const answer = await fetch(location.href, { credentials: "same-origin" });
-      if (answer.status === 401) { isLive = false; show("The session has ended. Reload the page to sign in."); return; }
-      if (!answer.ok) { show("The page cannot be read again: status " + answer.status); return; }
+      if (answer.status === 401) {
+        isLive = false;
+        source.close();
+        show("The session has ended. Reload the page to sign in; a form that is sent now changes nothing.");
+        return;
+      }
+      if (!answer.ok) { show(`The server answers with status ${answer.status}. The page is read again every few seconds.`); return; }
       const next = new DOMParser().parseFromString(await answer.text(), "text/html");
+      show("");
+      if (isLost && source.readyState === EventSource.CLOSED) follow();
       if (isUsed()) { isDue = true; return; }
+      if (script(next) !== script(document)) { location.reload(); return; } // the server has another version now
       const open = [...document.querySelectorAll("details[open]")].map((d) => d.id);
       for (const part of ["content"]) document.getElementById(part).replaceWith(next.getElementById(part));
       document.querySelector("header").replaceWith(next.querySelector("header"));
       document.querySelector(".at").firstChild.replaceWith(next.querySelector(".at").firstChild);
       for (const id of open) { const d = document.getElementById(id); if (d) d.open = true; }
-      show("");
     } catch { show("The server does not answer. The page is read again when it does."); } finally { isBusy = false; }
   };
-  const source = new EventSource(body.dataset.base + "stream");
-  source.addEventListener("change", () => { isDue = true; });
-  source.addEventListener("open", () => { isDue = true; });
-  source.addEventListener("error", () => { if (isLive) isDue = true; });
-  setInterval(() => { if (isDue && Date.now() - last > 2000 || Date.now() - last > 15000) read(); }, 500);
+  // The browser opens a stream again that breaks off, but not one whose answer was an error.
+  const follow = () => {
+    source = new EventSource(body.dataset.base + "stream");
+    source.addEventListener("change", () => { isDue = true; });
+    source.addEventListener("open", () => { isLost = false; isDue = true; });
+    source.addEventListener("error", () => { isLost = true; isDue = true; });
+  };
+  follow();
+  setInterval(() => {
+    const age = Date.now() - last;
+    if (age > (isLost ? 5000 : 15000) || isDue && age > 2000) read();
+  }, 500);
   last = Date.now();
   button.hidden = false;
   button.addEventListener("click", () => {
