@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -85,6 +86,8 @@ func (c Config) before(rest http.Handler) http.Handler {
 type reporter struct {
 	config Config
 
+	failed atomic.Pointer[string] // why the last attempt to connect again failed; nil: none has
+
 	mu sync.Mutex
 	nc *nats.Conn // nil before the first report
 }
@@ -101,7 +104,8 @@ func (r *reporter) jetStream() (jetstream.JetStream, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.nc == nil || r.nc.IsClosed() {
-		nc, err := r.config.NATS(nats.ErrorHandler(ignoreErrors))
+		r.failed.Store(nil)
+		nc, err := r.config.NATS(nats.ErrorHandler(ignoreErrors), nats.ReconnectErrHandler(r.noteFailure))
 		if err != nil {
 			return nil, errors.New(r.config.reason(err))
 		}
@@ -111,9 +115,18 @@ func (r *reporter) jetStream() (jetstream.JetStream, error) {
 		if err := r.nc.LastError(); err != nil {
 			return nil, errors.New("NATS is not connected: " + r.config.reason(err))
 		}
+		if failed := r.failed.Load(); failed != nil {
+			return nil, errors.New("NATS is not connected: " + *failed)
+		}
 		return nil, errors.New("NATS is not connected")
 	}
 	return jetstream.New(r.nc)
+}
+
+// noteFailure notes why the connection was not made.
+func (r *reporter) noteFailure(_ *nats.Conn, err error) {
+	reason := r.config.reason(err)
+	r.failed.Store(&reason)
 }
 
 // close ends the connection.

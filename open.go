@@ -101,6 +101,9 @@ func connectReason(err error) string {
 	if missing, ok := errors.AsType[*broker.NotFoundError](err); ok {
 		return missing.Reason + ": " + missing.Cure
 	}
+	if unreachable, ok := errors.AsType[*broker.UnreachableError](err); ok {
+		return unreachable.Error() + ": " + unreachable.Cure()
+	}
 	return err.Error()
 }
 

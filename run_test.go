@@ -16,6 +16,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger"
+	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -194,6 +196,60 @@ func TestOpenWithoutNATS(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Error("nothing was logged")
+	}
+}
+
+// A worker whose database names a NATS server at an address that is dead logs the address and the cure, and connects
+// when the database names a living one.
+func TestOpenWithUnreachableNATS(t *testing.T) {
+	t.Parallel()
+	db, dir := ledgertest.Pool(t, "relay"), t.TempDir()
+	run := func(advertise string) (stop func()) {
+		server, err := broker.New(broker.Config{DB: db, Dir: dir, Advertise: advertise})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+		ended := make(chan error, 1)
+		go func() { ended <- server.Run(ctx) }()
+		stop = sync.OnceFunc(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+		t.Cleanup(stop)
+		return stop
+	}
+	stop := run("127.0.0.1:1")
+	if err := broker.Await(t.Context(), db, natsconfig.Relay); err != nil {
+		t.Fatal(err)
+	}
+	lines := make(logLines, 100)
+	client, err := taskledger.Open(t.Context(), taskledger.Options{
+		DatabaseURL: ledgertest.URLAs(t, db.Config().ConnString(), "worker"), Slots: 1,
+		Logger: slog.New(slog.NewTextHandler(lines, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	const want = "the NATS server of this database cannot be reached at 127.0.0.1:1: no process listens there: " +
+		"check that this machine reaches it; serve --advertise names its address"
+	select {
+	case line := <-lines:
+		if !strings.Contains(line, want) {
+			t.Errorf("logged %s, want %s", line, want)
+		}
+	case <-time.After(patience):
+		t.Error("nothing was logged")
+	}
+	stop()
+	run("")
+	for begun := time.Now(); !client.NATS.IsConnected(); time.Sleep(20 * time.Millisecond) {
+		if time.Since(begun) > patience {
+			t.Fatal("the worker does not connect")
+		}
 	}
 }
 

@@ -87,7 +87,8 @@ var definitions = []Definition{
 	{
 		Name:    RelayBlocked,
 		Meaning: "A relay runs and cannot publish, for the reason in the text.",
-		Cure:    "remove the reason; if the stream is full, start workers of all kinds or raise its max bytes",
+		Cure: "remove the reason, of which the log of serve has more; " +
+			"if the stream is full, start workers of all kinds or raise its max bytes",
 	},
 	{
 		Name: DatabaseCopied,

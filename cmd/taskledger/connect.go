@@ -115,9 +115,13 @@ func (a *app) findNATS(wait bool, options ...nats.Option) (*nats.Conn, error) {
 	}
 	nc, err := broker.Connect(a.db, a.natsUser, append(options, nats.Name("taskledger"),
 		nats.RetryOnFailedConnect(wait))...)
-	if err != nil {
+	unreachable := (*broker.UnreachableError)(nil)
+	switch {
+	case errors.As(err, &unreachable):
+		return nil, unreachable
+	case err != nil:
 		return nil, failf(exitUnavailable, "cannot connect to the NATS server of taskledger serve: %s", reason(err)).
-			hinted("check that this machine reaches it; serve --advertise names its address")
+			hinted("%s", unreachable.Cure())
 	}
 	return nc, nil
 }

@@ -117,6 +117,7 @@ func describe(err error) *failure {
 		subscribed *feed.SubscribedError
 		binaries   *pgserver.NoBinariesError
 		noServer   *broker.NotFoundError
+		noAnswer   *broker.UnreachableError
 		timeout    *ledger.WaitTimeoutError
 		task       *ledger.TaskError
 	)
@@ -158,6 +159,8 @@ func describe(err error) *failure {
 		f.hint = "another taskledger serve or demo uses this data directory; stop it, or set --data-dir"
 	case errors.As(err, &noServer):
 		f.exit, f.hint = exitUnavailable, noServer.Cure
+	case errors.As(err, &noAnswer):
+		f.exit, f.message, f.hint = exitUnavailable, noAnswer.Error(), noAnswer.Cure()
 	case errors.As(err, &binaries), errors.Is(err, embedded.ErrNotRunning):
 		f.exit = exitUnavailable
 	case errors.Is(err, nats.ErrPermissionViolation):

@@ -179,9 +179,9 @@ func (p *openPage) next(changes <-chan struct{}, isEnd bool) {
 	}
 }
 
-// Under a page that is open, serve is shut down and killed, and starts again: the page follows the ledger again with the
-// cookies that it has, and its form, which is older than the process, works. When the token is revoked, the stream ends
-// and the form changes nothing.
+// Under a page that is open, serve is shut down and killed, and starts again: the page follows the ledger again with
+// the cookies that it has, and its form, which is older than the process, works. When the token is revoked, the stream
+// ends and the form changes nothing.
 func TestRestartUnderAnOpenPage(t *testing.T) {
 	t.Parallel()
 	p := newOpenPage(t)
@@ -205,7 +205,8 @@ func TestRestartUnderAnOpenPage(t *testing.T) {
 		p.next(changes, true)
 		p.start()
 		changes = p.stream()
-		if status, page := cancel(fmt.Sprint("order-", i)); status != 200 || !strings.Contains(page, "1 of 1 tasks were") {
+		status, page := cancel(fmt.Sprint("order-", i))
+		if status != 200 || !strings.Contains(page, "1 of 1 tasks were changed") {
 			t.Fatalf("status %d: %s", status, page)
 		}
 		p.next(changes, false)
@@ -224,7 +225,8 @@ func TestRestartUnderAnOpenPage(t *testing.T) {
 
 func (p *openPage) wantState(bizID string, want ledger.State) {
 	p.t.Helper()
-	if out := p.run("task", "show", "coupon.send", bizID, "-o", "json"); !strings.Contains(out, fmt.Sprintf("%q", want)) {
+	out := p.run("task", "show", "coupon.send", bizID, "-o", "json")
+	if !strings.Contains(out, fmt.Sprintf("%q", want)) {
 		p.t.Errorf("%s is not %s: %s", bizID, want, out)
 	}
 }

@@ -6,11 +6,14 @@ import (
 	"crypto/x509"
 	_ "embed"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -60,6 +63,28 @@ var (
 		Cure: "start taskledger serve with the DATABASE_URL of this database",
 	}
 )
+
+// UnreachableError is returned if the NATS server that a database names cannot be reached from this machine.
+type UnreachableError struct {
+	Address string
+	Err     error
+}
+
+// Error leaves the words "connection refused" out: package nats replaces an error with them by one without a reason.
+func (e *UnreachableError) Error() string {
+	cause := "no process listens there"
+	if !errors.Is(e.Err, syscall.ECONNREFUSED) {
+		cause = strings.TrimSpace(e.Err.Error())
+	}
+	return fmt.Sprintf("the NATS server of this database cannot be reached at %s: %s", e.Address, cause)
+}
+
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// Cure returns what an operator should check.
+func (e *UnreachableError) Cure() string {
+	return "check that this machine reaches it; serve --advertise names its address"
+}
 
 // Found is the NATS server of a database.
 type Found struct {
@@ -254,7 +279,7 @@ func (d *dialer) Dial(network, _ string) (net.Conn, error) {
 			d.mu.Unlock()
 			return conn, nil
 		}
-		failures = append(failures, err)
+		failures = append(failures, &UnreachableError{Address: found.Address, Err: err})
 	}
 	return nil, errors.Join(failures...)
 }

@@ -2,16 +2,20 @@ package broker_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/internal/reserve"
 )
 
 // serverLog is the log of a server. It is safe for concurrent use.
@@ -122,4 +126,28 @@ func TestPortForPeersIsTaken(t *testing.T) {
 	}
 	d.awaitMembers(3)
 	d.connect("worker", natsconfig.Worker)
+}
+
+// A member of a cluster whose directory another member has returns an error with the process that has it, and runs once
+// that has ended.
+func TestDirectoryOfAnotherMember(t *testing.T) {
+	t.Parallel()
+	d, peers, dir := newDatabase(t), peersOn(t), t.TempDir()
+	stop := d.run(broker.Config{Peers: peers, ClusterListen: peers[0], Dir: dir})
+	d.await("the lock of the directory", func() error {
+		_, err := os.Stat(filepath.Join(dir, "port"))
+		return err
+	})
+	second, err := broker.New(broker.Config{DB: d.db, Peers: peers, ClusterListen: peers[1], Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Run(t.Context()); !errors.Is(err, reserve.ErrHeld) ||
+		!strings.Contains(err.Error(), fmt.Sprintf("locked by process %d", os.Getpid())) {
+		t.Errorf("%v, want %v with the process", err, reserve.ErrHeld)
+	}
+	stop()
+	log := newServerLog(t)
+	d.run(broker.Config{Peers: peers, ClusterListen: peers[1], Dir: dir, Logger: log.logger()})
+	d.awaitLog(log, "runs the NATS server of this database")
 }
