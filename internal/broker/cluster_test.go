@@ -69,3 +69,31 @@ func (d *database) awaitMembers(want int) {
 		return err
 	})
 }
+
+// Members that disagree in their lists run one server each and join none. Each logs its list and another one, and they
+// are one cluster when they agree.
+func TestPeersThatDisagree(t *testing.T) {
+	t.Parallel()
+	d, all := newDatabase(t), append(peersOn(t), peersOn(t)...)
+	lists := [][]string{{all[0], all[1], all[2]}, {all[0], all[1], all[3]}, {all[0], all[2], all[4]}}
+	var stops []func()
+	for i, self := range []string{all[0], all[1], all[2]} {
+		log := newServerLog(t)
+		stops = append(stops, d.run(broker.Config{Peers: lists[i], ClusterListen: self, Logger: log.logger()}))
+		if i == 0 {
+			d.awaitLog(log, "waits for most servers of the cluster: start the others with the same --peers")
+			continue
+		}
+		d.awaitLog(log, "another server has other peers: start all processes with the same --peers")
+		d.awaitLog(log, "other_peers=")
+	}
+	d.awaitMembers(0)
+	for _, stop := range stops {
+		stop()
+	}
+	for _, self := range lists[0] {
+		d.run(broker.Config{Peers: lists[0], ClusterListen: self})
+	}
+	d.awaitMembers(3)
+	d.connect("worker", natsconfig.Worker)
+}

@@ -164,7 +164,7 @@ func (s *Server) serve(ctx context.Context) error {
 
 // reportOther logs why this process has no lease.
 func (s *Server) reportOther(ctx context.Context, conn *pgx.Conn) error {
-	holder, others, err := lease.BrokerWithOtherPeers(ctx, conn, s.cluster.String())
+	holder, others, err := lease.BrokerWithOtherPeers(ctx, conn, s.cluster.String(), false)
 	if err != nil {
 		return err
 	}
@@ -172,16 +172,35 @@ func (s *Server) reportOther(ctx context.Context, conn *pgx.Conn) error {
 		s.config.Logger.InfoContext(ctx, "another process runs the NATS server; this one stands by")
 		return nil
 	}
-	name := func(peers string) string {
-		if peers == "" {
-			return "none"
-		}
-		return peers
-	}
 	s.config.Logger.WarnContext(ctx, "a NATS server of this database runs with other peers; this one stands by until "+
 		"it has ended: start all processes with the same --peers",
-		"peers", name(s.cluster.String()), "other_peers", name(others), "other", holder)
+		"peers", peersText(s.cluster.String()), "other_peers", peersText(others), "other", holder)
 	return nil
+}
+
+// reportAlone logs why clients may not use the server: most members of its cluster are away, or have other peers.
+func (s *Server) reportAlone(ctx context.Context, conn *pgx.Conn) error {
+	holder, others, err := lease.BrokerWithOtherPeers(ctx, conn, s.cluster.String(), true)
+	if err != nil {
+		return err
+	}
+	if holder == "" {
+		s.config.Logger.WarnContext(ctx,
+			"waits for most servers of the cluster: start the others with the same --peers", "peers", s.cluster.String())
+		return nil
+	}
+	s.config.Logger.WarnContext(ctx, "waits for most servers of the cluster, and another server has other peers: "+
+		"start all processes with the same --peers",
+		"peers", s.cluster.String(), "other_peers", peersText(others), "other", holder)
+	return nil
+}
+
+// peersText returns a list of peers for people.
+func peersText(peers string) string {
+	if peers == "" {
+		return "none"
+	}
+	return peers
 }
 
 // prove opens a connection and takes the lock on it.
@@ -220,6 +239,7 @@ func (s *Server) renew(ctx context.Context, conn *pgx.Conn, nonce int64) (bool, 
 	if s.nats != nil && s.hasMajority(ctx) {
 		row.Address, row.CA = s.address(), s.ca
 	}
+	isAlone := s.nats != nil && s.missed == stillAlone
 	s.mu.Unlock()
 	begun := time.Now()
 	holds, err := lease.TakeBroker(ctx, conn, s.cluster.member(), s.holder, s.config.TTL, row)
@@ -227,6 +247,9 @@ func (s *Server) renew(ctx context.Context, conn *pgx.Conn, nonce int64) (bool, 
 		s.mu.Lock()
 		s.renewed = begun
 		s.mu.Unlock()
+	}
+	if holds && isAlone && err == nil {
+		err = s.reportAlone(ctx, conn)
 	}
 	return holds, err
 }
@@ -368,6 +391,9 @@ func (s *Server) Connect(user string, options ...nats.Option) (*nats.Conn, error
 
 // alone is more renewals without a majority than those after which clients are disconnected.
 const alone = 3
+
+// stillAlone is after how many such renewals a server logs why it is alone: the others have had time to start.
+const stillAlone = alone + 3
 
 // portFile has the port of the last start.
 const portFile = "port"

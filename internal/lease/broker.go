@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -47,8 +48,10 @@ func YieldBroker(ctx context.Context, db ledger.DB, member, holder string) error
 	return pgerr.Explain("yield the lease of the NATS server", err)
 }
 
-// BrokerWithOtherPeers returns the holder and the peers of a server that runs with other peers than these, or "".
-func BrokerWithOtherPeers(ctx context.Context, db ledger.DB, peers string) (holder, others string, err error) {
-	_, err = pgquery.Row(ctx, db, brokerOthersSQL, []any{peers}, &holder, &others)
+// BrokerWithOtherPeers returns the holder and the peers of a server that runs with other peers than these, or "". With
+// isAny it may be one that no client may use, because most of its peers are away.
+func BrokerWithOtherPeers(ctx context.Context, db ledger.DB, peers string, isAny bool) (
+	holder, others string, err error) {
+	_, err = pgquery.Row(ctx, db, brokerOthersSQL, []any{peers, strconv.FormatBool(isAny)}, &holder, &others)
 	return holder, others, pgerr.Explain("read the leases of NATS servers", err)
 }
