@@ -186,7 +186,8 @@ func (s *Server) reportAlone(ctx context.Context, conn *pgx.Conn) error {
 	}
 	if holder == "" {
 		s.config.Logger.WarnContext(ctx,
-			"waits for most servers of the cluster: start the others with the same --peers", "peers", s.cluster.String())
+			"waits for most servers of the cluster: start the others with the same --peers",
+			"peers", s.cluster.String())
 		return nil
 	}
 	s.config.Logger.WarnContext(ctx, "waits for most servers of the cluster, and another server has other peers: "+

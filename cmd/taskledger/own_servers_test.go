@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger"
+	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/migrations"
+	"github.com/taskledger/taskledger/workers"
+)
+
+var ownServers = ledger.MustKind[int]("own.servers")
+
+// A program with the address of the database alone, which serve has started, finds NATS and works on tasks. It goes on
+// when serve starts again.
+func TestProgramOfOwnServers(t *testing.T) {
+	t.Parallel()
+	dir := dirForServers(t)
+	start := func() (stop func(), address string) {
+		cmd := exec.Command("taskledger", "serve", "--data-dir", dir)
+		cmd.Env = append(os.Environ(), envDatabaseURL+"=", envNATSURL+"=", envLogins+"=")
+		cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		stop = func() {
+			_ = cmd.Process.Signal(syscall.SIGTERM)
+			_ = cmd.Wait()
+		}
+		for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+			servers, err := embedded.Attach(dir)
+			if err == nil {
+				return stop, servers.DatabaseURL
+			}
+			if time.Since(begun) > 4*patience {
+				stop()
+				t.Fatalf("no server: %v", err)
+			}
+		}
+	}
+	stop, address := start()
+	defer func() { stop() }()
+	awaitMigrated(t, address)
+	client, err := taskledger.Open(t.Context(), taskledger.Options{DatabaseURL: address, Slots: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	pool, err := workers.New(workers.Config{DB: client.DB, NATS: client.NATS})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan int, 100)
+	handle := func(_ context.Context, _ pgx.Tx, _ *workers.Job, n int) error {
+		done <- n
+		return nil
+	}
+	if err := workers.Register(pool, ownServers, handle, nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- pool.Run(ctx) }()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	for n, bizID := range []ledger.BizID{"first", "again"} {
+		if n == 1 {
+			stop()
+			if stop, address = start(); address != client.DB.Config().ConnString() {
+				t.Skip("another process has taken the port of PostgreSQL")
+			}
+			awaitMigrated(t, address)
+		}
+		for begun := time.Now(); ; { // the pool may have connections that have ended
+			_, err := ownServers.Enqueue(t.Context(), client.DB, bizID, n, nil)
+			if err == nil {
+				break
+			}
+			if time.Since(begun) > patience {
+				t.Fatal(err)
+			}
+		}
+		select {
+		case got := <-done:
+			if got != n {
+				t.Fatalf("task %d, want %d", got, n)
+			}
+		case <-time.After(4 * patience):
+			t.Fatalf("task %s is not worked on", bizID)
+		}
+	}
+}
+
+// dirForServers returns a data directory that the user of PostgreSQL can enter, unlike one of t.TempDir.
+func dirForServers(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "taskledger-own-servers-")
+	if err == nil {
+		err = os.Chmod(dir, 0o711)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "data")
+}
+
+// awaitMigrated waits until a database has the schema of this version, and answers.
+func awaitMigrated(t *testing.T, address string) {
+	t.Helper()
+	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		err := migrations.Check(t.Context(), address)
+		if err == nil {
+			return
+		}
+		if time.Since(begun) > 4*patience {
+			t.Fatal(err)
+		}
+	}
+}
