@@ -62,7 +62,7 @@ func ReadDead(ctx context.Context, db ledger.DB, kind ledger.Kind) ([]DeadGroup,
 
 // DeadSearch is what [FindDead] reads. The zero value is the first page.
 type DeadSearch struct {
-	Kind             ledger.Kind // only groups of this kind. Default: all.
+	Kind             ledger.Kind // only groups of this kind; entries of other kinds are passed over. Default: all.
 	AfterFingerprint string      // that of the group after which to begin
 	AfterKind        ledger.Kind // of the group after which to begin
 	Groups           int         // maximum number of groups, 1 to 100. Default: 25.
