@@ -14,9 +14,11 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-// gather is the time that events may wait for others, whether they follow others or an idle time: each page costs a
-// transaction of ten statements, however small it is.
-const gather = 100 * time.Millisecond
+// Each page costs a transaction of ten statements, however small it is. So events wait for others.
+const (
+	gather = 100 * time.Millisecond // after a page
+	idle   = 250 * time.Millisecond // at most, after a time without events
+)
 
 // follower applies the feed to the tables of one projection that are in use.
 type follower struct {
@@ -88,7 +90,7 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 		}
 	}
 	reader, err := feed.Open(ctx, f.config.DB, f.reader, &feed.Options{
-		Gather: gather, Idle: gather,
+		Gather: gather, Idle: idle,
 		PageSize: f.config.PageSize, PageBytes: f.config.PageBytes, Logger: f.config.Logger,
 	})
 	if err == nil && f.check != nil {

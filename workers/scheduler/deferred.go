@@ -53,7 +53,7 @@ type dueTask struct {
 
 // wait returns the time until a group can be tried.
 func (d *deferred) wait() time.Duration {
-	wait := maxIdle
+	wait := maxQuiet
 	for _, g := range d.groups {
 		wait = min(wait, max(0, time.Until(g.retryAt)))
 	}

@@ -17,8 +17,11 @@ var (
 )
 
 const (
-	// maxIdle is the longest wait between two steps.
-	maxIdle = 100 * time.Millisecond
+	// maxIdle is the longest wait between two steps while there are timers or tasks that wait for predecessors, and for
+	// quietAfter after the last of them. Then it is maxQuiet.
+	maxIdle    = 100 * time.Millisecond
+	maxQuiet   = 250 * time.Millisecond
+	quietAfter = 10 * time.Second
 	// pollShare: at most one part in pollShare of the time is spent on polls, which step over dead index entries.
 	pollShare = 10
 	// pollAllEvery is how often a poll begins at the low end of the index, if that is cheap (pollAllShare).
@@ -73,6 +76,9 @@ func (s *Scheduler) poll(ctx context.Context) (time.Time, error) {
 		s.discarder.wanted.ask()
 	}
 	cost := time.Since(begun)
+	if !first.IsZero() || hasAwaiting || hasOverload {
+		s.activeAt = time.Now()
+	}
 	s.pollAt = time.Now().Add(pollShare * cost)
 	if all {
 		s.pollAllAt = time.Now().Add(max(pollAllEvery, pollAllShare*cost))
@@ -101,6 +107,9 @@ func (s *Scheduler) poll(ctx context.Context) (time.Time, error) {
 
 // until returns how long to wait for a timer that is due at first; the zero time means no timer.
 func (s *Scheduler) until(first time.Time) time.Duration {
+	if first.IsZero() && time.Since(s.activeAt) > quietAfter {
+		return maxQuiet
+	}
 	if first.IsZero() {
 		return maxIdle
 	}

@@ -38,7 +38,8 @@ type Scheduler struct {
 	// When to poll from the horizon, to poll from the beginning, to look for kinds above their limits, and to sample
 	// the clock, by the monotonic clock.
 	pollAt, pollAllAt, limitsAt, sampleAt time.Time
-	hasFired                              bool // timers were removed since the last sample
+	activeAt                              time.Time // when a poll last found a timer or work of the other loops
+	hasFired                              bool      // timers were removed since the last sample
 }
 
 // New returns a scheduler. It does not use the database yet. It returns the error of [Config.Validate].
@@ -52,6 +53,7 @@ func New(c Config) (*Scheduler, error) {
 	c.Hooks = slices.DeleteFunc(slices.Clone(c.Hooks), func(h Hook) bool { return h == nil })
 	return &Scheduler{
 		config: c, releasable: typesBefore(ledger.EventReleased), expirable: typesBefore(ledger.EventExpired),
+		activeAt: time.Now(),
 		awaiting: newAwaiting(c),
 		discarder: discarder{
 			config: c, backlogs: make(map[ledger.Kind]*backlog), holder: rand.Text(), wanted: newRequest(),
