@@ -100,7 +100,7 @@ func drainOurs(
 		}
 	}
 	c := newCounter(tasks)
-	if err := n.work(ctx, t.db, handler(slots), successes{add: c.add}); err != nil {
+	if err := n.work(ctx, t.db, handler(slots), c.add); err != nil {
 		return err
 	}
 	if err := awaitClosed(ctx, c.done); err != nil {

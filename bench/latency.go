@@ -103,7 +103,7 @@ func latencyToSubscriber(ctx context.Context, t *trial, perSecond int) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(n.relay(ctx, nil), n.project(ctx), n.work(ctx, t.db, noopAtLeastOnce(100))); err != nil {
+	if err := errors.Join(n.relay(ctx, nil), n.project(ctx), n.work(ctx, t.db, noopAtLeastOnce(100), nil)); err != nil {
 		return err
 	}
 	w := newStopwatch(max(1, int(t.duration().Seconds()*float64(perSecond))))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -114,10 +115,9 @@ func (n *node) project(ctx context.Context) error {
 	return nil
 }
 
-// work runs workers until the end of the trial.
-func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*workers.Pool) error,
-	hooks ...workers.Hook) error {
-	pool, err := workers.New(workers.Config{DB: db, NATS: n.nc, Hooks: hooks})
+// work runs workers until the end of the trial, and passes numbers of successes to add, if it is not nil.
+func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*workers.Pool) error, add func(int)) error {
+	pool, err := workers.New(workers.Config{DB: db, NATS: n.nc})
 	if err != nil {
 		return err
 	}
@@ -125,6 +125,9 @@ func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*worker
 		return err
 	}
 	n.t.atEnd(background(ctx, pool.Run))
+	if add != nil {
+		n.t.atEnd(background(ctx, func(ctx context.Context) error { countSuccesses(ctx, pool, add); return nil }))
+	}
 	return nil
 }
 
@@ -190,14 +193,17 @@ func (c *counter) add(n int) {
 	}
 }
 
-// successes is a hook that counts successes.
-type successes struct {
-	workers.HookDefaults
-	add func(int)
-}
-
-func (s successes) AfterAttempt(_ context.Context, _ *workers.Job, end workers.AttemptEnd) {
-	if end.Outcome == workers.OutcomeSucceeded {
-		s.add(1)
+// countSuccesses passes the numbers of successes of a pool to add until ctx is done. Polls cost the tasks nothing, where
+// a hook would cost each task two goroutines.
+func countSuccesses(ctx context.Context, pool *workers.Pool, add func(int)) {
+	for counted := int64(0); sleep(ctx, time.Millisecond) == nil; {
+		var all int64
+		for _, k := range pool.Status().Kinds {
+			all += k.Attempts[workers.OutcomeSucceeded]
+		}
+		if all > counted {
+			add(int(all - counted))
+		}
+		counted = all
 	}
 }

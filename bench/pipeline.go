@@ -154,7 +154,7 @@ func newProjector(_ serviceSettings, db *pgxpool.Pool, _ *nats.Conn, _ *tally) (
 }
 
 func newWorker(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, counts *tally) (func(context.Context) error, error) {
-	p, err := workers.New(workers.Config{DB: db, NATS: nc, Hooks: []workers.Hook{successes{add: counts.add}}})
+	p, err := workers.New(workers.Config{DB: db, NATS: nc})
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,11 @@ func newWorker(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, counts *tally
 	if s.ExactlyOnce {
 		register = insertExactlyOnce(s.Slots)
 	}
-	return p.Run, register(p)
+	run := func(ctx context.Context) error {
+		go countSuccesses(ctx, p, counts.add)
+		return p.Run(ctx)
+	}
+	return run, register(p)
 }
 
 // pipeline is a ledger whose relay, projector and workers are child processes.

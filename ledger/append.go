@@ -136,7 +136,7 @@ func (r AppendRequest) newEvent() Event {
 func (e *Event) scanTargets() []any {
 	return []any{
 		(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
-		pgquery.Micros(&e.RecordedAt), &e.Actor, &e.Login,
+		pgquery.Micros(&e.RecordedAt), (*pgquery.Repeated)(&e.Actor), (*pgquery.Repeated)(&e.Login),
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
 var (
@@ -188,9 +189,12 @@ func (g *requestGroup) insert(ctx context.Context, order []int, lockTimeout time
 	var kind, id string
 	var e Event
 	var data *string
-	columns := append(append([]any{&kind, &id}, e.scanTargets()...), &data)
+	columns := append(append([]any{(*pgquery.Repeated)(&kind), (*pgquery.Repeated)(&id)}, e.scanTargets()...), &data)
 	for next := 0; err == nil && rows.Next(); next++ {
-		e = Event{}
+		if next < len(order) { // the row is probably of this request
+			id = string(g.requests[order[next]].Key.BizID)
+		}
+		e = Event{Actor: e.Actor, Login: e.Login}
 		if err = rows.Scan(columns...); err != nil {
 			break
 		}

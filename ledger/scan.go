@@ -22,8 +22,8 @@ func ScanEvents(rows pgx.Rows, before ...any) iter.Seq2[Event, error] {
 		var e Event
 		columns := append(before,
 			(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*eventType)(&e.Type),
-			pgquery.Micros(&e.RecordedAt), (*repeated)(&e.Kind), (*string)(&e.BizID), (*repeated)(&e.Actor),
-			(*repeated)(&e.Login), &e.DataVersion, (*[]byte)(&e.Data), (*[]byte)(&e.Meta))
+			pgquery.Micros(&e.RecordedAt), (*pgquery.Repeated)(&e.Kind), (*string)(&e.BizID), (*pgquery.Repeated)(&e.Actor),
+			(*pgquery.Repeated)(&e.Login), &e.DataVersion, (*[]byte)(&e.Data), (*[]byte)(&e.Meta))
 		for rows.Next() {
 			e.Data, e.Meta = nil, nil // the previous event owns the bytes that were scanned into them
 			if err := rows.Scan(columns...); err != nil {
@@ -45,17 +45,6 @@ func ScanEvents(rows pgx.Rows, before ...any) iter.Seq2[Event, error] {
 	}
 }
 
-// repeated is a text that is often the same as in the row before. Then a scan allocates nothing.
-type repeated string
-
-// ScanBytes is Scan for pgx.
-func (r *repeated) ScanBytes(text []byte) error {
-	if string(text) != string(*r) {
-		*r = repeated(text)
-	}
-	return nil
-}
-
 // eventType is the type of an event. A scan of the types that most events have allocates nothing.
 type eventType string
 
@@ -67,7 +56,7 @@ func (t *eventType) ScanBytes(text []byte) error {
 	case string(EventSucceeded):
 		*t = eventType(EventSucceeded)
 	default:
-		return (*repeated)(t).ScanBytes(text)
+		return (*pgquery.Repeated)(t).ScanBytes(text)
 	}
 	return nil
 }

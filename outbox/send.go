@@ -163,19 +163,25 @@ type pageResult struct {
 	failure            error // the first one that is not about a single message
 }
 
+// fail adds an error. It is separate from sumUp because its variable escapes to the heap.
+func (sum *pageResult) fail(e ledger.Event, err error) {
+	var refused *stream.RefusedError
+	switch {
+	case errors.As(err, &refused) && refused.ForMessage():
+		sum.rejects = append(sum.rejects, reject{event: e, reason: refused.Error()})
+	case sum.failure == nil:
+		sum.failure = err
+	}
+}
+
 // sumUp sums up the results of a page and moves the mark over the stored messages. It returns a [*loss] if
 // the stream assigned a sequence twice.
 func (s *session) sumUp(messages []message, results []stream.Result) (pageResult, error) {
 	var sum pageResult
 	for i, r := range results {
-		var refused *stream.RefusedError
 		switch {
-		case errors.As(r.Err, &refused) && refused.ForMessage():
-			sum.rejects = append(sum.rejects, reject{event: messages[i].event, reason: refused.Error()})
 		case r.Err != nil:
-			if sum.failure == nil {
-				sum.failure = r.Err
-			}
+			sum.fail(messages[i].event, r.Err)
 		case r.Duplicate:
 			if sum.duplicates == 0 || r.Seq < sum.oldest {
 				sum.oldest = r.Seq

@@ -370,8 +370,8 @@ func (s *session) publish(ctx context.Context, messages []message) error {
 	if err != nil {
 		return err
 	}
-	if areSkipped {
-		before = nil
+	if len(before) == 0 || areSkipped {
+		return s.send(ctx, messages)
 	}
 	return s.send(ctx, append(before, messages...))
 }

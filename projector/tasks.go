@@ -128,20 +128,20 @@ func byTask(events []ledger.Event) []*change {
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(events[a].Key.Compare(events[b].Key), cmp.Compare(events[a].Version, events[b].Version), a-b)
 	})
-	sorted := make([]ledger.Event, len(events))
-	for i, from := range order {
-		sorted[i] = events[from]
-	}
 	tasks := make([]change, 0, len(events)) // does not grow, so that pointers into it stay valid
 	changes := make([]*change, 0, len(events))
-	for len(sorted) > 0 {
-		n := 1
-		for n < len(sorted) && sorted[n].Key == sorted[0].Key {
+	for len(order) > 0 {
+		first, n := order[0], 1
+		for n < len(order) && events[order[n]].Key == events[first].Key {
 			n++
 		}
-		tasks = append(tasks, change{key: sorted[0].Key, events: sorted[:n]})
+		of := events[first : first+1 : first+1] // most tasks have one event in a page
+		for _, i := range order[1:n] {
+			of = append(of, events[i])
+		}
+		tasks = append(tasks, change{key: events[first].Key, events: of})
 		changes = append(changes, &tasks[len(tasks)-1])
-		sorted = sorted[n:]
+		order = order[n:]
 	}
 	return changes
 }

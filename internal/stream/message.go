@@ -162,9 +162,19 @@ func Enclose(m *nats.Msg, meta []byte) {
 // BesideArgs returns the members of the meta of a task's first event that a message with the task's args has: the
 // envelope, or "", and the deadline, or the zero time.
 func BesideArgs(meta []byte) (envelope string, finishBy time.Time) {
-	if !bytes.Contains(meta, []byte(`"`+MetaEnvelope+`"`)) && !bytes.Contains(meta, []byte(`"`+metaFinishBy+`"`)) {
+	if !bytes.Contains(meta, quotedEnvelope) && !bytes.Contains(meta, quotedFinishBy) {
 		return "", time.Time{}
 	}
+	return decodeBesideArgs(meta)
+}
+
+var (
+	quotedEnvelope = []byte(`"` + MetaEnvelope + `"`)
+	quotedFinishBy = []byte(`"` + metaFinishBy + `"`)
+)
+
+// decodeBesideArgs is separate from BesideArgs because its variables escape to the heap.
+func decodeBesideArgs(meta []byte) (envelope string, finishBy time.Time) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(meta, &members) != nil {
 		return "", time.Time{}

@@ -84,9 +84,9 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*nats.Msg, timeout time.
 	now := p.begin(len(msgs))
 	defer p.end()
 
-	reply := p.prefix + now.id + "."
+	replies := p.replies(now.id, len(msgs))
 	for i, m := range msgs {
-		m.Reply = reply + strconv.Itoa(i)
+		m.Reply = replies[i]
 		err := p.nc.PublishMsg(m)
 		if errors.Is(err, nats.ErrMaxPayload) {
 			p.settle(now, i, Result{Err: &RefusedError{Code: codeMessageTooLarge, Text: err.Error()}})
@@ -114,6 +114,24 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*nats.Msg, timeout time.
 		}
 	}
 	return now.results
+}
+
+// replies returns the reply subjects of n messages of a page. One string has all of them.
+func (p *Publisher) replies(page string, n int) []string {
+	const digits = 4 // MaxPage has as many
+	text := make([]byte, 0, n*(len(p.prefix)+len(page)+1+digits))
+	ends := make([]int, n)
+	for i := range n {
+		text = append(append(append(text, p.prefix...), page...), '.')
+		text = strconv.AppendInt(text, int64(i), 10)
+		ends[i] = len(text)
+	}
+	all, start := string(text), 0
+	replies := make([]string, n)
+	for i, end := range ends {
+		replies[i], start = all[start:end], end
+	}
+	return replies
 }
 
 func (p *Publisher) begin(n int) *page {

@@ -21,12 +21,21 @@ func (n loginNames) fill(ctx context.Context, db ledger.DB, events []ledger.Even
 	for i, id := range ids {
 		name, ok := n[id]
 		if !ok {
-			if _, err := pgquery.Row(ctx, db, loginSQL, []any{int64(id)}, &name); err != nil {
-				return fmt.Errorf("read login: %w", err)
+			var err error
+			if name, err = n.read(ctx, db, id); err != nil {
+				return err
 			}
-			n[id] = name
 		}
 		events[i].Login = name
 	}
 	return nil
+}
+
+// read reads a name that is not known yet. It is separate from fill because its variable escapes to the heap.
+func (n loginNames) read(ctx context.Context, db ledger.DB, id int32) (name string, err error) {
+	if _, err := pgquery.Row(ctx, db, loginSQL, []any{int64(id)}, &name); err != nil {
+		return "", fmt.Errorf("read login: %w", err)
+	}
+	n[id] = name
+	return name, nil
 }

@@ -2,6 +2,7 @@ package attempt
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,15 @@ var errNotRecorded = errors.New("stopped retrying to record the outcome")
 // completion is the success of an attempt, to be recorded.
 type completion struct {
 	attempt *Attempt
-	request ledger.AppendRequest
+	data    json.RawMessage // of succeeded
+	resent  bool            // the answer of an append may have been lost; the data identifies the attempt
+}
+
+// request returns the append of the succeeded event.
+func (c *completion) request() ledger.AppendRequest {
+	r := c.attempt.request(ledger.EventSucceeded, c.data)
+	r.Resent = c.resent
+	return r
 }
 
 // completer records successes in groups: while one group is recorded the next one gathers. So groups are larger the
@@ -102,8 +111,8 @@ func (c *completer) record(group []completion) (failed []completion) {
 	ctx, cancel := c.runner.Operation()
 	defer cancel()
 	requests := make([]ledger.AppendRequest, len(group))
-	for i, one := range group {
-		requests[i] = one.request
+	for i := range group {
+		requests[i] = group[i].request()
 	}
 	results := ledger.AppendEach(ctx, c.runner.db, requests)
 	for i, r := range results {
@@ -114,7 +123,7 @@ func (c *completer) record(group []completion) (failed []completion) {
 		case isRefused(r.Err):
 			go c.endOne(one.attempt, r.Event, r.Err) // takes some round trips, which must not delay the others
 		default:
-			one.request.Resent = true // the answer may have been lost; the data identifies the attempt
+			one.resent = true
 			failed = append(failed, one)
 		}
 	}

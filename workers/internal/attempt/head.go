@@ -49,11 +49,12 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task) ([]Head, error) {
 	var alive int64
 	var isAwaited bool
 	columns := []any{
-		&i, (*int32)(&h.Version), (*string)(&h.Type), (*int32)(&h.Attempt), &h.Actor, pgquery.Micros(&h.RecordedAt),
+		&i, (*int32)(&h.Version), (*pgquery.Repeated)(&h.Type), (*int32)(&h.Attempt), (*pgquery.Repeated)(&h.Actor),
+		pgquery.Micros(&h.RecordedAt),
 		&alive, pgquery.Micros(&h.Clock), &h.Args, &h.ArgsMeta, &isAwaited,
 	}
 	for rows.Next() {
-		h = Head{IsFound: true}
+		h = Head{IsFound: true, Type: h.Type, Actor: h.Actor}
 		if err := rows.Scan(columns...); err != nil {
 			return nil, fmt.Errorf("read heads: %w", err)
 		}

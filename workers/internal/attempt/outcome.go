@@ -231,7 +231,12 @@ func (rec *recorder) request(t ledger.EventType, data json.RawMessage) ledger.Ap
 
 // succeeded returns the append of the succeeded event.
 func (rec *recorder) succeeded() ledger.AppendRequest {
-	return rec.request(ledger.EventSucceeded, marshalSucceeded(rec.kind.quotedID, rec.beganAt, rec.work.Result()))
+	return rec.request(ledger.EventSucceeded, rec.succeededData())
+}
+
+// succeededData returns the data of the succeeded event.
+func (rec *recorder) succeededData() json.RawMessage {
+	return marshalSucceeded(rec.kind.quotedID, rec.beganAt, rec.work.Result())
 }
 
 // failed returns the append of a failed event.

@@ -125,7 +125,7 @@ type noTx struct{}
 func (noTx) handle() pgx.Tx           { return nil }
 func (noTx) check(_, err error) error { return err }
 func (noTx) commit(a *Attempt) {
-	a.kind.completer.add(completion{attempt: a, request: a.succeeded()})
+	a.kind.completer.add(completion{attempt: a, data: a.succeededData()})
 }
 func (noTx) undo(a *Attempt, cause, err error)    { a.conclude(cause, err) }
 func (noTx) close()                               {}

@@ -1,0 +1,13 @@
+package pgquery
+
+// Repeated is a text that is often the one which it has already, such as that of the row before. Then a scan allocates
+// nothing. NULL is "".
+type Repeated string
+
+// ScanBytes is Scan for pgx.
+func (r *Repeated) ScanBytes(text []byte) error {
+	if string(text) != string(*r) {
+		*r = Repeated(text)
+	}
+	return nil
+}
