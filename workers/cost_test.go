@@ -121,8 +121,8 @@ func (b *bundle) drainElsewhere(round int, guarantee string, kinds, tasks int) (
 func TestAllocationsPerTask(t *testing.T) {
 	t.Parallel()
 	for guarantee, most := range map[string]struct{ allocs, bytes float64 }{
-		"at-least": {allocs: 60, bytes: 8_000},
-		"exactly":  {allocs: 230, bytes: 15_500},
+		"at-least": {allocs: 46, bytes: 7_000},
+		"exactly":  {allocs: 215, bytes: 15_000},
 	} {
 		t.Run(guarantee, func(t *testing.T) {
 			t.Parallel()
