@@ -82,6 +82,8 @@ func TestBadInput(t *testing.T) {
 		{name: "state", path: "/v1/tasks?state=done", field: "state"},
 		{name: "after", path: "/v1/tasks?after=x", field: "after"},
 		{name: "pattern", path: "/v1/tasks?kind=coupon.*", field: "kind"},
+		{name: "tag", path: "/v1/tasks?tag=" + strings.Repeat("x", 256), field: "tag"},
+		{name: "NUL in the tag", path: "/v1/tasks?tag=%00", field: "tag"},
 		{name: "pattern and caller", path: "/v1/tasks?kind=*", field: "kind"},
 		{name: "query", path: "/v1/tasks?a=%zz", field: "query"},
 		{name: "query NUL", path: "/v1/kinds?after=%00", field: "after"},

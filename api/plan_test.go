@@ -38,11 +38,11 @@ func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEnd
 
 var (
 	// scan finds a table that grows with the history, read as a whole.
-	scan = regexp.MustCompile(`Seq Scan on (event|task|timer)\b`)
+	scan = regexp.MustCompile(`Seq Scan on (event|task|task_tag|timer)\b`)
 	// scanByKey finds a scan of the primary key of the events that is not bounded by a kind.
 	scanByKey = regexp.MustCompile(`using event_pkey on event.*\n(\s+Index Cond: \(+version|\s+[^I\s])`)
 	// readsHistory finds a plan that reads such a table at all.
-	readsHistory = regexp.MustCompile(`Scan .*on (event|task|timer)\b`)
+	readsHistory = regexp.MustCompile(`Scan .*on (event|task|task_tag|timer)\b`)
 )
 
 // No statement of the API, of requests that wait, of streams, of tokens or of a subscriber reads the events, the tasks
@@ -90,6 +90,7 @@ func (s *server) requestAll() {
 		{method: "POST", path: "/v1/tasks:batch", body: `{"tasks":[{"kind":"a.b","biz_id":"4"}]}`},
 		{method: "GET", path: "/v1/tasks"}, {method: "GET", path: "/v1/tasks?kind=a.b"},
 		{method: "GET", path: "/v1/tasks?kind=a.b&state=available"},
+		{method: "GET", path: "/v1/tasks?tag=x"}, {method: "GET", path: "/v1/tasks?kind=a.b&state=dead&tag=x"},
 		{method: "GET", path: "/v1/tasks?state=dead&after=7"},
 		{method: "GET", path: "/v1/tasks/a.b/1?wait=1"}, {method: "GET", path: "/v1/tasks/a.b/1/events"},
 		{method: "GET", path: "/v1/events?after=0"}, {method: "GET", path: "/v1/events?kind=a.b&type=enqueued"},

@@ -37,7 +37,7 @@ func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.Tra
 func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // scan finds a table that grows with the history, read as a whole.
-var scan = regexp.MustCompile(`Seq Scan on (event|task|timer)\b`)
+var scan = regexp.MustCompile(`Seq Scan on (event|task|task_tag|timer)\b`)
 
 // No statement of a page reads the events, the tasks or the timers as a whole, by the statistics of a large ledger.
 func TestPlansOfPages(t *testing.T) {
@@ -63,7 +63,7 @@ func TestPlansOfPages(t *testing.T) {
 	k := ledger.Key{Kind: "a", BizID: "x"}
 	ledgertest.Enqueue(t, db, k, `{}`)
 	_, err = ledger.Enqueue(t.Context(), db, ledger.Key{Kind: "a", BizID: "later"}, nil,
-		&ledger.EnqueueOptions{RunIn: time.Hour})
+		&ledger.EnqueueOptions{RunIn: time.Hour, Meta: ledger.Meta{Tags: []string{"vip"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,6 +73,7 @@ func TestPlansOfPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"/", "/tasks", "/tasks?prefix=x", "/tasks?state=dead", "/tasks?state=running",
+		"/tasks?tag=vip", "/tasks?tag=vip&kind=a&state=dead&prefix=x",
 		"/task?" + keyOf(k), "/dead", "/kinds", "/schedules", "/subscribers", "/events",
 		"/events?prefix=a/x&type=failed&actor=b&before=100", "/system"} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)

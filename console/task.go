@@ -29,6 +29,7 @@ type taskData struct {
 	Tree         projector.Tree
 	HasTree      bool
 	Traceparent  string
+	Tags         []string
 	Acts         []act
 }
 
@@ -89,7 +90,7 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 	}
 	d.Args, d.Result = pretty(d.Task.Args, h.config.Hide), pretty(d.Task.Result, h.config.Hide)
 	if meta, err := ledger.ParseMeta(events[0].Meta); err == nil {
-		d.Traceparent = meta.Traceparent
+		d.Traceparent, d.Tags = meta.Traceparent, meta.Tags
 	}
 	d.Events = h.timeline(events)
 	if !d.IsPast {

@@ -16,6 +16,8 @@ const (
 	pageTasks = 50
 	// walk is the number of events that a page of tasks reads back at most.
 	walk = 20_000
+	// walkTagged is the number of tasks with a tag that a page reads back at most.
+	walkTagged = 5_000
 )
 
 // states are those of tasks, in the order of the filter.
@@ -27,6 +29,7 @@ type tasksData struct {
 	Kind   ledger.Kind
 	State  ledger.State
 	Prefix string
+	Tag    string
 	States []ledger.State
 	Kinds  []ledger.Kind
 	Tasks  []projector.Task
@@ -35,11 +38,12 @@ type tasksData struct {
 	Bulk   []act        // that can be applied to all tasks of the filter
 }
 
-// showTasks shows a page of tasks: the last enqueued first, or, with a prefix or in an exceptional state, by key.
+// showTasks shows a page of tasks: the last enqueued first, or, without a tag and with a prefix or in an exceptional
+// state, by key.
 func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error {
 	q := r.URL.Query()
 	d := &tasksData{Kind: ledger.Kind(q.Get("kind")), State: ledger.State(q.Get("state")), Prefix: q.Get("prefix"),
-		States: states}
+		Tag: q.Get("tag"), States: states}
 	v.Data = d
 	if d.Kind != "" && !v.Caller.MayUse(d.Kind) {
 		return invalid("%s may not use this kind", v.Caller.Name())
@@ -48,9 +52,11 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 	if d.Kinds, err = h.kinds(ctx, v); err != nil {
 		return err
 	}
-	d.ByKey = d.Prefix != "" || d.State != "" && d.State.Exceptional()
-	d.Bulk = bulkActs(d.State)
-	filter := []any{"kind", d.Kind, "state", d.State, "prefix", d.Prefix}
+	d.ByKey = d.Tag == "" && (d.Prefix != "" || d.State != "" && d.State.Exceptional())
+	if d.Tag == "" { // such an act has no tag in its filter
+		d.Bulk = bulkActs(d.State)
+	}
+	filter := []any{"kind", d.Kind, "state", d.State, "prefix", d.Prefix, "tag", d.Tag}
 	if d.ByKey {
 		after := ledger.Key{Kind: ledger.Kind(q.Get("after_kind")), BizID: ledger.BizID(q.Get("after_id"))}
 		tasks, next, err := projector.FindTasks(ctx, h.config.DB, projector.Search{Kind: d.Kind, State: d.State,
@@ -67,8 +73,12 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 		if err != nil {
 			return invalid("after must be a position")
 		}
-		tasks, next, err := projector.ReadTasks(ctx, h.config.DB, projector.Filter{Kind: d.Kind, State: d.State,
-			After: ledger.Position(after), Limit: pageTasks, Walk: walk})
+		f := projector.Filter{Kind: d.Kind, State: d.State, Prefix: d.Prefix, Tag: d.Tag, After: ledger.Position(after),
+			Limit: pageTasks, Walk: walk}
+		if d.Tag != "" {
+			f.Walk = walkTagged
+		}
+		tasks, next, err := projector.ReadTasks(ctx, h.config.DB, f)
 		if err != nil {
 			return err
 		}

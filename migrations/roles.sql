@@ -45,7 +45,7 @@ grant select on taskledger.cursor, taskledger.cursors, taskledger.subscribers, t
    taskledger.incarnation to relay, operator, reader, archiver, subscriber;
 grant select on taskledger.relay_mark, taskledger.outbox to relay, operator, reader, archiver;
 grant select on taskledger.setting, taskledger.event_position_seq to subscriber;
-grant select on taskledger.task, taskledger.tasks, taskledger.task_count, taskledger.task_totals,
+grant select on taskledger.task, taskledger.task_tag, taskledger.tasks, taskledger.task_count, taskledger.task_totals,
    taskledger.task_counts, taskledger.lingering_tasks, taskledger.lingering_place, taskledger.lingering_is_current
    to relay, operator, reader, archiver;
 grant select on taskledger.parked, taskledger.parked_events, taskledger.unpublishable_events,
@@ -77,7 +77,7 @@ grant insert (reader, n, seen, seen_top, seen_bound, until, top, bound, after_po
    unaudited_xor, origin, timeline, mark, login) on taskledger.cursor to operator, subscriber;
 grant execute on function taskledger.begin_incarnation to relay, subscriber;
 grant insert on taskledger.parked, taskledger.illegal_event to relay;
-grant insert on taskledger.task to relay;
+grant insert on taskledger.task, taskledger.task_tag to relay;
 grant update (state, aside, version, attempt, failures, updated_at, error, fingerprint, due_at, lingering) on
    taskledger.task to relay;
 grant insert, delete on taskledger.task_count to relay;

@@ -4127,6 +4127,13 @@ CREATE VIEW taskledger.task_counts AS
 
 COMMENT ON VIEW taskledger.task_counts IS 'The number of tasks of each kind and state, without zeros, as the projector has counted them. Its cost grows with the number of kinds, not of tasks.';
 
+CREATE TABLE taskledger.task_tag (
+    tag text NOT NULL COLLATE pg_catalog."C",
+    "position" bigint NOT NULL
+);
+
+COMMENT ON TABLE taskledger.task_tag IS 'The tags of tasks, by the position of the first event. Rows are only added; a rebuild makes them anew.';
+
 CREATE VIEW taskledger.tasks AS
  SELECT t.kind,
     t.biz_id,
@@ -4296,6 +4303,9 @@ ALTER TABLE ONLY taskledger.task_count
 
 ALTER TABLE ONLY taskledger.task
     ADD CONSTRAINT task_pkey PRIMARY KEY (kind, biz_id);
+
+ALTER TABLE ONLY taskledger.task_tag
+    ADD CONSTRAINT task_tag_pkey PRIMARY KEY (tag, "position");
 
 ALTER TABLE ONLY taskledger.timer
     ADD CONSTRAINT timer_pkey PRIMARY KEY (due_at, kind, biz_id, version, reason);

@@ -154,7 +154,7 @@ func TestRelayCannotChooseWhatTheOwnerReplaces(t *testing.T) {
 	}
 	project(t, pool)
 	check(t, pool)
-	if r, err := projector.ReadProjection(t.Context(), pool, projector.TasksName); err != nil || len(r.Tables) != 4 {
+	if r, err := projector.ReadProjection(t.Context(), pool, projector.TasksName); err != nil || len(r.Tables) != 5 {
 		t.Errorf("registered: %+v, %v", r, err)
 	}
 	var tables *projector.TablesError

@@ -137,6 +137,10 @@ type buildMark struct {
 	Loaded  bool       `json:"loaded"` // up to the cursor; else up to After
 	After   ledger.Key `json:"after,omitzero"`
 	Done    int64      `json:"done"` // events
+
+	// Tagged is whether tags are added, as in followerMark. A build of an older version of the built-in projection
+	// leaves it out, and begins again.
+	Tagged bool `json:"tagged,omitempty"`
 }
 
 func (m buildMark) text() json.RawMessage {
@@ -214,7 +218,7 @@ func (b *build) open(ctx context.Context) (*feed.Feed, error) {
 		return nil, err
 	}
 	switch {
-	case hasTables && have.Version == b.mark.Version && have.Shape == b.mark.Shape:
+	case hasTables && have.Version == b.mark.Version && have.Shape == b.mark.Shape && have.Tagged == b.mark.Tagged:
 		b.mark = have
 		return f, nil
 	case have.Version >= b.mark.Version:

@@ -36,7 +36,7 @@ var (
 
 // builtInTables are the tables of the built-in projection. The registry has them too, which the role relay may write:
 // the owner replaces these and no others.
-var builtInTables = []string{"task", "task_count", "kind_stats", "illegal_event"}
+var builtInTables = []string{"task", "task_count", "kind_stats", "illegal_event", "task_tag"}
 
 // RebuildTasksAs is [RebuildTasks] with a record of its beginning and its end. The record succeeds in the transaction
 // that replaces the tables, with those that calls have left which were killed, or is dead with the error.
@@ -77,7 +77,7 @@ func rebuildTasks(ctx context.Context, db *pgxpool.Pool, actor string, o *Rebuil
 	tables := newTasks(schema, options.Logger)
 	b := &build{
 		db: db, options: options, actor: actor, name: TasksName, schema: schema, inUse: inUse, parks: true,
-		mark: buildMark{Version: 1}, target: tables,
+		mark: buildMark{Version: 1, Tagged: true}, target: tables,
 		tables: func(Registered) []string { return builtInTables },
 		make: func(ctx context.Context, tx pgx.Tx) error {
 			err := execAll(ctx, tx, buildTablesSQL, schema, pgarray.Of(builtInTables...))
@@ -214,6 +214,9 @@ func (p *tasks) insert(ctx context.Context, tx pgx.Tx, events []ledger.Event) er
 	}
 	changes = folded(changes)
 	if err := p.copyTasks(ctx, tx, changes); err != nil {
+		return err
+	}
+	if err := p.addTags(ctx, tx, changes); err != nil {
 		return err
 	}
 	return p.addStats(ctx, tx, stats)

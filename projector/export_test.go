@@ -59,6 +59,13 @@ func SetMaxWalk(n int) (restore func()) {
 	return func() { maxWalk = old }
 }
 
+// SetTagHistoryPage sets the number of events in a page of the history of tags.
+func SetTagHistoryPage(n int) (restore func()) {
+	old := tagHistoryPage
+	tagHistoryPage = n
+	return func() { tagHistoryPage = old }
+}
+
 // SetLoadBatch sets the number of events that a rebuild of the built-in projection reads at a time.
 func SetLoadBatch(n int) (restore func()) {
 	old := loadBatch

@@ -31,9 +31,11 @@ type follower struct {
 	begin, check, watch func(context.Context) error
 	// resume applies what is not in the feed, in the order of the cursor. Nil: nothing.
 	resume func(context.Context, *feed.Feed) error
-	// lists reports whether the follower lists lingering tasks, by the list that it reads from the cursor.
+	// lists reports whether the follower lists lingering tasks, by the list that it reads from the cursor, and adds the
+	// tags of earlier tasks.
 	lists     bool
 	lingering *lingering
+	tags      tagHistory
 	// stop returns err if the follower must not continue.
 	stop func(error) error
 	// wait returns how long to wait after an error; false: by the backoff.
@@ -106,6 +108,9 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 		if f.lingering, err = newLingering(reader.Cursor()); err != nil {
 			return false, err
 		}
+		if f.tags, err = openTagHistory(ctx, f.config.DB, reader.Cursor()); err != nil {
+			return false, err
+		}
 	}
 	pages := make(chan feed.Page)
 	group, ctx := errgroup.WithContext(ctx)
@@ -129,6 +134,9 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 			select {
 			case <-idle.C:
 				if err := f.listIdle(ctx); err != nil {
+					return err
+				}
+				if err := f.tagIdle(ctx); err != nil {
 					return err
 				}
 			case page := <-pages:
@@ -159,20 +167,28 @@ func (f *follower) apply(ctx context.Context, page feed.Page) error {
 	}, page.Events)
 }
 
-// applyAndList is apply with the next page of the list of lingering tasks.
+// applyAndList is apply with the next page of the list of lingering tasks, and of earlier tags.
 func (f *follower) applyAndList(ctx context.Context, page feed.Page) error {
 	list, err := f.lingering.next(ctx, f.config.DB)
 	if err != nil {
 		return err
 	}
-	advance := func(tx pgx.Tx) error { return page.Advance(ctx, tx, list.mark()) }
+	tags, err := f.tags.next(ctx, f.config.DB)
+	if err != nil {
+		return err
+	}
+	advance := func(tx pgx.Tx) error { return page.Advance(ctx, tx, markOf(list.place, tags.at)) }
 	err = inTransaction(ctx, f.config.DB, f.target, advance, func(tx pgx.Tx) error {
 		if err := f.target.apply(ctx, tx, page.Events); err != nil {
+			return err
+		}
+		if err := tags.rows.write(ctx, tx, tagsAddSQL); err != nil {
 			return err
 		}
 		return list.write(ctx, tx)
 	})
 	if err == nil {
+		f.tags = tags.at
 		f.lingering.place, f.lingering.applied = list.place, page.Place().Seen
 	}
 	return err
@@ -194,6 +210,25 @@ func (f *follower) listIdle(ctx context.Context) error {
 			}
 		}
 		f.lingering.place = list.place
+	}
+	return nil
+}
+
+// tagIdle adds earlier tags without a page. The place stays in memory until the next page: a tag may be added again.
+func (f *follower) tagIdle(ctx context.Context) error {
+	for range tagPagesIdle {
+		if !f.lists || f.tags.isWhole() {
+			return nil
+		}
+		tags, err := f.tags.next(ctx, f.config.DB)
+		if err != nil {
+			return err
+		}
+		if err := pgx.BeginTxFunc(ctx, f.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted},
+			func(tx pgx.Tx) error { return tags.rows.write(ctx, tx, tagsAddSQL) }); err != nil {
+			return err
+		}
+		f.tags = tags.at
 	}
 	return nil
 }

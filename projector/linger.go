@@ -39,9 +39,26 @@ type lingering struct {
 	due     time.Time
 }
 
-// lingeringMark is the mark of the projector's cursor rows. The view taskledger.lingering_place names its field.
-type lingeringMark struct {
+// followerMark is the mark of the projector's cursor rows. The view taskledger.lingering_place names a field, and
+// tags_whole.sql another one.
+type followerMark struct {
 	Listed feed.Place `json:"listed"`
+	// Tagged is whether the tags of all projected tasks are added. A projector of an older version, which adds none,
+	// leaves it out. While the tags of earlier tasks are being added, Tagging is how far.
+	Tagged  bool        `json:"tagged,omitempty"`
+	Tagging *tagHistory `json:"tagging,omitempty"`
+}
+
+func markOf(listed feed.Place, tags tagHistory) json.RawMessage {
+	m := followerMark{Listed: listed, Tagged: tags.isWhole()}
+	if !m.Tagged {
+		m.Tagging = &tags
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		panic(err) // numbers and strings always encode
+	}
+	return text
 }
 
 func newLingering(at feed.Cursor) (*lingering, error) {
@@ -51,7 +68,7 @@ func newLingering(at feed.Cursor) (*lingering, error) {
 	if len(at.Mark) == 0 {
 		return l, nil
 	}
-	var m lingeringMark
+	var m followerMark
 	if err := json.Unmarshal(at.Mark, &m); err != nil {
 		return nil, &ledger.CorruptError{What: "mark of the projector's cursor", Err: err}
 	}
@@ -63,14 +80,6 @@ func newLingering(at feed.Cursor) (*lingering, error) {
 type step struct {
 	kinds, ids pgarray.Builder
 	place      feed.Place
-}
-
-func (s *step) mark() json.RawMessage {
-	text, err := json.Marshal(lingeringMark{Listed: s.place})
-	if err != nil {
-		panic(err) // numbers and strings always encode
-	}
-	return text
 }
 
 // next returns the next page of the list, which is empty most of the time.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -27,6 +28,10 @@ var (
 	listExceptionalSQL string
 	//go:embed sql/walked_to.sql
 	walkedToSQL string
+	//go:embed sql/list_tagged.sql
+	listTaggedSQL string
+	//go:embed sql/tagged_to.sql
+	taggedToSQL string
 )
 
 // Task is a row of the projection.
@@ -58,12 +63,12 @@ type Filter struct {
 
 	Prefix string    // the beginning of the biz_id. Default: all.
 	Actor  string    // of the first event. Default: all.
-	Tag    string    // one of the tags in the meta of the first event. Default: all.
+	Tag    string    // one of the first MaxTags tags of the first event's meta, at most MaxTag bytes. Default: all.
 	Error  string    // a part of the error. Default: all.
 	From   time.Time // only tasks enqueued at this time or later. Default: all.
 	To     time.Time // only tasks enqueued before this time. Default: all.
-	// Walk is the maximum number of events that the call reads. It has no meaning for exceptional states, which have an
-	// index. Default: 100,000, the maximum.
+	// Walk is the maximum number of events that the call reads; with Tag, of tasks with the tag. It has no meaning for
+	// exceptional states without Tag, which have an index. Default: 100,000, the maximum; with Tag, a tenth of it.
 	Walk int
 	// IsWithoutOwn leaves out the tasks of taskledger itself, whose kinds begin with "taskledger.".
 	IsWithoutOwn bool
@@ -72,7 +77,7 @@ type Filter struct {
 // MaxList is the largest Limit of a [Filter].
 const MaxList = 1000
 
-// maxWalk is the maximum number of events that one call of ReadTasks reads.
+// maxWalk is the maximum number of events, and ten times that of tasks with a tag, that one call of ReadTasks reads.
 var maxWalk = 100_000
 
 func (f Filter) validate() error {
@@ -88,6 +93,9 @@ func (f Filter) validate() error {
 	case f.Walk < 0 || f.Walk > maxWalk:
 		return &ledger.InvalidError{Field: "walk", Value: fmt.Sprint(f.Walk),
 			Rule: fmt.Sprintf("must be between 1 and %d", maxWalk)}
+	case len(f.Tag) > MaxTag || !utf8.ValidString(f.Tag) || strings.ContainsRune(f.Tag, 0):
+		return &ledger.InvalidError{Field: "tag", Value: f.Tag,
+			Rule: fmt.Sprintf("must be UTF-8 without NUL, at most %d bytes", MaxTag)}
 	case f.After < 0:
 		return &ledger.InvalidError{Field: "after", Value: fmt.Sprint(int64(f.After)), Rule: "must be a position"}
 	}
@@ -143,13 +151,21 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next 
 	if f.Walk == 0 {
 		f.Walk = maxWalk
 	}
-	exceptional := f.State != "" && f.State.Exceptional()
-	sql, args := listNewestSQL, []any{string(f.Kind), string(f.State), int64(f.After), int64(f.Limit)}
-	args = append(args, f.Prefix, f.Actor, f.tagPattern(), f.Error, optionalTime(f.From), optionalTime(f.To),
-		strconv.FormatBool(f.IsWithoutOwn))
-	if exceptional {
-		sql = listExceptionalSQL
-	} else {
+	sql, tag, walks := listNewestSQL, f.tagPattern(), true
+	end, endArgs := walkedToSQL, []any{int64(f.After)}
+	switch isTagged, err := f.isTagged(ctx, db); {
+	case err != nil:
+		return nil, 0, err
+	case isTagged:
+		f.Walk = min(f.Walk, max(1, maxWalk/10))
+		sql, tag = listTaggedSQL, f.Tag
+		end, endArgs = taggedToSQL, []any{f.Tag, int64(f.After)}
+	case f.State != "" && f.State.Exceptional():
+		sql, walks = listExceptionalSQL, false
+	}
+	args := []any{string(f.Kind), string(f.State), int64(f.After), int64(f.Limit), f.Prefix, f.Actor, tag, f.Error,
+		optionalTime(f.From), optionalTime(f.To), strconv.FormatBool(f.IsWithoutOwn)}
+	if walks {
 		args = append(args, int64(f.Walk))
 	}
 	rows, err := db.Query(ctx, sql, args...)
@@ -162,15 +178,24 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next 
 	switch {
 	case len(found) == f.Limit:
 		return found, found[f.Limit-1].Position, nil
-	case exceptional:
+	case !walks:
 		return found, 0, nil
 	}
-	next, err = walkedTo(ctx, db, f.After, f.Walk)
+	next, err = walkedTo(ctx, db, end, append(endArgs, int64(f.Walk)))
 	return found, next, err
 }
 
-func walkedTo(ctx context.Context, db ledger.DB, after ledger.Position, walk int) (ledger.Position, error) {
-	rows, err := db.Query(ctx, walkedToSQL, int64(after), int64(walk))
+// isTagged reports whether the tasks are found by their tag. Otherwise, while the tags of earlier tasks are not added,
+// f is for a walk of events.
+func (f Filter) isTagged(ctx context.Context, db ledger.DB) (bool, error) {
+	if f.Tag == "" {
+		return false, nil
+	}
+	return tagsAreWhole(ctx, db)
+}
+
+func walkedTo(ctx context.Context, db ledger.DB, sql string, args []any) (ledger.Position, error) {
+	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
 		return 0, pgerr.Explain("read tasks", err)
 	}

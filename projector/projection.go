@@ -53,7 +53,8 @@ const (
 	Park
 )
 
-// TasksName is the name of the built-in projection: the tables task, task_count, kind_stats and illegal_event.
+// TasksName is the name of the built-in projection: the tables task, task_count, kind_stats, illegal_event
+// and task_tag.
 const TasksName = "tasks"
 
 var (

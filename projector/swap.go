@@ -3,6 +3,7 @@ package projector
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -219,7 +220,11 @@ func (b *build) register(ctx context.Context, tx pgx.Tx, tables string) error {
 			return err
 		}
 	}
-	if err := feed.Take(ctx, tx, reader(b.name), reader(buildOf(b.name))); err != nil {
+	var mark json.RawMessage
+	if b.mark.Tagged {
+		mark = markOf(feed.Place{Window: feed.Window{Seen: feed.Beginning()}}, tagHistory{})
+	}
+	if err := feed.Take(ctx, tx, reader(b.name), reader(buildOf(b.name)), mark); err != nil {
 		return err
 	}
 	return feed.Forget(ctx, tx, reader(buildOf(b.name)))

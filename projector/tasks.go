@@ -50,11 +50,11 @@ func newTasks(schema string, log *slog.Logger) *tasks {
 
 // statements are those that write the tables.
 type statements struct {
-	before, insert, update, countsAdd, countsPrune, statsAdd, statsMerge, illegalAdd string
+	before, insert, update, countsAdd, countsPrune, statsAdd, statsMerge, illegalAdd, tagsAdd string
 }
 
 // ownTable matches the tables of the projection in a statement.
-var ownTable = regexp.MustCompile(`\btaskledger\.(task|task_count|kind_stats|illegal_event)\b`)
+var ownTable = regexp.MustCompile(`\btaskledger\.(task|task_count|kind_stats|illegal_event|task_tag)\b`)
 
 // statementsIn returns the statements for the tables in a schema, whose name needs no quotes.
 func statementsIn(schema string) statements {
@@ -63,6 +63,7 @@ func statementsIn(schema string) statements {
 		before: in(tasksBeforeSQL), insert: in(tasksInsertSQL), update: in(tasksUpdateSQL),
 		countsAdd: in(countsAddSQL), countsPrune: in(countsPruneSQL),
 		statsAdd: in(statsAddSQL), statsMerge: statsMergeSQL, illegalAdd: in(illegalAddSQL),
+		tagsAdd: in(tagsAddSQL),
 	}
 }
 
@@ -80,8 +81,8 @@ func (*tasks) breaks(context.Context, *brokenError) error                      {
 const begin = "begin isolation level read committed; set local synchronous_commit to off; " +
 	"set local enable_seqscan to off; set local jit to off; set local plan_cache_mode to force_generic_plan"
 
-// apply folds the events onto the rows of their tasks. It takes five statements, however many events there
-// are.
+// apply folds the events onto the rows of their tasks. It takes five statements, however many events there are, and
+// one more for tags.
 func (p *tasks) apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
 	changes := byTask(events)
 	if err := p.readBefore(ctx, tx, changes); err != nil {
@@ -115,6 +116,16 @@ type change struct {
 	address string       // of the row before; empty: the task is new
 	was     ledger.State // of the row before
 	task    ledger.Task  // as in the row, then as after the events
+
+	tags     []string        // if the first event of the task is applied
+	position ledger.Position // of that event
+}
+
+// tag notes the tags of the task if e is its first event.
+func (c *change) tag(e ledger.Event) {
+	if e.Version == 1 {
+		c.tags, c.position = tagsOf(e.Meta), e.Position
+	}
 }
 
 func (c *change) new() bool { return c.address == "" }
@@ -197,6 +208,7 @@ func (p *tasks) fold(ctx context.Context, tx pgx.Tx, c *change, stats *stats) er
 			return p.foldHistory(ctx, tx, c, stats)
 		}
 		stats.add(c.task, e, next, data)
+		c.tag(e)
 		c.task = next
 	}
 	return nil
@@ -220,6 +232,7 @@ func (p *tasks) foldHistory(ctx context.Context, tx pgx.Tx, c *change, stats *st
 		if e.Version > counted {
 			stats.add(c.task, e, next, e.Data)
 		}
+		c.tag(e)
 		c.task = next
 	}
 	return nil
@@ -293,7 +306,16 @@ func (p *tasks) write(ctx context.Context, tx pgx.Tx, changes []*change) error {
 				updated.rows-tag.RowsAffected(), updated.rows)
 		}
 	}
-	return nil
+	return p.addTags(ctx, tx, changes)
+}
+
+// addTags adds the tags of tasks whose first events are applied.
+func (p *tasks) addTags(ctx context.Context, tx pgx.Tx, changes []*change) error {
+	var rows tagRows
+	for _, c := range changes {
+		rows.add(c.tags, c.position)
+	}
+	return rows.write(ctx, tx, p.sql.tagsAdd)
 }
 
 // causeOf returns the cause of a task as in its row; "" if it has no cause.

@@ -60,7 +60,7 @@ func (r *Report) compare(subject, table, events string) {
 }
 
 // Verify folds all events that the built-in projection has applied and compares the result with the tables
-// task, task_count and kind_stats. It reads everything in one snapshot, so it is exact while writers and the
+// task, task_count, kind_stats and task_tag. It reads everything in one snapshot, so it is exact while writers and the
 // projector run. Its memory does not grow with the ledger: the statistics of many kinds and minutes are sorted in a
 // temporary file. It changes nothing. Nil are the default options.
 //
@@ -94,13 +94,20 @@ func verify(ctx context.Context, tx pgx.Tx, o *VerifyOptions) (Report, error) {
 	if _, err := pgquery.Row(ctx, tx, lastPositionSQL, nil, &v.total); err != nil {
 		return Report{}, err
 	}
+	var err error
+	if v.isTagged, err = tagsAreWhole(ctx, tx); err != nil {
+		return Report{}, err
+	}
 	if err := v.tasks(ctx); err != nil {
+		return Report{}, err
+	}
+	if err := v.compareTagCount(ctx); err != nil {
 		return Report{}, err
 	}
 	if err := v.totals(ctx); err != nil {
 		return Report{}, err
 	}
-	err := v.statistics(ctx)
+	err = v.statistics(ctx)
 	return v.report, err
 }
 
@@ -111,6 +118,9 @@ type verifier struct {
 	counts map[total]int64 // the counts by the events
 	stats  *stats          // the statistics by the events that are not in runs
 	runs   statsRuns
+
+	isTagged bool  // the table has the tags of all tasks
+	tags     int64 // by the events
 
 	progress func(done, total int64)
 	total    int64 // positions
@@ -156,6 +166,9 @@ func wholeTasks(events []ledger.Event) int {
 func (v *verifier) batch(ctx context.Context, events []ledger.Event, after, end ledger.Key) error {
 	table, err := v.table(ctx, after, end)
 	if err != nil {
+		return err
+	}
+	if err := v.compareTags(ctx, events); err != nil {
 		return err
 	}
 	v.report.Events += int64(len(events))
@@ -307,7 +320,7 @@ func collectFoldEvents(rows pgx.Rows, about int) ([]ledger.Event, error) {
 	var e ledger.Event
 	columns := []any{(*string)(&e.Kind), (*string)(&e.BizID), (*int32)(&e.Version), (*int32)(&e.Attempt),
 		(*int)(&e.Shard), (*string)(&e.Type), pgquery.Micros(&e.RecordedAt), (*[]byte)(&e.Data), (*[]byte)(&e.Meta),
-		&e.DataVersion}
+		&e.DataVersion, (*int64)(&e.Position)}
 	for rows.Next() {
 		e.Data, e.Meta = nil, nil // the previous event owns the bytes that were scanned into them
 		if err := rows.Scan(columns...); err != nil {

@@ -15,6 +15,11 @@ func TestVerifyFindsEveryKindOfDamage(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	enqueueAndSucceed(t, pool, 0, 5)
+	_, err := ledger.Enqueue(t.Context(), pool, ledger.Key{Kind: "a", BizID: "tagged"}, nil,
+		&ledger.EnqueueOptions{Meta: ledger.Meta{Tags: []string{"vip"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	project(t, pool)
 	owner := ledgertest.As(t, pool, ledgertest.Owner)
 	const of = " where biz_id like '%1'"
@@ -42,6 +47,9 @@ func TestVerifyFindsEveryKindOfDamage(t *testing.T) {
 		{"update taskledger.kind_stats set waiting = '{1}'", "statistics of coupon.send"},
 		{"delete from taskledger.kind_stats", "statistics of coupon.send"},
 		{"update taskledger.kind_stats set kind = 'b'", "statistics of b"},
+		{"delete from taskledger.task_tag", "a/tagged tag vip"},
+		{"update taskledger.task_tag set position = position + 1", "a/tagged tag vip"},
+		{"insert into taskledger.task_tag select 'other', position from taskledger.task_tag", "number of tags"},
 	} {
 		tx, err := owner.Begin(t.Context())
 		if err != nil {

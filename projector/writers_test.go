@@ -75,6 +75,9 @@ func step(ctx context.Context, tx pgx.Tx, random *rand.Rand) error {
 		if random.IntN(3) == 0 {
 			o.RunIn = time.Hour
 		}
+		if random.IntN(2) == 0 {
+			o.Meta.Tags = []string{fmt.Sprintf(`tag %d "{\},'`, random.IntN(3)), "all", "all"}
+		}
 		_, err = ledger.Enqueue(ctx, tx, key, json.RawMessage(`{"a":1}`), &o)
 		return err
 	}

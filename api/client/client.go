@@ -106,6 +106,28 @@ func (c *Client) Task(ctx context.Context, k ledger.Key) (t ledger.Task, err err
 	return t, err
 }
 
+// Tasks returns a page of tasks, the last enqueued first. A page may have fewer items than the limit, even none,
+// although there are more: it is the last one if its Next is empty. Nil selects all tasks.
+//
+// The list follows the ledger by some milliseconds, so a task that was just enqueued may be missing.
+func (c *Client) Tasks(ctx context.Context, f *TaskFilter) (page List[ListedTask], err error) {
+	query := url.Values{}
+	if f != nil {
+		for name, value := range map[string]string{
+			"kind": string(f.Kind), "state": string(f.State), "tag": f.Tag, "after": f.After,
+		} {
+			if value != "" {
+				query.Set(name, value)
+			}
+		}
+		if f.Limit != 0 {
+			query.Set("limit", strconv.Itoa(f.Limit))
+		}
+	}
+	err = c.do(ctx, http.MethodGet, "/v1/tasks?"+query.Encode(), nil, &page)
+	return page, err
+}
+
 // Wait waits until a task is finished, in any state, and returns it. It waits as long as ctx lasts.
 func (c *Client) Wait(ctx context.Context, k ledger.Key) (ledger.Task, error) {
 	path := Path(k) + "?wait=" + strconv.Itoa(int(c.config.Wait.Seconds()))

@@ -59,7 +59,8 @@ func Enlarge(t testing.TB, db *pgxpool.Pool) {
 	t.Helper()
 	tag, err := db.Exec(t.Context(), `
 		with history as (
-		  select unnest(array['taskledger.event', 'taskledger.task', 'taskledger.timer']::regclass[]) as oid
+		  select unnest(array['taskledger.event', 'taskledger.task', 'taskledger.timer',
+		                      'taskledger.task_tag']::regclass[]) as oid
 		)
 		update pg_class set relpages = 1, reltuples = 2000000
 		 where oid in (select oid from history

@@ -78,11 +78,11 @@ func (f *Feed) Restart(ctx context.Context, tx pgx.Tx, mark json.RawMessage) err
 	return pgerr.Explain("restart cursor "+f.reader, err)
 }
 
-// Take moves the cursor of a reader to the place of another reader. A process that works as reader gets
+// Take moves the cursor of a reader to the place of another reader, with a mark. A process that works as reader gets
 // [ErrSuperseded]. It does not commit. Call [Hold] before in the same transaction.
-func Take(ctx context.Context, tx pgx.Tx, reader, from string) error {
+func Take(ctx context.Context, tx pgx.Tx, reader, from string, mark json.RawMessage) error {
 	var n int64
-	found, err := pgquery.Row(ctx, tx, cursorTakeSQL, []any{reader, from}, &n)
+	found, err := pgquery.Row(ctx, tx, cursorTakeSQL, []any{reader, from, pgquery.JSON(mark)}, &n)
 	if err == nil && !found {
 		err = pgx.ErrNoRows
 	}

@@ -103,7 +103,7 @@ func TestTake(t *testing.T) {
 		if diff := cmp.Diff([]string{"a", "b"}, ids); diff != "" {
 			t.Error(diff)
 		}
-		if err := feed.Take(f.ctx, tx, "test", "build"); err != nil {
+		if err := feed.Take(f.ctx, tx, "test", "build", nil); err != nil {
 			return err
 		}
 		return feed.Forget(f.ctx, tx, "build")

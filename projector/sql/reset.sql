@@ -1,2 +1,3 @@
 -- Empties the built-in projection. Locks the tables until the end of the transaction.
-truncate taskledger.task, taskledger.task_count, taskledger.kind_stats, taskledger.illegal_event
+truncate taskledger.task, taskledger.task_count, taskledger.kind_stats, taskledger.illegal_event,
+         taskledger.task_tag

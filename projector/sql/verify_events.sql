@@ -14,7 +14,7 @@ select e.kind, e.biz_id, e.version, e.attempt, e.shard::integer, e.type::text,
        case when e.type in ('succeeded', 'failed', 'buried', 'snoozed', 'interrupted')
                  or e.type = 'scheduled' and e.version > 1
             then e.data::text end,
-       case when e.version = 1 then e.meta::text end, e.data_version
+       case when e.version = 1 then e.meta::text end, e.data_version, e.position
   from taskledger.event e
  cross join newest c
  where (e.kind, e.biz_id) > ($2::text, $3::text)

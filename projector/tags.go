@@ -1,0 +1,151 @@
+package projector
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+var (
+	//go:embed sql/tags_add.sql
+	tagsAddSQL string
+	//go:embed sql/tags_history.sql
+	tagsHistorySQL string
+	//go:embed sql/tags_whole.sql
+	tagsWholeSQL string
+)
+
+const (
+	// MaxTag is the length in bytes of the longest tag by which tasks are found.
+	MaxTag = 255
+	// MaxTags is the number of tags of one task by which it is found: the first ones of its meta.
+	MaxTags = 100
+)
+
+// tagsOf returns the tags by which a task is found, each once, by the meta of its first event.
+func tagsOf(meta json.RawMessage) []string {
+	// Most metas have none: saves decoding. The name of a member may be escaped.
+	if !bytes.Contains(meta, []byte(`"tags"`)) && !bytes.Contains(meta, []byte(`\u`)) {
+		return nil
+	}
+	var members map[string]json.RawMessage
+	var all []string
+	if json.Unmarshal(meta, &members) != nil || json.Unmarshal(members["tags"], &all) != nil {
+		return nil // an invalid meta must not stop the projection
+	}
+	found := make([]string, 0, min(len(all), MaxTags))
+	for _, tag := range all {
+		tag = storedTag(tag)
+		if len(found) < MaxTags && tag != "" && len(tag) <= MaxTag && !slices.Contains(found, tag) {
+			found = append(found, tag)
+		}
+	}
+	return found
+}
+
+// storedTag returns a tag as PostgreSQL stores it: without NUL, as in pgarray.
+func storedTag(tag string) string { return strings.ReplaceAll(tag, "\x00", "\uFFFD") }
+
+// tagRows are rows of taskledger.task_tag.
+type tagRows struct{ tags, positions pgarray.Builder }
+
+func (r *tagRows) add(tags []string, position ledger.Position) {
+	for _, tag := range tags {
+		r.tags.Add(tag)
+		r.positions.AddInt(int64(position))
+	}
+}
+
+// write adds the rows by tags_add.sql for its table.
+func (r *tagRows) write(ctx context.Context, tx pgx.Tx, sql string) error {
+	if r.tags.IsEmpty() {
+		return nil
+	}
+	_, err := tx.Exec(ctx, sql, r.tags.String(), r.positions.String())
+	return pgerr.Explain("add tags", err)
+}
+
+// tagHistory is how far the tags of earlier tasks are added: those that a projector of an older version has projected.
+type tagHistory struct {
+	After ledger.Position `json:"after"` // the tags up to here are added
+	Until ledger.Position `json:"until"` // the last position when this began
+}
+
+func (h tagHistory) isWhole() bool { return h.After >= h.Until }
+
+// tagPage is a page of the history of tags: the rows to be added, and the place after them.
+type tagPage struct {
+	rows tagRows
+	at   tagHistory
+}
+
+var tagHistoryPage = 10_000 // events
+
+// tagPagesIdle is the number of pages that an idle projector reads at a time. Events wait meanwhile.
+const tagPagesIdle = 20
+
+// openTagHistory returns the history of tags at the place that the mark of a cursor has. A mark of an older version
+// does not have it, so the history begins again.
+func openTagHistory(ctx context.Context, db ledger.DB, at feed.Cursor) (h tagHistory, err error) {
+	var m followerMark
+	if len(at.Mark) > 0 {
+		if err := json.Unmarshal(at.Mark, &m); err != nil {
+			return h, &ledger.CorruptError{What: "mark of the projector's cursor", Err: err}
+		}
+	}
+	isNew := len(at.Mark) == 0 && at.Place() == feed.Place{Window: feed.Window{Seen: feed.Beginning()}}
+	switch {
+	case m.Tagged || isNew:
+		return h, nil
+	case m.Tagging != nil:
+		return *m.Tagging, nil
+	}
+	_, err = pgquery.Row(ctx, db, lastPositionSQL, nil, (*int64)(&h.Until))
+	return h, pgerr.Explain("read tags", err)
+}
+
+// next returns the next page, which is empty at the end of the history.
+func (h tagHistory) next(ctx context.Context, db ledger.DB) (*tagPage, error) {
+	page := &tagPage{at: h}
+	if h.isWhole() {
+		return page, nil
+	}
+	rows, err := db.Query(ctx, tagsHistorySQL, int64(h.After), int64(h.Until), int64(tagHistoryPage))
+	if err != nil {
+		return page, pgerr.Explain("read tags", err)
+	}
+	defer rows.Close()
+	var events int
+	var last int64
+	for rows.Next() {
+		var position *int64
+		var meta *string
+		if err := rows.Scan(&events, &last, &position, &meta); err != nil {
+			return page, pgerr.Explain("read tags", err)
+		}
+		if position != nil {
+			page.rows.add(tagsOf(json.RawMessage(*meta)), ledger.Position(*position))
+		}
+	}
+	if page.at.After = ledger.Position(last); events < tagHistoryPage {
+		page.at.After = h.Until
+	}
+	return page, pgerr.Explain("read tags", rows.Err())
+}
+
+// tagsAreWhole reports whether tasks are found by all of their tags.
+func tagsAreWhole(ctx context.Context, db ledger.DB) (isWhole bool, err error) {
+	_, err = pgquery.Row(ctx, db, tagsWholeSQL, []any{Reader}, &isWhole)
+	return isWhole, pgerr.Explain("read tags", err)
+}
