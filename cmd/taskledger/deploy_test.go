@@ -10,14 +10,19 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/taskledger/taskledger/internal/broker"
 )
 
-// checkServe checks that a command line is one of serve.
-func checkServe(t *testing.T, words []string) {
+// checkServe checks that a command line is one of serve, and returns the command with its flags.
+func checkServe(t *testing.T, words []string) *cobra.Command {
 	t.Helper()
 	serve, rest, err := newApp().newRootCommand().Find(words)
 	if err != nil || serve.Name() != "serve" {
@@ -26,6 +31,7 @@ func checkServe(t *testing.T, words []string) {
 	if err := serve.ParseFlags(rest); err != nil {
 		t.Errorf("%q: %v", words, err)
 	}
+	return serve
 }
 
 // The image runs a command that exists, with variables that the program reads. Its build copies the binary of a release
@@ -120,49 +126,190 @@ func checkImage(t *testing.T, dist, arch, want string) {
 	}
 }
 
-// The manifests of Kubernetes run a command that exists, and probe the endpoints of serve.
-func TestKubernetesManifests(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("../../deploy/kubernetes/taskledger.yaml")
+// manifest is what the test reads of an object of Kubernetes.
+type manifest struct {
+	Kind     string
+	Metadata struct{ Name string }
+	Spec     struct {
+		Replicas      int
+		ServiceName   string    `yaml:"serviceName"`
+		PodManagement string    `yaml:"podManagementPolicy"`
+		ClusterIP     string    `yaml:"clusterIP"`
+		NotReadyToo   bool      `yaml:"publishNotReadyAddresses"`
+		Selector      yaml.Node // of a Service: labels; else with matchLabels
+		Ports         []struct{ Port int }
+		MinAvailable  int `yaml:"minAvailable"`
+		MaxAway       int `yaml:"maxUnavailable"`
+		Template      struct {
+			Metadata struct{ Labels map[string]string }
+			Spec     struct{ Containers []container }
+		}
+	}
+}
+
+type container struct {
+	Args []string
+	Env  []struct {
+		Name, Value string
+		ValueFrom   struct {
+			FieldRef struct {
+				Path string `yaml:"fieldPath"`
+			} `yaml:"fieldRef"`
+		} `yaml:"valueFrom"`
+	}
+	Ports []struct {
+		Name string
+		Port int `yaml:"containerPort"`
+	}
+	Liveness  probe `yaml:"livenessProbe"`
+	Readiness probe `yaml:"readinessProbe"`
+}
+
+type probe struct {
+	HTTPGet struct{ Path, Port string } `yaml:"httpGet"`
+}
+
+// labels returns the labels that an object selects.
+func (m manifest) labels(t *testing.T) (labels map[string]string) {
+	t.Helper()
+	selector := struct {
+		Match map[string]string `yaml:"matchLabels"`
+	}{}
+	into := any(&selector)
+	if m.Kind == "Service" {
+		into = &labels
+	}
+	if err := m.Spec.Selector.Decode(into); err != nil {
+		t.Fatal(err)
+	}
+	if m.Kind != "Service" {
+		labels = selector.Match
+	}
+	return labels
+}
+
+// expand returns the command line of a pod, as Kubernetes makes it of the variables of its container.
+func (c container) expand(pod string) []string {
+	fields := map[string]string{"metadata.name": pod, "metadata.namespace": "jobs", "status.podIP": "10.1.2.3"}
+	var values []string
+	args := slices.Clone(c.Args)
+	for _, e := range c.Env {
+		value := e.Value
+		if path := e.ValueFrom.FieldRef.Path; path != "" {
+			value = fields[path]
+		}
+		value = strings.NewReplacer(values...).Replace(value) // of variables that come before
+		values = append(values, "$("+e.Name+")", value)
+	}
+	for i := range args {
+		args[i] = strings.NewReplacer(values...).Replace(args[i])
+	}
+	return args
+}
+
+// readManifests returns the objects of a file of manifests.
+func readManifests(t *testing.T, name string) (all []manifest) {
+	t.Helper()
+	text, err := os.ReadFile("../../deploy/kubernetes/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	type probe struct {
-		HTTPGet struct{ Path, Port string } `yaml:"httpGet"`
-	}
-	var object struct {
-		Kind string
-		Spec struct {
-			Replicas int
-			Template struct {
-				Spec struct {
-					Containers []struct {
-						Args      []string
-						Liveness  probe `yaml:"livenessProbe"`
-						Readiness probe `yaml:"readinessProbe"`
-					}
-				}
-			}
-		}
-	}
-	var kinds []string
 	for decoder := yaml.NewDecoder(bytes.NewReader(text)); ; {
-		object.Spec.Template.Spec.Containers = nil
-		if err := decoder.Decode(&object); errors.Is(err, io.EOF) {
-			break
+		var m manifest
+		if err := decoder.Decode(&m); errors.Is(err, io.EOF) {
+			return all
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		kinds = append(kinds, object.Kind)
-		for _, c := range object.Spec.Template.Spec.Containers {
-			checkServe(t, c.Args)
-			if c.Liveness.HTTPGet.Path != "/healthz" || c.Readiness.HTTPGet.Path != "/readyz" {
-				t.Errorf("probes: %+v, %+v", c.Liveness, c.Readiness)
+		all = append(all, m)
+	}
+}
+
+// The manifests of Kubernetes run a command that exists with addresses that it accepts, probe the endpoints of serve,
+// and their objects select its pods.
+func TestKubernetesManifests(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]string{
+		"taskledger.yaml": "Deployment PodDisruptionBudget Service",
+		"peers.yaml":      "StatefulSet Service PodDisruptionBudget Service",
+	} {
+		var kinds []string
+		all := readManifests(t, file)
+		for _, m := range all {
+			kinds = append(kinds, m.Kind)
+			if diff := cmp.Diff(all[0].Spec.Template.Metadata.Labels, m.labels(t)); diff != "" {
+				t.Errorf("%s: %s %s selects other pods:\n%s", file, m.Kind, m.Metadata.Name, diff)
+			}
+			if m.Kind == "PodDisruptionBudget" && m.Spec.MinAvailable+m.Spec.MaxAway != 1 {
+				t.Errorf("%s: the budget of disruptions is %+v", file, m.Spec)
 			}
 		}
+		if have := strings.Join(kinds, " "); have != want {
+			t.Errorf("%s: objects: %s", file, have)
+		}
+		containers := all[0].Spec.Template.Spec.Containers
+		if len(containers) != 1 {
+			t.Fatalf("%s: %d containers", file, len(containers))
+		}
+		for pod := range all[0].Spec.Replicas {
+			checkAddresses(t, containers[0].expand(fmt.Sprint(all[0].Metadata.Name, "-", pod)))
+		}
+		if c := containers[0]; c.Liveness.HTTPGet.Path != "/healthz" || c.Readiness.HTTPGet.Path != "/readyz" {
+			t.Errorf("%s: probes: %+v, %+v", file, c.Liveness, c.Readiness)
+		}
 	}
-	if have := strings.Join(kinds, " "); have != "Deployment PodDisruptionBudget Service" {
-		t.Errorf("objects: %s", have)
+}
+
+// checkAddresses checks the command line of a pod: it is one of serve, and its addresses are valid.
+func checkAddresses(t *testing.T, words []string) (peers []string) {
+	t.Helper()
+	serve := checkServe(t, words)
+	text := func(flag string) string { return serve.Flags().Lookup(flag).Value.String() }
+	peers, err := serve.Flags().GetStringSlice("peers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := broker.Config{Listen: text("nats-listen"), Advertise: text("advertise"), Peers: peers}
+	if err := c.CheckAddresses(); err != nil {
+		t.Errorf("%q: %v", words, err)
+	}
+	if line := strings.Join(words, " "); strings.Contains(line, "$(") {
+		t.Errorf("a variable is not defined: %s", line)
+	}
+	return peers
+}
+
+// The pods of the cluster are its peers: all of them have the same list, which names each of them below the headless
+// service. They start at the same time and find each other before they are ready.
+func TestKubernetesPeers(t *testing.T) {
+	t.Parallel()
+	all := readManifests(t, "peers.yaml")
+	set := all[0].Spec
+	i := slices.IndexFunc(all, func(m manifest) bool { return m.Kind == "Service" && m.Spec.ClusterIP == "None" })
+	if i < 0 || all[i].Metadata.Name != set.ServiceName || !all[i].Spec.NotReadyToo || set.PodManagement != "Parallel" {
+		t.Errorf("the headless service: %+v of %+v", i, set)
+	}
+	var want []string
+	for pod := range set.Replicas {
+		want = append(want, fmt.Sprintf("%s-%d.%s.jobs.svc", all[0].Metadata.Name, pod, set.ServiceName))
+	}
+	for pod := range set.Replicas {
+		words := set.Template.Spec.Containers[0].expand(fmt.Sprint(all[0].Metadata.Name, "-", pod))
+		if diff := cmp.Diff(want, checkAddresses(t, words)); diff != "" {
+			t.Errorf("the peers of pod %d (-pods +peers):\n%s", pod, diff)
+		}
+		if !slices.Contains(words, "--advertise="+want[pod]) {
+			t.Errorf("pod %d advertises another name than %s: %q", pod, want[pod], words)
+		}
+	}
+	ports := map[int]bool{}
+	for _, p := range set.Template.Spec.Containers[0].Ports {
+		ports[p.Port] = true
+	}
+	for _, p := range all[i].Spec.Ports {
+		if !ports[p.Port] {
+			t.Errorf("the pods do not have port %d of the headless service", p.Port)
+		}
 	}
 }
 
