@@ -3,6 +3,7 @@ package projector_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -157,4 +158,49 @@ func lagCosts(t *testing.T, batch int) {
 func blocksOf(t *testing.T, pool *pgxpool.Pool, name string, args ...any) int {
 	t.Helper()
 	return plantest.Blocks(t, pool, nil, statement(t, name), args...)
+}
+
+// A page of tasks by key reads the kinds until it is full, and no others, also by a plan that is made for any
+// parameters.
+func TestFindCostsTheSameBesideManyKinds(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, ledgertest.Owner)
+	fill := func(first, last int) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), `
+			insert into taskledger.event (kind, biz_id, version, attempt, shard, type, data)
+			select 'k' || to_char(k, 'FM000'), 'order-' || to_char(i, 'FM0000'), v.version, 0, 0,
+			       v.type::taskledger.event_type, '{}'
+			  from generate_series($1::integer, $2::integer) k
+			 cross join generate_series(1, 200) i
+			 cross join (values (1, 'enqueued'), (2, 'buried')) v(version, type)`, first, last); err != nil {
+			t.Fatal(err)
+		}
+		project(t, pool)
+		if _, err := pool.Exec(t.Context(), "vacuum analyze taskledger.task"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	measure := func() (blocks [2]int) {
+		counts := blocksOf(t, pool, "counts")
+		for i, name := range []string{"find", "find_aside"} {
+			blocks[i] = blocksOf(t, pool, name, "", "order-", "", "", 100) - counts
+		}
+		return blocks
+	}
+	fill(1, 2)
+	few := measure()
+	fill(3, 100)
+	for i, many := range measure() {
+		if many > few[i]+100 { // all kinds would be 9,800 more
+			t.Errorf("statement %d: %d blocks beside 100 kinds, %d beside 2", i, many, few[i])
+		}
+	}
+	found, next, err := projector.FindTasks(t.Context(), pool, projector.Search{State: ledger.StateDead,
+		After: ledger.Key{Kind: "k001", BizID: "order-0190"}, Limit: 300})
+	if err != nil || len(found) != 300 || !slices.IsSortedFunc(found, func(a, b projector.Task) int {
+		return a.Key.Compare(b.Key)
+	}) || found[10].Kind != "k002" || next != (ledger.Key{Kind: "k003", BizID: "order-0090"}) {
+		t.Errorf("%d tasks, %v, %v: %v", len(found), next, err, found)
+	}
 }
