@@ -31,6 +31,9 @@ func (c Caller) IsAnonymous() bool { return c.c.name == anonymous }
 // MayUse reports whether the kind is among those of the caller.
 func (c Caller) MayUse(k ledger.Kind) bool { return c.c.mayUse(k) }
 
+// IsLimited reports whether the caller may use some kinds only, see MayUse.
+func (c Caller) IsLimited() bool { return len(c.c.kinds) > 0 }
+
 // Has reports whether the caller may do what the role least may.
 func (c Caller) Has(least Role) bool { return c.c.role.has(least) }
 

@@ -43,6 +43,7 @@ type Handler struct {
 	mux       *http.ServeMux
 	templates map[string]*template.Template
 	origins   *http.CrossOriginProtection
+	rates     rates
 
 	mu       sync.Mutex // held while a report is read, so that one request reads it for all
 	report   health.Report

@@ -63,12 +63,11 @@ func (h *Handler) showNow(ctx context.Context, _ *http.Request, v *view) error {
 	}
 	const step = 15 * time.Minute
 	last := v.At.UTC().Truncate(step)
-	day, err := projector.ReadRates(ctx, h.config.DB, last.Add(-95*step), last.Add(step), step)
+	day, err := h.readRates(ctx, v, last, step, 96)
 	if err != nil {
 		return err
 	}
-	mayUse := func(s projector.KindStats) bool { return !v.Caller.MayUse(s.Kind) }
-	minutes, day = slices.DeleteFunc(minutes, mayUse), slices.DeleteFunc(day, mayUse)
+	minutes = slices.DeleteFunc(minutes, func(s projector.KindStats) bool { return !v.Caller.MayUse(s.Kind) })
 	d.Hour = newChart("Attempts in the last hour, by minute", minutes, minute.Add(-59*time.Minute), time.Minute, 60)
 	d.Day = newChart("Attempts in the last day, by 15 minutes", day, last.Add(-95*step), step, 96)
 	starts, err := workers.ReadVersionStarts(ctx, h.config.DB, d.Day.From, maxMarks)
@@ -114,6 +113,19 @@ func (h *Handler) showNow(ctx context.Context, _ *http.Request, v *view) error {
 	}
 	v.Data = d
 	return nil
+}
+
+// readRates returns n steps with the sums of the kinds that the caller may read. The last one begins at a time.
+func (h *Handler) readRates(ctx context.Context, v *view, last time.Time, step time.Duration, n int) (
+	[]projector.KindStats, error) {
+	if !v.Caller.IsLimited() {
+		return h.rates.of("").read(ctx, h.config.DB, last, step, n, nil)
+	}
+	kinds, err := h.kinds(ctx, v)
+	if err != nil || len(kinds) == 0 {
+		return nil, err
+	}
+	return h.rates.of(v.Caller.ID()).read(ctx, h.config.DB, last, step, n, kinds)
 }
 
 // addCounts adds the numbers of tasks to kinds, of those that the caller may read.

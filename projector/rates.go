@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -16,23 +17,30 @@ import (
 //go:embed sql/rates.sql
 var ratesSQL string
 
-// ReadRates returns the statistics of all kinds from one time to another, in steps of whole minutes, sorted by time and
-// kind. Minute is the beginning of the step, which is a multiple of its length since 1970 in UTC. The histograms are
-// empty, see [ReadKindStats]. Steps without events are left out. The cost grows with the number of kinds and minutes,
-// not with that of tasks. It never commits.
+// ReadRates returns the sums of the statistics of kinds from one time to another, in steps of whole minutes, sorted by
+// time. No kinds means all kinds. Kind is empty, and Minute is the beginning of the step, which is a multiple of its
+// length since 1970 in UTC. The histograms are empty, see [ReadKindStats]. Steps without events are left out. The cost
+// grows with the number of kinds and minutes, not with that of tasks. It never commits.
 //
 // Errors: [*ledger.InvalidError] if step is not a whole number of minutes, [ledger.ErrNotMigrated].
-func ReadRates(ctx context.Context, db ledger.DB, from, to time.Time, step time.Duration) ([]KindStats, error) {
+func ReadRates(
+	ctx context.Context, db ledger.DB, from, to time.Time, step time.Duration, kinds ...ledger.Kind,
+) ([]KindStats, error) {
 	if step < time.Minute || step%time.Minute != 0 {
 		return nil, fmt.Errorf("read rates: %w", &ledger.InvalidError{Field: "step", Value: step.String(),
 			Rule: "must be a whole number of minutes"})
 	}
-	rows, err := db.Query(ctx, ratesSQL, pgquery.Time(from), pgquery.Time(to), int64(step/time.Second))
+	only := ""
+	if len(kinds) > 0 {
+		only = pgarray.Of(kinds...)
+	}
+	rows, err := db.Query(ctx, ratesSQL, pgquery.Time(from), pgquery.Time(to), int64(step/time.Second),
+		pgquery.Optional(only))
 	if err != nil {
 		return nil, pgerr.Explain("read rates", err)
 	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s KindStats, err error) {
-		err = row.Scan((*string)(&s.Kind), pgquery.Micros(&s.Minute), &s.Enqueued, &s.Started, &s.Succeeded, &s.Failed,
+		err = row.Scan(pgquery.Micros(&s.Minute), &s.Enqueued, &s.Started, &s.Succeeded, &s.Failed,
 			&s.Dead, &s.Cancelled)
 		return s, err
 	})
