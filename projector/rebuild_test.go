@@ -39,3 +39,30 @@ func TestRebuildOfTasks(t *testing.T) {
 	stop()
 	check(t, pool)
 }
+
+// A rebuild merges the statistics of many minutes without a sort of all buckets of all histograms.
+func TestRebuildOfManyMinutesNeedsLittleRoom(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
+	ledgertest.ExecAsOwner(t, pool, `
+		insert into taskledger.event (recorded_at, kind, biz_id, version, attempt, shard, type, data)
+		select '2026-01-01 00:00:00+00'::timestamptz + i / 2 * interval '1 minute' + v.version * interval '30 seconds',
+		       case when i % 20 = 0 then 'b' else 'a' end, to_char(i * 7919 % 30000, 'FM00000'), v.version,
+		       v.version - 1, 0, v.type::taskledger.event_type, '{"duration_ms":3}'
+		  from generate_series(1, 30000) i
+		 cross join (values (1, 'enqueued'), (2, 'succeeded')) v(version, type)`)
+	config := ledgertest.As(t, pool, ledgertest.Owner).Config()
+	config.ConnConfig.RuntimeParams["temp_file_limit"] = "20MB"
+	limited, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limited.Close()
+	if err := projector.RebuildTasks(t.Context(), limited, nil); err != nil {
+		t.Fatal(err)
+	}
+	report, err := projector.Verify(t.Context(), pool, nil)
+	if err != nil || !report.Equal() || report.Tasks != 30_000 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
