@@ -26,6 +26,10 @@ torture: ## The feed's race with many more transactions
 many-kinds: ## One worker with 10,000 kinds: start, memory, idle CPU time, stop
 	go test ./workers -run TestManyKinds -v -timeout 30m -kinds 10000
 
+.PHONY: large-console
+large-console: ## The time of each page of the console beside 5,000,000 tasks
+	go test ./console -run TestPagesOfALargeLedger -v -timeout 20m -console-tasks 5000000
+
 .PHONY: nats-away
 nats-away: ## NATS away for a minute under a relay and workers of all guarantees
 	go test ./internal/systemtest -run TestNATSAway -v -timeout 30m -nats-away 60s
