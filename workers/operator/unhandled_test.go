@@ -2,9 +2,13 @@ package operator_test
 
 import (
 	"fmt"
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
@@ -60,6 +64,12 @@ func TestUnhandled(t *testing.T) {
 	want := []found{{kind: few.Name(), waiting: 3, aged: true}, {kind: many.Name(), waiting: 1001}}
 	if diff := cmp.Diff(want, unhandled(), cmp.AllowUnexported(found{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	sql := servicetest.Try(os.ReadFile("sql/unhandled.sql"))(t)
+	rows := servicetest.Try(b.DB.Query(b.Context(), "explain (analyze, costs off) "+string(sql), int64(1000)))(t)
+	plan := strings.Join(servicetest.Try(pgx.CollectRows(rows, pgx.RowTo[string]))(t), "\n")
+	if regexp.MustCompile(`rows=\d{3}`).MatchString(plan) {
+		t.Errorf("the tasks of a kind are read that has too many for its age:\n%s", plan)
 	}
 	w := b.Work(workers.Config{}, register(few, many))
 	b.AwaitSucceeded(1005)
