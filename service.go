@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/stream"
 )
 
 // service is one part of [Run]. Its run blocks until ctx is done and retries through outages; it returns an error if it
@@ -66,8 +67,8 @@ func (c Config) reason(err error) string {
 // logConnection logs when a connection to NATS is lost and restored. reason returns the text of an error.
 func logConnection(log *slog.Logger, reason func(error) string) []nats.Option {
 	return []nats.Option{
-		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected", "server", nc.ConnectedUrlRedacted()) }),
-		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("reconnected", "server", nc.ConnectedUrlRedacted()) }),
+		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected", "server", stream.Server(nc)) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("reconnected", "server", stream.Server(nc)) }),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				log.Warn("disconnected", "error", err)

@@ -205,7 +205,7 @@ func orNone(s string) string {
 // examineNATS examines the limits of JetStream and its consumers.
 func (d *diagnosis) examineNATS(ctx context.Context, a *app, pool *pgxpool.Pool, js jetstream.JetStream) {
 	const roomForHeaders = 64 << 10
-	d.ok("nats", "connected to %s, version %s", js.Conn().ConnectedUrlRedacted(), js.Conn().ConnectedServerVersion())
+	d.ok("nats", "connected to %s, version %s", stream.Server(js.Conn()), js.Conn().ConnectedServerVersion())
 	d.check("max_payload", js.Conn().MaxPayload() >= 256<<10+roomForHeaders, levelWarning,
 		"raise max_payload of NATS, or lower max_args_bytes: larger events are parked",
 		count(js.Conn().MaxPayload())+" bytes")

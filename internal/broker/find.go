@@ -244,7 +244,7 @@ func connect(d *dialer, options []nats.Option) (*nats.Conn, error) {
 		nats.IgnoreDiscoveredServers(), nats.ReconnectWait(250 * time.Millisecond),
 		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(2),
 	}
-	return stream.Connect("nats://ledger.invalid:4222", append(all, options...)...)
+	return stream.Connect(stream.FoundURL, append(all, options...)...)
 }
 
 // dialer finds the server when a connection is opened. It is safe for concurrent use.

@@ -22,6 +22,18 @@ func Connect(url string, options ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
+// FoundURL is the URL of a connection whose dialer finds the server in the database: the name does not exist.
+const FoundURL = "nats://ledger.invalid:4222"
+
+// Server returns the address of the server of nc for logs, without credentials: the URL that the operator has given, or
+// the address that the dialer has found.
+func Server(nc *nats.Conn) string {
+	if url := nc.ConnectedUrlRedacted(); url != FoundURL {
+		return url
+	}
+	return nc.ConnectedAddr()
+}
+
 // WithRefusal adds to the error of a worker's request without an answer why the server refused its user, if it has done
 // so: the server does not answer such a request.
 func WithRefusal(nc *nats.Conn, err error) error {
