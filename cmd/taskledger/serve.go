@@ -283,6 +283,9 @@ func (a *app) postgresOf(ctx context.Context, f serveFlags) (*embedded.Server, e
 // startPostgres starts PostgreSQL and migrates its database.
 func (a *app) startPostgres(ctx context.Context, f serveFlags) (*embedded.Server, error) {
 	fmt.Fprintf(a.stderr, "starting PostgreSQL in %s\n", a.config.dataDir)
+	if a.getenv(envDatabaseURL) != "" {
+		fmt.Fprintf(a.stderr, "--data-dir overrules %s; give --database-url too for that database\n", envDatabaseURL)
+	}
 	postgres, err := embedded.Start(ctx, embedded.Config{
 		Dir: a.config.dataDir, Binaries: f.binaries, Fetch: a.fetchPostgres(f.noFetch),
 	})
