@@ -143,13 +143,13 @@ func examine(ctx context.Context, a *app) *diagnosis {
 // examineServer examines the settings of PostgreSQL, its clock and the login. It returns whether the login has a role
 // of the ledger.
 func (d *diagnosis) examineServer(ctx context.Context, a *app, pool *pgxpool.Pool) (hasRole bool) {
-	var version, most, used int64
+	var version, most, reserved, used int64
 	var fsync, pages, autovacuum, commit, encoding, login, roles string
 	var isStandby, isSuperuser bool
 	var at time.Time
 	begun := time.Now()
 	if _, err := pgquery.Row(ctx, pool, doctorSQL, nil, &version, &fsync, &pages, &autovacuum, &commit, &encoding,
-		&most, &used, &isStandby, pgquery.Micros(&at), &isSuperuser, &login, &roles); err != nil {
+		&most, &reserved, &used, &isStandby, pgquery.Micros(&at), &isSuperuser, &login, &roles); err != nil {
 		f := a.describe(err)
 		d.fail("database", f.hint, "%s", f.message)
 		return false
@@ -165,9 +165,9 @@ func (d *diagnosis) examineServer(ctx context.Context, a *app, pool *pgxpool.Poo
 		"set it to on for producers: a crash of the server undoes commits", commit)
 	d.check("autovacuum", autovacuum == "on", levelWarning, "set autovacuum to on: tables grow without it", autovacuum)
 	d.check("encoding", encoding == "UTF8", levelFailure, "create the database with encoding UTF8", encoding)
-	d.check("connections", used*5 < most*4, levelWarning,
+	d.check("connections", used*5 < (most-reserved)*4, levelWarning,
 		"raise max_connections, or lower pool_max_conns in DATABASE_URL",
-		fmt.Sprintf("%d of %d in use", used, most))
+		fmt.Sprintf("%d of %d in use, %d reserved for administrators", used, most, reserved))
 	d.check("clock", skew.Abs() < time.Second, levelWarning, "synchronize the clocks of this machine and of PostgreSQL",
 		fmt.Sprintf("PostgreSQL is %s ahead of this machine", skew))
 	d.check("pool", pool.Config().MaxConns >= 4, levelWarning, "raise pool_max_conns: a worker needs 4 and more",

@@ -1,8 +1,13 @@
 package main
 
 import (
+	"context"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -24,5 +29,27 @@ func TestDoctorOfPrograms(t *testing.T) {
 		if !strings.Contains(stdout, c.finding) {
 			t.Errorf("the doctor of %v does not report %s: %s%s", c.roles, c.finding, stdout, stderr)
 		}
+	}
+}
+
+// A login without rights to the server's statistics counts the connections of other logins too.
+func TestDoctorCountsConnectionsOfOtherLogins(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.URL(t, ledgertest.Owner)
+	for range 3 {
+		conn, err := pgx.Connect(t.Context(), owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	}
+	environment := map[string]string{envDatabaseURL: ledgertest.URLAs(t, owner, "reader")}
+	stdout, stderr, _ := run(t, environment, "doctor")
+	found := regexp.MustCompile(`(?m)^connections +\w+ +(\d+) of `).FindStringSubmatch(stdout)
+	if found == nil {
+		t.Fatalf("no number of connections: %s%s", stdout, stderr)
+	}
+	if used, _ := strconv.Atoi(found[1]); used < 4 {
+		t.Errorf("%d connections, want 4 or more", used)
 	}
 }

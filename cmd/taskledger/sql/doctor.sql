@@ -1,9 +1,13 @@
 -- Selects what doctor examines: version, settings, connections, whether it is a standby, the clock, and the login.
--- Locks nothing. Reads views of the server.
+-- Locks nothing. Reads views of the server, which hide the backend_type of other logins' sessions from the login.
 select current_setting('server_version_num')::bigint, current_setting('fsync'), current_setting('full_page_writes'),
        current_setting('autovacuum'), current_setting('synchronous_commit'), current_setting('server_encoding'),
        current_setting('max_connections')::bigint,
-       (select count(*) from pg_catalog.pg_stat_activity a where a.backend_type = 'client backend'),
+       current_setting('superuser_reserved_connections')::bigint +
+       coalesce(current_setting('reserved_connections', true)::bigint, 0), -- since PostgreSQL 16
+       (select count(*) from pg_catalog.pg_stat_activity a
+          where a.datid is not null and a.usesysid is not null
+            and coalesce(a.backend_type, 'client backend') = 'client backend'),
        pg_is_in_recovery(), (extract(epoch from clock_timestamp()) * 1e6)::bigint,
        current_setting('is_superuser') = 'on', session_user::text,
        coalesce((select string_agg(distinct r.rolname, ',' order by r.rolname)
