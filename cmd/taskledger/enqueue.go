@@ -135,7 +135,7 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 
 // parseTime parses the time of a flag.
 func parseTime(flag, text string) (time.Time, error) {
-	t, err := time.Parse(time.RFC3339, text)
+	t, err := readTime(text)
 	if err != nil {
 		return t, usagef("--%s must be a time, got %q", flag, text).
 			hinted("write it as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00")

@@ -33,7 +33,7 @@ func (w *when) Set(text string) error {
 	if w.age, err = time.ParseDuration(text); err == nil && w.age >= 0 {
 		return nil
 	}
-	if w.at, err = time.Parse(time.RFC3339, text); err != nil {
+	if w.at, err = readTime(text); err != nil {
 		return fmt.Errorf("must be a time such as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00, "+
 			"an age such as 36h, or the position of an event, got %q", text)
 	}
@@ -93,7 +93,7 @@ func (p *pointInTime) Set(text string) (err error) {
 		return nil
 	}
 	p.age = 0
-	if p.time, err = time.Parse(time.RFC3339, text); err != nil {
+	if p.time, err = readTime(text); err != nil {
 		return fmt.Errorf("must be a time such as 2026-12-24T18:00:00Z, or an age such as 90m, got %q", text)
 	}
 	return nil
@@ -105,6 +105,15 @@ func (p *pointInTime) at(now time.Time) time.Time {
 		return now.Add(-p.age)
 	}
 	return p.time
+}
+
+// readTime returns the time of RFC 3339 in text, also with the space that [clock] prints.
+func readTime(text string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		at, err = time.Parse("2006-01-02 15:04:05Z07:00", text)
+	}
+	return at, err
 }
 
 // addUTCFlag adds --utc.
