@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/taskledger/taskledger/internal/natsconfig"
 )
@@ -100,7 +102,7 @@ Addresses come from flags, else the environment, else from the servers that
 	root.Version = readVersion().Version
 	root.SetVersionTemplate(readVersion().String() + "\n")
 	root.SetHelpCommand(newHelpCommand())
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	root.SetFlagErrorFunc(wrongFlag)
 	a.config.addFlags(root.PersistentFlags())
 	root.AddCommand(
 		newServeCommand(a),
@@ -165,6 +167,24 @@ func group(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 	}
 	cmd.AddCommand(subcommands...)
 	return cmd
+}
+
+// wrongFlag returns the error of a flag of cmd as one of usage, with similar flags if there is no such flag.
+func wrongFlag(cmd *cobra.Command, err error) error {
+	var missing *pflag.NotExistError
+	if !errors.As(err, &missing) {
+		return usage(err)
+	}
+	names := &cobra.Command{} // cobra suggests commands alone
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+	})
+	f := usagef("%s", err)
+	if similar := suggest(names, missing.GetSpecifiedName()); similar != "" {
+		return f.hinted("did you mean --%s? or run: %s --help", strings.ReplaceAll(similar, " or ", " or --"),
+			cmd.CommandPath())
+	}
+	return f.hinted("run: %s --help", cmd.CommandPath())
 }
 
 func unknownCommand(cmd *cobra.Command, word string) error {
