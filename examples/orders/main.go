@@ -1,6 +1,6 @@
 // Command orders enqueues a task in the transaction of an order, and works on such tasks: each order gets exactly one
-// coupon. DATABASE_URL is the address of the database, with the roles producer and worker; taskledger serve runs beside
-// it.
+// coupon. DATABASE_URL is the address of the database, of a login with the roles producer and worker that may create
+// tables; taskledger serve runs beside it.
 //
 //	orders work            works until it is interrupted
 //	orders place A-1 A-2   places orders

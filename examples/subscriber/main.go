@@ -1,6 +1,6 @@
 // Command subscriber writes a mail into a table for each coupon that was sent, exactly once each: its place in the
-// ledger is kept in the same transaction. DATABASE_URL is the address of the database, with the role subscriber. It
-// begins with the first event of the ledger and runs until it is interrupted.
+// ledger is kept in the same transaction. DATABASE_URL is the address of the database, of a login with the role
+// subscriber that may create tables. It begins with the first event of the ledger and runs until it is interrupted.
 package main
 
 import (
