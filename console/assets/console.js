@@ -23,7 +23,8 @@
     if (isBusy || !isLive || document.hidden || (isUsed() && !isLost)) return;
     isBusy = true; isDue = false; last = Date.now();
     try {
-      const answer = await fetch(location.href, { credentials: "same-origin" });
+      // A server that hangs keeps the connection open: without a limit the page would never be read again.
+      const answer = await fetch(location.href, { credentials: "same-origin", signal: AbortSignal.timeout(20000) });
       if (answer.status === 401) {
         isLive = false;
         source.close();
