@@ -193,8 +193,8 @@ func (c *counter) add(n int) {
 	}
 }
 
-// countSuccesses passes the numbers of successes of a pool to add until ctx is done. Polls cost the tasks nothing, where
-// a hook would cost each task two goroutines.
+// countSuccesses passes the numbers of successes of a pool to add until ctx is done. Polls cost the tasks nothing; a
+// hook would cost each task two goroutines.
 func countSuccesses(ctx context.Context, pool *workers.Pool, add func(int)) {
 	for counted := int64(0); sleep(ctx, time.Millisecond) == nil; {
 		var all int64

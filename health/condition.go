@@ -117,7 +117,8 @@ var definitions = []Definition{
 	{
 		Name:    StreamUnavailable,
 		Meaning: "The state of the stream LEDGER cannot be read.",
-		Cure:    "is NATS running with JetStream? check NATS_URL and its credentials",
+		Cure: "is NATS running with JetStream? check NATS_URL and its credentials; without NATS_URL see the log of " +
+			"taskledger serve, which runs it",
 	},
 	{
 		Name: StreamDrift,

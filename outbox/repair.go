@@ -54,7 +54,8 @@ func (s *session) repair(ctx context.Context, lost *loss) error {
 	}
 	s.first = 0
 	s.relay.hooks.each(func(h Hook) { h.MessagesLost(ctx, lost.reason) })
-	c.Logger.ErrorContext(ctx, "stream has lost messages; publishing them again", "reason", lost.reason,
+	// A warning: another NATS server of the same ledger begins with an empty stream, and so does a planned restart.
+	c.Logger.WarnContext(ctx, "stream has lost messages; publishing them again", "reason", lost.reason,
 		"generation", s.mark.Generation, "work_from", int64(o.next().Seen.Top), "events_from", int64(o.Events.Seen.Top))
 	return nil
 }

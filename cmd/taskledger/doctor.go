@@ -129,7 +129,8 @@ func examine(ctx context.Context, a *app) *diagnosis {
 	js, err := a.jetStream()
 	switch {
 	case err != nil:
-		d.failed(a, "nats", levelFailure, "check NATS_URL, its credentials, and that NATS is running there", err)
+		d.failed(a, "nats", levelFailure, "check NATS_URL, its credentials, and that NATS is running "+
+			"there; without NATS_URL see the log of taskledger serve, which runs it", err)
 	case js == nil:
 		d.ok("nats", "not examined: the login has no user there")
 	default:
