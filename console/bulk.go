@@ -107,8 +107,8 @@ func bulkForm(r *http.Request, c api.Caller) (*bulkData, error) {
 
 // next returns the next tasks of the filter that the caller may change, at most limit, and reads a bounded number.
 func (h *Handler) next(ctx context.Context, c api.Caller, d *bulkData, limit int) ([]projector.Task, error) {
-	all, next, err := projector.FindTasks(ctx, h.config.DB, projector.Search{Kind: d.Kind, State: d.State,
-		Prefix: d.Prefix, After: d.After, Limit: limit})
+	all, next, err := h.find(ctx, &c, projector.Search{Kind: d.Kind, State: d.State, Prefix: d.Prefix, After: d.After,
+		Limit: limit})
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,8 @@ import (
 const (
 	// maxGroup is the number of tasks that one form releases at most.
 	maxGroup = 5000
+	// pageGroups is the number of groups of dead tasks of a page.
+	pageGroups = 25
 	// pageEvents is the number of events of a page.
 	pageEvents = 100
 )
@@ -35,18 +37,32 @@ type deadData struct {
 
 func (h *Handler) showDead(ctx context.Context, r *http.Request, v *view) error {
 	q := r.URL.Query()
-	groups, hasMore, err := operator.FindDead(ctx, h.config.DB, operator.DeadSearch{
+	search := operator.DeadSearch{
 		AfterFingerprint: q.Get("after_fingerprint"), AfterKind: ledger.Kind(q.Get("after_kind")),
-	})
-	if err != nil {
-		return err
 	}
 	var d deadData
-	if hasMore {
-		last := groups[len(groups)-1]
+	for hasMore := true; hasMore && len(d.Groups) <= pageGroups; {
+		groups, more, err := operator.FindDead(ctx, h.config.DB, search)
+		if err != nil {
+			return err
+		}
+		hasMore = more
+		for _, g := range groups {
+			search.AfterFingerprint, search.AfterKind = g.Fingerprint, g.Kind
+			if v.Caller.MayUse(g.Kind) {
+				d.Groups = append(d.Groups, g)
+			}
+		}
+		if !v.Caller.IsLimited() && hasMore { // the last group may be named
+			d.Next = query("after_fingerprint", search.AfterFingerprint, "after_kind", search.AfterKind)
+			break
+		}
+	}
+	if len(d.Groups) > pageGroups {
+		d.Groups = d.Groups[:pageGroups]
+		last := d.Groups[pageGroups-1]
 		d.Next = query("after_fingerprint", last.Fingerprint, "after_kind", last.Kind)
 	}
-	d.Groups = slices.DeleteFunc(groups, func(g operator.DeadGroup) bool { return !v.Caller.MayUse(g.Kind) })
 	slices.SortStableFunc(d.Groups, func(a, b operator.DeadGroup) int { return cmp.Compare(b.Tasks, a.Tasks) })
 	v.Data = d
 	return nil
@@ -119,23 +135,45 @@ func (h *Handler) showKinds(ctx context.Context, r *http.Request, v *view) error
 
 // readWorkers returns a page of the workers, with the kinds that the caller may use.
 func (h *Handler) readWorkers(ctx context.Context, v *view, after string) (*listData[workers.Worker], error) {
-	all, err := workers.ReadWorkersAfter(ctx, h.config.DB, after, pageTasks+1)
-	if err != nil {
-		return nil, err
-	}
-	d := newList(all, func(w workers.Worker) string { return w.ID })
-	for i := range d.Items {
-		w := &d.Items[i]
-		w.Kinds = slices.DeleteFunc(w.Kinds, func(k workers.WorkerKind) bool { return !v.Caller.MayUse(k.Kind) })
-	}
-	d.Items = slices.DeleteFunc(d.Items, func(w workers.Worker) bool { return len(w.Kinds) == 0 })
-	return d, nil
+	name := func(w workers.Worker) string { return w.ID }
+	isVisible := func(w workers.Worker) bool { return len(w.Kinds) > 0 || !v.Caller.IsLimited() }
+	return readList(after, name, isVisible, func(after string, limit int) ([]workers.Worker, error) {
+		all, err := workers.ReadWorkersAfter(ctx, h.config.DB, after, limit)
+		for i := range all {
+			w := &all[i]
+			w.Kinds = slices.DeleteFunc(w.Kinds, func(k workers.WorkerKind) bool { return !v.Caller.MayUse(k.Kind) })
+		}
+		return all, err
+	})
 }
 
 // listData is a page of a list by name.
 type listData[T any] struct {
 	Items []T
 	Next  template.URL // the query of the next page; "": this is the last
+}
+
+// readList returns a page of the items that the caller may see, after a name. It reads on until the page is full, so
+// that the link to the next page has no name of another item. read returns at most limit items by name.
+func readList[T any](
+	after string, name func(T) string, isVisible func(T) bool, read func(after string, limit int) ([]T, error),
+) (*listData[T], error) {
+	var visible []T
+	for {
+		items, err := read(after, pageTasks+1)
+		if err != nil {
+			return nil, err
+		}
+		for _, item := range items {
+			after = name(item)
+			if isVisible(item) {
+				visible = append(visible, item)
+			}
+		}
+		if len(items) <= pageTasks || len(visible) > pageTasks {
+			return newList(visible, name), nil
+		}
+	}
 }
 
 // newList returns a page of items, of which one more than the page has was read.
@@ -162,10 +200,11 @@ func (h *Handler) showSchedules(ctx context.Context, r *http.Request, v *view) e
 	if err != nil {
 		return err
 	}
-	all, err := periodic.ReadSchedulesAfter(ctx, h.config.DB, after, pageTasks+1)
-	d := newList(all, func(s periodic.Status) string { return s.Schedule.Name })
-	d.Items = slices.DeleteFunc(d.Items, func(s periodic.Status) bool { return !v.Caller.MayUse(s.Schedule.Kind) })
-	v.Data = d
+	name := func(s periodic.Status) string { return s.Schedule.Name }
+	isVisible := func(s periodic.Status) bool { return v.Caller.MayUse(s.Schedule.Kind) }
+	v.Data, err = readList(after, name, isVisible, func(after string, limit int) ([]periodic.Status, error) {
+		return periodic.ReadSchedulesAfter(ctx, h.config.DB, after, limit)
+	})
 	return err
 }
 
@@ -218,6 +257,10 @@ type systemData struct {
 }
 
 func (h *Handler) showSystem(ctx context.Context, _ *http.Request, v *view) error {
+	if v.Caller.IsLimited() { // as in the API
+		return &failure{status: http.StatusForbidden, title: "The caller is limited to kinds.",
+			detail: v.Caller.Name() + " is limited to kinds, and this page is about all"}
+	}
 	report, err := h.readReport(ctx)
 	v.Data = &systemData{report, h.config.Version}
 	return err

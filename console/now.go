@@ -21,6 +21,7 @@ const maxMarks = 20
 type nowData struct {
 	Conditions []health.Condition
 	Unread     string // why the conditions could not be read
+	IsLimited  bool   // the caller is limited to kinds, and reads no conditions
 	Hour, Day  chart
 	Totals     projector.KindStats // of the last hour
 	PerSecond  float64             // succeeded, in the last five whole minutes
@@ -51,11 +52,13 @@ func quantile(h projector.Histogram, q float64) string {
 
 func (h *Handler) showNow(ctx context.Context, _ *http.Request, v *view) error {
 	d := &nowData{}
-	report, err := h.readReport(ctx)
-	if err != nil {
-		d.Unread = h.explain((&http.Request{}).WithContext(ctx), err).title
+	if d.IsLimited = v.Caller.IsLimited(); !d.IsLimited { // conditions name all kinds
+		report, err := h.readReport(ctx)
+		if err != nil {
+			d.Unread = h.explain((&http.Request{}).WithContext(ctx), err).title
+		}
+		d.Conditions = report.Degraded
 	}
-	d.Conditions = report.Degraded
 	minute := v.At.UTC().Truncate(time.Minute)
 	minutes, err := projector.ReadKindStats(ctx, h.config.DB, "", minute.Add(-59*time.Minute), minute.Add(time.Minute))
 	if err != nil {
@@ -70,12 +73,14 @@ func (h *Handler) showNow(ctx context.Context, _ *http.Request, v *view) error {
 	minutes = slices.DeleteFunc(minutes, func(s projector.KindStats) bool { return !v.Caller.MayUse(s.Kind) })
 	d.Hour = newChart("Attempts in the last hour, by minute", minutes, minute.Add(-59*time.Minute), time.Minute, 60)
 	d.Day = newChart("Attempts in the last day, by 15 minutes", day, last.Add(-95*step), step, 96)
-	starts, err := workers.ReadVersionStarts(ctx, h.config.DB, d.Day.From, maxMarks)
-	if err != nil {
-		return err
+	if !d.IsLimited { // a start is not recorded by kind
+		starts, err := workers.ReadVersionStarts(ctx, h.config.DB, d.Day.From, maxMarks)
+		if err != nil {
+			return err
+		}
+		d.Hour.addMarks(starts, minute.Add(time.Minute))
+		d.Day.addMarks(starts, last.Add(step))
 	}
-	d.Hour.addMarks(starts, minute.Add(time.Minute))
-	d.Day.addMarks(starts, last.Add(step))
 	kinds := map[ledger.Kind]*kindNow{}
 	kind := func(k ledger.Kind) *kindNow {
 		if kinds[k] == nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -49,7 +50,7 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 		return invalid("%s may not use this kind", v.Caller.Name())
 	}
 	var err error
-	if d.Kinds, err = h.kinds(ctx, v); err != nil {
+	if d.Kinds, err = h.kinds(ctx, v.Caller); err != nil {
 		return err
 	}
 	d.ByKey = d.Tag == "" && (d.Prefix != "" || d.State != "" && d.State.Exceptional())
@@ -59,8 +60,8 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 	filter := []any{"kind", d.Kind, "state", d.State, "prefix", d.Prefix, "tag", d.Tag}
 	if d.ByKey {
 		after := ledger.Key{Kind: ledger.Kind(q.Get("after_kind")), BizID: ledger.BizID(q.Get("after_id"))}
-		tasks, next, err := projector.FindTasks(ctx, h.config.DB, projector.Search{Kind: d.Kind, State: d.State,
-			Prefix: d.Prefix, After: after, Limit: pageTasks})
+		tasks, next, err := h.find(ctx, v.Caller, projector.Search{Kind: d.Kind, State: d.State, Prefix: d.Prefix,
+			After: after, Limit: pageTasks})
 		if err != nil {
 			return err
 		}
@@ -92,13 +93,42 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 }
 
 // kinds returns the kinds that have tasks and that the caller may read.
-func (h *Handler) kinds(ctx context.Context, v *view) (all []ledger.Kind, err error) {
+func (h *Handler) kinds(ctx context.Context, c *api.Caller) (all []ledger.Kind, err error) {
 	counts, err := projector.ReadCounts(ctx, h.config.DB)
 	for _, n := range counts {
-		if v.Caller.MayUse(n.Kind) && !slices.Contains(all, n.Kind) {
+		if c.MayUse(n.Kind) {
 			all = append(all, n.Kind)
 		}
 	}
 	slices.Sort(all)
-	return all, err
+	return slices.Compact(all), err
+}
+
+// find returns the next tasks of a search that the caller may read. For a caller that is limited to kinds it searches
+// these, one after the other, so that next is never the key of another task.
+func (h *Handler) find(
+	ctx context.Context, c *api.Caller, s projector.Search,
+) (found []projector.Task, next ledger.Key, err error) {
+	if !c.IsLimited() || s.Kind != "" {
+		return projector.FindTasks(ctx, h.config.DB, s)
+	}
+	kinds, err := h.kinds(ctx, c)
+	if err != nil {
+		return nil, next, err
+	}
+	limit := s.Limit
+	for _, kind := range kinds {
+		if kind < s.After.Kind {
+			continue
+		}
+		if s.Kind = kind; kind != s.After.Kind {
+			s.After = ledger.Key{}
+		}
+		s.Limit = limit - len(found)
+		tasks, next, err := projector.FindTasks(ctx, h.config.DB, s)
+		if found = append(found, tasks...); err != nil || next != (ledger.Key{}) {
+			return found, next, err
+		}
+	}
+	return found, next, nil
 }

@@ -210,8 +210,10 @@ func (h *Handler) servePage(p pageDef) http.HandlerFunc {
 			h.failAs(w, r, v, err)
 			return
 		}
-		if report, err := h.readReport(ctx); err == nil {
-			v.Degraded = len(report.Degraded)
+		if !c.IsLimited() {
+			if report, err := h.readReport(ctx); err == nil {
+				v.Degraded = len(report.Degraded)
+			}
 		}
 		h.render(w, r, http.StatusOK, templateName(p.name), v)
 	}
