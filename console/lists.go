@@ -80,6 +80,7 @@ type kindView struct {
 // kindsData is the content of the page Kinds and workers.
 type kindsData struct {
 	Kinds   []*kindView
+	Next    template.URL // the query of the next page of kinds; "": this is the last
 	Workers *listData[workers.Worker]
 	IsLater bool // the workers are not those of the first page
 }
@@ -125,10 +126,16 @@ func (h *Handler) showKinds(ctx context.Context, r *http.Request, v *view) error
 	if d.Workers, err = h.readWorkers(ctx, v, after); err != nil {
 		return err
 	}
+	from := ledger.Kind(r.URL.Query().Get("after_kind"))
 	for _, k := range slices.Sorted(maps.Keys(byKind)) {
-		if v.Caller.MayUse(k) {
-			d.Kinds = append(d.Kinds, byKind[k])
+		if k <= from || !v.Caller.MayUse(k) {
+			continue
 		}
+		if len(d.Kinds) == maxKinds {
+			d.Next = query("after_kind", d.Kinds[maxKinds-1].Kind)
+			break
+		}
+		d.Kinds = append(d.Kinds, byKind[k])
 	}
 	return nil
 }

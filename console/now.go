@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -14,8 +15,12 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// maxMarks is the number of starts of versions on a chart.
-const maxMarks = 20
+const (
+	// maxMarks is the number of starts of versions on a chart.
+	maxMarks = 20
+	// maxKinds is the maximum number of kinds on a page.
+	maxKinds = 200
+)
 
 // nowData is the content of the page Now.
 type nowData struct {
@@ -26,6 +31,7 @@ type nowData struct {
 	Totals     projector.KindStats // of the last hour
 	PerSecond  float64             // succeeded, in the last five whole minutes
 	Kinds      []kindNow
+	Others     int // kinds that are not among Kinds
 	OldestAt   time.Time
 	OldestOf   ledger.Kind
 }
@@ -113,9 +119,7 @@ func (h *Handler) showNow(ctx context.Context, _ *http.Request, v *view) error {
 			d.OldestAt, d.OldestOf = at, k
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(kinds)) {
-		d.Kinds = append(d.Kinds, *kinds[k])
-	}
+	d.Kinds, d.Others = busiest(kinds)
 	v.Data = d
 	return nil
 }
@@ -126,11 +130,26 @@ func (h *Handler) readRates(ctx context.Context, v *view, last time.Time, step t
 	if !v.Caller.IsLimited() {
 		return h.rates.of("").read(ctx, h.config.DB, last, step, n, nil)
 	}
-	kinds, err := h.kinds(ctx, v)
+	kinds, err := h.kinds(ctx, v.Caller)
 	if err != nil || len(kinds) == 0 {
 		return nil, err
 	}
 	return h.rates.of(v.Caller.ID()).read(ctx, h.config.DB, last, step, n, kinds)
+}
+
+// busiest returns at most maxKinds kinds by name, those with the most attempts in the last hour, then with the most
+// tasks, and how many others there are: a producer can make any number of kinds.
+func busiest(kinds map[ledger.Kind]*kindNow) (shown []kindNow, others int) {
+	all := slices.SortedFunc(maps.Values(kinds), func(a, b *kindNow) int {
+		return cmp.Or(cmp.Compare(b.Succeeded+b.Failed, a.Succeeded+a.Failed),
+			cmp.Compare(b.Dead+b.Busy+b.Available, a.Dead+a.Busy+a.Available), cmp.Compare(a.Kind, b.Kind))
+	})
+	n := min(len(all), maxKinds)
+	for _, k := range all[:n] {
+		shown = append(shown, *k)
+	}
+	slices.SortFunc(shown, func(a, b kindNow) int { return cmp.Compare(a.Kind, b.Kind) })
+	return shown, len(all) - n
 }
 
 // addCounts adds the numbers of tasks to kinds, of those that the caller may read.

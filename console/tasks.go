@@ -33,6 +33,7 @@ type tasksData struct {
 	Tag    string
 	States []ledger.State
 	Kinds  []ledger.Kind
+	IsCut  bool // there are more kinds
 	Tasks  []projector.Task
 	Next   template.URL // the query of the next page; "": this is the last
 	ByKey  bool         // sorted by key, not by time
@@ -52,6 +53,12 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 	var err error
 	if d.Kinds, err = h.kinds(ctx, v.Caller); err != nil {
 		return err
+	}
+	if d.IsCut = len(d.Kinds) > maxKinds; d.IsCut {
+		d.Kinds = slices.Clone(d.Kinds[:maxKinds])
+	}
+	if d.Kind != "" && !slices.Contains(d.Kinds, d.Kind) {
+		d.Kinds = append(d.Kinds, d.Kind)
 	}
 	d.ByKey = d.Tag == "" && (d.Prefix != "" || d.State != "" && d.State.Exceptional())
 	if d.Tag == "" { // such an act has no tag in its filter
