@@ -131,7 +131,7 @@ func openPool(ctx context.Context, o Options, conns int) (*pgxpool.Pool, error) 
 		return nil, &ledger.InvalidError{Field: "DatabaseURL",
 			Rule: "is required: set it, or the environment variable DATABASE_URL"}
 	}
-	config, err := pgxpool.ParseConfig(o.DatabaseURL)
+	config, err := pgpool.Parse(o.DatabaseURL)
 	if err != nil { // its text may quote parts of a password
 		return nil, &ledger.InvalidError{Field: "DatabaseURL", Rule: "must be an address of PostgreSQL: " +
 			"postgres://user:password@host:port/database, with special characters percent-encoded"}

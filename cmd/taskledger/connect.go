@@ -46,7 +46,7 @@ func (a *app) openDatabase(ctx context.Context) (*pgxpool.Pool, error) {
 
 // databaseConfig returns the configuration of a pool for an address of PostgreSQL.
 func (a *app) databaseConfig(address string) (*pgxpool.Config, error) {
-	config, err := pgxpool.ParseConfig(address)
+	config, err := pgpool.Parse(address)
 	if missing := (*fs.PathError)(nil); errors.As(err, &missing) {
 		return nil, usagef("the database address names a file that cannot be read: %s", missing)
 	}

@@ -2,6 +2,7 @@
 package pgpool
 
 import (
+	"errors"
 	"maps"
 	"strings"
 	"time"
@@ -11,6 +12,25 @@ import (
 
 // ConnectTimeout bounds an attempt to connect if the address has no timeout.
 const ConnectTimeout = 5 * time.Second
+
+// Parse parses an address of PostgreSQL. It refuses a host with an @, which is the end of a password with an @ that is
+// not escaped: errors of the connection would quote it. Errors may quote parts of a password.
+func Parse(address string) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(address)
+	if err != nil {
+		return nil, err
+	}
+	hosts := []string{config.ConnConfig.Host}
+	for _, f := range config.ConnConfig.Fallbacks {
+		hosts = append(hosts, f.Host)
+	}
+	for _, host := range hosts {
+		if strings.LastIndex(host, "@") > 0 && !strings.HasPrefix(host, "/") { // not a socket
+			return nil, errors.New("a host must not contain @: write an @ of a password as %40")
+		}
+	}
+	return config, nil
+}
 
 // Configure sets a timeout for connecting and a name, unless config has them, and client_encoding UTF8: keys are UTF-8,
 // and a role may have another client_encoding, which would store other characters.
