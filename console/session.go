@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -134,6 +135,22 @@ func (h *Handler) checkForm(w http.ResponseWriter, r *http.Request, callerID str
 func isUnauthenticated(err error) bool {
 	var p *client.Problem
 	return errors.As(err, &p) && p.Status == http.StatusUnauthorized
+}
+
+// isLinkOfOtherSite reports whether a link on a page of another site has led to a page. Browsers leave out the cookies
+// then, because they are SameSite=Strict.
+func isLinkOfOtherSite(r *http.Request) bool {
+	return r.Header.Get("Sec-Fetch-Site") == "cross-site" && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
+		r.Header.Get("Sec-Fetch-User") == "?1" // not when the page is loaded again
+}
+
+// loadAgain has the browser ask again for a page: this request is one of the console, and has the cookies. No cookie is
+// set meanwhile, since a new form key would make the forms of open pages invalid.
+func (h *Handler) loadAgain(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(http.StatusUnauthorized)
+	_, _ = io.WriteString(w, `<!doctype html><meta charset="utf-8"><title>taskledger</title>`+
+		`<meta http-equiv="refresh" content="0"><p>Load this page again.</p>`)
 }
 
 // signInData is the content of the page on which a token is entered.

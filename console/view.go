@@ -189,6 +189,10 @@ func query(pairs ...any) template.URL {
 func (h *Handler) servePage(p pageDef) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c, err := h.admit(r)
+		if isUnauthenticated(err) && isLinkOfOtherSite(r) {
+			h.loadAgain(w)
+			return
+		}
 		if isUnauthenticated(err) {
 			next := localPath(p.name + "?" + r.URL.RawQuery)
 			data := signInData{Next: next}
