@@ -291,6 +291,9 @@ func TestGroupsAndKinds(t *testing.T) {
 		t.Error("the kind was not resumed")
 	}
 	b.want(b.get("/events?prefix=taskledger.operation"), http.StatusOK, "kind.pause", "kind.resume", "ada-admin")
+	form.Set("fingerprint", "\x00")
+	b.want(b.post("/group", form), http.StatusBadRequest, "must be UTF-8")
+	b.want(b.get("/dead?after_fingerprint=%ff"), http.StatusBadRequest, "must be UTF-8")
 	viewer := s.as(api.Viewer)
 	form.Set("csrf", token(t, viewer.get("/")))
 	viewer.want(viewer.post("/kind", form), http.StatusForbidden)

@@ -83,6 +83,9 @@ func (s *DeadSearch) complete() error {
 				Rule: fmt.Sprintf("must be between 1 and %d", limit.most)}
 		}
 	}
+	if !isText(s.AfterFingerprint) {
+		return &ledger.InvalidError{Field: "fingerprint", Value: s.AfterFingerprint, Rule: "must be UTF-8 without NUL"}
+	}
 	return errors.Join(s.Kind.ValidateStored(), s.AfterKind.ValidateStored())
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -50,6 +51,8 @@ func (f Filter) validate(allowed []ledger.State) error {
 		return f.Kind.ValidateStored()
 	case f.State != "" && !slices.Contains(allowed, f.State):
 		return invalid("state", string(f.State), "must be one of "+joinStates(allowed))
+	case !isText(f.Fingerprint):
+		return invalid("fingerprint", f.Fingerprint, "must be UTF-8 without NUL")
 	case f.Fingerprint != "" && f.State != "" && f.State != ledger.StateDead:
 		return invalid("fingerprint", f.Fingerprint, "requires the state dead, got "+string(f.State))
 	case f.Fingerprint != "" && !slices.Contains(allowed, ledger.StateDead):
@@ -61,6 +64,9 @@ func (f Filter) validate(allowed []ledger.State) error {
 	}
 	return nil
 }
+
+// isText reports whether the database can have a text.
+func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 func joinStates(states []ledger.State) string {
 	names := make([]string, len(states))
