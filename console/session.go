@@ -24,12 +24,16 @@ const (
 // isSecure reports whether the browser speaks TLS.
 func (h *Handler) isSecure(r *http.Request) bool { return r.TLS != nil || h.config.IsBehindTLS }
 
-// cookieName returns the name of a cookie. With TLS its prefix has the browser refuse it from other hosts.
+// cookieName returns the name of a cookie. With TLS its prefix has the browser refuse it from pages without TLS, and
+// from other hosts of the domain, which could sign the browser in as another caller. Below a path only the former.
 func (h *Handler) cookieName(r *http.Request, name string) string {
-	if h.isSecure(r) {
-		return "__Secure-" + name
+	switch {
+	case !h.isSecure(r):
+		return name
+	case h.config.Base == "/":
+		return "__Host-" + name
 	}
-	return name
+	return "__Secure-" + name
 }
 
 func (h *Handler) setCookie(w http.ResponseWriter, r *http.Request, name, value string) {
