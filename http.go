@@ -48,7 +48,8 @@ func (c Config) endpoints(r *reporter) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	probes, err := probe.New(probe.Config{DB: c.DB, Report: r.read, Metrics: exported, Logger: log})
+	probes, err := probe.New(probe.Config{DB: c.DB, Report: r.read, ReportOnly: r.readOnly, Metrics: exported,
+		Logger: log})
 	if err != nil {
 		return nil, err
 	}
@@ -92,10 +93,14 @@ type reporter struct {
 	nc *nats.Conn // nil before the first report
 }
 
-func (r *reporter) read(ctx context.Context) (health.Report, error) {
+func (r *reporter) read(ctx context.Context) (health.Report, error) { return r.readOnly(ctx, nil) }
+
+// readOnly reads some conditions; nil: all.
+func (r *reporter) readOnly(ctx context.Context, only []health.Name) (health.Report, error) {
 	js, failure := r.jetStream()
 	return health.Read(ctx, health.Config{
 		DB: r.config.DB, JetStream: js, NATSError: failure, Stream: r.config.Stream, Alarms: alarm.ReadUndelivered,
+		Only: only,
 	})
 }
 

@@ -21,6 +21,8 @@ const (
 	maxAge = time.Second
 	// timeout bounds the examination for a request.
 	timeout = 5 * time.Second
+	// reportTimeout bounds the report of all conditions. The rest of timeout is for those that decide.
+	reportTimeout = 3 * time.Second
 )
 
 // Config configures [New].
@@ -32,6 +34,9 @@ type Config struct {
 	// Report reads the conditions: [health.Read], with a login that has the role reader or relay. Default: none are
 	// read, as in a worker, whose login may not.
 	Report func(context.Context) (health.Report, error)
+	// ReportOnly reads some conditions: [health.Read] with Only. It is called if Report takes too long, with the
+	// conditions that make the process not ready. Default: the process is not ready then.
+	ReportOnly func(ctx context.Context, only []health.Name) (health.Report, error)
 	// Metrics serves /metrics. Default: there are no metrics.
 	Metrics http.Handler
 	// Logger logs why the process is not ready, once for each reason. Default: [slog.Default].
@@ -160,7 +165,7 @@ func (p *prober) read(ctx context.Context) (Readiness, error) {
 	if c.Report == nil {
 		return ready, nil
 	}
-	report, err := c.Report(ctx)
+	report, err := p.report(ctx, &ready)
 	switch {
 	case errors.Is(err, ledger.ErrNotMigrated):
 		return notReady("the database is not migrated", "run: taskledger migrate up"), err
@@ -173,6 +178,19 @@ func (p *prober) read(ctx context.Context) (Readiness, error) {
 		return slices.Contains(stopping, held.Name)
 	})
 	return ready, nil
+}
+
+// report returns the report of all conditions. If reading it takes too long, as in a database with 100,000 kinds, the
+// report has those that decide, and the result an error.
+func (p *prober) report(ctx context.Context, result *Readiness) (health.Report, error) {
+	bounded, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	report, err := p.config.Report(bounded)
+	if err == nil || bounded.Err() == nil || p.config.ReportOnly == nil {
+		return report, err
+	}
+	result.Error, result.Cure = "not all conditions can be read in time", "run: taskledger status"
+	return p.config.ReportOnly(ctx, stopping)
 }
 
 func notReady(text, cure string) Readiness {

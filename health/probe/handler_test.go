@@ -97,6 +97,35 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// A report that takes too long does not make the process not ready: the conditions that decide are read alone.
+func TestSlowReport(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.Pool(t, "reader")
+	slow := func(ctx context.Context) (health.Report, error) {
+		<-ctx.Done() // as with very many kinds
+		return health.Report{}, ctx.Err()
+	}
+	var held []health.Condition
+	only := func(ctx context.Context, names []health.Name) (health.Report, error) {
+		if len(names) == 0 || ctx.Err() != nil {
+			t.Errorf("asked for the conditions %v, %v", names, ctx.Err())
+		}
+		return health.Report{Degraded: held}, nil
+	}
+	if status, r := get(t, newHandler(t, probe.Config{DB: db, Report: slow, ReportOnly: only})); status != http.StatusOK ||
+		!r.Ready || r.Error == "" || r.Cure == "" {
+		t.Errorf("%d %+v", status, r)
+	}
+	held = []health.Condition{{Name: health.RelayStopped}}
+	if status, r := get(t, newHandler(t, probe.Config{DB: db, Report: slow, ReportOnly: only})); r.Ready ||
+		status != http.StatusServiceUnavailable || len(r.Degraded) != 1 {
+		t.Errorf("%d %+v", status, r)
+	}
+	if status, r := get(t, newHandler(t, probe.Config{DB: db, Report: slow})); r.Ready || status == http.StatusOK {
+		t.Errorf("%d %+v", status, r)
+	}
+}
+
 // Many requests cost one examination a second, also if their clients have ended them.
 func TestRequestsShareAResult(t *testing.T) {
 	t.Parallel()
