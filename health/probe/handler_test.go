@@ -112,8 +112,8 @@ func TestSlowReport(t *testing.T) {
 		}
 		return health.Report{Degraded: held}, nil
 	}
-	if status, r := get(t, newHandler(t, probe.Config{DB: db, Report: slow, ReportOnly: only})); status != http.StatusOK ||
-		!r.Ready || r.Error == "" || r.Cure == "" {
+	status, r := get(t, newHandler(t, probe.Config{DB: db, Report: slow, ReportOnly: only}))
+	if status != http.StatusOK || !r.Ready || r.Error == "" || r.Cure == "" {
 		t.Errorf("%d %+v", status, r)
 	}
 	held = []health.Condition{{Name: health.RelayStopped}}
