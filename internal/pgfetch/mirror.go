@@ -1,6 +1,7 @@
 package pgfetch
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -18,8 +19,10 @@ import (
 // maxArchive is more than any archive has, in bytes.
 const maxArchive = 200 << 20
 
-// answerTimeout bounds how long the repository may take to begin an answer.
+// answerTimeout bounds how long the repository may take to begin an answer, and to continue it.
 const answerTimeout = 30 * time.Second
+
+var errStalled = fmt.Errorf("no more bytes for %s", answerTimeout)
 
 // mirror is an HTTP server of loopback that hands out one archive of a repository after it has checked it. It is safe
 // for concurrent use.
@@ -75,7 +78,9 @@ func (m *mirror) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // download stores the archive of a path of the repository, if it is the right one.
 func (m *mirror) download(path string) (err error) {
 	address := m.config.Repository + path
-	request, err := http.NewRequestWithContext(m.ctx, http.MethodGet, address, nil)
+	ctx, cancel := context.WithCancelCause(m.ctx)
+	defer cancel(nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return err
 	}
@@ -97,9 +102,10 @@ func (m *mirror) download(path string) (err error) {
 	defer func() { err = errors.Join(err, file.Close()) }()
 	hash := sha256.New()
 	body := &counter{from: io.LimitReader(response.Body, maxArchive), total: response.ContentLength,
-		show: m.config.Progress}
+		show: m.config.Progress, stalled: time.AfterFunc(answerTimeout, func() { cancel(errStalled) })}
+	defer body.stalled.Stop()
 	if _, err := io.Copy(io.MultiWriter(file, hash), body); err != nil {
-		return fmt.Errorf("fetch %s: %w", address, err)
+		return fmt.Errorf("fetch %s: %w", address, cmp.Or(context.Cause(ctx), err))
 	}
 	if have := hex.EncodeToString(hash.Sum(nil)); have != m.config.Archive.SHA256 {
 		return fmt.Errorf("%s is not the archive that is expected: its SHA-256 is %s, not %s", address, have,
@@ -113,11 +119,15 @@ type counter struct {
 	from        io.Reader
 	done, total int64
 	show        func(done, total int64)
+	stalled     *time.Timer // ends a body of which nothing is read
 }
 
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.from.Read(p)
 	c.done += int64(n)
+	if n > 0 {
+		c.stalled.Reset(answerTimeout)
+	}
 	if c.show != nil && n > 0 {
 		c.show(c.done, c.total)
 	}
