@@ -22,6 +22,7 @@ const (
 	StreamUnavailable Name = "stream_unavailable"
 	StreamDrift       Name = "stream_drift"
 	StreamNearlyFull  Name = "stream_nearly_full"
+	StreamRepair      Name = "stream_repair"
 	ReplicaBehind     Name = "replica_behind"
 	EventsMissed      Name = "events_missed"
 	ProjectionLag     Name = "projection_lag"
@@ -130,6 +131,13 @@ var definitions = []Definition{
 		Name:    StreamNearlyFull,
 		Meaning: "The stream holds more than 80 % of its max bytes. A full stream stops the relay.",
 		Cure:    "start workers of all kinds, delete unused consumers, or: nats stream edit LEDGER --max-bytes",
+	},
+	{
+		Name:      StreamRepair,
+		Threshold: DefaultRelayLag,
+		Meaning: "The stream has lost messages, and the relay has published them again for longer than the threshold. " +
+			"Work messages come first; their tasks may begin late.",
+		Cure: "none is needed while the relay works: it ends by itself",
 	},
 	{
 		Name:    ReplicaBehind,

@@ -36,7 +36,25 @@ func checkOutbox(ctx context.Context, c Config, r *Report) error {
 		})
 	}
 	r.addStream(c, s)
+	r.addRepair(c, s)
 	return nil
+}
+
+// addRepair adds the condition of a relay that publishes again what the stream has lost.
+func (r *Report) addRepair(c Config, s outbox.Status) {
+	if s.Owed == nil || !isExceeded(r.At.Sub(s.Owed.Since), c.Thresholds.RelayLag) {
+		return
+	}
+	what := fmt.Sprintf("events for subscribers, from position %s to %s", printable.Count(int64(s.Owed.From)),
+		printable.Count(int64(s.Owed.To)))
+	if s.Owed.OwesWork {
+		what = "messages of unfinished tasks, and then " + what
+	}
+	r.add(Condition{
+		Name: StreamRepair, Since: s.Owed.Since, Threshold: c.Thresholds.RelayLag,
+		Text: fmt.Sprintf("stream %s has lost messages, and the relay has still to publish again %s", stream.Name, what),
+		Cure: lagCure(r, RelayStopped, RelayRefused, RelayBlocked, StreamWrites, StreamUnavailable),
+	})
 }
 
 // addRelay adds the conditions of the relay. isNATSAway: this process cannot connect to NATS either.

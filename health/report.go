@@ -56,7 +56,8 @@ type check struct {
 var checks = []check{
 	{[]Name{
 		RelayStopped, RelayRefused, RelayBlocked, DatabaseCopied, StreamWrites, RelayLag, EventsParked,
-		StreamUnavailable, StreamDrift, StreamNearlyFull, ReplicaBehind, EventsMissed,
+		StreamUnavailable, StreamDrift, StreamNearlyFull, StreamRepair,
+		ReplicaBehind, EventsMissed,
 	}, checkOutbox},
 	{[]Name{ProjectorRefused, ProjectionLag}, checkProjection},
 	{[]Name{ProjectionFailed, ProjectionParked, ProjectionLag}, checkProjections},

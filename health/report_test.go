@@ -119,6 +119,21 @@ var conditionTests = map[health.Name]conditionTest{
 		about: "node-2",
 		text:  "server node-2 has not the whole stream LEDGER",
 	},
+	health.StreamRepair: {
+		arrange: func(b *bundle, c *health.Config) {
+			c.Thresholds.RelayLag = time.Second
+			b.exec(`
+				insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, mark)
+				values ('relay', 1, '3:3:', 2500, '3', taskledger.origin(),
+				        json_build_object('generation', 2, 'owed', json_build_object(
+				          'work', json_build_object('seen', json_build_object('top', 1200)),
+				          'events', json_build_object('seen', json_build_object('top', 1000)),
+				          'to', json_build_object('seen', json_build_object('top', 2500)),
+				          'since', (extract(epoch from clock_timestamp() - interval '3 s') * 1e6)::bigint)))`)
+		},
+		text:    "messages of unfinished tasks, and then events for subscribers, from position 1,000 to 2,500",
+		isSince: true,
+	},
 	health.EventsMissed: {
 		arrange: func(b *bundle, _ *health.Config) {
 			b.exec(`

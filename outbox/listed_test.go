@@ -31,12 +31,7 @@ func TestListIsReplacedDuringARepair(t *testing.T) {
 	b.awaitPublished()
 	r.end()
 	b.forget()
-	present := `'snapshot', e.seen::text, 'top', e.top, 'bound', pg_current_xact_id()::text`
-	ledgertest.ExecAsOwner(t, b.pool, fmt.Sprintf(listedSQL, present)+`
-		insert into taskledger.task (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at,
-		                             updated_at, lingering)
-		select e.kind, e.biz_id, e.shard, 'available', false, 1, 0, 0, e.recorded_at, e.recorded_at, true
-		  from taskledger.event e`)
+	b.list()
 
 	replace := sync.OnceFunc(func() {
 		beginning := `'snapshot', '3:3:', 'top', 0, 'bound', '3'`

@@ -1,10 +1,12 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -26,8 +28,8 @@ var (
 	lingeringSQL string
 	//go:embed sql/lingering_place.sql
 	lingeringPlaceSQL string
-	//go:embed sql/passed.sql
-	passedSQL string
+	//go:embed sql/lingering_from.sql
+	lingeringFromSQL string
 )
 
 // owed is what a session must publish again after a loss, beside new events. Work messages of unfinished tasks come
@@ -35,9 +37,11 @@ var (
 // follow, for subscribers. It is part of the mark, so that the next relay continues after a crash.
 type owed struct {
 	Listed *listed    `json:"listed,omitempty"` // lingering tasks are done up to here; nil: all
+	From   feed.Place `json:"from,omitzero"`    // at or before all lingering tasks; zero: the beginning
 	Work   feed.Place `json:"work"`             // work messages are done up to here
 	Events feed.Place `json:"events"`           // all messages are done up to here
 	To     feed.Place `json:"to"`               // where both end: new pages begin there
+	Since  int64      `json:"since,omitempty"`  // microseconds since 1970: when the loss was found
 }
 
 // listed is a task in the list of lingering tasks.
@@ -49,11 +53,17 @@ type listed struct {
 
 // next returns the place after which all work messages are owed: a kind that is withheld begins there.
 func (o *owed) next() feed.Place {
-	if o.Listed != nil {
+	switch {
+	case o.Listed == nil:
+		return o.Work
+	case o.From.Seen.Snapshot == "":
 		return beginning()
 	}
-	return o.Work
+	return o.From
 }
+
+// owesWork reports whether work messages of unfinished tasks are to be published again.
+func (o *owed) owesWork() bool { return o != nil && (o.Listed != nil || o.Work != o.To) }
 
 func beginning() feed.Place { return feed.Place{Window: feed.Window{Seen: feed.Beginning()}} }
 
@@ -72,6 +82,30 @@ func lingeringPlace(ctx context.Context, db *pgxpool.Pool) (place feed.Place, is
 		return place, false, &ledger.CorruptError{What: "mark of the projector's cursor", Err: err}
 	}
 	return place, true, nil
+}
+
+// lingeringFrom returns places before the enqueueing of the tasks that the projector lists as lingering: of those of each
+// of some kinds, if there are any, and of all for the kind "". They bound how much history is read for withheld kinds.
+func lingeringFrom(ctx context.Context, db *pgxpool.Pool, kinds *withheld) (map[ledger.Kind]feed.Place, error) {
+	var names pgarray.Builder
+	for kind := range kinds.all() {
+		names.Add(string(kind))
+	}
+	rows, err := db.Query(ctx, lingeringFromSQL, names.String())
+	if err != nil {
+		return nil, pgerr.Explain("find the first lingering tasks", err)
+	}
+	defer rows.Close()
+	from := make(map[ledger.Kind]feed.Place)
+	for rows.Next() {
+		var kind string
+		place := beginning()
+		if err := rows.Scan(&kind, &place.Seen.Snapshot, (*int64)(&place.Seen.Top), &place.Seen.Bound); err != nil {
+			return nil, pgerr.Explain("find the first lingering tasks", err)
+		}
+		from[ledger.Kind(kind)] = place
+	}
+	return from, pgerr.Explain("find the first lingering tasks", rows.Err())
 }
 
 const (
@@ -95,13 +129,19 @@ func (s recovery) next(ctx context.Context) error {
 	if messages, err = s.withoutWithheld(ctx, messages); err != nil {
 		return err
 	}
+	s.relay.sizes.note(messages, s.state.limit())
 	if err := backlog(s).assess(ctx, messages); err != nil {
 		return err
 	}
 	if messages, err = s.withoutWithheld(ctx, messages); err != nil {
 		return err
 	}
-	isReplay := s.mark.Owed.Listed == nil && s.mark.Owed.Work == s.mark.Owed.To
+	isReplay := !s.mark.Owed.owesWork()
+	if !isReplay {
+		if messages, err = s.withholdExcess(ctx, messages); err != nil {
+			return err
+		}
+	}
 	if wait, err := s.awaitRoom(ctx, messages, isReplay); err != nil || wait > 0 {
 		s.owedTimer.Reset(wait)
 		return err
@@ -233,42 +273,15 @@ func (s recovery) readWork(ctx context.Context, o *owed) ([]message, error) {
 	return w.messages, nil
 }
 
-// withoutWithheld returns the messages without those that a withheld kind publishes later: its waking events after its
-// place, unless they were published before the next event of their task.
+// withoutWithheld returns the messages without those that a withheld kind has published since the loss, or publishes
+// later: its waking events, unless they were published before the next event of their task.
 func (s recovery) withoutWithheld(ctx context.Context, messages []message) ([]message, error) {
 	if s.mark.Withheld.IsZero() {
 		return messages, nil
 	}
-	positions := make(map[feed.Place]*pgarray.Builder)
-	for _, m := range messages {
-		at, isWithheld := s.mark.Withheld.at(m.event.Kind, m.event.Shard)
-		if !isWithheld || !m.event.Type.WakesWorkers() {
-			continue
-		}
-		if positions[at] == nil {
-			positions[at] = new(pgarray.Builder)
-		}
-		positions[at].AddInt(int64(m.event.Position))
-	}
-	isPublished := make(map[ledger.Position]bool)
-	for at, list := range positions {
-		args := append([]any{list.String()}, at.DeliveredArgs()...)
-		rows, err := s.relay.config.DB.Query(ctx, passedSQL, args...)
-		if err != nil {
-			return nil, pgerr.Explain("find withheld events", err)
-		}
-		passed, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-		if err != nil {
-			return nil, pgerr.Explain("find withheld events", err)
-		}
-		for _, p := range passed {
-			isPublished[ledger.Position(p)] = true
-		}
-	}
 	var later []ledger.Event
 	for _, m := range messages {
-		isOfWithheld := backlog(s).isOfWithheldKind(m) && m.event.Type.WakesWorkers()
-		if isOfWithheld && !isPublished[m.event.Position] {
+		if m.event.Type.WakesWorkers() && backlog(s).isOfWithheldKind(m) {
 			later = append(later, m.event)
 		}
 	}
@@ -289,18 +302,53 @@ func (s recovery) withoutWithheld(ctx context.Context, messages []message) ([]me
 	return kept, nil
 }
 
-// awaitRoom returns how long owed messages wait for room in the stream, without delaying new pages. The stream then has
-// as much as it can hold: if a purge made no room for events that are only for subscribers, they are given up.
-func (s recovery) awaitRoom(ctx context.Context, messages []message, isReplay bool) (time.Duration, error) {
-	var total int64
-	for _, m := range messages {
-		total += m.size
+// withholdExcess withholds the kinds whose messages take the most room, until the others leave the stream less than
+// nearly full, and returns the messages without theirs. So a backlog cannot hold up what is owed to other kinds: it
+// follows as the stream has room, those of kinds with workers first, see refillAll.
+func (s recovery) withholdExcess(ctx context.Context, messages []message) ([]message, error) {
+	total := bytesOf(messages)
+	if !s.state.isNearlyFull(total) || s.canPurge() {
+		return messages, nil
 	}
-	if !s.state.isNearlyFull(total) {
+	bytes := make(map[ledger.Kind]int64)
+	for _, m := range messages {
+		if m.waits(s.state.limit()) && !backlog(s).isOfWithheldKind(m) {
+			bytes[m.event.Kind] += m.size
+		}
+	}
+	kinds := slices.SortedFunc(maps.Keys(bytes), func(a, b ledger.Kind) int {
+		return cmp.Or(cmp.Compare(bytes[b], bytes[a]), cmp.Compare(a, b))
+	})
+	for _, kind := range kinds {
+		if !s.state.isNearlyFull(total) {
+			break
+		}
+		backlog(s).withhold(kind, ledger.AllShards&^s.mark.Withheld.shards(kind))
+		total -= bytes[kind]
+	}
+	return s.withoutWithheld(ctx, messages)
+}
+
+// canPurge reports whether the next session may make room.
+func (s recovery) canPurge() bool { return time.Since(s.relay.purgedAt) > s.relay.purgePause }
+
+func bytesOf(messages []message) (total int64) {
+	for i := range messages {
+		total += messages[i].size
+	}
+	return total
+}
+
+// awaitRoom returns how long owed messages wait for room in the stream, without delaying new pages. If a purge made no
+// room for events that are only for subscribers, the stream has as much of them as it can hold: the others are given up.
+// Work messages that are not withheld are few, and may use all of the stream.
+func (s recovery) awaitRoom(ctx context.Context, messages []message, isReplay bool) (time.Duration, error) {
+	total := bytesOf(messages)
+	if len(messages) == 0 || !s.state.isNearlyFull(total) {
 		return 0, nil
 	}
 	r := s.relay
-	if time.Since(r.purgedAt) > r.purgePause {
+	if s.canPurge() {
 		r.wantsRoom = total
 		return 0, errAgain
 	}
@@ -310,6 +358,9 @@ func (s recovery) awaitRoom(ctx context.Context, messages []message, isReplay bo
 			"from_position", int64(max(from.Seen.Top, from.After)))
 		s.mark.Owed = nil
 		return 0, errAgain
+	}
+	if !s.state.overflows(total) {
+		return 0, nil
 	}
 	return max(r.purgePause, minPurgeEvery), nil
 }

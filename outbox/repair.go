@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
@@ -30,7 +32,7 @@ func (s *session) repair(ctx context.Context, lost *loss) error {
 	}
 	s.relay.repairedAt = time.Now()
 	at := s.feed.Cursor()
-	o, err := s.assessLoss(ctx, lost, at)
+	o, kinds, err := s.assessLoss(ctx, lost, at)
 	if err != nil {
 		return err
 	}
@@ -47,7 +49,7 @@ func (s *session) repair(ctx context.Context, lost *loss) error {
 		Generation: s.mark.Generation + 1, Created: createdAt(s.state.info), Seq: last, LastID: id,
 		First: max(s.state.info.State.FirstSeq, 1), Purged: purged,
 		Deleted: s.state.info.State.NumDeleted, Lost: lostMessages(s.state.info),
-		Withheld: s.mark.Withheld, Owed: o, Server: s.mark.Server, ServerSince: s.mark.ServerSince,
+		Withheld: kinds, Owed: o, Server: s.mark.Server, ServerSince: s.mark.ServerSince,
 	}
 	if err := s.writeMark(ctx); err != nil {
 		return err
@@ -63,43 +65,68 @@ func (s *session) repair(ctx context.Context, lost *loss) error {
 // replayShare of the stream's limit is for events that are published again for subscribers.
 const replayShare = 4
 
-// assessLoss returns what is owed after a loss. at is the cursor.
-func (s *session) assessLoss(ctx context.Context, lost *loss, at feed.Cursor) (*owed, error) {
+// assessLoss returns what is owed after a loss, and the withheld kinds. What these had published is lost too, so their
+// places are those of the row before the loss, or before their unfinished tasks. at is the cursor.
+func (s *session) assessLoss(ctx context.Context, lost *loss, at feed.Cursor) (*owed, *withheld, error) {
 	db := s.relay.config.DB
 	row, isCovered, err := s.coveredRow(ctx, lost)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	o := &owed{Work: row.Place(), Events: row.Place(), To: at.Place()}
+	o := &owed{Work: row.Place(), Events: row.Place(), To: at.Place(), Since: s.openedAtDB}
+	if s.mark.Owed != nil {
+		o.Since = s.mark.Owed.Since
+	}
 	if isCovered {
 		m, _, err := parseMark(row.Mark)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if m.Owed != nil { // it has not published all of an earlier loss
-			o.Listed, o.Work, o.Events = m.Owed.Listed, m.Owed.Work, m.Owed.Events
+			o.Listed, o.From, o.Work, o.Events = m.Owed.Listed, m.Owed.From, m.Owed.Work, m.Owed.Events
 		}
-		return o, nil
+		return o, withheldAgain(m.Withheld, s.mark.Withheld, o.next()), nil
 	}
 	place, isListed, err := lingeringPlace(ctx, db)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if o.Work = place; isListed {
-		o.Listed = &listed{}
+	kinds := new(withheld)
+	o.Work = place
+	var from map[ledger.Kind]feed.Place
+	if isListed {
+		if from, err = lingeringFrom(ctx, db, s.mark.Withheld); err != nil {
+			return nil, nil, err
+		}
+		o.Listed, o.From = &listed{}, cmp.Or(from[""], place)
+	}
+	for kind := range s.mark.Withheld.all() {
+		kinds.set(kind, s.mark.Withheld.shards(kind), cmp.Or(from[kind], place))
 	}
 	if limit := s.state.limit(); limit > 0 { // older events would be removed before a subscriber reads them
 		var n int64
 		err := db.QueryRow(ctx, replayedSQL, row.N, limit/replayShare/s.state.messageSize()).Scan(&n)
 		if err != nil {
-			return nil, pgerr.Explain("find the cursor row from which to publish again", err)
+			return nil, nil, pgerr.Explain("find the cursor row from which to publish again", err)
 		}
 		if row, err = s.cursorRow(ctx, n); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		o.Events = row.Place()
 	}
-	return o, nil
+	return o, kinds, nil
+}
+
+// withheldAgain returns the withheld kinds after the loss of all that was published after a cursor row: those that the
+// row has, which may have been refilled since then, and from a place on those that have been withheld since then.
+func withheldAgain(then, now *withheld, from feed.Place) *withheld {
+	again := then.clone()
+	for kind := range now.all() {
+		if shards := now.shards(kind) &^ again.shards(kind); shards != 0 {
+			again.set(kind, shards, from)
+		}
+	}
+	return again
 }
 
 // coveredRow returns the cursor row before which all messages are still on the stream or too old for it, or else the

@@ -54,11 +54,12 @@ type session struct {
 	refills   int             // how often withheld messages were published
 	marked    int             // refills that the last cursor row has
 
-	openedAt  time.Time
-	hasPolled chan struct{}                 // closed when the first new page, if any waits, is prepared
-	owedTimer *time.Timer                   // when the next owed messages are due
-	listRows  int                           // how many lingering tasks to read next
-	preceded  map[ledger.Key]ledger.Version // up to which this session has published the owed events of a task
+	openedAt   time.Time
+	openedAtDB int64                         // the same by the database's clock, in microseconds since 1970
+	hasPolled  chan struct{}                 // closed when the first new page, if any waits, is prepared
+	owedTimer  *time.Timer                   // when the next owed messages are due
+	listRows   int                           // how many lingering tasks to read next
+	preceded   map[ledger.Key]ledger.Version // up to which this session has published the owed events of a task
 
 	refillTimer *time.Timer  // when refillAll is due
 	refillDelay loop.Backoff // between calls of refillAll that find nothing to do
@@ -109,6 +110,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err := c.DB.QueryRow(ctx, serverRunSQL).Scan(&installation, &run, &now); err != nil {
 		return pgerr.Explain("read the installation", err)
 	}
+	s.openedAtDB = now
 	source := stream.Source(installation)
 	if s.stream, err = stream.Ensure(ctx, s.relay.js, c.Stream, installation); err != nil {
 		return err

@@ -43,6 +43,8 @@ type Status struct {
 	ParkedAt      time.Time     `json:"parked_at,omitzero"`         // when the first of them was parked
 	ParkedReason  string        `json:"parked_reason,omitempty"`    // of the last of them
 	Generation    int           `json:"generation"`                 // number of losses of the stream, plus 1
+	// Owed is how far the relay has published again what the stream has lost; nil: nothing is left of that.
+	Owed *Owed `json:"owed,omitempty"`
 	// Withheld has the kinds of which too many tasks wait for workers. Their other messages follow.
 	Withheld []ledger.Kind `json:"withheld,omitempty"`
 	// Missed has the durable subscribers that were so far behind that messages were removed before they received them.
@@ -53,6 +55,28 @@ type Status struct {
 	Stream      *StreamStatus `json:"stream"`                 // nil: not read, see StreamError
 	StreamError string        `json:"stream_error,omitempty"` // why the stream cannot be read
 	Oldest      *Transaction  `json:"oldest_transaction"`     // the oldest open one of the cluster; nil: none
+}
+
+// Owed is what is left to publish again after a loss of the stream, as of the relay's newest cursor row: work messages
+// of unfinished tasks first, and then events for subscribers.
+type Owed struct {
+	Since    time.Time       `json:"since,omitzero"` // when the loss was found
+	OwesWork bool            `json:"owes_work"`      // work messages are left; workers may lack tasks until then
+	From     ledger.Position `json:"from_position"`  // where the next events for subscribers begin
+	To       ledger.Position `json:"to_position"`    // where these end: later events are published as usual
+}
+
+// newOwed returns the state of o, nil if nothing is owed.
+func newOwed(o *owed) *Owed {
+	if o == nil {
+		return nil
+	}
+	status := &Owed{OwesWork: o.owesWork(), From: max(o.Events.Seen.Top, o.Events.After),
+		To: max(o.To.Seen.Top, o.To.After)}
+	if o.Since > 0 {
+		status.Since = time.UnixMicro(o.Since).UTC()
+	}
+	return status
 }
 
 // LeaseStatus is the state of the relay's lease.
@@ -157,7 +181,7 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 		if err != nil {
 			return err
 		}
-		s.Generation, s.Missed = m.Generation, m.Missed
+		s.Generation, s.Missed, s.Owed = m.Generation, m.Missed, newOwed(m.Owed)
 		s.Withheld = slices.Sorted(maps.Keys(m.Withheld.all()))
 	}
 	var t Transaction

@@ -50,10 +50,6 @@ func (s backlog) withholdLargest(ctx context.Context, d *demand) {
 	if s.state.limit() == 0 {
 		return
 	}
-	at := s.published
-	if s.mark.Owed != nil && s.mark.Owed.next() != s.mark.Owed.To {
-		at = s.mark.Owed.next()
-	}
 	allowance := s.allowance(d)
 	var kinds, waiting int64
 	var largest ledger.Kind
@@ -62,10 +58,7 @@ func (s backlog) withholdLargest(ctx context.Context, d *demand) {
 		if rest == 0 || k.bytesOf(rest) <= allowance {
 			continue
 		}
-		if s.mark.Withheld == nil {
-			s.mark.Withheld = new(withheld)
-		}
-		s.mark.Withheld.set(name, rest, at)
+		s.withhold(name, rest)
 		kinds, waiting = kinds+1, waiting+k.all()
 		if largest == "" || k.bytes() > d.kinds[largest].bytes() {
 			largest = name
@@ -77,6 +70,18 @@ func (s backlog) withholdLargest(ctx context.Context, d *demand) {
 	s.refillTimer.Reset(0)
 	s.relay.config.Logger.WarnContext(ctx, "too many tasks wait for workers; more follow when these have begun",
 		"kind", string(largest), "kinds", kinds, "waiting", waiting)
+}
+
+// withhold withholds shards of a kind that are not withheld yet, from where all its work messages are published.
+func (s backlog) withhold(kind ledger.Kind, shards ledger.ShardSet) {
+	if s.mark.Withheld == nil {
+		s.mark.Withheld = new(withheld)
+	}
+	at := s.published
+	if s.mark.Owed.owesWork() {
+		at = s.mark.Owed.next()
+	}
+	s.mark.Withheld.set(kind, shards, at)
 }
 
 // free returns how many bytes of the share of all kinds are free; less than 0 if they use more.
@@ -206,10 +211,11 @@ func (s backlog) refillServed(
 }
 
 // refillUnserved refills the kinds without workers that have been withheld for the longest time: together, since there
-// may be thousands. They leave half of what is free to others.
+// may be thousands. They leave half of what is free to others. While work messages are owed after a loss, they wait:
+// any kind may have workers.
 func (s backlog) refillUnserved(ctx context.Context, d *demand) (hasRoom bool, err error) {
 	free := s.free(d)
-	if free < s.state.limit()/growthShare {
+	if s.mark.Owed.owesWork() || free < s.state.limit()/growthShare {
 		return false, nil
 	}
 	parts := make(map[ledger.Kind]ledger.ShardSet)

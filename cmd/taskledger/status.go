@@ -128,6 +128,14 @@ func (s status) fields() [][2]string {
 		}
 		fields = append(fields, [2]string{"paused kinds", printable.Names(names, maxNamed)})
 	}
+	if o.Owed != nil {
+		left := fmt.Sprintf("events for subscribers, position %s to %s", count(int64(o.Owed.From)),
+			count(int64(o.Owed.To)))
+		if o.Owed.OwesWork {
+			left = "unfinished tasks, then " + left
+		}
+		fields = append(fields, [2]string{"to publish again", left})
+	}
 	if len(o.Withheld) > 0 {
 		names := make([]string, len(o.Withheld))
 		for i, kind := range o.Withheld {
