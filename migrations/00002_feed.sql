@@ -5,8 +5,8 @@
 --   cursor       written and read by feed, for the readers relay and projector
 --   floor        written and read by feed
 --
--- Other packages read the view cursors, and call incarnation, late_xids, feed_page, feed_floor, feed_passed and
--- feed_pending. The order of the past is in 00015_moment.sql.
+-- Other packages read the view cursors, and call incarnation, late_xids, feed_page, feed_floor, feed_passed,
+-- feed_pending and feed_lag. The order of the past is in 00015_moment.sql.
 
 -- +goose Up
 
@@ -582,3 +582,23 @@ end;
 comment on function taskledger.feed_pending(text, integer) is
   'Internal: returns the committed events that a reader of the feed has not passed, at most how_many of each of three '
   'groups, and the oldest of each. A reader without a cursor in this database has passed none.';
+
+-- Planned as feed_page is: inlined into a statement, feed_pending has an estimated cost that grows with the history, and
+-- PostgreSQL compiled the statement at each execution, which took a hundred times as long as the rest.
+-- +goose StatementBegin
+create function taskledger.feed_lag(reader text, how_many integer, out events bigint, out oldest timestamptz)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off
+set plan_cache_mode = force_generic_plan set jit = off as $$
+begin
+  select count(*), min(p.recorded_at)
+    into events, oldest
+    from (select f.recorded_at from taskledger.feed_pending(feed_lag.reader, feed_lag.how_many) f
+           limit feed_lag.how_many) p;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.feed_lag(text, integer) is
+  'Internal: returns how many committed events a reader of the feed has not passed, at most how_many, and when the '
+  'oldest of them was recorded.';

@@ -144,7 +144,7 @@ grant execute on function taskledger.origin, taskledger.timeline, taskledger.inc
    taskledger.rebased_at, taskledger.foreign_position, taskledger.position_behind, taskledger.late_xids,
    taskledger.late_shares to relay, operator, reader, archiver, subscriber;
 grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledger.feed_passed,
-   taskledger.feed_pending to relay, operator, reader, archiver, subscriber;
+   taskledger.feed_pending, taskledger.feed_lag to relay, operator, reader, archiver, subscriber;
 grant execute on function taskledger.place_at, taskledger.place_of, taskledger.heads_page to relay, operator, reader,
    archiver, subscriber;
 grant execute on function taskledger.read_feed, taskledger.advance_feed, taskledger.may_add_subscriber to subscriber;

@@ -1311,6 +1311,24 @@ $$;
 
 COMMENT ON FUNCTION taskledger.feed_floor() IS 'Internal: returns the last position whose transaction id is of another database and has no meaning; 0: none.';
 
+CREATE FUNCTION taskledger.feed_lag(reader text, how_many integer, OUT events bigint, OUT oldest timestamp with time zone) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+begin
+  select count(*), min(p.recorded_at)
+    into events, oldest
+    from (select f.recorded_at from taskledger.feed_pending(feed_lag.reader, feed_lag.how_many) f
+           limit feed_lag.how_many) p;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.feed_lag(reader text, how_many integer, OUT events bigint, OUT oldest timestamp with time zone) IS 'Internal: returns how many committed events a reader of the feed has not passed, at most how_many, and when the oldest of them was recorded.';
+
 CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) RETURNS SETOF taskledger.event
     LANGUAGE plpgsql STABLE STRICT
     SET search_path TO 'pg_catalog', 'pg_temp'

@@ -65,7 +65,7 @@ func (s *session) repair(ctx context.Context, lost *loss) error {
 // replayShare of the stream's limit is for events that are published again for subscribers.
 const replayShare = 4
 
-// assessLoss returns what is owed after a loss, and the withheld kinds. What these had published is lost too, so their
+// assessLoss returns what is owed after a loss, and the withheld kinds. Their published messages are lost too, so their
 // places are those of the row before the loss, or before their unfinished tasks. at is the cursor.
 func (s *session) assessLoss(ctx context.Context, lost *loss, at feed.Cursor) (*owed, *withheld, error) {
 	db := s.relay.config.DB
