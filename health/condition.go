@@ -152,7 +152,8 @@ var definitions = []Definition{
 	{
 		Name:    ProjectorRefused,
 		Meaning: "The projector must not continue before an operator has acted, for the reason in the text.",
-		Cure:    "taskledger rebase --yes; the projector then continues by itself",
+		Cure: "taskledger rebase --yes; the projector then continues by itself; if the original of a copy goes on: " +
+			"another NATS account for the copy, then there: taskledger rebase --yes --new-installation",
 	},
 	{
 		Name:    ProjectionFailed,

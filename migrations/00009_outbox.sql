@@ -74,7 +74,7 @@ create function taskledger.is_relayed_here() returns boolean
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
   return coalesce((
-    select m.server is null or m.server = taskledger.server_run()
+    select coalesce(m.server = taskledger.server_run(), taskledger.rebased_at() is null)
       from taskledger.relay_mark m
      order by m.n desc
      limit 1), true);
@@ -83,8 +83,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.is_relayed_here() is
-  'Internal: returns whether a relay has worked since the server started, or none ever has. Otherwise the database may '
-  'be a copy of one whose relay works, and workers must not receive.';
+  'Internal: returns whether a relay has worked since the server started and since the last rebase, or none ever has. '
+  'Otherwise the database may be a copy of one whose relay works, and workers must not receive.';
 
 -- Three arms, where the feed has two: late events below the window, events within the published part of
 -- the window that are not visible in it, and events above. Its cost is that of the events it returns.

@@ -2164,14 +2164,14 @@ CREATE FUNCTION taskledger.is_relayed_here() RETURNS boolean
     AS $$
 begin
   return coalesce((
-    select m.server is null or m.server = taskledger.server_run()
+    select coalesce(m.server = taskledger.server_run(), taskledger.rebased_at() is null)
       from taskledger.relay_mark m
      order by m.n desc
      limit 1), true);
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.is_relayed_here() IS 'Internal: returns whether a relay has worked since the server started, or none ever has. Otherwise the database may be a copy of one whose relay works, and workers must not receive.';
+COMMENT ON FUNCTION taskledger.is_relayed_here() IS 'Internal: returns whether a relay has worked since the server started and since the last rebase, or none ever has. Otherwise the database may be a copy of one whose relay works, and workers must not receive.';
 
 CREATE FUNCTION taskledger.is_reserved(kind text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE

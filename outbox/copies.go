@@ -176,7 +176,7 @@ func (s *session) confirm(
 		mine.Since = s.mark.ServerSince
 	case earlier != nil && earlier.Run == run: // the session before could not write the mark
 		mine.Since = earlier.Since
-	case hasMark:
+	case hasMark || s.state.info.State.LastSeq > 0: // after a rebase there is no mark, and others may own the stream
 		if err := c.ask(ctx, mine); err != nil {
 			return false, err
 		}

@@ -141,9 +141,17 @@ func renderRebase(w io.Writer, r rebased, f rebaseFlags) {
 			[2]string{"last position", count(int64(r.Last))},
 		)
 		fmt.Fprintln(w, "all events would be published and projected again; to do so: taskledger rebase --yes")
+		if !f.newInstallation {
+			fmt.Fprintln(w, "if the original goes on, first connect this database to another NATS account, then: "+
+				"taskledger rebase --yes --new-installation")
+		}
 	default:
 		fmt.Fprintf(w, "rebased up to position %s; relay and projector begin again at the first event\n",
 			count(int64(r.Last)))
+		if !f.newInstallation {
+			fmt.Fprintln(w, "it has the identity of its original: if that goes on, stop the services of this database, "+
+				"connect it to another NATS account, then: taskledger rebase --yes --new-installation")
+		}
 	}
 	switch {
 	case r.Installation != "":

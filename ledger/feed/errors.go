@@ -59,16 +59,19 @@ func (e *SequenceError) Error() string {
 		"alter sequence taskledger.event_position_seq cache 1; then end the sessions that have inserted", e.Cache)
 }
 
+// rebaseCure is the cure of an [*OriginError].
+const rebaseCure = "after a restore: taskledger rebase --yes; if the original goes on, connect this database to another " +
+	"NATS account, then: taskledger rebase --yes --new-installation"
+
 func (e *OriginError) Error() string {
 	if e.Ahead > 0 {
 		return fmt.Sprintf("cursor %q has read up to position %d, which is ahead of the events: they are of an older "+
-			"backup; after a restore: taskledger rebase --yes", e.Reader, e.Ahead)
+			"backup; %s", e.Reader, e.Ahead, rebaseCure)
 	}
 	if e.Found == "" {
 		return fmt.Sprintf("cursor %q cannot pass events that come from another database (the first found is at "+
-			"position %d, this is %s); after a restore: taskledger rebase --yes", e.Reader, e.Position, e.Want)
+			"position %d, this is %s); %s", e.Reader, e.Position, e.Want, rebaseCure)
 	}
-	return fmt.Sprintf("cursor %q comes from another database (origin %s, this is %s); after a restore: "+
-		"taskledger rebase --yes",
-		e.Reader, e.Found, e.Want)
+	return fmt.Sprintf("cursor %q comes from another database (origin %s, this is %s); %s", e.Reader, e.Found, e.Want,
+		rebaseCure)
 }
