@@ -82,7 +82,7 @@ comment on function taskledger.check_nesting(text, text) is
 -- taskledger.check_meta handles the error for a number outside of that range.
 -- Operator -> returns the last of several members with the same name, as Go does.
 -- +goose StatementBegin
-create function taskledger.check_retry(retry json) returns void
+create function taskledger.check_retry(retry json, field text default 'meta: retry') returns void
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 declare
   longest constant double precision := 366 * 24 * 3600 * 1e6;  -- microseconds
@@ -91,7 +91,7 @@ declare
   number double precision;
 begin
   if json_typeof(retry) <> 'object' then
-    raise exception 'taskledger: invalid meta: retry must be a JSON object, got %', json_typeof(retry)
+    raise exception 'taskledger: invalid %: must be a JSON object, got %', field, json_typeof(retry)
       using errcode = 'invalid_parameter_value', hint = 'for example {"ladder":[60,300],"attempts":10}';
   end if;
   for name in select distinct json_object_keys(retry) loop
@@ -109,7 +109,7 @@ begin
         when 'jitter' then number between 0 and 1
         else false
       end, json_typeof(value) = 'null') then
-      raise exception 'taskledger: invalid meta: retry: invalid member % with value %',
+      raise exception 'taskledger: invalid %: invalid member % with value %', field,
           quote_literal(left(name, 80)), left(value::text, 80)
         using errcode = 'invalid_parameter_value',
               hint = 'the members are ladder (at most 100 delays), unit and max (delays greater than 0), '
@@ -118,15 +118,15 @@ begin
     end if;
   end loop;
   if retry -> 'ladder' -> 0 is not null and json_typeof(retry -> 'unit') = 'number' then
-    raise exception 'taskledger: invalid meta: retry: unit must not be set together with ladder'
+    raise exception 'taskledger: invalid %: unit must not be set together with ladder', field
       using errcode = 'invalid_parameter_value';
   end if;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.check_retry(json) is
-  'Internal: raises an error for a retry policy that package ledger rejects.';
+comment on function taskledger.check_retry(json, text) is
+  'Internal: raises an error for a retry policy, in an argument or member, that package ledger rejects.';
 
 -- +goose StatementBegin
 create function taskledger.check_meta(meta json, args json) returns void

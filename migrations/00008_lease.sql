@@ -194,6 +194,20 @@ $$;
 comment on function taskledger.is_anothers_worker(text) is
   'Internal: returns whether a worker of another login is alive, so that the session''s login must not act as it.';
 
+-- +goose StatementBegin
+create function taskledger.raise_anothers_worker(worker text) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  raise exception 'taskledger: worker % belongs to another login than %', quote_literal(left(worker, 260)), session_user
+    using errcode = 'insufficient_privilege',
+          hint = 'choose another id: an id belongs to the login that has its lease, until the lease ends';
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.raise_anothers_worker(text) is
+  'Internal: raises the error of a session that would act as a worker of another login.';
+
 -- As shards_alive: shards of a worker that has no such lease are free, whatever other lease it has. Index: primary key.
 -- +goose StatementBegin
 create function taskledger.is_anothers_member(worker text) returns boolean
@@ -299,6 +313,9 @@ begin
   if lease_for is null or lease_for not between interval '1 second' and interval '1 day' then
     raise exception 'taskledger: invalid lease_for %: must be between 1 second and 1 day', lease_for
       using errcode = 'invalid_parameter_value', hint = '0 removes the lease';
+  end if;
+  if row_security_active('taskledger.lease') and taskledger.is_anothers_worker(worker) then
+    perform taskledger.raise_anothers_worker(worker);
   end if;
   insert into taskledger.lease as l (name, holder, alive_until, detail)
   values ('worker/' || worker, worker, clock_timestamp() + lease_for, about)

@@ -173,7 +173,13 @@ begin
     from taskledger.event h
    where h.kind = attempt_of.kind and h.biz_id = attempt_of.biz_id
    order by h.version desc limit 1;
-  if found.attempt is null or head.version <> attempt_of.version then
+  if found.attempt is null then
+    perform taskledger.check_kinds(array[attempt_of.kind]); -- another reason to find no event
+    raise exception 'taskledger: no attempt at task %/% began with version %', kind, biz_id, version
+      using errcode = 'TL001',
+            hint = 'roll back, and pass the version that taskledger.claim returned; the task may have been archived';
+  end if;
+  if head.version <> attempt_of.version then
     perform taskledger.raise_fenced(attempt_of.kind, attempt_of.biz_id, attempt_of.version);
   end if;
   if found.login_id is distinct from (select l.id from taskledger.logins l where l.name = session_user limit 1)
@@ -280,6 +286,9 @@ declare
 begin
   perform taskledger.check_key(claim.kind, claim.biz_id);
   if not taskledger.has_lease(claim.worker) then
+    if taskledger.is_anothers_worker(claim.worker) then
+      perform taskledger.raise_anothers_worker(claim.worker);
+    end if;
     raise exception 'taskledger: worker % has no lease', quote_literal(left(claim.worker, 260))
       using errcode = 'TL002', hint = 'call taskledger.heartbeat, and again before the lease ends';
   end if;
@@ -478,7 +487,13 @@ declare
   delay_us bigint;
 begin
   perform taskledger.check_times(null, retry_in, null, null);
-  perform taskledger.check_meta(json_build_object('retry', retry), null);
+  if json_typeof(retry) <> 'null' then
+    begin
+      perform taskledger.check_retry(retry, 'retry');
+    exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
+      raise exception 'taskledger: invalid retry: %', sqlerrm using errcode = 'invalid_parameter_value';
+    end;
+  end if;
   policy := taskledger.policy_of(kind, biz_id, retry);
   failures := (select count(*) from taskledger.failures_of(kind, biz_id)) + 1;
   delay_us := coalesce((extract(epoch from retry_in) * 1e6)::bigint,

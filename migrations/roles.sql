@@ -171,8 +171,8 @@ grant execute on function taskledger.end_of_time to producer, worker, relay, ope
 -- Workers in SQL, with the functions that they call with the rights of their caller.
 grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.claim_next, taskledger.finish,
    taskledger.fail, taskledger.snooze to worker;
-grant execute on function taskledger.follows_as_worker, taskledger.is_anothers_worker, taskledger.is_anothers_member,
-   taskledger.has_lease, taskledger.may_have_lease,
+grant execute on function taskledger.follows_as_worker, taskledger.is_anothers_worker,
+   taskledger.raise_anothers_worker, taskledger.is_anothers_member, taskledger.has_lease, taskledger.may_have_lease,
    taskledger.poll_place, taskledger.set_poll_place, taskledger.waiting_tasks, taskledger.lock_task,
    taskledger.take_over, taskledger.attempt_of, taskledger.raise_fenced to worker;
 grant execute on function taskledger.append_event, taskledger.may_follow, taskledger.begins_attempt,

@@ -226,7 +226,13 @@ begin
     from taskledger.event h
    where h.kind = attempt_of.kind and h.biz_id = attempt_of.biz_id
    order by h.version desc limit 1;
-  if found.attempt is null or head.version <> attempt_of.version then
+  if found.attempt is null then
+    perform taskledger.check_kinds(array[attempt_of.kind]); -- another reason to find no event
+    raise exception 'taskledger: no attempt at task %/% began with version %', kind, biz_id, version
+      using errcode = 'TL001',
+            hint = 'roll back, and pass the version that taskledger.claim returned; the task may have been archived';
+  end if;
+  if head.version <> attempt_of.version then
     perform taskledger.raise_fenced(attempt_of.kind, attempt_of.biz_id, attempt_of.version);
   end if;
   if found.login_id is distinct from (select l.id from taskledger.logins l where l.name = session_user limit 1)
@@ -590,7 +596,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger.check_recorded(action text, projection text) IS 'Internal: raises an error unless the calling transaction has recorded an act about a projection.';
 
-CREATE FUNCTION taskledger.check_retry(retry json) RETURNS void
+CREATE FUNCTION taskledger.check_retry(retry json, field text DEFAULT 'meta: retry'::text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -601,7 +607,7 @@ declare
   number double precision;
 begin
   if json_typeof(retry) <> 'object' then
-    raise exception 'taskledger: invalid meta: retry must be a JSON object, got %', json_typeof(retry)
+    raise exception 'taskledger: invalid %: must be a JSON object, got %', field, json_typeof(retry)
       using errcode = 'invalid_parameter_value', hint = 'for example {"ladder":[60,300],"attempts":10}';
   end if;
   for name in select distinct json_object_keys(retry) loop
@@ -619,7 +625,7 @@ begin
         when 'jitter' then number between 0 and 1
         else false
       end, json_typeof(value) = 'null') then
-      raise exception 'taskledger: invalid meta: retry: invalid member % with value %',
+      raise exception 'taskledger: invalid %: invalid member % with value %', field,
           quote_literal(left(name, 80)), left(value::text, 80)
         using errcode = 'invalid_parameter_value',
               hint = 'the members are ladder (at most 100 delays), unit and max (delays greater than 0), '
@@ -628,13 +634,13 @@ begin
     end if;
   end loop;
   if retry -> 'ladder' -> 0 is not null and json_typeof(retry -> 'unit') = 'number' then
-    raise exception 'taskledger: invalid meta: retry: unit must not be set together with ladder'
+    raise exception 'taskledger: invalid %: unit must not be set together with ladder', field
       using errcode = 'invalid_parameter_value';
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_retry(retry json) IS 'Internal: raises an error for a retry policy that package ledger rejects.';
+COMMENT ON FUNCTION taskledger.check_retry(retry json, field text) IS 'Internal: raises an error for a retry policy, in an argument or member, that package ledger rejects.';
 
 CREATE FUNCTION taskledger.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
     LANGUAGE plpgsql STABLE
@@ -711,6 +717,9 @@ declare
 begin
   perform taskledger.check_key(claim.kind, claim.biz_id);
   if not taskledger.has_lease(claim.worker) then
+    if taskledger.is_anothers_worker(claim.worker) then
+      perform taskledger.raise_anothers_worker(claim.worker);
+    end if;
     raise exception 'taskledger: worker % has no lease', quote_literal(left(claim.worker, 260))
       using errcode = 'TL002', hint = 'call taskledger.heartbeat, and again before the lease ends';
   end if;
@@ -1167,7 +1176,13 @@ declare
   delay_us bigint;
 begin
   perform taskledger.check_times(null, retry_in, null, null);
-  perform taskledger.check_meta(json_build_object('retry', retry), null);
+  if json_typeof(retry) <> 'null' then
+    begin
+      perform taskledger.check_retry(retry, 'retry');
+    exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
+      raise exception 'taskledger: invalid retry: %', sqlerrm using errcode = 'invalid_parameter_value';
+    end;
+  end if;
   policy := taskledger.policy_of(kind, biz_id, retry);
   failures := (select count(*) from taskledger.failures_of(kind, biz_id)) + 1;
   delay_us := coalesce((extract(epoch from retry_in) * 1e6)::bigint,
@@ -1973,6 +1988,9 @@ begin
     raise exception 'taskledger: invalid lease_for %: must be between 1 second and 1 day', lease_for
       using errcode = 'invalid_parameter_value', hint = '0 removes the lease';
   end if;
+  if row_security_active('taskledger.lease') and taskledger.is_anothers_worker(worker) then
+    perform taskledger.raise_anothers_worker(worker);
+  end if;
   insert into taskledger.lease as l (name, holder, alive_until, detail)
   values ('worker/' || worker, worker, clock_timestamp() + lease_for, about)
       on conflict (name) do update
@@ -2697,6 +2715,19 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.poll_place(worker text, kind text) IS 'Internal: returns the biz_id after which a worker continues to look for waiting tasks of a kind.';
+
+CREATE FUNCTION taskledger.raise_anothers_worker(worker text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  raise exception 'taskledger: worker % belongs to another login than %', quote_literal(left(worker, 260)), session_user
+    using errcode = 'insufficient_privilege',
+          hint = 'choose another id: an id belongs to the login that has its lease, until the lease ends';
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.raise_anothers_worker(worker text) IS 'Internal: raises the error of a session that would act as a worker of another login.';
 
 CREATE FUNCTION taskledger.raise_fenced(kind text, biz_id text, version integer) RETURNS void
     LANGUAGE plpgsql

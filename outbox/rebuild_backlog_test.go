@@ -12,8 +12,8 @@ import (
 )
 
 // The stream is rebuilt beside the backlogs of two kinds without workers, one with small messages and one with large
-// ones, which fill their share of it. The repair ends, a kind with workers does not wait for them, and their own workers
-// receive every task once they come.
+// ones, which fill their share of it. The repair ends, a kind with workers does not wait for them, and their own
+// workers receive every task once they come.
 func TestRebuildBesideUnservedBacklogs(t *testing.T) {
 	t.Parallel()
 	for _, isListed := range []bool{false, true} {
