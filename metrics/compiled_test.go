@@ -13,8 +13,8 @@ import (
 )
 
 // The statements of a report, which status, /readyz and a scrape read, and those that a scrape adds have an estimated
-// cost below that of JIT compilation, with and without subscribers beside 30,000 events that nothing has read. After some
-// uses PostgreSQL may plan a statement without its parameters.
+// cost below that of JIT compilation, with and without subscribers beside 30,000 events that nothing has read. After
+// some uses PostgreSQL may plan a statement without its parameters.
 func TestNoPlanOfAReportIsCompiled(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.Pool(t, ledgertest.Owner)

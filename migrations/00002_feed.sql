@@ -583,8 +583,8 @@ comment on function taskledger.feed_pending(text, integer) is
   'Internal: returns the committed events that a reader of the feed has not passed, at most how_many of each of three '
   'groups, and the oldest of each. A reader without a cursor in this database has passed none.';
 
--- Planned as feed_page is: inlined into a statement, feed_pending has an estimated cost that grows with the history, and
--- PostgreSQL compiled the statement at each execution, which took a hundred times as long as the rest.
+-- Planned as feed_page is: inlined into a statement, feed_pending has an estimated cost that grows with the history,
+-- and PostgreSQL compiled the statement at each execution, which took a hundred times as long as the rest.
 -- +goose StatementBegin
 create function taskledger.feed_lag(reader text, how_many integer, out events bigint, out oldest timestamptz)
 language plpgsql stable

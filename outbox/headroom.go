@@ -166,13 +166,13 @@ func (s room) makeRoom(ctx context.Context) error {
 		backlog(s).withholdLargest(ctx, d)
 	}
 	if removed == 0 {
-		r.config.Logger.WarnContext(ctx, "stream is nearly full of messages that wait for workers",
+		r.limited.Warn(r.config.Logger, "stream is nearly full of messages that wait for workers",
 			"bytes", s.state.bytes, "limit", s.state.limit())
 		return nil
 	}
 	r.purgePause = min(max(purgeShare*time.Since(r.purgedAt), minPurgeEvery), purgeEvery)
 	r.hooks.each(func(h Hook) { h.StreamPurged(ctx, s.mark.Purged) })
-	r.config.Logger.InfoContext(ctx, "stream was nearly full; removed messages that no worker needs",
+	r.limited.Info(r.config.Logger, "stream was nearly full; removed messages that no worker needs",
 		"messages", removed, "bytes", s.state.bytes, "limit", s.state.limit())
 	return nil
 }

@@ -84,8 +84,9 @@ func lingeringPlace(ctx context.Context, db *pgxpool.Pool) (place feed.Place, is
 	return place, true, nil
 }
 
-// lingeringFrom returns places before the enqueueing of the tasks that the projector lists as lingering: of those of each
-// of some kinds, if there are any, and of all for the kind "". They bound how much history is read for withheld kinds.
+// lingeringFrom returns places before the enqueueing of the tasks that the projector lists as lingering: of those of
+// each of some kinds, if there are any, and of all for the kind "". They bound how much history is read for withheld
+// kinds.
 func lingeringFrom(ctx context.Context, db *pgxpool.Pool, kinds *withheld) (map[ledger.Kind]feed.Place, error) {
 	var names pgarray.Builder
 	for kind := range kinds.all() {
@@ -340,8 +341,8 @@ func bytesOf(messages []message) (total int64) {
 }
 
 // awaitRoom returns how long owed messages wait for room in the stream, without delaying new pages. If a purge made no
-// room for events that are only for subscribers, the stream has as much of them as it can hold: the others are given up.
-// Work messages that are not withheld are few, and may use all of the stream.
+// room for events that are only for subscribers, the stream has as much of them as it can hold: the others are given
+// up. Work messages that are not withheld are few, and may use all of the stream.
 func (s recovery) awaitRoom(ctx context.Context, messages []message, isReplay bool) (time.Duration, error) {
 	total := bytesOf(messages)
 	if len(messages) == 0 || !s.state.isNearlyFull(total) {

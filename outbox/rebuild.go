@@ -85,12 +85,15 @@ func renewed(c jetstream.ConsumerConfig) jetstream.ConsumerConfig {
 // explainRequest returns the error of a request to JetStream. A server does not answer a request that it does not
 // permit: the reason is an error of the connection.
 func explainRequest(js jetstream.JetStream, err error) error {
-	last := js.Conn().LastError()
-	isTimeout := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
-	if isTimeout && errors.Is(last, nats.ErrPermissionViolation) {
+	if last := js.Conn().LastError(); isUnanswered(err) && errors.Is(last, nats.ErrPermissionViolation) {
 		return last
 	}
 	return err
+}
+
+// isUnanswered reports whether a request has no answer.
+func isUnanswered(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
 }
 
 // RebuildOptions are the options of [RebuildStream]. Nil is the default of every field.

@@ -12,17 +12,20 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/taskledger/taskledger/internal/loglimit"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // Relay publishes the events of a ledger. Make one with [New], and run it once.
 type Relay struct {
-	config Config
-	hooks  hooks
-	js     jetstream.JetStream
-	lease  *lease
-	copies *copies
+	config  Config
+	hooks   hooks
+	limited *loglimit.Logger // for lines that repeat
+	js      jetstream.JetStream
+	lease   *lease
+	copies  *copies
 
 	// The state that one session leaves to the next. It is of the goroutine that publishes.
 	wantsRoom   int64         // bytes for which the next session makes room
@@ -69,7 +72,7 @@ func New(c Config) (*Relay, error) {
 	l := newLease(c.DB, c.Name, c.LeaseTTL)
 	return &Relay{
 		sizes:  make(sizes),
-		config: c, hooks: c.Hooks, js: js, lease: l, copies: newCopies(c.NATS, l.holder),
+		config: c, hooks: c.Hooks, limited: loglimit.New(), js: js, lease: l, copies: newCopies(c.NATS, l.holder),
 		delay: loop.Backoff{Min: minDelay, Max: maxDelay, Exact: true},
 	}, nil
 }
@@ -88,6 +91,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		return fmt.Errorf("relay: %w", err)
 	}
 	defer func() { _ = publisher.Close() }() // fails only if the connection is closed already
+	defer r.limited.Close()
 	defer r.releaseLease(ctx)
 
 	for {
@@ -118,7 +122,7 @@ func (r *Relay) failed(ctx context.Context, err error, in time.Duration) {
 		err = &StoreError{Err: err}
 	}
 	r.hooks.each(func(h Hook) { h.RelayFailed(ctx, err) })
-	r.config.Logger.WarnContext(ctx, "relay failed; retrying", "retry_in", in, "error", err)
+	r.limited.Warn(r.config.Logger, "relay failed; retrying", "retry_in", in, "error", err)
 }
 
 // nextDelay returns the delay before the next try. It grows with each failure without progress in between.
@@ -191,8 +195,8 @@ func (r *Relay) work(ctx context.Context, publisher *stream.Publisher) error {
 	}
 }
 
-// explain adds the reason to an error that was caused by the connection to NATS: it is closed, or it is not
-// connected and does not buffer.
+// explain adds the reason to an error that was caused by the connection to NATS: it is closed, it is not connected and
+// does not buffer, or its user may not make a request, which the server then does not answer.
 func (r *Relay) explain(err error) error {
 	last := r.config.NATS.LastError()
 	switch {
@@ -200,6 +204,8 @@ func (r *Relay) explain(err error) error {
 		return fmt.Errorf("%w: %w", nats.ErrConnectionClosed, cmp.Or(last, err))
 	case errors.Is(err, nats.ErrReconnectBufExceeded):
 		return fmt.Errorf("not connected to NATS: %w", cmp.Or(last, nats.ErrDisconnected))
+	case isUnanswered(err) && !errors.Is(err, ledger.ErrUnavailable) && errors.Is(last, nats.ErrPermissionViolation):
+		return &refusedUserError{err: last}
 	}
 	return err
 }

@@ -92,11 +92,11 @@ func (s *session) withRefusal(err error) error {
 	return &refusedUserError{err: last}
 }
 
-// refusedUserError is the error of a relay whose user may not publish.
+// refusedUserError is the error of a relay whose user in NATS has not its rights.
 type refusedUserError struct{ err error }
 
 func (e *refusedUserError) Error() string {
-	return fmt.Sprintf("publish: %v: connect with the key of the user relay of taskledger nats-config", e.err)
+	return fmt.Sprintf("%v: connect with the key of the user relay of taskledger nats-config", e.err)
 }
 
 func (e *refusedUserError) Unwrap() error { return e.err }

@@ -86,7 +86,7 @@ type LeaseStatus struct {
 	AliveUntil time.Time `json:"alive_until"`
 	Alive      bool      `json:"alive"`               // by the database's clock
 	Note       string    `json:"note,omitempty"`      // why the holder cannot work
-	NoteSince  time.Time `json:"note_since,omitzero"` // when the note began to hold
+	NoteSince  time.Time `json:"note_since,omitzero"` // since when it cannot work, also if the note was another one
 	Refused    bool      `json:"refused"`             // the relay must not continue before an operator acts
 	// IsStoreFailure: the note is that NATS is connected and JetStream stores no message.
 	IsStoreFailure bool `json:"store_failure"`

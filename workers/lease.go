@@ -139,8 +139,8 @@ func (p *Pool) withCure(err error) error {
 	if pg.Hint != "" { // of taskledger.check_kinds
 		return fmt.Errorf("%w: %s", err, pg.Hint)
 	}
-	return fmt.Errorf("%w: grant the login %s its role of workers, one that is limited to the kinds of this program or "+
-		"the role worker: taskledger migrate roles makes both", err, p.config.DB.Config().ConnConfig.User)
+	return fmt.Errorf("%w: grant the login %s its role of workers, one that is limited to the kinds of this program "+
+		"or the role worker: taskledger migrate roles makes both", err, p.config.DB.Config().ConnConfig.User)
 }
 
 // keepLease renews the lease until quit is done, and fences attempts whose task has moved on. While the database is

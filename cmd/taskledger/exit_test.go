@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -43,6 +45,7 @@ func TestErrorsHaveTheirExitCode(t *testing.T) {
 		{ledger.ErrRetryTransaction, exitConflict},
 		{reserve.ErrHeld, exitConflict},
 		{ledger.ErrUnavailable, exitUnavailable},
+		{driver.ErrBadConn, exitUnavailable},
 		{&pgconn.PgError{Code: pgerr.DuplicateStatement}, exitUnavailable},
 		{feed.ErrNotPrimary, exitUnavailable},
 		{nats.ErrPermissionViolation, exitUnavailable},
@@ -59,5 +62,14 @@ func TestErrorsHaveTheirExitCode(t *testing.T) {
 		if have := describe(fmt.Errorf("while testing: %w", c.err)); have.exit != c.want {
 			t.Errorf("%T %v: got %d, want %d", c.err, c.err, have.exit, c.want)
 		}
+	}
+}
+
+// PostgreSQL stops while serve reads which migrations are applied: the error has a hint.
+func TestLostConnectionHasAHint(t *testing.T) {
+	t.Parallel()
+	f := describe(fmt.Errorf("migrate: %w", driver.ErrBadConn))
+	if f.exit != exitUnavailable || !strings.Contains(f.hint, "PostgreSQL stops") {
+		t.Errorf("exit code %d, %q, hint %q", f.exit, f.message, f.hint)
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -222,6 +223,10 @@ func describeDatabase(err error) *failure {
 	if pgerr.Is(err, pgerr.InvalidStatementName, pgerr.DuplicateStatement) {
 		return failf(exitUnavailable, "%s", err).hinted("behind a pooler in transaction mode add " +
 			"default_query_exec_mode=exec to DATABASE_URL; taskledger migrate needs PostgreSQL itself")
+	}
+	if errors.Is(err, driver.ErrBadConn) { // of database/sql, by which migrations are read
+		return failf(exitUnavailable, "the connection to the database is lost: %s", err).
+			hinted("PostgreSQL stops, starts or has ended the connection: wait, then try again; its log has the cause")
 	}
 	if !isConnecting && !errors.Is(err, ledger.ErrUnavailable) {
 		return nil

@@ -194,3 +194,39 @@ func TestLockOfWorkersIsTheirs(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A relay cannot work, for two reasons in turn. The time of the note is that of the first one, until the relay works.
+func TestNotesInTurnKeepTheTime(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.Pool(t, "relay")
+	since := func(text string) (at time.Time) {
+		t.Helper()
+		claim := lease.RelayClaim{Holder: "a", For: time.Hour, Note: &lease.Note{Text: text}}
+		if holds, err := lease.TakeRelay(t.Context(), db, claim); err != nil || !holds {
+			t.Fatal(holds, err)
+		}
+		var found *time.Time
+		err := db.QueryRow(t.Context(), `
+			select (l.detail->>'since')::timestamptz from taskledger.lease l
+			 where l.name = 'relay' and coalesce(l.detail->>'note', '') = $1`, text).Scan(&found)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found != nil {
+			at = *found
+		}
+		return at
+	}
+	first := since("no acknowledgement")
+	for range 3 {
+		if a, b := since("no stream"), since("no acknowledgement"); !a.Equal(first) || !b.Equal(first) {
+			t.Errorf("the notes hold since %s and %s, want %s", a, b, first)
+		}
+	}
+	if at := since(""); !at.IsZero() {
+		t.Errorf("a relay that works has a note since %s", at)
+	}
+	if at := since("no stream"); !at.After(first) {
+		t.Errorf("a later note holds since %s", at)
+	}
+}

@@ -2,6 +2,7 @@
 package loglimit
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ type Logger struct {
 // message identifies lines that stand for each other.
 type message struct {
 	logger *slog.Logger
+	level  slog.Level
 	text   string
 }
 
@@ -35,7 +37,15 @@ func New() *Logger { return &Logger{messages: make(map[message]*suppressed)} }
 
 // Warn logs a line now, or within [Every].
 func (l *Logger) Warn(to *slog.Logger, text string, attributes ...any) {
-	m := message{to, text}
+	l.log(message{to, slog.LevelWarn, text}, attributes)
+}
+
+// Info logs a line now, or within [Every].
+func (l *Logger) Info(to *slog.Logger, text string, attributes ...any) {
+	l.log(message{to, slog.LevelInfo, text}, attributes)
+}
+
+func (l *Logger) log(m message, attributes []any) {
 	l.mu.Lock()
 	if s := l.messages[m]; s != nil {
 		s.count++
@@ -45,7 +55,7 @@ func (l *Logger) Warn(to *slog.Logger, text string, attributes ...any) {
 	}
 	l.suppress(m)
 	l.mu.Unlock()
-	to.Warn(text, attributes...)
+	m.log(attributes)
 }
 
 // suppress counts the lines that follow. l.mu is held.
@@ -83,6 +93,8 @@ func (l *Logger) Close() {
 	l.messages = nil
 }
 
-func (s *suppressed) log(m message) {
-	m.logger.Warn(m.text, append(s.last, "times", s.count)...)
+func (s *suppressed) log(m message) { m.log(append(s.last, "times", s.count)) }
+
+func (m message) log(attributes []any) {
+	m.logger.Log(context.Background(), m.level, m.text, attributes...)
 }

@@ -84,7 +84,7 @@ var rules = []rule{
 		pkg: "/outbox",
 		may: []string{"/ledger", "/ledger/feed", "/internal/lease", "/internal/pgarray", "/internal/loop",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault",
-			"/internal/reserved", pgx, nats, xSync},
+			"/internal/loglimit", "/internal/reserved", pgx, nats, xSync},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
 	{

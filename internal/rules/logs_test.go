@@ -83,6 +83,9 @@ func isLogCall(call *ast.CallExpr) (before int, isLog bool) {
 	if !ok || len(call.Args) < logMethods[method.Sel.Name] || logMethods[method.Sel.Name] == 0 {
 		return 0, false
 	}
+	if lastName(method.X) == "limited" { // a loglimit.Logger, whose first argument is the logger
+		return 2, true
+	}
 	return logMethods[method.Sel.Name], loggerName.MatchString(lastName(method.X))
 }
 

@@ -1,6 +1,7 @@
 -- Takes or renews the lease of the relay, unless another holder is alive.
 -- $1 holder, $2 milliseconds until it expires, $3 note: why the holder cannot work; empty if it can, null to
--- keep the row's note, also that of another holder. An equal note keeps its time. $4 the server process of the
+-- keep the row's note, also that of another holder. The time of a note is that of the first one since the relay could
+-- work: several may alternate. After a refusal it is another one. $4 the server process of the
 -- connection that the holder keeps open, as its client reports it, 0 for none; behind a pooler it is not the one that
 -- executes this statement. $5 another holder whose lease counts as expired, empty for none.
 -- $6 the cause of the note, empty for none.
@@ -19,6 +20,10 @@ select 'relay', $1::text, clock_timestamp(), clock_timestamp() + $2::bigint * in
        since = case when held.holder = excluded.holder then held.since else excluded.since end,
        alive_until = excluded.alive_until,
        backend = excluded.backend,
-       detail = case when $3::text is null or held.detail->>'note' = $3::text then held.detail else excluded.detail end
+       detail = case
+         when $3::text is null or held.detail->>'note' = $3::text then held.detail
+         when $3::text <> '' and held.detail->>'since' is not null and held.detail->>'refused' is distinct from 'true'
+         then json_build_object('note', $3::text, 'cause', nullif($6::text, ''), 'since', held.detail->'since')
+         else excluded.detail end
  where held.holder in ($1::text, $5::text) or held.alive_until <= clock_timestamp()
 returning true
