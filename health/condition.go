@@ -135,8 +135,8 @@ var definitions = []Definition{
 	{
 		Name:      StreamRepair,
 		Threshold: DefaultRelayLag,
-		Meaning: "The stream has lost messages, and the relay has published them again for longer than the threshold. " +
-			"Work messages come first; their tasks may begin late.",
+		Meaning: "The stream has lost messages, and the relay has published them again for longer than the " +
+			"threshold. Work messages come first; their tasks may begin late.",
 		Cure: "none is needed while the relay works: it ends by itself",
 	},
 	{

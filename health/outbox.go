@@ -52,7 +52,8 @@ func (r *Report) addRepair(c Config, s outbox.Status) {
 	}
 	r.add(Condition{
 		Name: StreamRepair, Since: s.Owed.Since, Threshold: c.Thresholds.RelayLag,
-		Text: fmt.Sprintf("stream %s has lost messages, and the relay has still to publish again %s", stream.Name, what),
+		Text: fmt.Sprintf("stream %s has lost messages, and the relay has still to publish again %s", stream.Name,
+			what),
 		Cure: lagCure(r, RelayStopped, RelayRefused, RelayBlocked, StreamWrites, StreamUnavailable),
 	})
 }

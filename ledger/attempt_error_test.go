@@ -24,7 +24,8 @@ func TestErrorsOfWorkersInSQL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const anothers, noAttempt = "worker 'w' belongs to another login than ", "pass the version that taskledger.claim returned"
+	const anothers = "worker 'w' belongs to another login than "
+	const noAttempt = "pass the version that taskledger.claim returned"
 	tests := []struct{ name, statement, code, text, cure string }{
 		{name: "a lease of another login", statement: "select taskledger.heartbeat('w', '{coupon.send}')",
 			code: "42501", text: anothers, cure: "choose another id"},

@@ -41,6 +41,7 @@ domain NAME from the consumer NAME, which admin makes:
 It has an account with a stream of its own, which the server makes.
 
 The command nats: go install github.com/nats-io/natscli/nats@latest
+It connects with --server tls://HOST:4222 --nkey DIR/admin.nk --tlsca CA, where CA is that of the server.
 
 With --keys the seed of each user's key is in DIR/USER.nk, with mode 0600. The command makes those that are missing,
 and prints the public keys. Give each program its own file: --nats-nkey, or NATS_NKEY. Without --keys the public keys

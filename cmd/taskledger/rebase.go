@@ -149,8 +149,8 @@ func renderRebase(w io.Writer, r rebased, f rebaseFlags) {
 		fmt.Fprintf(w, "rebased up to position %s; relay and projector begin again at the first event\n",
 			count(int64(r.Last)))
 		if !f.newInstallation {
-			fmt.Fprintln(w, "it has the identity of its original: if that goes on, stop the services of this database, "+
-				"connect it to another NATS account, then: taskledger rebase --yes --new-installation")
+			fmt.Fprintln(w, "it has the identity of its original: if that goes on, stop the services of this "+
+				"database, connect it to another NATS account, then: taskledger rebase --yes --new-installation")
 		}
 	}
 	switch {

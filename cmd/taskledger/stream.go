@@ -170,7 +170,8 @@ func renderSubscribers(w io.Writer, d *outbox.StreamDetail) {
 	if d == nil || len(d.Subscribers) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "durable subscribers lose their consumers, which the administrator of NATS makes again:")
+	fmt.Fprintln(w, "durable subscribers lose their consumers, which the administrator of NATS makes again "+
+		"(nats --server URL --nkey admin.nk --tlsca CA for a server with keys):")
 	for _, c := range d.Subscribers {
 		config, err := json.Marshal(c)
 		if err != nil { // it was JSON

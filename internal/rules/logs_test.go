@@ -84,7 +84,7 @@ func isLogCall(call *ast.CallExpr) (before int, isLog bool) {
 		return 0, false
 	}
 	if lastName(method.X) == "limited" { // a loglimit.Logger, whose first argument is the logger
-		return 2, true
+		return 2, call.Ellipsis == token.NoPos // else a function that forwards
 	}
 	return logMethods[method.Sel.Name], loggerName.MatchString(lastName(method.X))
 }

@@ -60,8 +60,8 @@ func (e *SequenceError) Error() string {
 }
 
 // rebaseCure is the cure of an [*OriginError].
-const rebaseCure = "after a restore: taskledger rebase --yes; if the original goes on, connect this database to another " +
-	"NATS account, then: taskledger rebase --yes --new-installation"
+const rebaseCure = "after a restore: taskledger rebase --yes; if the original goes on, connect this database to " +
+	"another NATS account, then: taskledger rebase --yes --new-installation"
 
 func (e *OriginError) Error() string {
 	if e.Ahead > 0 {
