@@ -31,6 +31,13 @@ func TestCuresLeadToTheCause(t *testing.T) {
 		available(b, c)
 		c.Thresholds.TasksUnbegun = time.Millisecond
 	}
+	repaired := func(b *bundle, c *health.Config) {
+		unbegun(b, c)
+		b.exec(`
+			insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, mark)
+			values ('relay', 1, '3:3:', 0, '3', taskledger.origin(),
+			        '{"generation":2,"owed":{"to":{"seen":{"top":1}},"since":1000000}}')`)
+	}
 	unhandled := func(b *bundle, c *health.Config) {
 		available(b, c)
 		c.Thresholds.KindUnhandled = time.Millisecond
@@ -55,6 +62,10 @@ func TestCuresLeadToTheCause(t *testing.T) {
 		{
 			name: "unbegun behind a blocked relay", relay: blocked, arrange: unbegun,
 			of: health.TasksUnbegun, want: "that of relay_blocked",
+		},
+		{
+			name: "unbegun behind a repair of the stream", arrange: repaired,
+			of: health.TasksUnbegun, want: "that of stream_repair",
 		},
 		{
 			name: "unbegun with a relay", arrange: unbegun,

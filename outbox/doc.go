@@ -56,7 +56,9 @@
 // Then the work messages of tasks that are available or running follow: those that the projector lists as lingering,
 // and those among the events that it has not listed yet. So the time grows with what is unfinished, and with history
 // only if no projector runs. At last all lost events follow, for subscribers, as far as a quarter of the stream holds
-// them. The owed events of a task are published before each new one, so those of each task appear in their order.
+// them. The owed events of a task are published before each new one, so those of each task appear in their order. Kinds
+// that are withheld, and those whose owed messages find no room, follow as described under Backpressure: the ones
+// without workers after all other work messages. [Status].Owed has what is left.
 //
 // Messages that reached their maximum age are not a loss, nor are messages that the relay removed.
 //
