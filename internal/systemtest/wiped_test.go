@@ -41,7 +41,7 @@ var insertHistory = []string{`
 	       case c.reader
 	         when 'relay' then c.mark
 	         else json_build_object('listed', json_build_object('seen', json_build_object(
-	                'snapshot', e.seen::text, 'top', e.top, 'bound', pg_current_xact_id()::text)))
+	                'snapshot', e.seen::text, 'top', e.top, 'bound', pg_current_xact_id()::text)), 'tagged', true)
 	       end
 	  from edge e
 	 cross join (select distinct on (reader) * from taskledger.cursor order by reader, n desc) c
