@@ -93,8 +93,8 @@ var definitions = []Definition{
 	},
 	{
 		Name: DatabaseCopied,
-		Meaning: "A physical copy of this database has services on the same NATS. They refuse to work; " +
-			"those of this database continue. It holds for two minutes after the last sign of the copy.",
+		Meaning: "A physical copy of this database has services on the same NATS. They refuse to work while a relay " +
+			"of this database works. It holds for two minutes after the last sign of the copy.",
 		Cure: "end the services of the copy, or connect them to another NATS account, " +
 			"then there: taskledger rebase --new-installation --yes",
 	},
@@ -125,7 +125,8 @@ var definitions = []Definition{
 		Name: StreamDrift,
 		Meaning: "Settings of the stream differ from the configuration, except for its limits. " +
 			"The relay only raises the limit in bytes of an existing stream.",
-		Cure: "nats stream edit LEDGER, or: taskledger stream rebuild",
+		Cure: "if the installation differs, that of relay_refused; else nats stream edit LEDGER, " +
+			"or: taskledger stream rebuild",
 	},
 	{
 		Name:    StreamNearlyFull,

@@ -199,8 +199,10 @@ func awaitStream(ctx context.Context, a *app, pool *pgxpool.Pool, js streams) er
 		return failf(exitUnavailable, "the stream is deleted, and %s", err).
 			hinted("the relay makes the stream when it works: taskledger status")
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		return failf(exitFailed, "interrupted: the stream is deleted, and the relay continues without this command").
-			hinted("see what is left to publish: taskledger status")
+		return failf(exitFailed, "interrupted: the stream is deleted, and a relay that works continues").
+			hinted("see whether one works, and what is left to publish: taskledger status")
+	case err != nil:
+		return fmt.Errorf("the stream is deleted, and a relay that works continues: %w", err)
 	}
-	return err
+	return nil
 }
