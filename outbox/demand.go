@@ -14,12 +14,14 @@ import (
 
 // demand is what the consumers of the stream still need of it, when it was read.
 type demand struct {
-	acked       uint64 // every durable consumer has acknowledged the messages up to here
-	kinds       map[ledger.Kind]*kindDemand
-	bytes       int64                           // of all kinds, see sum
-	unserved    map[ledger.Kind]ledger.ShardSet // shards without consumers of which there are work messages
-	types       map[ledger.EventType]bool       // of the messages on the stream
-	subscribers []*jetstream.ConsumerInfo       // durable consumers that are not of workers
+	acked uint64 // every durable consumer has acknowledged the messages up to here
+	kinds map[ledger.Kind]*kindDemand
+	bytes int64 // of all kinds, see sum
+	// unservedBytes are those of kinds without workers.
+	unservedBytes int64
+	unserved      map[ledger.Kind]ledger.ShardSet // shards without consumers of which there are work messages
+	types         map[ledger.EventType]bool       // of the messages on the stream
+	subscribers   []*jetstream.ConsumerInfo       // durable consumers that are not of workers
 }
 
 // kindDemand is the demand of the workers of a kind.
@@ -47,10 +49,22 @@ func (k *kindDemand) bytesOf(shards ledger.ShardSet) int64 {
 
 // sum sets the bytes of all kinds.
 func (d *demand) sum() {
-	d.bytes = 0
+	d.bytes, d.unservedBytes = 0, 0
 	for _, k := range d.kinds {
 		d.bytes += k.bytes()
+		if k.served == 0 {
+			d.unservedBytes += k.bytes()
+		}
 	}
+}
+
+// subscribed returns the sequence up to which all durable subscribers have acknowledged their messages, at most last.
+func (d *demand) subscribed(last uint64) uint64 {
+	upTo := last
+	for _, c := range d.subscribers {
+		upTo = min(upTo, ackedUpTo(c, last))
+	}
+	return upTo
 }
 
 // notePublished adds messages of withheld kinds that were published.
@@ -63,6 +77,9 @@ func (d *demand) notePublished(messages []message) {
 			k.unserved++
 		}
 		d.bytes += k.size
+		if k.served == 0 {
+			d.unservedBytes += k.size
+		}
 	}
 }
 

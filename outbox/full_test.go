@@ -181,6 +181,23 @@ func TestUnservedKindsStopNothing(t *testing.T) {
 	}
 }
 
+// Kinds without workers leave most of the stream to the others, however many tasks and kinds there are.
+func TestUnservedKindsHaveASmallShare(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.relay(smallPages, func(c *outbox.Config) { c.Stream.MaxBytes = 1 << 20 })
+	for i := range 30 {
+		b.enqueueSized(ledger.Kind(fmt.Sprintf("misspelt.k%d", i)), "order-", 100, 100, 1000)
+	}
+	b.awaitPublished()
+	if got := b.state().Bytes; got > 1<<20/4 {
+		t.Errorf("kinds without workers use %d of %d bytes", got, 1<<20)
+	}
+	if got := b.status().Withheld; len(got) != 30 {
+		t.Errorf("%d kinds are withheld, want 30", len(got))
+	}
+}
+
 // Some shards of a kind have workers and others do not, and its backlog is ten times the stream's room. The workers
 // receive all tasks of their shards in order, also those that come later, and so do the other ones once they have
 // workers. A relay that begins meanwhile goes on.

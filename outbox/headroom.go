@@ -142,22 +142,24 @@ type room struct{ *session }
 func (s room) makeRoom(ctx context.Context) error {
 	r := s.relay
 	wanted := r.wantsRoom
-	if !s.state.isNearlyFull(wanted) {
+	if !s.state.isNearlyFull(wanted) && len(r.finished.kinds) == 0 {
 		return nil
 	}
-	r.wantsRoom, r.purgedAt, r.purgePause = 0, time.Now(), purgeEvery
-	d, err := backlog(s).readDemand(ctx, nil)
+	d, removed, err := s.makeRoomOfFinished(ctx)
 	if err != nil {
 		return err
 	}
-	s.forgetMissed(d)
+	if r.wantsRoom = 0; !s.state.isNearlyFull(wanted) {
+		return nil
+	}
+	r.purgedAt, r.purgePause = time.Now(), purgeEvery
 	backlog(s).withholdLargest(ctx, d)
-	removed, err := s.purge(ctx, d)
+	more, err := s.purge(ctx, d)
 	if err != nil {
 		return err
 	}
-	more, err := s.clear(ctx, d, wanted)
-	if err != nil {
+	removed += more
+	if more, err = s.clear(ctx, d, wanted); err != nil {
 		return err
 	}
 	removed += more
@@ -175,6 +177,29 @@ func (s room) makeRoom(ctx context.Context) error {
 	r.limited.Info(r.config.Logger, "stream was nearly full; removed messages that no worker needs",
 		"messages", removed, "bytes", s.state.bytes, "limit", s.state.limit())
 	return nil
+}
+
+// makeRoomOfFinished removes the messages of finished kinds. It returns their number, and the demand without them.
+func (s room) makeRoomOfFinished(ctx context.Context) (d *demand, removed uint64, err error) {
+	r := s.relay
+	if d, err = backlog(s).readDemand(ctx, nil); err != nil {
+		return nil, 0, err
+	}
+	s.forgetMissed(d)
+	f := r.finished
+	if r.finished = (finishedKinds{}); len(f.kinds) == 0 {
+		if f, err = backlog(s).findFinished(ctx, d); err != nil {
+			return nil, 0, err
+		}
+	}
+	if removed, err = s.clearFinished(ctx, d, f); err != nil || removed == 0 {
+		return d, 0, err
+	}
+	r.hooks.each(func(h Hook) { h.StreamPurged(ctx, s.mark.Purged) })
+	r.limited.Info(r.config.Logger, "removed messages of kinds none of whose tasks waits",
+		"kinds", len(f.kinds), "messages", removed)
+	d, err = backlog(s).readDemand(ctx, nil)
+	return d, removed, err
 }
 
 // purge removes the oldest messages, up to the first one that a durable consumer needs. It returns their number.
@@ -207,7 +232,7 @@ func (s room) clear(ctx context.Context, d *demand, wanted int64) (removed uint6
 func (s room) clearRound(ctx context.Context, d *demand, wanted int64, keepsInFlight bool) (removed uint64, err error) {
 	first := s.mark.Cleared
 	for s.state.isNearlyFull(wanted) && s.mark.Cleared < min(s.state.info.State.LastSeq, first+clearStep) {
-		n, err := s.clearUpTo(ctx, d, s.nextToClear(), keepsInFlight)
+		n, err := s.clearUpTo(ctx, d, s.nextToClear(d), keepsInFlight)
 		if err != nil {
 			return removed, err
 		}
@@ -219,22 +244,31 @@ func (s room) clearRound(ctx context.Context, d *demand, wanted int64, keepsInFl
 	return removed, nil
 }
 
-// nextToClear returns the sequence up to which to clear next: the older half of the messages first, then all but the
-// newest eighth, then all.
-func (s room) nextToClear() uint64 {
+// nextToClear returns the sequence up to which to clear next: what no durable subscriber misses first, then the older
+// half of the messages, then all but the newest eighth, then all.
+func (s room) nextToClear(d *demand) uint64 {
 	state := s.state.info.State
 	upTo := state.LastSeq
-	for _, part := range []uint64{2, 8} {
-		if spared := state.LastSeq - state.Msgs/part; spared > s.mark.Cleared {
-			upTo = spared
+	last := state.LastSeq
+	for _, sequence := range []uint64{d.subscribed(last), last - state.Msgs/2, last - state.Msgs/8} {
+		if sequence > s.mark.Cleared {
+			upTo = sequence
 			break
 		}
 	}
 	return min(upTo, max(s.mark.Cleared, state.FirstSeq)+clearStep)
 }
 
-// clearUpTo clears the messages up to a sequence. A mark before it and one after it make the holes known.
+// clearUpTo clears the messages up to a sequence.
 func (s room) clearUpTo(ctx context.Context, d *demand, upTo uint64, keepsInFlight bool) (uint64, error) {
+	return s.removeMatching(ctx, d, upTo, d.clearable(upTo, keepsInFlight))
+}
+
+// removeMatching removes the messages that match filters, each up to a sequence that is at most upTo, and returns their
+// number. A mark before it and one after it make the holes known.
+func (s room) removeMatching(
+	ctx context.Context, d *demand, upTo uint64, filters map[string]uint64,
+) (removed uint64, err error) {
 	if err := s.noteMissed(ctx, d, upTo); err != nil {
 		return 0, err
 	}
@@ -243,7 +277,7 @@ func (s room) clearUpTo(ctx context.Context, d *demand, upTo uint64, keepsInFlig
 	if err := s.writeMark(ctx); err != nil {
 		return 0, err
 	}
-	for subject, sequence := range d.clearable(upTo, keepsInFlight) {
+	for subject, sequence := range filters {
 		err := s.stream.Purge(ctx, jetstream.WithPurgeSubject(subject), jetstream.WithPurgeSequence(sequence+1))
 		if err != nil {
 			return 0, fmt.Errorf("purge %s of stream %s up to %d: %w", subject, stream.Name, sequence, err)

@@ -35,6 +35,11 @@ type Relay struct {
 	pendingLoss *loss         // found while publishing; the next session repairs it
 	repairedAt  time.Time     // the last repair
 	reached     reached       // at the end of the session
+	lastWindow  string        // snapshot of the last window of which events are published
+	boundary    boundary      // which the projector is to pass
+	latest      boundary      // the newest one
+	finished    finishedKinds // kinds whose messages the next session removes
+	soughtAt    time.Time     // when finished kinds were looked for
 
 	isLimitRefused bool // by NATS, when the relay raised the stream's limit
 
@@ -178,6 +183,7 @@ func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
 // work runs sessions until ctx is done or an error is final. The relay keeps its lease while a server is away: no other
 // relay could work either, and a lease that changes hands delays the work when the server is back.
 func (r *Relay) work(ctx context.Context, publisher *stream.Publisher) error {
+	r.lastWindow, r.latest, r.boundary = "", boundary{}, boundary{} // another relay may have published since
 	for {
 		err := r.runSession(ctx, publisher)
 		if errors.Is(err, errAgain) {

@@ -54,6 +54,9 @@ type session struct {
 	refills   int             // how often withheld messages were published
 	marked    int             // refills that the last cursor row has
 
+	opened     feed.Place // of the cursor row with which the session began
+	lastWindow string     // snapshot of the last window of which earlier sessions published events; "": unknown
+
 	openedAt   time.Time
 	openedAtDB int64                         // the same by the database's clock, in microseconds since 1970
 	hasPolled  chan struct{}                 // closed when the first new page, if any waits, is prepared
@@ -135,6 +138,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	wasOwed, marked := m.Owed != nil, m.Withheld.clone()
 	at := s.feed.Cursor()
 	s.published = at.Place()
+	s.opened, s.lastWindow = s.published, s.relay.lastWindow
 	s.adoptReached()
 	if err := s.verify(ctx); err != nil {
 		return err
@@ -303,6 +307,7 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 		case b := <-prepared:
 			if err = s.publishPart(ctx, b); err == nil && b.isLast {
 				s.marked = s.refills
+				s.noteBoundary()
 				deliver(publishedPage{page: b.page, mark: s.mark.encode()})
 			}
 		}
@@ -328,6 +333,7 @@ func (s *session) tidy(ctx context.Context) error {
 // publishPart publishes a part of a page, to its end also when ctx is done.
 func (s *session) publishPart(ctx context.Context, b batch) error {
 	fault.Point(FaultPage)
+	s.relay.lastWindow = snapshotOf(b.at)
 	if err := s.publishRetried(ctx, b.events); err != nil {
 		return err
 	}

@@ -23,6 +23,8 @@ var followedSQL string
 const (
 	// waitingShare of the stream's limit is for messages that wait for workers: one part in waitingShare.
 	waitingShare = 2
+	// unservedShare of the limit is for those of them that no worker asks for: one part in unservedShare.
+	unservedShare = 8
 	// maxRefill is how many messages of a withheld kind may wait for its workers.
 	maxRefill = 20_000
 	// minRefill is how many of one with workers may wait in any case: they make room again.
@@ -44,16 +46,21 @@ type backlog struct{ *session }
 // published. They follow in the order of the feed when the workers of the kind have room, see refill, or before the
 // next event of their task, see admit. So workers and subscribers receive each event once, and in order.
 //
-// A kind may use as much as is left of the share of all: one kind half of it, and n kinds one part in n+1 each. See
-// A. Choudhury and E. Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, 1998.
+// A kind may use as much as is left of the share of all: one kind half of it, and n kinds one part in n+1 each. Kinds
+// without workers have a smaller share. See A. Choudhury and E. Hahne, Dynamic Queue Length Thresholds for
+// Shared-Memory Packet Switches, 1998.
 func (s backlog) withholdLargest(ctx context.Context, d *demand) {
 	if s.state.limit() == 0 {
 		return
 	}
-	allowance := s.allowance(d)
+	served, unserved := s.allowance(d), s.unservedAllowance(d)
 	var kinds, waiting int64
 	var largest ledger.Kind
 	for name, k := range d.kinds {
+		allowance := served
+		if k.served == 0 {
+			allowance = unserved
+		}
 		rest := ledger.AllShards &^ s.mark.Withheld.shards(name)
 		if rest == 0 || k.bytesOf(rest) <= allowance {
 			continue
@@ -84,12 +91,19 @@ func (s backlog) withhold(kind ledger.Kind, shards ledger.ShardSet) {
 	s.mark.Withheld.set(kind, shards, at)
 }
 
-// free returns how many bytes of the share of all kinds are free; less than 0 if they use more.
-func (s backlog) free(d *demand) int64 { return s.state.limit()/waitingShare - d.bytes }
-
-// allowance returns how many bytes of messages of a kind may wait.
+// allowance returns how many bytes of messages of a kind with workers may wait: what is free of the share of all.
 func (s backlog) allowance(d *demand) int64 {
-	return max(s.free(d), smallestShare(s.state.limit(), len(d.kinds)))
+	return max(s.state.limit()/waitingShare-d.bytes, smallestShare(s.state.limit(), len(d.kinds)))
+}
+
+// unservedAllowance returns how many bytes of messages of a kind without workers may wait.
+func (s backlog) unservedAllowance(d *demand) int64 {
+	return max(s.freeOfUnserved(d), smallestShare(s.state.limit(), len(d.kinds)))
+}
+
+// freeOfUnserved returns how many bytes of the share of kinds without workers are free; less than 0 if they use more.
+func (s backlog) freeOfUnserved(d *demand) int64 {
+	return min(s.state.limit()/waitingShare-d.bytes, s.state.limit()/unservedShare-d.unservedBytes)
 }
 
 // smallestShare returns how many bytes of a stream one more kind may use in any case, beside some others: one part in
@@ -160,6 +174,9 @@ func (s backlog) refillAll(ctx context.Context) (next time.Duration, err error) 
 	if err != nil {
 		return 0, err
 	}
+	if err := s.passFinished(ctx, d); err != nil {
+		return 0, err
+	}
 	isRefilled := false
 	for _, name := range slices.Collect(maps.Keys(s.mark.Withheld.all())) {
 		if k := d.kinds[name]; k.served != 0 {
@@ -201,7 +218,7 @@ func (s backlog) refillServed(
 		}
 		n = min(n, stream.MaxPage, max(s.state.limit()/growthShare/k.size, 1))
 		choice := feed.Choice{Limit: int(n), Read: min(int(n)*(1+len(d.kinds)), stream.MaxPage)}
-		hasRoom, err := s.refill(ctx, d, map[ledger.Kind]ledger.ShardSet{name: p.Shards}, p.At, choice)
+		hasRoom, err := s.refill(ctx, d, map[ledger.Kind]ledger.ShardSet{name: p.Shards}, p.At, int(n), choice)
 		if err != nil {
 			return false, err
 		}
@@ -214,7 +231,7 @@ func (s backlog) refillServed(
 // may be thousands. They leave half of what is free to others. While work messages are owed after a loss, they wait:
 // any kind may have workers.
 func (s backlog) refillUnserved(ctx context.Context, d *demand) (hasRoom bool, err error) {
-	free := s.free(d)
+	free := s.freeOfUnserved(d)
 	if s.mark.Owed.owesWork() || free < s.state.limit()/growthShare {
 		return false, nil
 	}
@@ -243,22 +260,28 @@ func (s backlog) refillUnserved(ctx context.Context, d *demand) (hasRoom bool, e
 		return false, nil
 	}
 	n := min(max(free/2/size, 1), stream.MaxPage)
-	return s.refill(ctx, d, parts, from, feed.Choice{Limit: int(n), Read: stream.MaxPage})
+	// Most of these tasks may have finished without workers: then many events are passed at a time.
+	return s.refill(ctx, d, parts, from, int(n), feed.Choice{Limit: stream.MaxPage, Read: stream.MaxPage})
 }
 
-// refill publishes withheld messages of shards of kinds, chosen among the events of pages that were published
+// refill publishes at most n withheld messages of shards of kinds, chosen among the events of pages that were published
 // otherwise, and adds them to the demand. All are withheld from the same place on, and not any more if these were the
 // last messages. Without room for one message it returns false.
 func (s backlog) refill(
-	ctx context.Context, d *demand, parts map[ledger.Kind]ledger.ShardSet, from feed.Place, choice feed.Choice,
+	ctx context.Context, d *demand, parts map[ledger.Kind]ledger.ShardSet, from feed.Place, n int, choice feed.Choice,
 ) (hasRoom bool, err error) {
 	choice.Wants = func(e ledger.Event) bool { return parts[e.Kind].Has(e.Shard) && e.Type.WakesWorkers() }
-	next, at, err := feed.Between(ctx, s.relay.config.DB, from, s.published, choice)
+	chosen, at, err := feed.Between(ctx, s.relay.config.DB, from, s.published, choice)
 	if err != nil {
 		return false, pgerr.Explain("find withheld events", err)
 	}
-	if next, err = s.withoutFollowed(ctx, next); err != nil {
+	next, err := s.withoutFollowed(ctx, chosen)
+	if err != nil {
 		return false, err
+	}
+	if len(next) > n {
+		choice.Limit = slices.IndexFunc(chosen, func(e ledger.Event) bool { return e.Position == next[n].Position })
+		return s.refill(ctx, d, parts, from, n, choice)
 	}
 	b, err := s.encoder.prepare(ctx, next)
 	if err != nil {
@@ -266,7 +289,7 @@ func (s backlog) refill(
 	}
 	if len(b.events) < len(next) {
 		choice.Limit = len(b.events)
-		return s.refill(ctx, d, parts, from, choice)
+		return s.refill(ctx, d, parts, from, n, choice)
 	}
 	s.relay.sizes.note(b.messages, s.state.limit())
 	switch has, err := s.hasRoom(ctx, b.messages); {
@@ -274,7 +297,7 @@ func (s backlog) refill(
 		return false, err
 	case !has && len(b.messages) > 1:
 		choice.Limit = len(b.messages) / 2
-		return s.refill(ctx, d, parts, from, choice)
+		return s.refill(ctx, d, parts, from, n, choice)
 	case !has && (s.state.isNearlyFull(0) || s.state.overflows(b.messages[0].size)):
 		return false, nil
 	}
@@ -325,5 +348,5 @@ func (s backlog) withoutFollowed(ctx context.Context, events []ledger.Event) ([]
 	for _, i := range followed {
 		isFollowed[events[i-1].Position] = true
 	}
-	return slices.DeleteFunc(events, func(e ledger.Event) bool { return isFollowed[e.Position] }), nil
+	return slices.DeleteFunc(slices.Clone(events), func(e ledger.Event) bool { return isFollowed[e.Position] }), nil
 }

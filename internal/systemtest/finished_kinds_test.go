@@ -1,0 +1,130 @@
+package systemtest_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+// Kinds without workers fill their share of a small stream, and some of their tasks are withheld. When all tasks of
+// these kinds are cancelled, their messages are removed from the stream and the kinds are not withheld any more,
+// without workers. A kind whose tasks wait keeps its messages, and the cancelled kinds run their next tasks.
+func TestFinishedKindsGiveTheirRoomBack(t *testing.T) {
+	t.Parallel()
+	d := newDepot(t)
+	d.start("relay", smallRelay)
+	d.start("projector", newProjector)
+	js := d.jetStream()
+	waiting := ledger.Kind("misspelt.waiting")
+	var kinds []ledger.Kind
+	for i := range 12 {
+		kinds = append(kinds, ledger.Kind(fmt.Sprintf("misspelt.k%d", i)))
+	}
+	d.enqueueLarge(waiting, 3)
+	for _, kind := range kinds {
+		d.enqueueLarge(kind, 40)
+	}
+	published := func() bool {
+		s, err := outbox.ReadStatus(t.Context(), d.db, nil, outbox.StreamConfig{})
+		return err == nil && s.Waiting == 0
+	}
+	d.await("the relay to publish or withhold the backlogs", published)
+	if got := withheldKinds(t, d); len(got) == 0 {
+		t.Fatal("no kind is withheld")
+	}
+
+	op, err := operator.New(operator.Config{DB: d.db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range kinds {
+		for i := range 40 {
+			key := ledger.Key{Kind: kind, BizID: ledger.BizID(fmt.Sprint(i))}
+			if _, err := op.Cancel(t.Context(), key, operator.Audit{Actor: "test", Reason: "test"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	d.await("the cancelled kinds to give their room back", func() bool {
+		onStream := workMessages(t, js)
+		for _, kind := range kinds {
+			if onStream[kind] > 0 {
+				return false
+			}
+		}
+		return published() && !slices.ContainsFunc(withheldKinds(t, d), func(k ledger.Kind) bool {
+			return slices.Contains(kinds, k)
+		})
+	})
+	if got := workMessages(t, js)[waiting]; got != 3 {
+		t.Errorf("%d messages of the kind whose tasks wait are on the stream, want 3", got)
+	}
+
+	again := ledger.MustKind[struct{}](kinds[5])
+	d.start("workers", handles(again, func(*workers.Job) {}))
+	d.enqueue(again, "again")
+	d.await("a new task of a cancelled kind to run", func() bool {
+		return d.count(`select count(*) from effect where biz_id = 'again'`) == 1
+	})
+}
+
+// enqueueLarge enqueues n tasks of a kind with args of a thousand bytes.
+func (d *depot) enqueueLarge(kind ledger.Kind, n int) {
+	d.t.Helper()
+	args, err := json.Marshal(map[string]string{"x": strings.Repeat("x", 1000)})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	var entries []ledger.Entry
+	for i := range n {
+		key := ledger.Key{Kind: kind, BizID: ledger.BizID(fmt.Sprint(i))}
+		entries = append(entries, ledger.Entry{Key: key, Args: args})
+	}
+	if _, err := ledger.EnqueueMany(d.t.Context(), d.db, entries); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// withheldKinds returns the kinds that status reports as withheld.
+func withheldKinds(t *testing.T, d *depot) []ledger.Kind {
+	t.Helper()
+	s, err := outbox.ReadStatus(t.Context(), d.db, nil, outbox.StreamConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Withheld
+}
+
+// workMessages returns the number of messages on the stream that wake workers, by kind.
+func workMessages(t *testing.T, js jetstream.JetStream) map[ledger.Kind]int {
+	t.Helper()
+	s, err := js.Stream(t.Context(), stream.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(stream.AllSubjects))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := make(map[ledger.Kind]int)
+	for subject, messages := range info.State.Subjects {
+		_, typ, kind, err := stream.ParseSubject(subject)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if typ.WakesWorkers() {
+			n[kind] += int(messages)
+		}
+	}
+	return n
+}

@@ -1,0 +1,157 @@
+package outbox
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+//go:embed sql/finished.sql
+var finishedSQL string
+
+// boundary is a place of the relay with the last message on the stream at that moment: each message up to it is of an
+// event before the place.
+type boundary struct {
+	at         feed.Place
+	seq        uint64
+	generation int
+	created    string // of the stream
+}
+
+// noteBoundary notes the place of a page. A session may find messages on the stream of pages after its cursor row:
+// their events precede the last window of the session before it, and the first window that it opens itself.
+func (s *session) noteBoundary() {
+	seen := s.published.Seen.Snapshot
+	isOwn := seen != s.opened.Seen.Snapshot && seen != s.opened.Until.Snapshot
+	if isOwn || seen == s.lastWindow {
+		s.relay.latest = boundary{at: s.published, seq: s.mark.Seq, generation: s.mark.Generation,
+			created: s.mark.Created}
+	}
+}
+
+// snapshotOf returns the snapshot of the newest window that a place is in or behind.
+func snapshotOf(at feed.Place) string { return cmp.Or(at.Until.Snapshot, at.Seen.Snapshot) }
+
+// isOf reports whether it is of the stream that a mark describes.
+func (p boundary) isOf(m mark) bool {
+	return p.seq > 0 && p.generation == m.Generation && p.created == m.Created
+}
+
+// finishedKinds is kinds none of whose tasks waits. No waking event of theirs before a place wakes a worker any more,
+// also when they have tasks again.
+type finishedKinds struct {
+	kinds []ledger.Kind
+	boundary
+	isPassed bool // the events with which the tasks have finished are published
+}
+
+// maxFinished is the greatest number of kinds whose messages are removed at a time, with some requests for each.
+const maxFinished = 64
+
+// findFinished finds finished kinds among those that have messages on the stream or are withheld, at a place that the
+// projector has passed. Those of many kinds are found in several calls, in no order.
+func (s backlog) findFinished(ctx context.Context, d *demand) (finishedKinds, error) {
+	r := s.relay
+	if !r.boundary.isOf(s.mark) || s.state.info.State.FirstSeq > r.boundary.seq {
+		r.boundary = r.latest
+	}
+	f := finishedKinds{boundary: r.boundary}
+	if !f.isOf(s.mark) || compare(f.at, s.published) > 0 {
+		return finishedKinds{}, nil
+	}
+	var names pgarray.Builder
+	left := stream.MaxPage
+	for name, k := range d.kinds {
+		if left > 0 && (k.all() > 0 || s.mark.Withheld.shards(name) != 0) {
+			names.Add(string(name))
+			left--
+		}
+	}
+	if names.IsEmpty() {
+		return finishedKinds{}, nil
+	}
+	names.Add("") // which is no kind, and finished if the projector has passed the place
+	rows, err := r.config.DB.Query(ctx, finishedSQL, names.String(), snapshotOf(f.at), s.published.Seen.Snapshot)
+	if err != nil {
+		return finishedKinds{}, pgerr.Explain("find finished kinds", err)
+	}
+	var kind string
+	_, err = pgx.ForEachRow(rows, []any{&kind, &f.isPassed}, func() error {
+		if kind == "" {
+			r.boundary = r.latest
+			return nil
+		}
+		f.kinds = append(f.kinds, ledger.Kind(kind))
+		return nil
+	})
+	return f, pgerr.Explain("find finished kinds", err)
+}
+
+// passFinished moves withheld kinds that have finished to the place before which none of their tasks waits: the events
+// of a large backlog are not read again. It ends the session if kinds without workers use their share of the stream and
+// no durable subscriber misses the messages of finished ones: the next session removes them. It does so once in
+// purgeEvery.
+func (s backlog) passFinished(ctx context.Context, d *demand) error {
+	r := s.relay
+	if time.Since(r.soughtAt) < purgeEvery {
+		return nil
+	}
+	r.soughtAt = time.Now()
+	f, err := s.findFinished(ctx, d)
+	if err != nil {
+		return err
+	}
+	hasMessages := false
+	for _, kind := range f.kinds {
+		hasMessages = hasMessages || d.kinds[kind].all() > 0
+		var shards ledger.ShardSet
+		for _, p := range s.mark.Withheld.all()[kind] {
+			if f.isPassed && compare(p.At, f.at) < 0 {
+				shards |= p.Shards
+			}
+		}
+		if shards != 0 {
+			s.mark.Withheld.set(kind, shards, f.at)
+		}
+	}
+	state := s.state.info.State
+	areRemovable := hasMessages && f.seq >= state.FirstSeq && f.seq <= d.subscribed(state.LastSeq)
+	if areRemovable && s.freeOfUnserved(d) < s.state.limit()/growthShare {
+		r.finished = f
+		return errAgain
+	}
+	return nil
+}
+
+// clearFinished removes the messages of finished kinds, and returns their number.
+func (s room) clearFinished(ctx context.Context, d *demand, f finishedKinds) (uint64, error) {
+	if len(f.kinds) == 0 || !f.isOf(s.mark) || f.seq < s.state.info.State.FirstSeq {
+		return 0, nil
+	}
+	filters := make(map[string]uint64)
+	kinds := 0
+	for _, kind := range f.kinds {
+		if k := d.kinds[kind]; k == nil || k.all() == 0 || kinds == maxFinished {
+			continue
+		}
+		kinds++
+		for t := range d.types {
+			if t.WakesWorkers() {
+				filters[stream.Pattern("*", string(t), string(kind))] = f.seq
+			}
+		}
+	}
+	cleared := s.mark.Cleared // the round of clear goes on there
+	removed, err := s.removeMatching(ctx, d, f.seq, filters)
+	s.mark.Cleared = cleared
+	return removed, err
+}
