@@ -30,6 +30,9 @@ var screenshots = flag.String("screenshots", "", "directory for pictures of all 
 // axeVariable is the environment variable with the path of axe.min.js, which checks the accessibility of pages.
 const axeVariable = "TASKLEDGER_AXE"
 
+// plainHost is a host whose pages browsers do not trust without TLS, other than those of a loopback address.
+const plainHost = "console.example"
+
 // chromium is a browser that shows a site. It records what no page may do: errors in its console, exceptions, and
 // requests to other servers.
 type chromium struct {
@@ -57,6 +60,7 @@ func (s *site) open(t *testing.T, width, height int) *chromium {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(findChromium(t)),
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(width, height),
+		chromedp.Flag("host-resolver-rules", "MAP "+plainHost+" 127.0.0.1"),
 		chromedp.WSURLReadTimeout(2*time.Minute))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox)
@@ -154,12 +158,23 @@ func (c *chromium) shows(text string) {
 // signInAs signs in by the form.
 func (c *chromium) signInAs(role api.Role) {
 	c.t.Helper()
+	c.signInBy(c.makeToken(role))
+}
+
+// makeToken returns a token that the API knows.
+func (c *chromium) makeToken(role api.Role) string {
+	c.t.Helper()
 	_, secret, err := api.CreateToken(c.t.Context(), c.db, api.TokenOptions{Name: "ada", Role: role})
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	for b := c.anyone(); b.signIn(secret).status == 401; { // until the API reads its tokens again
 	}
+	return secret
+}
+
+func (c *chromium) signInBy(secret string) {
+	c.t.Helper()
 	c.visit("/sign-in")
 	c.do(chromedp.SendKeys(chromedp.CSS(`input[name=token]`), secret),
 		chromedp.Click(chromedp.CSS(`button.main`)))
