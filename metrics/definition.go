@@ -53,17 +53,17 @@ var (
 	tasks = define(Gauge, "taskledger_tasks",
 		"Tasks in each state, as projected.", "kind", "state")
 	enqueued = define(Counter, "taskledger_tasks_enqueued_total",
-		"Tasks enqueued since this process started, as projected.", "kind")
+		"Tasks enqueued since the first scrape of this process, as projected.", "kind")
 	started = define(Counter, "taskledger_attempts_started_total",
-		"Attempts begun since this process started, as projected.", "kind")
+		"Attempts begun since the first scrape of this process, as projected.", "kind")
 	succeeded = define(Counter, "taskledger_tasks_succeeded_total",
-		"Tasks succeeded since this process started, as projected.", "kind")
+		"Tasks succeeded since the first scrape of this process, as projected.", "kind")
 	failed = define(Counter, "taskledger_attempts_failed_total",
-		"Attempts failed since this process started, as projected.", "kind")
+		"Attempts failed since the first scrape of this process, as projected.", "kind")
 	dead = define(Counter, "taskledger_tasks_dead_total",
-		"Tasks that became dead since this process started, as projected.", "kind")
+		"Tasks that became dead since the first scrape of this process, as projected.", "kind")
 	cancelled = define(Counter, "taskledger_tasks_cancelled_total",
-		"Tasks cancelled since this process started, as projected.", "kind")
+		"Tasks cancelled since the first scrape of this process, as projected.", "kind")
 	waiting = define(Histogram, "taskledger_task_waiting_seconds",
 		"Time from when a task became available to the beginning of its attempt. The sum is estimated to a tenth.",
 		"kind")
