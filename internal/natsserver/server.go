@@ -103,7 +103,7 @@ func Start(config Config) (_ *Server, err error) {
 	}
 	s := &Server{config: config}
 	if s.lock, err = reserve.File(filepath.Join(config.Dir, "lock")); err != nil {
-		return nil, fmt.Errorf("NATS server: directory is in use: %w", err)
+		return nil, fmt.Errorf("NATS server: cannot lock the directory: %w", err)
 	}
 	if err := s.removeOtherStores(); err != nil {
 		return nil, errors.Join(fmt.Errorf("NATS server: remove streams of another configuration: %w", err), s.Close())

@@ -238,6 +238,15 @@ func TestFailedStartReportsTheReason(t *testing.T) {
 	if _, err = natsserver.Start(natsserver.Config{Dir: filepath.Join(dir, "file")}); err == nil {
 		t.Error("started in a file")
 	}
+	lock := filepath.Join(t.TempDir(), "lock")
+	if err := os.Mkdir(lock, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err = natsserver.Start(natsserver.Config{Dir: filepath.Dir(lock)})
+	if err == nil || !strings.Contains(err.Error(), "cannot lock the directory: open "+lock) ||
+		strings.Contains(err.Error(), "in use") {
+		t.Errorf("without a file to lock: %v", err)
+	}
 	if _, err = natsserver.Start(natsserver.Config{}); err == nil {
 		t.Error("started without a directory")
 	}

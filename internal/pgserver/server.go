@@ -151,7 +151,7 @@ func (s *Server) occupy() (err error) {
 		return err
 	}
 	if s.lock, err = reserve.File(s.path("lock")); err != nil {
-		return fmt.Errorf("PostgreSQL directory is in use: %w", err)
+		return fmt.Errorf("cannot lock the directory of PostgreSQL: %w", err)
 	}
 	if s.watchdog, err = startWatchdog(s.dir, s.deathSignal(), s.temporary()); err != nil {
 		return errors.Join(err, s.lock.Release())
