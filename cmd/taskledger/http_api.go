@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -48,15 +49,15 @@ func (f *apiFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.cert, "http-cert", "", "`file` of the certificate of the HTTP server (default: no TLS)")
 	flags.StringVar(&f.key, "http-key", "", "`file` of its key")
 	flags.StringVar(&f.ca, "http-client-ca", "", "`file` of the CA of client certificates, which name callers")
-	flags.StringArrayVar(&f.proxies, "http-proxy", nil,
+	flags.StringSliceVar(&f.proxies, "http-proxy", nil,
 		"`address` or network of a proxy that names callers; may be repeated")
 	flags.BoolVar(&f.behindTLS, "http-behind-tls", false,
 		"a proxy speaks TLS with browsers: mark the cookies of the console as Secure")
 	flags.StringVar(&f.header, "http-proxy-header", "", "`header` with the name (default: X-Forwarded-User)")
 	flags.StringVar(&f.role, "http-proxy-role", "", "role of callers that never had a token (default: none)")
 	for _, name := range []string{
-		"database-url", "nats-url", "anonymous", "cert", "key", "client-ca", "proxy-header", "proxy-role",
-		"behind-tls",
+		"database-url", "nats-url", "anonymous", "cert", "key", "client-ca", "proxy", "proxy-header",
+		"proxy-role", "behind-tls",
 	} {
 		bind(flags, "http-"+name, "TASKLEDGER_HTTP_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
 	}
@@ -75,6 +76,15 @@ func (f apiFlags) proxy() (p api.Proxy, err error) {
 		p.From = append(p.From, prefix)
 	}
 	p.Header, p.Role = f.header, api.Role(f.role)
+	isOfNoHeader := func(c rune) bool { return c <= ' ' || c > '~' || c == ':' }
+	switch roles := []api.Role{"", api.Viewer, api.Producer, api.Operator, api.Admin}; {
+	case p.From == nil && (p.Header != "" || p.Role != ""):
+		return p, usagef("--http-proxy-header and --http-proxy-role need --http-proxy")
+	case strings.ContainsFunc(p.Header, isOfNoHeader):
+		return p, usagef("--http-proxy-header must be the name of a header, got %q", p.Header)
+	case !slices.Contains(roles, p.Role):
+		return p, usagef("--http-proxy-role must be viewer, producer, operator or admin, got %q", p.Role)
+	}
 	return p, nil
 }
 

@@ -125,6 +125,9 @@ func (f serveFlags) validate() error {
 	if err != nil {
 		return usagef("%s", err)
 	}
+	if _, err := f.api.proxy(); err != nil {
+		return err
+	}
 	for _, d := range []struct {
 		flag  string
 		value time.Duration
@@ -159,6 +162,10 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	}
 	if len(f.server.Peers) > 0 && (a.config.databaseURL == "" || a.config.natsURL != "") {
 		return usagef("--peers is for serve with %s and without %s", envDatabaseURL, envNATSURL)
+	}
+	if most := max(1, len(f.server.Peers)); a.config.natsURL == "" && f.stream.Replicas > most {
+		return usagef("--stream-replicas must be at most %d, the number of NATS servers of serve, got %d", most,
+			f.stream.Replicas).hinted("start a cluster with --peers, or set %s", envNATSURL)
 	}
 	alarms, err := readAlarms(a, f.alarms)
 	if err != nil {
@@ -196,19 +203,6 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	if err := outbox.CheckRole(ctx, pool); err != nil {
 		return err
 	}
-	where := serving{Database: endpoint(a.config.databaseURL), NATS: "own"}
-	if a.config.natsURL != "" {
-		where.NATS = endpoint(a.config.natsURL)
-	}
-	if lost != nil {
-		where.DataDir = a.config.dataDir
-	}
-	if listener != nil {
-		where.HTTP = f.api.scheme() + listener.Addr().String()
-	}
-	if err := a.print(where, where.render); err != nil {
-		return err
-	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() {
@@ -236,6 +230,19 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	if a.config.natsURL != "" {
 		c.NATS = a.toNATS
 	} else if c.Server.Dir, err = broker.Dir(ctx, pool, a.config.dataDir); err != nil {
+		return err
+	}
+	where := serving{Database: endpoint(a.config.databaseURL), NATS: "own"}
+	if a.config.natsURL != "" {
+		where.NATS = endpoint(a.config.natsURL)
+	}
+	if lost != nil {
+		where.DataDir = a.config.dataDir
+	}
+	if listener != nil {
+		where.HTTP = f.api.scheme() + listener.Addr().String()
+	}
+	if err := a.print(where, where.render); err != nil {
 		return err
 	}
 	defer a.reportReady(ctx, systemd)()
