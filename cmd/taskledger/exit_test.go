@@ -5,7 +5,10 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -47,6 +50,10 @@ func TestErrorsHaveTheirExitCode(t *testing.T) {
 		{ledger.ErrUnavailable, exitUnavailable},
 		{driver.ErrBadConn, exitUnavailable},
 		{&pgconn.PgError{Code: pgerr.DuplicateStatement}, exitUnavailable},
+		{&pgconn.PgError{Code: pgerr.AdminShutdown}, exitUnavailable},
+		{&pgconn.PgError{Code: pgerr.CrashShutdown}, exitUnavailable},
+		{io.ErrUnexpectedEOF, exitUnavailable},
+		{&net.OpError{Op: "read", Err: syscall.ECONNRESET}, exitUnavailable},
 		{feed.ErrNotPrimary, exitUnavailable},
 		{nats.ErrPermissionViolation, exitUnavailable},
 		{&pgserver.NoBinariesError{}, exitUnavailable},
@@ -65,11 +72,14 @@ func TestErrorsHaveTheirExitCode(t *testing.T) {
 	}
 }
 
-// PostgreSQL stops while serve reads which migrations are applied: the error has a hint.
+// PostgreSQL stops while serve reads which migrations are applied, or ends the session of another command: the error has
+// a hint.
 func TestLostConnectionHasAHint(t *testing.T) {
 	t.Parallel()
-	f := describe(fmt.Errorf("migrate: %w", driver.ErrBadConn))
-	if f.exit != exitUnavailable || !strings.Contains(f.hint, "PostgreSQL stops") {
-		t.Errorf("exit code %d, %q, hint %q", f.exit, f.message, f.hint)
+	for _, err := range []error{driver.ErrBadConn, &pgconn.PgError{Code: pgerr.AdminShutdown}} {
+		f := describe(fmt.Errorf("migrate: %w", err))
+		if f.exit != exitUnavailable || !strings.Contains(f.hint, "PostgreSQL stops") {
+			t.Errorf("exit code %d, %q, hint %q", f.exit, f.message, f.hint)
+		}
 	}
 }

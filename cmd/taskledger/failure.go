@@ -224,7 +224,7 @@ func describeDatabase(err error) *failure {
 		return failf(exitUnavailable, "%s", err).hinted("behind a pooler in transaction mode add " +
 			"default_query_exec_mode=exec to DATABASE_URL; taskledger migrate needs PostgreSQL itself")
 	}
-	if errors.Is(err, driver.ErrBadConn) { // of database/sql, by which migrations are read
+	if !isConnecting && isConnectionLost(err) {
 		return failf(exitUnavailable, "the connection to the database is lost: %s", err).
 			hinted("PostgreSQL stops, starts or has ended the connection: wait, then try again; its log has the cause")
 	}
@@ -250,6 +250,14 @@ func describeDatabase(err error) *failure {
 		f.hint = "PostgreSQL runs, and refuses for this reason: its log has the cause, which may be a full disk"
 	}
 	return f
+}
+
+// isConnectionLost reports whether the connection to the database has ended during a statement.
+func isConnectionLost(err error) bool {
+	var network *net.OpError
+	return pgerr.Is(err, pgerr.AdminShutdown, pgerr.CrashShutdown) ||
+		errors.Is(err, driver.ErrBadConn) || // of database/sql, by which migrations are read
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network) && (network.Op == "read" || network.Op == "write")
 }
 
 // reason returns the innermost cause of a failed connection. The text of pgx repeats it for each address.
