@@ -89,7 +89,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("X-Frame-Options", "DENY")
 	header.Set("Referrer-Policy", "same-origin") // with no-referrer the Origin of a form is null
-	if h.isSecure(r) { // without TLS browsers ignore it, and report that
+	if h.isSecure(r) {                           // without TLS browsers ignore it, and report that
 		header.Set("Cross-Origin-Opener-Policy", "same-origin")
 	}
 	header.Set("Cache-Control", "no-store")

@@ -10,7 +10,7 @@
     }
   });
   if (!("live" in body.dataset) || !window.EventSource) return;
-  let isLive = true, isBusy = false, isDue = false, isLost = false, last = 0, source = null;
+  let isLive = true, isBusy = false, isDue = false, isLost = false, hasEnded = false, last = 0, source = null;
   const show = (text) => { banner.textContent = text; banner.hidden = text === ""; };
   const isUsed = () => {
     const active = document.activeElement, content = document.getElementById("content");
@@ -26,7 +26,7 @@
       // A server that hangs keeps the connection open: without a limit the page would never be read again.
       const answer = await fetch(location.href, { credentials: "same-origin", signal: AbortSignal.timeout(20000) });
       if (answer.status === 401) {
-        isLive = false;
+        isLive = false; hasEnded = true;
         source.close();
         show("The session has ended. Reload the page to sign in; a form that is sent now changes nothing.");
         return;
@@ -51,7 +51,13 @@
     source.addEventListener("open", () => { isLost = false; isDue = true; });
     source.addEventListener("error", () => { isLost = true; isDue = true; });
   };
+  // A browser opens at most six connections to a server by HTTP/1.1: a page in the background holds none.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) source.close();
+    else if (!hasEnded) { source.close(); follow(); isDue = true; }
+  });
   follow();
+  if (document.hidden) source.close();
   setInterval(() => {
     const age = Date.now() - last;
     if (age > (isLost ? 5000 : 15000) || isDue && age > 2000) read();
