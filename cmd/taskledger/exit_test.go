@@ -72,8 +72,8 @@ func TestErrorsHaveTheirExitCode(t *testing.T) {
 	}
 }
 
-// PostgreSQL stops while serve reads which migrations are applied, or ends the session of another command: the error has
-// a hint.
+// PostgreSQL stops while serve reads which migrations are applied, or ends the session of another command: the error
+// has a hint.
 func TestLostConnectionHasAHint(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{driver.ErrBadConn, &pgconn.PgError{Code: pgerr.AdminShutdown}} {

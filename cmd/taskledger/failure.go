@@ -257,7 +257,8 @@ func isConnectionLost(err error) bool {
 	var network *net.OpError
 	return pgerr.Is(err, pgerr.AdminShutdown, pgerr.CrashShutdown) ||
 		errors.Is(err, driver.ErrBadConn) || // of database/sql, by which migrations are read
-		errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &network) && (network.Op == "read" || network.Op == "write")
+		errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.As(err, &network) && (network.Op == "read" || network.Op == "write")
 }
 
 // reason returns the innermost cause of a failed connection. The text of pgx repeats it for each address.
