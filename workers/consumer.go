@@ -23,8 +23,8 @@ const (
 	// them if there are too many.
 	maxConsumerRequests = 32
 
-	// heartbeatsPerSecond bounds the heartbeats of all consumers of a pool.
-	heartbeatsPerSecond = 200
+	// expiriesPerSecond bounds the requests of all consumers of a pool that expire.
+	expiriesPerSecond = 200
 
 	// minAckPending is the least MaxAckPending of a consumer, for all its workers together. It is above everything
 	// that they can have in flight, since delayed naks count too.
@@ -213,11 +213,11 @@ func (e *foreignConsumerError) Error() string {
 		"give the subscriber's consumer another name, then: nats consumer rm %s %s", e.durable, stream.Name, e.durable)
 }
 
-// pullHeartbeat returns how often the server reports to each consumer of the pool that its request is still open. The
-// more consumers there are the longer it is, and the later a missing consumer is noticed.
-func (p *Pool) pullHeartbeat() time.Duration {
+// pullExpiry returns after which time the request to each consumer of the pool expires. The more consumers there are
+// the longer it is, and the later a missing consumer is noticed.
+func (p *Pool) pullExpiry() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	consumers := 2 * len(p.kinds) * max(1, p.config.ShardGroups)
-	return max(stream.PullHeartbeat, time.Duration(consumers)*time.Second/heartbeatsPerSecond)
+	return max(stream.PullExpiry, time.Duration(consumers)*time.Second/expiriesPerSecond)
 }

@@ -147,8 +147,9 @@
 // consumer of their own, and may be as many again; each shard group may have one task more than its part.)
 //
 // A pool may have very many kinds. An idle kind costs its two consumers, a waiting request at each, and three
-// goroutines. The heartbeats of these requests are at most 200 a second for the whole pool: the more consumers a pool
-// has, the rarer they are. A missing consumer is noticed after three heartbeats (15 s, with 10,000 kinds 5 min).
+// goroutines. An idle request is made again every 5 s. At most 200 are made a second for the whole pool: the more
+// consumers a pool has, the rarer they are. A missing consumer is noticed after three times this interval (15 s, with
+// 10,000 kinds 5 min). In a cluster of NATS a pool that stops waits until its requests have ended.
 //
 // # Shards
 //

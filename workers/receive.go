@@ -19,7 +19,7 @@ import (
 func (k *kind) receive(ctx context.Context, durable string) error {
 	nc := k.pool.config.NATS
 	pending := maxAckPending(k.slots())
-	p := stream.NewPuller(nc, durable, k.pool.pullHeartbeat())
+	p := stream.NewPuller(nc, durable, k.pool.pullExpiry())
 	in := &intake{Puller: p}
 	own := fetcher{kind: k}
 	room := make(chan struct{}, 1)
@@ -27,7 +27,7 @@ func (k *kind) receive(ctx context.Context, durable string) error {
 	defer func() { k.arrive(p.Close()...) }()
 	reconnected := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(reconnected)
-	check := time.NewTicker(k.pool.pullHeartbeat())
+	check := time.NewTicker(k.pool.pullExpiry())
 	defer check.Stop()
 
 	for {
@@ -58,6 +58,9 @@ func (k *kind) receive(ctx context.Context, durable string) error {
 				return stream.ErrConsumerGone
 			}
 		case <-ctx.Done():
+			if k.IsStopping() { // of a kind that is paused, messages may wait
+				p.Finish(func(m *nats.Msg) { k.arrive(m) })
+			}
 			return nil
 		}
 	}

@@ -12,11 +12,12 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// PullHeartbeat is the usual interval of the server's heartbeats for an open request.
-const PullHeartbeat = 5 * time.Second
+// PullExpiry is the usual time after which an open request expires. The status with which it does shows that the
+// consumer exists. A server of a cluster delivers to a request until then, even if its client has gone: it cannot see
+// that, because workers and the stream are in different accounts. The messages are delivered again after AckWait.
+const PullExpiry = 5 * time.Second
 
 const (
-	pullBeats        = 6 // heartbeats until a request expires
 	pullFlushTimeout = 2 * time.Second
 	pullWords        = 64
 )
@@ -37,19 +38,19 @@ type Puller struct {
 	sub     *nats.Subscription
 	msgs    chan *nats.Msg
 
-	heartbeat time.Duration
+	expiry time.Duration
 
 	number int // of the open request
 	left   int // messages that it may still deliver; 0: no request is open
 
 	leftBytes int // bytes that it may still deliver, if they are limited
 
-	lastSeen time.Time // time of the last message or heartbeat
+	lastSeen time.Time // time of the request, or of the last message or status
 }
 
-// NewPuller returns a puller without a request. heartbeat is the interval of the server's heartbeats.
-func NewPuller(nc *nats.Conn, durable string, heartbeat time.Duration) *Puller {
-	return &Puller{nc: nc, subject: "$JS.API.CONSUMER.MSG.NEXT." + Name + "." + durable, heartbeat: heartbeat}
+// NewPuller returns a puller without a request. Its requests expire after expiry.
+func NewPuller(nc *nats.Conn, durable string, expiry time.Duration) *Puller {
+	return &Puller{nc: nc, subject: "$JS.API.CONSUMER.MSG.NEXT." + Name + "." + durable, expiry: expiry}
 }
 
 // listen makes room for the responses to a request for n messages, since a full channel drops them. Besides
@@ -76,11 +77,10 @@ func (p *Puller) Ask(n, bytes int) error {
 		return err
 	}
 	request, err := json.Marshal(struct {
-		Batch     int           `json:"batch"`
-		MaxBytes  int           `json:"max_bytes,omitempty"`
-		Expires   time.Duration `json:"expires"`
-		Heartbeat time.Duration `json:"idle_heartbeat"`
-	}{n, bytes, pullBeats * p.heartbeat, p.heartbeat})
+		Batch    int           `json:"batch"`
+		MaxBytes int           `json:"max_bytes,omitempty"`
+		Expires  time.Duration `json:"expires"`
+	}{n, bytes, p.expiry})
 	if err != nil {
 		return err
 	}
@@ -103,8 +103,28 @@ func (p *Puller) Open() bool { return p.left > 0 }
 // Forget drops the open request, whose responses will not arrive: the connection was lost.
 func (p *Puller) Forget() { p.left = 0 }
 
-// Silent reports whether the open request has had no message or heartbeat for too long.
-func (p *Puller) Silent() bool { return p.left > 0 && time.Since(p.lastSeen) > 3*p.heartbeat }
+// Silent reports whether the open request has had no message for too long after its expiry.
+func (p *Puller) Silent() bool { return p.left > 0 && time.Since(p.lastSeen) > 3*p.expiry }
+
+// Finish passes messages to take until no request is open, if the server is one of a cluster: other clients would wait
+// for the messages that the server delivers to the request after Close. It returns after [PullExpiry] at most.
+func (p *Puller) Finish(take func(*nats.Msg)) {
+	if p.nc.ConnectedClusterName() == "" {
+		return
+	}
+	expired := time.NewTimer(min(p.expiry, PullExpiry))
+	defer expired.Stop()
+	for p.Open() {
+		select {
+		case m := <-p.msgs:
+			if work, _ := p.See(m); work {
+				take(m)
+			}
+		case <-expired.C:
+			return
+		}
+	}
+}
 
 // See records a message and reports whether it is a task's. If not, it is a status of a request; the error
 // then is the reason for its end, unless the caller may ask again at once.
@@ -123,8 +143,8 @@ func (p *Puller) See(m *nats.Msg) (work bool, err error) {
 		}
 		return true, nil
 	}
-	if status == "100" || m.Subject != p.inbox+"."+strconv.Itoa(p.number) {
-		return false, nil // a heartbeat, or about an abandoned request
+	if m.Subject != p.inbox+"."+strconv.Itoa(p.number) {
+		return false, nil // about an abandoned request
 	}
 	p.left = 0
 	description := m.Header.Get("Description")

@@ -161,7 +161,7 @@ func (l *lane) run(ctx context.Context, out chan<- *message.Message) {
 // It returns an error if the consumer must be checked.
 func (l *lane) receive(ctx context.Context, out chan<- *message.Message) error {
 	nc := l.s.config.NATS
-	p := stream.NewPuller(nc, l.durable, stream.PullHeartbeat)
+	p := stream.NewPuller(nc, l.durable, stream.PullExpiry)
 	defer func() {
 		for _, m := range p.Close() {
 			_ = nc.Publish(m.Reply, stream.NakAnswer)
@@ -169,7 +169,7 @@ func (l *lane) receive(ctx context.Context, out chan<- *message.Message) error {
 	}()
 	reconnected := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(reconnected)
-	check := time.NewTicker(stream.PullHeartbeat)
+	check := time.NewTicker(stream.PullExpiry)
 	defer check.Stop()
 	for {
 		if !p.Open() {
@@ -193,6 +193,7 @@ func (l *lane) receive(ctx context.Context, out chan<- *message.Message) error {
 				return stream.ErrConsumerGone
 			}
 		case <-ctx.Done():
+			p.Finish(func(m *nats.Msg) { _ = nc.Publish(m.Reply, stream.NakAnswer) })
 			return nil
 		}
 	}
