@@ -23,6 +23,7 @@ import (
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
 var screenshots = flag.String("screenshots", "", "directory for pictures of all pages (default: none)")
@@ -209,6 +210,9 @@ func (c *chromium) picture(name string) {
 		return
 	}
 	image := read(c, chromedp.CaptureScreenshot())
+	if err := os.MkdirAll(*screenshots, 0o755); err != nil {
+		c.t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), image, 0o644); err != nil {
 		c.t.Fatal(err)
 	}
@@ -218,13 +222,26 @@ func (c *chromium) picture(name string) {
 func (s *site) shop(t *testing.T) {
 	t.Helper()
 	owner := ledgertest.As(t, s.db, ledgertest.Owner)
+	_, err := periodic.Apply(t.Context(), owner, []periodic.Schedule{
+		{Name: "nightly-report", Kind: "report.make", Cron: "30 2 * * *", Zone: "Europe/Berlin"},
+		{Name: "crm-sync", Kind: "crm.sync", Every: 15 * time.Minute},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enqueue := func(k ledger.Key, args string) {
+		options := &ledger.EnqueueOptions{Actor: "shop"}
+		if _, err := ledger.Enqueue(t.Context(), s.db, k, []byte(args), options); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for i := range 12 {
 		k := ledgertest.Key(t, fmt.Sprintf("coupon.send/order-%d", 1000+i))
-		ledgertest.Enqueue(t, s.db, k, fmt.Sprintf(`{"customer": "c-%d", "percent": 10, "api_key": "not shown"}`, i))
+		enqueue(k, fmt.Sprintf(`{"customer": "c-%d", "percent": 10, "api_key": "not shown"}`, i))
 	}
 	for i := range 5 {
 		k := ledgertest.Key(t, fmt.Sprintf("invoice.print/2026-%04d", i))
-		ledgertest.Enqueue(t, s.db, k, `{}`)
+		enqueue(k, `{"order": "order-1004", "copies": 2}`)
 		r := ledgertest.Request(k, 1, ledger.EventBuried)
 		r.Actor, r.Data = "ada", []byte(`{"reason": "the printer of the warehouse answers 503 Service Unavailable"}`)
 		if _, err := ledger.Append(t.Context(), owner, r); err != nil {
@@ -232,21 +249,25 @@ func (s *site) shop(t *testing.T) {
 		}
 	}
 	k := ledgertest.Key(t, "coupon.send/<script>alert(1)</script>")
-	ledgertest.Enqueue(t, s.db, k, `{"note": "</script><img src=x onerror=alert(1)>"}`)
-	_, err := ledger.Enqueue(t.Context(), s.db, ledgertest.Key(t, "report.make/2026-11"), nil,
-		&ledger.EnqueueOptions{RunIn: time.Hour})
+	enqueue(k, `{"note": "</script><img src=x onerror=alert(1)>"}`)
+	_, err = ledger.Enqueue(t.Context(), s.db, ledgertest.Key(t, "report.make/2026-11"), nil,
+		&ledger.EnqueueOptions{RunIn: time.Hour, Actor: "shop"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 9 {
 		k := ledgertest.Key(t, fmt.Sprintf("coupon.send/order-%d", 990+i))
-		ledgertest.Enqueue(t, s.db, k, `{}`)
+		enqueue(k, `{}`)
 		for version, event := range []ledger.EventType{ledger.EventStarted, ledger.EventSucceeded} {
 			r := ledgertest.Request(k, ledger.Version(version+1), event)
+			r.Actor = "shop-1-5102"
 			if _, err := ledger.Append(t.Context(), owner, r); err != nil {
 				t.Fatal(err)
 			}
 		}
+	}
+	if _, err := owner.Exec(t.Context(), "select from taskledger.read_feed('mails', 100)"); err != nil {
+		t.Fatal(err)
 	}
 	s.project()
 	// The statistics of a day, as the projector would have written them.
@@ -281,8 +302,18 @@ var pagesOf = []struct{ name, path string }{
 	{"system", "/system"},
 }
 
-// Each page is shown by a browser in light and dark, wide and narrow, without an error in its console, without a
-// request to another server, without a scroll bar for the whole page, and without a serious finding of axe.
+// hiddenLink is the text of a link to a page that is not in the window, and narrowLink that of one in a table whose
+// words break because its column is narrow.
+const (
+	hiddenLink = `[...document.querySelectorAll("nav a")].map((a) => [a.textContent, a.getBoundingClientRect()])
+		.filter(([, r]) => r.left < 0 || r.right > innerWidth).map(([text]) => text)[0] ?? ""`
+	narrowLink = `[...document.querySelectorAll("td a")].filter((a) => a.textContent.length > 15)
+		.filter((a) => a.getBoundingClientRect().width < 100).map((a) => a.textContent)[0] ?? ""`
+)
+
+// Each page is shown by a browser in light and dark, wide and narrow, with links that can be read, without an error in
+// its console, without a request to another server, without a scroll bar for the whole page, and without a serious
+// finding of axe.
 func TestPagesInABrowser(t *testing.T) {
 	t.Parallel()
 	findChromium(t)
@@ -299,6 +330,7 @@ func TestPagesInABrowser(t *testing.T) {
 		{name: "light", width: 1280, height: 900, scheme: "light"},
 		{name: "dark", width: 1280, height: 900, scheme: "dark"},
 		{name: "phone", width: 390, height: 844, scheme: "light"},
+		{name: "phone-dark", width: 390, height: 844, scheme: "dark"},
 	} {
 		t.Run(form.name, func(t *testing.T) {
 			here := *s
@@ -316,6 +348,12 @@ func TestPagesInABrowser(t *testing.T) {
 				width := read(c, chromedp.Evaluate[int]("document.documentElement.scrollWidth"))
 				if width > form.width {
 					t.Errorf("%s is %d pixels wide, the window has %d", p.path, width, form.width)
+				}
+				if text := read(c, chromedp.Evaluate[string](hiddenLink)); text != "" {
+					t.Errorf("%s: the link %q is outside of the window", p.path, text)
+				}
+				if text := read(c, chromedp.Evaluate[string](narrowLink)); text != "" {
+					t.Errorf("%s: the link %q has less than a hundred pixels", p.path, text)
 				}
 				for _, f := range c.axe() {
 					t.Errorf("%s: %s, %s: %s\n%s", p.path, f.Impact, f.ID, f.Help, f.Nodes)

@@ -49,7 +49,8 @@ func newServeCommand(a *app) *cobra.Command {
   periodic    enqueues the tasks of schedules
   reconciler  releases tasks whose message was lost
   alarm       sends alarms, with --alarms
-  http        answers /healthz, /readyz and /metrics, and the HTTP API at /v1/, with --listen
+  http        answers /healthz, /readyz and /metrics, the HTTP API at /v1/ and the console at /,
+              with --listen
 
 Any number of processes may run. One relay and one projector work; the others stand by.
 
