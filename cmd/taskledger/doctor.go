@@ -16,6 +16,7 @@ import (
 
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/health/alarm"
+	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
@@ -104,6 +105,10 @@ func (d *diagnosis) render(w io.Writer) {
 	renderTable(w, t)
 }
 
+// natsCure is the cure if NATS cannot be reached, unless the error has one of its own.
+const natsCure = "check NATS_URL, its credentials, and that NATS is running there; without NATS_URL see the log of " +
+	"taskledger serve, which runs it"
+
 // examine makes all examinations that are possible.
 func examine(ctx context.Context, a *app) *diagnosis {
 	d := &diagnosis{}
@@ -114,10 +119,13 @@ func examine(ctx context.Context, a *app) *diagnosis {
 		return d
 	}
 	defer pool.Close()
-	hasRole := d.examineServer(ctx, a, pool)
+	login := d.examineServer(ctx, a, pool)
 	err = migrations.Check(ctx, a.config.databaseURL)
-	if hasRole && pgerr.Is(err, pgerr.InsufficientPrivilege) {
+	if login.hasRole && pgerr.Is(err, pgerr.InsufficientPrivilege) {
 		d.ok("schema", "not examined, nor what depends on it: the roles of the login may not read it")
+		if login.isWorker {
+			d.examineWorker(a)
+		}
 		return d
 	}
 	if err != nil {
@@ -129,8 +137,7 @@ func examine(ctx context.Context, a *app) *diagnosis {
 	js, err := a.jetStream()
 	switch {
 	case err != nil:
-		d.failed(a, "nats", levelFailure, "check NATS_URL, its credentials, and that NATS is running "+
-			"there; without NATS_URL see the log of taskledger serve, which runs it", err)
+		d.failed(a, "nats", levelFailure, natsCure, err)
 	case js == nil:
 		d.ok("nats", "not examined: the login has no user there")
 	default:
@@ -141,19 +148,34 @@ func examine(ctx context.Context, a *app) *diagnosis {
 	return d
 }
 
-// examineServer examines the settings of PostgreSQL, its clock and the login. It returns whether the login has a role
-// of the ledger.
-func (d *diagnosis) examineServer(ctx context.Context, a *app, pool *pgxpool.Pool) (hasRole bool) {
+// login is what the login of the command may do.
+type login struct{ hasRole, isWorker bool }
+
+// examineWorker connects to NATS as a worker does.
+func (d *diagnosis) examineWorker(a *app) {
+	a.natsUser = natsconfig.Worker
+	nc, err := a.connectNATS(false)
+	if err != nil {
+		d.failed(a, "nats", levelFailure, natsCure, err)
+		return
+	}
+	defer nc.Close()
+	d.ok("nats", "connected to %s, version %s", stream.Server(nc), nc.ConnectedServerVersion())
+}
+
+// examineServer examines the settings of PostgreSQL, its clock and the login, which it returns.
+func (d *diagnosis) examineServer(ctx context.Context, a *app, pool *pgxpool.Pool) (l login) {
 	var version, most, reserved, used int64
-	var fsync, pages, autovacuum, commit, encoding, login, roles string
+	var fsync, pages, autovacuum, commit, encoding, name, roles string
 	var isStandby, isSuperuser bool
 	var at time.Time
 	begun := time.Now()
 	if _, err := pgquery.Row(ctx, pool, doctorSQL, nil, &version, &fsync, &pages, &autovacuum, &commit, &encoding,
-		&most, &reserved, &used, &isStandby, pgquery.Micros(&at), &isSuperuser, &login, &roles); err != nil {
+		&most, &reserved, &used, &isStandby, pgquery.Micros(&at), &isSuperuser, &name, &roles,
+		&l.isWorker); err != nil {
 		f := a.describe(err)
 		d.fail("database", f.hint, "%s", f.message)
-		return false
+		return l
 	}
 	skew := at.Sub(begun.Add(time.Since(begun) / 2)).Round(time.Millisecond)
 	d.check("version", version >= 150000, levelFailure, "upgrade to PostgreSQL 15 or later",
@@ -175,8 +197,9 @@ func (d *diagnosis) examineServer(ctx context.Context, a *app, pool *pgxpool.Poo
 		fmt.Sprintf("%d connections", pool.Config().MaxConns))
 	cure := "connect programs as logins with the roles of their jobs: docs/operations.md, Rights"
 	d.check("login", !isSuperuser && roles != "", levelWarning, cure,
-		fmt.Sprintf("%s, superuser: %s, roles: %s", login, yesNo(isSuperuser), orNone(roles)))
-	return roles != ""
+		fmt.Sprintf("%s, superuser: %s, roles: %s", name, yesNo(isSuperuser), orNone(roles)))
+	l.hasRole = roles != ""
+	return l
 }
 
 // failed adds the finding of an examination that failed, with the cure of its error, or with cure if none is known.

@@ -12,22 +12,32 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// The logins of programs pass the doctor, although their roles may not read the schema's version.
+// The logins of programs are examined, although their roles may not read the schema's version. A producer needs no
+// NATS, which does not run here.
 func TestDoctorOfPrograms(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.URL(t, ledgertest.Owner)
+	const (
+		hidden = `{"check":"schema","level":"ok","text":"not examined`
+		shown  = `{"check":"schema","level":"ok","text":"migrated to this version"}`
+	)
 	for _, c := range []struct {
 		roles   []string
 		finding string
+		nats    string
 	}{
-		{[]string{"producer"}, `{"check":"schema","level":"ok","text":"not examined`},
-		{[]string{"producer", "worker"}, `{"check":"schema","level":"ok","text":"not examined`},
-		{[]string{"reader"}, `{"check":"schema","level":"ok","text":"migrated to this version"}`},
+		{roles: []string{"producer"}, finding: hidden, nats: ""},
+		{roles: []string{"producer", "worker"}, finding: hidden, nats: "failure"},
+		{roles: []string{"reader"}, finding: shown, nats: "failure"},
 	} {
 		environment := map[string]string{envDatabaseURL: ledgertest.URLAs(t, owner, c.roles...)}
 		stdout, stderr, _ := run(t, environment, "doctor", "-o", "jsonl")
 		if !strings.Contains(stdout, c.finding) {
 			t.Errorf("the doctor of %v does not report %s: %s%s", c.roles, c.finding, stdout, stderr)
+		}
+		_, level, _ := strings.Cut(stdout, `"check":"nats","level":"`)
+		if level, _, _ = strings.Cut(level, `"`); level != c.nats {
+			t.Errorf("the doctor of %v reports NATS as %q, want %q: %s", c.roles, level, c.nats, stdout)
 		}
 	}
 }

@@ -1,4 +1,5 @@
--- Selects what doctor examines: version, settings, connections, whether it is a standby, the clock, and the login.
+-- Selects what doctor examines: version, settings, connections, whether it is a standby, the clock, and the login:
+-- its roles, and whether it is a worker.
 -- Locks nothing. Reads views of the server, which hide the backend_type of other logins' sessions from the login.
 select current_setting('server_version_num')::bigint, current_setting('fsync'), current_setting('full_page_writes'),
        current_setting('autovacuum'), current_setting('synchronous_commit'), current_setting('server_encoding'),
@@ -14,4 +15,9 @@ select current_setting('server_version_num')::bigint, current_setting('fsync'), 
                    from pg_catalog.pg_namespace n
                   cross join lateral aclexplode(n.nspacl) a
                    join pg_catalog.pg_roles r on r.oid = a.grantee
-                  where n.nspname = 'taskledger' and pg_has_role(r.oid, 'member')), '')
+                  where n.nspname = 'taskledger' and pg_has_role(r.oid, 'member')), ''),
+       exists (select
+                 from pg_catalog.pg_proc p
+                 join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+                where n.nspname = 'taskledger' and p.proname = 'broker_worker'
+                  and has_function_privilege(p.oid, 'execute'))
