@@ -24,15 +24,32 @@ func TestErrorsOfWorkersInSQL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ledgertest.ExecAsOwner(t, owner, "insert into taskledger.pause (kind, actor, reason) values ('pay', 'anna', 'x')")
+	if err := execute(t, limited, "select taskledger.heartbeat('own', '{coupon.send}')"); err != nil {
+		t.Fatal(err)
+	}
 	const anothers = "worker 'w' belongs to another login than "
 	const noAttempt = "pass the version that taskledger.claim returned"
 	tests := []struct{ name, statement, code, text, cure string }{
 		{name: "a lease of another login", statement: "select taskledger.heartbeat('w', '{coupon.send}')",
 			code: "42501", text: anothers, cure: "choose another id"},
+		{name: "the end of a lease of another login", statement: "select taskledger.heartbeat('w', '{pay}', '0')",
+			code: "42501", text: anothers, cure: "choose another id"},
 		{name: "a claim as a worker of another login", statement: "select taskledger.claim('coupon.send', '2', 'w')",
 			code: "42501", text: anothers, cure: "choose another id"},
 		{name: "a claim without a lease", statement: "select taskledger.claim('coupon.send', '2', 'x')",
 			code: "TL002", text: "worker 'x' has no lease", cure: "call taskledger.heartbeat"},
+		{name: "a search without a lease, while no task waits",
+			statement: "select taskledger.claim_next('coupon.send', 'x')",
+			code: "TL002", text: "worker 'x' has no lease", cure: "call taskledger.heartbeat"},
+		{name: "a search as a worker of another login", statement: "select taskledger.claim_next('coupon.send', 'w')",
+			code: "42501", text: anothers, cure: "choose another id"},
+		{name: "a claim of another kind, without a lease", statement: "select taskledger.claim('pay', '1', 'x')",
+			code: "42501", text: "may not work on kind pay"},
+		{name: "a claim of another kind that is paused", statement: "select taskledger.claim('pay', '1', 'own')",
+			code: "42501", text: "may not work on kind pay"},
+		{name: "a search for another kind, without a lease", statement: "select taskledger.claim_next('pay', 'x')",
+			code: "42501", text: "may not work on kind pay"},
 		{name: "a task of another kind", statement: "select taskledger.finish('pay', '1', 2)",
 			code: "42501", text: "may not work on kind pay"},
 		{name: "a task that never began", statement: "select taskledger.finish('coupon.send', '2', 1)",

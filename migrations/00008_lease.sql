@@ -208,6 +208,22 @@ $$;
 comment on function taskledger.raise_anothers_worker(text) is
   'Internal: raises the error of a session that would act as a worker of another login.';
 
+-- +goose StatementBegin
+create function taskledger.raise_no_lease(worker text) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  if taskledger.is_anothers_worker(worker) then
+    perform taskledger.raise_anothers_worker(worker);
+  end if;
+  raise exception 'taskledger: worker % has no lease', quote_literal(left(worker, 260))
+    using errcode = 'TL002', hint = 'call taskledger.heartbeat, and again before the lease ends';
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.raise_no_lease(text) is
+  'Internal: raises the error of a worker whose lease has ended or belongs to another login.';
+
 -- As shards_alive: shards of a worker that has no such lease are free, whatever other lease it has. Index: primary key.
 -- +goose StatementBegin
 create function taskledger.is_anothers_member(worker text) returns boolean
@@ -308,6 +324,9 @@ begin
   end if;
   if lease_for = interval '0' then
     perform taskledger.remove_lease('worker/' || worker);
+    if taskledger.is_anothers_worker(worker) then
+      perform taskledger.raise_anothers_worker(worker);
+    end if;
     return;
   end if;
   if lease_for is null or lease_for not between interval '1 second' and interval '1 day' then

@@ -286,13 +286,11 @@ declare
 begin
   perform taskledger.check_key(claim.kind, claim.biz_id);
   if not taskledger.has_lease(claim.worker) then
-    if taskledger.is_anothers_worker(claim.worker) then
-      perform taskledger.raise_anothers_worker(claim.worker);
-    end if;
-    raise exception 'taskledger: worker % has no lease', quote_literal(left(claim.worker, 260))
-      using errcode = 'TL002', hint = 'call taskledger.heartbeat, and again before the lease ends';
+    perform taskledger.check_kinds(array[claim.kind]);
+    perform taskledger.raise_no_lease(claim.worker);
   end if;
   if exists (select from taskledger.paused_kinds p where p.kind = claim.kind) then
+    perform taskledger.check_kinds(array[claim.kind]);
     raise exception 'taskledger: kind % is paused', claim.kind
       using errcode = 'TL003', hint = 'try again later';
   end if;
@@ -414,6 +412,9 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_kinds(array[claim_next.kind]);
+  if not taskledger.has_lease(claim_next.worker) then
+    perform taskledger.raise_no_lease(claim_next.worker);
+  end if;
   if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind) then
     return;
   end if;
@@ -439,7 +440,7 @@ $$;
 comment on function taskledger.claim_next(text, text, integer) is
   'Claims waiting tasks of a kind as the projector has them, at most how_many. A call reads at most 5000 tasks of the '
   'kind and the next one continues there, so that several calls may be needed to find a task of a large kind. '
-  'Tasks have no order.';
+  'Tasks have no order. Raises TL002 if the worker has no lease. Returns no row if the kind is paused.';
 
 -- +goose StatementBegin
 create function taskledger.finish(kind text, biz_id text, version integer, result json default null) returns void

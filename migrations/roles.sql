@@ -172,9 +172,9 @@ grant execute on function taskledger.end_of_time to producer, worker, relay, ope
 grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.claim_next, taskledger.finish,
    taskledger.fail, taskledger.snooze to worker;
 grant execute on function taskledger.follows_as_worker, taskledger.is_anothers_worker,
-   taskledger.raise_anothers_worker, taskledger.is_anothers_member, taskledger.has_lease, taskledger.may_have_lease,
-   taskledger.poll_place, taskledger.set_poll_place, taskledger.waiting_tasks, taskledger.lock_task,
-   taskledger.take_over, taskledger.attempt_of, taskledger.raise_fenced to worker;
+   taskledger.raise_anothers_worker, taskledger.is_anothers_member, taskledger.has_lease, taskledger.raise_no_lease,
+   taskledger.may_have_lease, taskledger.poll_place, taskledger.set_poll_place, taskledger.waiting_tasks,
+   taskledger.lock_task, taskledger.take_over, taskledger.attempt_of, taskledger.raise_fenced to worker;
 grant execute on function taskledger.append_event, taskledger.may_follow, taskledger.begins_attempt,
    taskledger.failures_of, taskledger.policy_of, taskledger.retry_delay, taskledger.retry_limit,
    taskledger.deadline_of to worker;

@@ -717,13 +717,11 @@ declare
 begin
   perform taskledger.check_key(claim.kind, claim.biz_id);
   if not taskledger.has_lease(claim.worker) then
-    if taskledger.is_anothers_worker(claim.worker) then
-      perform taskledger.raise_anothers_worker(claim.worker);
-    end if;
-    raise exception 'taskledger: worker % has no lease', quote_literal(left(claim.worker, 260))
-      using errcode = 'TL002', hint = 'call taskledger.heartbeat, and again before the lease ends';
+    perform taskledger.check_kinds(array[claim.kind]);
+    perform taskledger.raise_no_lease(claim.worker);
   end if;
   if exists (select from taskledger.paused_kinds p where p.kind = claim.kind) then
+    perform taskledger.check_kinds(array[claim.kind]);
     raise exception 'taskledger: kind % is paused', claim.kind
       using errcode = 'TL003', hint = 'try again later';
   end if;
@@ -782,6 +780,9 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_kinds(array[claim_next.kind]);
+  if not taskledger.has_lease(claim_next.worker) then
+    perform taskledger.raise_no_lease(claim_next.worker);
+  end if;
   if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind) then
     return;
   end if;
@@ -803,7 +804,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims waiting tasks of a kind as the projector has them, at most how_many. A call reads at most 5000 tasks of the kind and the next one continues there, so that several calls may be needed to find a task of a large kind. Tasks have no order.';
+COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims waiting tasks of a kind as the projector has them, at most how_many. A call reads at most 5000 tasks of the kind and the next one continues there, so that several calls may be needed to find a task of a large kind. Tasks have no order. Raises TL002 if the worker has no lease. Returns no row if the kind is paused.';
 
 CREATE FUNCTION taskledger.count_rejection() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1982,6 +1983,9 @@ begin
   end if;
   if lease_for = interval '0' then
     perform taskledger.remove_lease('worker/' || worker);
+    if taskledger.is_anothers_worker(worker) then
+      perform taskledger.raise_anothers_worker(worker);
+    end if;
     return;
   end if;
   if lease_for is null or lease_for not between interval '1 second' and interval '1 day' then
@@ -2741,6 +2745,21 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.raise_fenced(kind text, biz_id text, version integer) IS 'Internal: raises the error of a worker that no longer has its task.';
+
+CREATE FUNCTION taskledger.raise_no_lease(worker text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if taskledger.is_anothers_worker(worker) then
+    perform taskledger.raise_anothers_worker(worker);
+  end if;
+  raise exception 'taskledger: worker % has no lease', quote_literal(left(worker, 260))
+    using errcode = 'TL002', hint = 'call taskledger.heartbeat, and again before the lease ends';
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.raise_no_lease(worker text) IS 'Internal: raises the error of a worker whose lease has ended or belongs to another login.';
 
 CREATE FUNCTION taskledger.raise_refused(kind text) RETURNS void
     LANGUAGE plpgsql STABLE
