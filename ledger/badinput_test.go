@@ -448,6 +448,32 @@ func TestEscapedNULInSQL(t *testing.T) {
 	}
 }
 
+// An entry alone, behind backslashes that are escaped: PostgreSQL can decode some of these args and others not. Neither
+// depends on how the session has string literals parsed.
+func TestEscapedBackslashesInSQL(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	for i, args := range []string{
+		`"\\ud83d\ude00"`, `"\\\ud83d\ude00"`, `"\\\\ud83d\ude00"`, `"\\U0000"`, `"\\u0000"`,
+		`"\\\u0000"`, `"\\ude00\uD83D"`,
+	} {
+		for _, setting := range []string{"off", "on"} {
+			id := fmt.Sprint(i, setting)
+			err := execute(t, owner, "set local standard_conforming_strings = "+setting,
+				"select taskledger.enqueue_many(json_build_array(json_build_object('kind', 'bad', 'biz_id', '"+id+
+					"', 'args', $json$"+args+"$json$::json)))")
+			if err != nil {
+				t.Errorf("%s, %s: %v", args, setting, err)
+				continue
+			}
+			task, err := ledger.Load(t.Context(), owner, ledger.Key{Kind: "bad", BizID: ledger.BizID(id)})
+			if err != nil || string(task.Args) != args {
+				t.Errorf("%s, %s: %+v, %v", args, setting, task, err)
+			}
+		}
+	}
+}
+
 // Only args may have these escapes.
 func TestEscapedNULBesideArgs(t *testing.T) {
 	t.Parallel()
