@@ -1,8 +1,8 @@
 -- Leases: which processes are alive.
 -- Owner: package internal/lease.
 --
---   lease        written and read by internal/lease: the rows relay and copy for outbox, the row discarder for
---                schedulers, the row broker for the NATS server of serve, or one of each member of its cluster; for
+--   lease        written and read by internal/lease: the rows relay, copy and original for outbox, the row discarder
+--                for schedulers, the row broker for the NATS server of serve, or one of each member of its cluster; for
 --                workers one row of each worker process, and one of each member of a division of shards; for the
 --                reconciler one row of each task that it releases again and again
 --   mutex        rows that functions lock and no role may read or lock otherwise
@@ -25,7 +25,7 @@ create table taskledger.lease (
   with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 comment on table taskledger.lease is
-  'One row for each role (relay, copy, discarder, broker) and each worker process, valid until alive_until. '
+  'One row for each role (relay, copy, original, discarder, broker) and each worker process, valid until alive_until. '
   'backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. '
   'login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. '
   'A lease saves double work; correctness never depends on it.';
@@ -34,16 +34,19 @@ create view taskledger.relay_lease as
 select l.holder, l.since, l.alive_until, l.alive_until > clock_timestamp() as is_alive, l.detail->>'note' as note,
        l.detail->>'cause' as note_cause, (l.detail->>'since')::timestamptz as note_since,
        coalesce((l.detail->>'refused')::boolean, false) as is_refusing,
-       copy.holder as copy_holder, copy.since as copy_since
+       copy.holder as copy_holder, copy.since as copy_since, original.holder as original_holder,
+       original.since as original_since, original.detail->>'stream_created' as original_stream
   from taskledger.lease l
   left join taskledger.lease copy on copy.name = 'copy' and copy.alive_until > clock_timestamp()
+  left join taskledger.lease original on original.name = 'original'
  where l.name = 'relay';
 
 comment on view taskledger.relay_lease is
   'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' '
   'if JetStream stores no message. '
   'If is_refusing, it does not continue before an operator acts. copy_holder is the relay of a physical copy of this '
-  'database that has claimed to work on the same NATS within two minutes.';
+  'database that has claimed to work on the same NATS within two minutes. original_holder is the relay of another copy '
+  'that had the stream created at original_stream when the relay of this one last refused beside it.';
 
 -- Any program can have written a row, so nothing in it may make a reader fail.
 -- +goose StatementBegin

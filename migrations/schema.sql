@@ -3246,7 +3246,7 @@ CREATE TABLE taskledger.lease (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay, copy, discarder, broker) and each worker process, valid until alive_until. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. A lease saves double work; correctness never depends on it.';
+COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay, copy, original, discarder, broker) and each worker process, valid until alive_until. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. A lease saves double work; correctness never depends on it.';
 
 CREATE FUNCTION taskledger.shards_alive(worker text) RETURNS TABLE(is_alive boolean)
     LANGUAGE sql STABLE ROWS 1
@@ -4038,12 +4038,16 @@ CREATE VIEW taskledger.relay_lease AS
     ((l.detail ->> 'since'::text))::timestamp with time zone AS note_since,
     COALESCE(((l.detail ->> 'refused'::text))::boolean, false) AS is_refusing,
     copy.holder AS copy_holder,
-    copy.since AS copy_since
-   FROM (taskledger.lease l
+    copy.since AS copy_since,
+    original.holder AS original_holder,
+    original.since AS original_since,
+    (original.detail ->> 'stream_created'::text) AS original_stream
+   FROM ((taskledger.lease l
      LEFT JOIN taskledger.lease copy ON (((copy.name = 'copy'::text) AND (copy.alive_until > clock_timestamp()))))
+     LEFT JOIN taskledger.lease original ON ((original.name = 'original'::text)))
   WHERE (l.name = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message. If is_refusing, it does not continue before an operator acts. copy_holder is the relay of a physical copy of this database that has claimed to work on the same NATS within two minutes.';
+COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message. If is_refusing, it does not continue before an operator acts. copy_holder is the relay of a physical copy of this database that has claimed to work on the same NATS within two minutes. original_holder is the relay of another copy that had the stream created at original_stream when the relay of this one last refused beside it.';
 
 CREATE VIEW taskledger.relay_mark AS
  SELECT c.n,

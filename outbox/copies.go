@@ -6,12 +6,15 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
 	leases "github.com/taskledger/taskledger/internal/lease"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
@@ -32,6 +35,10 @@ var (
 // A copy and its original have different runs of their servers. After each start of the server, the first session
 // publishes its claim and waits for others before it touches the stream; the mark then has the run. Workers begin only
 // in a run that a mark has (function is_relayed_here), so those of a copy take no messages.
+//
+// A relay that has refused records that the stream is the other one's. It refuses as long as that stream exists, also
+// while the other one has no relay. An operator ends that by rebuilding the stream. A promoted standby records nothing,
+// because the primary that it replaces may answer for a moment.
 
 // claim is what a relay publishes on stream.Relays.
 type claim struct {
@@ -41,6 +48,29 @@ type claim struct {
 	Holder       string `json:"holder"`
 	Word         string `json:"word"`              // of this relay in this run
 	Answers      string `json:"answers,omitempty"` // the word of the claim to which this one is the answer
+
+	stream string // when the stream was created, if a refusal is to be recorded
+}
+
+// lastSince is the Since of a claim that yields to every other one.
+const lastSince = math.MaxInt64
+
+// serverRun is where a session opens: a run of a database, and what is known of copies of it.
+type serverRun struct {
+	installation, run string
+	now               int64 // by the database's clock, in microseconds since 1970
+	isRebased         bool
+	isPromoted        bool // after the newest cursor row
+
+	original       string // the relay of another copy beside which one of this database refused last; "": none
+	originalSince  int64
+	originalStream string // when the stream of that moment was created
+}
+
+func readServerRun(ctx context.Context, db *pgxpool.Pool) (r serverRun, err error) {
+	err = db.QueryRow(ctx, serverRunSQL).Scan(&r.installation, &r.run, &r.now, &r.isRebased, &r.isPromoted,
+		&r.original, &r.originalSince, &r.originalStream)
+	return r, pgerr.Explain("read the installation", err)
 }
 
 // parseClaim returns the claim in a message. It returns false for a message that a consumer delivers to the subject of
@@ -61,6 +91,11 @@ func (c claim) yieldsTo(other claim) bool {
 	return other.Run < c.Run
 }
 
+// refusal returns the error of the relay with claim c beside an older one.
+func (c claim) refusal(older claim) *CopyError {
+	return &CopyError{Holder: older.Holder, Since: time.UnixMicro(older.Since), stream: c.stream}
+}
+
 // copies observes the relays of other copies of the database, while this relay has the lease.
 type copies struct {
 	nc     *nats.Conn
@@ -77,12 +112,24 @@ func newCopies(nc *nats.Conn, holder string) *copies {
 type CopyError struct {
 	Holder string    // of the other relay's lease
 	Since  time.Time // the other copy has had a relay since then
+	// IsAway: the other relay does not answer now. The stream is still that of the other copy.
+	IsAway bool
+
+	stream string // when it was created, if the refusal is to be recorded
 }
 
 func (e *CopyError) Error() string {
-	return fmt.Sprintf("this database is a copy of another one, whose relay %s works on the same NATS since %s: "+
-		"end that one's services if this database replaces it; otherwise connect this one to another NATS account, "+
-		"then: taskledger rebase --new-installation --yes", e.Holder, e.Since.UTC().Format(time.RFC3339))
+	works, replace := "works", "end that one's services"
+	if e.IsAway {
+		works = "does not answer now, but works"
+	}
+	if e.IsAway || e.stream != "" {
+		replace += ", then: taskledger stream rebuild --yes"
+	}
+	return fmt.Sprintf("this database is a copy of another one, whose relay %s %s on the same NATS since %s: "+
+		"if this database replaces it, %s; otherwise connect this one to another NATS account, "+
+		"then: taskledger rebase --new-installation --yes",
+		e.Holder, works, e.Since.UTC().Format(time.RFC3339), replace)
 }
 
 const (
@@ -123,7 +170,7 @@ func (c *copies) watch(ctx context.Context, every time.Duration, r *Relay) error
 				case c.older <- other:
 				default:
 				}
-				return &CopyError{Holder: other.Holder, Since: time.UnixMicro(other.Since)}
+				return mine.refusal(other)
 			}
 			if c.claim(ctx, r, other.Word) && !isOlder && time.Since(reported) > copyReportEvery {
 				reported = time.Now()
@@ -165,24 +212,40 @@ func (c *copies) publish(mine claim) error {
 
 // confirm makes sure that no relay of another copy works, once after each start of the server, and sets the run in the
 // mark. It reports whether the mark is to be written.
-func (s *session) confirm(
-	ctx context.Context, installation, run string, now int64, hasMark bool,
-) (isNew bool, err error) {
+func (s *session) confirm(ctx context.Context, at serverRun, hasMark bool) (isNew bool, err error) {
 	c := s.relay.copies
-	mine := claim{Installation: installation, Run: run, Since: now, Holder: c.holder, Word: rand.Text()}
+	mine := claim{Installation: at.installation, Run: at.run, Since: at.now, Holder: c.holder, Word: rand.Text()}
+	created := createdAt(s.state.info)
+	if !at.isPromoted || !hasMark {
+		mine.stream = created
+	}
+	isAnothers := at.original != "" && at.originalStream == created
+	isNew = s.mark.Server != at.run
 	earlier := c.mine.Load()
-	switch isNew = s.mark.Server != run; {
+	isConfirmed := earlier != nil && earlier.Run == at.run // by the session before, which could not write the mark
+	switch {
 	case !isNew:
 		mine.Since = s.mark.ServerSince
-	case earlier != nil && earlier.Run == run: // the session before could not write the mark
+	case isConfirmed:
 		mine.Since = earlier.Since
-	case hasMark || s.state.info.State.LastSeq > 0: // after a rebase there is no mark, and others may own the stream
-		if err := c.ask(ctx, mine); err != nil {
+	}
+	// After a rebase there is no mark, and others may own the stream.
+	if isAnothers || isNew && !isConfirmed && (hasMark || at.isRebased || s.state.info.State.LastSeq > 0) {
+		asking := mine
+		if isAnothers || !hasMark {
+			asking.Since = lastSince
+		}
+		if err := c.ask(ctx, asking); err != nil {
 			return false, err
 		}
 	}
+	if isAnothers {
+		return false, c.withdraw(&CopyError{
+			Holder: at.original, Since: time.UnixMicro(at.originalSince), IsAway: true,
+		})
+	}
 	c.mine.Store(&mine)
-	s.mark.Server, s.mark.ServerSince = run, mine.Since
+	s.mark.Server, s.mark.ServerSince = at.run, mine.Since
 	return isNew && hasMark, nil
 }
 
@@ -201,7 +264,7 @@ func (c *copies) ask(ctx context.Context, mine claim) error {
 		}
 		select {
 		case other := <-c.older:
-			return c.withdraw(&CopyError{Holder: other.Holder, Since: time.UnixMicro(other.Since)})
+			return c.withdraw(mine.refusal(other))
 		case <-time.After(answerWait / times):
 		case <-ctx.Done():
 			return c.withdraw(context.Cause(ctx))

@@ -10,17 +10,15 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// A dump is restored beside its original, rebased without an installation of its own, and gets services on the same
-// NATS. Its relay refuses before it touches the stream, with the command in the error; its workers do not begin; and
-// the original works on without a loss.
-func TestRebasedCopyLeavesTheStream(t *testing.T) {
-	t.Parallel()
+// restoreBeside returns a ledger with a relay, and a dump of it that was restored and rebased without an installation
+// of its own, on the same NATS.
+func restoreBeside(t *testing.T) (original, restored *bundle, relay *running) {
+	t.Helper()
 	server := ledgertest.Cluster(t, nil)
-	original := newBundleOn(t, openPool(t, server.URL(ledgertest.Database)), natsserver.Config{})
-	original.relay(smallPages)
+	original = newBundleOn(t, openPool(t, server.URL(ledgertest.Database)), natsserver.Config{})
+	relay = original.relay(smallPages)
 	original.enqueue("coupon.send", "order-", 300)
 	original.awaitPublished()
-	before := original.state()
 
 	dump := tool(t, server, nil, "pg_dump", server.URL(ledgertest.Database))
 	tool(t, server, nil, "psql", server.URL("postgres"), "-qc", "create database copy")
@@ -29,11 +27,22 @@ func TestRebasedCopyLeavesTheStream(t *testing.T) {
 	if needed, err := feed.Rebase(t.Context(), pool, nil); err != nil || !needed {
 		t.Fatalf("rebase: %t, %v", needed, err)
 	}
-	restored := &bundle{t: t, pool: pool}
+	restored = &bundle{t: t, pool: pool}
 	restored.nc, restored.js = original.connect()
 	restored.enqueue("coupon.send", "copied-", 10)
+	return original, restored, relay
+}
+
+// A dump is restored beside its original, rebased without an installation of its own, and gets services on the same
+// NATS. Its relay refuses before it touches the stream, with the command in the error; its workers do not begin; and
+// the original works on without a loss.
+func TestRebasedCopyLeavesTheStream(t *testing.T) {
+	t.Parallel()
+	original, restored, _ := restoreBeside(t)
+	before := original.state()
 	var isRelayed bool
-	if err := pool.QueryRow(t.Context(), "select taskledger.is_relayed_here()").Scan(&isRelayed); err != nil {
+	err := restored.pool.QueryRow(t.Context(), "select taskledger.is_relayed_here()").Scan(&isRelayed)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if isRelayed {
@@ -52,4 +61,46 @@ func TestRebasedCopyLeavesTheStream(t *testing.T) {
 		t.Error("the original has lost messages")
 	}
 	original.check()
+}
+
+// The only relay of the original restarts. A copy that it has refused tries again meanwhile, and stays refused: the
+// stream is as the original left it. Once an operator has the stream rebuilt in the copy, the copy takes its place.
+func TestRefusedCopyStaysRefused(t *testing.T) {
+	t.Parallel()
+	original, restored, relay := restoreBeside(t)
+	refused := awaitError[*outbox.CopyError](t, restored.relay(smallPages))
+	if refused.IsAway {
+		t.Errorf("the relay of the original is away: %v", refused)
+	}
+	holder := refused.Holder
+	relay.end()
+	before := original.state()
+	cancelled := restored.relay(smallPages) // whatever becomes of its lease
+	cancelled.stop()
+	_ = cancelled.wait()
+	cancelled.err = nil
+	for range 2 {
+		refused = awaitError[*outbox.CopyError](t, restored.relay(smallPages))
+		if !refused.IsAway || refused.Holder != holder || !strings.Contains(refused.Error(), "stream rebuild --yes") {
+			t.Errorf("while the original has no relay: %v", refused)
+		}
+	}
+	if s := restored.status().Relay; s == nil || !s.Refused {
+		t.Errorf("the status of the copy: %+v", s)
+	}
+	if after := original.state(); after.LastSeq != before.LastSeq || after.Msgs != before.Msgs {
+		t.Errorf("the stream before: %+v, after: %+v", before, after)
+	}
+	relay = original.relay(smallPages)
+	original.enqueue("coupon.send", "after-", 10)
+	original.awaitPublished()
+	original.check()
+	relay.end()
+
+	if err := outbox.RebuildStream(t.Context(), restored.pool, restored.js, nil); err != nil {
+		t.Fatal(err)
+	}
+	restored.relay(smallPages)
+	restored.awaitPublished()
+	restored.check()
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -121,6 +122,32 @@ func TestFailOverThatLosesPublishedEvents(t *testing.T) {
 	if found := awaitError[*outbox.ForeignWriterError](t, r); found.Seq != ack.Sequence {
 		t.Errorf("refused with %v, want message %d", found, ack.Sequence)
 	}
+}
+
+// A standby is promoted while the relay of its primary works. Its relay refuses as long as that one works, and then
+// continues without an operator: a fail-over by programs needs none.
+func TestPromotedStandbyContinuesAfterARefusal(t *testing.T) {
+	t.Parallel()
+	server := ledgertest.Cluster(t, nil)
+	standby, there := startStandby(t, server)
+	b := newBundleOn(t, openPool(t, server.URL(ledgertest.Database)), natsserver.Config{})
+	first := b.relay()
+	b.enqueue("coupon.send", "before-", 10)
+	b.awaitPublished()
+	b.disconnect(there)
+	if err := standby.Promote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.pool = there
+	refused := awaitError[*outbox.CopyError](t, b.relay())
+	if refused.IsAway || strings.Contains(refused.Error(), "stream rebuild") {
+		t.Errorf("the refusal: %v", refused)
+	}
+	first.end()
+	b.relay()
+	b.enqueue("coupon.send", "after-", 10)
+	b.awaitPublished()
+	b.check()
 }
 
 // After a rebase of a dump, messages of events that the dump lacks are explained, however old they are. Messages that

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	leases "github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loglimit"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/stream"
@@ -175,6 +176,7 @@ func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
 	g.Go(func() error { return r.work(leading, publisher) })
 	err = g.Wait()
 	if ctx.Err() == nil && isFinal(err) {
+		r.recordOriginal(ctx, err)
 		r.yieldLease(ctx, err)
 	}
 	return err
@@ -214,6 +216,20 @@ func (r *Relay) explain(err error) error {
 		return &refusedUserError{err: last}
 	}
 	return err
+}
+
+// recordOriginal records that the stream belongs to another copy of the database, if that is the error. The relay still
+// has the lease, so no other relay of this database tries before.
+func (r *Relay) recordOriginal(ctx context.Context, why error) {
+	var original *CopyError
+	if !errors.As(why, &original) || original.stream == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if err := leases.RecordOriginal(ctx, r.config.DB, original.Holder, original.Since, original.stream); err != nil {
+		r.config.Logger.WarnContext(ctx, "cannot record that the stream belongs to another database", "error", err)
+	}
 }
 
 // yieldLease lets another relay take the lease, with the reason. It does so also if ctx ends meanwhile.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
-	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
@@ -108,14 +107,13 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	var installation, run string
-	var now int64
-	if err := c.DB.QueryRow(ctx, serverRunSQL).Scan(&installation, &run, &now); err != nil {
-		return pgerr.Explain("read the installation", err)
+	run, err := readServerRun(ctx, c.DB)
+	if err != nil {
+		return err
 	}
-	s.openedAtDB = now
-	source := stream.Source(installation)
-	if s.stream, err = stream.Ensure(ctx, s.relay.js, c.Stream, installation); err != nil {
+	s.openedAtDB = run.now
+	source := stream.Source(run.installation)
+	if s.stream, err = stream.Ensure(ctx, s.relay.js, c.Stream, run.installation); err != nil {
 		return err
 	}
 	if s.stream, err = s.raiseLimit(ctx, s.stream); err != nil {
@@ -131,7 +129,7 @@ func (s *session) open(ctx context.Context) (err error) {
 		m = firstMark(s.state.info)
 	}
 	s.mark = m
-	isNewRun, err := s.confirm(ctx, installation, run, now, published)
+	isNewRun, err := s.confirm(ctx, run, published)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,8 @@ var (
 	relayReleaseSQL string
 	//go:embed sql/copy_report.sql
 	copyReportSQL string
+	//go:embed sql/original_record.sql
+	originalRecordSQL string
 )
 
 // Note is why the holder of the relay's lease cannot work; the zero value if it can.
@@ -90,4 +92,11 @@ func ReleaseRelay(ctx context.Context, db ledger.DB, holder string) error {
 func ReportCopy(ctx context.Context, db ledger.DB, holder string, d time.Duration) error {
 	_, err := db.Exec(ctx, copyReportSQL, holder, d.Milliseconds())
 	return pgerr.Explain("record a copy of the database", err)
+}
+
+// RecordOriginal records that a stream, by the moment of its creation, belongs to another copy of the database. holder
+// is its relay, and since is when it began to have one.
+func RecordOriginal(ctx context.Context, db ledger.DB, holder string, since time.Time, stream string) error {
+	_, err := db.Exec(ctx, originalRecordSQL, holder, since.UnixMicro(), stream)
+	return pgerr.Explain("record the owner of the stream", err)
 }

@@ -123,6 +123,10 @@ func TestCopyBesideItsOriginal(t *testing.T) {
 	}
 
 	r.stop()
+	var away *outbox.CopyError
+	if err := clone.refusal("relay", newRelay); !errors.As(err, &away) || !away.IsAway {
+		t.Fatalf("without a relay of the original, that of the copy ended with %v, want a refusal", err)
+	}
 	stopLetters()
 	if err := r.pg.Kill(); err != nil {
 		t.Fatal(err)
