@@ -58,6 +58,7 @@ var checks = []check{
 		RelayStopped, RelayRefused, RelayBlocked, DatabaseCopied, StreamWrites, RelayLag, EventsParked,
 		StreamUnavailable, StreamDrift, StreamNearlyFull, StreamRepair,
 		ReplicaBehind, EventsMissed,
+		OperationOpen, // a rebuild of the stream is not open while the relay publishes again
 	}, checkOutbox},
 	{[]Name{ProjectorRefused, ProjectionLag}, checkProjection},
 	{[]Name{ProjectionFailed, ProjectionParked, ProjectionLag}, checkProjections},

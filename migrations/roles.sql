@@ -248,13 +248,13 @@ create policy worker on taskledger.event for insert to worker with check (
   or type = 'released' and taskledger.follows(kind, biz_id, version, attempt, shard, type) = 'failed'));
 
 -- The services enqueue firings and alarms, and release, bury, cancel or discard tasks. They finish no attempt but of
--- alarms, and end the records of rebuilds of projections, which they do.
+-- alarms, and end the records of rebuilds of projections and the stream, which they do.
 create policy relay on taskledger.event for insert to relay with check (
   taskledger.is_first(version, attempt, shard, type, kind, biz_id)
   and (kind = 'taskledger.alarm' or not taskledger.is_reserved(kind))
   or (kind = 'taskledger.alarm' or not taskledger.is_reserved(kind)
       and type in ('released', 'interrupted', 'buried', 'discarded', 'cancelled')
-      or kind = 'taskledger.operation' and starts_with(biz_id, 'projection.rebuild/')
+      or kind = 'taskledger.operation' and biz_id ^@ any ('{projection.rebuild/,stream.rebuild/}'::text[])
       and type in ('succeeded', 'buried'))
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
 

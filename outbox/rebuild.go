@@ -103,10 +103,11 @@ type RebuildOptions struct {
 	Foreign bool // delete the stream also if it belongs to another ledger. Default: return an error.
 }
 
-// RebuildStream deletes the stream. It records the act before, and its success or failure after it. The relay then
-// creates the stream with its configuration, and publishes again what was on it and what is unfinished: [AwaitStream]
-// waits for that. Workers create their consumers again, and tasks that have ended do not run. Durable subscribers lose
-// their consumers: [ReadStream] returns the configurations with which to make them again.
+// RebuildStream deletes the stream. It records the act before, and a failure after it. The relay then creates the
+// stream with its configuration, publishes again what was on it and what is unfinished, and records the success:
+// [AwaitStream] waits until everything is published. Workers create their consumers again, and tasks that have ended do
+// not run. Durable subscribers lose their consumers: [ReadStream] returns the configurations with which to make them
+// again.
 //
 // It does nothing for a relay that would refuse to continue because of its cursor: [*feed.OriginError]. Other errors:
 // [*ForeignStreamError], [*ledger.InvalidError], [ledger.ErrNotMigrated].
@@ -135,13 +136,43 @@ func RebuildStream(ctx context.Context, db DB, js jetstream.JetStream, o *Rebuil
 			"ledger": stream.Owner(found.CachedInfo()), "created": createdAt(found.CachedInfo()),
 		}
 	}
-	return operation.Around(ctx, db, act, func(ctx context.Context) error {
-		err := js.DeleteStream(ctx, stream.Name)
-		if err == nil || errors.Is(err, jetstream.ErrStreamNotFound) {
-			return nil
+	key, err := operation.Begin(ctx, db, act)
+	if err != nil {
+		return err
+	}
+	err = js.DeleteStream(ctx, stream.Name)
+	if err == nil || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	err = fmt.Errorf("delete stream %s: %w", stream.Name, explainRequest(js, err))
+	return errors.Join(err, operation.Fail(ctx, db, key, act.Actor, err))
+}
+
+// endRebuilds ends the records of rebuilds of the stream that this session has done: it owes nothing, the stream is
+// another one than was to be deleted, and everything before the record is published.
+func (s *session) endRebuilds(ctx context.Context) error {
+	if !s.relay.mayEndRebuilds || s.mark.Owed != nil {
+		return nil
+	}
+	db := s.relay.config.DB
+	open, err := operation.ReadOpen(ctx, db, operation.RebuildStream)
+	if err != nil {
+		return err
+	}
+	s.relay.mayEndRebuilds = false
+	reached := max(s.published.Seen.Top, s.published.After)
+	for _, o := range open {
+		switch {
+		case o.Detail["created"] == s.mark.Created: // it is not deleted
+		case o.Position > reached:
+			s.relay.mayEndRebuilds = true
+		default:
+			if err := o.Succeed(ctx, db, reader); err != nil {
+				return err
+			}
 		}
-		return fmt.Errorf("delete stream %s: %w", stream.Name, explainRequest(js, err))
-	})
+	}
+	return nil
 }
 
 // NoRelayError is the error of a stream that no relay publishes on.

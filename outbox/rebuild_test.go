@@ -2,14 +2,18 @@ package outbox_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -49,6 +53,7 @@ func TestRebuildWithoutTheRight(t *testing.T) {
 	b.relay()
 	b.enqueue("coupon.send", "order-", 1)
 	b.awaitPublished()
+	// The process of this one was killed before it deleted the stream.
 	created := b.stream().CachedInfo().Created
 	_, few := connect("few")
 	operator := ledgertest.As(t, b.pool, "operator")
@@ -72,6 +77,85 @@ func TestRebuildWithoutTheRight(t *testing.T) {
 	if last.Type != ledger.EventBuried || last.Actor != "alice" || !hasRight {
 		t.Errorf("on record: %s by %q: %s", last.Type, last.Actor, last.Data)
 	}
+}
+
+// The record of a rebuild is open until a relay has published everything on the new stream. Its end is of the relay, so
+// it does not matter what becomes of the caller.
+func TestRecordOfARebuiltStream(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay()
+	b.enqueue("coupon.send", "order-", 100)
+	b.awaitPublished()
+	r.end()
+	open := func() int {
+		t.Helper()
+		all, err := operation.ReadOpen(b.ctx(), b.pool, operation.RebuildStream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(all)
+	}
+	for i := range 2 {
+		if err := outbox.RebuildStream(b.ctx(), b.pool, b.js, &outbox.RebuildOptions{Actor: "alice"}); err != nil {
+			t.Fatal(err)
+		}
+		if n := open(); n != i+1 {
+			t.Fatalf("%d records are open, want %d", n, i+1)
+		}
+	}
+	relay := ledgertest.As(t, b.pool, "relay")
+	r = b.relay(func(c *outbox.Config) { c.DB = relay })
+	b.await("the records have ended", func() bool { return open() == 0 })
+	b.awaitPublished()
+	b.check()
+	// The process of this one was killed before it deleted the stream.
+	created := b.stream().CachedInfo().Created.UTC().Format(time.RFC3339Nano)
+	_, err := operation.Begin(b.ctx(), b.pool, operation.Operation{
+		Action: operation.RebuildStream, Detail: map[string]string{"created": created},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.enqueue("coupon.send", "later-", 10)
+	b.awaitPublished()
+	r.end()
+	b.relay()
+	b.enqueue("coupon.send", "last-", 10)
+	b.awaitPublished()
+	if n := open(); n != 1 {
+		t.Errorf("%d records are open of a stream that was not deleted, want 1", n)
+	}
+	if err := outbox.RebuildStream(b.ctx(), b.pool, b.js, nil); err != nil {
+		t.Fatal(err)
+	}
+	b.await("the records have ended", func() bool { return open() == 0 })
+}
+
+// Pages are on their way to a stream that is being rebuilt. The relay makes the new stream without a failure.
+func TestRebuildIsNoFailure(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var failures atomic.Int64
+	b.relay(func(c *outbox.Config) {
+		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(err error) {
+			t.Logf("the relay failed: %v", err)
+			failures.Add(1)
+		}}}
+	})
+	b.enqueue("coupon.send", "order-", 100)
+	b.awaitPublished()
+	for i := range 3 {
+		if err := outbox.RebuildStream(b.ctx(), b.pool, b.js, nil); err != nil {
+			t.Fatal(err)
+		}
+		b.enqueueBatches("coupon.send", fmt.Sprintf("later-%d-", i), 50, 1)
+		b.awaitPublished()
+	}
+	if n := failures.Load(); n != 0 {
+		t.Errorf("the relay failed %d times", n)
+	}
+	b.check()
 }
 
 // A rebuilt stream has no consumers of durable subscribers. The configurations read before make them again.

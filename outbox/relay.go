@@ -43,6 +43,7 @@ type Relay struct {
 	soughtAt    time.Time     // when finished kinds were looked for
 
 	isLimitRefused bool // by NATS, when the relay raised the stream's limit
+	mayEndRebuilds bool // the stream is new to this relay: a rebuild of it may be on record
 
 	delay         loop.Backoff // of Run and then of work
 	hasProgressed atomic.Bool  // since the last failure
@@ -79,7 +80,7 @@ func New(c Config) (*Relay, error) {
 	return &Relay{
 		sizes:  make(sizes),
 		config: c, hooks: c.Hooks, limited: loglimit.New(), js: js, lease: l, copies: newCopies(c.NATS, l.holder),
-		delay: loop.Backoff{Min: minDelay, Max: maxDelay, Exact: true},
+		delay: loop.Backoff{Min: minDelay, Max: maxDelay, Exact: true}, mayEndRebuilds: true,
 	}, nil
 }
 

@@ -55,6 +55,7 @@ func (s *session) repair(ctx context.Context, lost *loss) error {
 		return err
 	}
 	s.first = 0
+	s.relay.mayEndRebuilds = true
 	s.relay.hooks.each(func(h Hook) { h.MessagesLost(ctx, lost.reason) })
 	// A warning: another NATS server of the same ledger begins with an empty stream, and so does a planned restart.
 	c.Logger.WarnContext(ctx, "stream has lost messages; publishing them again", "reason", lost.reason,

@@ -75,22 +75,32 @@ func (r *Relay) runSession(ctx context.Context, publisher *stream.Publisher) err
 	s.reconnect = r.config.NATS.StatusChanged(nats.CONNECTED)
 	defer r.config.NATS.RemoveStatusListener(s.reconnect)
 	if err := s.open(ctx); err != nil {
-		return s.postpone(err)
+		return s.postpone(ctx, err)
 	}
 	err := s.run(ctx)
 	r.reached = reached{generation: s.mark.Generation, published: s.published, withheld: s.mark.Withheld,
 		owed: s.mark.Owed}
-	return s.postpone(err)
+	return s.postpone(ctx, err)
 }
 
-// postpone leaves a loss to the next session, and returns any other error.
-func (s *session) postpone(err error) error {
+// postpone leaves a loss, or a stream that was deleted, to the next session, and returns any other error.
+func (s *session) postpone(ctx context.Context, err error) error {
 	var lost *loss
-	if !errors.As(err, &lost) {
-		return err
+	switch {
+	case errors.As(err, &lost):
+		s.relay.pendingLoss = lost
+		return errAgain
+	case (errors.Is(err, stream.ErrNoStream) || errors.Is(err, jetstream.ErrStreamNotFound)) && s.isDeleted(ctx):
+		return errAgain
 	}
-	s.relay.pendingLoss = lost
-	return errAgain
+	return err
+}
+
+// isDeleted reports whether the stream does not exist: an operator rebuilds it, and the next session creates it. A page
+// may be on its way at that moment.
+func (s *session) isDeleted(ctx context.Context) bool {
+	_, err := s.relay.js.Stream(ctx, stream.Name)
+	return errors.Is(err, jetstream.ErrStreamNotFound)
 }
 
 // open opens the feed and the stream, repairs a loss, and makes room in the stream.
@@ -149,9 +159,11 @@ func (s *session) open(ctx context.Context) (err error) {
 		return err
 	}
 	if wasOwed || isNewRun || !marked.equals(s.mark.Withheld) {
-		return s.writeMark(ctx)
+		if err := s.writeMark(ctx); err != nil {
+			return err
+		}
 	}
-	return nil
+	return s.endRebuilds(ctx)
 }
 
 // raiseLimit raises the limit of the stream if the operator has configured a higher one. A refusal is logged once, and
@@ -319,6 +331,9 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 // on a nearly full stream, or a cursor row that lacks what refills have published.
 func (s *session) tidy(ctx context.Context) error {
 	if err := s.check(ctx); err != nil {
+		return err
+	}
+	if err := s.endRebuilds(ctx); err != nil {
 		return err
 	}
 	canPurge := s.state.isNearlyFull(0) && time.Since(s.relay.purgedAt) > s.relay.purgePause

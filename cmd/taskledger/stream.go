@@ -116,7 +116,8 @@ subscribers lose their consumers and their places. When these are made again, th
 new stream.
 
 First make sure that no relay works on a copy of this database. The command waits until the relay has
-published everything. It can be interrupted: the relay continues. The exit code is 5 if no relay works.`,
+published everything. It can be interrupted: the relay continues, and ends the record of the act. The exit
+code is 5 if no relay works.`,
 		Example: "  taskledger stream rebuild\n  taskledger stream rebuild --yes --reason 'restored from backup'",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -185,10 +186,11 @@ func renderSubscribers(w io.Writer, d *outbox.StreamDetail) {
 // awaitStream waits until the relay has published everything, and shows its progress.
 func awaitStream(ctx context.Context, a *app, pool *pgxpool.Pool, js streams) error {
 	var show func(int64)
-	stop := func() {}
+	stop := a.busy("waiting for a relay to make the stream")
 	defer func() { stop() }()
 	err := outbox.AwaitStream(ctx, pool, js, func(done, total ledger.Position) {
 		if show == nil {
+			stop()
 			show, stop = a.progress("published", int64(total))
 		}
 		show(int64(done))

@@ -146,6 +146,11 @@ func End(ctx context.Context, db ledger.DB, o Operation, failure error) error {
 	return nil
 }
 
+// Succeed records that an operation has succeeded, unless its record has ended. It commits, unless db is a transaction.
+func (o Open) Succeed(ctx context.Context, db ledger.DB, actor string) error {
+	return end(ctx, db, o.Key, actor, nil)
+}
+
 // end ends a record, unless another process has.
 func end(ctx context.Context, db ledger.DB, key ledger.Key, actor string, failure error) error {
 	r := ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventSucceeded, Actor: actor}
@@ -167,8 +172,9 @@ func end(ctx context.Context, db ledger.DB, key ledger.Key, actor string, failur
 type Open struct {
 	Operation
 
-	Key   ledger.Key
-	Begun time.Time
+	Key      ledger.Key
+	Begun    time.Time
+	Position ledger.Position // of the beginning
 }
 
 func (o Open) has(members map[string]string) bool {
@@ -189,7 +195,8 @@ func ReadOpen(ctx context.Context, db ledger.DB, action string) ([]Open, error) 
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (o Open, err error) {
 		var args string
 		o.Key.Kind = Kind
-		err = row.Scan((*string)(&o.Key.BizID), &o.Actor, pgquery.Micros(&o.Begun), &args)
+		err = row.Scan((*string)(&o.Key.BizID), &o.Actor, pgquery.Micros(&o.Begun), &args,
+			(*int64)(&o.Position))
 		if err != nil {
 			return o, err
 		}
