@@ -74,12 +74,12 @@ func (r *Report) addRelay(s outbox.Status, isNATSAway bool) {
 		return // the note has the error of the cursor
 	case !l.Alive && l.Note != "":
 		r.add(Condition{
-			Name: RelayStopped, Since: l.AliveUntil,
+			Name: RelayStopped, Since: r.endOf(l),
 			Text: fmt.Sprintf("no relay is running; the last one, %s, could not work because of: %s", l.Holder, l.Note),
 		})
 	case !l.Alive:
 		r.add(Condition{
-			Name: RelayStopped, Since: l.AliveUntil,
+			Name: RelayStopped, Since: r.endOf(l),
 			Text: "no relay is running; the last one was " + l.Holder,
 		})
 	case l.IsStoreFailure:
@@ -100,6 +100,14 @@ func (r *Report) addRelay(s outbox.Status, isNATSAway bool) {
 	if s.CursorError != "" {
 		r.add(Condition{Name: RelayRefused, Text: "a relay would refuse to continue: " + s.CursorError})
 	}
+}
+
+// endOf returns when a relay's lease ended; zero if it has not, because the process has ended before.
+func (r *Report) endOf(l *outbox.LeaseStatus) time.Time {
+	if l.AliveUntil.After(r.At) {
+		return time.Time{}
+	}
+	return l.AliveUntil
 }
 
 func (r *Report) addStream(c Config, s outbox.Status) {

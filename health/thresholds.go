@@ -6,8 +6,9 @@ const (
 	// DefaultThreshold is the default of the [Thresholds] except RelayLag and SubscriberLag. A replaced process takes
 	// over in less time.
 	DefaultThreshold = 30 * time.Second
-	// DefaultRelayLag is the default of Thresholds.RelayLag. A relay whose process is killed is replaced in less time.
-	DefaultRelayLag = 2 * time.Second
+	// DefaultRelayLag is the default of Thresholds.RelayLag. A relay whose process is killed is replaced in less time,
+	// and with the time until a status is read it is below two seconds.
+	DefaultRelayLag = 1250 * time.Millisecond
 	// DefaultAlarmThreshold is the default of the thresholds of alarms (package alarm). An operator may act on a
 	// condition that a status shows; an alarm asks one to.
 	DefaultAlarmThreshold = 5 * time.Minute

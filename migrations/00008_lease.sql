@@ -35,7 +35,10 @@ select l.holder, l.since, l.alive_until, l.alive_until > clock_timestamp() as is
        l.detail->>'cause' as note_cause, (l.detail->>'since')::timestamptz as note_since,
        coalesce((l.detail->>'refused')::boolean, false) as is_refusing,
        copy.holder as copy_holder, copy.since as copy_since, original.holder as original_holder,
-       original.since as original_since, original.detail->>'stream_created' as original_stream
+       original.since as original_since, original.detail->>'stream_created' as original_stream,
+       coalesce(l.backend, 0) as backend,
+       l.backend is not null and not pg_is_in_recovery()
+         and not exists (select from pg_catalog.pg_stat_activity a where a.pid = l.backend) as is_gone
   from taskledger.lease l
   left join taskledger.lease copy on copy.name = 'copy' and copy.alive_until > clock_timestamp()
   left join taskledger.lease original on original.name = 'original'
@@ -46,7 +49,8 @@ comment on view taskledger.relay_lease is
   'if JetStream stores no message. '
   'If is_refusing, it does not continue before an operator acts. copy_holder is the relay of a physical copy of this '
   'database that has claimed to work on the same NATS within two minutes. original_holder is the relay of another copy '
-  'that had the stream created at original_stream when the relay of this one last refused beside it.';
+  'that had the stream created at original_stream when the relay of this one last refused beside it. is_gone: the '
+  'server process backend of the holder''s connection has ended; a holder that lives connects again at once.';
 
 -- Any program can have written a row, so nothing in it may make a reader fail.
 -- +goose StatementBegin

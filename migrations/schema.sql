@@ -4041,13 +4041,17 @@ CREATE VIEW taskledger.relay_lease AS
     copy.since AS copy_since,
     original.holder AS original_holder,
     original.since AS original_since,
-    (original.detail ->> 'stream_created'::text) AS original_stream
+    (original.detail ->> 'stream_created'::text) AS original_stream,
+    COALESCE(l.backend, 0) AS backend,
+    ((l.backend IS NOT NULL) AND (NOT pg_is_in_recovery()) AND (NOT (EXISTS ( SELECT
+           FROM pg_stat_activity a
+          WHERE (a.pid = l.backend))))) AS is_gone
    FROM ((taskledger.lease l
      LEFT JOIN taskledger.lease copy ON (((copy.name = 'copy'::text) AND (copy.alive_until > clock_timestamp()))))
      LEFT JOIN taskledger.lease original ON ((original.name = 'original'::text)))
   WHERE (l.name = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message. If is_refusing, it does not continue before an operator acts. copy_holder is the relay of a physical copy of this database that has claimed to work on the same NATS within two minutes. original_holder is the relay of another copy that had the stream created at original_stream when the relay of this one last refused beside it.';
+COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message. If is_refusing, it does not continue before an operator acts. copy_holder is the relay of a physical copy of this database that has claimed to work on the same NATS within two minutes. original_holder is the relay of another copy that had the stream created at original_stream when the relay of this one last refused beside it. is_gone: the server process backend of the holder''s connection has ended; a holder that lives connects again at once.';
 
 CREATE VIEW taskledger.relay_mark AS
  SELECT c.n,

@@ -101,6 +101,6 @@ func TestRefusedCopyStaysRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	restored.relay(smallPages)
-	restored.awaitPublished()
+	restored.awaitRebuilt()
 	restored.check()
 }

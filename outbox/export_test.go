@@ -27,6 +27,12 @@ func (r *Relay) SetRun(run string) (restore func()) {
 // ServedPatience is how long a page waits for acknowledgements at a time.
 const ServedPatience = servedPatience
 
+// MaxCursorEvery is the longest time between two cursor rows while pages are published.
+const MaxCursorEvery = maxCursorEvery
+
+// LookEvery returns the interval at which a relay with default settings that stands by looks at the lease.
+func LookEvery() time.Duration { return (&lease{ttl: DefaultLeaseTTL}).lookEvery() }
+
 // MaxDelay is the longest delay before a relay that failed tries again.
 const MaxDelay = maxDelay
 

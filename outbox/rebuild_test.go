@@ -79,6 +79,23 @@ func TestRebuildWithoutTheRight(t *testing.T) {
 	}
 }
 
+// openRebuilds returns how many records of rebuilds of the stream are open.
+func (b *bundle) openRebuilds() int {
+	b.t.Helper()
+	all, err := operation.ReadOpen(b.ctx(), b.pool, operation.RebuildStream)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return len(all)
+}
+
+// awaitRebuilt waits until the relay has ended the records of rebuilds, and published that too.
+func (b *bundle) awaitRebuilt() {
+	b.t.Helper()
+	b.await("the records of rebuilds have ended", func() bool { return b.openRebuilds() == 0 })
+	b.awaitPublished()
+}
+
 // The record of a rebuild is open until a relay has published everything on the new stream. Its end is of the relay, so
 // it does not matter what becomes of the caller.
 func TestRecordOfARebuiltStream(t *testing.T) {
@@ -88,26 +105,17 @@ func TestRecordOfARebuiltStream(t *testing.T) {
 	b.enqueue("coupon.send", "order-", 100)
 	b.awaitPublished()
 	r.end()
-	open := func() int {
-		t.Helper()
-		all, err := operation.ReadOpen(b.ctx(), b.pool, operation.RebuildStream)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(all)
-	}
 	for i := range 2 {
 		if err := outbox.RebuildStream(b.ctx(), b.pool, b.js, &outbox.RebuildOptions{Actor: "alice"}); err != nil {
 			t.Fatal(err)
 		}
-		if n := open(); n != i+1 {
+		if n := b.openRebuilds(); n != i+1 {
 			t.Fatalf("%d records are open, want %d", n, i+1)
 		}
 	}
 	relay := ledgertest.As(t, b.pool, "relay")
 	r = b.relay(func(c *outbox.Config) { c.DB = relay })
-	b.await("the records have ended", func() bool { return open() == 0 })
-	b.awaitPublished()
+	b.awaitRebuilt()
 	b.check()
 	// The process of this one was killed before it deleted the stream.
 	created := b.stream().CachedInfo().Created.UTC().Format(time.RFC3339Nano)
@@ -123,13 +131,13 @@ func TestRecordOfARebuiltStream(t *testing.T) {
 	b.relay()
 	b.enqueue("coupon.send", "last-", 10)
 	b.awaitPublished()
-	if n := open(); n != 1 {
+	if n := b.openRebuilds(); n != 1 {
 		t.Errorf("%d records are open of a stream that was not deleted, want 1", n)
 	}
 	if err := outbox.RebuildStream(b.ctx(), b.pool, b.js, nil); err != nil {
 		t.Fatal(err)
 	}
-	b.await("the records have ended", func() bool { return open() == 0 })
+	b.awaitRebuilt()
 }
 
 // Pages are on their way to a stream that is being rebuilt. The relay makes the new stream without a failure.
@@ -155,6 +163,7 @@ func TestRebuildIsNoFailure(t *testing.T) {
 	if n := failures.Load(); n != 0 {
 		t.Errorf("the relay failed %d times", n)
 	}
+	b.awaitRebuilt()
 	b.check()
 }
 

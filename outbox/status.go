@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/stream"
@@ -84,7 +85,7 @@ type LeaseStatus struct {
 	Holder     string    `json:"holder"`
 	Since      time.Time `json:"since"`
 	AliveUntil time.Time `json:"alive_until"`
-	Alive      bool      `json:"alive"`               // by the database's clock
+	Alive      bool      `json:"alive"`               // by the database's clock, and its connection is not gone
 	Note       string    `json:"note,omitempty"`      // why the holder cannot work
 	NoteSince  time.Time `json:"note_since,omitzero"` // since when it cannot work, also if the note was another one
 	Refused    bool      `json:"refused"`             // the relay must not continue before an operator acts
@@ -149,6 +150,9 @@ func ReadStatus(ctx context.Context, db ledger.DB, js jetstream.JetStream, confi
 }
 
 func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
+	if err := s.readLease(ctx, db); err != nil { // first, because it may wait
+		return err
+	}
 	_, err := queryRow(ctx, db, waitingSQL, []any{int64(maxWaiting + 1)},
 		&s.Waiting, pgquery.Micros(&s.OldestAt), &s.OldestMS)
 	if err != nil {
@@ -162,9 +166,6 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 		&s.Parked, pgquery.Micros(&s.ParkedAt), &s.ParkedReason)
 	if err != nil {
 		return pgerr.Explain("count parked events", err)
-	}
-	if err := s.readLease(ctx, db); err != nil {
-		return err
 	}
 	switch err := feed.CheckOrigin(ctx, db, reader); {
 	case feed.IsRefusal(err):
@@ -197,20 +198,39 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 	return nil
 }
 
+// GoneAfter is how long the connection of the relay's holder must be gone until [ReadStatus] reports that the relay is
+// not alive, without waiting for the end of its lease. A relay that lives connects again at once.
+const GoneAfter = 500 * time.Millisecond
+
+// readLease reads the lease. If the connection of the holder is gone, it reads it again after GoneAfter.
 func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
+	first, backend, isGone, err := readLease(ctx, db)
+	s.Relay = first
+	if err != nil || first == nil || !first.Alive || !isGone {
+		return err
+	}
+	if err := loop.Sleep(ctx, GoneAfter); err != nil {
+		return pgerr.Explain("read the relay's lease", err)
+	}
+	again, now, isGone, err := readLease(ctx, db)
+	if s.Relay = again; again != nil && isGone && again.Holder == first.Holder && now == backend {
+		again.Alive = false
+	}
+	return err
+}
+
+// readLease returns nil if there is no lease.
+func readLease(ctx context.Context, db ledger.DB) (_ *LeaseStatus, backend int32, isGone bool, _ error) {
 	var l LeaseStatus
 	var cause string
 	found, err := queryRow(ctx, db, leaseSQL, nil,
 		&l.Holder, pgquery.Micros(&l.Since), pgquery.Micros(&l.AliveUntil), &l.Alive, &l.Note, &cause,
-		pgquery.Micros(&l.NoteSince), &l.Refused, &l.Copy, pgquery.Micros(&l.CopySince))
-	if err != nil {
-		return pgerr.Explain("read the relay's lease", err)
+		pgquery.Micros(&l.NoteSince), &l.Refused, &l.Copy, pgquery.Micros(&l.CopySince), &backend, &isGone)
+	if err != nil || !found {
+		return nil, 0, false, pgerr.Explain("read the relay's lease", err)
 	}
-	if found {
-		l.IsStoreFailure = cause == causeStore
-		s.Relay = &l
-	}
-	return nil
+	l.IsStoreFailure = cause == causeStore
+	return &l, backend, isGone, nil
 }
 
 func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config StreamConfig, installation string) {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// maxAge is the age up to which a result serves further requests, so that their cost is bounded.
-	maxAge = time.Second
+	// MaxAge is the age up to which a result serves further requests, so that their cost is bounded.
+	MaxAge = 250 * time.Millisecond
 	// timeout bounds the examination for a request.
 	timeout = 5 * time.Second
 	// reportTimeout bounds the report of all conditions. The rest of timeout is for those that decide.
@@ -105,7 +105,7 @@ func write(w http.ResponseWriter, status int, value any) {
 	_ = encoder.Encode(value) // the client has ended the connection
 }
 
-// prober examines for one request at a time, and keeps the result for maxAge.
+// prober examines for one request at a time, and keeps the result for MaxAge.
 type prober struct {
 	config Config
 
@@ -118,7 +118,7 @@ type prober struct {
 func (p *prober) examine(ctx context.Context) Readiness {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.at.IsZero() && time.Since(p.at) < maxAge {
+	if !p.at.IsZero() && time.Since(p.at) < MaxAge {
 		return p.result
 	}
 	// A client that ends its request does not spoil the result for the next one.

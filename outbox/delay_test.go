@@ -1,0 +1,25 @@
+package outbox_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// A relay that stands by takes over from a killed process before that is a lag: it sees at a first look that the
+// connection is gone, and at another one that it still is. A relay that works causes no lag either, although the events
+// of its last pages count as not published until the next cursor row.
+func TestTakeoverComesBeforeTheLag(t *testing.T) {
+	t.Parallel()
+	const takeover = 1500 * time.Millisecond
+	looks := 3 * outbox.LookEvery() // the first is up to one interval late, and so is the second
+	if looks > takeover/2 || looks >= health.DefaultRelayLag {
+		t.Errorf("a standby looks for %s, want at most half of %s, and less than %s", looks, takeover,
+			health.DefaultRelayLag)
+	}
+	if outbox.MaxCursorEvery >= health.DefaultRelayLag {
+		t.Errorf("cursor rows come every %s, and the threshold is %s", outbox.MaxCursorEvery, health.DefaultRelayLag)
+	}
+}
