@@ -24,6 +24,7 @@ require (
 	go.opentelemetry.io/otel/sdk v1.47.0 // tests: records the spans
 	go.opentelemetry.io/otel/trace v1.47.0 // tracing: the API alone
 	go.yaml.in/yaml/v3 v3.0.6 // files of schedules and alarms
+	golang.org/x/mod v0.42.0 // sumdb/tlog: the Merkle tree of the seal, by RFC 6962
 	golang.org/x/sync v0.24.0 // errgroup: the first error stops a service's goroutines
 	golang.org/x/time v0.16.0 // rate: the requests of each caller of the HTTP API
 )

@@ -193,14 +193,14 @@ create index event_long on taskledger.event (kind, biz_id, type, version) where 
 create function taskledger.refuse_change() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-  raise exception 'taskledger.event is append-only: % refused', tg_op
+  raise exception 'taskledger.% is append-only: % refused', tg_table_name, tg_op
     using errcode = 'restrict_violation',
           hint = 'correct a fact by appending another event: events are never changed or removed';
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.refuse_change() is 'Internal: the trigger that keeps the table event append-only.';
+comment on function taskledger.refuse_change() is 'Internal: the trigger that keeps a table append-only.';
 
 create trigger event_append_only
   before update or delete or truncate on taskledger.event

@@ -189,15 +189,16 @@ comment on function
   taskledger.append_cursor(text, bigint, pg_snapshot, bigint, xid8, pg_snapshot, bigint, xid8, bigint, json, text) is
   'Internal: appends cursor row n + 1 of a reader if row n is its newest, and reports whether it did.';
 
--- A subscriber needs none of its old rows. With its owner's rights: a role with the privilege DELETE may lock the whole
--- table. The rows of services are thinned by these (ledger/feed/sql/cursor_thin.sql). Index: primary key, from above.
+-- A subscriber needs none of its old rows, nor does the seal. With its owner's rights: a role with the privilege DELETE
+-- may lock the whole table. The rows of services are thinned by these (ledger/feed/sql/cursor_thin.sql). Index: primary
+-- key, from above.
 -- +goose StatementBegin
 create function taskledger.thin_cursor(reader text, above bigint) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   newest bigint := (select c.n from taskledger.cursor c where c.reader = thin_cursor.reader order by c.n desc limit 1);
 begin
-  if newest is null or not starts_with(reader, 'subscriber/') then
+  if newest is null or not (starts_with(reader, 'subscriber/') or reader = 'seal') then
     return above;
   end if;
   delete from taskledger.cursor c
@@ -208,7 +209,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.thin_cursor(text, bigint) is
-  'Internal: removes rows of the cursor of a subscriber that it needs no more, and returns the n to continue above.';
+  'Internal: removes rows of the cursor of a subscriber or of the seal that it needs no more, and returns the n to '
+  'continue above.';
 
 -- A process of a subscriber appends a row in the transaction of its handler. Each of these commits may be followed by
 -- another transaction at once, so the newest row is locked until it is the newest one. A handler that hangs is waited

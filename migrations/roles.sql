@@ -6,7 +6,7 @@
 --   relay     the services of taskledger serve: relay, projector, scheduler, reconciler, schedules and alarms
 --   operator  the commands of taskledger that change something, except migrate and rebase
 --   reader    the commands that only read
---   archiver  reads everything; it removes nothing yet
+--   archiver  reads everything, and seals events; it removes nothing yet
 --   subscriber  reads events by the feed, and waits for results: outbox.Subscribe, read_feed and advance_feed
 --   api       reads the callers of the HTTP API. Its login also has the roles of the calls that it is to serve: reader,
 --             producer to enqueue, operator to change tasks
@@ -100,6 +100,16 @@ grant update (actor, reason) on taskledger.pause to operator;
 grant insert on taskledger.schedule, taskledger.kind_limit, taskledger.pause to operator;
 grant execute on function taskledger.remove_schedule, taskledger.remove_limit, taskledger.remove_pause,
    taskledger.remove_parked, taskledger.remove_illegal_events to operator;
+
+-- The seal. Only the owner replaces salts, by taskledger.erase_salts: its rows cannot be changed otherwise.
+grant select on taskledger.seal to relay, operator, reader, archiver;
+grant insert (batch, first_leaf, first_node, top, is_late, positions, leaves, nodes, salts) on taskledger.seal
+   to archiver;
+grant execute on function taskledger.sealed_leaf to relay, operator, reader, archiver;
+grant execute on function taskledger.lock_seal, taskledger.thin_cursor, taskledger.begin_incarnation to archiver;
+grant insert (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, audited, unaudited,
+   unaudited_xor, origin, timeline, mark, login) on taskledger.cursor to archiver;
+grant update (unaudited_xor) on taskledger.cursor to archiver;
 
 -- The callers of the HTTP API.
 grant select on taskledger.token to api, operator;
@@ -196,7 +206,8 @@ create policy deliver on taskledger.event for insert to subscriber with check (
 -- The services have their cursors, and subscribers theirs. A subscriber belongs to the login that first read as it, and
 -- a login has a limited number of them.
 -- Operators move and pause subscribers, and leave them to their logins.
-create policy relay on taskledger.cursor for all to relay using (true);
+create policy relay on taskledger.cursor for all to relay using (reader <> 'seal');
+create policy archiver on taskledger.cursor for all to archiver using (reader = 'seal');
 create policy subscriber on taskledger.cursor for all to subscriber using (
   starts_with(reader, 'subscriber/') and coalesce(taskledger.subscriber_login(reader), session_user) = session_user)
   with check (starts_with(reader, 'subscriber/')

@@ -1132,6 +1132,36 @@ $_$;
 
 COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after. Returns a row for each entry, in their order, as taskledger.enqueue does.';
 
+CREATE FUNCTION taskledger.erase_salts(kind text, biz_id text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  sealed record;
+  erased bigint := 0;
+begin
+  perform taskledger.lock_seal();
+  for sealed in
+    select l.batch, l.place, e.data::text as data, e.meta::text as meta, e.actor
+      from taskledger.event e
+     cross join lateral taskledger.sealed_leaf(e.position) l
+     where e.kind = erase_salts.kind and e.biz_id = erase_salts.biz_id
+     order by l.batch
+  loop
+    update taskledger.seal s
+       set salts[sealed.place] =
+             taskledger.personal_digest(s.salts[sealed.place], sealed.data, sealed.meta, sealed.actor)
+     where s.batch = sealed.batch and octet_length(s.salts[sealed.place]) = 16;
+    if found then
+      erased := erased + 1;
+    end if;
+  end loop;
+  return erased;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.erase_salts(kind text, biz_id text) IS 'Internal: replaces the salts of the sealed events of a task by digests, so that the seal stays valid when data, meta and actor are erased in the same transaction, and no text can be confirmed. Returns the number of events.';
+
 CREATE FUNCTION taskledger.error_text(data json) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2364,6 +2394,17 @@ $$;
 
 COMMENT ON FUNCTION taskledger.lock_schedules() IS 'Internal: locks the set of schedules against others that apply schedules, until the transaction ends.';
 
+CREATE FUNCTION taskledger.lock_seal() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform from taskledger.mutex m where m.name = 'seal' for update;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.lock_seal() IS 'Internal: locks the seal against other transactions that seal or erase, until the transaction ends.';
+
 CREATE FUNCTION taskledger.lock_subscribers() RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2599,6 +2640,16 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.own_logins() IS 'Internal: returns the ids of the session''s login.';
+
+CREATE FUNCTION taskledger.personal_digest(salt bytea, data text, meta text, actor text) RETURNS bytea
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN sha256(((convert_to('taskledger personal data v1
+'::text, 'UTF8'::name) || salt) || convert_to((((((('data '::text || COALESCE(((octet_length(data) || ' '::text) || data), '-'::text)) || '
+meta '::text) || COALESCE(((octet_length(meta) || ' '::text) || meta), '-'::text)) || '
+actor '::text) || COALESCE(((octet_length(actor) || ' '::text) || actor), '-'::text)) || '
+'::text), 'UTF8'::name)));
+
+COMMENT ON FUNCTION taskledger.personal_digest(salt bytea, data text, meta text, actor text) IS 'Internal: returns the digest of the personal data of an event, which its leaf covers.';
 
 CREATE FUNCTION taskledger.place_at(at timestamp with time zone) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, bound xid8)
     LANGUAGE plpgsql STABLE
@@ -2867,13 +2918,13 @@ CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  raise exception 'taskledger.event is append-only: % refused', tg_op
+  raise exception 'taskledger.% is append-only: % refused', tg_table_name, tg_op
     using errcode = 'restrict_violation',
           hint = 'correct a fact by appending another event: events are never changed or removed';
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.refuse_change() IS 'Internal: the trigger that keeps the table event append-only.';
+COMMENT ON FUNCTION taskledger.refuse_change() IS 'Internal: the trigger that keeps a table append-only.';
 
 CREATE FUNCTION taskledger.refused_kind(kinds text[], worker name, how text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -3129,6 +3180,34 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.schema_version() IS 'Returns the number of the last migration that is applied; 0 if they were applied without the table migration.';
+
+CREATE FUNCTION taskledger.sealed_leaf("position" bigint) RETURNS TABLE(batch bigint, place integer, leaf bigint)
+    LANGUAGE plpgsql STABLE ROWS 1
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+begin
+  return query
+  select s.batch, s.place, s.first_leaf + s.place - 1
+    from (
+     select a.batch, a.first_leaf, array_position(a.positions, sealed_leaf.position) as place
+       from ((select b.batch, b.first_leaf, b.positions
+                from taskledger.seal b
+               where not b.is_late and b.top >= sealed_leaf.position
+               order by b.top
+               limit 1)
+              union all
+             (select l.batch, l.first_leaf, l.positions
+                from taskledger.seal l
+               where l.is_late and l.positions @> array[sealed_leaf.position]
+               limit 1)) a) s
+   where s.place is not null;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.sealed_leaf("position" bigint) IS 'Internal: returns the batch of the event at a position, its place there from 1, and its leaf from 0; no row if the event is not sealed.';
 
 CREATE FUNCTION taskledger.seek_feed(reader text, "position" bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone, only_new boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql
@@ -3433,7 +3512,7 @@ CREATE FUNCTION taskledger.thin_cursor(reader text, above bigint) RETURNS bigint
 declare
   newest bigint := (select c.n from taskledger.cursor c where c.reader = thin_cursor.reader order by c.n desc limit 1);
 begin
-  if newest is null or not starts_with(reader, 'subscriber/') then
+  if newest is null or not (starts_with(reader, 'subscriber/') or reader = 'seal') then
     return above;
   end if;
   delete from taskledger.cursor c
@@ -3442,7 +3521,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.thin_cursor(reader text, above bigint) IS 'Internal: removes rows of the cursor of a subscriber that it needs no more, and returns the n to continue above.';
+COMMENT ON FUNCTION taskledger.thin_cursor(reader text, above bigint) IS 'Internal: removes rows of the cursor of a subscriber or of the seal that it needs no more, and returns the n to continue above.';
 
 CREATE FUNCTION taskledger.thin_moments(since timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4118,6 +4197,24 @@ WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_
 
 COMMENT ON TABLE taskledger.schedule IS 'The schedules of periodic tasks, and the next firing of each.';
 
+CREATE TABLE taskledger.seal (
+    batch bigint NOT NULL,
+    first_leaf bigint NOT NULL,
+    first_node bigint NOT NULL,
+    top bigint NOT NULL,
+    is_late boolean NOT NULL,
+    positions bigint[] NOT NULL,
+    leaves bytea NOT NULL,
+    nodes bytea NOT NULL,
+    salts bytea[] NOT NULL,
+    sealed_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT seal_lengths CHECK (((cardinality(positions) > 0) AND (octet_length(leaves) = (32 * cardinality(positions))) AND ((octet_length(nodes) % 32) = 0) AND (cardinality(salts) = cardinality(positions))))
+);
+ALTER TABLE ONLY taskledger.seal ALTER COLUMN leaves SET STORAGE EXTERNAL;
+ALTER TABLE ONLY taskledger.seal ALTER COLUMN nodes SET STORAGE EXTERNAL;
+
+COMMENT ON TABLE taskledger.seal IS 'The sealed events: leaves of a Merkle tree, batch by batch. Append-only, except that erasure replaces salts.';
+
 CREATE VIEW taskledger.shard_members AS
  SELECT l.holder AS worker,
     k.kind
@@ -4372,6 +4469,12 @@ ALTER TABLE ONLY taskledger.projection
 ALTER TABLE ONLY taskledger.schedule
     ADD CONSTRAINT schedule_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY taskledger.seal
+    ADD CONSTRAINT seal_first_leaf_key UNIQUE (first_leaf);
+
+ALTER TABLE ONLY taskledger.seal
+    ADD CONSTRAINT seal_pkey PRIMARY KEY (batch);
+
 ALTER TABLE ONLY taskledger.setting
     ADD CONSTRAINT setting_pkey PRIMARY KEY (name);
 
@@ -4405,6 +4508,10 @@ CREATE INDEX parked_discarded ON taskledger.parked USING btree ("position") WHER
 
 CREATE INDEX parked_waiting ON taskledger.parked USING btree ("position") WHERE (NOT discarded);
 
+CREATE INDEX seal_late ON taskledger.seal USING gin (positions) WITH (fastupdate=off) WHERE is_late;
+
+CREATE UNIQUE INDEX seal_top ON taskledger.seal USING btree (top) WHERE (NOT is_late);
+
 CREATE INDEX task_aside ON taskledger.task USING btree (kind, biz_id) WHERE aside;
 
 CREATE INDEX task_cause ON taskledger.task USING btree (cause, kind, biz_id) WHERE (cause IS NOT NULL);
@@ -4420,6 +4527,8 @@ CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledg
 CREATE TRIGGER kind_limit_noted BEFORE INSERT ON taskledger.kind_limit FOR EACH ROW EXECUTE FUNCTION taskledger.note_limit();
 
 ALTER TABLE taskledger.kind_limit ENABLE ALWAYS TRIGGER kind_limit_noted;
+
+CREATE TRIGGER seal_append_only BEFORE DELETE OR UPDATE OF batch, first_leaf, first_node, top, is_late, positions, leaves, nodes, sealed_at OR TRUNCATE ON taskledger.seal FOR EACH STATEMENT EXECUTE FUNCTION taskledger.refuse_change();
 
 ALTER TABLE taskledger.cursor ENABLE ROW LEVEL SECURITY;
 

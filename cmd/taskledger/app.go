@@ -113,6 +113,7 @@ Addresses come from flags, else the environment, else from the servers that
 		newEventsCommand(a),
 		newStateCommand(a),
 		newReplayCommand(a),
+		newSealCommand(a),
 		newKindCommand(a),
 		newScheduleCommand(a),
 		newAlarmCommand(a),

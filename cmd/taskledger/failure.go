@@ -23,6 +23,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/ledger/seal"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
@@ -186,7 +187,8 @@ func violatesIntegrity(err error) bool {
 		stream  *outbox.ForeignStreamError
 		writer  *outbox.ForeignWriterError
 	)
-	return errors.As(err, &illegal) || errors.As(err, &corrupt) || feed.IsRefusal(err) ||
+	return errors.Is(err, seal.ErrMismatch) || errors.Is(err, seal.ErrNotSealed) ||
+		errors.As(err, &illegal) || errors.As(err, &corrupt) || feed.IsRefusal(err) ||
 		errors.As(err, &stream) || errors.As(err, &writer)
 }
 

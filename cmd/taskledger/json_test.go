@@ -46,6 +46,9 @@ var examples = map[string]string{
 	"taskledger events tail":        "events tail",
 	"taskledger replay what-if":     "replay what-if --policy testdata/policy.json",
 	"taskledger state as-of":        "state as-of 1",
+	"taskledger seal":               "seal",
+	"taskledger seal verify":        "seal verify",
+	"taskledger seal proof":         "seal proof coupon.send order-17",
 	"taskledger stream show":        "stream show",
 	"taskledger stream rebuild":     "stream rebuild",
 	"taskledger schedule apply":     "schedule apply -f testdata/schedules.json",
@@ -105,6 +108,8 @@ var exempt = map[string]string{
 
 	"taskledger parked show":     "needs a parked event: the script parked has one",
 	"taskledger illegal dismiss": "needs an illegal event: the script parked has one",
+
+	"taskledger seal check": "needs files: the script seal has some",
 
 	"taskledger events replay":    "needs a stream: the script replay has one",
 	"taskledger import watermill": "needs an outbox: the script import has one",

@@ -60,7 +60,7 @@ func Enlarge(t testing.TB, db *pgxpool.Pool) {
 	tag, err := db.Exec(t.Context(), `
 		with history as (
 		  select unnest(array['taskledger.event', 'taskledger.task', 'taskledger.timer',
-		                      'taskledger.task_tag']::regclass[]) as oid
+		                      'taskledger.task_tag', 'taskledger.seal']::regclass[]) as oid
 		)
 		update pg_class set relpages = 1, reltuples = 2000000
 		 where oid in (select oid from history

@@ -33,7 +33,7 @@ var packageAliases = map[string]string{"outboxwm": "outbox/watermill", "workersw
 
 // documented are the packages whose names documents use.
 var documented = []string{
-	"ledger", "ledger/feed", "ledger/stdsql", "ledger/periodic", "ledger/whatif",
+	"ledger", "ledger/feed", "ledger/stdsql", "ledger/periodic", "ledger/whatif", "ledger/seal",
 	"ledger/ledgertest", "outbox", "outbox/watermill",
 	"workers", "workers/scheduler", "workers/reconciler", "workers/operator", "workers/watermill",
 	"workers/workertest", "projector", "health", "health/alarm", "migrations",

@@ -34,6 +34,7 @@ const (
 	prometheus = "github.com/prometheus/client_golang"
 	otel       = "go.opentelemetry.io/otel"
 	xTime      = "golang.org/x/time"
+	xMod       = "golang.org/x/mod"
 
 	watermill    = "github.com/ThreeDotsLabs/watermill"
 	watermillSQL = "github.com/ThreeDotsLabs/watermill-sql/v3"
@@ -72,6 +73,12 @@ var rules = []rule{
 		may: []string{"/ledger", "/internal/fault", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
 			"/internal/loop", pgx},
 		reason: "following the ledger takes PostgreSQL and nothing else",
+	},
+	{
+		pkg: "/ledger/seal",
+		may: []string{"/ledger", "/ledger/feed", "/internal/fault", "/internal/pgarray", "/internal/pgerr",
+			"/internal/pgquery", pgx, xMod},
+		reason: "an auditor's program needs PostgreSQL and a Merkle tree, and for a proof the tree alone",
 	},
 	{pkg: "/ledger/whatif", may: []string{"/ledger"}, reason: "a simulation of what the ledger holds"},
 	{pkg: "/ledger/stdsql", may: []string{"/ledger", pgx}, reason: "an adapter, and no more"},
@@ -345,8 +352,8 @@ type ban struct {
 }
 
 var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/workers/scheduler",
-	"/workers/reconciler", "/workers/operator", "/ledger/periodic", "/health", "/health/alarm", "/health/probe",
-	"/projector", "/webhook", "/api", "/api/client", "/console"}
+	"/workers/reconciler", "/workers/operator", "/ledger/periodic", "/ledger/seal", "/health", "/health/alarm",
+	"/health/probe", "/projector", "/webhook", "/api", "/api/client", "/console"}
 
 var bans = []ban{
 	{
@@ -386,8 +393,8 @@ var bans = []ban{
 		reason: "a service beside the workers runs no handlers: it uses the ledger and does not get the pool",
 	},
 	{
-		pkgs: []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/workers/scheduler", "/ledger/periodic",
-			"/projector", "/migrations"},
+		pkgs: []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/ledger/seal", "/workers/scheduler",
+			"/ledger/periodic", "/projector", "/migrations"},
 		never:  []string{nats},
 		reason: "PostgreSQL is enough for these",
 	},

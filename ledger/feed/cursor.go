@@ -241,7 +241,7 @@ func (t *thinner) run(ctx context.Context, db ledger.DB, reader string, now time
 		t.above, t.fullDue = 0, now.Add(thinFullEvery)
 	}
 	sql, args := cursorThinSQL, []any{reader, t.above, int64(math.Ceil(t.keep.Hours()))}
-	if isSubscriber(reader) {
+	if isSubscriber(reader) || reader == SealReader {
 		sql, args = subscriberThinSQL, args[:2]
 	}
 	_, err := pgquery.Row(ctx, db, sql, args, &t.above)

@@ -250,7 +250,9 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 }
 
 // isService reports whether the feed adds moments. Those of services suffice.
-func (f *Feed) isService() bool { return !f.isTail && !isSubscriber(f.reader) }
+func (f *Feed) isService() bool {
+	return !f.isTail && !isSubscriber(f.reader) && f.reader != SealReader
+}
 
 // thinRows removes old rows of cursor and moment.
 func (f *Feed) thinRows(ctx context.Context) error {

@@ -31,6 +31,10 @@ var (
 	subscriberRemoveSQL string
 )
 
+// SealReader is the reader of package ledger/seal, which appends a cursor row beside each of its batches. Rebase moves
+// it as it moves subscribers, so that not all events are read again.
+const SealReader = "seal"
+
 // subscriberPrefix begins the readers that belong to subscribers. The others are those of services.
 const subscriberPrefix = "subscriber/"
 

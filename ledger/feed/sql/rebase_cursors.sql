@@ -1,12 +1,13 @@
--- Puts the cursors of services before the first event, and those of subscribers that were restored before the first
--- event that they had not passed. A subscriber whose cursor is of this database, but ahead of the events, begins at the
--- first event. Older rows go, so that no reader returns to them. A reader that works with an older row is superseded.
--- The caller raises the floor afterwards: the arms are those of taskledger.feed_pending, by the transaction IDs and the
--- floor of the other database, to which both cursors and events belong.
+-- Puts the cursors of services before the first event, and those of subscribers and of the seal that were restored
+-- before the first event that they had not passed. One of them whose cursor is of this database, but ahead of the
+-- events, begins at the first event. Older rows go, so that no reader returns to them. A reader that works with an
+-- older row is superseded. The caller raises the floor afterwards: the arms are those of taskledger.feed_pending, by
+-- the transaction IDs and the floor of the other database, to which both cursors and events belong.
 -- $1 seen, $2 seen_top, $3 seen_bound of the beginning. Locks all rows. Indexes of event: (xid, position), (position).
 with newest as (
   select distinct on (c.reader) c.reader, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position,
-         c.mark, c.login, starts_with(c.reader, 'subscriber/') as is_subscriber, c.written_here as is_local,
+         c.mark, c.login, starts_with(c.reader, 'subscriber/') or c.reader = 'seal' as is_subscriber,
+         c.written_here as is_local,
          taskledger.feed_floor() as floor
     from taskledger.cursors c
    order by c.reader, c.n desc

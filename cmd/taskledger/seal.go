@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/seal"
+)
+
+func newSealCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "seal",
+		Short: "Seal the events, and print the checkpoint that an auditor keeps outside",
+		Long: `Seal the events that have been committed, and print the checkpoint of all sealed events: three lines and
+an empty one. Append them to a file that the administrators of the database cannot change. Later, taskledger seal
+verify reports every sealed event that was changed, removed or inserted since.
+
+Run it from time to time, by cron or a timer: its cost is that of the new events. If it is interrupted or killed, run
+it again: it continues. Several may run at once.`,
+		Example: "  taskledger seal >> /mnt/worm/checkpoints\n  taskledger seal -o jsonl",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownCommand(cmd, args[0])
+			}
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return sealEvents(ctx, a, pool)
+			})
+		},
+	}
+	cmd.AddCommand(newSealVerifyCommand(a), newSealProofCommand(a), newSealCheckCommand(a))
+	return cmd
+}
+
+func sealEvents(ctx context.Context, a *app, pool *pgxpool.Pool) error {
+	var result seal.Result
+	_, err := withProgress(a, "sealed", func(show func(done, total int64)) (err error) {
+		result, err = seal.Run(ctx, pool, &seal.Options{Progress: show})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if a.config.output == formatTable {
+		fmt.Fprintf(a.stderr, "sealed: %s events\n", count(result.Sealed))
+	}
+	return a.print(result, func(w io.Writer) { fmt.Fprintln(w, result.Checkpoint) })
+}
+
+// readCheckpoints returns the checkpoints of a file.
+func (a *app) readCheckpoints(name string) ([]seal.Checkpoint, error) {
+	text, err := a.readFile(name)
+	if err != nil {
+		return nil, err
+	}
+	all, err := seal.ParseCheckpoints(string(text))
+	if err != nil {
+		return nil, usagef("%s: %s", name, err)
+	}
+	return all, nil
+}
+
+func addCheckpointFlag(cmd *cobra.Command, name *string, text string) {
+	cmd.Flags().StringVar(name, "checkpoint", "", text+"; - is standard input")
+}
+
+func newSealVerifyCommand(a *app) *cobra.Command {
+	var kept string
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Compare the sealed events with the seal and with checkpoints kept outside",
+		Long: `Compare all sealed events with the seal, and the seal with checkpoints that were kept outside, without
+stopping anything. The exit code is 7 if an event was changed, removed or inserted, if the seal was, or if it is not
+the one of a checkpoint; the output has each of them.
+
+Without --checkpoint it compares events and seal alone: an owner who changes both is not detected.`,
+		Example: "  taskledger seal verify --checkpoint /mnt/worm/checkpoints\n" +
+			"  taskledger seal verify --checkpoint checkpoints -o json",
+		Args: exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var o seal.VerifyOptions
+			if kept != "" {
+				var err error
+				if o.Checkpoints, err = a.readCheckpoints(kept); err != nil {
+					return err
+				}
+			}
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				return verifySeal(ctx, a, pool, o)
+			})
+		},
+	}
+	addCheckpointFlag(cmd, &kept, "file of checkpoints that taskledger seal has printed (default: none)")
+	return cmd
+}
+
+// verifiedSeal is the result of seal verify as JSON.
+type verifiedSeal struct {
+	Valid bool `json:"valid"`
+	seal.Report
+
+	TookMS int64 `json:"took_ms"`
+}
+
+func verifySeal(ctx context.Context, a *app, pool *pgxpool.Pool, o seal.VerifyOptions) error {
+	began := time.Now()
+	var report seal.Report
+	_, err := withProgress(a, "verified", func(show func(done, total int64)) (err error) {
+		o.Progress = show
+		report, err = seal.Verify(ctx, pool, &o)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	took := time.Since(began)
+	answer := verifiedSeal{report.IsValid(), report, took.Milliseconds()}
+	if err := a.print(answer, func(w io.Writer) { renderSealReport(w, report, took) }); err != nil || answer.Valid {
+		return err
+	}
+	wrong := 0
+	for _, c := range report.Comparisons {
+		if c.Problem != "" {
+			wrong++
+		}
+	}
+	return failf(exitIntegrity, "the seal is broken: %s faults, %d of %d checkpoints of another tree",
+		count(report.Faulty), wrong, len(report.Comparisons)).
+		hinted("keep this database as it is, and compare it with backups: docs/audit.md")
+}
+
+func renderSealReport(w io.Writer, r seal.Report, took time.Duration) {
+	for _, f := range r.Faults {
+		fmt.Fprintln(w, plain(f.String()))
+	}
+	if more := r.Faulty - int64(len(r.Faults)); more > 0 {
+		fmt.Fprintf(w, "and %s more\n", count(more))
+	}
+	for _, c := range r.Comparisons {
+		if c.Problem != "" {
+			fmt.Fprintf(w, "checkpoint of %s leaves, %s: %s\n", count(c.Size), c.Root, plain(c.Problem))
+		}
+	}
+	rate := int64(float64(r.Checkpoint.Size) / max(took.Seconds(), 1e-3))
+	fmt.Fprintf(w, "verified: %s sealed events, %s of them erased, in %s (%s/s)\n", count(r.Checkpoint.Size),
+		count(r.Erased), age(took), count(rate))
+	switch {
+	case len(r.Comparisons) == 0:
+		fmt.Fprintln(w, "no checkpoint was compared: events and seal agree with each other, or both were changed")
+	case r.IsValid():
+		fmt.Fprintf(w, "valid: it has the trees of all %d checkpoints\n", len(r.Comparisons))
+	}
+}
+
+// proofFlags are the options of seal proof.
+type proofFlags struct {
+	kept  string
+	event int32
+	limit int
+}
+
+func newSealProofCommand(a *app) *cobra.Command {
+	var f proofFlags
+	cmd := &cobra.Command{
+		Use:   "proof KIND BIZ_ID",
+		Short: "Prove that the events of a task are in the tree of a checkpoint",
+		Long: `Prove that the events of a task are in the tree of a checkpoint: by default that of all sealed events.
+With -o jsonl each line has the proof of an event, with the event and the salt of its personal data. taskledger seal
+check checks them without a database. The exit code is 7 if an event is not the one that was sealed.`,
+		Example: "  taskledger seal proof coupon.send order-17\n" +
+			"  taskledger seal proof coupon.send order-17 --checkpoint checkpoints -o jsonl > proofs",
+		Args: keyArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.limit < 1 || f.limit > maxProofs {
+				return usagef("--limit must be between 1 and %d, got %d", maxProofs, f.limit)
+			}
+			if f.event < 0 {
+				return usagef("--event must be a version, 1 or more, got %d", f.event)
+			}
+			return proveTask(cmd.Context(), a, args, f)
+		},
+	}
+	addCheckpointFlag(cmd, &f.kept, "file whose last checkpoint the proofs are for (default: all sealed events)")
+	cmd.Flags().Int32Var(&f.event, "event", 0, "version of the only event to prove (default: all)")
+	cmd.Flags().IntVar(&f.limit, "limit", 100, "maximum number of events")
+	return cmd
+}
+
+// maxProofs bounds --limit of seal proof.
+const maxProofs = 10_000
+
+// provedTask is the result of seal proof as JSON.
+type provedTask struct {
+	Checkpoint seal.Checkpoint  `json:"checkpoint"`
+	Events     []seal.TaskEvent `json:"events"`
+}
+
+func proveTask(ctx context.Context, a *app, args []string, f proofFlags) error {
+	key, err := parseKey(args)
+	if err != nil {
+		return err
+	}
+	var c seal.Checkpoint
+	if f.kept != "" {
+		all, err := a.readCheckpoints(f.kept)
+		if err != nil {
+			return err
+		}
+		c = all[len(all)-1]
+	}
+	pool, err := a.openDatabase(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if f.kept == "" {
+		if c, err = seal.Newest(ctx, pool); err != nil {
+			return err
+		}
+	}
+	after, limit := ledger.Version(0), f.limit
+	if f.event > 0 {
+		after, limit = ledger.Version(f.event-1), 1
+	}
+	events, err := seal.ProveTask(ctx, pool, key, after, limit, c)
+	if err != nil {
+		return err
+	}
+	if len(events) == 0 || f.event > 0 && int32(events[0].Version) != f.event {
+		return failf(exitNotFound, "task %s has no such event", key).
+			hinted("see: taskledger task history %s %s", key.Kind, key.BizID)
+	}
+	noteLimit(a, len(events), limit)
+	unsealed, wrong := 0, error(nil)
+	for _, e := range events {
+		if e.Proof == nil {
+			unsealed++
+		} else {
+			wrong = errors.Join(wrong, e.Proof.Check(c))
+		}
+	}
+	err = printList(a, provedTask{c, events}, events, func(w io.Writer) { renderProofs(w, c, events) })
+	if err != nil {
+		return err
+	}
+	if unsealed > 0 {
+		fmt.Fprintf(a.stderr, "%d of %d events are not in the tree of %s leaves; to seal them: taskledger seal\n",
+			unsealed, len(events), count(c.Size))
+	}
+	return wrong
+}
+
+func renderProofs(w io.Writer, c seal.Checkpoint, events []seal.TaskEvent) {
+	t := newTable([]any{"version", "event", "position", "leaf", "proof"}, 1, 3, 4)
+	for _, e := range events {
+		row := []any{e.Version, "", "", "", "not sealed"}
+		if p := e.Proof; p != nil {
+			row = []any{e.Version, p.Event.Type, p.Event.Position, p.Leaf, "valid"}
+			if p.Check(c) != nil {
+				row[4] = "another event was sealed"
+			}
+		}
+		t.AppendRow(row)
+	}
+	fmt.Fprintf(w, "tree of %s leaves, %s\n", count(c.Size), c.Root)
+	renderTable(w, t)
+}

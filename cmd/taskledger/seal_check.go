@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger/seal"
+)
+
+func newSealCheckCommand(a *app) *cobra.Command {
+	var kept string
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check proofs against checkpoints, without a database",
+		Long: `Check the proofs that taskledger seal proof has printed as JSON, against checkpoints kept outside. It
+needs no database. The exit code is 7 if a proof or its event was changed, or if it is for the tree of no checkpoint;
+- is standard input.`,
+		Example: "  taskledger seal check proofs --checkpoint checkpoints",
+		Args:    exactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if kept == "" {
+				return usagef("--checkpoint is required: a proof is for the tree of a checkpoint").
+					hinted("give the file to which taskledger seal has appended")
+			}
+			return checkProofs(a, args[0], kept)
+		},
+	}
+	addCheckpointFlag(cmd, &kept, "file of checkpoints")
+	return cmd
+}
+
+// checkedProof is the result for an event.
+type checkedProof struct {
+	Event   string `json:"event"` // kind/biz_id@version
+	Type    string `json:"type"`
+	Leaf    int64  `json:"leaf"`
+	Size    int64  `json:"size"`
+	Valid   bool   `json:"valid"`
+	Problem string `json:"problem,omitempty"`
+}
+
+func checkProofs(a *app, name, kept string) error {
+	if name == "-" && kept == "-" {
+		return usagef("only one of both files can be standard input")
+	}
+	checkpoints, err := a.readCheckpoints(kept)
+	if err != nil {
+		return err
+	}
+	text, err := a.readFile(name)
+	if err != nil {
+		return err
+	}
+	proofs, err := readProofs(name, text)
+	if err != nil {
+		return err
+	}
+	checked, invalid := make([]checkedProof, len(proofs)), 0
+	for i, p := range proofs {
+		checked[i] = checkProof(p, checkpoints)
+		if !checked[i].Valid {
+			invalid++
+		}
+	}
+	list := struct {
+		Proofs []checkedProof `json:"proofs"`
+	}{checked}
+	err = printList(a, list, checked, func(w io.Writer) {
+		for _, c := range checked {
+			if c.Valid {
+				fmt.Fprintf(w, "valid: %s %s, leaf %d of %s\n", plain(c.Event), plain(c.Type), c.Leaf, count(c.Size))
+			} else {
+				fmt.Fprintf(w, "invalid: %s: %s\n", plain(c.Event), plain(c.Problem))
+			}
+		}
+	})
+	if err != nil || invalid == 0 {
+		return err
+	}
+	return failf(exitIntegrity, "%d of %d proofs are invalid", invalid, len(proofs)).
+		hinted("for the tree of a checkpoint: taskledger seal proof KIND BIZ_ID --checkpoint FILE -o jsonl")
+}
+
+// readProofs returns the proofs of the output of seal proof, as JSON or JSON lines.
+func readProofs(name string, text []byte) (proofs []seal.Proof, err error) {
+	for decoder := json.NewDecoder(bytes.NewReader(text)); ; {
+		var value struct {
+			provedTask
+			seal.TaskEvent
+		}
+		if err := decoder.Decode(&value); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, usagef("%s is not the output of taskledger seal proof as JSON: %s", name, err)
+		}
+		for _, e := range append(value.Events, value.TaskEvent) {
+			if e.Proof != nil {
+				proofs = append(proofs, *e.Proof)
+			}
+		}
+	}
+	if len(proofs) == 0 {
+		return nil, usagef("%s has no proofs", name).
+			hinted("make them with: taskledger seal proof KIND BIZ_ID -o jsonl")
+	}
+	return proofs, nil
+}
+
+func checkProof(p seal.Proof, checkpoints []seal.Checkpoint) checkedProof {
+	checked := checkedProof{
+		Event: fmt.Sprintf("%s@%d", p.Event.Key, p.Event.Version), Type: p.Event.Type, Leaf: p.Leaf,
+		Size: p.Checkpoint.Size,
+	}
+	at := slices.IndexFunc(checkpoints, func(c seal.Checkpoint) bool { return c.Size == p.Checkpoint.Size })
+	if at < 0 {
+		checked.Problem = fmt.Sprintf("no checkpoint is of %s leaves", count(p.Checkpoint.Size))
+	} else if err := p.Check(checkpoints[at]); err != nil {
+		checked.Problem = err.Error()
+	} else {
+		checked.Valid = true
+	}
+	return checked
+}

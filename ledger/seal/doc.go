@@ -1,0 +1,79 @@
+// Package seal seals the events of the ledger in a Merkle tree, so that a change of a sealed event is detected, also
+// one by the owner of the database. A sealer runs from time to time and prints a checkpoint, which an auditor keeps
+// outside of the database. Any later state of the ledger is verified against it.
+//
+//	result, err := seal.Run(ctx, pool, nil)         // seals what has been committed
+//	fmt.Print(result.Checkpoint)                    // to be kept outside
+//	report, err := seal.Verify(ctx, pool, &seal.VerifyOptions{Checkpoints: kept})
+//	proofs, err := seal.ProveTask(ctx, pool, key, 0, 100, result.Checkpoint)
+//	err = proofs[0].Check(kept[0])                  // needs no database
+//
+// # The tree
+//
+// The tree is that of RFC 6962, as golang.org/x/mod/sumdb/tlog computes it. Leaf n is the n-th event in the order of
+// the feed (package ledger/feed), from 0. Its hash is SHA-256(0x00 || record), and that of a node is SHA-256(0x01 ||
+// left || right).
+//
+// # The record of an event
+//
+// The record is UTF-8 text of 16 lines, each of which ends with a newline (0x0A). A line is a name, a space and a
+// value; a text is preceded by its length in bytes, in decimal, and a space; null is "-".
+//
+//	taskledger event v1
+//	position 17
+//	kind 11 coupon.send
+//	biz_id 3 A-1
+//	version 2
+//	run 1
+//	attempt 1
+//	type succeeded
+//	recorded_at 2026-11-17T09:00:00.123456Z
+//	login_id 3
+//	shard 12
+//	data_version 1
+//	priority 0
+//	order_key -
+//	partition -
+//	personal 215e340da2977571d4935c0b2f779c8c1d4fb52867dafc208f7f973099e4e8b9
+//
+// recorded_at is in UTC, always with six digits of a second. login_id is covered and the login's name is not, so that
+// a name may be replaced by a pseudonym. The transaction ID is not covered: it has no meaning in a restored database.
+//
+// personal is the digest of data, meta and actor, the columns that may hold personal data, in lower-case hexadecimal.
+// It is the SHA-256 of a line, a salt of 16 random bytes, and three lines. data and meta are as they are stored, byte
+// for byte:
+//
+//	taskledger personal data v1
+//	<16 bytes>data 14 {"percent":10}
+//	meta -
+//	actor 5 alice
+//
+// The sealer draws the salt, and the table seal holds it. Erasure replaces it by the digest: the leaf stays valid,
+// and no text can be confirmed by guessing it. Without the salt the digest proves nothing about the text.
+//
+// ExampleEvent_Record computes a record and its leaf.
+//
+// # Checkpoints
+//
+// A checkpoint is three lines: the origin, which is "taskledger" and the installation of the ledger, the number of
+// leaves in decimal, and the hash of the tree in base64. A file may contain many, separated by empty lines.
+//
+//	taskledger 6f1ed002-ab5e-4e4c-9a4b-5d3f6b8f3c11
+//	1024
+//	nND/nri/U0xuHUrYSy0HtMeal2vzD9V4k/BO79C+QeI=
+//
+// # Which changes are detected
+//
+// Verify reads each sealed event and the whole tree. It reports events that were changed or removed, events that were
+// inserted among those that the sealer had passed, changes of the table seal, and checkpoints of another tree. An
+// owner can change events and make a new tree of them; that tree has other checkpoints. So without a checkpoint that
+// was kept outside, Verify proves only that the events and the table agree. A change before the event was sealed is
+// not detected.
+//
+// # Concurrency and crashes
+//
+// A sealer reads the feed by the cursor [feed.SealReader], and commits each page with its cursor row. So it may be
+// killed at any point and run again, and several may run at once: each event is sealed once. After a rebase the feed
+// gives some events again, which are recognised by their positions. The commit waits for the disk. A standby that is
+// promoted without the last commits has fewer leaves than the last checkpoint, and Verify reports that.
+package seal

@@ -1,0 +1,11 @@
+package seal
+
+// The statements whose cost must not grow.
+var (
+	HashesSQL   = hashesSQL
+	NewestSQL   = newestSQL
+	UnsealedSQL = unsealedSQL
+	TaskSQL     = taskSQL
+	EventsSQL   = eventsSQL
+	InsertedSQL = insertedSQL
+)

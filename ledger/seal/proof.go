@@ -1,0 +1,124 @@
+package seal
+
+import (
+	"context"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/task.sql
+var taskSQL string
+
+// Proof proves that an event is in the tree of a checkpoint: its inclusion proof by RFC 6962.
+type Proof struct {
+	Checkpoint Checkpoint       `json:"checkpoint"` // of the tree that the proof is for
+	Leaf       int64            `json:"leaf"`       // from 0
+	Hashes     tlog.RecordProof `json:"hashes"`
+	Salt       []byte           `json:"salt"` // 16 bytes; after erasure the digest of 32 bytes
+	Event      Event            `json:"event"`
+}
+
+// Check returns nil if the tree of c contains the event. It needs no database: c is a checkpoint that the caller has
+// kept. It returns [ErrMismatch] if the event or the proof was changed, or if the proof is for another tree.
+func (p Proof) Check(c Checkpoint) error {
+	leaf, err := p.Event.leaf(p.Salt)
+	if err == nil && c.Size != p.Checkpoint.Size {
+		err = fmt.Errorf("the proof is for a tree of %d leaves, the checkpoint for one of %d",
+			p.Checkpoint.Size, c.Size)
+	}
+	if err == nil {
+		err = tlog.CheckRecord(p.Hashes, c.Size, c.Root, p.Leaf, leaf)
+	}
+	if err != nil {
+		return fmt.Errorf("%s version %d: %w: %w", p.Event.Key, p.Event.Version, ErrMismatch, err)
+	}
+	return nil
+}
+
+// TaskEvent is an event of a task with its proof. Proof is nil if the tree does not contain the event.
+type TaskEvent struct {
+	Version ledger.Version `json:"version"`
+	Proof   *Proof         `json:"proof"`
+}
+
+// ProveTask returns the next events of a task after a version, at most limit of them, with their proofs for the tree of
+// c. It does not check the proofs: see [Proof.Check]. Its cost does not grow with the ledger.
+//
+// Errors: [ErrNotSealed] if c has more leaves than the ledger, [ErrMismatch] if the ledger's tree of that size is
+// another one.
+func ProveTask(
+	ctx context.Context, db ledger.DB, k ledger.Key, after ledger.Version, limit int, c Checkpoint,
+) ([]TaskEvent, error) {
+	t := &tree{ctx, db}
+	if err := checkTree(ctx, db, c); err != nil {
+		return nil, err
+	}
+	events, err := readTask(ctx, db, k, after, limit, c)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range events {
+		if e.Proof == nil {
+			continue
+		}
+		if e.Proof.Hashes, err = tlog.ProveRecord(c.Size, e.Proof.Leaf, t); err != nil {
+			return nil, fmt.Errorf("prove %s version %d: %w", k, e.Version, err)
+		}
+	}
+	return events, nil
+}
+
+// checkTree returns an error unless the first leaves of the ledger's tree are those of c.
+func checkTree(ctx context.Context, db ledger.DB, c Checkpoint) error {
+	e, err := readEnd(ctx, db)
+	if err != nil {
+		return err
+	}
+	if c.Size > e.leaves {
+		return fmt.Errorf("%w: %d and %d", ErrNotSealed, e.leaves, c.Size)
+	}
+	f, err := readFrontier(ctx, db, c.Size)
+	if err != nil {
+		return err
+	}
+	root, err := f.root()
+	if err == nil && root != c.Root {
+		err = fmt.Errorf("%w: the tree of %d leaves has the hash %s, the checkpoint %s", ErrMismatch, c.Size, root,
+			c.Root)
+	}
+	return err
+}
+
+// readTask returns events with proofs that have no hashes yet.
+func readTask(
+	ctx context.Context, db ledger.DB, k ledger.Key, after ledger.Version, limit int, c Checkpoint,
+) ([]TaskEvent, error) {
+	rows, err := db.Query(ctx, taskSQL, string(k.Kind), string(k.BizID), int64(after), int64(limit))
+	if err != nil {
+		return nil, pgerr.Explain("read the seal", err)
+	}
+	defer rows.Close()
+	var events []TaskEvent
+	for rows.Next() {
+		p := &Proof{Checkpoint: c}
+		var salt string
+		if err := rows.Scan(append([]any{&p.Leaf, &salt}, p.Event.columns()...)...); err != nil {
+			return nil, pgerr.Explain("read the seal", err)
+		}
+		if p.Salt, err = hex.DecodeString(salt); err != nil {
+			return nil, &ledger.CorruptError{What: "salts of the seal", Err: err}
+		}
+		e := TaskEvent{Version: p.Event.Version}
+		if p.Leaf >= 0 && p.Leaf < c.Size {
+			e.Proof = p
+		}
+		events = append(events, e)
+	}
+	return events, pgerr.Explain("read the seal", rows.Err())
+}

@@ -1,0 +1,318 @@
+package seal
+
+import (
+	"context"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+var (
+	//go:embed sql/lock.sql
+	lockSQL string
+	//go:embed sql/newest.sql
+	newestSQL string
+	//go:embed sql/unsealed.sql
+	unsealedSQL string
+	//go:embed sql/events.sql
+	eventsSQL string
+	//go:embed sql/append.sql
+	appendSQL string
+)
+
+// Crash points of package internal/fault.
+const (
+	FaultSealBatch = "seal.batch" // before a page is committed
+	FaultSealEnd   = "seal.end"   // after it
+)
+
+// batchSize is the greatest number of events in a batch.
+const batchSize = 1024
+
+// DB is a pgxpool.Pool or pgx.Conn.
+type DB interface {
+	ledger.DB
+	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
+}
+
+// Options are the options of [Run]. Nil is the default of every field.
+type Options struct {
+	// Progress is called after each batch with the number of events sealed by this call, and about how many there are.
+	// Default: disabled.
+	Progress func(done, total int64)
+}
+
+// Result is what [Run] did.
+type Result struct {
+	Checkpoint Checkpoint `json:"checkpoint"` // of the tree after the call
+	Sealed     int64      `json:"sealed"`     // how many events this call sealed
+}
+
+// Run seals the events that have been committed when it begins, and returns the checkpoint after them. It commits each
+// page of events. If it ends early, call it again: it continues. Calls at the same time share the events. Its cost is
+// that of the events it seals, whatever the size of the ledger. It needs the role archiver.
+//
+// Errors: those of [feed.Open], such as [*feed.OriginError]; [*ledger.CorruptError].
+func Run(ctx context.Context, db DB, o *Options) (Result, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	s := &sealer{db: db, progress: o.Progress}
+	for {
+		err := s.run(ctx)
+		if errors.Is(err, feed.ErrSuperseded) { // another call has sealed the page
+			continue
+		}
+		if err != nil {
+			return Result{Sealed: s.sealed}, err
+		}
+		newest, err := Newest(ctx, db)
+		return Result{Checkpoint: newest, Sealed: s.sealed}, err
+	}
+}
+
+// Newest returns the checkpoint of all that is sealed.
+func Newest(ctx context.Context, db ledger.DB) (Checkpoint, error) {
+	e, err := readEnd(ctx, db)
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	f, err := readFrontier(ctx, db, e.leaves)
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	root, err := f.root()
+	return Checkpoint{Origin: e.origin, Size: e.leaves, Root: root}, err
+}
+
+// end is the end of the seal.
+type end struct {
+	batch, leaves int64
+	top           ledger.Position
+	origin        string
+}
+
+func readEnd(ctx context.Context, db ledger.DB) (e end, err error) {
+	_, err = pgquery.Row(ctx, db, newestSQL, nil, &e.batch, &e.leaves, (*int64)(&e.top), &e.origin)
+	e.origin = originPrefix + e.origin
+	return e, pgerr.Explain("read the seal", err)
+}
+
+// sealer is a call of Run.
+type sealer struct {
+	db       DB
+	progress func(done, total int64)
+
+	sealed, total int64
+	tree          *frontier // after the last batch that this sealer appended
+}
+
+// run seals until everything is sealed that was visible when its last window was opened.
+func (s *sealer) run(ctx context.Context) error {
+	// The sealer is audited by Verify.
+	f, err := feed.Open(ctx, s.db, feed.SealReader, &feed.Options{PageSize: batchSize, AuditEvery: -1})
+	if err != nil {
+		return err
+	}
+	cursor := f.Cursor()
+	isOld := cursor.Place().Until != (feed.Edge{}) // the open window is of a call that has ended early
+	for {
+		page, ok, err := f.Poll(ctx)
+		if err == nil && ok {
+			err = s.sealPage(ctx, page)
+		}
+		if err != nil {
+			return err
+		}
+		if !ok || page.Last() {
+			if !isOld {
+				return nil
+			}
+			isOld = false
+		}
+	}
+}
+
+// sealPage seals the events of a page, and commits.
+func (s *sealer) sealPage(ctx context.Context, page feed.Page) error {
+	tx, err := s.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return pgerr.Explain("seal", err)
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	if _, err := tx.Exec(ctx, lockSQL); err != nil {
+		return pgerr.Explain("seal", err)
+	}
+	if err := page.Advance(ctx, tx, nil); err != nil {
+		return err
+	}
+	e, err := readEnd(ctx, tx)
+	if err != nil {
+		return err
+	}
+	late, others, err := divide(ctx, tx, page, e.top)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(s.sealBatch(ctx, tx, &e, late, true), s.sealBatch(ctx, tx, &e, others, false)); err != nil {
+		s.tree = nil
+		return err
+	}
+	fault.Point(FaultSealBatch)
+	if err := tx.Commit(ctx); err != nil {
+		s.tree = nil
+		return pgerr.Explain("seal", err)
+	}
+	fault.Point(FaultSealEnd)
+	s.note(page, e.top, len(late)+len(others))
+	return nil
+}
+
+// note reports the progress.
+func (s *sealer) note(page feed.Page, top ledger.Position, n int) {
+	s.sealed += int64(n)
+	place := page.Place()
+	s.total = max(s.total, s.sealed, s.sealed+int64(place.Until.Top-top))
+	if page.Last() {
+		s.total = s.sealed
+	}
+	if s.progress != nil {
+		s.progress(s.sealed, s.total)
+	}
+}
+
+// divide returns the positions of a page's events that are not sealed: those up to top, which are late, and the others.
+// A feed that has gone back after a rebase gives sealed events again, none of them above top.
+func divide(ctx context.Context, db ledger.DB, page feed.Page, top ledger.Position) (late, others []int64, err error) {
+	for _, e := range page.Events {
+		if e.Position > top {
+			others = append(others, int64(e.Position))
+		} else {
+			late = append(late, int64(e.Position))
+		}
+	}
+	slices.Sort(others)
+	if len(late) == 0 {
+		return nil, others, nil
+	}
+	var unsealed string
+	if _, err := pgquery.Row(ctx, db, unsealedSQL, []any{literal(late)}, &unsealed); err != nil {
+		return nil, nil, pgerr.Explain("seal", err)
+	}
+	late, err = parsePositions(unsealed)
+	return late, others, err
+}
+
+// sealBatch appends a batch of events at the end of the seal, and moves the end.
+func (s *sealer) sealBatch(ctx context.Context, tx pgx.Tx, e *end, positions []int64, isLate bool) error {
+	if len(positions) == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, eventsSQL, literal(positions))
+	if err != nil {
+		return pgerr.Explain("seal", err)
+	}
+	events, err := collectEvents(rows)
+	if err != nil {
+		return pgerr.Explain("seal", err)
+	}
+	if len(events) != len(positions) {
+		err := fmt.Errorf("%d of %d events at positions %d to %d do not exist", len(positions)-len(events),
+			len(positions), positions[0], positions[len(positions)-1])
+		return &ledger.CorruptError{What: "ledger", Err: err}
+	}
+	if s.tree == nil || s.tree.size != e.leaves {
+		if s.tree, err = readFrontier(ctx, tx, e.leaves); err != nil {
+			return err
+		}
+	}
+	b := newBatch(*e, isLate)
+	for _, event := range events {
+		if err := b.add(s.tree, event, newSalt()); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.Exec(ctx, appendSQL, b.args()...); err != nil {
+		return pgerr.Explain("seal", err)
+	}
+	e.batch, e.leaves, e.top = b.number, s.tree.size, b.top
+	return nil
+}
+
+// newBatch returns an empty batch after the end of the seal.
+func newBatch(e end, isLate bool) *batch {
+	return &batch{
+		number: e.batch + 1, firstLeaf: e.leaves, firstNode: firstNode(e.leaves), top: e.top, isLate: isLate,
+	}
+}
+
+// add appends an event to the batch and to the tree.
+func (b *batch) add(tree *frontier, e Event, salt []byte) error {
+	leaf, err := e.leaf(salt)
+	if err != nil {
+		return err
+	}
+	nodes, err := tree.append(leaf)
+	if err != nil {
+		return err
+	}
+	b.positions = append(b.positions, int64(e.Position))
+	b.leaves = append(b.leaves, leaf)
+	b.nodes = append(b.nodes, nodes...)
+	b.salts = append(b.salts, salt)
+	b.top = max(b.top, e.Position)
+	return nil
+}
+
+// args returns the arguments of append.sql.
+func (b *batch) args() []any {
+	isLate := 0
+	if b.isLate {
+		isLate = 1
+	}
+	var salts pgarray.Builder
+	salts.Grow(len(b.salts), 2*saltBytes*len(b.salts))
+	for _, salt := range b.salts {
+		salts.Add(hex.EncodeToString(salt))
+	}
+	return []any{b.number, b.firstLeaf, b.firstNode, int64(b.top), isLate, literal(b.positions), formatHashes(b.leaves),
+		formatHashes(b.nodes), salts.String()}
+}
+
+// literal returns positions as an array literal.
+func literal(positions []int64) string {
+	var b pgarray.Builder
+	for _, p := range positions {
+		b.AddInt(p)
+	}
+	return b.String()
+}
+
+// parsePositions parses positions that are separated by commas.
+func parsePositions(text string) ([]int64, error) {
+	if text == "" {
+		return nil, nil
+	}
+	parts := strings.Split(text, ",")
+	positions := make([]int64, len(parts))
+	for i, part := range parts {
+		var err error
+		if positions[i], err = strconv.ParseInt(part, 10, 64); err != nil {
+			return nil, &ledger.CorruptError{What: "positions of the seal", Err: err}
+		}
+	}
+	return positions, nil
+}

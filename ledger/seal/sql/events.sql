@@ -1,0 +1,8 @@
+-- The events at some positions, with the columns that a leaf covers.
+-- $1 positions (array literal). Locks nothing. Index: (position).
+select e.position, e.kind, e.biz_id, e.version, e.run, e.attempt, e.type::text,
+       (extract(epoch from e.recorded_at) * 1e6)::bigint, e.login_id, e.shard, e.data_version, e.priority, e.order_key,
+       e.partition, e.data::text, e.meta::text, e.actor
+  from unnest($1::text::bigint[]) p(position)
+ cross join lateral (select n.* from taskledger.event n where n.position = p.position limit 1) e
+ order by e.position

@@ -1,0 +1,169 @@
+package seal
+
+import (
+	"context"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"math/bits"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/hashes.sql
+var hashesSQL string
+
+// nodeLevel is the lowest level of nodes that the table seal has. A node below has at most 16 leaves, and is computed
+// from them. So an event takes 34 bytes of hashes, where all nodes would take 64.
+const nodeLevel = 5
+
+// firstNode returns the number of nodes in a tree of so many leaves. The node at level l is the one that package tlog
+// stores at level l - nodeLevel, where each record is the hash of 32 leaves.
+func firstNode(leaves int64) int64 { return tlog.StoredHashCount(leaves >> nodeLevel) }
+
+// frontier is a tree to which leaves are appended: of each level it has the last complete subtree.
+type frontier struct {
+	size   int64
+	hashes [63]tlog.Hash
+}
+
+// ReadHashes implements [tlog.HashReader] for the hashes that appending a leaf and computing the root need.
+func (f *frontier) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	hashes := make([]tlog.Hash, len(indexes))
+	for i, index := range indexes {
+		level, n := tlog.SplitStoredHashIndex(index)
+		if n != f.size>>level-1 {
+			return nil, fmt.Errorf("hash %d of level %d is not on the frontier of %d leaves", n, level, f.size)
+		}
+		hashes[i] = f.hashes[level]
+	}
+	return hashes, nil
+}
+
+// append appends a leaf, and returns the nodes for the table seal that it completes.
+func (f *frontier) append(leaf tlog.Hash) (nodes []tlog.Hash, err error) {
+	hashes, err := tlog.StoredHashesForRecordHash(f.size, leaf, f)
+	if err != nil {
+		return nil, err
+	}
+	f.size++
+	copy(f.hashes[:], hashes)
+	return hashes[min(nodeLevel, len(hashes)):], nil
+}
+
+// root returns the hash of the tree.
+func (f *frontier) root() (tlog.Hash, error) { return tlog.TreeHash(f.size, f) }
+
+// readFrontier returns the frontier of the first size leaves.
+func readFrontier(ctx context.Context, db ledger.DB, size int64) (*frontier, error) {
+	f := &frontier{size: size}
+	var levels []int
+	var indexes []int64
+	for left := uint64(size); left != 0; left &= left - 1 {
+		level := bits.TrailingZeros64(left)
+		levels = append(levels, level)
+		indexes = append(indexes, tlog.StoredHashIndex(level, size>>level-1))
+	}
+	hashes, err := (&tree{ctx, db}).ReadHashes(indexes)
+	if err != nil {
+		return nil, err
+	}
+	for i, level := range levels {
+		f.hashes[level] = hashes[i]
+	}
+	return f, nil
+}
+
+// tree reads the hashes of the table seal.
+type tree struct {
+	ctx context.Context // tlog.HashReader takes none
+	db  ledger.DB
+}
+
+// ReadHashes implements [tlog.HashReader] by one statement.
+func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	if len(indexes) == 0 {
+		return nil, nil
+	}
+	var leaves, nodes pgarray.Builder
+	for _, index := range indexes {
+		level, n := tlog.SplitStoredHashIndex(index)
+		if level >= nodeLevel {
+			leaves.AddInt((n+1)<<level - 1) // which completes the node
+			nodes.AddInt(tlog.StoredHashIndex(level-nodeLevel, n))
+			continue
+		}
+		for leaf := n << level; leaf < (n+1)<<level; leaf++ {
+			leaves.AddInt(leaf)
+			nodes.AddInt(-1)
+		}
+	}
+	rows, err := t.db.Query(t.ctx, hashesSQL, leaves.String(), nodes.String())
+	if err != nil {
+		return nil, pgerr.Explain("read the seal", err)
+	}
+	defer rows.Close()
+	var read []tlog.Hash
+	for rows.Next() {
+		var text string
+		if err := rows.Scan(&text); err != nil {
+			return nil, pgerr.Explain("read the seal", err)
+		}
+		hash, err := parseHashes(text, 1)
+		if err != nil {
+			return nil, err
+		}
+		read = append(read, hash[0])
+	}
+	if err := rows.Err(); err != nil {
+		return nil, pgerr.Explain("read the seal", err)
+	}
+	hashes := make([]tlog.Hash, len(indexes))
+	for i, index := range indexes {
+		level, _ := tlog.SplitStoredHashIndex(index)
+		width := 1
+		if level < nodeLevel {
+			width = 1 << level
+		}
+		hashes[i], read = join(read[:width]), read[width:]
+	}
+	return hashes, nil
+}
+
+// join returns the hash of a complete tree of leaves, whose number is a power of two.
+func join(leaves []tlog.Hash) tlog.Hash {
+	if len(leaves) == 1 {
+		return leaves[0]
+	}
+	half := len(leaves) / 2
+	return tlog.NodeHash(join(leaves[:half]), join(leaves[half:]))
+}
+
+// parseHashes returns n hashes from hexadecimal text.
+func parseHashes(text string, n int) ([]tlog.Hash, error) {
+	decoded, err := hex.DecodeString(text)
+	if err == nil && len(decoded) != n*tlog.HashSize {
+		err = fmt.Errorf("%d bytes for %d hashes", len(decoded), n)
+	}
+	if err != nil {
+		return nil, &ledger.CorruptError{What: "hashes of the seal", Err: err}
+	}
+	hashes := make([]tlog.Hash, n)
+	for i := range hashes {
+		hashes[i] = tlog.Hash(decoded[i*tlog.HashSize:])
+	}
+	return hashes, nil
+}
+
+// formatHashes is the inverse of parseHashes.
+func formatHashes(hashes []tlog.Hash) string {
+	text := make([]byte, 0, 2*tlog.HashSize*len(hashes))
+	for _, h := range hashes {
+		text = hex.AppendEncode(text, h[:])
+	}
+	return string(text)
+}

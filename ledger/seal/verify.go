@@ -1,0 +1,331 @@
+package seal
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+var (
+	//go:embed sql/events_between.sql
+	eventsBetweenSQL string
+	//go:embed sql/place.sql
+	placeSQL string
+	//go:embed sql/inserted.sql
+	insertedSQL string
+)
+
+// VerifyOptions are the options of [Verify]. Nil is the default of every field.
+type VerifyOptions struct {
+	// Checkpoints are those kept outside of the database, in any order. Default: none, so that only events and seal are
+	// compared with each other.
+	Checkpoints []Checkpoint
+	// Progress is called after each batch with the number of events verified and about how many there are. Default:
+	// disabled.
+	Progress func(done, total int64)
+}
+
+// Fault is a difference between the events and the seal.
+type Fault struct {
+	Fault    FaultType       `json:"fault"`
+	Position ledger.Position `json:"position,omitempty"`
+	Kind     ledger.Kind     `json:"kind,omitempty"` // not known of a removed event
+	BizID    ledger.BizID    `json:"biz_id,omitempty"`
+	Version  ledger.Version  `json:"version,omitempty"`
+	Leaf     int64           `json:"leaf"` // -1 for an inserted event, and for a fault of a batch
+	Detail   string          `json:"detail,omitempty"`
+}
+
+// FaultType is the type of a [Fault].
+type FaultType string
+
+// The types of faults.
+const (
+	Changed  FaultType = "changed"  // a sealed event, or its leaf or salt
+	Removed  FaultType = "removed"  // a sealed event
+	Inserted FaultType = "inserted" // an event among those that the sealer had passed
+	Seal     FaultType = "seal"     // a batch of the table seal
+)
+
+// String returns the fault in one line.
+func (f Fault) String() string {
+	switch f.Fault {
+	case Seal:
+		return "seal: " + f.Detail
+	case Removed:
+		return fmt.Sprintf("removed: position %d, leaf %d", f.Position, f.Leaf)
+	case Inserted:
+		return fmt.Sprintf("inserted: %s/%s@%d, position %d", f.Kind, f.BizID, f.Version, f.Position)
+	}
+	text := fmt.Sprintf("changed: %s/%s@%d, position %d, leaf %d", f.Kind, f.BizID, f.Version, f.Position, f.Leaf)
+	if f.Detail != "" {
+		text += ": " + f.Detail
+	}
+	return text
+}
+
+// Comparison is the result for a checkpoint that was kept outside.
+type Comparison struct {
+	Checkpoint
+
+	Problem string `json:"problem,omitempty"` // "" if the checkpoint's tree is a part of the ledger's one
+}
+
+// MaxFaults is the greatest number of faults that a [Report] lists.
+const MaxFaults = 100
+
+// Report is the result of [Verify].
+type Report struct {
+	Checkpoint  Checkpoint   `json:"checkpoint"`  // of the tree that was verified
+	Erased      int64        `json:"erased"`      // events whose personal data was erased: the seal has no salt of them
+	Comparisons []Comparison `json:"checkpoints"` // with each checkpoint, by size
+	Faults      []Fault      `json:"faults"`      // the first MaxFaults
+	Faulty      int64        `json:"faulty"`      // how many there are
+}
+
+// IsValid reports whether no fault was found and all checkpoints agree.
+func (r Report) IsValid() bool {
+	return r.Faulty == 0 && !slices.ContainsFunc(r.Comparisons, func(c Comparison) bool { return c.Problem != "" })
+}
+
+// Verify compares the sealed events with the seal, the seal with itself, and its tree with checkpoints that were kept
+// outside; see the package comment. It changes nothing and stops nothing: each statement is a transaction of its own.
+// It reads all sealed events, in flat memory. It needs the role reader.
+//
+// Errors: [*feed.OriginError] for a restored database that was not rebased; [*ledger.CorruptError] for a row of the
+// seal that cannot be read.
+func Verify(ctx context.Context, db ledger.DB, o *VerifyOptions) (Report, error) {
+	if o == nil {
+		o = &VerifyOptions{}
+	}
+	v := &verifier{db: db, kept: slices.Clone(o.Checkpoints)}
+	v.report = Report{Comparisons: []Comparison{}, Faults: []Fault{}}
+	slices.SortStableFunc(v.kept, func(a, b Checkpoint) int { return int(min(max(a.Size-b.Size, -1), 1)) })
+	var isLocal bool
+	if found, err := pgquery.Row(ctx, db, placeSQL, nil, &isLocal, (*int64)(&v.passed)); err != nil {
+		return Report{}, pgerr.Explain("read the sealer's cursor", err)
+	} else if found && !isLocal {
+		return Report{}, &feed.OriginError{Reader: feed.SealReader}
+	}
+	last, err := readEnd(ctx, db)
+	if err != nil {
+		return Report{}, err
+	}
+	v.end.origin = last.origin
+	for {
+		batches, err := readBatches(ctx, db, v.end.batch)
+		if err != nil {
+			return Report{}, err
+		}
+		if len(batches) == 0 {
+			break
+		}
+		for _, b := range batches {
+			if err := v.verify(ctx, b); err != nil {
+				return Report{}, err
+			}
+			if o.Progress != nil {
+				o.Progress(v.tree.size, max(v.tree.size, last.leaves))
+			}
+		}
+	}
+	return v.finish(ctx)
+}
+
+// verifier is a call of Verify.
+type verifier struct {
+	db     ledger.DB
+	kept   []Checkpoint // not compared yet, by size
+	passed ledger.Position
+	end    end // after the last batch
+
+	tree     frontier // of the leaves in the seal
+	isBroken bool     // a batch was missing, so that the nodes of the next ones are not compared
+	extra    []int64  // positions of events that no batch above has, to be looked up
+	report   Report
+}
+
+// verify verifies the next batch.
+func (v *verifier) verify(ctx context.Context, b *batch) error {
+	problem := b.problem(v.end)
+	if problem != "" {
+		v.isBroken = true
+		v.add(Fault{Fault: Seal, Leaf: -1, Detail: problem})
+	}
+	if err := v.compareEvents(ctx, b, b.isLate || problem != ""); err != nil {
+		return err
+	}
+	var nodes []tlog.Hash
+	for _, leaf := range b.leaves {
+		if err := v.compareTree(); err != nil {
+			return err
+		}
+		completed, err := v.tree.append(leaf)
+		if err != nil {
+			return err
+		}
+		nodes = append(nodes, completed...)
+	}
+	if !v.isBroken && !slices.Equal(nodes, b.nodes) {
+		detail := fmt.Sprintf("the nodes of batch %d are not those of its leaves", b.number)
+		v.add(Fault{Fault: Seal, Leaf: -1, Detail: detail})
+	}
+	v.end.batch, v.end.leaves, v.end.top = b.number, b.firstLeaf+int64(len(b.leaves)), max(v.end.top, b.top)
+	return nil
+}
+
+// compareEvents compares the events of a batch with its leaves. If isSparse is false, it also looks at other events
+// between their positions.
+func (v *verifier) compareEvents(ctx context.Context, b *batch, isSparse bool) error {
+	places := make(map[int64]int, len(b.positions))
+	for i, p := range b.positions {
+		places[p] = i
+	}
+	sql, args := eventsBetweenSQL, []any{int64(v.end.top), int64(b.top), int64(math.MaxInt64)}
+	if isSparse {
+		sql, args = eventsSQL, []any{literal(b.positions)}
+	}
+	err := v.eachEvent(ctx, sql, args, func(e Event) {
+		place, ok := places[int64(e.Position)]
+		if !ok {
+			v.extra = append(v.extra, int64(e.Position))
+			return
+		}
+		delete(places, int64(e.Position))
+		fault := Fault{Fault: Changed, Position: e.Position, Kind: e.Kind, BizID: e.BizID, Version: e.Version,
+			Leaf: b.firstLeaf + int64(place)}
+		leaf, err := e.leaf(b.salts[place])
+		switch {
+		case err != nil:
+			fault.Detail = err.Error()
+			v.add(fault)
+		case leaf != b.leaves[place]:
+			v.add(fault)
+		case len(b.salts[place]) == digestBytes:
+			v.report.Erased++
+		}
+	})
+	if err != nil {
+		return err
+	}
+	for place, p := range b.positions {
+		if at, ok := places[p]; ok && at == place {
+			v.add(Fault{Fault: Removed, Position: ledger.Position(p), Leaf: b.firstLeaf + int64(place)})
+		}
+	}
+	return nil
+}
+
+// maxExtra is how many events are looked up at once.
+const maxExtra = 1000
+
+// eachEvent calls f with each event of a query, and then looks up those that f has added to extra.
+func (v *verifier) eachEvent(ctx context.Context, sql string, args []any, f func(Event)) error {
+	for isDone := false; !isDone; {
+		isDone = true
+		rows, err := v.db.Query(ctx, sql, args...)
+		if err != nil {
+			return pgerr.Explain("read events", err)
+		}
+		for rows.Next() {
+			var e Event
+			if err := rows.Scan(e.columns()...); err != nil {
+				rows.Close()
+				return pgerr.Explain("read events", err)
+			}
+			f(e)
+			if len(v.extra) == maxExtra { // the connection may be the only one: continue with another query
+				args = slices.Clone(args)
+				args[0], isDone = int64(e.Position), false
+				break
+			}
+		}
+		rows.Close()
+		if err := rows.Err(); err != nil {
+			return pgerr.Explain("read events", err)
+		}
+		if err := v.lookUpExtra(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookUpExtra reports those of the extra events that the sealer has passed and no batch has. The others are in a batch
+// of late events, or not sealed yet.
+func (v *verifier) lookUpExtra(ctx context.Context) error {
+	if len(v.extra) == 0 {
+		return nil
+	}
+	rows, err := v.db.Query(ctx, insertedSQL, literal(v.extra))
+	if err != nil {
+		return pgerr.Explain("look up events in the seal", err)
+	}
+	v.extra = v.extra[:0]
+	inserted, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Fault, error) {
+		f := Fault{Fault: Inserted, Leaf: -1}
+		return f, row.Scan((*int64)(&f.Position), (*string)(&f.Kind), (*string)(&f.BizID), (*int32)(&f.Version))
+	})
+	for _, f := range inserted {
+		v.add(f)
+	}
+	return pgerr.Explain("look up events in the seal", err)
+}
+
+func (v *verifier) add(f Fault) {
+	v.report.Faulty++
+	if len(v.report.Faults) < MaxFaults {
+		v.report.Faults = append(v.report.Faults, f)
+	}
+}
+
+// compareTree compares the tree with the checkpoints of its size.
+func (v *verifier) compareTree() error {
+	for len(v.kept) > 0 && v.kept[0].Size == v.tree.size {
+		root, err := v.tree.root()
+		if err != nil {
+			return err
+		}
+		c := Comparison{Checkpoint: v.kept[0]}
+		if root != c.Root {
+			c.Problem = fmt.Sprintf("the first %d leaves have the hash %s", c.Size, root)
+			if c.Origin != v.end.origin {
+				c.Problem += "; the checkpoint is one of " + c.Origin + ", this is " + v.end.origin
+			}
+		}
+		v.report.Comparisons = append(v.report.Comparisons, c)
+		v.kept = v.kept[1:]
+	}
+	return nil
+}
+
+// finish verifies what is above the last batch, and returns the report.
+func (v *verifier) finish(ctx context.Context) (Report, error) {
+	if v.passed > v.end.top {
+		args := []any{int64(v.end.top), int64(v.passed), int64(math.MaxInt64)}
+		err := v.eachEvent(ctx, eventsBetweenSQL, args, func(e Event) { v.extra = append(v.extra, int64(e.Position)) })
+		if err != nil {
+			return Report{}, err
+		}
+	}
+	if err := v.compareTree(); err != nil {
+		return Report{}, err
+	}
+	for _, c := range v.kept {
+		v.report.Comparisons = append(v.report.Comparisons, Comparison{Checkpoint: c,
+			Problem: fmt.Sprintf("the ledger has %d leaves, the checkpoint %d", v.tree.size, c.Size)})
+	}
+	root, err := v.tree.root()
+	v.report.Checkpoint = Checkpoint{Origin: v.end.origin, Size: v.tree.size, Root: root}
+	return v.report, err
+}

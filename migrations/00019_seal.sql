@@ -1,0 +1,141 @@
+-- The seal: a Merkle tree over the events, whose checkpoints are kept outside of the database.
+-- Owner: package ledger/seal.
+--
+--   seal  written and read by seal
+--
+-- Other packages call seal's functions in Go. The format of the tree is in the comment of that package.
+
+-- +goose Up
+
+-- A row for each batch of sealed events. A batch holds events above all that were sealed before it, or only late ones:
+-- of transactions that committed after events with higher positions were sealed. So the batch of an event is found by
+-- one look at the index of the others, and one at the index of late batches, which are few.
+-- Hashes cannot be compressed, and are read in parts.
+create table taskledger.seal (
+  batch      bigint primary key,
+  first_leaf bigint not null unique,  -- the number of leaves before this batch
+  first_node bigint not null,         -- the number of nodes before this batch
+  top        bigint not null,         -- the highest position in this batch and the earlier ones
+  is_late    boolean not null,
+  positions  bigint[] not null,       -- of the events, in the order of the leaves
+  leaves     bytea not null,          -- the hash of each leaf
+  nodes      bytea not null,          -- the hash of each node of level 5 and above that this batch completes
+  salts      bytea[] not null,        -- for each event 16 bytes of salt, or after erasure the digest of 32 bytes
+  sealed_at  timestamptz not null default clock_timestamp(),
+  constraint seal_lengths check (
+    cardinality(positions) > 0 and octet_length(leaves) = 32 * cardinality(positions)
+    and octet_length(nodes) % 32 = 0 and cardinality(salts) = cardinality(positions)));
+
+alter table taskledger.seal
+  alter column leaves set storage external,
+  alter column nodes set storage external;
+
+comment on table taskledger.seal is
+  'The sealed events: leaves of a Merkle tree, batch by batch. Append-only, except that erasure replaces salts.';
+
+create unique index seal_top on taskledger.seal (top) where not is_late;
+create index seal_late on taskledger.seal using gin (positions) with (fastupdate = off) where is_late;
+
+create trigger seal_append_only
+  before delete or truncate or update of batch, first_leaf, first_node, top, is_late, positions, leaves, nodes,
+                                         sealed_at
+  on taskledger.seal
+  for each statement execute function taskledger.refuse_change();
+
+insert into taskledger.mutex (name) values ('seal');
+
+-- Locks a row until the transaction ends. Index: primary key.
+-- +goose StatementBegin
+create function taskledger.lock_seal() returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  perform from taskledger.mutex m where m.name = 'seal' for update;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.lock_seal() is
+  'Internal: locks the seal against other transactions that seal or erase, until the transaction ends.';
+
+-- plpgsql and these settings, as feed_page: each session plans it once, whatever the statistics are.
+-- Indexes: seal_top, seal_late.
+-- +goose StatementBegin
+create function taskledger.sealed_leaf("position" bigint)
+returns table (batch bigint, place integer, leaf bigint)
+language plpgsql stable rows 1
+set search_path = pg_catalog, pg_temp set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set jit = off as $$
+begin
+  return query
+  select s.batch, s.place, s.first_leaf + s.place - 1
+    from (
+     select a.batch, a.first_leaf, array_position(a.positions, sealed_leaf.position) as place
+       from ((select b.batch, b.first_leaf, b.positions
+                from taskledger.seal b
+               where not b.is_late and b.top >= sealed_leaf.position
+               order by b.top
+               limit 1)
+              union all
+             (select l.batch, l.first_leaf, l.positions
+                from taskledger.seal l
+               where l.is_late and l.positions @> array[sealed_leaf.position]
+               limit 1)) a) s
+   where s.place is not null;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.sealed_leaf(bigint) is
+  'Internal: returns the batch of the event at a position, its place there from 1, and its leaf from 0; no row if the '
+  'event is not sealed.';
+
+-- The digest of the personal data of an event, as in package ledger/seal.
+-- +goose StatementBegin
+create function taskledger.personal_digest(salt bytea, data text, meta text, actor text) returns bytea
+language sql immutable parallel safe
+return sha256(convert_to(E'taskledger personal data v1\n', 'UTF8') || salt || convert_to(
+  'data ' || coalesce(octet_length(data) || ' ' || data, '-') || E'\n'
+  'meta ' || coalesce(octet_length(meta) || ' ' || meta, '-') || E'\n'
+  'actor ' || coalesce(octet_length(actor) || ' ' || actor, '-') || E'\n', 'UTF8'));
+-- +goose StatementEnd
+
+comment on function taskledger.personal_digest(bytea, text, text, text) is
+  'Internal: returns the digest of the personal data of an event, which its leaf covers.';
+
+-- The transaction that removes data, meta and actor from the events calls this before. The lock keeps a sealer from
+-- sealing the text that it read before the erasure. Rows of the seal change in salts alone, so that the leaves stay.
+-- Indexes: primary key of event, seal_top, seal_late, primary key of seal.
+-- +goose StatementBegin
+create function taskledger.erase_salts(kind text, biz_id text) returns bigint
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  sealed record;
+  erased bigint := 0;
+begin
+  perform taskledger.lock_seal();
+  for sealed in
+    select l.batch, l.place, e.data::text as data, e.meta::text as meta, e.actor
+      from taskledger.event e
+     cross join lateral taskledger.sealed_leaf(e.position) l
+     where e.kind = erase_salts.kind and e.biz_id = erase_salts.biz_id
+     order by l.batch
+  loop
+    update taskledger.seal s
+       set salts[sealed.place] =
+             taskledger.personal_digest(s.salts[sealed.place], sealed.data, sealed.meta, sealed.actor)
+     where s.batch = sealed.batch and octet_length(s.salts[sealed.place]) = 16;
+    if found then
+      erased := erased + 1;
+    end if;
+  end loop;
+  return erased;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.erase_salts(text, text) is
+  'Internal: replaces the salts of the sealed events of a task by digests, so that the seal stays valid when data, '
+  'meta and actor are erased in the same transaction, and no text can be confirmed. Returns the number of events.';
+
+revoke all on all tables in schema taskledger from public;
+revoke all on all functions in schema taskledger from public;
