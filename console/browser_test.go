@@ -24,6 +24,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/ledger/seal"
 )
 
 var screenshots = flag.String("screenshots", "", "directory for pictures of all pages (default: none)")
@@ -269,6 +270,9 @@ func (s *site) shop(t *testing.T) {
 	if _, err := owner.Exec(t.Context(), "select from taskledger.read_feed('mails', 100)"); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := seal.Run(t.Context(), ledgertest.As(t, s.db, "archiver"), nil); err != nil {
+		t.Fatal(err)
+	}
 	s.project()
 	// The statistics of a day, as the projector would have written them.
 	const day = `insert into taskledger.kind_stats (minute, kind, enqueued, started, succeeded, failed, dead, cancelled)
@@ -345,6 +349,10 @@ func TestPagesInABrowser(t *testing.T) {
 			c.signInAs(api.Admin)
 			for _, p := range pagesOf {
 				c.visit(p.path)
+				if p.name == "task" {
+					c.do(chromedp.Click(chromedp.CSS("#seal summary")))
+					c.shows("taskledger event v1")
+				}
 				width := read(c, chromedp.Evaluate[int]("document.documentElement.scrollWidth"))
 				if width > form.width {
 					t.Errorf("%s is %d pixels wide, the window has %d", p.path, width, form.width)

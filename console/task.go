@@ -31,6 +31,7 @@ type taskData struct {
 	Traceparent  string
 	Tags         []string
 	Acts         []act
+	Seal         *sealView
 }
 
 // eventView is an event on the page of a task.
@@ -93,6 +94,9 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 		d.Traceparent, d.Tags = meta.Traceparent, meta.Tags
 	}
 	d.Events = h.timeline(events)
+	if d.Seal, err = h.readSeal(ctx, d.Key, d.Version); err != nil {
+		return err
+	}
 	if !d.IsPast {
 		for _, a := range acts {
 			if v.Caller.MayChange(d.Key.Kind) == nil && a.allows(d.Task.State) {

@@ -239,8 +239,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/console",
-		may: []string{"/api", "/api/client", "/health", "/ledger", "/ledger/feed", "/ledger/periodic", "/projector",
-			"/workers", "/workers/operator", "/internal/printable", pgx},
+		may: []string{"/api", "/api/client", "/health", "/ledger", "/ledger/feed", "/ledger/periodic", "/ledger/seal",
+			"/projector", "/workers", "/workers/operator", "/internal/printable", pgx},
 		reason: "pages of what the packages below it read; package api has the callers and their acts",
 	},
 	{

@@ -113,16 +113,22 @@ func appendText(to []byte, name string, text *string) []byte {
 	return append(append(to, *text...), '\n')
 }
 
-// leaf returns the hash of the leaf of e, with its salt or the digest that has replaced it.
-func (e Event) leaf(salt []byte) (tlog.Hash, error) {
+// sealed returns the record of e with its salt or the digest that has replaced it.
+func (e Event) sealed(salt []byte) ([]byte, error) {
 	switch len(salt) {
 	case saltBytes:
-		return tlog.RecordHash(e.Record(e.Digest(salt))), nil
+		return e.Record(e.Digest(salt)), nil
 	case digestBytes:
 		if e.Data != nil || e.Meta != nil || e.Actor != nil {
-			return tlog.Hash{}, errNotErased
+			return nil, errNotErased
 		}
-		return tlog.RecordHash(e.Record([digestBytes]byte(salt))), nil
+		return e.Record([digestBytes]byte(salt)), nil
 	}
-	return tlog.Hash{}, fmt.Errorf("%w: %d bytes", errSalt, len(salt))
+	return nil, fmt.Errorf("%w: %d bytes", errSalt, len(salt))
+}
+
+// leaf returns the hash of the leaf of e, with its salt or the digest that has replaced it.
+func (e Event) leaf(salt []byte) (tlog.Hash, error) {
+	record, err := e.sealed(salt)
+	return tlog.RecordHash(record), err
 }

@@ -1,0 +1,77 @@
+package console_test
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/base64"
+	"html"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/ledger/seal"
+)
+
+// The page of a task shows whether its events are sealed, and a proof that a reader can check by hand. Neither the salt
+// nor a hidden value is on it.
+func TestSealOfATask(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	k := ledger.Key{Kind: "coupon.send", BizID: `<b>"1"</b>`}
+	for _, id := range []string{"a", "b", "c"} {
+		ledgertest.Enqueue(t, s.db, ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(id)}, `{}`)
+	}
+	ledgertest.Enqueue(t, s.db, k, `{"password":"hunter2"}`)
+	s.project()
+	b := s.as(api.Viewer)
+	path := "/task?kind=coupon.send&biz_id=%3Cb%3E%221%22%3C%2Fb%3E"
+	b.want(b.get(path), http.StatusOK, "Version 1 is not sealed yet", "taskledger seal")
+	result, err := seal.Run(t.Context(), ledgertest.As(t, s.db, "archiver"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := b.get(path)
+	b.want(p, http.StatusOK, "Version 1 is sealed, and was not changed since.", "4 leaves", "proof of inclusion")
+	if strings.Contains(p.body, "hunter2") {
+		t.Error("the page has a hidden value")
+	}
+	checkByHand(t, html.UnescapeString(p.body), result.Checkpoint)
+
+	ledgertest.ExecAsOwner(t, s.db, `alter table taskledger.event disable trigger event_append_only`)
+	ledgertest.ExecAsOwner(t, s.db, `update taskledger.event set data = '{"password":"x"}' where position = 4`)
+	b.want(b.get(path), http.StatusOK, "is not the event that was sealed as leaf 3", "taskledger seal verify")
+}
+
+var (
+	record = regexp.MustCompile(`(?s)taskledger event v1\n.*?personal [0-9a-f]{64}\n`)
+	hashes = regexp.MustCompile(`(?m)^(?:<pre tabindex="0">|</pre><pre tabindex="0">)?([A-Za-z0-9+/]{43}=)$`)
+)
+
+// checkByHand computes the root of a tree of four leaves from the last record and the hashes of a page.
+func checkByHand(t *testing.T, body string, c seal.Checkpoint) {
+	t.Helper()
+	leaf := tlog.Hash(sha256.Sum256(append([]byte{0}, record.FindString(body)...)))
+	_, path, _ := strings.Cut(body, record.FindString(body))
+	used := 0
+	for lines := bufio.NewScanner(strings.NewReader(path)); lines.Scan(); {
+		m := hashes.FindStringSubmatch(lines.Text())
+		if m == nil {
+			continue
+		}
+		used++
+		left, err := base64.StdEncoding.DecodeString(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf = tlog.NodeHash(tlog.Hash(left), leaf) // the last leaf is always on the right
+	}
+	if used != 2 || leaf != c.Root {
+		t.Errorf("%d hashes give the root %s, want %s", used, leaf, c.Root)
+	}
+}
