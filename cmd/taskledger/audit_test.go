@@ -20,8 +20,8 @@ import (
 
 var documentedTime = regexp.MustCompile(`\b2026-11-1[78]T09:00:00Z\b`)
 
-// TestAuditCommands runs each line of the blocks of docs/audit.md, as printed and in their order, as reader or
-// operator. Its times are replaced by the present. The stream is made by the test.
+// TestAuditCommands runs each line of the blocks of docs/audit.md, as printed and in their order, as reader,
+// operator or archiver. Its times are replaced by the present. The stream is made by the test.
 func TestAuditCommands(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App)
@@ -51,8 +51,11 @@ func TestAuditCommands(t *testing.T) {
 				continue
 			}
 			role := "reader"
-			if strings.Contains(line, " --reason ") {
+			switch {
+			case strings.Contains(line, " --reason "):
 				role = "operator"
+			case strings.HasPrefix(line, "taskledger seal >>"):
+				role = "archiver"
 			}
 			now := time.Now().UTC().Format(time.RFC3339Nano)
 			cmd := exec.Command("sh", "-c", documentedTime.ReplaceAllString(line, now))

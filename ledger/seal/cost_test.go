@@ -64,6 +64,9 @@ func TestCostDoesNotGrow(t *testing.T) {
 		t.Fatalf("%d batches of late events", late)
 	}
 	large := measure()
+	if n := f.count("select count(*) from taskledger.cursor where reader = 'seal'"); n > 110 {
+		t.Errorf("the cursor of the seal has %d rows: old ones are not removed", n)
+	}
 	for name, s := range statements {
 		t.Logf("%s: %d blocks, then %d", name, small[name], large[name])
 		if large[name] > small[name]+s.more {

@@ -24,8 +24,8 @@ type Proof struct {
 	Event      Event            `json:"event"`
 }
 
-// Record returns the record of the event, see the package comment. It has neither the salt nor the text of data, meta and
-// actor, so that a reader without the right to that text may have it.
+// Record returns the record of the event, see the package comment. It has neither the salt nor the text of data, meta
+// and actor, so that a reader without the right to that text may have it.
 func (p Proof) Record() ([]byte, error) { return p.Event.sealed(p.Salt) }
 
 // Check returns nil if the tree of c contains the event. It needs no database: c is a checkpoint that the caller has
