@@ -22,6 +22,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/ledger/seal"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/reconciler"
@@ -261,6 +262,7 @@ func TestDumpAndRestore(t *testing.T) {
 			r.finished("before", 20)
 			r.letters(10)
 			r.published()
+			kept := r.sealed(nil)
 			r.restored(arguments...)
 			for name, build := range map[string]newRunner{"relay": newRelay, "projector": newProjector} {
 				var origin *feed.OriginError
@@ -272,9 +274,33 @@ func TestDumpAndRestore(t *testing.T) {
 			if needed, err := feed.Rebase(t.Context(), owner, nil); err != nil || !needed {
 				t.Fatalf("rebase: %t, %v", needed, err)
 			}
+			kept = r.sealed(kept)
 			t.Logf("tasks lost: 5, those that were enqueued after the dump; new work was done after %s", r.resume(30))
+			r.sealed(kept)
 		})
 	}
+}
+
+// sealed seals what is committed, and verifies that the ledger still has the trees of earlier checkpoints. It returns
+// them with the new one.
+func (r *recovered) sealed(kept []seal.Checkpoint) []seal.Checkpoint {
+	r.t.Helper()
+	db := ledgertest.As(r.t, r.db, "archiver")
+	result, err := seal.Run(r.t.Context(), db, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	kept = append(kept, result.Checkpoint)
+	report, err := seal.Verify(r.t.Context(), db, &seal.VerifyOptions{Checkpoints: kept})
+	if err != nil || !report.IsValid() {
+		r.t.Errorf("the seal is broken: %v, %+v", err, report)
+	}
+	var events int64
+	err = db.QueryRow(r.t.Context(), "select count(*) from taskledger.event").Scan(&events)
+	if err != nil || result.Checkpoint.Size == 0 || result.Checkpoint.Size > events {
+		r.t.Errorf("%d events are sealed of %d, %v", result.Checkpoint.Size, events, err)
+	}
+	return kept
 }
 
 // refusal runs a service until it ends.
@@ -322,6 +348,7 @@ func upgrades(t *testing.T, binaries string) {
 	r := newRecovered(t, nil)
 	r.finished("before", 20)
 	r.letters(10)
+	kept := r.sealed(nil)
 	before := r.version()
 	r.stop()
 	if err := r.pg.Stop(t.Context()); err != nil {
@@ -329,6 +356,7 @@ func upgrades(t *testing.T, binaries string) {
 	}
 	r.moveTo(r.pg.Upgrade(t.Context(), binaries))
 	took := r.resume(30)
+	r.sealed(kept)
 	t.Logf("from %s to %s no task is lost; new work was done after %s", before, r.version(), took)
 }
 

@@ -67,3 +67,28 @@ func TestRights(t *testing.T) {
 		t.Errorf("the owner deletes rows by mistake: %v", err)
 	}
 }
+
+// An archiver that moves the cursor over events without sealing them is found, as is one that seals another text.
+func TestArchiverIsNotTrusted(t *testing.T) {
+	f := newFixture(t)
+	f.finish(1, 1)
+	f.seal()
+	f.finish(2, 2)
+	const moved = `
+		insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin)
+		select reader, n + 1, pg_current_snapshot(), 6, pg_snapshot_xmax(pg_current_snapshot()), origin
+		  from taskledger.cursor where reader = 'seal' order by n desc limit 1`
+	if _, err := f.archiver.Exec(t.Context(), moved); err != nil {
+		t.Fatal(err)
+	}
+	f.expect(nil, "inserted: coupon.send/2@1, position 4", "inserted: coupon.send/2@2", "inserted: coupon.send/2@3")
+	const forged = `
+		insert into taskledger.seal (batch, first_leaf, first_node, top, is_late, positions, leaves, nodes, salts)
+		values (2, 3, 0, 6, false, '{4,5,6}', sha256('a') || sha256('b') || sha256('c'), '',
+		        array['\x00112233445566778899aabbccddeeff'::bytea, '\x00112233445566778899aabbccddeeff',
+		              '\x00112233445566778899aabbccddeeff'])`
+	if _, err := f.archiver.Exec(t.Context(), forged); err != nil {
+		t.Fatal(err)
+	}
+	f.expect(nil, "changed: coupon.send/2@1, position 4", "changed: coupon.send/2@2", "changed: coupon.send/2@3")
+}

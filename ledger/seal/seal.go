@@ -73,7 +73,8 @@ func Run(ctx context.Context, db DB, o *Options) (Result, error) {
 	s := &sealer{db: db, progress: o.Progress}
 	for {
 		err := s.run(ctx)
-		if errors.Is(err, feed.ErrSuperseded) { // another call has sealed the page
+		// Another call has sealed the page; or PostgreSQL has restarted after a crash, which undid no batch.
+		if errors.Is(err, feed.ErrSuperseded) || errors.Is(err, feed.ErrCrashed) {
 			continue
 		}
 		if err != nil {

@@ -284,6 +284,24 @@ func TestNewSealOfAForgedLedger(t *testing.T) {
 	f.expect([]seal.Checkpoint{kept}, "checkpoint: the first 9 leaves have the hash ")
 }
 
+// Nodes of the tree that were changed are reported, and a proof by them is invalid.
+func TestForgedNodes(t *testing.T) {
+	f := newFixture(t)
+	f.fill(1000)
+	f.finish(1, 1)
+	kept := f.seal().Checkpoint
+	f.forge(`update taskledger.seal set nodes = overlay(nodes placing sha256('forged') from 1) where batch = 1`)
+	f.expect([]seal.Checkpoint{kept}, "seal: the nodes of batch 1 are not those of its leaves")
+	f.forge(`update taskledger.seal set nodes = decode(repeat('00', octet_length(nodes)), 'hex')`)
+	if newest, err := seal.Newest(t.Context(), f.reader); err != nil || newest == kept {
+		t.Errorf("the forged nodes are not used: %v", err)
+	}
+	_, err := seal.ProveTask(t.Context(), f.reader, ledgertest.Key(t, "coupon.send/1"), 0, 10, kept)
+	if !errors.Is(err, seal.ErrMismatch) {
+		t.Errorf("a proof by forged nodes: %v", err)
+	}
+}
+
 // A transaction that commits after events with higher positions were sealed is sealed later, and found.
 func TestLateEvents(t *testing.T) {
 	f := newFixture(t)

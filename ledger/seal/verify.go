@@ -111,11 +111,8 @@ func Verify(ctx context.Context, db ledger.DB, o *VerifyOptions) (Report, error)
 	v := &verifier{db: db, kept: slices.Clone(o.Checkpoints)}
 	v.report = Report{Comparisons: []Comparison{}, Faults: []Fault{}}
 	slices.SortStableFunc(v.kept, func(a, b Checkpoint) int { return int(min(max(a.Size-b.Size, -1), 1)) })
-	var isLocal bool
-	if found, err := pgquery.Row(ctx, db, placeSQL, nil, &isLocal, (*int64)(&v.passed)); err != nil {
-		return Report{}, pgerr.Explain("read the sealer's cursor", err)
-	} else if found && !isLocal {
-		return Report{}, &feed.OriginError{Reader: feed.SealReader}
+	if err := v.readPlace(ctx); err != nil {
+		return Report{}, err
 	}
 	last, err := readEnd(ctx, db)
 	if err != nil {
@@ -153,6 +150,22 @@ type verifier struct {
 	isBroken bool     // a batch was missing, so that the nodes of the next ones are not compared
 	extra    []int64  // positions of events that no batch above has, to be looked up
 	report   Report
+}
+
+// readPlace reads the sealer's place, whose transaction IDs must have a meaning in this database.
+func (v *verifier) readPlace(ctx context.Context) error {
+	var isLocal, isWrittenHere bool
+	var origin string
+	found, err := pgquery.Row(ctx, v.db, placeSQL, nil, &isLocal, &isWrittenHere, (*int64)(&v.passed), &origin)
+	switch {
+	case err != nil:
+		return pgerr.Explain("read the sealer's cursor", err)
+	case found && !isWrittenHere:
+		return &feed.OriginError{Reader: feed.SealReader, Found: "another one", Want: origin}
+	case found && !isLocal:
+		return &feed.OriginError{Reader: feed.SealReader, Ahead: v.passed, Want: origin}
+	}
+	return nil
 }
 
 // verify verifies the next batch.
