@@ -390,20 +390,30 @@ func TestSealersAtOnce(t *testing.T) {
 
 // After a restore the feed gives sealed events again. Each stays sealed once, and those that came later are sealed.
 func TestRebase(t *testing.T) {
-	for name, recent := range map[string]int{"the sealed events": 0, "more events": 4} {
+	for name, test := range map[string]struct {
+		recent      int // how many tasks were finished after the last seal
+		isForgotten bool
+	}{
+		"all events are sealed":          {},
+		"some events are not sealed":     {recent: 4},
+		"the cursor was not in the dump": {recent: 4, isForgotten: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.finish(1, 3)
 			kept := f.seal().Checkpoint
-			f.finish(10, 9+recent)
+			f.finish(10, 9+test.recent)
 			// As if they came from a dump of a cluster far ahead of this one.
 			f.forge(`update taskledger.event set xid = '9000000000'`)
 			f.forge(`update taskledger.cursor set origin = '1/1', xid = '9000000000'`)
+			if test.isForgotten {
+				f.forge(`delete from taskledger.cursor`)
+			}
 			var origin *feed.OriginError
 			if _, err := seal.Run(t.Context(), f.archiver, nil); !errors.As(err, &origin) {
 				t.Errorf("sealing before the rebase: %v", err)
 			}
-			if _, err := seal.Verify(t.Context(), f.reader, nil); !errors.As(err, &origin) {
+			if _, err := seal.Verify(t.Context(), f.reader, nil); !errors.As(err, &origin) && !test.isForgotten {
 				t.Errorf("verifying before the rebase: %v", err)
 			}
 			if _, err := feed.Rebase(t.Context(), f.forger, nil); err != nil {
@@ -411,8 +421,8 @@ func TestRebase(t *testing.T) {
 			}
 			f.expect([]seal.Checkpoint{kept})
 			f.finish(20, 20)
-			if result := f.seal(); result.Sealed != int64(3*recent)+3 {
-				t.Errorf("sealed %d events after the rebase, want %d", result.Sealed, 3*recent+3)
+			if result := f.seal(); result.Sealed != int64(3*test.recent)+3 {
+				t.Errorf("sealed %d events after the rebase, want %d", result.Sealed, 3*test.recent+3)
 			}
 			f.expect([]seal.Checkpoint{kept})
 		})
