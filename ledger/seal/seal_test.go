@@ -464,6 +464,27 @@ func TestErasure(t *testing.T) {
 	f.expect(nil, "changed: coupon.send/2@1, position 4, leaf 3: the seal has a digest in place of the salt")
 }
 
+// An erasure while the seal is verified is no fault.
+func TestErasureBesideVerification(t *testing.T) {
+	f := newFixture(t)
+	f.finish(1, 2)
+	f.seal()
+	f.finish(3, 4)
+	kept := f.seal().Checkpoint
+	report, err := seal.Verify(t.Context(), f.reader, &seal.VerifyOptions{
+		Checkpoints: []seal.Checkpoint{kept},
+		Progress: func(done, _ int64) { // the next batch has been read, and its events not yet
+			if done == 6 {
+				f.forge(`with salts as materialized (select taskledger.erase_salts('coupon.send', '4'))
+					update taskledger.event set data = null, meta = null, actor = null from salts where biz_id = '4'`)
+			}
+		},
+	})
+	if err != nil || !report.IsValid() || report.Erased != 3 {
+		t.Errorf("%+v, %v", report, err)
+	}
+}
+
 // The sealer waits for an erasure, so that it never seals a text that it has read before.
 func TestSealerWaitsForErasure(t *testing.T) {
 	f := newFixture(t)

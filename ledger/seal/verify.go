@@ -148,7 +148,8 @@ type verifier struct {
 
 	tree     frontier // of the leaves in the seal
 	isBroken bool     // a batch was missing, so that the nodes of the next ones are not compared
-	extra    []int64  // positions of events that no batch above has, to be looked up
+	suspects []suspect
+	extra    []int64 // positions of events that no batch above has, to be looked up
 	report   Report
 }
 
@@ -215,17 +216,11 @@ func (v *verifier) compareEvents(ctx context.Context, b *batch, isSparse bool) e
 			return
 		}
 		delete(places, int64(e.Position))
-		fault := Fault{Fault: Changed, Position: e.Position, Kind: e.Kind, BizID: e.BizID, Version: e.Version,
-			Leaf: b.firstLeaf + int64(place)}
-		leaf, err := e.leaf(b.salts[place])
-		switch {
-		case err != nil:
-			fault.Detail = err.Error()
-			v.add(fault)
-		case leaf != b.leaves[place]:
-			v.add(fault)
-		case len(b.salts[place]) == digestBytes:
-			v.report.Erased++
+		s := suspect{
+			key: e.Key, version: e.Version, position: e.Position, leaf: b.firstLeaf + int64(place), hash: b.leaves[place],
+		}
+		if !v.matches(e, b.salts[place], s.hash) {
+			v.suspects = append(v.suspects, s)
 		}
 	})
 	if err != nil {
@@ -242,7 +237,52 @@ func (v *verifier) compareEvents(ctx context.Context, b *batch, isSparse bool) e
 // maxExtra is how many events are looked up at once.
 const maxExtra = 1000
 
-// eachEvent calls f with each event of a query, and then looks up those that f has added to extra.
+// matches reports whether an event with its salt has the hash of its leaf, and counts it if it is erased.
+func (v *verifier) matches(e Event, salt []byte, hash tlog.Hash) bool {
+	leaf, err := e.leaf(salt)
+	if err != nil || leaf != hash {
+		return false
+	}
+	if len(salt) == digestBytes {
+		v.report.Erased++
+	}
+	return true
+}
+
+// suspect is an event that is not the one of its leaf, unless it was erased after its salt was read.
+type suspect struct {
+	key      ledger.Key
+	version  ledger.Version
+	position ledger.Position
+	leaf     int64
+	hash     tlog.Hash
+}
+
+// lookUpSuspects reads each suspect with its salt by one statement, and reports those that have changed.
+func (v *verifier) lookUpSuspects(ctx context.Context) error {
+	for _, s := range v.suspects {
+		events, err := readTask(ctx, v.db, s.key, s.version-1, 1, Checkpoint{Size: math.MaxInt64})
+		if err != nil {
+			return err
+		}
+		fault := Fault{Fault: Changed, Position: s.position, Kind: s.key.Kind, BizID: s.key.BizID, Version: s.version,
+			Leaf: s.leaf}
+		if len(events) > 0 && events[0].Version == s.version && events[0].Proof != nil {
+			p := events[0].Proof
+			if p.Leaf == s.leaf && v.matches(p.Event, p.Salt, s.hash) {
+				continue
+			}
+			if _, err := p.Record(); err != nil {
+				fault.Detail = err.Error()
+			}
+		}
+		v.add(fault)
+	}
+	v.suspects = v.suspects[:0]
+	return nil
+}
+
+// eachEvent calls f with each event of a query, and then looks up those that f has added to suspects and extra.
 func (v *verifier) eachEvent(ctx context.Context, sql string, args []any, f func(Event)) error {
 	for isDone := false; !isDone; {
 		isDone = true
@@ -257,7 +297,7 @@ func (v *verifier) eachEvent(ctx context.Context, sql string, args []any, f func
 				return pgerr.Explain("read events", err)
 			}
 			f(e)
-			if len(v.extra) == maxExtra { // the connection may be the only one: continue with another query
+			if len(v.extra)+len(v.suspects) == maxExtra { // the connection may be the only one: continue with another query
 				args = slices.Clone(args)
 				args[0], isDone = int64(e.Position), false
 				break
@@ -266,6 +306,9 @@ func (v *verifier) eachEvent(ctx context.Context, sql string, args []any, f func
 		rows.Close()
 		if err := rows.Err(); err != nil {
 			return pgerr.Explain("read events", err)
+		}
+		if err := v.lookUpSuspects(ctx); err != nil {
+			return err
 		}
 		if err := v.lookUpExtra(ctx); err != nil {
 			return err
