@@ -297,7 +297,8 @@ func (v *verifier) eachEvent(ctx context.Context, sql string, args []any, f func
 				return pgerr.Explain("read events", err)
 			}
 			f(e)
-			if len(v.extra)+len(v.suspects) == maxExtra { // the connection may be the only one: continue with another query
+			// The connection may be the only one: look these up, and continue with another query.
+			if len(v.extra)+len(v.suspects) == maxExtra {
 				args = slices.Clone(args)
 				args[0], isDone = int64(e.Position), false
 				break
