@@ -284,6 +284,29 @@ func TestNewSealOfAForgedLedger(t *testing.T) {
 	f.expect([]seal.Checkpoint{kept}, "checkpoint: the first 9 leaves have the hash ")
 }
 
+// Thousands of inserted events, and thousands of changed ones, are all counted; the first hundred are listed.
+func TestManyForgeries(t *testing.T) {
+	f := newFixture(t)
+	f.finish(1, 1)
+	f.forge(`select setval('taskledger.event_position_seq', 5000)`)
+	f.fill(2000)
+	f.seal()
+	f.forge(`insert into taskledger.event (xid, position, version, attempt, type, shard, kind, biz_id)
+		overriding system value
+		select e.xid, 1000 + i, 1, 0, 'enqueued', 0, 'coupon.send', 'forged/' || i
+		  from taskledger.event e, generate_series(1, 2500) i where e.position = 1`)
+	report := f.verify()
+	if report.Faulty != 2500 || len(report.Faults) != seal.MaxFaults || report.Faults[99].Position != 1100 {
+		t.Errorf("%d inserted events, %d are listed, want 2,500 and 100", report.Faulty, len(report.Faults))
+	}
+	f.forge(`delete from taskledger.event where biz_id like 'forged/%'`)
+	f.expect(nil)
+	f.forge(`update taskledger.event set data = '[]' where kind = 'mail.send'`)
+	if report := f.verify(); report.Faulty != 2000 || report.Faults[0].Position != 5001 {
+		t.Errorf("%d changed events, want 2,000", report.Faulty)
+	}
+}
+
 // Nodes of the tree that were changed are reported, and a proof by them is invalid.
 func TestForgedNodes(t *testing.T) {
 	f := newFixture(t)

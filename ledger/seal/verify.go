@@ -217,7 +217,8 @@ func (v *verifier) compareEvents(ctx context.Context, b *batch, isSparse bool) e
 		}
 		delete(places, int64(e.Position))
 		s := suspect{
-			key: e.Key, version: e.Version, position: e.Position, leaf: b.firstLeaf + int64(place), hash: b.leaves[place],
+			key: e.Key, version: e.Version, position: e.Position,
+			leaf: b.firstLeaf + int64(place), hash: b.leaves[place],
 		}
 		if !v.matches(e, b.salts[place], s.hash) {
 			v.suspects = append(v.suspects, s)
@@ -298,7 +299,7 @@ func (v *verifier) eachEvent(ctx context.Context, sql string, args []any, f func
 			}
 			f(e)
 			// The connection may be the only one: look these up, and continue with another query.
-			if len(v.extra)+len(v.suspects) == maxExtra {
+			if len(v.extra) == maxExtra {
 				args = slices.Clone(args)
 				args[0], isDone = int64(e.Position), false
 				break
