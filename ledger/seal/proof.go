@@ -5,6 +5,8 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -59,7 +61,6 @@ type TaskEvent struct {
 func ProveTask(
 	ctx context.Context, db ledger.DB, k ledger.Key, after ledger.Version, limit int, c Checkpoint,
 ) ([]TaskEvent, error) {
-	t := &tree{ctx, db}
 	if err := checkTree(ctx, db, c); err != nil {
 		return nil, err
 	}
@@ -67,15 +68,48 @@ func ProveTask(
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range events {
-		if e.Proof == nil {
-			continue
-		}
-		if e.Proof.Hashes, err = tlog.ProveRecord(c.Size, e.Proof.Leaf, t); err != nil {
-			return nil, fmt.Errorf("prove %s version %d: %w", k, e.Version, err)
-		}
+	if err := addHashes(&tree{ctx, db}, events, c.Size); err != nil {
+		return nil, fmt.Errorf("prove %s: %w", k, err)
 	}
 	return events, nil
+}
+
+// addHashes adds the hashes to the proofs of events, for the tree of so many leaves. It reads all of them at once: a
+// first pass finds out which ones the proofs need.
+func addHashes(r tlog.HashReader, events []TaskEvent, size int64) error {
+	hashes := make(map[int64]tlog.Hash)
+	prove := func() error {
+		known := tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+			found := make([]tlog.Hash, len(indexes))
+			for i, index := range indexes {
+				found[i] = hashes[index]
+				hashes[index] = found[i]
+			}
+			return found, nil
+		})
+		for _, e := range events {
+			if e.Proof == nil {
+				continue
+			}
+			var err error
+			if e.Proof.Hashes, err = tlog.ProveRecord(size, e.Proof.Leaf, known); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := prove(); err != nil {
+		return err
+	}
+	indexes := slices.Sorted(maps.Keys(hashes))
+	read, err := r.ReadHashes(indexes)
+	if err != nil {
+		return err
+	}
+	for i, index := range indexes {
+		hashes[index] = read[i]
+	}
+	return prove()
 }
 
 // checkTree returns an error unless the first leaves of the ledger's tree are those of c.
