@@ -41,7 +41,7 @@ func TestErrorsOfWorkersInSQL(t *testing.T) {
 			code: "TL002", text: "worker 'x' has no lease", cure: "call taskledger.heartbeat"},
 		{name: "a search without a lease, while no task waits",
 			statement: "select taskledger.claim_next('coupon.send', 'x')",
-			code: "TL002", text: "worker 'x' has no lease", cure: "call taskledger.heartbeat"},
+			code:      "TL002", text: "worker 'x' has no lease", cure: "call taskledger.heartbeat"},
 		{name: "a search as a worker of another login", statement: "select taskledger.claim_next('coupon.send', 'w')",
 			code: "42501", text: anothers, cure: "choose another id"},
 		{name: "a claim of another kind, without a lease", statement: "select taskledger.claim('pay', '1', 'x')",

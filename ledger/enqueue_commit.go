@@ -94,13 +94,9 @@ func (t *Tx) enqueueAndCommit(ctx context.Context, row firstEvent) (Enqueued, er
 	for i := 0; i < beginLen && err == nil; i++ {
 		_, err = results.Exec()
 	}
-	var position Position
-	isNew := true
+	var position *int64 // null: the task exists
 	if err == nil {
-		err = results.QueryRow().Scan((*int64)(&position), nil)
-		if isNew = !errors.Is(err, pgx.ErrNoRows); !isNew {
-			err = nil
-		}
+		err = results.QueryRow().Scan(&position)
 	}
 	if err == nil {
 		_, err = results.Exec()
@@ -112,8 +108,8 @@ func (t *Tx) enqueueAndCommit(ctx context.Context, row firstEvent) (Enqueued, er
 		return Enqueued{}, t.failEnqueue(ctx, row, err)
 	}
 	defer t.end()
-	if isNew {
-		return newEnqueued(row.key, position, EventEnqueued), nil
+	if position != nil {
+		return newEnqueued(row.key, Position(*position), EventEnqueued), nil
 	}
 	answers, err := resolveExisting(ctx, t.conn, []firstEvent{row}) // outside of the transaction, which has committed
 	if err != nil {

@@ -32,6 +32,27 @@ comment on function taskledger.existing_tasks(text[], text[], text[]) is
   'Internal: returns for each key whose task exists its number in the arrays, the position of the first event, the '
   'version and the type of the last one, and whether the task has these args.';
 
+-- A statement that inserts a task and is followed by the commit in the same round trip calls this if it has inserted
+-- nothing. In place of a second insert in the statement, which cost a quarter of the transaction.
+-- +goose StatementBegin
+create function taskledger.check_existing(kind text, biz_id text, args text, accepts_other_args boolean) returns bigint
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+begin
+  if not exists (
+       select from taskledger.existing_tasks(array[kind], array[biz_id], array[args]) t
+        where accepts_other_args or t.same_args)
+  then
+    raise not_null_violation using message = 'the task is rejected, or exists with other args',
+      schema = 'taskledger', table = 'event', column = 'version';
+  end if;
+  return null;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.check_existing(text, text, text, boolean) is
+  'Internal: raises not_null_violation unless the task exists, and with these args if others are not accepted.';
+
 -- PostgreSQL cannot read a member of an entry that has the escape \u0000 or half of a surrogate pair, which args may
 -- have. A marker that the entries do not contain takes the place of their escapes until args are apart.
 -- +goose StatementBegin

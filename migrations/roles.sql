@@ -149,7 +149,7 @@ grant execute on function taskledger.due_at, taskledger.with_moment, taskledger.
 grant execute on function taskledger.follows, taskledger.appended_here, taskledger.is_timer_of to producer,
    worker, relay, operator;
 grant execute on function taskledger.with_times, taskledger.admits, taskledger.existing_tasks,
-   taskledger.count_rejection to producer, relay, operator;
+   taskledger.check_existing, taskledger.count_rejection to producer, relay, operator;
 grant execute on function taskledger.origin, taskledger.timeline, taskledger.incarnation, taskledger.feed_floor,
    taskledger.rebased_at, taskledger.foreign_position, taskledger.position_behind, taskledger.late_xids,
    taskledger.late_shares to relay, operator, reader, archiver, subscriber;

@@ -418,6 +418,24 @@ $$;
 
 COMMENT ON FUNCTION taskledger.check_after(after json, kind text, biz_id text) IS 'Internal: returns the predecessors of a task as its meta has them; raises an error for those that package ledger rejects.';
 
+CREATE FUNCTION taskledger.check_existing(kind text, biz_id text, args text, accepts_other_args boolean) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if not exists (
+       select from taskledger.existing_tasks(array[kind], array[biz_id], array[args]) t
+        where accepts_other_args or t.same_args)
+  then
+    raise not_null_violation using message = 'the task is rejected, or exists with other args',
+      schema = 'taskledger', table = 'event', column = 'version';
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.check_existing(kind text, biz_id text, args text, accepts_other_args boolean) IS 'Internal: raises not_null_violation unless the task exists, and with these args if others are not accepted.';
+
 CREATE FUNCTION taskledger.check_key(kind text, biz_id text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
