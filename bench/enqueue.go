@@ -30,6 +30,7 @@ func enqueueMeasures() []measure {
 				{system: peerRiver, run: by(enqueueRiver)},
 				{system: peerWatermill, run: by(enqueueWatermill)},
 				{system: peerSkipLocked, run: by(enqueueSkipLocked)},
+				{system: floorPipeline, run: by(enqueueFloor)},
 				{system: floorPgbench, run: by(enqueuePgbench)},
 			},
 		})
@@ -42,6 +43,15 @@ func enqueueOurs(ctx context.Context, t *trial, connections int) error {
 		return err
 	}
 	return measureEnqueue(ctx, t, connections, oursTransaction(kind))
+}
+
+// enqueueFloor measures the insert of commit 3f4d70b sent by pgx in as many round trips as ours: what a program in Go
+// can reach beside pgbench, which is written in C and takes a share of the same cores.
+func enqueueFloor(ctx context.Context, t *trial, connections int) error {
+	if err := migrateFloor(ctx, t); err != nil {
+		return err
+	}
+	return measureEnqueue(ctx, t, connections, floorTransaction)
 }
 
 // enqueueOursPlain measures an enqueue in a transaction of pgx.

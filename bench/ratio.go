@@ -42,6 +42,7 @@ var ratios = []ratio{
 		target: 5},
 	{name: "enqueue_32_vs_river", measure: "enqueue-32", metric: rate, of: ours, over: peerRiver, target: 2},
 	{name: "enqueue_32_vs_pgbench", measure: "enqueue-32", metric: rate, of: ours, over: floorPgbench, target: 0.9},
+	{name: "enqueue_32_vs_floor", measure: "enqueue-32", metric: rate, of: ours, over: floorPipeline, target: 0.9},
 	{name: "enqueue_32_vs_watermill", measure: "enqueue-32", metric: rate, of: ours, over: peerWatermill, target: 1.2},
 	{name: "p50_500_vs_river", measure: "everyday-500", metric: p50, of: ours, over: peerRiver, target: 1},
 	{name: "p99_500_vs_river", measure: "everyday-500", metric: "p99", of: ours, over: peerRiver, target: 1},
