@@ -52,11 +52,13 @@ func (s *session) send(ctx context.Context, messages []message) error {
 // may drop a message and store a later one. So each part has at most one event of a task: the next event of a task is
 // sent when the one before is acknowledged. One server stores messages in the order in which it receives them.
 func (s *session) waves(messages []message) [][]message {
-	if s.state.info.Config.Replicas < 2 {
+	if !s.isReplicated() {
 		return [][]message{messages}
 	}
 	return divide(messages)
 }
+
+func (s *session) isReplicated() bool { return s.state.info.Config.Replicas >= 2 }
 
 // divide puts the n-th event of each task into part n, in the order of the messages.
 func divide(messages []message) (parts [][]message) {
@@ -111,7 +113,11 @@ func (s *session) sendFitting(ctx context.Context, messages []message) error {
 	defer slow.Stop()
 	// The page is finished also when ctx ends; AckTimeout bounds it.
 	sentAt := time.Now()
-	results := s.publisher.Publish(context.WithoutCancel(ctx), msgs, s.relay.config.AckTimeout)
+	publish := s.publisher.PublishInOrder
+	if s.isReplicated() {
+		publish = s.publisher.Publish
+	}
+	results := publish(context.WithoutCancel(ctx), msgs, s.relay.config.AckTimeout)
 	sum, err := s.sumUp(messages, results)
 	if len(s.relay.hooks) > 0 {
 		g := Group{
@@ -178,6 +184,12 @@ func (sum *pageResult) fail(e ledger.Event, err error) {
 // the stream assigned a sequence twice.
 func (s *session) sumUp(messages []message, results []stream.Result) (pageResult, error) {
 	var sum pageResult
+	var last *nats.Msg // that was stored
+	defer func() {
+		if last != nil {
+			s.mark.LastID = last.Header.Get(nats.MsgIdHdr)
+		}
+	}()
 	for i, r := range results {
 		switch {
 		case r.Err != nil:
@@ -194,7 +206,7 @@ func (s *session) sumUp(messages []message, results []stream.Result) (pageResult
 			if r.Seq > s.mark.Seq+1 {
 				sum.gaps = append(sum.gaps, gap{s.mark.Seq + 1, r.Seq - 1})
 			}
-			s.mark.Seq, s.mark.LastID = r.Seq, messages[i].msg.Header.Get(nats.MsgIdHdr)
+			s.mark.Seq, last = r.Seq, messages[i].msg
 			s.state.bytes += messages[i].size
 			sum.stored++
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,7 +27,7 @@ type Publisher struct {
 	nc     *nats.Conn
 	acks   acks
 	sub    *nats.Subscription
-	prefix string           // of reply subjects: <inbox>.<page>.<message>
+	prefix string           // of reply subjects: <inbox>.<page>.<message>, or <inbox>.<page> for all messages of a page
 	status chan nats.Status // connection lost
 
 	publishing sync.Mutex // one page at a time
@@ -41,6 +42,7 @@ type page struct {
 	id      string
 	results []Result
 	got     []bool
+	answers []Result // to the subject of the whole page, as they arrived
 	missing int
 	done    chan struct{} // closed when no acknowledgement is missing
 }
@@ -55,7 +57,7 @@ func NewPublisherTo(nc *nats.Conn, stream string) (*Publisher, error) {
 		return nil, ErrBuffered
 	}
 	p := &Publisher{nc: nc, acks: acksOf(stream), prefix: nc.NewInbox() + "."}
-	sub, err := nc.Subscribe(p.prefix+"*.*", p.acknowledged)
+	sub, err := nc.Subscribe(p.prefix+">", p.acknowledged)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to acknowledgements: %w", err)
 	}
@@ -80,13 +82,53 @@ func (p *Publisher) Close() error {
 func (p *Publisher) Publish(ctx context.Context, msgs []*nats.Msg, timeout time.Duration) []Result {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
-	p.drainStatus()
-	now := p.begin(len(msgs))
-	defer p.end()
+	results, _ := p.publish(ctx, msgs, timeout, false)
+	return results
+}
 
-	replies := p.replies(now.id, len(msgs))
+// PublishInOrder is Publish to a stream with one replica, which answers messages in their order. So they share one
+// reply subject: one for each message costs the server 2 µs. If an acknowledgement is missing, all messages of the page
+// have an error.
+//
+// A stream that refuses a message may do so before it answers an earlier one. Then the page is published again with
+// subjects of their own, so that each message has its own result.
+func (p *Publisher) PublishInOrder(ctx context.Context, msgs []*nats.Msg, timeout time.Duration) []Result {
+	p.publishing.Lock()
+	defer p.publishing.Unlock()
+	results, answers := p.publish(ctx, msgs, timeout, true)
+	if !slices.ContainsFunc(answers, func(r Result) bool { return r.Err != nil }) {
+		return results
+	}
+	stored := make(map[uint64]bool, len(answers))
+	for _, r := range answers {
+		if r.Err == nil && !r.Duplicate {
+			stored[r.Seq] = true
+		}
+	}
+	results, _ = p.publish(ctx, msgs, timeout, false)
+	for i, r := range results {
+		results[i].Duplicate = r.Duplicate && !stored[r.Seq]
+	}
+	return results
+}
+
+// publish publishes messages with one reply subject for all or with one for each. It also returns the answers to the
+// one for all.
+func (p *Publisher) publish(
+	ctx context.Context, msgs []*nats.Msg, timeout time.Duration, inOrder bool,
+) (results, answers []Result) {
+	p.drainStatus()
+	now := p.begin(len(msgs), inOrder)
+	var replies []string
+	if !inOrder {
+		replies = p.replies(now.id, len(msgs))
+	}
+	shared := p.prefix + now.id
 	for i, m := range msgs {
-		m.Reply = replies[i]
+		m.Reply = shared
+		if !inOrder {
+			m.Reply = replies[i]
+		}
 		err := p.nc.PublishMsg(m)
 		if errors.Is(err, nats.ErrMaxPayload) {
 			p.settle(now, i, Result{Err: &RefusedError{Code: codeMessageTooLarge, Text: err.Error()}})
@@ -108,12 +150,16 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*nats.Msg, timeout time.
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.page = nil // no answer changes the results any more
+	if now.missing == 0 {
+		now.assign()
+	}
 	for i, got := range now.got {
 		if !got {
 			now.results[i].Err = why
 		}
 	}
-	return now.results
+	return now.results, now.answers
 }
 
 // replies returns the reply subjects of n messages of a page. One string has all of them.
@@ -134,22 +180,19 @@ func (p *Publisher) replies(page string, n int) []string {
 	return replies
 }
 
-func (p *Publisher) begin(n int) *page {
+func (p *Publisher) begin(n int, inOrder bool) *page {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pages++
 	p.page = &page{id: strconv.FormatUint(p.pages, 36), results: make([]Result, n), got: make([]bool, n), missing: n,
 		done: make(chan struct{})}
+	if inOrder {
+		p.page.answers = make([]Result, 0, n)
+	}
 	if n == 0 {
 		close(p.page.done)
 	}
 	return p.page
-}
-
-func (p *Publisher) end() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.page = nil
 }
 
 // drainStatus discards the status changes of the connection before this page.
@@ -172,16 +215,24 @@ func (p *Publisher) acknowledged(m *nats.Msg) {
 	if m.Reply != "" {
 		return
 	}
-	id, number, ok := strings.Cut(m.Subject[len(p.prefix):], ".")
-	i, err := strconv.Atoi(number)
-	if !ok || err != nil {
-		return
+	id, number, isNumbered := strings.Cut(m.Subject[len(p.prefix):], ".")
+	i := 0
+	if isNumbered {
+		var err error
+		if i, err = strconv.Atoi(number); err != nil {
+			return
+		}
 	}
 	result := p.acks.parse(m.Header, m.Data)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now := p.page; now != nil && now.id == id && i >= 0 && i < len(now.results) {
+	switch now := p.page; {
+	case now == nil || now.id != id || i < 0 || i >= len(now.results):
+	case isNumbered:
 		now.settle(i, result)
+	case now.missing > 0:
+		now.answers = append(now.answers, result)
+		now.answered()
 	}
 }
 
@@ -205,7 +256,21 @@ func (now *page) settle(i int, r Result) {
 		return
 	}
 	now.got[i], now.results[i] = true, r
+	now.answered()
+}
+
+func (now *page) answered() {
 	if now.missing--; now.missing == 0 {
 		close(now.done)
+	}
+}
+
+// assign assigns the answers to the whole page to its messages, in their order.
+func (now *page) assign() {
+	answers := now.answers
+	for i, got := range now.got {
+		if !got && len(answers) > 0 {
+			now.got[i], now.results[i], answers = true, answers[0], answers[1:]
+		}
 	}
 }

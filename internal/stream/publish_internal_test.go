@@ -10,7 +10,7 @@ import (
 // has a reply subject.
 func TestDeliveredMessageIsNotAnAcknowledgement(t *testing.T) {
 	p := &Publisher{acks: acksOf(Name), prefix: "inbox."}
-	now := p.begin(1)
+	now := p.begin(1, false)
 	m := &nats.Msg{Subject: "inbox." + now.id + ".0", Data: []byte(`{"stream":"LEDGER","seq":7}`)}
 	m.Reply = "$JS.ACK.LEDGER.evil.1.1.1.1795355718204136966.4"
 	p.acknowledged(m)

@@ -2,7 +2,9 @@ package stream_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -79,143 +81,263 @@ func page(t testing.TB, first, n int) []*nats.Msg {
 	return msgs
 }
 
-func TestPublish(t *testing.T) {
+// publishing is a method of a publisher.
+type publishing func(*stream.Publisher, context.Context, []*nats.Msg, time.Duration) []stream.Result
+
+// eachWay runs a test with both ways to publish to a stream with one replica.
+func eachWay(t *testing.T, test func(t *testing.T, publish publishing)) {
 	t.Parallel()
-	_, nc, js := start(t, natsserver.Config{})
-	ensure(t, js, stream.Config{})
-	p := publisher(t, nc)
-	for i, r := range p.Publish(t.Context(), page(t, 1, 1000), patience) {
-		if r.Err != nil || r.Duplicate || r.Seq != uint64(i+1) {
-			t.Fatalf("message %d: %+v", i, r)
+	for name, publish := range map[string]publishing{
+		"own reply subjects": (*stream.Publisher).Publish, "in order": (*stream.Publisher).PublishInOrder,
+	} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, publish) })
+	}
+}
+
+func TestPublish(t *testing.T) {
+	eachWay(t, func(t *testing.T, publish publishing) {
+		_, nc, js := start(t, natsserver.Config{})
+		ensure(t, js, stream.Config{})
+		p := publisher(t, nc)
+		for i, r := range publish(p, t.Context(), page(t, 1, 1000), patience) {
+			if r.Err != nil || r.Duplicate || r.Seq != uint64(i+1) {
+				t.Fatalf("message %d: %+v", i, r)
+			}
 		}
-	}
-	got := p.Publish(t.Context(), page(t, 1000, 2), patience)
-	if diff := cmp.Diff([]stream.Result{{Seq: 1000, Duplicate: true}, {Seq: 1001}}, got); diff != "" {
-		t.Error(diff)
-	}
-	if got := p.Publish(t.Context(), nil, patience); len(got) != 0 {
-		t.Errorf("no messages: %v", got)
-	}
+		got := publish(p, t.Context(), page(t, 1000, 2), patience)
+		if diff := cmp.Diff([]stream.Result{{Seq: 1000, Duplicate: true}, {Seq: 1001}}, got); diff != "" {
+			t.Error(diff)
+		}
+		if got := publish(p, t.Context(), nil, patience); len(got) != 0 {
+			t.Errorf("no messages: %v", got)
+		}
+	})
 }
 
 func TestPublishWithoutStream(t *testing.T) {
-	t.Parallel()
-	_, nc, _ := start(t, natsserver.Config{})
-	for _, r := range publisher(t, nc).Publish(t.Context(), page(t, 1, 10), patience) {
-		if !errors.Is(r.Err, stream.ErrNoStream) {
-			t.Errorf("%+v, want ErrNoStream", r)
+	eachWay(t, func(t *testing.T, publish publishing) {
+		_, nc, _ := start(t, natsserver.Config{})
+		for _, r := range publish(publisher(t, nc), t.Context(), page(t, 1, 10), patience) {
+			if !errors.Is(r.Err, stream.ErrNoStream) {
+				t.Errorf("%+v, want ErrNoStream", r)
+			}
 		}
-	}
+	})
 }
 
 func TestPublishTooLarge(t *testing.T) {
-	t.Parallel()
-	_, nc, js := start(t, natsserver.Config{MaxPayload: 8 << 10})
-	ensure(t, js, stream.Config{})
-	msgs := page(t, 1, 3)
-	msgs[1].Data = bytes.Repeat([]byte("x"), 9<<10)
-	got := publisher(t, nc).Publish(t.Context(), msgs, patience)
-	var refused *stream.RefusedError
-	if got[0].Seq != 1 || got[2].Seq != 2 || !errors.As(got[1].Err, &refused) || !refused.ForMessage() {
-		t.Errorf("%+v", got)
-	}
+	eachWay(t, func(t *testing.T, publish publishing) {
+		_, nc, js := start(t, natsserver.Config{MaxPayload: 8 << 10})
+		ensure(t, js, stream.Config{})
+		msgs := page(t, 1, 3)
+		msgs[1].Data = bytes.Repeat([]byte("x"), 9<<10)
+		got := publish(publisher(t, nc), t.Context(), msgs, patience)
+		var refused *stream.RefusedError
+		if got[0].Seq != 1 || got[2].Seq != 2 || !errors.As(got[1].Err, &refused) || !refused.ForMessage() {
+			t.Errorf("%+v", got)
+		}
+	})
 }
 
 // Size equals the size on the server: the stream stores exactly as many messages as fit by it.
 func TestSizeIsWhatTheStreamCounts(t *testing.T) {
-	t.Parallel()
-	_, nc, js := start(t, natsserver.Config{})
-	s := ensure(t, js, stream.Config{MaxBytes: 1 << 16})
-	fits, total := 0, int64(0)
-	msgs := page(t, 1, 1000)
-	for total+stream.Size(msgs[fits]) <= 1<<16 {
-		total += stream.Size(msgs[fits])
-		fits++
-	}
-	for i, r := range publisher(t, nc).Publish(t.Context(), msgs, patience) {
-		var refused *stream.RefusedError
-		if i < fits && r.Err != nil {
-			t.Fatalf("message %d of %d that fit: %+v", i, fits, r)
+	eachWay(t, func(t *testing.T, publish publishing) {
+		_, nc, js := start(t, natsserver.Config{})
+		s := ensure(t, js, stream.Config{MaxBytes: 1 << 16})
+		fits, total := 0, int64(0)
+		msgs := page(t, 1, 1000)
+		for total+stream.Size(msgs[fits]) <= 1<<16 {
+			total += stream.Size(msgs[fits])
+			fits++
 		}
-		// A message with a shorter version may still fit after one that did not; here all have the same
-		// length.
-		if i >= fits && (!errors.As(r.Err, &refused) || !refused.Full()) {
-			t.Fatalf("message %d, where %d fit: %+v", i, fits, r)
+		for i, r := range publish(publisher(t, nc), t.Context(), msgs, patience) {
+			var refused *stream.RefusedError
+			if i < fits && r.Err != nil {
+				t.Fatalf("message %d of %d that fit: %+v", i, fits, r)
+			}
+			// A message with a shorter version may still fit after one that did not; here all have the same
+			// length.
+			if i >= fits && (!errors.As(r.Err, &refused) || !refused.Full()) {
+				t.Fatalf("message %d, where %d fit: %+v", i, fits, r)
+			}
 		}
-	}
-	info, err := s.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if int64(info.State.Bytes) != total {
-		t.Errorf("the stream counts %d bytes, Size %d", info.State.Bytes, total)
-	}
+		info, err := s.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if int64(info.State.Bytes) != total {
+			t.Errorf("the stream counts %d bytes, Size %d", info.State.Bytes, total)
+		}
+	})
 }
 
 func TestPublishDisconnected(t *testing.T) {
-	t.Parallel()
-	server, nc, js := start(t, natsserver.Config{})
-	ensure(t, js, stream.Config{})
-	p := publisher(t, nc)
-	server.Stop()
-	for _, r := range p.Publish(t.Context(), page(t, 1, 10), patience) {
-		if r.Err == nil {
-			t.Errorf("%+v, want an error", r)
+	eachWay(t, func(t *testing.T, publish publishing) {
+		server, nc, js := start(t, natsserver.Config{})
+		ensure(t, js, stream.Config{})
+		p := publisher(t, nc)
+		server.Stop()
+		for _, r := range publish(p, t.Context(), page(t, 1, 10), patience) {
+			if r.Err == nil {
+				t.Errorf("%+v, want an error", r)
+			}
 		}
-	}
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
-	// IsConnected alone can still be of the server that was stopped.
-	isAnswered := func() bool { return nc.IsConnected() && nc.FlushTimeout(time.Second) == nil }
-	for deadline := time.Now().Add(patience); !isAnswered() && time.Now().Before(deadline); {
-		time.Sleep(5 * time.Millisecond)
-	}
-	// No buffered message is sent now; the publisher works again.
-	if got := p.Publish(t.Context(), page(t, 1, 1), patience); got[0].Err != nil || got[0].Seq != 1 {
-		t.Errorf("%+v", got[0])
-	}
+		if err := server.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		// IsConnected alone can still be of the server that was stopped.
+		isAnswered := func() bool { return nc.IsConnected() && nc.FlushTimeout(time.Second) == nil }
+		for deadline := time.Now().Add(patience); !isAnswered() && time.Now().Before(deadline); {
+			time.Sleep(5 * time.Millisecond)
+		}
+		// No buffered message is sent now; the publisher works again.
+		if got := publish(p, t.Context(), page(t, 1, 1), patience); got[0].Err != nil || got[0].Seq != 1 {
+			t.Errorf("%+v", got[0])
+		}
+	})
 }
 
 func TestPublishUnanswered(t *testing.T) {
-	t.Parallel()
-	_, nc, _ := start(t, natsserver.Config{})
-	sub, err := nc.Subscribe(stream.AllSubjects, func(m *nats.Msg) {}) // receives messages and does not answer
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Unsubscribe()
-	for _, r := range publisher(t, nc).Publish(t.Context(), page(t, 1, 10), 50*time.Millisecond) {
-		if !errors.Is(r.Err, stream.ErrNoAck) {
-			t.Errorf("%+v, want ErrNoAck", r)
+	eachWay(t, func(t *testing.T, publish publishing) {
+		_, nc, _ := start(t, natsserver.Config{})
+		sub, err := nc.Subscribe(stream.AllSubjects, func(m *nats.Msg) {}) // receives messages and does not answer
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		defer sub.Unsubscribe()
+		for _, r := range publish(publisher(t, nc), t.Context(), page(t, 1, 10), 50*time.Millisecond) {
+			if !errors.Is(r.Err, stream.ErrNoAck) {
+				t.Errorf("%+v, want ErrNoAck", r)
+			}
+		}
+	})
 }
 
 // The acknowledgements of an abandoned page are not those of the next one.
 func TestLateAcknowledgements(t *testing.T) {
+	eachWay(t, func(t *testing.T, publish publishing) {
+		_, nc, _ := start(t, natsserver.Config{})
+		first := make(chan *nats.Msg, 1)
+		var once sync.Once
+		sub, err := nc.Subscribe(stream.AllSubjects, func(m *nats.Msg) {
+			late := false
+			once.Do(func() { late = true; first <- m })
+			if !late {
+				(<-first).Respond([]byte(`{"stream":"LEDGER","seq":1}`))
+				m.Respond([]byte(`{"stream":"LEDGER","seq":2}`))
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Unsubscribe()
+		p := publisher(t, nc)
+		if got := publish(p, t.Context(), page(t, 1, 1), 50*time.Millisecond); !errors.Is(got[0].Err, stream.ErrNoAck) {
+			t.Errorf("%+v, want ErrNoAck", got)
+		}
+		if got := publish(p, t.Context(), page(t, 2, 1), patience); got[0].Seq != 2 {
+			t.Errorf("%+v, want the second answer", got)
+		}
+	})
+}
+
+// answerer answers the messages of a page as a stream does, in an order of the test's.
+type answerer struct {
+	order   []int          // of the answers of the first page; the next ones are in order
+	refused map[int]bool   // messages that are refused
+	stored  map[string]int // sequences by message id
+	page    []*nats.Msg
+}
+
+func (a *answerer) receive(m *nats.Msg, length int) {
+	if a.page = append(a.page, m); len(a.page) < length {
+		return
+	}
+	seqs := make([]string, length)
+	for i, m := range a.page {
+		id := m.Header.Get(nats.MsgIdHdr)
+		switch seq, isStored := a.stored[id]; {
+		case a.refused[i]:
+			seqs[i] = `{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"}}`
+		case isStored:
+			seqs[i] = fmt.Sprintf(`{"stream":"LEDGER","seq":%d,"duplicate": true}`, seq)
+		default:
+			a.stored[id] = len(a.stored) + 1
+			seqs[i] = fmt.Sprintf(`{"stream":"LEDGER","seq":%d}`, a.stored[id])
+		}
+	}
+	for i := range length {
+		if a.order != nil {
+			i = a.order[i]
+		}
+		a.page[i].Respond([]byte(seqs[i]))
+	}
+	a.page, a.order = nil, nil
+}
+
+// A refusal may arrive before the answers to earlier messages. It is not assigned to another message, and what was
+// stored is no duplicate.
+func TestRefusalOutOfOrder(t *testing.T) {
 	t.Parallel()
 	_, nc, _ := start(t, natsserver.Config{})
-	first := make(chan *nats.Msg, 1)
-	var once sync.Once
+	a := &answerer{order: []int{2, 0, 1, 3}, refused: map[int]bool{2: true}, stored: map[string]int{}}
+	sub, err := nc.Subscribe(stream.AllSubjects, func(m *nats.Msg) { a.receive(m, 4) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe()
+	got := publisher(t, nc).PublishInOrder(t.Context(), page(t, 1, 4), patience)
+	var refused *stream.RefusedError
+	if !errors.As(got[2].Err, &refused) || !refused.ForMessage() {
+		t.Errorf("result of the refused message: %+v", got[2])
+	}
+	got[2] = stream.Result{}
+	if diff := cmp.Diff([]stream.Result{{Seq: 1}, {Seq: 2}, {}, {Seq: 3}}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Where an answer is missing, which message it belongs to is unknown, so that no message counts as stored.
+func TestMissingAnswerInOrder(t *testing.T) {
+	t.Parallel()
+	_, nc, _ := start(t, natsserver.Config{})
+	n := 0
 	sub, err := nc.Subscribe(stream.AllSubjects, func(m *nats.Msg) {
-		late := false
-		once.Do(func() { late = true; first <- m })
-		if !late {
-			(<-first).Respond([]byte(`{"stream":"LEDGER","seq":1}`))
-			m.Respond([]byte(`{"stream":"LEDGER","seq":2}`))
+		if n++; n != 2 {
+			m.Respond(fmt.Appendf(nil, `{"stream":"LEDGER","seq":%d}`, n))
 		}
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sub.Unsubscribe()
-	p := publisher(t, nc)
-	if got := p.Publish(t.Context(), page(t, 1, 1), 50*time.Millisecond); !errors.Is(got[0].Err, stream.ErrNoAck) {
-		t.Errorf("%+v, want ErrNoAck", got)
+	for i, r := range publisher(t, nc).PublishInOrder(t.Context(), page(t, 1, 3), 50*time.Millisecond) {
+		if !errors.Is(r.Err, stream.ErrNoAck) || r.Seq != 0 {
+			t.Errorf("message %d: %+v, want ErrNoAck", i, r)
+		}
 	}
-	if got := p.Publish(t.Context(), page(t, 2, 1), patience); got[0].Seq != 2 {
-		t.Errorf("%+v, want the second answer", got)
+}
+
+// A server caches where each subject leads: a page has one reply subject, and the next page another one.
+func TestPageHasOneReplySubject(t *testing.T) {
+	t.Parallel()
+	_, nc, js := start(t, natsserver.Config{})
+	ensure(t, js, stream.Config{})
+	p := publisher(t, nc)
+	replies := map[string]int{}
+	for i := range 2 {
+		msgs := page(t, 1+1000*i, 1000)
+		for _, r := range p.PublishInOrder(t.Context(), msgs, patience) {
+			if r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		for _, m := range msgs {
+			replies[m.Reply]++
+		}
+	}
+	if len(replies) != 2 {
+		t.Errorf("%d reply subjects, want 2", len(replies))
 	}
 }
 
@@ -284,7 +406,7 @@ func BenchmarkPublish(b *testing.B) {
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
-		for _, r := range p.Publish(b.Context(), page(b, 1+n, stream.MaxPage), patience) {
+		for _, r := range p.PublishInOrder(b.Context(), page(b, 1+n, stream.MaxPage), patience) {
 			if r.Err != nil {
 				b.Fatal(r.Err)
 			}
