@@ -57,7 +57,7 @@ func Example() {
 	message := stream.Encode(event, payload, "taskledger/0e8a", 1)
 	fmt.Println("subject", message.Subject)
 	for _, name := range []string{
-		"ce-id", "ce-type", "ce-source", "ce-subject", "ce-time", "ce-taskversion", "Nats-Msg-Id",
+		"ce-id", "ce-type", "ce-source", "ce-subject", "ce-time", "ce-task", "Nats-Msg-Id",
 	} {
 		fmt.Printf("        %s: %s\n", name, message.Header.Get(name))
 	}
@@ -72,7 +72,7 @@ func Example() {
 	//         ce-source: taskledger/0e8a
 	//         ce-subject: coupon.send/A-1
 	//         ce-time: 2023-11-14T22:13:20Z
-	//         ce-taskversion: 1
+	//         ce-task: version=1&attempt=0&position=1
 	//         Nats-Msg-Id: coupon.send/A-1/1@1700000000000000#1
 	// body    {"cents":500}
 }

@@ -19,7 +19,7 @@
 //	ce-source        taskledger/<installation>
 //	ce-subject       <kind>/<biz_id>
 //	ce-time          recorded_at, RFC 3339
-//	ce-taskversion, ce-taskattempt, ce-taskposition
+//	ce-task          version=<version>&attempt=<attempt>&position=<position>
 //	traceparent      of the producer, if it set one, and tracestate beside it
 //	watermill        beside args that were published as a Watermill message: metadata and UUID, as JSON
 //	Nats-Msg-Id      <ce-id>#<generation>

@@ -30,8 +30,8 @@ const (
 	// HeaderReplayEnd marks the message after the last event, which has no body. Its value is the number of events.
 	HeaderReplayEnd = "Taskledger-Replay-End"
 
-	headerReplayCount = "Taskledger-Replay-Count" // 1, 2, 3… of the events
-	headerPosition    = "ce-taskposition"
+	headerReplayCount    = "Taskledger-Replay-Count"    // 1, 2, 3… of the events
+	headerReplayPosition = "Taskledger-Replay-Position" // of the event, or of the last one
 )
 
 // ReplayConfig configures a [Replay].
@@ -261,7 +261,7 @@ func (r *replaying) resume(newest *jetstream.RawStreamMsg) error {
 		number, r.isEnded = HeaderReplayEnd, true
 	}
 	count, err := strconv.ParseInt(newest.Header.Get(number), 10, 64)
-	position, positionErr := strconv.ParseInt(newest.Header.Get(headerPosition), 10, 64)
+	position, positionErr := strconv.ParseInt(newest.Header.Get(headerReplayPosition), 10, 64)
 	if err != nil || positionErr != nil {
 		return &ReplaySubjectError{Subject: r.config.Subject}
 	}
@@ -289,6 +289,7 @@ func (r *replaying) publish(ctx context.Context, e ledger.Event) error {
 		return err
 	}
 	m.msg.Header.Set(headerReplayCount, strconv.FormatInt(r.done.Events+1, 10))
+	m.msg.Header.Set(headerReplayPosition, strconv.FormatInt(int64(e.Position), 10))
 	if err := r.send(ctx, m.msg); err != nil {
 		return fmt.Errorf("replay the event at position %d: %w", e.Position, err)
 	}
@@ -314,7 +315,7 @@ func (r *replaying) wait(ctx context.Context) error {
 func (r *replaying) end(ctx context.Context) error {
 	m := nats.NewMsg(r.config.Subject)
 	m.Header.Set(HeaderReplayEnd, strconv.FormatInt(r.done.Events, 10))
-	m.Header.Set(headerPosition, strconv.FormatInt(int64(r.done.Position), 10))
+	m.Header.Set(headerReplayPosition, strconv.FormatInt(int64(r.done.Position), 10))
 	return r.send(ctx, m)
 }
 

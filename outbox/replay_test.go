@@ -56,7 +56,7 @@ func (b *bundle) replayed(s jetstream.Stream) (positions []ledger.Position, end 
 			}
 			continue
 		}
-		p, err := strconv.ParseInt(m.Header.Get("ce-taskposition"), 10, 64)
+		p, err := strconv.ParseInt(m.Header.Get("Taskledger-Replay-Position"), 10, 64)
 		if err != nil {
 			b.t.Errorf("message %d: %v", seq, err)
 		}

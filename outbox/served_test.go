@@ -2,8 +2,10 @@ package outbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/exec"
 	"strconv"
@@ -91,15 +93,21 @@ func (c *client) receive(n int) {
 func (c *client) note(m jetstream.Msg) {
 	c.t.Helper()
 	task := m.Headers().Get("ce-subject")
-	version, err := strconv.Atoi(m.Headers().Get("ce-taskversion"))
-	if err != nil || !strings.HasPrefix(m.Subject(), "subscriber.mails.") {
+	place, err := url.ParseQuery(m.Headers().Get("ce-task"))
+	version, err2 := strconv.Atoi(place.Get("version"))
+	if err = errors.Join(err, err2); err != nil || !strings.HasPrefix(m.Subject(), "subscriber.mails.") {
 		c.t.Errorf("message on %s: %v", m.Subject(), err)
 	}
 	if version > c.versions[task]+1 {
 		c.t.Errorf("version %d of %s came after version %d", version, task, c.versions[task])
 	}
 	c.versions[task] = max(c.versions[task], version)
-	c.seen[m.Headers().Get("ce-taskposition")]++
+	c.seen[place.Get("position")]++
+}
+
+func positionOf(m jetstream.Msg) string {
+	place, _ := url.ParseQuery(m.Headers().Get("ce-task"))
+	return place.Get("position")
 }
 
 // A served subscriber whose process is killed between the publication of a page and its passing, beside processes of
@@ -235,7 +243,7 @@ func TestServedSubscriberWaits(t *testing.T) {
 	}
 	clear(c.versions)
 	c.receive(5)
-	position := first.Headers().Get("ce-taskposition")
+	position := positionOf(first)
 	c.await("the acknowledged one comes again", func() bool {
 		c.receiveSome()
 		return c.seen[position] > 1
@@ -260,7 +268,7 @@ func TestServedSubscriberIsMovedPastAnEvent(t *testing.T) {
 			return
 		}
 		for m := range batch.Messages() {
-			position := m.Headers().Get("ce-taskposition")
+			position := positionOf(m)
 			if unhandled == "" {
 				unhandled = position
 			}

@@ -24,9 +24,7 @@
 //	ce-source        taskledger/<installation>
 //	ce-subject       <kind>/<biz_id>
 //	ce-time          recorded_at, RFC 3339 in UTC, to the microsecond
-//	ce-taskversion   the event's version
-//	ce-taskattempt   the event's attempt
-//	ce-taskposition  the event's position in the ledger
+//	ce-task          version=<version>&attempt=<attempt>&position=<position in the ledger>
 //	ce-taskfinishby  beside args: the deadline of the whole task, RFC 3339, if it has one
 //	traceparent      W3C trace context of the process that recorded the event, or, beside
 //	                 args, of the producer, if there is one

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -24,13 +25,19 @@ const (
 	headerSource      = "ce-source"
 	headerSubject     = "ce-subject"
 	headerTime        = "ce-time"
-	headerVersion     = "ce-taskversion"
-	headerAttempt     = "ce-taskattempt"
-	headerPosition    = "ce-taskposition"
+	headerTask        = "ce-task"
 	headerFinishBy    = "ce-taskfinishby"
 	headerTraceparent = "traceparent"
 	headerTracestate  = "tracestate"
 	headerEnvelope    = "watermill"
+)
+
+// Members of headerTask, which is one header, since a map of more than eight costs a publisher and a worker in Go twice
+// as much.
+const (
+	memberVersion  = "version"
+	memberAttempt  = "attempt"
+	memberPosition = "position"
 )
 
 // MetaEnvelope is the member of a task's meta that becomes a header of each message with the task's args. It
@@ -106,12 +113,13 @@ func Encode(e ledger.Event, payload []byte, source string, generation int) *nats
 	c.text = append(c.text, '#')
 	c.text = strconv.AppendInt(c.text, int64(generation), 10)
 	msgID := c.cut()
+	c.text = append(append(c.text, memberVersion...), '=')
 	c.text = strconv.AppendInt(c.text, int64(e.Version), 10)
-	version := c.cut()
+	c.text = append(append(append(c.text, '&'), memberAttempt...), '=')
 	c.text = strconv.AppendInt(c.text, int64(e.Attempt), 10)
-	attempt := c.cut()
+	c.text = append(append(append(c.text, '&'), memberPosition...), '=')
 	c.text = strconv.AppendInt(c.text, int64(e.Position), 10)
-	position := c.cut()
+	task := c.cut()
 	c.text = e.RecordedAt.UTC().AppendFormat(c.text, timeLayout)
 	at := c.cut()
 	c.text = append(append(append(c.text, prefix+"."...), strconv.Itoa(int(e.Shard))...), '.')
@@ -131,7 +139,7 @@ func Encode(e ledger.Event, payload []byte, source string, generation int) *nats
 	m, values := blank()
 	m.Subject, m.Data = channel.of(text), payload
 	*values = plainValues{"1.0", id.of(text), kindOfEvent.of(text), origin.of(text), subject.of(text), at.of(text),
-		version.of(text), attempt.of(text), position.of(text), msgID.of(text)}
+		task.of(text), msgID.of(text)}
 	if traceparent != "" {
 		m.Header[headerTraceparent] = []string{trace.of(text)}
 	}
@@ -265,19 +273,7 @@ func Decode(subject string, header nats.Header, data []byte) (Message, error) {
 	if got := header.Get(headerType); got != TypePrefix+string(t) {
 		return Message{}, malformed(headerType, got)
 	}
-	version, err := number(header, headerVersion, 1, 1<<31-1)
-	if err != nil {
-		return Message{}, err
-	}
-	if ledger.Version(version) != m.Version {
-		return Message{}, malformed(headerVersion, header.Get(headerVersion))
-	}
-	attempt, err := number(header, headerAttempt, 0, 1<<31-1)
-	if err != nil {
-		return Message{}, err
-	}
-	position, err := number(header, headerPosition, 0, 1<<63-1)
-	if err != nil {
+	if err := m.parseTask(header.Get(headerTask)); err != nil {
 		return Message{}, err
 	}
 	if text := header.Get(headerFinishBy); text != "" {
@@ -285,7 +281,6 @@ func Decode(subject string, header nats.Header, data []byte) (Message, error) {
 			return Message{}, malformed(headerFinishBy, text)
 		}
 	}
-	m.Attempt, m.Position = ledger.Attempt(attempt), ledger.Position(position)
 	var ok1, ok2 bool
 	m.Source, ok1 = unescape(header.Get(headerSource))
 	m.Traceparent, ok2 = unescape(header.Get(headerTraceparent))
@@ -328,11 +323,33 @@ func (m *Message) parseID(escaped string) error {
 	return nil
 }
 
-func number(header nats.Header, name string, least, most int64) (int64, error) {
-	text := header.Get(name)
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < least || n > most {
-		return 0, malformed(name, text)
+// parseTask reads version=<version>&attempt=<attempt>&position=<position>. The version must be that of the id. Members
+// of other names are ignored.
+func (m *Message) parseTask(text string) error {
+	version, attempt, position := int64(-1), int64(-1), int64(-1)
+	for rest := text; rest != ""; {
+		var member string
+		member, rest, _ = strings.Cut(rest, "&")
+		name, value, _ := strings.Cut(member, "=")
+		var number *int64
+		switch name {
+		case memberVersion:
+			number = &version
+		case memberAttempt:
+			number = &attempt
+		case memberPosition:
+			number = &position
+		default:
+			continue
+		}
+		var err error
+		if *number, err = strconv.ParseInt(value, 10, 64); err != nil {
+			return malformed(headerTask, text)
+		}
 	}
-	return n, nil
+	if version != int64(m.Version) || attempt < 0 || attempt > math.MaxInt32 || position < 0 {
+		return malformed(headerTask, text)
+	}
+	m.Attempt, m.Position = ledger.Attempt(attempt), ledger.Position(position)
+	return nil
 }

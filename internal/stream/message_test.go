@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 	"testing"
@@ -32,17 +33,15 @@ func TestEncode(t *testing.T) {
 	want := &nats.Msg{
 		Subject: "ledger.7.released.coupon.send",
 		Header: nats.Header{
-			"ce-specversion":  {"1.0"},
-			"ce-id":           {"coupon.send/order%207/%C3%BC%25/3@1795176000123456"},
-			"ce-type":         {"taskledger.released"},
-			"ce-source":       {"taskledger/i-1"},
-			"ce-subject":      {"coupon.send/order%207/%C3%BC%25"},
-			"ce-time":         {"2026-11-20T12:00:00.123456Z"},
-			"ce-taskversion":  {"3"},
-			"ce-taskattempt":  {"1"},
-			"ce-taskposition": {"42"},
-			"traceparent":     {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
-			"Nats-Msg-Id":     {"coupon.send/order%207/%C3%BC%25/3@1795176000123456#2"},
+			"ce-specversion": {"1.0"},
+			"ce-id":          {"coupon.send/order%207/%C3%BC%25/3@1795176000123456"},
+			"ce-type":        {"taskledger.released"},
+			"ce-source":      {"taskledger/i-1"},
+			"ce-subject":     {"coupon.send/order%207/%C3%BC%25"},
+			"ce-time":        {"2026-11-20T12:00:00.123456Z"},
+			"ce-task":        {"version=3&attempt=1&position=42"},
+			"traceparent":    {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
+			"Nats-Msg-Id":    {"coupon.send/order%207/%C3%BC%25/3@1795176000123456#2"},
 		},
 		Data: []byte(`{"amount":5}`),
 	}
@@ -56,24 +55,30 @@ func TestEncode(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	good := stream.Encode(sampleEvent(), nil, stream.Source("i-1"), 1)
-	for name, value := range map[string]string{
-		"ce-specversion":  "0.3",
-		"ce-id":           "coupon.send/x/0@1",
-		"ce-type":         "taskledger.enqueued",
-		"ce-source":       "100%",
-		"ce-taskversion":  "4",
-		"ce-taskattempt":  "-1",
-		"ce-taskposition": "many",
-		"traceparent":     "%zz",
+	for name, values := range map[string][]string{
+		"ce-specversion": {"0.3"},
+		"ce-id":          {"coupon.send/x/0@1"},
+		"ce-type":        {"taskledger.enqueued"},
+		"ce-source":      {"100%"},
+		"ce-task": {
+			"", "3", "version=4&attempt=1&position=42", "version=4294967299&attempt=1&position=42",
+			"version=3&attempt=-1&position=42", "version=3&attempt=4294967297&position=42",
+			"version=3&attempt=1&position=many", "version=3&attempt=1", "version=3&version=3&position=42",
+		},
+		"traceparent": {"%zz"},
 	} {
-		header := nats.Header{}
-		for k, v := range good.Header {
-			header[k] = v
+		for _, value := range values {
+			header := maps.Clone(good.Header)
+			header.Set(name, value)
+			if _, err := stream.Decode(good.Subject, header, nil); !errors.Is(err, stream.ErrMalformed) {
+				t.Errorf("with %s %q: error %v, want ErrMalformed", name, value, err)
+			}
 		}
-		header.Set(name, value)
-		if _, err := stream.Decode(good.Subject, header, nil); !errors.Is(err, stream.ErrMalformed) {
-			t.Errorf("with %s %q: error %v, want ErrMalformed", name, value, err)
-		}
+	}
+	later := maps.Clone(good.Header)
+	later.Set("ce-task", "version=3&run=2&attempt=1&position=42")
+	if m, err := stream.Decode(good.Subject, later, nil); err != nil || m.Attempt != 1 || m.Position != 42 {
+		t.Errorf("with a member of a later release: %+v, %v", m, err)
 	}
 	if _, err := stream.Decode("ledger.7.released.other", good.Header, nil); !errors.Is(err, stream.ErrMalformed) {
 		t.Errorf("on another kind's subject: error %v, want ErrMalformed", err)
@@ -247,11 +252,12 @@ func FuzzEncode(f *testing.F) {
 
 // No message makes Decode panic, and each message that it accepts has one key.
 func FuzzDecode(f *testing.F) {
-	f.Add("ledger.7.enqueued.k", "1.0", "k/b/1@2", "taskledger.enqueued", "1", "0", "9", "taskledger/i", "")
-	f.Add("ledger.7.enqueued.k", "1.0", "k//@", "taskledger.enqueued", "1", "0", "9", "%", "%G0")
-	f.Fuzz(func(t *testing.T, subject, spec, id, typ, version, attempt, position, source, trace string) {
-		header := nats.Header{"ce-specversion": {spec}, "ce-id": {id}, "ce-type": {typ}, "ce-taskversion": {version},
-			"ce-taskattempt": {attempt}, "ce-taskposition": {position}, "ce-source": {source}, "traceparent": {trace}}
+	f.Add("ledger.7.enqueued.k", "1.0", "k/b/1@2", "taskledger.enqueued", "version=1&attempt=0&position=9",
+		"taskledger/i", "")
+	f.Add("ledger.7.enqueued.k", "1.0", "k//@", "taskledger.enqueued", "position=&version=1&=", "%", "%G0")
+	f.Fuzz(func(t *testing.T, subject, spec, id, typ, task, source, trace string) {
+		header := nats.Header{"ce-specversion": {spec}, "ce-id": {id}, "ce-type": {typ}, "ce-task": {task},
+			"ce-source": {source}, "traceparent": {trace}}
 		m, err := stream.Decode(subject, header, nil)
 		if err != nil {
 			if !errors.Is(err, stream.ErrMalformed) {
@@ -259,7 +265,8 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		if m.Validate() != nil || m.Version < 1 || stream.Subject(m.Shard, m.Type, m.Kind) != subject {
+		if m.Validate() != nil || m.Version < 1 || m.Attempt < 0 || m.Position < 0 ||
+			stream.Subject(m.Shard, m.Type, m.Kind) != subject {
 			t.Errorf("accepted %+v on %q", m, subject)
 		}
 	})

@@ -8,7 +8,7 @@ import (
 
 // plainNames are the headers of every message, in the order of their values.
 var plainNames = [...]string{headerSpecVersion, headerID, headerType, headerSource, headerSubject, headerTime,
-	headerVersion, headerAttempt, headerPosition, nats.MsgIdHdr}
+	headerTask, nats.MsgIdHdr}
 
 // plainValues are the values of plainNames.
 type plainValues [len(plainNames)]string
@@ -24,7 +24,7 @@ func blank() (*nats.Msg, *plainValues) {
 		first := m.Header[headerSpecVersion]
 		return m, (*plainValues)(first[:len(plainNames)])
 	}
-	m, values := &nats.Msg{Header: make(nats.Header, len(plainNames)+1)}, &plainValues{}
+	m, values := &nats.Msg{Header: make(nats.Header, len(plainNames))}, &plainValues{}
 	for i, name := range plainNames {
 		m.Header[name] = values[i : i+1 : i+1]
 	}
