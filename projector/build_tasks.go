@@ -205,7 +205,8 @@ func (l *loader) write(ctx context.Context, f *feed.Feed, events []ledger.Event)
 
 // insert folds events of tasks that the tables do not have.
 func (p *tasks) insert(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
-	changes := byTask(events)
+	changes := p.pages.byTask(events)
+	defer p.pages.release()
 	stats := newStats()
 	for _, c := range changes {
 		if err := p.fold(ctx, tx, c, stats); err != nil {

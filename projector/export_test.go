@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
@@ -115,3 +116,23 @@ func RetryParked(ctx context.Context, r *Runner, p Projection, f *feed.Feed) err
 
 // ReaderOf returns the name of the cursor of a projection.
 func ReaderOf(p Projection) string { return reader(p.Name) }
+
+// GroupEvents returns a function that groups events by task and releases the groups, and one that reports whether their
+// memory refers to nothing.
+func GroupEvents() (group func([]ledger.Event), isEmpty func() bool) {
+	var g grouper
+	group = func(events []ledger.Event) {
+		if n := len(g.byTask(events)); n != len(events) {
+			panic("tasks are missing")
+		}
+		g.release()
+	}
+	return group, func() bool {
+		for _, c := range g.tasks[:cap(g.tasks)] {
+			if c.events != nil || c.key.BizID != "" {
+				return false
+			}
+		}
+		return true
+	}
+}

@@ -20,6 +20,10 @@ const (
 	idle   = 250 * time.Millisecond // at most, after a time without events
 )
 
+// tasksPage is the size of a page of the built-in projection. Behind a backlog, larger pages have it keep up with the
+// relay: the statements of a page each wait for a turn of a busy processor.
+const tasksPage = 4000
+
 // follower applies the feed to the tables of one projection that are in use.
 type follower struct {
 	config Config
@@ -44,6 +48,9 @@ type follower struct {
 
 func newTasksFollower(c Config) *follower {
 	log := c.Logger.With("projection", TasksName)
+	if c.PageSize == 0 {
+		c.PageSize = tasksPage
+	}
 	return &follower{
 		config: c, reader: Reader, log: log, target: newTasks(inUse, log), lists: true, stop: mustStop,
 		wait: func(error) (time.Duration, bool) { return 0, false },

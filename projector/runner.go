@@ -18,7 +18,8 @@ type Config struct {
 	DB *pgxpool.Pool
 	// Projections are run beside the built-in one. Their names differ. Default: none.
 	Projections []Projection
-	// PageSize is the maximum number of events that one transaction applies. Default: 1000.
+	// PageSize is the maximum number of events that one transaction applies. Default: 4000, and 1000 for Projections. A
+	// page has so many behind a backlog only.
 	PageSize int
 	// PageBytes bounds the data of a page: it ends after the event that exceeds it. Default: 8 MiB.
 	PageBytes int

@@ -36,6 +36,7 @@ type tasks struct {
 	schema string
 	sql    statements
 	stats  statsMerger
+	pages  grouper
 
 	// hasForeignRows is set once a row was found that no event of its task explains: a program has inserted it by hand.
 	hasForeignRows bool
@@ -84,7 +85,8 @@ const begin = "begin isolation level read committed; set local synchronous_commi
 // apply folds the events onto the rows of their tasks. It takes five statements, however many events there are, and
 // one more for tags.
 func (p *tasks) apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
-	changes := byTask(events)
+	changes := p.pages.byTask(events)
+	defer p.pages.release()
 	if err := p.readBefore(ctx, tx, changes); err != nil {
 		return err
 	}
@@ -130,17 +132,29 @@ func (c *change) tag(e ledger.Event) {
 
 func (c *change) new() bool { return c.address == "" }
 
-// byTask groups the events by task, sorted by key: every page locks the rows in one order.
-func byTask(events []ledger.Event) []*change {
-	order := make([]int, len(events)) // events are too large to be moved about
+// grouper groups events by task. Its memory is that of the page before: a change is larger than an event.
+type grouper struct {
+	order   []int
+	tasks   []change
+	changes []*change
+}
+
+// release frees what the changes of the last page refer to. They must not be used any more.
+func (g *grouper) release() { clear(g.tasks) }
+
+// byTask groups the events by task, sorted by key: every page locks the rows in one order. The changes are valid until
+// the next call.
+func (g *grouper) byTask(events []ledger.Event) []*change {
+	order := slices.Grow(g.order[:0], len(events))[:len(events)] // events are too large to be moved about
 	for i := range order {
 		order[i] = i
 	}
+	g.order = order
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(events[a].Key.Compare(events[b].Key), cmp.Compare(events[a].Version, events[b].Version), a-b)
 	})
-	tasks := make([]change, 0, len(events)) // does not grow, so that pointers into it stay valid
-	changes := make([]*change, 0, len(events))
+	tasks := slices.Grow(g.tasks[:0], len(events)) // does not grow from here on, so that pointers into it stay valid
+	changes := slices.Grow(g.changes[:0], len(events))
 	for len(order) > 0 {
 		first, n := order[0], 1
 		for n < len(order) && events[order[n]].Key == events[first].Key {
@@ -154,6 +168,7 @@ func byTask(events []ledger.Event) []*change {
 		changes = append(changes, &tasks[len(tasks)-1])
 		order = order[n:]
 	}
+	g.tasks, g.changes = tasks, changes
 	return changes
 }
 
@@ -244,6 +259,16 @@ type columns struct {
 	rows                                                                                    int64
 }
 
+// grow reserves room for n rows without errors.
+func (c *columns) grow(n int) {
+	const state, micros = len("succeeded"), 13 // the digits of a time beyond those that Grow allows for
+	c.states.Grow(n, n*state)
+	c.updated.Grow(n, n*micros)
+	for _, small := range []*pgarray.Builder{&c.exceptional, &c.versions, &c.attempts, &c.failures} {
+		small.Grow(n, 0)
+	}
+}
+
 func (c *columns) add(t ledger.Task) {
 	exceptional := int64(0)
 	if t.State.Exceptional() {
@@ -276,6 +301,24 @@ func (p *tasks) write(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	var kinds, ids, shards, enqueued, causes, addresses pgarray.Builder
 	var added, updated columns
 	causes.Empties = true
+	fresh, text := 0, 0
+	for _, c := range changes {
+		if c.new() {
+			fresh++
+			text += len(c.key.BizID)
+		}
+	}
+	if fresh > 0 {
+		kinds.Grow(fresh, fresh*len(changes[0].key.Kind)) // most pages have few kinds
+		ids.Grow(fresh, text)
+		shards.Grow(fresh, 0)
+		enqueued.Grow(fresh, fresh*13)
+		added.grow(fresh)
+	}
+	if n := len(changes) - fresh; n > 0 {
+		addresses.Grow(n, n*len("(12345,67)"))
+		updated.grow(n)
+	}
 	for _, c := range changes {
 		if c.new() {
 			kinds.Add(string(c.key.Kind))

@@ -172,7 +172,7 @@ func (v *verifier) batch(ctx context.Context, events []ledger.Event, after, end 
 		return err
 	}
 	v.report.Events += int64(len(events))
-	for _, c := range byTask(events) {
+	for _, c := range new(grouper).byTask(events) {
 		v.report.Tasks++
 		want, err := v.fold(c.events)
 		if err != nil {

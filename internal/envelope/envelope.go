@@ -161,8 +161,8 @@ func Message(id ledger.BizID, payload []byte, text, traceparent, tracestate stri
 	return m, nil
 }
 
-// Metadata keys of an event's message: the CloudEvents attributes as on the wire but not percent-encoded, and the members
-// of ce-task each by itself.
+// Metadata keys of an event's message: the CloudEvents attributes as on the wire but not percent-encoded, and the
+// members of ce-task each by itself.
 const (
 	MetadataEventID  = "ce-id"
 	MetadataType     = "ce-type"

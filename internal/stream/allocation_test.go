@@ -23,8 +23,8 @@ func TestEncodeAllocations(t *testing.T) {
 	}
 }
 
-// A message of a task without a trace has eight headers: as many as a map of Go has in one group. With more, the map of a
-// received message allocates five times more and takes twice as long.
+// A message of a task without a trace has eight headers: as many as a map of Go has in one group. With more, the map of
+// a received message takes five more allocations and twice as long.
 func TestHeaderAllocations(t *testing.T) {
 	e := sampleEvent()
 	e.Meta = nil

@@ -46,8 +46,8 @@ func headerSchemas() (properties object, required []string) {
 	add(true, headerSubject, `^[^/ ]+/.+$`, "<kind>/<biz_id>")
 	add(true, headerTime, `Z$`, "the time of its record by the database, RFC 3339 in UTC, to the microsecond")
 	add(true, headerTask, `^version=[1-9][0-9]*&attempt=[0-9]+&position=[0-9]+(&.*)?$`,
-		"in the form of a URL's query: its version, 1, 2, 3… within the task; its attempt; its position, its number in "+
-			"the ledger, which increases along a task; others may follow")
+		"in the form of a URL's query: its version, 1, 2, 3… within the task; its attempt; its position, its number "+
+			"in the ledger, which increases along a task; others may follow")
 	add(false, headerFinishBy, `Z$`, "beside args: the deadline of the whole task")
 	add(false, headerTraceparent, `^[0-9a-f-]+$`, "W3C trace context of the author, or, beside args, of the producer")
 	add(false, headerTracestate, ``, "W3C tracestate beside it; not percent-encoded")
