@@ -36,14 +36,16 @@ func Subject(shard ledger.Shard, t ledger.EventType, kind ledger.Kind) string {
 
 // ParseSubject is the inverse of [Subject]. Its errors wrap [ErrMalformed].
 func ParseSubject(subject string) (ledger.Shard, ledger.EventType, ledger.Kind, error) {
-	parts := strings.SplitN(subject, ".", 4)
-	if len(parts) != 4 || parts[0] != prefix {
+	first, rest, _ := strings.Cut(subject, ".")
+	number, rest, _ := strings.Cut(rest, ".")
+	word, rest, isWhole := strings.Cut(rest, ".")
+	if first != prefix || !isWhole {
 		return 0, "", "", malformed("subject", subject)
 	}
-	n, err := strconv.Atoi(parts[1])
-	word, isBookkeeping := strings.CutPrefix(parts[2], bookkeepingPrefix)
-	shard, t, kind := ledger.Shard(n), ledger.EventType(word), ledger.Kind(parts[3])
-	if err != nil || strconv.Itoa(n) != parts[1] || shard.Validate() != nil || t.State() == ledger.StateNone ||
+	n, err := strconv.Atoi(number)
+	word, isBookkeeping := strings.CutPrefix(word, bookkeepingPrefix)
+	shard, t, kind := ledger.Shard(n), ledger.EventType(word), ledger.Kind(rest)
+	if err != nil || strconv.Itoa(n) != number || shard.Validate() != nil || t.State() == ledger.StateNone ||
 		kind.Validate() != nil || isBookkeeping != reserved.IsKind(kind) {
 		return 0, "", "", malformed("subject", subject)
 	}

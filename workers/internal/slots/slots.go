@@ -2,6 +2,7 @@
 package slots
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -19,6 +20,8 @@ type Pool[T any] struct {
 	running int
 	turns   []*Line[T] // lines with an item and a free slot of their own, the next one first
 	stopped bool
+
+	isStarting bool // a goroutine for the next item is on its way
 }
 
 // Line is the items of one kind. The mutex of its pool guards all fields. Create one with [NewLine].
@@ -180,9 +183,26 @@ func (p *Pool[T]) RunBeyond(l *Line[T]) <-chan struct{} {
 }
 
 // fill runs waiting items in the free slots. p.mu is held.
+//
+// It starts one goroutine, which starts the next one before it runs its item. So items that wait run at the same time,
+// and quick ones need few goroutines: the first one has run them before others begin.
 func (p *Pool[T]) fill() {
-	for value, l, ok := p.next(); ok; value, l, ok = p.next() {
-		go p.work(value, l)
+	if p.isStarting || len(p.turns) == 0 || p.slots > 0 && p.running >= p.slots {
+		return
+	}
+	p.isStarting = true
+	go p.start()
+}
+
+// start takes slots for an item and runs it.
+func (p *Pool[T]) start() {
+	p.mu.Lock()
+	p.isStarting = false
+	value, l, ok := p.next()
+	p.fill()
+	p.mu.Unlock()
+	if ok {
+		p.work(value, l)
 	}
 }
 
@@ -225,8 +245,7 @@ func (p *Pool[T]) enlist(l *Line[T]) {
 func (p *Pool[T]) next() (value T, line *Line[T], ok bool) {
 	for len(p.turns) > 0 && (p.slots == 0 || p.running < p.slots) {
 		l := p.turns[0]
-		p.turns[0] = nil
-		p.turns = p.turns[1:]
+		p.turns = slices.Delete(p.turns, 0, 1)
 		l.inTurns = false
 		if len(l.ready) == 0 || l.running >= l.slots { // they have changed since the line was enlisted
 			continue

@@ -2,6 +2,7 @@ package slots_test
 
 import (
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,25 @@ import (
 
 	"github.com/taskledger/taskledger/workers/internal/slots"
 )
+
+// Quick items do not need a goroutine each: while they run no other one begins.
+func TestQuickItemsShareGoroutines(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	before, most := runtime.NumGoroutine(), 0
+	done := make(chan struct{})
+	var p slots.Pool[int]
+	p.Start(func(i int) {
+		most = max(most, runtime.NumGoroutine())
+		if i == 0 {
+			close(done)
+		}
+	})
+	p.Add(slots.NewLine[int](1000), time.Now(), append(slices.Repeat([]int{1}, 999), 0)...)
+	<-done
+	if most > before+10 {
+		t.Errorf("%d goroutines for items that end at once, want 2", most-before)
+	}
+}
 
 // Items of one line run in the order in which they were added.
 func TestOrder(t *testing.T) {
@@ -173,7 +193,8 @@ func TestTakeOlderAndDrain(t *testing.T) {
 		p.Start(func(int) { <-release })
 		line := slots.NewLine[int](1)
 		begin := time.Now()
-		p.Add(line, begin, 0, 1, 2, 3) // 0 runs
+		p.Add(line, begin, 0, 1, 2, 3)
+		synctest.Wait() // 0 runs
 		if diff := cmp.Diff([]int(nil), p.TakeOlder(line, begin)); diff != "" {
 			t.Error(diff)
 		}
@@ -234,4 +255,20 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	adding.Wait()
 	<-done
+}
+
+// BenchmarkQuickItems runs a thousand items that end at once in as many slots.
+func BenchmarkQuickItems(b *testing.B) {
+	const items = 1000
+	var running sync.WaitGroup
+	var p slots.Pool[int]
+	p.Start(func(int) { running.Done() })
+	line, values := slots.NewLine[int](items), make([]int, items)
+	b.ReportAllocs()
+	for b.Loop() {
+		running.Add(items)
+		p.Add(line, time.Now(), values...)
+		running.Wait()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(items*b.N), "ns/item")
 }
