@@ -108,6 +108,11 @@ func parseEncoding(meta json.RawMessage) (encoding string, err error) {
 	if len(meta) == 0 {
 		return "", nil
 	}
+	return decodeEncoding(meta)
+}
+
+// decodeEncoding is separate from parseEncoding because its variables escape to the heap.
+func decodeEncoding(meta json.RawMessage) (encoding string, err error) {
 	var members map[string]json.RawMessage
 	if err = json.Unmarshal(meta, &members); err == nil && members["encoding"] != nil {
 		err = json.Unmarshal(members["encoding"], &encoding)

@@ -70,11 +70,11 @@ func (k TypedKind[A]) Enqueue(ctx context.Context, db DB, id BizID, args A, o *E
 // is []byte or json.RawMessage, it returns a copy of the payload. It returns a [*CorruptError] if the payload
 // does not decode.
 func (k TypedKind[A]) Decode(payload []byte) (A, error) {
-	return decodeAs[A]("args of "+string(k.name), payload)
+	return decodeAs[A]("args of ", string(k.name), payload)
 }
 
-// decodeAs decodes JSON as [TypedKind.Decode] does. what is the subject of its error.
-func decodeAs[A any](what string, payload []byte) (A, error) {
+// decodeAs decodes JSON as [TypedKind.Decode] does. what, with the name that follows, is the subject of its error.
+func decodeAs[A any](what, name string, payload []byte) (A, error) {
 	var value A
 	switch into := any(&value).(type) {
 	case *[]byte:
@@ -88,7 +88,7 @@ func decodeAs[A any](what string, payload []byte) (A, error) {
 		return value, nil
 	}
 	if err := json.Unmarshal(payload, &value); err != nil {
-		return value, &CorruptError{What: what, Err: err}
+		return value, &CorruptError{What: what + name, Err: err}
 	}
 	return value, nil
 }

@@ -131,10 +131,18 @@ func parseRetry(meta json.RawMessage) json.RawMessage {
 
 // result returns the result in the data of a succeeded event, or nil if the data have another shape.
 func (e Event) result() json.RawMessage {
+	if len(e.Data) == 0 {
+		return nil
+	}
+	return decodeResult(e.Data)
+}
+
+// decodeResult is separate from result because its variable escapes to the heap.
+func decodeResult(text json.RawMessage) json.RawMessage {
 	var data struct {
 		Result json.RawMessage `json:"result"`
 	}
-	if len(e.Data) == 0 || json.Unmarshal(e.Data, &data) != nil {
+	if json.Unmarshal(text, &data) != nil {
 		return nil // and no error, which would make the task unreadable
 	}
 	return data.Result

@@ -123,5 +123,5 @@ func ResultOf[R any](t Task) (R, error) {
 		var none R
 		return none, &TaskError{Task: t}
 	}
-	return decodeAs[R]("result of "+t.Key.String(), t.Result)
+	return decodeAs[R]("result of ", t.Key.String(), t.Result)
 }
