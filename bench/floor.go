@@ -17,7 +17,7 @@ import (
 )
 
 // The floor is the pipeline of taskledger without what it promises: committed rows, a window between snapshots,
-// JetStream with the headers of our messages and their ids, a pull consumer, heads, a grouped insert of outcomes, the
+// JetStream with eleven headers and message ids, a pull consumer, heads, a grouped insert of outcomes, the
 // relay of both events, a projection. It has no leases, fences, retries, hooks, audits, shards or late commits' order.
 // It is a limit for the cost of such a pipeline, and no model for its correctness.
 
@@ -168,7 +168,8 @@ func (f *floor) window(ctx context.Context, seen string) (until string, events [
 	return until, events, rows.Err()
 }
 
-// message has the headers of our messages.
+// message has the headers that our messages had when the floor was written, three more than now, so that it stays one
+// measure for both.
 func (e *floorEvent) message(reply string) *nats.Msg {
 	version, subject := strconv.Itoa(e.version), string(kind.Name())+"/"+e.bizID
 	id := subject + "/" + version + "@" + strconv.FormatInt(e.recordedAt.UnixMicro(), 10)
