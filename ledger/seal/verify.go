@@ -66,6 +66,7 @@ func (f Fault) String() string {
 		return fmt.Sprintf("removed: position %d, leaf %d", f.Position, f.Leaf)
 	case Inserted:
 		return fmt.Sprintf("inserted: %s/%s@%d, position %d", f.Kind, f.BizID, f.Version, f.Position)
+	case Changed: // below
 	}
 	text := fmt.Sprintf("changed: %s/%s@%d, position %d, leaf %d", f.Kind, f.BizID, f.Version, f.Position, f.Leaf)
 	if f.Detail != "" {
