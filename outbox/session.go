@@ -90,7 +90,11 @@ func (s *session) postpone(ctx context.Context, err error) error {
 	case errors.As(err, &lost):
 		s.relay.pendingLoss = lost
 		return errAgain
-	case (errors.Is(err, stream.ErrNoStream) || errors.Is(err, jetstream.ErrStreamNotFound)) && s.isDeleted(ctx):
+	case errors.Is(err, stream.ErrNoStream), errors.Is(err, stream.ErrNoAck),
+		errors.Is(err, jetstream.ErrStreamNotFound):
+		if !s.isDeleted(ctx) {
+			return err
+		}
 		return errAgain
 	}
 	return err
