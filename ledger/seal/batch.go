@@ -27,21 +27,22 @@ type batch struct {
 	firstLeaf, firstNode int64
 	top                  ledger.Position
 	isLate               bool
+	isRegular            bool // its arrays begin at 1
 	positions            []int64
 	leaves, nodes        []tlog.Hash
 	salts                [][]byte
 }
 
-// readBatches returns the next batches after one, at most batchesAtOnce.
-func readBatches(ctx context.Context, db ledger.DB, after int64) ([]*batch, error) {
-	rows, err := db.Query(ctx, batchesSQL, after, int64(batchesAtOnce))
+// readBatches returns the batches from a number on, at most batchesAtOnce.
+func readBatches(ctx context.Context, db ledger.DB, from int64) ([]*batch, error) {
+	rows, err := db.Query(ctx, batchesSQL, from, int64(batchesAtOnce))
 	if err != nil {
 		return nil, pgerr.Explain("read the seal", err)
 	}
 	batches, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*batch, error) {
 		b := &batch{}
 		var positions, leaves, nodes, salts string
-		err := row.Scan(&b.number, &b.firstLeaf, &b.firstNode, (*int64)(&b.top), &b.isLate, &positions, &leaves, &nodes,
+		err := row.Scan(&b.number, &b.firstLeaf, &b.firstNode, (*int64)(&b.top), &b.isLate, &b.isRegular, &positions, &leaves, &nodes,
 			&salts)
 		if err != nil {
 			return nil, err
@@ -81,6 +82,8 @@ func (b *batch) problem(e end) string {
 	switch {
 	case b.number != e.batch+1:
 		return fmt.Sprintf("batch %d follows batch %d", b.number, e.batch)
+	case !b.isRegular:
+		return fmt.Sprintf("the arrays of batch %d do not begin at 1", b.number)
 	case b.firstLeaf != e.leaves || b.firstNode != firstNode(e.leaves):
 		return fmt.Sprintf("batch %d begins at leaf %d, and %d leaves are before it", b.number, b.firstLeaf, e.leaves)
 	case !slices.IsSorted(b.positions) || len(slices.Compact(slices.Clone(b.positions))) < len(b.positions):

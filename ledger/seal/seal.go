@@ -107,9 +107,16 @@ type end struct {
 }
 
 func readEnd(ctx context.Context, db ledger.DB) (e end, err error) {
-	_, err = pgquery.Row(ctx, db, newestSQL, nil, &e.batch, &e.leaves, (*int64)(&e.top), &e.origin)
-	e.origin = originPrefix + e.origin
-	return e, pgerr.Explain("read the seal", err)
+	var before, leaves int64
+	if _, err = pgquery.Row(ctx, db, newestSQL, nil, &e.batch, &before, &leaves, (*int64)(&e.top), &e.origin); err != nil {
+		return e, pgerr.Explain("read the seal", err)
+	}
+	if before < 0 || before > maxLeaves {
+		err := fmt.Errorf("batch %d begins at leaf %d", e.batch, before)
+		return e, &ledger.CorruptError{What: "number of leaves in the seal", Err: err}
+	}
+	e.leaves, e.origin = before+leaves, originPrefix+e.origin
+	return e, nil
 }
 
 // sealer is a call of Run.

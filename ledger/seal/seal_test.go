@@ -204,6 +204,70 @@ func TestForgeriesAreReported(t *testing.T) {
 			},
 			want: []string{"inserted: coupon.send/forged@1, position 17"},
 		},
+		"an event inserted before the first one": {
+			forgery: []string{
+				`insert into taskledger.event (xid, position, version, attempt, type, shard, kind, biz_id)
+				 overriding system value
+				 select e.xid, '-9223372036854775808', 1, 0, 'enqueued', 0, 'coupon.send', 'forged'
+				   from taskledger.event e where e.position = 9`,
+			},
+			want: []string{"inserted: coupon.send/forged@1, position -9223372036854775808"},
+		},
+		"an event inserted above every position": {
+			forgery: []string{
+				`insert into taskledger.event (xid, position, version, attempt, type, shard, kind, biz_id)
+				 overriding system value
+				 select e.xid, 9223372036854775807, 1, 0, 'enqueued', 0, 'coupon.send', 'forged'
+				   from taskledger.event e where e.position = 9`,
+			},
+			want: []string{"inserted: coupon.send/forged@1, position 9223372036854775807"},
+		},
+		"an event inserted with the transaction ID of no commit": {
+			forgery: []string{
+				`insert into taskledger.event (xid, position, version, attempt, type, shard, kind, biz_id)
+				 overriding system value
+				 select '9000000000000', 10, 1, 0, 'enqueued', 0, 'coupon.send', 'forged'
+				   from taskledger.event e where e.position = 9`,
+			},
+			want: []string{"inserted: coupon.send/forged@1, position 10"},
+		},
+		"an event inserted at the position of another one": {
+			forgery: []string{
+				`alter table taskledger.event drop constraint event_position_key`,
+				`create index on taskledger.event (position)`,
+				`insert into taskledger.event (xid, position, version, attempt, type, shard, kind, biz_id)
+				 overriding system value
+				 select e.xid, 8, 1, 0, 'enqueued', 0, 'coupon.send', 'forged'
+				   from taskledger.event e where e.position = 9`,
+			},
+			want: []string{"inserted: coupon.send/forged@1, position 8: another event has this position"},
+		},
+		"an event inserted, and a batch below all others that has it": {
+			forgery: []string{
+				`insert into taskledger.seal (batch, first_leaf, first_node, top, is_late, positions, leaves, nodes, salts)
+				 values ('-9223372036854775808', -1, 0, 0, true, '{10}', sha256('x'), '', array[sha256('x')])`,
+				`insert into taskledger.event (xid, position, version, attempt, type, shard, kind, biz_id)
+				 overriding system value
+				 select e.xid, 10, 1, 0, 'enqueued', 0, 'coupon.send', 'forged'
+				   from taskledger.event e where e.position = 9`,
+			},
+			want: []string{
+				"seal: batch -9223372036854775808 follows batch 0", "changed: coupon.send/forged@1, position 10",
+				"seal: batch 1 follows batch -9223372036854775808", "checkpoint: the first 9 leaves have the hash ",
+			},
+		},
+		"a time that is infinite": {
+			forgery: []string{`update taskledger.event set recorded_at = 'infinity' where position = 8`},
+			want:    []string{"changed: " + task3},
+		},
+		"the number of leaves before a batch": {
+			forgery: []string{`update taskledger.seal set first_leaf = '-9223372036854775808' where batch = 1`},
+			want:    []string{"seal: batch 1 begins at leaf -9223372036854775808, and 0 leaves are before it"},
+		},
+		"the bounds of an array of the seal": {
+			forgery: []string{`update taskledger.seal set positions = '[0:8]={1,2,3,4,5,6,7,8,9}' where batch = 1`},
+			want:    []string{"seal: the arrays of batch 1 do not begin at 1"},
+		},
 		"a leaf": {
 			forgery: []string{
 				`update taskledger.seal set leaves = overlay(leaves placing '\x00' from 33) where batch = 1`,
@@ -282,6 +346,62 @@ func TestNewSealOfAForgedLedger(t *testing.T) {
 	}
 	f.expect(nil)
 	f.expect([]seal.Checkpoint{kept}, "checkpoint: the first 9 leaves have the hash ")
+}
+
+// An event that the owner adds now among the sealed ones is not sealed yet, as any new one. The sealer finds it only if
+// its cursor was moved back; then it has a new leaf, of no checkpoint of the past.
+func TestEventAddedNow(t *testing.T) {
+	for name, isRewound := range map[string]bool{"cursor as it was": false, "cursor removed": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.finish(1, 1)
+			f.forge(`select nextval('taskledger.event_position_seq')`) // position 4
+			f.finish(2, 2)
+			kept := f.seal().Checkpoint
+			f.forge(`insert into taskledger.event (position, version, attempt, type, shard, kind, biz_id)
+				overriding system value values (4, 1, 0, 'enqueued', 0, 'coupon.send', 'forged')`)
+			if report := f.verify(kept); !report.IsValid() || report.Unsealed != 1 {
+				t.Errorf("before it is sealed: %+v", report)
+			}
+			f.finish(3, 3)
+			if report := f.verify(kept); !report.IsValid() || report.Unsealed != 4 {
+				t.Errorf("before it is sealed, with others: %+v", report)
+			}
+			if !isRewound {
+				f.seal()
+				f.expect([]seal.Checkpoint{kept}, "inserted: coupon.send/forged@1, position 4")
+				return
+			}
+			f.forge(`delete from taskledger.cursor where reader = 'seal'`)
+			if sealed := f.seal().Sealed; sealed != 4 {
+				t.Errorf("sealed %d events, want 4", sealed)
+			}
+			f.expect([]seal.Checkpoint{kept})
+			if events := f.prove("coupon.send/forged", kept); events[0].Proof != nil {
+				t.Errorf("the checkpoint of before has the event: %+v", events[0].Proof)
+			}
+		})
+	}
+}
+
+// Wrong numbers in a row of the seal are an error of the ledger, not of SQL.
+func TestCorruptNumbers(t *testing.T) {
+	for name, forgery := range map[string]string{
+		"leaves before a batch, below 0":   `update taskledger.seal set first_leaf = '-9223372036854775808'`,
+		"leaves before a batch, above all": `update taskledger.seal set first_leaf = 9223372036854775807`,
+		"nodes before a batch":             `update taskledger.seal set first_node = '-9223372036854775808'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			f.finish(1, 33)
+			f.seal()
+			f.forge(forgery)
+			var corrupt *ledger.CorruptError
+			if _, err := seal.Newest(t.Context(), f.reader); !errors.As(err, &corrupt) {
+				t.Errorf("%v, want a CorruptError", err)
+			}
+		})
+	}
 }
 
 // Thousands of inserted events, and thousands of changed ones, are all counted; the first hundred are listed.

@@ -21,6 +21,9 @@ var hashesSQL string
 // from them. So an event takes 34 bytes of hashes, where all nodes would take 64.
 const nodeLevel = 5
 
+// maxLeaves is more than any ledger has. Package tlog has no hashes of much larger trees, and panics.
+const maxLeaves = 1 << 48
+
 // firstNode returns the number of nodes in a tree of so many leaves. The node at level l is the one that package tlog
 // stores at level l - nodeLevel, where each record is the hash of 32 leaves.
 func firstNode(leaves int64) int64 { return tlog.StoredHashCount(leaves >> nodeLevel) }

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -53,22 +52,23 @@ type FaultType string
 const (
 	Changed  FaultType = "changed"  // a sealed event, or its leaf or salt
 	Removed  FaultType = "removed"  // a sealed event
-	Inserted FaultType = "inserted" // an event among those that the sealer had passed
+	Inserted FaultType = "inserted" // an event that no sealer will seal, such as one among those that were sealed
 	Seal     FaultType = "seal"     // a batch of the table seal
 )
 
 // String returns the fault in one line.
 func (f Fault) String() string {
+	var text string
 	switch f.Fault {
 	case Seal:
 		return "seal: " + f.Detail
 	case Removed:
 		return fmt.Sprintf("removed: position %d, leaf %d", f.Position, f.Leaf)
 	case Inserted:
-		return fmt.Sprintf("inserted: %s/%s@%d, position %d", f.Kind, f.BizID, f.Version, f.Position)
-	case Changed: // below
+		text = fmt.Sprintf("inserted: %s/%s@%d, position %d", f.Kind, f.BizID, f.Version, f.Position)
+	case Changed:
+		text = fmt.Sprintf("changed: %s/%s@%d, position %d, leaf %d", f.Kind, f.BizID, f.Version, f.Position, f.Leaf)
 	}
-	text := fmt.Sprintf("changed: %s/%s@%d, position %d, leaf %d", f.Kind, f.BizID, f.Version, f.Position, f.Leaf)
 	if f.Detail != "" {
 		text += ": " + f.Detail
 	}
@@ -89,6 +89,7 @@ const MaxFaults = 100
 type Report struct {
 	Checkpoint  Checkpoint   `json:"checkpoint"`  // of the tree that was verified
 	Erased      int64        `json:"erased"`      // events whose personal data was erased: the seal has no salt of them
+	Unsealed    int64        `json:"unsealed"`    // events that are not sealed yet
 	Comparisons []Comparison `json:"checkpoints"` // with each checkpoint, by size
 	Faults      []Fault      `json:"faults"`      // the first MaxFaults
 	Faulty      int64        `json:"faulty"`      // how many there are
@@ -120,8 +121,10 @@ func Verify(ctx context.Context, db ledger.DB, o *VerifyOptions) (Report, error)
 		return Report{}, err
 	}
 	v.end.origin = last.origin
-	for {
-		batches, err := readBatches(ctx, db, v.end.batch)
+	// A forged batch or event may have a number below that of any true one.
+	v.next = math.MinInt64
+	for next, isLast := int64(math.MinInt64), false; !isLast; {
+		batches, err := readBatches(ctx, db, next)
 		if err != nil {
 			return Report{}, err
 		}
@@ -132,6 +135,7 @@ func Verify(ctx context.Context, db ledger.DB, o *VerifyOptions) (Report, error)
 			if err := v.verify(ctx, b); err != nil {
 				return Report{}, err
 			}
+			next, isLast = b.number+1, b.number == math.MaxInt64
 			if o.Progress != nil {
 				o.Progress(v.tree.size, max(v.tree.size, last.leaves))
 			}
@@ -142,10 +146,10 @@ func Verify(ctx context.Context, db ledger.DB, o *VerifyOptions) (Report, error)
 
 // verifier is a call of Verify.
 type verifier struct {
-	db     ledger.DB
-	kept   []Checkpoint // not compared yet, by size
-	passed ledger.Position
-	end    end // after the last batch
+	db   ledger.DB
+	kept []Checkpoint    // not compared yet, by size
+	end  end             // after the last batch
+	next ledger.Position // that follows those of all batches
 
 	tree     frontier // of the leaves in the seal
 	isBroken bool     // a batch was missing, so that the nodes of the next ones are not compared
@@ -157,15 +161,16 @@ type verifier struct {
 // readPlace reads the sealer's place, whose transaction IDs must have a meaning in this database.
 func (v *verifier) readPlace(ctx context.Context) error {
 	var isLocal, isWrittenHere bool
+	var passed ledger.Position
 	var origin string
-	found, err := pgquery.Row(ctx, v.db, placeSQL, nil, &isLocal, &isWrittenHere, (*int64)(&v.passed), &origin)
+	found, err := pgquery.Row(ctx, v.db, placeSQL, nil, &isLocal, &isWrittenHere, (*int64)(&passed), &origin)
 	switch {
 	case err != nil:
 		return pgerr.Explain("read the sealer's cursor", err)
 	case found && !isWrittenHere:
 		return &feed.OriginError{Reader: feed.SealReader, Found: "another one", Want: origin}
 	case found && !isLocal:
-		return &feed.OriginError{Reader: feed.SealReader, Ahead: v.passed, Want: origin}
+		return &feed.OriginError{Reader: feed.SealReader, Ahead: passed, Want: origin}
 	}
 	return nil
 }
@@ -195,7 +200,12 @@ func (v *verifier) verify(ctx context.Context, b *batch) error {
 		detail := fmt.Sprintf("the nodes of batch %d are not those of its leaves", b.number)
 		v.add(Fault{Fault: Seal, Leaf: -1, Detail: detail})
 	}
-	v.end.batch, v.end.leaves, v.end.top = b.number, b.firstLeaf+int64(len(b.leaves)), max(v.end.top, b.top)
+	v.end.batch, v.end.top = b.number, max(v.end.top, b.top)
+	v.end.leaves += int64(len(b.leaves))
+	if b.firstLeaf >= 0 && b.firstLeaf <= maxLeaves { // so that the batches after a missing one are no faults
+		v.end.leaves = b.firstLeaf + int64(len(b.leaves))
+	}
+	v.next = max(v.next, b.top+1)
 	return nil
 }
 
@@ -206,11 +216,7 @@ func (v *verifier) compareEvents(ctx context.Context, b *batch, isSparse bool) e
 	for i, p := range b.positions {
 		places[p] = i
 	}
-	sql, args := eventsBetweenSQL, []any{int64(v.end.top), int64(b.top), int64(math.MaxInt64)}
-	if isSparse {
-		sql, args = eventsSQL, []any{literal(b.positions)}
-	}
-	err := v.eachEvent(ctx, sql, args, func(e Event) {
+	compare := func(e Event) {
 		place, ok := places[int64(e.Position)]
 		if !ok {
 			v.extra = append(v.extra, int64(e.Position))
@@ -224,7 +230,13 @@ func (v *verifier) compareEvents(ctx context.Context, b *batch, isSparse bool) e
 		if !v.matches(e, b.salts[place], s.hash) {
 			v.suspects = append(v.suspects, s)
 		}
-	})
+	}
+	var err error
+	if isSparse {
+		_, _, err = v.eachEvent(ctx, eventsSQL, []any{literal(b.positions)}, compare)
+	} else {
+		err = v.eachEventBetween(ctx, v.next, b.top, compare)
+	}
 	if err != nil {
 		return err
 	}
@@ -235,9 +247,6 @@ func (v *verifier) compareEvents(ctx context.Context, b *batch, isSparse bool) e
 	}
 	return nil
 }
-
-// maxExtra is how many events are looked up at once.
-const maxExtra = 1000
 
 // matches reports whether an event with its salt has the hash of its leaf, and counts it if it is erased.
 func (v *verifier) matches(e Event, salt []byte, hash tlog.Hash) bool {
@@ -284,44 +293,55 @@ func (v *verifier) lookUpSuspects(ctx context.Context) error {
 	return nil
 }
 
-// eachEvent calls f with each event of a query, and then looks up those that f has added to suspects and extra.
-func (v *verifier) eachEvent(ctx context.Context, sql string, args []any, f func(Event)) error {
-	for isDone := false; !isDone; {
-		isDone = true
-		rows, err := v.db.Query(ctx, sql, args...)
-		if err != nil {
-			return pgerr.Explain("read events", err)
-		}
-		for rows.Next() {
-			var e Event
-			if err := rows.Scan(e.columns()...); err != nil {
-				rows.Close()
-				return pgerr.Explain("read events", err)
-			}
-			f(e)
-			// The connection may be the only one: look these up, and continue with another query.
-			if len(v.extra) == maxExtra {
-				args = slices.Clone(args)
-				args[0], isDone = int64(e.Position), false
-				break
-			}
-		}
-		rows.Close()
-		if err := rows.Err(); err != nil {
-			return pgerr.Explain("read events", err)
-		}
-		if err := v.lookUpSuspects(ctx); err != nil {
+// eventsAtOnce is how many events a statement reads: more than a batch has.
+const eventsAtOnce = 2 * batchSize
+
+// eachEventBetween calls f with each event from a position to another one, and then looks up those that f has added
+// to suspects and extra.
+func (v *verifier) eachEventBetween(ctx context.Context, from, to ledger.Position, f func(Event)) error {
+	for {
+		n, last, err := v.eachEvent(ctx, eventsBetweenSQL, []any{int64(from), int64(to), int64(eventsAtOnce)}, f)
+		if err != nil || n < eventsAtOnce || last == to {
 			return err
 		}
-		if err := v.lookUpExtra(ctx); err != nil {
-			return err
-		}
+		from = last + 1
 	}
-	return nil
 }
 
-// lookUpExtra reports those of the extra events that the sealer has passed and no batch has. The others are in a batch
-// of late events, or not sealed yet.
+// eachEvent is eachEventBetween for the events of one query. It returns their number and the last position. It reports
+// each further event of a position: an owner may have dropped the constraint.
+func (v *verifier) eachEvent(
+	ctx context.Context, sql string, args []any, f func(Event),
+) (n int, last ledger.Position, err error) {
+	rows, err := v.db.Query(ctx, sql, args...)
+	if err != nil {
+		return 0, 0, pgerr.Explain("read events", err)
+	}
+	defer rows.Close()
+	for ; rows.Next(); n++ {
+		var e Event
+		if err := rows.Scan(e.columns()...); err != nil {
+			return 0, 0, pgerr.Explain("read events", err)
+		}
+		if n > 0 && e.Position == last {
+			v.add(Fault{Fault: Inserted, Position: e.Position, Kind: e.Kind, BizID: e.BizID, Version: e.Version,
+				Leaf: -1, Detail: "another event has this position"})
+			continue
+		}
+		f(e)
+		last = e.Position
+	}
+	if err := rows.Err(); err != nil {
+		return 0, 0, pgerr.Explain("read events", err)
+	}
+	if err := v.lookUpSuspects(ctx); err != nil {
+		return 0, 0, err
+	}
+	return n, last, v.lookUpExtra(ctx)
+}
+
+// lookUpExtra reports those of the extra events that no batch has and no sealer will seal: the sealer has passed them,
+// or their transaction IDs are not those of commits. It counts the others that no batch has: they are not sealed yet.
 func (v *verifier) lookUpExtra(ctx context.Context) error {
 	if len(v.extra) == 0 {
 		return nil
@@ -330,15 +350,22 @@ func (v *verifier) lookUpExtra(ctx context.Context) error {
 	if err != nil {
 		return pgerr.Explain("look up events in the seal", err)
 	}
+	defer rows.Close()
 	v.extra = v.extra[:0]
-	inserted, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Fault, error) {
+	for rows.Next() {
 		f := Fault{Fault: Inserted, Leaf: -1}
-		return f, row.Scan((*int64)(&f.Position), (*string)(&f.Kind), (*string)(&f.BizID), (*int32)(&f.Version))
-	})
-	for _, f := range inserted {
-		v.add(f)
+		var isInserted bool
+		err := rows.Scan((*int64)(&f.Position), (*string)(&f.Kind), (*string)(&f.BizID), (*int32)(&f.Version), &isInserted)
+		switch {
+		case err != nil:
+			return pgerr.Explain("look up events in the seal", err)
+		case isInserted:
+			v.add(f)
+		default:
+			v.report.Unsealed++
+		}
 	}
-	return pgerr.Explain("look up events in the seal", err)
+	return pgerr.Explain("look up events in the seal", rows.Err())
 }
 
 func (v *verifier) add(f Fault) {
@@ -368,14 +395,13 @@ func (v *verifier) compareTree() error {
 	return nil
 }
 
-// finish verifies what is above the last batch, and returns the report.
+// finish looks up the events above the last batch, and returns the report.
 func (v *verifier) finish(ctx context.Context) (Report, error) {
-	if v.passed > v.end.top {
-		args := []any{int64(v.end.top), int64(v.passed), int64(math.MaxInt64)}
-		err := v.eachEvent(ctx, eventsBetweenSQL, args, func(e Event) { v.extra = append(v.extra, int64(e.Position)) })
-		if err != nil {
-			return Report{}, err
-		}
+	err := v.eachEventBetween(ctx, v.next, math.MaxInt64, func(e Event) {
+		v.extra = append(v.extra, int64(e.Position))
+	})
+	if err != nil {
+		return Report{}, err
 	}
 	if err := v.compareTree(); err != nil {
 		return Report{}, err

@@ -1,11 +1,13 @@
 -- Hashes of the tree in hexadecimal: leaves, and nodes of level 5 and above.
 -- $1 leaves (array literal), or for a node the leaf that completes it; $2 numbers of nodes, -1 for a leaf.
--- Returns '' for a hash that is missing. Locks nothing. Index: (first_leaf), backwards.
+-- Returns '' for a hash that is missing, or whose batch has a wrong number of leaves or nodes before it. Locks nothing.
+-- Index: (first_leaf), backwards.
 select coalesce(
          (select case
-                   when h.node >= 0
+                   when h.node >= 0 and h.node::numeric - s.first_node between 0 and 30000000
                    then encode(substring(s.nodes from (h.node - s.first_node)::integer * 32 + 1 for 32), 'hex')
-                   else encode(substring(s.leaves from (h.leaf - s.first_leaf)::integer * 32 + 1 for 32), 'hex')
+                   when h.node < 0 and h.leaf::numeric - s.first_leaf between 0 and 30000000
+                   then encode(substring(s.leaves from (h.leaf - s.first_leaf)::integer * 32 + 1 for 32), 'hex')
                  end
             from taskledger.seal s
            where s.first_leaf <= h.leaf

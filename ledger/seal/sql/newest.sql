@@ -1,7 +1,7 @@
--- The end of the seal: number of the last batch, number of leaves, and highest position; 0 without a batch. Also the
--- installation of the ledger.
+-- The end of the seal: number of the last batch, number of leaves before it and in it, and highest position; 0
+-- without a batch. Also the installation of the ledger.
 -- Locks nothing. Index: primary key, backwards.
-select coalesce(s.batch, 0), coalesce(s.first_leaf + cardinality(s.positions), 0), coalesce(s.top, 0),
+select coalesce(s.batch, 0), coalesce(s.first_leaf, 0), coalesce(cardinality(s.positions), 0), coalesce(s.top, 0),
        taskledger.installation()
   from (values (1)) one
   left join lateral (

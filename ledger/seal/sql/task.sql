@@ -5,8 +5,8 @@
 select coalesce(l.leaf, -1),
        coalesce((select encode(s.salts[l.place], 'hex') from taskledger.seal s where s.batch = l.batch), ''),
        e.position, e.kind, e.biz_id, e.version, e.run, e.attempt, e.type::text,
-       (extract(epoch from e.recorded_at) * 1e6)::bigint, e.login_id, e.shard, e.data_version, e.priority, e.order_key,
-       e.partition, e.data::text, e.meta::text, e.actor
+       greatest(least(extract(epoch from e.recorded_at) * 1e6, 9223372036854775807), -9223372036854775807)::bigint,
+       e.login_id, e.shard, e.data_version, e.priority, e.order_key, e.partition, e.data::text, e.meta::text, e.actor
   from (
    select n.* from taskledger.event n
     where n.kind = $1::text and n.biz_id = $2::text and n.version > $3::bigint
