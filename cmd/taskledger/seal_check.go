@@ -89,7 +89,9 @@ func checkProofs(a *app, name, kept string) error {
 
 // readProofs returns the proofs of the output of seal proof, as JSON or JSON lines.
 func readProofs(name string, text []byte) (proofs []seal.Proof, err error) {
-	for decoder := json.NewDecoder(bytes.NewReader(text)); ; {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields() // a reader could take them for proved
+	for {
 		var value struct {
 			provedTask
 			seal.TaskEvent
@@ -101,6 +103,9 @@ func readProofs(name string, text []byte) (proofs []seal.Proof, err error) {
 		}
 		for _, e := range append(value.Events, value.TaskEvent) {
 			if e.Proof != nil {
+				if e.Version != e.Proof.Event.Version {
+					return nil, usagef("%s: version %d has the proof of version %d", name, e.Version, e.Proof.Event.Version)
+				}
 				proofs = append(proofs, *e.Proof)
 			}
 		}
@@ -117,7 +122,10 @@ func checkProof(p seal.Proof, checkpoints []seal.Checkpoint) checkedProof {
 		Event: fmt.Sprintf("%s@%d", p.Event.Key, p.Event.Version), Type: p.Event.Type, Leaf: p.Leaf,
 		Size: p.Checkpoint.Size,
 	}
-	at := slices.IndexFunc(checkpoints, func(c seal.Checkpoint) bool { return c.Size == p.Checkpoint.Size })
+	at := slices.Index(checkpoints, p.Checkpoint)
+	if at < 0 {
+		at = slices.IndexFunc(checkpoints, func(c seal.Checkpoint) bool { return c.Size == p.Checkpoint.Size })
+	}
 	if at < 0 {
 		checked.Problem = fmt.Sprintf("no checkpoint is of %s leaves", count(p.Checkpoint.Size))
 	} else if err := p.Check(checkpoints[at]); err != nil {

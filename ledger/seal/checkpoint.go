@@ -1,7 +1,10 @@
 package seal
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"strconv"
 	"strings"
 
@@ -62,9 +65,16 @@ func invalidCheckpoint(line int, rule string) error {
 	return &ledger.InvalidError{Field: "checkpoint", Value: "line " + strconv.Itoa(line+1), Rule: rule}
 }
 
-// ParseProof returns a proof from its JSON. It returns an [*ledger.InvalidError] for another text.
+// ParseProof returns a proof from its JSON. It returns an [*ledger.InvalidError] for another text, also for one with
+// names that a proof does not have: a reader could take them for proved.
 func ParseProof(text []byte) (p Proof, err error) {
-	if err := json.Unmarshal(text, &p); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	err = decoder.Decode(&p)
+	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
+		err = errors.New("more text follows")
+	}
+	if err != nil {
 		return Proof{}, &ledger.InvalidError{Field: "proof", Rule: "must be the JSON of a proof: " + err.Error()}
 	}
 	return p, nil

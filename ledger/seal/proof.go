@@ -4,9 +4,11 @@ import (
 	"context"
 	_ "embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -34,9 +36,13 @@ func (p Proof) Record() ([]byte, error) { return p.Event.sealed(p.Salt) }
 // kept. It returns [ErrMismatch] if the event or the proof was changed, or if the proof is for another tree.
 func (p Proof) Check(c Checkpoint) error {
 	leaf, err := p.Event.leaf(p.Salt)
-	if err == nil && c.Size != p.Checkpoint.Size {
-		err = fmt.Errorf("the proof is for a tree of %d leaves, the checkpoint for one of %d",
-			p.Checkpoint.Size, c.Size)
+	switch of := p.Checkpoint; {
+	case err != nil:
+	case of != c:
+		err = fmt.Errorf("the proof is for %s, %d leaves, %s; the checkpoint is %s, %d leaves, %s", of.Origin, of.Size,
+			of.Root, c.Origin, c.Size, c.Root)
+	case !p.Event.RecordedAt.Equal(p.Event.RecordedAt.Truncate(time.Microsecond)):
+		err = errors.New("recorded_at has parts of a microsecond")
 	}
 	if err == nil {
 		err = tlog.CheckRecord(p.Hashes, c.Size, c.Root, p.Leaf, leaf)

@@ -693,7 +693,10 @@ func TestProofOffline(t *testing.T) {
 		"the position": {`"position":51`, `"position":52`},
 		"the salt":     {`"salt":"`, `"salt":"AAAA`},
 		"the actor":    {`"actor":"`, `"actor":"eve, not `},
-		"the root":     {`"size":120`, `"size":119`},
+		"the size":     {`"size":120`, `"size":119`},
+		"the root":     {`"root":"` + c.Root.String(), `"root":"` + tlog.RecordHash(nil).String()},
+		"the origin":   {`"taskledger `, `"taskledger x`},
+		"the time":     {`Z","login_id"`, `1Z","login_id"`},
 	} {
 		changed := strings.Replace(string(text), change[0], change[1], 1)
 		p, err := seal.ParseProof([]byte(changed))
@@ -701,6 +704,15 @@ func TestProofOffline(t *testing.T) {
 			t.Errorf("%s is not in %s: %v", name, text, err)
 		} else if err := p.Check(kept[0]); !errors.Is(err, seal.ErrMismatch) {
 			t.Errorf("%s is changed: %v", name, err)
+		}
+	}
+	for name, more := range map[string]string{
+		"a name that is unknown": strings.Replace(string(text), `"attempt"`, `"amount":5,"attempt"`, 1),
+		"more text":              string(text) + "{}",
+	} {
+		var invalid *ledger.InvalidError
+		if _, err := seal.ParseProof([]byte(more)); !errors.As(err, &invalid) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
