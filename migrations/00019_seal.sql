@@ -112,6 +112,11 @@ declare
   sealed record;
   erased bigint := 0;
 begin
+  -- An older snapshot lacks the batch that a sealer commits meanwhile, and its salts would stay.
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+    raise exception 'taskledger: erase_salts needs a READ COMMITTED transaction' using
+      errcode = 'active_sql_transaction', hint = 'begin isolation level read committed';
+  end if;
   perform taskledger.lock_seal();
   for sealed in
     select l.batch, l.place, e.data::text as data, e.meta::text as meta, e.actor

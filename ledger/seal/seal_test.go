@@ -12,9 +12,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -625,6 +627,26 @@ func TestErasureBesideVerification(t *testing.T) {
 	})
 	if err != nil || !report.IsValid() || report.Erased != 3 {
 		t.Errorf("%+v, %v", report, err)
+	}
+}
+
+// An erasure whose snapshot is older than a batch would leave the salts of that batch: it is refused.
+func TestErasureNeedsReadCommitted(t *testing.T) {
+	f := newFixture(t)
+	f.finish(1, 1)
+	tx, err := f.forger.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context())
+	if _, err := tx.Exec(t.Context(), "select count(*) from taskledger.event"); err != nil {
+		t.Fatal(err)
+	}
+	f.seal()
+	var n int64
+	err = tx.QueryRow(t.Context(), "select taskledger.erase_salts('coupon.send', '1')").Scan(&n)
+	if !pgerr.Is(err, "25001") {
+		t.Errorf("%d salts were erased, %v", n, err)
 	}
 }
 
