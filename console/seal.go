@@ -2,47 +2,64 @@ package console
 
 import (
 	"context"
+	"errors"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/seal"
 )
 
-// sealView is the seal of an event on the page of its task.
+// sealView is the seal of the events on the page of a task: of the version that is shown, and of those before it.
 type sealView struct {
-	Version    int
-	Checkpoint seal.Checkpoint // of all that is sealed
-	IsSealed   bool
-	Problem    string // why the event is not the one that was sealed
+	Version, First int             // the first version that was compared
+	Checkpoint     seal.Checkpoint // of all that is sealed
+	Changed        []seal.Proof    // of events that are not those that were sealed
+	Unsealed       []int           // versions
+	Corrupt        string          // why the seal cannot be read
 
-	Leaf   int64
-	Record string // without salt and data: a salt would confirm guesses of values that the page hides
-	Hashes []string
+	IsProved bool // the version that is shown has a proof
+	Leaf     int64
+	Record   string // without salt and data: a salt would confirm guesses of values that the page hides
+	Hashes   []string
 }
 
-// readSeal returns the seal of an event.
+// provedEvents is how many events of a task the page proves, the newest ones.
+const provedEvents = 20
+
+// readSeal returns the seal of a version of a task and of the versions before it.
 func (h *Handler) readSeal(ctx context.Context, k ledger.Key, version int) (*sealView, error) {
-	c, err := seal.Newest(ctx, h.config.DB)
-	if err != nil {
-		return nil, err
-	}
-	s := &sealView{Version: version, Checkpoint: c}
-	events, err := seal.ProveTask(ctx, h.config.DB, k, ledger.Version(version-1), 1, c)
-	if err != nil || len(events) == 0 || events[0].Proof == nil {
-		return s, err
-	}
-	p := events[0].Proof
-	s.IsSealed, s.Leaf = true, p.Leaf
-	if err := p.Check(c); err != nil {
-		s.Problem = err.Error()
+	s := &sealView{Version: version, First: max(1, version-provedEvents+1)}
+	events, err := s.prove(ctx, h.config.DB, k)
+	var corrupt *ledger.CorruptError
+	if errors.As(err, &corrupt) || errors.Is(err, seal.ErrMismatch) {
+		s.Corrupt = err.Error()
 		return s, nil
 	}
-	record, err := p.Record()
-	if err != nil {
+	for _, e := range events {
+		if e.Proof == nil {
+			s.Unsealed = append(s.Unsealed, int(e.Version))
+			continue
+		}
+		p := *e.Proof
+		record, err := p.Record()
+		if err != nil || p.Check(s.Checkpoint) != nil {
+			s.Changed = append(s.Changed, p)
+			continue
+		}
+		if int(e.Version) != version {
+			continue
+		}
+		s.IsProved, s.Leaf, s.Record = true, p.Leaf, string(record)
+		for _, hash := range p.Hashes {
+			s.Hashes = append(s.Hashes, hash.String())
+		}
+	}
+	return s, err
+}
+
+// prove returns the events of s with their proofs for the tree of all that is sealed.
+func (s *sealView) prove(ctx context.Context, db ledger.DB, k ledger.Key) (events []seal.TaskEvent, err error) {
+	if s.Checkpoint, err = seal.Newest(ctx, db); err != nil {
 		return nil, err
 	}
-	s.Record = string(record)
-	for _, hash := range p.Hashes {
-		s.Hashes = append(s.Hashes, hash.String())
-	}
-	return s, nil
+	return seal.ProveTask(ctx, db, k, ledger.Version(s.First-1), s.Version-s.First+1, s.Checkpoint)
 }

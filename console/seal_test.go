@@ -31,13 +31,13 @@ func TestSealOfATask(t *testing.T) {
 	s.project()
 	b := s.as(api.Viewer)
 	path := "/task?kind=coupon.send&biz_id=%3Cb%3E%221%22%3C%2Fb%3E"
-	b.want(b.get(path), http.StatusOK, "Version 1 is not sealed yet", "taskledger seal")
+	b.want(b.get(path), http.StatusOK, "Not sealed yet: version 1.", "taskledger seal")
 	result, err := seal.Run(t.Context(), ledgertest.As(t, s.db, "archiver"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := b.get(path)
-	b.want(p, http.StatusOK, "Version 1 is sealed, and was not changed since.", "4 leaves", "proof of inclusion")
+	b.want(p, http.StatusOK, "Version 1 is the event that was sealed.", "4 leaves", "proof of version 1")
 	if strings.Contains(p.body, "hunter2") {
 		t.Error("the page has a hidden value")
 	}
@@ -45,7 +45,34 @@ func TestSealOfATask(t *testing.T) {
 
 	ledgertest.ExecAsOwner(t, s.db, `alter table taskledger.event disable trigger event_append_only`)
 	ledgertest.ExecAsOwner(t, s.db, `update taskledger.event set data = '{"password":"x"}' where position = 4`)
-	b.want(b.get(path), http.StatusOK, "is not the event that was sealed as leaf 3", "taskledger seal verify")
+	b.want(b.get(path), http.StatusOK, "Version 1 is not the event that was sealed as leaf 3", "taskledger seal verify")
+}
+
+// The page compares the versions before the one that is shown too, and is shown if the seal is corrupt.
+func TestSealOfEarlierVersions(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	k := ledger.Key{Kind: "coupon.send", BizID: "1"}
+	ledgertest.Enqueue(t, s.db, k, `{"percent":10}`)
+	ledgertest.Append(t, ledgertest.As(t, s.db, ledgertest.App), k, ledger.EventStarted, ledger.EventSucceeded)
+	s.project()
+	if _, err := seal.Run(t.Context(), ledgertest.As(t, s.db, "archiver"), nil); err != nil {
+		t.Fatal(err)
+	}
+	b := s.as(api.Viewer)
+	const path = "/task?kind=coupon.send&biz_id=1"
+	b.want(b.get(path), http.StatusOK, "Versions 1 to 3 are the events that were sealed.")
+	b.want(b.get(path+"&version=2"), http.StatusOK, "Versions 1 to 2 are the events that were sealed.")
+	ledgertest.ExecAsOwner(t, s.db, `alter table taskledger.event disable trigger event_append_only`)
+	ledgertest.ExecAsOwner(t, s.db, `update taskledger.event set data = '{"percent":90}' where position = 1`)
+	p := b.get(path)
+	b.want(p, http.StatusOK, "Version 1 is not the event that was sealed as leaf 0", "proof of version 3")
+	if strings.Contains(p.body, "the events that were sealed.") {
+		t.Error("the page calls the forged events sealed")
+	}
+	ledgertest.ExecAsOwner(t, s.db, `alter table taskledger.seal disable trigger seal_append_only`)
+	ledgertest.ExecAsOwner(t, s.db, `update taskledger.seal set first_leaf = 1000`)
+	b.want(b.get(path), http.StatusOK, "The seal cannot be read")
 }
 
 var (
