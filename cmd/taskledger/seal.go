@@ -131,7 +131,7 @@ func verifySeal(ctx context.Context, a *app, pool *pgxpool.Pool, o seal.VerifyOp
 			wrong++
 		}
 	}
-	return failf(exitIntegrity, "the seal is broken: %s faults, %d of %d checkpoints of another tree",
+	return failf(exitIntegrity, "the seal is broken: %s faults, %d of %d checkpoints do not match",
 		count(report.Faulty), wrong, len(report.Comparisons)).
 		hinted("keep this database as it is, and compare it with backups: docs/audit.md")
 }

@@ -104,7 +104,8 @@ func readProofs(name string, text []byte) (proofs []seal.Proof, err error) {
 		for _, e := range append(value.Events, value.TaskEvent) {
 			if e.Proof != nil {
 				if e.Version != e.Proof.Event.Version {
-					return nil, usagef("%s: version %d has the proof of version %d", name, e.Version, e.Proof.Event.Version)
+					return nil, usagef("%s: version %d has the proof of version %d", name, e.Version,
+						e.Proof.Event.Version)
 				}
 				proofs = append(proofs, *e.Proof)
 			}

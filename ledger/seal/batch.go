@@ -42,8 +42,8 @@ func readBatches(ctx context.Context, db ledger.DB, from int64) ([]*batch, error
 	batches, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*batch, error) {
 		b := &batch{}
 		var positions, leaves, nodes, salts string
-		err := row.Scan(&b.number, &b.firstLeaf, &b.firstNode, (*int64)(&b.top), &b.isLate, &b.isRegular, &positions, &leaves, &nodes,
-			&salts)
+		err := row.Scan(&b.number, &b.firstLeaf, &b.firstNode, (*int64)(&b.top), &b.isLate, &b.isRegular, &positions,
+			&leaves, &nodes, &salts)
 		if err != nil {
 			return nil, err
 		}

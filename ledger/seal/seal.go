@@ -108,7 +108,8 @@ type end struct {
 
 func readEnd(ctx context.Context, db ledger.DB) (e end, err error) {
 	var before, leaves int64
-	if _, err = pgquery.Row(ctx, db, newestSQL, nil, &e.batch, &before, &leaves, (*int64)(&e.top), &e.origin); err != nil {
+	_, err = pgquery.Row(ctx, db, newestSQL, nil, &e.batch, &before, &leaves, (*int64)(&e.top), &e.origin)
+	if err != nil {
 		return e, pgerr.Explain("read the seal", err)
 	}
 	if before < 0 || before > maxLeaves {

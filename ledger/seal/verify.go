@@ -355,7 +355,8 @@ func (v *verifier) lookUpExtra(ctx context.Context) error {
 	for rows.Next() {
 		f := Fault{Fault: Inserted, Leaf: -1}
 		var isInserted bool
-		err := rows.Scan((*int64)(&f.Position), (*string)(&f.Kind), (*string)(&f.BizID), (*int32)(&f.Version), &isInserted)
+		err := rows.Scan((*int64)(&f.Position), (*string)(&f.Kind), (*string)(&f.BizID), (*int32)(&f.Version),
+			&isInserted)
 		switch {
 		case err != nil:
 			return pgerr.Explain("look up events in the seal", err)
