@@ -1,10 +1,7 @@
 package seal
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
-	"io"
 	"strconv"
 	"strings"
 
@@ -65,16 +62,10 @@ func invalidCheckpoint(line int, rule string) error {
 	return &ledger.InvalidError{Field: "checkpoint", Value: "line " + strconv.Itoa(line+1), Rule: rule}
 }
 
-// ParseProof returns a proof from its JSON. It returns an [*ledger.InvalidError] for another text, also for one with
-// names that a proof does not have: a reader could take them for proved.
+// ParseProof returns a proof from its JSON. It returns an [*ledger.InvalidError] for another text, as
+// [Proof.UnmarshalJSON] does.
 func ParseProof(text []byte) (p Proof, err error) {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	err = decoder.Decode(&p)
-	if _, more := decoder.Token(); err == nil && !errors.Is(more, io.EOF) {
-		err = errors.New("more text follows")
-	}
-	if err != nil {
+	if err := json.Unmarshal(text, &p); err != nil {
 		return Proof{}, &ledger.InvalidError{Field: "proof", Rule: "must be the JSON of a proof: " + err.Error()}
 	}
 	return p, nil

@@ -769,6 +769,8 @@ func TestProofOffline(t *testing.T) {
 	}
 	for name, more := range map[string]string{
 		"a name that is unknown": strings.Replace(string(text), `"attempt"`, `"amount":5,"attempt"`, 1),
+		"a name twice":           strings.Replace(string(text), `"actor"`, `"actor":"eve","actor"`, 1),
+		"a name in capitals":     strings.Replace(string(text), `"actor"`, `"Actor":"eve","actor"`, 1),
 		"more text":              string(text) + "{}",
 	} {
 		var invalid *ledger.InvalidError
