@@ -65,10 +65,13 @@
 // # Which changes are detected
 //
 // Verify reads each sealed event and the whole tree. It reports events that were changed or removed, events that were
-// inserted among those that the sealer had passed, changes of the table seal, and checkpoints of another tree. An
-// owner can change events and make a new tree of them; that tree has other checkpoints. So without a checkpoint that
-// was kept outside, Verify proves only that the events and the table agree. A change before the event was sealed is
-// not detected.
+// inserted and that no sealer will seal, changes of the table seal, and checkpoints of another tree. It counts the
+// events that are not sealed yet. The column sealed_at is not covered.
+//
+// An owner can change events and make a new tree of them; that tree has other checkpoints. So without a checkpoint that
+// was kept outside, Verify proves only that the events and the table agree. An owner who moves the sealer's cursor back
+// has an inserted event sealed as a late one, after the leaves of all earlier checkpoints. A change before the event
+// was sealed is not detected.
 //
 // # Concurrency and crashes
 //
