@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -27,7 +26,7 @@ type batch struct {
 	firstLeaf, firstNode int64
 	top                  ledger.Position
 	isLate               bool
-	isRegular            bool // its arrays begin at 1
+	isRegular            bool // its arrays have one dimension, from 1
 	positions            []int64
 	leaves, nodes        []tlog.Hash
 	salts                [][]byte
@@ -37,7 +36,7 @@ type batch struct {
 func readBatches(ctx context.Context, db ledger.DB, from int64) ([]*batch, error) {
 	rows, err := db.Query(ctx, batchesSQL, from, int64(batchesAtOnce))
 	if err != nil {
-		return nil, pgerr.Explain("read the seal", err)
+		return nil, explain("read the seal", err)
 	}
 	batches, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (*batch, error) {
 		b := &batch{}
@@ -49,7 +48,7 @@ func readBatches(ctx context.Context, db ledger.DB, from int64) ([]*batch, error
 		}
 		return b, b.parse(positions, leaves, nodes, salts)
 	})
-	return batches, pgerr.Explain("read the seal", err)
+	return batches, explain("read the seal", err)
 }
 
 // parse sets the fields of b that are read as text. The constraints of the table have checked their lengths.
@@ -83,7 +82,7 @@ func (b *batch) problem(e end) string {
 	case b.number != e.batch+1:
 		return fmt.Sprintf("batch %d follows batch %d", b.number, e.batch)
 	case !b.isRegular:
-		return fmt.Sprintf("the arrays of batch %d do not begin at 1", b.number)
+		return fmt.Sprintf("the arrays of batch %d do not have one dimension from 1", b.number)
 	case b.firstLeaf != e.leaves || b.firstNode != firstNode(e.leaves):
 		return fmt.Sprintf("batch %d begins at leaf %d, and %d leaves are before it", b.number, b.firstLeaf, e.leaves)
 	case !slices.IsSorted(b.positions) || len(slices.Compact(slices.Clone(b.positions))) < len(b.positions):

@@ -1,6 +1,13 @@
 package seal
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
+)
 
 var (
 	// ErrMismatch means that an event is not the one at its leaf of a checkpoint's tree, or that a proof is of another
@@ -14,3 +21,12 @@ var (
 	errNotErased = errors.New("the seal has a digest in place of the salt, as after erasure, and the event has a text")
 	errSalt      = errors.New("the salt must have 16 bytes, or the digest 32")
 )
+
+// explain is [pgerr.Explain]. A value that no column can have is a [*ledger.CorruptError].
+func explain(op string, err error) error {
+	var scan pgx.ScanArgError
+	if errors.As(err, &scan) {
+		err = &ledger.CorruptError{What: "row", Err: err}
+	}
+	return pgerr.Explain(op, err)
+}

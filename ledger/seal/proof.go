@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -179,7 +178,7 @@ func readTask(
 ) ([]TaskEvent, error) {
 	rows, err := db.Query(ctx, taskSQL, string(k.Kind), string(k.BizID), int64(after), int64(limit))
 	if err != nil {
-		return nil, pgerr.Explain("read the seal", err)
+		return nil, explain("read the seal", err)
 	}
 	defer rows.Close()
 	var events []TaskEvent
@@ -187,7 +186,7 @@ func readTask(
 		p := &Proof{Checkpoint: c}
 		var salt string
 		if err := rows.Scan(append([]any{&p.Leaf, &salt}, p.Event.columns()...)...); err != nil {
-			return nil, pgerr.Explain("read the seal", err)
+			return nil, explain("read the seal", err)
 		}
 		if p.Salt, err = hex.DecodeString(salt); err != nil {
 			return nil, &ledger.CorruptError{What: "salts of the seal", Err: err}
@@ -198,5 +197,5 @@ func readTask(
 		}
 		events = append(events, e)
 	}
-	return events, pgerr.Explain("read the seal", rows.Err())
+	return events, explain("read the seal", rows.Err())
 }

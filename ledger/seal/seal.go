@@ -14,7 +14,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/pgarray"
-	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
@@ -110,7 +109,7 @@ func readEnd(ctx context.Context, db ledger.DB) (e end, err error) {
 	var before, leaves int64
 	_, err = pgquery.Row(ctx, db, newestSQL, nil, &e.batch, &before, &leaves, (*int64)(&e.top), &e.origin)
 	if err != nil {
-		return e, pgerr.Explain("read the seal", err)
+		return e, explain("read the seal", err)
 	}
 	if before < 0 || before > maxLeaves {
 		err := fmt.Errorf("batch %d begins at leaf %d", e.batch, before)
@@ -159,11 +158,11 @@ func (s *sealer) run(ctx context.Context) error {
 func (s *sealer) sealPage(ctx context.Context, page feed.Page) error {
 	tx, err := s.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
-		return pgerr.Explain("seal", err)
+		return explain("seal", err)
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
 	if _, err := tx.Exec(ctx, lockSQL); err != nil {
-		return pgerr.Explain("seal", err)
+		return explain("seal", err)
 	}
 	if err := page.Advance(ctx, tx, nil); err != nil {
 		return err
@@ -183,7 +182,7 @@ func (s *sealer) sealPage(ctx context.Context, page feed.Page) error {
 	fault.Point(FaultSealBatch)
 	if err := tx.Commit(ctx); err != nil {
 		s.tree = nil
-		return pgerr.Explain("seal", err)
+		return explain("seal", err)
 	}
 	fault.Point(FaultSealEnd)
 	s.note(page, e.top, len(late)+len(others))
@@ -219,7 +218,7 @@ func divide(ctx context.Context, db ledger.DB, page feed.Page, top ledger.Positi
 	}
 	var unsealed string
 	if _, err := pgquery.Row(ctx, db, unsealedSQL, []any{literal(late)}, &unsealed); err != nil {
-		return nil, nil, pgerr.Explain("seal", err)
+		return nil, nil, explain("seal", err)
 	}
 	late, err = parsePositions(unsealed)
 	return late, others, err
@@ -232,11 +231,11 @@ func (s *sealer) sealBatch(ctx context.Context, tx pgx.Tx, e *end, positions []i
 	}
 	rows, err := tx.Query(ctx, eventsSQL, literal(positions))
 	if err != nil {
-		return pgerr.Explain("seal", err)
+		return explain("seal", err)
 	}
 	events, err := collectEvents(rows)
 	if err != nil {
-		return pgerr.Explain("seal", err)
+		return explain("seal", err)
 	}
 	if len(events) != len(positions) {
 		err := fmt.Errorf("%d of %d events at positions %d to %d do not exist", len(positions)-len(events),
@@ -255,7 +254,7 @@ func (s *sealer) sealBatch(ctx context.Context, tx pgx.Tx, e *end, positions []i
 		}
 	}
 	if _, err := tx.Exec(ctx, appendSQL, b.args()...); err != nil {
-		return pgerr.Explain("seal", err)
+		return explain("seal", err)
 	}
 	e.batch, e.leaves, e.top = b.number, s.tree.size, b.top
 	return nil

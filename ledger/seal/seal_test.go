@@ -269,7 +269,11 @@ func TestForgeriesAreReported(t *testing.T) {
 		},
 		"the bounds of an array of the seal": {
 			forgery: []string{`update taskledger.seal set positions = '[0:8]={1,2,3,4,5,6,7,8,9}' where batch = 1`},
-			want:    []string{"seal: the arrays of batch 1 do not begin at 1"},
+			want:    []string{"seal: the arrays of batch 1 do not have one dimension"},
+		},
+		"the dimensions of an array of the seal": {
+			forgery: []string{`update taskledger.seal set positions = '{{1,2,3},{4,5,6},{7,8,9}}' where batch = 1`},
+			want:    []string{"seal: the arrays of batch 1 do not have one dimension"},
 		},
 		"a leaf": {
 			forgery: []string{
@@ -439,6 +443,23 @@ func TestCorruptNumbers(t *testing.T) {
 			f.forge(forgery)
 			var corrupt *ledger.CorruptError
 			if _, err := seal.Newest(t.Context(), f.reader); !errors.As(err, &corrupt) {
+				t.Errorf("%v, want a CorruptError", err)
+			}
+		})
+	}
+}
+
+// A null where no column can have one is an error of the ledger, with exit code 7, not one of the program.
+func TestNullsOfAnOwner(t *testing.T) {
+	for table, column := range map[string]string{"event": "shard", "seal": "top"} {
+		t.Run(column, func(t *testing.T) {
+			f := newFixture(t)
+			f.finish(1, 1)
+			f.seal()
+			f.forge(`alter table taskledger.` + table + ` alter ` + column + ` drop not null`)
+			f.forge(`update taskledger.` + table + ` set ` + column + ` = null`)
+			var corrupt *ledger.CorruptError
+			if _, err := seal.Verify(t.Context(), f.reader, nil); !errors.As(err, &corrupt) {
 				t.Errorf("%v, want a CorruptError", err)
 			}
 		})

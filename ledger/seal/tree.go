@@ -10,7 +10,6 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
-	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -107,14 +106,14 @@ func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	}
 	rows, err := t.db.Query(t.ctx, hashesSQL, leaves.String(), nodes.String())
 	if err != nil {
-		return nil, pgerr.Explain("read the seal", err)
+		return nil, explain("read the seal", err)
 	}
 	defer rows.Close()
 	var read []tlog.Hash
 	for rows.Next() {
 		var text string
 		if err := rows.Scan(&text); err != nil {
-			return nil, pgerr.Explain("read the seal", err)
+			return nil, explain("read the seal", err)
 		}
 		hash, err := parseHashes(text, 1)
 		if err != nil {
@@ -123,7 +122,7 @@ func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 		read = append(read, hash[0])
 	}
 	if err := rows.Err(); err != nil {
-		return nil, pgerr.Explain("read the seal", err)
+		return nil, explain("read the seal", err)
 	}
 	hashes := make([]tlog.Hash, len(indexes))
 	for i, index := range indexes {

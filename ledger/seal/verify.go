@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
@@ -166,7 +165,7 @@ func (v *verifier) readPlace(ctx context.Context) error {
 	found, err := pgquery.Row(ctx, v.db, placeSQL, nil, &isLocal, &isWrittenHere, (*int64)(&passed), &origin)
 	switch {
 	case err != nil:
-		return pgerr.Explain("read the sealer's cursor", err)
+		return explain("read the sealer's cursor", err)
 	case found && !isWrittenHere:
 		return &feed.OriginError{Reader: feed.SealReader, Found: "another one", Want: origin}
 	case found && !isLocal:
@@ -315,13 +314,13 @@ func (v *verifier) eachEvent(
 ) (n int, last ledger.Position, err error) {
 	rows, err := v.db.Query(ctx, sql, args...)
 	if err != nil {
-		return 0, 0, pgerr.Explain("read events", err)
+		return 0, 0, explain("read events", err)
 	}
 	defer rows.Close()
 	for ; rows.Next(); n++ {
 		var e Event
 		if err := rows.Scan(e.columns()...); err != nil {
-			return 0, 0, pgerr.Explain("read events", err)
+			return 0, 0, explain("read events", err)
 		}
 		if n > 0 && e.Position == last {
 			v.add(Fault{Fault: Inserted, Position: e.Position, Kind: e.Kind, BizID: e.BizID, Version: e.Version,
@@ -332,7 +331,7 @@ func (v *verifier) eachEvent(
 		last = e.Position
 	}
 	if err := rows.Err(); err != nil {
-		return 0, 0, pgerr.Explain("read events", err)
+		return 0, 0, explain("read events", err)
 	}
 	if err := v.lookUpSuspects(ctx); err != nil {
 		return 0, 0, err
@@ -348,7 +347,7 @@ func (v *verifier) lookUpExtra(ctx context.Context) error {
 	}
 	rows, err := v.db.Query(ctx, insertedSQL, literal(v.extra))
 	if err != nil {
-		return pgerr.Explain("look up events in the seal", err)
+		return explain("look up events in the seal", err)
 	}
 	defer rows.Close()
 	v.extra = v.extra[:0]
@@ -359,14 +358,14 @@ func (v *verifier) lookUpExtra(ctx context.Context) error {
 			&isInserted)
 		switch {
 		case err != nil:
-			return pgerr.Explain("look up events in the seal", err)
+			return explain("look up events in the seal", err)
 		case isInserted:
 			v.add(f)
 		default:
 			v.report.Unsealed++
 		}
 	}
-	return pgerr.Explain("look up events in the seal", rows.Err())
+	return explain("look up events in the seal", rows.Err())
 }
 
 func (v *verifier) add(f Fault) {
