@@ -240,7 +240,9 @@ func proveTask(ctx context.Context, a *app, args []string, f proofFlags) error {
 		return failf(exitNotFound, "task %s has no such event", key).
 			hinted("see: taskledger task history %s %s", key.Kind, key.BizID)
 	}
-	noteLimit(a, len(events), limit)
+	if f.event == 0 {
+		noteLimit(a, len(events), limit)
+	}
 	unsealed, wrong := 0, error(nil)
 	for _, e := range events {
 		if e.Proof == nil {
@@ -249,7 +251,12 @@ func proveTask(ctx context.Context, a *app, args []string, f proofFlags) error {
 			wrong = errors.Join(wrong, e.Proof.Check(c))
 		}
 	}
-	err = printList(a, provedTask{c, events}, events, func(w io.Writer) { renderProofs(w, c, events) })
+	err = printList(a, provedTask{c, events}, events, func(w io.Writer) {
+		renderProofs(w, c, events)
+		if f.kept == "" {
+			fmt.Fprintln(w, "no checkpoint was given: the proofs are for the tree that the database has now")
+		}
+	})
 	if err != nil {
 		return err
 	}
