@@ -157,8 +157,9 @@ var rules = []rule{
 	},
 	{
 		pkg: "/workers/reconciler",
-		may: []string{"/ledger", "/workers/internal/atmostonce", "/internal/lease", "/internal/loop",
-			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/stream", pgx, nats},
+		may: []string{"/ledger", "/workers/internal/atmostonce", "/internal/lease", "/internal/loglimit",
+			"/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/stream",
+			pgx, nats},
 		reason: "a service of its own: it compares ledger and stream, whatever the workers do",
 	},
 	{

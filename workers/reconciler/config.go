@@ -17,7 +17,7 @@ type Config struct {
 	// NATS is the connection to the server of the stream. Required.
 	NATS *nats.Conn
 	// Every is the least time between the starts of two passes. A pass also takes at most a twentieth of the
-	// time. Default: 2 s.
+	// time, unless it waits for NATS in vain. Default: 2 s.
 	Every time.Duration
 	// Grace is how long a task must have been available before it can count as lost. Default: 5 s.
 	Grace time.Duration

@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/loglimit"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
@@ -25,7 +27,8 @@ type Reconciler struct {
 	walks  bool                // tests set it: it does not use the list of lingering tasks
 
 	// Of the goroutine that runs passes:
-	generation int // of the stream, as of the relay's last mark
+	limited    *loglimit.Logger // for lines that repeat
+	generation int              // of the stream, as of the relay's last mark
 	woken      map[ledger.Key]woken
 }
 
@@ -53,11 +56,13 @@ func New(c Config) (*Reconciler, error) {
 // Run reconciles until ctx is done, and then returns nil. It retries while PostgreSQL or NATS is unavailable.
 // It returns an error only if retrying is useless: the schema is missing, or the role lacks a right.
 func (r *Reconciler) Run(ctx context.Context) error {
+	r.limited = loglimit.New()
+	defer r.limited.Close()
 	return loop.Steps{
 		Step: func(ctx context.Context) (time.Duration, error) {
 			begun := time.Now()
 			err := r.pass(ctx)
-			return max(r.config.Every, (timeShare-1)*time.Since(begun)), err
+			return r.pause(time.Since(begun), err), err
 		},
 		Stop: func(err error) error {
 			if final := pgerr.Permanent(err); final != nil {
@@ -65,22 +70,39 @@ func (r *Reconciler) Run(ctx context.Context) error {
 			}
 			return nil
 		},
-		Failed: func(ctx context.Context, err error, in time.Duration) {
-			r.config.Logger.WarnContext(ctx, "cannot reconcile; retrying", "error", err, "retry_in", in)
+		Failed: func(_ context.Context, err error, in time.Duration) {
+			r.limited.Warn(r.config.Logger, "cannot reconcile; retrying", "error", err, "retry_in", in)
 		},
 	}.Run(ctx)
 }
 
+// pause returns the time until the next pass. A pass that NATS has not answered did no work: its time was a wait.
+func (r *Reconciler) pause(elapsed time.Duration, err error) time.Duration {
+	var unanswered natsError
+	if errors.As(err, &unanswered) {
+		return r.config.Every
+	}
+	return max(r.config.Every, (timeShare-1)*elapsed)
+}
+
+// natsError is an error of a request to NATS.
+type natsError struct{ error }
+
+func (e natsError) Unwrap() error { return e.error }
+
 // pass checks all kinds once.
 func (r *Reconciler) pass(ctx context.Context) error {
 	if !r.config.NATS.IsConnected() {
-		return nats.ErrDisconnected
+		return natsError{nats.ErrDisconnected}
 	}
 	connected, cancel := stream.WhileConnected(ctx, r.config.NATS)
 	defer cancel()
 	kinds, info, err := r.readFloors(connected)
-	if err != nil || len(kinds) == 0 {
-		return err
+	if err != nil {
+		return natsError{err}
+	}
+	if len(kinds) == 0 {
+		return nil
 	}
 	isPublished, err := r.readPublished(ctx, kinds, info)
 	if err != nil || !isPublished {

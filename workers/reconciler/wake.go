@@ -55,7 +55,7 @@ func (r *Reconciler) wakeAll(ctx context.Context, kind ledger.Kind, lost []lostT
 			continue
 		}
 		if _, err := r.js.PublishMsg(ctx, m); err != nil {
-			return fmt.Errorf("send the message of %s again: %w", k, err)
+			return natsError{fmt.Errorf("send the message of %s again: %w", k, err)}
 		}
 		r.config.Logger.WarnContext(ctx, "the message of a running task was gone, and is sent again to its worker",
 			"kind", string(k.Kind), "biz_id", string(k.BizID))
