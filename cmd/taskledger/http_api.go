@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -46,7 +47,8 @@ func (f *apiFlags) add(flags *pflag.FlagSet) {
 			"(default: at the next renewal of their worker's lease)")
 	flags.BoolVar(&f.anonymous, "http-anonymous", false,
 		"admit requests without a token, as admin; only if --listen is a loopback address")
-	flags.StringVar(&f.cert, "http-cert", "", "`file` of the certificate of the HTTP server (default: no TLS)")
+	flags.StringVar(&f.cert, "http-cert", "",
+		"`file` of the certificate of the HTTP server, read again when it changes (default: no TLS)")
 	flags.StringVar(&f.key, "http-key", "", "`file` of its key")
 	flags.StringVar(&f.ca, "http-client-ca", "", "`file` of the CA of client certificates, which name callers")
 	flags.StringSliceVar(&f.proxies, "http-proxy", nil,
@@ -97,7 +99,7 @@ func (f apiFlags) scheme() string {
 }
 
 // secure returns the listener with TLS, if the flags name a certificate.
-func (f apiFlags) secure(l net.Listener) (net.Listener, error) {
+func (f apiFlags) secure(l net.Listener, log *slog.Logger) (net.Listener, error) {
 	switch {
 	case l == nil:
 		return nil, nil
@@ -111,11 +113,11 @@ func (f apiFlags) secure(l net.Listener) (net.Listener, error) {
 	case f.cert == "":
 		return l, nil
 	}
-	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	pair, err := newServerCertificate(f.cert, f.key, log)
 	if err != nil {
 		return nil, usagef("cannot read the certificate of the HTTP server: %s", err)
 	}
-	config := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	config := &tls.Config{GetCertificate: pair.get, MinVersion: tls.VersionTLS12}
 	if f.ca != "" {
 		text, err := os.ReadFile(f.ca)
 		if err != nil {

@@ -179,7 +179,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	if listener != nil {
 		defer func() { _ = listener.Close() }() // the service has closed it already
 	}
-	secured, err := f.api.secure(listener)
+	secured, err := f.api.secure(listener, a.log.With("service", "http"))
 	if err != nil {
 		return err
 	}
