@@ -89,6 +89,8 @@ type reporter struct {
 
 	failed atomic.Pointer[string] // why the last attempt to connect again failed; nil: none has
 
+	numbers health.Numbers
+
 	mu sync.Mutex
 	nc *nats.Conn // nil before the first report
 }
@@ -100,7 +102,7 @@ func (r *reporter) readOnly(ctx context.Context, only []health.Name) (health.Rep
 	js, failure := r.jetStream()
 	return health.Read(ctx, health.Config{
 		DB: r.config.DB, JetStream: js, NATSError: failure, Stream: r.config.Stream, Alarms: alarm.ReadUndelivered,
-		Only: only,
+		Only: only, Numbers: &r.numbers,
 	})
 }
 

@@ -25,8 +25,9 @@ type reports struct {
 func newReports(c Config) *reports {
 	r := &reports{read: c.Report}
 	if r.read == nil {
+		var numbers health.Numbers
 		r.read = func(ctx context.Context) (health.Report, error) {
-			return health.Read(ctx, health.Config{DB: c.DB})
+			return health.Read(ctx, health.Config{DB: c.DB, Numbers: &numbers})
 		}
 	}
 	return r

@@ -63,8 +63,9 @@ func (c Config) Validate() error {
 
 func (c Config) withDefaults() Config {
 	if c.Report == nil {
+		var numbers health.Numbers
 		c.Report = func(ctx context.Context) (health.Report, error) {
-			return health.Read(ctx, health.Config{DB: c.DB})
+			return health.Read(ctx, health.Config{DB: c.DB, Numbers: &numbers})
 		}
 	}
 	if c.Base == "" {

@@ -18,7 +18,9 @@ import (
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/kept"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/projector"
 )
 
 //go:embed assets
@@ -44,6 +46,8 @@ type Handler struct {
 	templates map[string]*template.Template
 	origins   *http.CrossOriginProtection
 	rates     rates
+	counts    kept.Value[[]projector.Count]
+	hour      kept.Value[[]projector.KindStats] // the last one, by minute and kind
 
 	mu       sync.Mutex // held while a report is read, so that one request reads it for all
 	report   health.Report

@@ -66,7 +66,7 @@ func (h *Handler) showNow(ctx context.Context, _ *http.Request, v *view) error {
 		d.Conditions = report.Degraded
 	}
 	minute := v.At.UTC().Truncate(time.Minute)
-	minutes, err := projector.ReadKindStats(ctx, h.config.DB, "", minute.Add(-59*time.Minute), minute.Add(time.Minute))
+	minutes, err := h.readHour(ctx, minute)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,9 @@ func (h *Handler) showNow(ctx context.Context, _ *http.Request, v *view) error {
 	if err != nil {
 		return err
 	}
-	minutes = slices.DeleteFunc(minutes, func(s projector.KindStats) bool { return !v.Caller.MayUse(s.Kind) })
+	minutes = slices.DeleteFunc(slices.Clone(minutes), func(s projector.KindStats) bool {
+		return !v.Caller.MayUse(s.Kind)
+	})
 	d.Hour = newChart("Attempts in the last hour, by minute", minutes, minute.Add(-59*time.Minute), time.Minute, 60)
 	d.Day = newChart("Attempts in the last day, by 15 minutes", day, last.Add(-95*step), step, 96)
 	if !d.IsLimited { // a start is not recorded by kind
@@ -124,6 +126,25 @@ func (h *Handler) showNow(ctx context.Context, _ *http.Request, v *view) error {
 	return nil
 }
 
+// manyRows is the number of rows by kind from which they are kept: a page reads them in about 50 ms.
+const manyRows = 5000
+
+// readCounts returns the number of tasks by kind and state. The slice must not be changed.
+func (h *Handler) readCounts(ctx context.Context) ([]projector.Count, error) {
+	return h.counts.Get(ctx, func(ctx context.Context) ([]projector.Count, bool, error) {
+		counts, err := projector.ReadCounts(ctx, h.config.DB)
+		return counts, len(counts) >= manyRows, err
+	})
+}
+
+// readHour returns the statistics of the hour that ends with a minute. The slice must not be changed.
+func (h *Handler) readHour(ctx context.Context, last time.Time) ([]projector.KindStats, error) {
+	return h.hour.Get(ctx, func(ctx context.Context) ([]projector.KindStats, bool, error) {
+		all, err := projector.ReadKindStats(ctx, h.config.DB, "", last.Add(-59*time.Minute), last.Add(time.Minute))
+		return all, len(all) >= manyRows, err
+	})
+}
+
 // readRates returns n steps with the sums of the kinds that the caller may read. The last one begins at a time.
 func (h *Handler) readRates(ctx context.Context, v *view, last time.Time, step time.Duration, n int) (
 	[]projector.KindStats, error) {
@@ -154,7 +175,7 @@ func busiest(kinds map[ledger.Kind]*kindNow) (shown []kindNow, others int) {
 
 // addCounts adds the numbers of tasks to kinds, of those that the caller may read.
 func (h *Handler) addCounts(ctx context.Context, v *view, kind func(ledger.Kind) *kindNow) error {
-	counts, err := projector.ReadCounts(ctx, h.config.DB)
+	counts, err := h.readCounts(ctx)
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,7 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 
 // kinds returns the kinds that have tasks and that the caller may read.
 func (h *Handler) kinds(ctx context.Context, c *api.Caller) (all []ledger.Kind, err error) {
-	counts, err := projector.ReadCounts(ctx, h.config.DB)
+	counts, err := h.readCounts(ctx)
 	for _, n := range counts {
 		if c.MayUse(n.Kind) {
 			all = append(all, n.Kind)

@@ -1,6 +1,7 @@
 package health_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -65,4 +66,30 @@ func TestManySchedulesAndSubscribers(t *testing.T) {
 		t.Errorf("%d subscribers; conditions: %v; the report has %d, the first one is %+v", n, held, len(r.Subscribers),
 			r.Subscribers[0])
 	}
+}
+
+// The numbers of thousands of kinds are read once for many reports. A later report has them while a read takes long.
+func TestNumbersOfManyKindsAreKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec("select taskledger.enqueue('many.k' || i, 'a') from generate_series(1, 5000) i")
+	b.project()
+	c := health.Config{Only: []health.Name{health.KindUnhandled}, Numbers: &health.Numbers{},
+		Thresholds: health.Thresholds{KindUnhandled: time.Nanosecond}}
+	check := func() {
+		t.Helper()
+		if r := b.read(c); len(r.Unhandled) != 5000 || len(r.Degraded) != 1 {
+			t.Errorf("%d kinds, %d conditions", len(r.Unhandled), len(r.Degraded))
+		}
+	}
+	check()
+	tx, err := ledgertest.As(t, b.db, ledgertest.Owner).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), "lock taskledger.task_count in access exclusive mode"); err != nil {
+		t.Fatal(err)
+	}
+	check()
 }

@@ -28,6 +28,8 @@ type Config struct {
 	Thresholds Thresholds
 	// Alarms returns the alarms that are not delivered: ReadUndelivered of package alarm. Default: none are read.
 	Alarms func(context.Context, ledger.DB) ([]UndeliveredAlarm, error)
+	// Numbers keeps the numbers by kind between reports. Default: each report reads them.
+	Numbers *Numbers
 	// Only restricts the report to some conditions and the numbers that they need. Default: everything.
 	Only []Name
 }

@@ -27,7 +27,7 @@ func waitingCure(r *Report) string {
 }
 
 func checkKinds(ctx context.Context, c Config, r *Report) error {
-	unhandled, err := operator.ReadUnhandled(ctx, c.DB)
+	found, err := c.readUnhandled(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func checkKinds(ctx context.Context, c Config, r *Report) error {
 		return err
 	}
 	r.Paused = append(r.Paused, paused...)
-	unhandled = slices.DeleteFunc(unhandled, func(u operator.UnhandledKind) bool {
+	unhandled := slices.DeleteFunc(found.kinds, func(u operator.UnhandledKind) bool {
 		return u.Kind == AlarmKind || u.Kind == operation.Kind // checkOperations examines records of acts
 	})
 	r.Unhandled = append(r.Unhandled, unhandled...)
@@ -50,7 +50,7 @@ func checkKinds(ctx context.Context, c Config, r *Report) error {
 		if u.OldestMS == nil {
 			continue
 		}
-		if at := r.At.Add(-time.Duration(*u.OldestMS) * time.Millisecond); since.IsZero() || at.Before(since) {
+		if at := found.at.Add(-time.Duration(*u.OldestMS) * time.Millisecond); since.IsZero() || at.Before(since) {
 			since = at
 		}
 	}

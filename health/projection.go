@@ -130,7 +130,7 @@ func checkIllegal(ctx context.Context, c Config, r *Report) error {
 
 // readCounts reads numbers that are no condition.
 func readCounts(ctx context.Context, c Config, r *Report) (err error) {
-	if r.Tasks, err = projector.ReadCounts(ctx, c.DB); err != nil {
+	if r.Tasks, err = c.readTasks(ctx); err != nil {
 		return err
 	}
 	r.Rejected, err = ledger.ReadRejected(ctx, c.DB)

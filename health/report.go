@@ -84,6 +84,9 @@ func Read(ctx context.Context, c Config) (Report, error) {
 		return Report{}, err
 	}
 	c.Thresholds = c.Thresholds.withDefaults()
+	if c.Numbers == nil {
+		c.Numbers = &Numbers{}
+	}
 	r := Report{
 		Tasks: []projector.Count{}, Unhandled: []operator.UnhandledKind{}, Unbegun: []operator.UnbegunKind{},
 		Paused: []operator.PausedKind{},

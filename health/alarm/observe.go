@@ -66,6 +66,7 @@ type observer struct {
 	dead    cache[[]operator.DeadGroup]
 	timers  cache[[]health.Condition]
 	waiting map[ledger.Kind]*cache[waiting]
+	numbers health.Numbers
 }
 
 // waiting is a task of a kind that has been available for too long. The zero value is no task.
@@ -133,7 +134,8 @@ func (w *observer) readTimers(ctx context.Context, o *observation) error {
 
 // report returns a report of some conditions by the thresholds of the rules.
 func (w *observer) report(ctx context.Context, only ...health.Name) (health.Report, error) {
-	return health.Read(ctx, health.Config{DB: w.config.DB, Thresholds: w.config.Rules.thresholds(), Only: only})
+	return health.Read(ctx, health.Config{DB: w.config.DB, Thresholds: w.config.Rules.thresholds(), Only: only,
+		Numbers: &w.numbers})
 }
 
 // readKinds compares kinds with their limits.

@@ -195,8 +195,8 @@ var rules = []rule{
 	{
 		pkg: "/health",
 		may: []string{"/ledger", "/ledger/feed", "/ledger/periodic", "/outbox", "/projector", "/workers/scheduler",
-			"/workers/operator", "/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/printable",
-			"/internal/stream", nats},
+			"/workers/operator", "/internal/kept", "/internal/operation", "/internal/pgerr", "/internal/pgquery",
+			"/internal/printable", "/internal/stream", nats},
 		reason: "it reads what the services store; only alarms, commands and probes are above it",
 	},
 	{
@@ -241,7 +241,7 @@ var rules = []rule{
 	{
 		pkg: "/console",
 		may: []string{"/api", "/api/client", "/health", "/ledger", "/ledger/feed", "/ledger/periodic", "/ledger/seal",
-			"/projector", "/workers", "/workers/operator", "/internal/printable", pgx},
+			"/projector", "/workers", "/workers/operator", "/internal/kept", "/internal/printable", pgx},
 		reason: "pages of what the packages below it read; package api has the callers and their acts",
 	},
 	{
@@ -279,6 +279,7 @@ var rules = []rule{
 	{pkg: "/internal/eventdata", may: []string{"/ledger"}, reason: "the data of events have one form"},
 	{pkg: "/internal/tracestate", may: nil, reason: "a format of W3C, and no more"},
 	{pkg: "/internal/pgquery", may: []string{pgx}, reason: "statements of one row are run in one way"},
+	{pkg: "/internal/kept", may: nil, reason: "values that take long to read are kept in one way"},
 	{pkg: "/internal/loglimit", may: nil, reason: "lines that repeat are bounded in one way"},
 	{pkg: "/internal/loop", may: nil, reason: "services wait, back off and stop in one way"},
 	{pkg: "/internal/printable", may: nil, reason: "untrusted text is escaped in one way"},

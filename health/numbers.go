@@ -1,0 +1,53 @@
+package health
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/kept"
+	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+const (
+	// manyKinds is the number of kinds from which numbers by kind are kept. Reading those of so many takes some 100 ms.
+	manyKinds = 5000
+	// longRead is the time of a read of few unhandled kinds after which they are kept: there are many other kinds.
+	longRead = 500 * time.Millisecond
+)
+
+// Numbers keeps the numbers by kind of a ledger with thousands of kinds between reports: reading those of 100,000
+// kinds takes seconds. Reports have the numbers as they were read last, during at most a twentieth of the time. Those of fewer
+// kinds are read for each report. The zero Numbers is ready for use. It is safe for concurrent use.
+type Numbers struct {
+	unhandled kept.Value[unhandledKinds]
+	counts    kept.Value[[]projector.Count]
+}
+
+// unhandledKinds is the kinds without workers at a time.
+type unhandledKinds struct {
+	kinds []operator.UnhandledKind
+	at    time.Time // by the database's clock
+}
+
+// readUnhandled returns the kinds without workers. The slice may be changed.
+func (c Config) readUnhandled(ctx context.Context, r *Report) (unhandledKinds, error) {
+	at := r.At
+	found, err := c.Numbers.unhandled.Get(ctx, func(ctx context.Context) (unhandledKinds, bool, error) {
+		begun := time.Now()
+		kinds, err := operator.ReadUnhandled(ctx, c.DB)
+		return unhandledKinds{kinds, at}, len(kinds) >= manyKinds || time.Since(begun) > longRead, err
+	})
+	found.kinds = slices.Clone(found.kinds)
+	return found, err
+}
+
+// readTasks returns the number of tasks by kind and state. The slice may be changed.
+func (c Config) readTasks(ctx context.Context) ([]projector.Count, error) {
+	counts, err := c.Numbers.counts.Get(ctx, func(ctx context.Context) ([]projector.Count, bool, error) {
+		counts, err := projector.ReadCounts(ctx, c.DB)
+		return counts, len(counts) >= manyKinds, err
+	})
+	return slices.Clone(counts), err
+}

@@ -1,0 +1,82 @@
+// Package kept keeps values that take long to read, so that no request waits for them more than once.
+package kept
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// timeShare: a large value is read during at most one part in timeShare of the time.
+	timeShare = 20
+	// timeout bounds a read.
+	timeout = time.Minute
+)
+
+// Value is a value that a function reads. A small one is read for each call. A large one is returned as it was read
+// last, and read again beside the calls, during at most a twentieth of the time. The zero Value is ready for use. It is
+// safe for concurrent use.
+type Value[T any] struct {
+	mu      sync.Mutex
+	last    *reading[T] // that has succeeded; nil: none
+	pending *reading[T] // the first one, or one of a large value; nil: none
+	next    time.Time   // from when on a large value is read again
+}
+
+// reading is one read of a value.
+type reading[T any] struct {
+	done    chan struct{} // closed at its end
+	value   T
+	isLarge bool
+	err     error
+}
+
+// Get returns the value. The function also reports whether the value is large; it may go on after ctx is done, for the
+// next call. Callers must not change what a large value refers to.
+func (v *Value[T]) Get(ctx context.Context, read func(context.Context) (value T, isLarge bool, err error)) (T, error) {
+	v.mu.Lock()
+	last, r := v.last, v.pending
+	isLarge := last != nil && last.isLarge
+	if r == nil && (!isLarge || !time.Now().Before(v.next)) {
+		r = v.begin(ctx, read, isLarge || last == nil)
+	}
+	v.mu.Unlock()
+	if isLarge {
+		return last.value, nil
+	}
+	select {
+	case <-r.done:
+		return r.value, r.err
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
+
+// begin begins to read. Calls during a shared read do not begin another one. v.mu is held.
+func (v *Value[T]) begin(
+	ctx context.Context, read func(context.Context) (T, bool, error), isShared bool,
+) *reading[T] {
+	r := &reading[T]{done: make(chan struct{})}
+	if isShared {
+		v.pending = r
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+		defer cancel()
+		begun := time.Now()
+		r.value, r.isLarge, r.err = read(ctx)
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		if v.pending == r {
+			v.pending = nil
+		}
+		if r.err == nil {
+			v.last = r
+		}
+		v.next = time.Now().Add((timeShare - 1) * time.Since(begun))
+		close(r.done)
+	}()
+	return r
+}
