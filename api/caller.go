@@ -138,27 +138,32 @@ const (
 	RunSchedule    ScheduleAct = "run" // enqueues a task of it now
 )
 
-// ChangeSchedule pauses, resumes or runs a schedule by the rules of the API. It commits. Errors: [*client.Problem], and
-// those of package periodic.
-func (h *Handler) ChangeSchedule(ctx context.Context, c Caller, name string, act ScheduleAct, reason string) error {
+// ChangeSchedule pauses, resumes or runs a schedule by the rules of the API. It returns the task of [RunSchedule]. It
+// commits. Errors: [*client.Problem], and those of package periodic.
+func (h *Handler) ChangeSchedule(
+	ctx context.Context, c Caller, name string, act ScheduleAct, reason string,
+) (task ledger.Key, err error) {
+	if !c.Has(Admin) { // the answer must not show whether the schedule exists
+		return task, c.c.forbid(Admin)
+	}
 	s, err := periodic.Load(ctx, h.config.DB, name)
 	if err != nil {
-		return err
+		return task, err
 	}
 	if err := c.MayControl(s.Schedule.Kind); err != nil {
-		return err
+		return task, err
 	}
 	a := c.c.audit(reason)
 	switch act {
 	case PauseSchedule:
-		return periodic.Pause(ctx, h.config.DB, name, a.Actor, a.Reason)
+		return task, periodic.Pause(ctx, h.config.DB, name, a.Actor, a.Reason)
 	case ResumeSchedule:
-		return periodic.Resume(ctx, h.config.DB, name, a.Actor, a.Reason)
+		return task, periodic.Resume(ctx, h.config.DB, name, a.Actor, a.Reason)
 	case RunSchedule:
-		_, err := periodic.RunNow(ctx, h.config.DB, name, a.Actor, a.Reason)
-		return err
+		made, err := periodic.RunNow(ctx, h.config.DB, name, a.Actor, a.Reason)
+		return made.Key, err
 	}
-	return &ledger.InvalidError{Field: "act", Value: string(act), Rule: "must be pause, resume or run"}
+	return task, &ledger.InvalidError{Field: "act", Value: string(act), Rule: "must be pause, resume or run"}
 }
 
 // audit returns the author of a change and its reason, as the database can store it.

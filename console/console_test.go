@@ -315,7 +315,7 @@ func TestSchedulesAreChanged(t *testing.T) {
 	form := url.Values{"csrf": {token(t, p)}, "name": {"nightly"}, "reason": {"month end"}, "act": {"pause"}}
 	b.want(b.post("/schedule", form), http.StatusOK, "by ada-admin", "Resume or run…")
 	form.Set("act", "run")
-	b.want(b.post("/schedule", form), http.StatusOK)
+	b.want(b.post("/schedule", form), http.StatusOK, "<bdi>nightly@", "ada-admin") // the page of the task
 	form.Set("act", "resume")
 	b.want(b.post("/schedule", form), http.StatusOK, "Pause or run…")
 	var records []string
@@ -337,9 +337,16 @@ func TestSchedulesAreChanged(t *testing.T) {
 	b.want(b.post("/schedule", form), http.StatusBadRequest, "must be pause, resume or run")
 	form.Set("act", "pause")
 	form.Set("name", "unknown")
-	b.want(b.post("/schedule", form), http.StatusNotFound)
+	p = b.post("/schedule", form)
+	b.want(p, http.StatusNotFound, "load the page Schedules again")
+	if strings.Contains(p.body, "/v1/") {
+		t.Errorf("the cure is one for programs: %s", p.content())
+	}
+	p = b.get("/task?kind=report.make&biz_id=unknown")
+	b.want(p, http.StatusNotFound, "search the task on the page Tasks")
 	viewer := s.as(api.Viewer)
 	form.Set("csrf", token(t, viewer.get("/")))
+	viewer.want(viewer.post("/schedule", form), http.StatusForbidden) // not whether it exists
 	form.Set("name", "nightly")
 	viewer.want(viewer.post("/schedule", form), http.StatusForbidden)
 }

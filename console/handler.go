@@ -165,8 +165,25 @@ func (h *Handler) explain(r *http.Request, err error) *failure {
 	if !isExpected {
 		h.config.Logger.ErrorContext(r.Context(), "page failed", "method", r.Method, "error", err)
 	}
-	if p.Code == "unavailable" && !errors.Is(err, ledger.ErrNotMigrated) { // the cure of the API is one for programs
-		p.Cure = "is PostgreSQL running? the log of this server has the reason; then load the page again"
+	if cure, isKnown := cures[p.Code]; isKnown && !errors.Is(err, ledger.ErrNotMigrated) {
+		p.Cure = cure
 	}
 	return &failure{status: p.Status, title: p.Title, detail: p.Detail, cure: p.Cure}
+}
+
+// cures has the cures for people by the code of a problem, where that of the API is one for programs.
+var cures = map[string]string{
+	"invalid":          "go back, and correct it",
+	"forbidden":        "sign in with a token of the named role",
+	"kind_forbidden":   "sign in with a token that has the kind",
+	"not_found":        "load the page Schedules again: the schedule may have been removed",
+	"unknown_task":     "search the task on the page Tasks: the kind or the biz_id in the address may be wrong",
+	"state":            "load the page of the task again, and decide again",
+	"conflict":         "load the page of the task again, and decide again",
+	"too_large":        "go back, and select less",
+	"overloaded":       "wait some seconds, then load the page again",
+	"rate":             "wait some seconds, then load the page again",
+	"unavailable":      "is PostgreSQL running? the log of this server has the reason; then load the page again",
+	"too_many_waiting": "wait some seconds, then load the page again",
+	"shutdown":         "load the page again",
 }

@@ -275,7 +275,7 @@ func (h *Handler) showSystem(ctx context.Context, _ *http.Request, v *view) erro
 
 // change is an act on a kind or a group of dead tasks, which a form asks for. It leads back to its page.
 func (h *Handler) change(
-	page string, do func(context.Context, *http.Request, api.Caller, string) error,
+	page string, do func(context.Context, *http.Request, api.Caller, string) (task ledger.Key, err error),
 ) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c, isAdmitted := h.admitForm(w, r, page)
@@ -283,38 +283,43 @@ func (h *Handler) change(
 			return
 		}
 		reason, err := formReason(r, true)
+		var task ledger.Key
 		if err == nil {
 			ctx, cancel := database(r)
 			defer cancel()
-			err = do(ctx, r, c, reason)
+			task, err = do(ctx, r, c, reason)
 		}
 		if err != nil {
 			h.fail(w, r, err)
 			return
 		}
-		http.Redirect(w, r, h.config.Base+page, http.StatusSeeOther)
+		to := page
+		if task != (ledger.Key{}) {
+			to = string(taskPath(task))
+		}
+		http.Redirect(w, r, h.config.Base+to, http.StatusSeeOther)
 	}
 }
 
-func (h *Handler) pauseKind(ctx context.Context, r *http.Request, c api.Caller, reason string) error {
+func (h *Handler) pauseKind(ctx context.Context, r *http.Request, c api.Caller, reason string) (ledger.Key, error) {
 	kind, act := ledger.Kind(r.PostForm.Get("kind")), r.PostForm.Get("act")
 	if act != "pause" && act != "resume" {
-		return invalid("act must be pause or resume")
+		return ledger.Key{}, invalid("act must be pause or resume")
 	}
 	_, err := h.config.API.PauseKind(ctx, c, kind, act == "pause", reason)
-	return err
+	return ledger.Key{}, err
 }
 
-func (h *Handler) changeSchedule(ctx context.Context, r *http.Request, c api.Caller, reason string) error {
+func (h *Handler) changeSchedule(ctx context.Context, r *http.Request, c api.Caller, reason string) (ledger.Key, error) {
 	act := api.ScheduleAct(r.PostForm.Get("act"))
 	return h.config.API.ChangeSchedule(ctx, c, r.PostForm.Get("name"), act, reason)
 }
 
-func (h *Handler) releaseGroup(ctx context.Context, r *http.Request, c api.Caller, reason string) error {
+func (h *Handler) releaseGroup(ctx context.Context, r *http.Request, c api.Caller, reason string) (ledger.Key, error) {
 	kind, fingerprint := ledger.Kind(r.PostForm.Get("kind")), r.PostForm.Get("fingerprint")
 	if kind == "" || fingerprint == "" {
-		return invalid("a kind and a fingerprint are required")
+		return ledger.Key{}, invalid("a kind and a fingerprint are required")
 	}
 	_, err := h.config.API.ReleaseGroup(ctx, c, kind, fingerprint, reason, maxGroup, false)
-	return err
+	return ledger.Key{}, err
 }

@@ -31,7 +31,6 @@ type view struct {
 	CSRF        string
 	At          time.Time // of the answer
 	Degraded    int       // conditions that hold
-	Notice      string    // of an act
 	Data        any
 }
 
