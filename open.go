@@ -12,6 +12,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgpool"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -103,6 +104,9 @@ func connectReason(err error) string {
 	}
 	if unreachable, ok := errors.AsType[*broker.UnreachableError](err); ok {
 		return unreachable.Error() + ": " + unreachable.Cure()
+	}
+	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		return err.Error() + ": grant the login of the worker the role worker of this database, or set NATS_URL"
 	}
 	return err.Error()
 }

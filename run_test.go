@@ -234,6 +234,23 @@ func TestOpenWithUnreachableNATS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
+	producerLines := make(logLines, 100)
+	producer, err := taskledger.Open(t.Context(), taskledger.Options{
+		DatabaseURL: ledgertest.URLAs(t, db.Config().ConnString(), "producer"), Slots: 1,
+		Logger: slog.New(slog.NewTextHandler(producerLines, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer producer.Close()
+	select {
+	case line := <-producerLines:
+		if !strings.Contains(line, "grant the login of the worker the role worker of this database, or set NATS_URL") {
+			t.Errorf("logged %s without the cure", line)
+		}
+	case <-time.After(patience):
+		t.Error("nothing was logged")
+	}
 	const want = "the NATS server of this database cannot be reached at 127.0.0.1:1: no process listens there: " +
 		"check that this machine reaches it; serve --advertise names its address"
 	select {

@@ -310,7 +310,9 @@ func (h *Handler) pauseKind(ctx context.Context, r *http.Request, c api.Caller, 
 	return ledger.Key{}, err
 }
 
-func (h *Handler) changeSchedule(ctx context.Context, r *http.Request, c api.Caller, reason string) (ledger.Key, error) {
+func (h *Handler) changeSchedule(
+	ctx context.Context, r *http.Request, c api.Caller, reason string,
+) (ledger.Key, error) {
 	act := api.ScheduleAct(r.PostForm.Get("act"))
 	return h.config.API.ChangeSchedule(ctx, c, r.PostForm.Get("name"), act, reason)
 }

@@ -18,8 +18,8 @@ const (
 )
 
 // Numbers keeps the numbers by kind of a ledger with thousands of kinds between reports: reading those of 100,000
-// kinds takes seconds. Reports have the numbers as they were read last, during at most a twentieth of the time. Those of
-// fewer kinds are read for each report. The zero Numbers is ready for use. It is safe for concurrent use.
+// kinds takes seconds. Reports have the numbers as they were read last, during at most a twentieth of the time. Numbers
+// of fewer kinds are read for each report. The zero Numbers is ready for use. It is safe for concurrent use.
 type Numbers struct {
 	unhandled kept.Value[unhandledKinds]
 	counts    kept.Value[[]projector.Count]

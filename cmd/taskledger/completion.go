@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -26,12 +27,15 @@ const completionTimeout = 2 * time.Second
 // addCompletions adds the completion of values to all commands below root: states, formats, and the kinds of the
 // database.
 func (a *app) addCompletions(root *cobra.Command) {
+	roles := []string{string(api.Viewer), string(api.Producer), string(api.Operator), string(api.Admin)}
 	values := map[string][]string{
 		"output":     {string(formatTable), string(formatJSON), string(formatJSONL)},
 		"log-format": {string(logText), string(logJSON)},
 		"log-level":  {"debug", "info", "warn", "error"},
 		"state":      states(),
 		"type":       eventTypes(),
+
+		"role": roles, "http-proxy-role": roles,
 	}
 	for _, cmd := range append(root.Commands(), root) {
 		a.complete(cmd, values)

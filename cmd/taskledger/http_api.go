@@ -22,6 +22,7 @@ import (
 	"github.com/taskledger/taskledger/console"
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/loglimit"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgpool"
@@ -203,6 +204,12 @@ func (a *app) httpNATS(ctx context.Context, f apiFlags, db *pgxpool.Pool) (waits
 	switch {
 	case f.natsURL != "":
 		a.secrets.learnAddress(f.natsURL)
+		log := a.log.With("service", "http")
+		limited := loglimit.New()
+		options = append(options, nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
+			limited.Warn(log, "cannot connect to --http-nats-url; handlers of cancelled tasks end later",
+				"error", reason(err))
+		}))
 		if recalls, err = outbox.Connect(f.natsURL, options...); err != nil {
 			err = usagef("--http-nats-url: cannot connect: %s", reason(errors.Unwrap(err)))
 		}

@@ -123,6 +123,10 @@ later. See docs/overload.md.`,
 		},
 	}
 	cmd.Flags().StringVar(&policy, "policy", string(ledger.Reject), "reject, discard, discard_oldest or caller_runs")
+	policies := []string{string(ledger.Reject), string(ledger.Discard), string(ledger.DiscardOldest),
+		string(ledger.CallerRuns)}
+	_ = cmd.RegisterFlagCompletionFunc("policy",
+		cobra.FixedCompletions(policies, cobra.ShellCompDirectiveNoFileComp)) // the flag exists, and has no other one
 	cmd.Flags().DurationVar(&l.RetryAfter, "retry-after", time.Second,
 		"delay after which a rejected producer should retry, as a hint")
 	addActorFlag(cmd, &actor)
