@@ -53,7 +53,7 @@ var rules = []rule{
 		pkg: module,
 		may: []string{"/ledger/...", "/outbox", "/projector", "/workers/scheduler", "/workers/reconciler",
 			"/health/...", "/metrics", "/internal/broker", "/internal/httpserver", "/internal/loop",
-			"/internal/natsconfig", "/internal/pgpool", "/internal/stream", pgx, nats},
+			"/internal/natsconfig", "/internal/pgerr", "/internal/pgpool", "/internal/stream", pgx, nats},
 		reason: "the front door: it puts the services together, and no package of the library imports it",
 	},
 	{
