@@ -55,3 +55,35 @@ func TestLinkOfAnotherSiteInABrowser(t *testing.T) {
 		t.Errorf("no token can be entered: %v\n%s", err, body)
 	}
 }
+
+// brokenPart is a part of a key that is on two lines although it fits on one.
+const brokenPart = `(() => {
+	for (const bdi of document.querySelectorAll("td a bdi")) for (const node of bdi.childNodes) {
+		const range = document.createRange();
+		for (const part of (node.data ?? "").matchAll(/[^-.:@_]+[-.:@_]?/g)) {
+			range.setStart(node, part.index);
+			range.setEnd(node, part.index + part[0].length);
+			if (new Set([...range.getClientRects()].map((r) => r.top)).size > 1) return part[0];
+		}
+	}
+	return "";
+})()`
+
+// On a phone, lines of keys end between their parts.
+func TestKeysOnAPhoneInABrowser(t *testing.T) {
+	t.Parallel()
+	findChromium(t)
+	s := serve(t)
+	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "warehouse.inventory.recount/nightly-report@2026-11-25T23:50:00Z"), `{}`)
+	s.project()
+	c := s.open(t, 390, 844)
+	c.signInAs(api.Viewer)
+	for _, path := range []string{"/tasks", "/events"} {
+		c.visit(path)
+		c.shows("nightly")
+		if part := read(c, chromedp.Evaluate[string](brokenPart)); part != "" {
+			t.Errorf("%s: %q is on two lines", path, part)
+		}
+	}
+	c.check("keys")
+}

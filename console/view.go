@@ -94,6 +94,7 @@ func functions(zone *time.Location) template.FuncMap {
 		"count": func(n any) string { return printable.Count(toInt(n)) },
 		"text":  func(s any) string { return printable.Text(toText(s)) },
 		"short": func(limit int, s any) string { return printable.Short(toText(s), limit) },
+		"parts": func(limit int, s any) template.HTML { return parts(printable.Short(toText(s), limit)) },
 		"lines": lines,
 		"task":  taskPathOf,
 		"query": query,
@@ -133,6 +134,18 @@ func toText(s any) string {
 		return string(s)
 	}
 	return ""
+}
+
+// partEnds are the characters of keys after which a line may break, beside hyphens.
+const partEnds = ". : @ _ /"
+
+// parts returns a text whose lines break between its parts, and within one only where it does not fit.
+func parts(s string) template.HTML {
+	escaped := template.HTMLEscapeString(s) // which has none of these characters in what it replaces
+	for _, end := range strings.Fields(partEnds) {
+		escaped = strings.ReplaceAll(escaped, end, end+"<wbr>")
+	}
+	return template.HTML(escaped) //nolint:gosec // escaped above
 }
 
 // lines returns a text with its line ends, in which other characters that are not printable are escaped.
