@@ -13,8 +13,8 @@ import (
 )
 
 // The statements of a report, which status, /readyz and a scrape read, and those that a scrape adds have an estimated
-// cost below that of JIT compilation, with and without subscribers beside 30,000 events that nothing has read. After
-// some uses PostgreSQL may plan a statement without its parameters.
+// cost below that of JIT compilation, with and without subscribers beside 30,000 events that nothing has read and
+// 100 kinds without workers. After some uses PostgreSQL may plan a statement without its parameters.
 func TestNoPlanOfAReportIsCompiled(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.Pool(t, ledgertest.Owner)
@@ -31,6 +31,12 @@ func TestNoPlanOfAReportIsCompiled(t *testing.T) {
 	ledgertest.ExecAsOwner(t, owner, `
 		insert into taskledger.event (kind, biz_id, version, type, shard, attempt, data)
 		select 'coupon.send', n::text, 1, 'enqueued', 0, 0, '{}' from generate_series(1, 30000) n;
+		insert into taskledger.task
+		       (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at)
+		select 'waiting.' || n % 100, n::text, 0, 'available', false, 1, 0, 0, now(), now()
+		  from generate_series(1, 150000) n;
+		insert into taskledger.task_count (kind, state, n, value)
+		select t.kind, t.state, 1, count(*) from taskledger.task t group by t.kind, t.state;
 		analyze`)
 	for i := range 20 {
 		if i == 10 {

@@ -36,6 +36,64 @@ $$;
 comment on function taskledger.remove_pause(text) is
   'Internal: ends the pause of a kind, and returns the kind if it was paused.';
 
+-- Locks nothing. Indexes: primary keys; of task_count a loose scan that goes backwards, so that it lands on the newest
+-- row of each total; of task at most max_aged rows of a kind that has no more by its totals, else none. Without jit:
+-- the estimated cost grows with the number of kinds, and PostgreSQL would compile the query at each execution.
+-- +goose StatementBegin
+create function taskledger.unhandled_kinds(max_aged bigint)
+returns table (kind text, waiting bigint, oldest_ms bigint)
+language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off as $$
+#variable_conflict use_column
+begin
+  return query
+  with recursive kinds as (
+    (select c.kind from taskledger.task_totals c order by c.kind desc limit 1)
+    union all
+    select (select c.kind from taskledger.task_totals c where c.kind < k.kind order by c.kind desc limit 1)
+      from kinds k
+     where k.kind is not null
+  ), handled as (
+    select distinct w.kind from taskledger.worker_kinds w
+  )
+  select k.kind, waiting.tasks,
+         coalesce(case when (
+           select sum(newest.tasks)
+             from unnest(enum_range(null::taskledger.task_state)) s(state)
+            cross join lateral (
+              select c.tasks
+                from taskledger.task_totals c
+               where c.kind = k.kind and c.state = s.state
+               order by c.n desc
+               limit 1) newest) <= max_aged
+           then (select case when count(*) > max_aged then null
+                             else floor(extract(epoch from
+                      clock_timestamp() - min(t.updated_at) filter (where t.state in ('available', 'running')))
+                    * 1000)::bigint end
+                   from (select o.state, o.updated_at
+                           from taskledger.tasks o
+                          where o.kind = k.kind
+                          order by o.biz_id
+                          limit max_aged + 1) t) end, -1)
+    from kinds k
+   cross join lateral (
+     select sum(newest.tasks)::bigint as tasks
+       from (values ('available'::taskledger.task_state), ('running')) s(state)
+      cross join lateral (
+        select c.tasks
+          from taskledger.task_totals c
+         where c.kind = k.kind and c.state = s.state
+         order by c.n desc
+         limit 1) newest) waiting
+   where waiting.tasks > 0 and not exists (select from handled h where h.kind = k.kind);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.unhandled_kinds(bigint) is
+  'Internal: returns the kinds with tasks in the projection that are available or running, and no live worker: the '
+  'number of these tasks, and how many milliseconds the oldest has been so, -1 for a kind with more than max_aged '
+  'tasks in all.';
+
 -- A task is late if it became available before older_than ago: the projection has more available tasks of the kind than
 -- the newer events account for. So no task is looked for: the events are read from the newest one back until each
 -- available task is met, which are few events while workers keep up, and never older ones than older_than. All

@@ -164,7 +164,8 @@ grant execute on function taskledger.subscriber_reader, taskledger.check_window,
 -- A feed in Go that has advanced nothing calls it, whatever its role.
 grant execute on function taskledger.check_owner to relay, operator, subscriber;
 grant execute on function taskledger.mark_feed, taskledger.remove_subscriber, taskledger.give_subscriber to operator;
-grant execute on function taskledger.unbegun_kinds to relay, operator, reader, archiver;
+grant execute on function taskledger.unbegun_kinds, taskledger.unhandled_kinds
+  to relay, operator, reader, archiver;
 grant execute on function taskledger.is_primary to worker, relay, operator;
 grant execute on function taskledger.is_relayed_here to worker;
 grant execute on function taskledger.server_run to relay, operator, reader, archiver;

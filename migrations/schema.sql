@@ -3661,6 +3661,58 @@ $$;
 
 COMMENT ON FUNCTION taskledger.unbegun_kinds(older_than interval, max_aged bigint) IS 'Internal: returns the kinds with live workers that are not paused and have tasks that became available before older_than ago: the available tasks as the projector has counted them, how many of these are so old, and when the oldest became available, null for a kind with more than max_aged tasks in all.';
 
+CREATE FUNCTION taskledger.unhandled_kinds(max_aged bigint) RETURNS TABLE(kind text, waiting bigint, oldest_ms bigint)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  with recursive kinds as (
+    (select c.kind from taskledger.task_totals c order by c.kind desc limit 1)
+    union all
+    select (select c.kind from taskledger.task_totals c where c.kind < k.kind order by c.kind desc limit 1)
+      from kinds k
+     where k.kind is not null
+  ), handled as (
+    select distinct w.kind from taskledger.worker_kinds w
+  )
+  select k.kind, waiting.tasks,
+         coalesce(case when (
+           select sum(newest.tasks)
+             from unnest(enum_range(null::taskledger.task_state)) s(state)
+            cross join lateral (
+              select c.tasks
+                from taskledger.task_totals c
+               where c.kind = k.kind and c.state = s.state
+               order by c.n desc
+               limit 1) newest) <= max_aged
+           then (select case when count(*) > max_aged then null
+                             else floor(extract(epoch from
+                      clock_timestamp() - min(t.updated_at) filter (where t.state in ('available', 'running')))
+                    * 1000)::bigint end
+                   from (select o.state, o.updated_at
+                           from taskledger.tasks o
+                          where o.kind = k.kind
+                          order by o.biz_id
+                          limit max_aged + 1) t) end, -1)
+    from kinds k
+   cross join lateral (
+     select sum(newest.tasks)::bigint as tasks
+       from (values ('available'::taskledger.task_state), ('running')) s(state)
+      cross join lateral (
+        select c.tasks
+          from taskledger.task_totals c
+         where c.kind = k.kind and c.state = s.state
+         order by c.n desc
+         limit 1) newest) waiting
+   where waiting.tasks > 0 and not exists (select from handled h where h.kind = k.kind);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.unhandled_kinds(max_aged bigint) IS 'Internal: returns the kinds with tasks in the projection that are available or running, and no live worker: the number of these tasks, and how many milliseconds the oldest has been so, -1 for a kind with more than max_aged tasks in all.';
+
 CREATE FUNCTION taskledger.waiting_tasks(kind text, after text) RETURNS TABLE(biz_id text, may_run boolean, is_page_end boolean)
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
