@@ -33,9 +33,13 @@ func (s *session) noteBoundary() {
 	seen := s.published.Seen.Snapshot
 	isOwn := seen != s.opened.Seen.Snapshot && seen != s.opened.Until.Snapshot
 	if isOwn || seen == s.lastWindow {
-		s.relay.latest = boundary{at: s.published, seq: s.mark.Seq, generation: s.mark.Generation,
-			created: s.mark.Created}
+		s.relay.latest = s.boundary()
 	}
+}
+
+// boundary returns the place of the session with the last message on the stream.
+func (s *session) boundary() boundary {
+	return boundary{at: s.published, seq: s.mark.Seq, generation: s.mark.Generation, created: s.mark.Created}
 }
 
 // snapshotOf returns the snapshot of the newest window that a place is in or behind.

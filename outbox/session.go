@@ -59,6 +59,7 @@ type session struct {
 	openedAt   time.Time
 	openedAtDB int64                         // the same by the database's clock, in microseconds since 1970
 	hasPolled  chan struct{}                 // closed when the first new page, if any waits, is prepared
+	foundNone  bool                          // none waits; written before hasPolled is closed
 	owedTimer  *time.Timer                   // when the next owed messages are due
 	listRows   int                           // how many lingering tasks to read next
 	preceded   map[ledger.Key]ledger.Version // up to which this session has published the owed events of a task
@@ -255,6 +256,7 @@ func (s *session) readPages(ctx context.Context, prepared chan<- batch) error {
 	page, ok, err := s.feed.Poll(ctx)
 	if err == nil && !ok {
 		s.relay.progress() // nothing waits
+		s.foundNone = true
 		close(s.hasPolled)
 	}
 	for isFirst := ok; ; isFirst = false {
@@ -313,6 +315,9 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 		case <-s.refillTimer.C:
 			err = backlog{s}.refillNow(ctx)
 		case <-polled:
+			if s.foundNone && s.published == s.opened { // no message on the stream is of a later event
+				s.relay.latest = s.boundary()
+			}
 			if polled = nil; s.mark.Owed != nil {
 				s.owedTimer.Reset(0)
 			}

@@ -1,8 +1,10 @@
 package systemtest_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -43,17 +45,8 @@ func TestFinishedKindsGiveTheirRoomBack(t *testing.T) {
 		t.Fatal("no kind is withheld")
 	}
 
-	op, err := operator.New(operator.Config{DB: d.db})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, kind := range kinds {
-		for i := range 40 {
-			key := ledger.Key{Kind: kind, BizID: ledger.BizID(fmt.Sprint(i))}
-			if _, err := op.Cancel(t.Context(), key, operator.Audit{Actor: "test", Reason: "test"}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		d.cancelLarge(kind, 40)
 	}
 	d.await("the cancelled kinds to give their room back", func() bool {
 		onStream := workMessages(t, js)
@@ -76,6 +69,65 @@ func TestFinishedKindsGiveTheirRoomBack(t *testing.T) {
 	d.await("a new task of a cancelled kind to run", func() bool {
 		return d.count(`select count(*) from effect where biz_id = 'again'`) == 1
 	})
+}
+
+// All tasks of kinds without workers are cancelled while the projector is away, and the relay restarts. When the
+// projector has come so far, these kinds are not withheld any more, although no event follows.
+func TestFinishedKindsOfARestartedRelay(t *testing.T) {
+	t.Parallel()
+	d := newDepot(t)
+	nc, err := outbox.Connect(d.nats.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	relay, err := smallRelay(d.pool(roleOf("relay")), nc, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	done := startRun(ctx, relay)
+	var kinds []ledger.Kind
+	for i := range 12 {
+		kinds = append(kinds, ledger.Kind(fmt.Sprintf("misspelt.k%d", i)))
+		d.enqueueLarge(kinds[i], 40)
+	}
+	published := func() bool {
+		s, err := outbox.ReadStatus(t.Context(), d.db, nil, outbox.StreamConfig{})
+		return err == nil && s.Waiting == 0
+	}
+	d.await("the relay to publish or withhold the backlogs", published)
+	if got := withheldKinds(t, d); len(got) == 0 {
+		t.Fatal("no kind is withheld")
+	}
+	for _, kind := range kinds {
+		d.cancelLarge(kind, 40)
+	}
+	d.await("the relay to publish that the tasks are cancelled", published)
+	stop()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+
+	d.start("relay", smallRelay)
+	d.start("projector", newProjector)
+	d.await("the cancelled kinds not to be withheld any more", func() bool { return len(withheldKinds(t, d)) == 0 })
+}
+
+// cancelLarge cancels the tasks of enqueueLarge.
+func (d *depot) cancelLarge(kind ledger.Kind, n int) {
+	d.t.Helper()
+	op, err := operator.New(operator.Config{DB: d.db})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for i := range n {
+		key := ledger.Key{Kind: kind, BizID: ledger.BizID(fmt.Sprint(i))}
+		if _, err := op.Cancel(d.t.Context(), key, operator.Audit{Actor: "test", Reason: "test"}); err != nil {
+			d.t.Fatal(err)
+		}
+	}
 }
 
 // enqueueLarge enqueues n tasks of a kind with args of a thousand bytes.
