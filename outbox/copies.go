@@ -33,8 +33,9 @@ var (
 // makes it refuse: the answer repeats a word of that claim.
 //
 // A copy and its original have different runs of their servers. After each start of the server, the first session
-// publishes its claim and waits for others before it touches the stream; the mark then has the run. Workers begin only
-// in a run that a mark has (function is_relayed_here), so those of a copy take no messages.
+// publishes its claim and waits for others before it touches the stream; the mark then has the run. So does a session
+// that finds messages on a stream other than the one in its mark. Workers begin only in a run that a mark has (function
+// is_relayed_here), so those of a copy take no messages.
 //
 // A relay that has refused records that the stream is the other one's. It refuses as long as that stream exists, also
 // while the other one has no relay. An operator ends that by rebuilding the stream. A promoted standby records nothing,
@@ -210,8 +211,8 @@ func (c *copies) publish(mine claim) error {
 	return c.nc.Publish(stream.Relays, text)
 }
 
-// confirm makes sure that no relay of another copy works, once after each start of the server, and sets the run in the
-// mark. It reports whether the mark is to be written.
+// confirm makes sure that no relay of another copy works, once after each start of the server and before another stream
+// is used, and sets the run in the mark. It reports whether the mark is to be written.
 func (s *session) confirm(ctx context.Context, at serverRun, hasMark bool) (isNew bool, err error) {
 	c := s.relay.copies
 	mine := claim{Installation: at.installation, Run: at.run, Since: at.now, Holder: c.holder, Word: rand.Text()}
@@ -220,6 +221,9 @@ func (s *session) confirm(ctx context.Context, at serverRun, hasMark bool) (isNe
 		mine.stream = created
 	}
 	isAnothers := at.original != "" && at.originalStream == created
+	// Either the stream was lost and a session that could not write the mark has filled it again, or this database is a
+	// copy that has worked on another NATS.
+	isUnknown := hasMark && s.mark.Created != created && s.state.info.State.LastSeq > 0
 	isNew = s.mark.Server != at.run
 	earlier := c.mine.Load()
 	isConfirmed := earlier != nil && earlier.Run == at.run // by the session before, which could not write the mark
@@ -230,9 +234,10 @@ func (s *session) confirm(ctx context.Context, at serverRun, hasMark bool) (isNe
 		mine.Since = earlier.Since
 	}
 	// After a rebase there is no mark, and others may own the stream.
-	if isAnothers || isNew && !isConfirmed && (hasMark || at.isRebased || s.state.info.State.LastSeq > 0) {
+	mustAsk := isNew && !isConfirmed && (hasMark || at.isRebased || s.state.info.State.LastSeq > 0)
+	if isAnothers || isUnknown || mustAsk {
 		asking := mine
-		if isAnothers || !hasMark {
+		if isAnothers || isUnknown || !hasMark {
 			asking.Since = lastSince
 		}
 		if err := c.ask(ctx, asking); err != nil {

@@ -104,3 +104,33 @@ func TestRefusedCopyStaysRefused(t *testing.T) {
 	restored.awaitRebuilt()
 	restored.check()
 }
+
+// A copy has worked on another NATS, and then gets the NATS of its original. Its relay refuses before it touches the
+// stream, also if its server has run for longer than that of the original.
+func TestCopyOfAnotherNATSLeavesTheStream(t *testing.T) {
+	t.Parallel()
+	original, restored, relay := restoreBeside(t)
+	relay.end()
+	elsewhere := newBundleOn(t, restored.pool, natsserver.Config{})
+	there := elsewhere.relay(smallPages)
+	elsewhere.awaitPublished()
+	there.end()
+	original.relay(smallPages)
+	original.enqueue("coupon.send", "before-", 10)
+	original.awaitPublished()
+
+	before := original.state()
+	refused := awaitError[*outbox.CopyError](t, restored.relay(smallPages))
+	if refused.IsAway {
+		t.Errorf("the relay of the original is away: %v", refused)
+	}
+	if after := original.state(); after.LastSeq != before.LastSeq || after.Msgs != before.Msgs {
+		t.Errorf("the stream before: %+v, after: %+v", before, after)
+	}
+	original.enqueue("coupon.send", "after-", 10)
+	original.awaitPublished()
+	if original.generation() != 1 {
+		t.Error("the original has lost messages")
+	}
+	original.check()
+}
