@@ -101,9 +101,9 @@ func (s backlog) findFinished(ctx context.Context, d *demand) (finishedKinds, er
 }
 
 // passFinished moves withheld kinds that have finished to the place before which none of their tasks waits: the events
-// of a large backlog are not read again. It ends the session if kinds without workers use their share of the stream and
-// no durable subscriber misses the messages of finished ones: the next session removes them. It does so once in
-// purgeEvery.
+// of a large backlog are not read again. Those that have no tasks behind it are not withheld any more. It ends the
+// session if kinds without workers use their share of the stream and no durable subscriber misses the messages of
+// finished ones: the next session removes them. It does so once in purgeEvery.
 func (s backlog) passFinished(ctx context.Context, d *demand) error {
 	r := s.relay
 	if time.Since(r.soughtAt) < purgeEvery {
@@ -115,16 +115,18 @@ func (s backlog) passFinished(ctx context.Context, d *demand) error {
 		return err
 	}
 	hasMessages := false
+	passed := make(map[ledger.Kind]ledger.ShardSet)
 	for _, kind := range f.kinds {
 		hasMessages = hasMessages || d.kinds[kind].all() > 0
 		var shards ledger.ShardSet
 		for _, p := range s.mark.Withheld.all()[kind] {
-			if f.isPassed && compare(p.At, f.at) < 0 {
+			if f.isPassed && compare(p.At, f.at) <= 0 {
 				shards |= p.Shards
 			}
 		}
 		if shards != 0 {
 			s.mark.Withheld.set(kind, shards, f.at)
+			passed[kind] = shards
 		}
 	}
 	state := s.state.info.State
@@ -132,6 +134,31 @@ func (s backlog) passFinished(ctx context.Context, d *demand) error {
 	if areRemovable && s.freeOfUnserved(d) < s.state.limit()/growthShare {
 		r.finished = f
 		return errAgain
+	}
+	return s.releasePassed(ctx, passed, f.at)
+}
+
+// releasePassed ends the withholding of kinds at a place if no waking event of theirs follows there. It needs no room in
+// the stream. With very many events behind the place, it leaves that to the next time.
+func (s backlog) releasePassed(ctx context.Context, kinds map[ledger.Kind]ledger.ShardSet, at feed.Place) error {
+	if len(kinds) == 0 || s.mark.Owed.owesWork() {
+		return nil
+	}
+	choice := feed.Choice{Limit: maxRefill, Read: maxRefill, First: stream.MaxPage}
+	choice.Wants = func(e ledger.Event) bool { return kinds[e.Kind].Has(e.Shard) && e.Type.WakesWorkers() }
+	later, end, err := feed.Between(ctx, s.relay.config.DB, at, s.published, choice)
+	if err != nil {
+		return pgerr.Explain("find withheld events", err)
+	}
+	if end != s.published {
+		return nil
+	}
+	for _, e := range later {
+		delete(kinds, e.Kind)
+	}
+	for kind, shards := range kinds {
+		s.mark.Withheld.release(kind, shards)
+		s.refills++ // the mark is to be written
 	}
 	return nil
 }

@@ -130,6 +130,38 @@ func (d *depot) cancelLarge(kind ledger.Kind, n int) {
 	}
 }
 
+// Tasks of kinds without workers wait and fill the share of such kinds, and all tasks of other ones are cancelled. The
+// cancelled kinds are not withheld any more, although no room follows.
+func TestFinishedKindsBesideWaitingOnes(t *testing.T) {
+	t.Parallel()
+	d := newDepot(t)
+	d.start("relay", smallRelay)
+	d.start("projector", newProjector)
+	var waiting, kinds []ledger.Kind
+	for i := range 4 {
+		waiting = append(waiting, ledger.Kind(fmt.Sprintf("waiting.k%d", i)))
+		d.enqueueLarge(waiting[i], 40)
+	}
+	for i := range 6 {
+		kinds = append(kinds, ledger.Kind(fmt.Sprintf("misspelt.k%d", i)))
+		d.enqueueLarge(kinds[i], 40)
+	}
+	d.await("the backlogs to be withheld", func() bool { return len(withheldKinds(t, d)) == len(waiting)+len(kinds) })
+	for _, kind := range kinds {
+		d.cancelLarge(kind, 40)
+	}
+	d.await("the waiting kinds alone to be withheld", func() bool { return len(withheldKinds(t, d)) == len(waiting) })
+
+	late := ledger.MustKind[struct{}](waiting[2])
+	again := ledger.MustKind[struct{}](kinds[2])
+	d.start("waiting workers", handles(late, func(*workers.Job) {}))
+	d.start("workers", handles(again, func(*workers.Job) {}))
+	d.enqueue(again, "again")
+	d.await("the waiting tasks and the new one to run", func() bool {
+		return d.count(`select count(*) from effect`) == 41
+	})
+}
+
 // enqueueLarge enqueues n tasks of a kind with args of a thousand bytes.
 func (d *depot) enqueueLarge(kind ledger.Kind, n int) {
 	d.t.Helper()
