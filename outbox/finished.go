@@ -138,8 +138,8 @@ func (s backlog) passFinished(ctx context.Context, d *demand) error {
 	return s.releasePassed(ctx, passed, f.at)
 }
 
-// releasePassed ends the withholding of kinds at a place if no waking event of theirs follows there. It needs no room in
-// the stream. With very many events behind the place, it leaves that to the next time.
+// releasePassed ends the withholding of kinds at a place if no waking event of theirs follows there. It needs no room
+// in the stream. With very many events behind the place, it leaves that to the next time.
 func (s backlog) releasePassed(ctx context.Context, kinds map[ledger.Kind]ledger.ShardSet, at feed.Place) error {
 	if len(kinds) == 0 || s.mark.Owed.owesWork() {
 		return nil
