@@ -68,7 +68,12 @@ func TestRebasedCopyLeavesTheStream(t *testing.T) {
 func TestRefusedCopyStaysRefused(t *testing.T) {
 	t.Parallel()
 	original, restored, relay := restoreBeside(t)
-	refused := awaitError[*outbox.CopyError](t, restored.relay(smallPages))
+	limit := original.stream().CachedInfo().Config.MaxBytes
+	higher := func(c *outbox.Config) { c.Stream.MaxBytes = 2 * limit }
+	refused := awaitError[*outbox.CopyError](t, restored.relay(smallPages, higher))
+	if got := original.stream().CachedInfo().Config.MaxBytes; got != limit {
+		t.Errorf("the copy has set the limit of the stream from %d to %d bytes", limit, got)
+	}
 	if refused.IsAway {
 		t.Errorf("the relay of the original is away: %v", refused)
 	}

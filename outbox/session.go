@@ -131,9 +131,6 @@ func (s *session) open(ctx context.Context) (err error) {
 	if s.stream, err = stream.Ensure(ctx, s.relay.js, c.Stream, run.installation); err != nil {
 		return err
 	}
-	if s.stream, err = s.raiseLimit(ctx, s.stream); err != nil {
-		return err
-	}
 	s.inspector = &inspector{config: c, hooks: s.relay.hooks, stream: s.stream, source: source}
 	s.state.set(s.stream.CachedInfo())
 	m, published, err := parseMark(s.feed.Cursor().Mark)
@@ -148,6 +145,11 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if s.stream, err = s.raiseLimit(ctx, s.stream); err != nil { // which a copy must not do
+		return err
+	}
+	s.inspector.stream = s.stream
+	s.state.set(s.stream.CachedInfo())
 	wasOwed, marked := m.Owed != nil, m.Withheld.clone()
 	at := s.feed.Cursor()
 	s.published = at.Place()
