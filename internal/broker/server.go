@@ -154,10 +154,29 @@ func (s *Server) serve(ctx context.Context) error {
 			s.stop()
 			return nil
 		}
-		if loop.Sleep(ctx, s.config.TTL/5) != nil {
+		err = waitOn(ctx, conn, s.config.TTL/5)
+		if ctx.Err() != nil {
 			s.stop()
 			s.yield(ctx, conn)
 			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// waitOn waits for d, until ctx is done, or until the connection is lost: clients find no server without its lock.
+func waitOn(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
+	waiting, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	for {
+		_, err := conn.WaitForNotification(waiting)
+		if waiting.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return pgerr.Explain("keep the lock of the NATS server", err)
 		}
 	}
 }

@@ -215,11 +215,12 @@ func TestStandbyTakesOver(t *testing.T) {
 	}
 }
 
-// A server whose connection to the database ends takes the lock again, and its clients stay connected.
+// A server whose connection to the database ends takes the lock again at once, before it renews the lease, and its
+// clients stay connected.
 func TestLostConnectionKeepsTheServer(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
-	d.run(broker.Config{})
+	d.run(broker.Config{TTL: 10 * patience})
 	first := d.found("worker", natsconfig.Worker)
 	nc := d.connect("worker", natsconfig.Worker)
 	nonce := func() (n int64, err error) {
