@@ -1,17 +1,36 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
 //go:embed sql/append_required.sql
 var appendRequiredSQL string
+
+// appendRequired has append_required.sql for each type of event.
+var appendRequired = appendRequiredByType()
+
+func appendRequiredByType() map[EventType]string {
+	statements := make(map[EventType]string, len(transitions))
+	for _, t := range transitions {
+		predecessors, attemptEnds := t.Type.predecessors()
+		statements[t.Type] = strings.NewReplacer(
+			"$8::text", "'"+string(t.Type)+"'", "$9::text", "'"+pgarray.Of(predecessors...)+"'",
+			"$10::text", "'"+pgarray.Of(attemptEnds...)+"'",
+		).Replace(appendRequiredSQL)
+	}
+	return statements
+}
 
 // AppendAndCommit appends events and commits, in one round trip: either all of it happens or nothing.
 // It needs [TxOptions].Guard. If code in the transaction has ended it by COMMIT or ROLLBACK in SQL,
@@ -36,7 +55,8 @@ func (t *Tx) AppendAndCommit(ctx context.Context, requests ...AppendRequest) ([]
 	}
 	beginLen := batch.Len()
 	for _, r := range requests {
-		batch.Queue(appendRequiredSQL, append(r.args(), t.guard)...)
+		batch.Queue(appendRequired[r.Type], string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected),
+			pgquery.Optional(r.Actor), pgquery.JSON(r.Data), pgquery.JSON(r.Meta), t.guard)
 	}
 	batch.Queue("commit")
 	results := t.conn.SendBatch(ctx, batch)
@@ -47,8 +67,11 @@ func (t *Tx) AppendAndCommit(ctx context.Context, requests ...AppendRequest) ([]
 	events := make([]Event, len(requests))
 	last := 0 // the last request whose result was read: if err is set, the one that failed
 	for i := 0; i < len(requests) && err == nil; i++ {
-		events[i], last = requests[i].newEvent(), i
-		err = results.QueryRow().Scan(append(events[i].scanTargets(), nil)...)
+		e, r := &events[i], requests[i]
+		*e, last = r.newEvent(), i
+		err = results.QueryRow().Scan((*int64)(&e.Position), (*int32)(&e.Attempt), (*int)(&e.Shard),
+			pgquery.Micros(&e.RecordedAt), (*pgquery.Repeated)(&e.Login), nil)
+		e.Version, e.Actor = r.Expected+1, cmp.Or(r.Actor, e.Login)
 	}
 	if err == nil {
 		_, err = results.Exec()

@@ -79,27 +79,44 @@ func BeginOn(ctx context.Context, conn *pgx.Conn, o *TxOptions) *Tx {
 		o = &TxOptions{}
 	}
 	t := &Tx{ctx: ctx, conn: conn, options: pgx.TxOptions{IsoLevel: cmp.Or(o.Isolation, pgx.ReadCommitted)}}
-	settings := o.Settings
+	arguments := make([]any, 0, 2*len(o.Settings)+2)
+	for _, name := range slices.Sorted(maps.Keys(o.Settings)) {
+		arguments = append(arguments, name, o.Settings[name])
+	}
 	if o.Guard {
 		t.guard = newGuard()
-		settings = maps.Clone(settings)
-		if settings == nil {
-			settings = make(map[string]string)
-		}
-		settings["taskledger.attempt"] = t.guard
+		arguments = append(arguments, "taskledger.attempt", t.guard)
 	}
+	if len(arguments) > 0 {
+		t.settings.SQL, t.settings.Arguments = setSQL(len(arguments)/2), arguments
+	}
+	return t
+}
+
+// setOne and setTwo are the statements of workers.
+var setOne, setTwo = newSetSQL(1), newSetSQL(2)
+
+// setSQL returns a statement that sets n settings for the transaction: $1 name, $2 value, and so on.
+func setSQL(n int) string {
+	switch n {
+	case 1:
+		return setOne
+	case 2:
+		return setTwo
+	}
+	return newSetSQL(n)
+}
+
+func newSetSQL(n int) string {
 	var set strings.Builder
-	for i, name := range slices.Sorted(maps.Keys(settings)) {
+	set.WriteString("select ")
+	for i := range n {
 		if i > 0 {
 			set.WriteString(", ")
 		}
 		fmt.Fprintf(&set, "set_config($%d::text, $%d::text, true)", 2*i+1, 2*i+2)
-		t.settings.Arguments = append(t.settings.Arguments, name, settings[name])
 	}
-	if set.Len() > 0 {
-		t.settings.SQL = "select " + set.String()
-	}
-	return t
+	return set.String()
 }
 
 // beginBatch returns a batch that begins the transaction.
