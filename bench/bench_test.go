@@ -54,8 +54,8 @@ func TestMeasures(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"drain_vs_floor", "drain_vs_river", "relay_vs_jetstream", "relay_vs_forwarder",
-		"exactly_once_vs_table", "exactly_once_vs_river",
+		"drain_vs_floor", "drain_vs_river", "relay_vs_jetstream", "relay_vs_floor", "relay_vs_forwarder",
+		"exactly_once_vs_table", "exactly_once_vs_floor", "exactly_once_vs_river",
 		"enqueue_32_vs_river", "enqueue_32_vs_pgbench", "enqueue_32_vs_floor",
 		"enqueue_32_vs_watermill",
 		"p50_500_vs_river", "p99_500_vs_river", "p50_2000_vs_river", "wal_vs_river",

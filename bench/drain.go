@@ -63,6 +63,8 @@ func exactlyOnceMeasure() measure {
 				run: func(ctx context.Context, t *trial) error {
 					return drainSkipLockedTx(ctx, t, t.size(60_000, 6_000))
 				}},
+			{system: floorPipeline, setting: "transactions at once", tune: []string{"30", "15", "48"},
+				run: func(ctx context.Context, t *trial) error { return drainFloorTx(ctx, t, t.size(60_000, 6_000)) }},
 		},
 	}
 }

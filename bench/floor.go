@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -39,6 +40,9 @@ type floor struct {
 	pause time.Duration
 	// handle is called for each task, all tasks of a batch at once. Default: none.
 	handle func(ctx context.Context, bizID string)
+	// transactions is how many tasks of a batch at once insert their business row and their outcome in a transaction
+	// each. Default: the outcomes of a batch are one statement, and there are no business rows.
+	transactions int
 	// published and projected are called with numbers of messages and of succeeded tasks. Default: none.
 	published, projected, succeeded func(int)
 }
@@ -250,7 +254,12 @@ func (f *floor) attempt(ctx context.Context, batch []jetstream.Msg) error {
 		}
 		running.Wait()
 	}
-	if _, err := f.db.Exec(ctx, statement("floor_succeed"), string(kind.Name()), ids); err != nil {
+	if f.transactions > 0 {
+		err = f.succeedEach(ctx, ids)
+	} else {
+		_, err = f.db.Exec(ctx, statement("floor_succeed"), string(kind.Name()), ids)
+	}
+	if err != nil {
 		return err
 	}
 	for _, m := range batch {
@@ -262,6 +271,26 @@ func (f *floor) attempt(ctx context.Context, batch []jetstream.Msg) error {
 		f.succeeded(len(batch))
 	}
 	return nil
+}
+
+// succeedEach inserts the business row and the outcome of each task in a transaction of two round trips, as ours.
+func (f *floor) succeedEach(ctx context.Context, ids []string) error {
+	var next atomic.Int64
+	return concurrently(f.transactions, func(int) error {
+		conn, err := f.db.Acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release()
+		for i := next.Add(1); i <= int64(len(ids)); i = next.Add(1) {
+			id := ids[i-1]
+			err := inTwoRoundTrips(ctx, conn.Conn(), id, statement("floor_succeed_one"), string(kind.Name()), id)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // floorProjections is the time between two windows of the projection.
@@ -302,14 +331,21 @@ func (f *floor) project(ctx context.Context) error {
 
 // floorTransaction inserts a business row and a task, in two round trips as ours.
 func floorTransaction(ctx context.Context, conn *pgx.Conn, id string) error {
+	return inTwoRoundTrips(ctx, conn, id,
+		statement("floor_enqueue"), string(kind.Name()), id, 7, nil, string(args), nil)
+}
+
+// inTwoRoundTrips runs a transaction that inserts a business row and then executes one more statement. After an error
+// the caller closes the connection.
+func inTwoRoundTrips(ctx context.Context, conn *pgx.Conn, id, sql string, args ...any) error {
 	b := &pgx.Batch{}
 	b.Queue("begin")
 	b.Queue(statement("effect"), id)
 	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		return err // the run ends, and the connection with it
+		return err
 	}
 	b = &pgx.Batch{}
-	b.Queue(statement("floor_enqueue"), string(kind.Name()), id, 7, nil, string(args), nil)
+	b.Queue(sql, args...)
 	b.Queue("commit")
 	return conn.SendBatch(ctx, b).Close()
 }
@@ -327,45 +363,116 @@ func fillFloor(ctx context.Context, t *trial, n int) error {
 
 // drainFloor measures the drain of committed tasks until both events are relayed and the projection has caught up.
 func drainFloor(ctx context.Context, t *trial, tasks int) error {
-	if err := migrateFloor(ctx, t); err != nil {
-		return err
-	}
-	address, err := broker(ctx, t, false)
+	f, err := newFloor(ctx, t)
 	if err != nil {
 		return err
 	}
-	nc, err := outbox.Connect(address)
-	if err != nil {
-		return err
-	}
-	t.atEnd(func() error { nc.Close(); return nil })
 	published, projected := newCounter(2*tasks), newCounter(tasks)
-	f := &floor{db: t.db, nc: nc, pause: 2 * time.Millisecond, published: published.add, projected: projected.add}
-	if err := f.ensureStream(ctx); err != nil {
-		return err
-	}
+	f.published, f.projected = published.add, projected.add
 	before, err := fillBacklog(ctx, t, tasks, fillFloor)
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
-	failed := make(chan error, 3)
-	for _, run := range []func(context.Context) error{f.relay, f.work, f.project} {
-		t.atEnd(ignoreStop(background(ctx, func(ctx context.Context) error {
-			err := run(ctx)
-			failed <- err
-			return err
-		})))
-	}
-	for _, done := range []<-chan struct{}{published.done, projected.done} {
-		select {
-		case err := <-failed:
-			return errors.Join(errors.New("a part of the floor has ended"), err)
-		case <-done:
-		}
+	failed := runFloor(ctx, t, f.relay, f.work, f.project)
+	if err := awaitFloor(failed, published, projected); err != nil {
+		return err
 	}
 	t.add(rate, float64(tasks)/time.Since(begin).Seconds(), "tasks/s")
 	return before.add(ctx, t, tasks)
+}
+
+// drainFloorTx measures the drain of tasks that wait on the stream, until they are projected. Each inserts its row and
+// its outcome in a transaction of its own.
+func drainFloorTx(ctx context.Context, t *trial, tasks int) error {
+	f, err := newFloor(ctx, t)
+	if err != nil {
+		return err
+	}
+	var total int
+	if _, err := fmt.Sscan(t.tuning, &total); err != nil {
+		return err
+	}
+	f.transactions = total / floorBatches
+	published, projected := newCounter(tasks), newCounter(tasks)
+	f.published, f.projected = published.add, projected.add
+	before, err := fillBacklog(ctx, t, tasks, fillFloor)
+	if err != nil {
+		return err
+	}
+	failed := runFloor(ctx, t, f.relay, f.project)
+	if err := awaitFloor(failed, published); err != nil {
+		return err
+	}
+	begin := time.Now()
+	failed = runFloor(ctx, t, f.work)
+	if err := awaitFloor(failed, projected); err != nil {
+		return err
+	}
+	t.add(rate, float64(tasks)/time.Since(begin).Seconds(), "tasks/s")
+	return before.add(ctx, t, tasks)
+}
+
+// relayFloor measures the floor's relay of committed events.
+func relayFloor(ctx context.Context, t *trial, events int) error {
+	f, err := newFloor(ctx, t)
+	if err != nil {
+		return err
+	}
+	published := newCounter(events)
+	f.published = published.add
+	if err := errors.Join(fillFloor(ctx, t, events), checkpointAndAnalyze(ctx, t)); err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := awaitFloor(runFloor(ctx, t, f.relay), published); err != nil {
+		return err
+	}
+	t.add(rate, float64(events)/time.Since(begin).Seconds(), "events/s")
+	return checkMessages(ctx, f.nc, events)
+}
+
+// newFloor returns the floor in a fresh database and at a fresh broker.
+func newFloor(ctx context.Context, t *trial) (*floor, error) {
+	if err := migrateFloor(ctx, t); err != nil {
+		return nil, err
+	}
+	address, err := broker(ctx, t, false)
+	if err != nil {
+		return nil, err
+	}
+	nc, err := outbox.Connect(address)
+	if err != nil {
+		return nil, err
+	}
+	t.atEnd(func() error { nc.Close(); return nil })
+	f := &floor{db: t.db, nc: nc, pause: 2 * time.Millisecond}
+	return f, f.ensureStream(ctx)
+}
+
+// runFloor runs parts of the floor until the trial ends, and returns where their errors arrive.
+func runFloor(ctx context.Context, t *trial, parts ...func(context.Context) error) (failed <-chan error) {
+	errs := make(chan error, len(parts))
+	for _, run := range parts {
+		t.atEnd(ignoreStop(background(ctx, func(ctx context.Context) error {
+			err := run(ctx)
+			errs <- err
+			return err
+		})))
+	}
+	return errs
+}
+
+// awaitFloor waits until all counters have reached their numbers.
+func awaitFloor(failed <-chan error, counters ...*counter) error {
+	for _, c := range counters {
+		select {
+		case err := <-failed:
+			return errors.Join(errors.New("a part of the floor has ended"), err)
+		case <-c.done:
+		}
+	}
+	return nil
 }
 
 // ignoreStop drops the error of a function that was canceled.

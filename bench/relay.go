@@ -31,6 +31,8 @@ func relayMeasure() measure {
 				run: func(ctx context.Context, t *trial) error {
 					return publishRaw(ctx, t, false, t.size(200_000, 60_000))
 				}},
+			{system: floorPipeline,
+				run: func(ctx context.Context, t *trial) error { return relayFloor(ctx, t, t.size(200_000, 60_000)) }},
 		},
 	}
 }
