@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -41,6 +42,8 @@ func costMeasure() measure {
 type meter struct {
 	wal, xids, dead, size       float64
 	postgres, broker, ourselves float64 // CPU seconds
+	trips, messages, bytes      float64 // round trips to PostgreSQL; through NATS, in both directions
+	allocations, allocated      float64 // of this process, and their bytes
 }
 
 // read reads all counters. Those that this system does not have are 0.
@@ -57,6 +60,14 @@ func (m *meter) read(ctx context.Context, t *trial) error {
 		m.broker = familySeconds(t.broker.command.Process.Pid)
 	}
 	m.ourselves = processSeconds(os.Getpid())
+	m.trips = float64(t.trips.Load())
+	if t.nc != nil {
+		s := t.nc.Stats()
+		m.messages, m.bytes = float64(s.InMsgs+s.OutMsgs), float64(s.InBytes+s.OutBytes)
+	}
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	m.allocations, m.allocated = float64(memory.Mallocs), float64(memory.TotalAlloc)
 	return nil
 }
 
@@ -90,6 +101,13 @@ func (m *meter) add(ctx context.Context, t *trial, n int) error {
 		}
 		per("stream per task", 0, bytes, 1, "bytes")
 	}
+	per("round trips per task", m.trips, now.trips, 1, "round trips")
+	if now.messages > 0 {
+		per("messages per task", m.messages, now.messages, 1, "messages")
+		per("bytes of messages per task", m.bytes, now.bytes, 1, "bytes")
+	}
+	per("allocations per task", m.allocations, now.allocations, 1, "allocations")
+	per("allocated per task", m.allocated, now.allocated, 1, "bytes")
 	if now.ourselves > 0 {
 		per("CPU of the client per task", m.ourselves, now.ourselves, 1e6, "µs")
 	}

@@ -49,22 +49,22 @@ func exactlyOnceMeasure() measure {
 		contenders: []contender{
 			{system: ours, setting: "slots", tune: []string{"32", "16", "48"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(60_000, 6_000), insertExactlyOnce, false)
+					return drainOurs(ctx, t, t.size(60_000, 20_000), insertExactlyOnce, false)
 				}},
 			{system: oursTogether, setting: "slots, up to 16 tasks in a transaction", tune: []string{"4", "8", "16"},
 				run: func(ctx context.Context, t *trial) error {
 					together := func(slots int) func(*workers.Pool) error { return insertTogether(slots, 16) }
-					return drainOurs(ctx, t, t.size(60_000, 6_000), together, false)
+					return drainOurs(ctx, t, t.size(60_000, 20_000), together, false)
 				}},
 			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms), JobCompleteTx",
 				tune: []string{"16", "8", "32", "64", "128"},
-				run:  func(ctx context.Context, t *trial) error { return drainRiverTx(ctx, t, t.size(60_000, 6_000)) }},
+				run:  func(ctx context.Context, t *trial) error { return drainRiverTx(ctx, t, t.size(60_000, 20_000)) }},
 			{system: peerSkipLocked, tune: []string{"16 workers", "8 workers", "32 workers"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainSkipLockedTx(ctx, t, t.size(60_000, 6_000))
+					return drainSkipLockedTx(ctx, t, t.size(60_000, 20_000))
 				}},
 			{system: floorPipeline, setting: "transactions at once", tune: []string{"30", "15", "48"},
-				run: func(ctx context.Context, t *trial) error { return drainFloorTx(ctx, t, t.size(60_000, 6_000)) }},
+				run: func(ctx context.Context, t *trial) error { return drainFloorTx(ctx, t, t.size(60_000, 20_000)) }},
 		},
 	}
 }

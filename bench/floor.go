@@ -445,6 +445,7 @@ func newFloor(ctx context.Context, t *trial) (*floor, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.nc = nc
 	t.atEnd(func() error { nc.Close(); return nil })
 	f := &floor{db: t.db, nc: nc, pause: 2 * time.Millisecond}
 	return f, f.ensureStream(ctx)

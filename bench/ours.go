@@ -78,6 +78,7 @@ func newNode(ctx context.Context, t *trial, syncAlways bool) (*node, error) {
 	if n.nc, err = outbox.Connect(address); err != nil {
 		return nil, err
 	}
+	t.nc = n.nc
 	t.atEnd(func() error { n.nc.Close(); return nil })
 	return n, nil
 }

@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
 )
 
 // trial is one run of one contender, with its own database and broker.
@@ -15,10 +18,12 @@ type trial struct {
 	server  *databaseServer
 	url     string // of the database
 	db      *pgxpool.Pool
-	tuning  string // the setting that tune chose, or tries
-	trying  bool   // whether tune tries the setting
-	costs   bool   // whether the meter reads more than the WAL
-	broker  *child // nil: the contender needs no broker
+	tuning  string       // the setting that tune chose, or tries
+	trying  bool         // whether tune tries the setting
+	costs   bool         // whether the meter reads more than the WAL
+	broker  *child       // nil: the contender needs no broker
+	nc      *nats.Conn   // whose messages the meter counts; nil: none
+	trips   atomic.Int64 // round trips of the pool
 	figures []figure
 
 	brokerDir string
@@ -70,12 +75,28 @@ func (t *trial) pool(ctx context.Context, n int) (*pgxpool.Pool, error) {
 		return nil, err
 	}
 	c.MaxConns = int32(n)
+	dial := c.ConnConfig.DialFunc
+	c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		return &countedConn{conn, &t.trips}, err
+	}
 	db, err := pgxpool.NewWithConfig(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	t.atEnd(func() error { db.Close(); return nil })
 	return db, nil
+}
+
+// countedConn counts its writes. pgx writes once for a round trip, unless it is large.
+type countedConn struct {
+	net.Conn
+	writes *atomic.Int64
+}
+
+func (c *countedConn) Write(b []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(b)
 }
 
 // open creates the trial's database.
