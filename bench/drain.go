@@ -31,6 +31,9 @@ func drainMeasure() measure {
 			{system: floorPipeline, run: func(ctx context.Context, t *trial) error {
 				return drainFloor(ctx, t, t.size(130_000, 130_000))
 			}},
+			{system: floorFromStream, run: func(ctx context.Context, t *trial) error {
+				return drainFloorStream(ctx, t, t.size(130_000, 130_000), 0)
+			}},
 			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms)", tune: []string{"2000", "1000", "200"},
 				run: func(ctx context.Context, t *trial) error { return drainRiver(ctx, t, t.size(130_000, 130_000)) }},
 			{system: peerSkipLocked,
@@ -64,7 +67,13 @@ func exactlyOnceMeasure() measure {
 					return drainSkipLockedTx(ctx, t, t.size(60_000, 20_000))
 				}},
 			{system: floorPipeline, setting: "transactions at once", tune: []string{"30", "15", "48"},
-				run: func(ctx context.Context, t *trial) error { return drainFloorTx(ctx, t, t.size(60_000, 20_000)) }},
+				run: func(ctx context.Context, t *trial) error {
+					transactions, err := strconv.Atoi(t.tuning)
+					if err != nil {
+						return err
+					}
+					return drainFloorStream(ctx, t, t.size(60_000, 20_000), transactions)
+				}},
 		},
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -382,18 +381,14 @@ func drainFloor(ctx context.Context, t *trial, tasks int) error {
 	return before.add(ctx, t, tasks)
 }
 
-// drainFloorTx measures the drain of tasks that wait on the stream, until they are projected. Each inserts its row and
-// its outcome in a transaction of its own.
-func drainFloorTx(ctx context.Context, t *trial, tasks int) error {
+// drainFloorStream measures the drain of tasks that wait on the stream, until they are projected. With transactions, so
+// many at once, each task inserts its row and its outcome in a transaction of its own.
+func drainFloorStream(ctx context.Context, t *trial, tasks, transactions int) error {
 	f, err := newFloor(ctx, t)
 	if err != nil {
 		return err
 	}
-	var total int
-	if _, err := fmt.Sscan(t.tuning, &total); err != nil {
-		return err
-	}
-	f.transactions = total / floorBatches
+	f.transactions = transactions / floorBatches
 	published, projected := newCounter(tasks), newCounter(tasks)
 	f.published, f.projected = published.add, projected.add
 	before, err := fillBacklog(ctx, t, tasks, fillFloor)

@@ -23,6 +23,8 @@ const (
 	floorPgbench   = "pgbench"
 	floorJetStream = "jetstream"
 	floorPipeline  = "floor"
+	// floorFromStream is the drain of a backlog that waits on the stream, as ours.
+	floorFromStream = "floor, backlog on the stream"
 )
 
 // measure is one comparison of several systems.

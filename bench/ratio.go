@@ -1,12 +1,15 @@
 package main
 
+import "cmp"
+
 // ratio is the ratio of our median to that of a peer, with its target. Without a peer it is our median.
 type ratio struct {
 	name            string
 	measure, metric string
 	of, over        string // numerator, which is ours, and denominator or ""
 	target          float64
-	percent         bool // the median is a share
+	percent         bool   // the median is a share
+	floor           string // what stands in our place for the floor's ratio. Default: floorPipeline
 }
 
 // condition is the least ratio of our rates under a condition to those on a small and idle ledger.
@@ -34,7 +37,8 @@ var conditionRates = []string{"enqueue rate", "relay rate", "drain rate"}
 // ratios are those with a target. The target is a minimum for rates, and a maximum for latencies, sizes and CPU.
 var ratios = []ratio{
 	{name: "drain_vs_floor", measure: "drain", metric: rate, of: oursFromCommit, over: floorPipeline, target: 0.8},
-	{name: "drain_vs_river", measure: "drain", metric: rate, of: ours, over: peerRiver, target: 1.5},
+	{name: "drain_vs_river", measure: "drain", metric: rate, of: ours, over: peerRiver, target: 1.5,
+		floor: floorFromStream},
 	{name: "relay_vs_jetstream", measure: "relay", metric: rate, of: ours, over: floorJetStream, target: 0.75},
 	{name: "relay_vs_floor", measure: "relay", metric: rate, of: ours, over: floorPipeline, target: 0.8},
 	{name: "relay_vs_forwarder", measure: "relay", metric: rate, of: ours, over: peerWatermill, target: 12},
@@ -62,17 +66,28 @@ var ratios = []ratio{
 func (x ratio) atMost() bool { return x.metric != rate }
 
 // value returns the ratio, and false if a figure is missing.
-func (x ratio) value(r *report) (float64, bool) {
-	mine, ok := r.median(x.measure, x.of, x.metric)
+func (x ratio) value(r *report) (float64, bool) { return x.valueOf(r, x.of) }
+
+// ofFloor returns what the ratio is with the floor in our place: what the machine allows. It returns false if the floor
+// does not take part, or is the peer.
+func (x ratio) ofFloor(r *report) (float64, bool) {
+	if x.over == floorPipeline {
+		return 0, false
+	}
+	return x.valueOf(r, cmp.Or(x.floor, floorPipeline))
+}
+
+func (x ratio) valueOf(r *report, system string) (float64, bool) {
+	value, ok := r.median(x.measure, system, x.metric)
 	if x.percent {
-		mine *= 100
+		value *= 100
 	}
 	if !ok || x.over == "" {
-		return mine, ok
+		return value, ok
 	}
 	theirs, ok := r.median(x.measure, x.over, x.metric)
 	if !ok || theirs <= 0 {
 		return 0, false
 	}
-	return mine / theirs, true
+	return value / theirs, true
 }

@@ -24,7 +24,9 @@ type report struct {
 	Versions map[string]string  `json:"versions"`
 	Settings settings           `json:"settings"`
 	Ratios   map[string]float64 `json:"ratios"`
-	Figures  []row              `json:"figures"`
+	// FloorRatios are those that the floor reaches in our place.
+	FloorRatios map[string]float64 `json:"floor_ratios,omitempty"`
+	Figures     []row              `json:"figures"`
 
 	samples []sample
 	titles  map[string]string
@@ -148,7 +150,7 @@ func (r *report) record(m measure, system string, round int, figures []figure) {
 // finish computes medians and ratios.
 func (r *report) finish() {
 	r.Seconds = math.Round(time.Since(r.Began).Seconds())
-	r.Figures, r.Ratios = nil, map[string]float64{}
+	r.Figures, r.Ratios, r.FloorRatios = nil, map[string]float64{}, map[string]float64{}
 	for _, s := range r.samples {
 		i := slices.IndexFunc(r.Figures, func(w row) bool {
 			return w.Measure == s.measure && w.System == s.system && w.Metric == s.metric
@@ -173,6 +175,9 @@ func (r *report) finish() {
 	for _, x := range ratios {
 		if value, ok := x.value(r); ok {
 			r.Ratios[x.name] = value
+		}
+		if value, ok := x.ofFloor(r); ok {
+			r.FloorRatios[x.name] = value
 		}
 	}
 	for _, x := range conditions {

@@ -84,7 +84,7 @@ func (r *report) ratioTable(w io.Writer) {
 	if len(r.Ratios) == 0 {
 		return
 	}
-	t := newTable(w, table.Row{"ratio", "measured", "target", ""}, 2, 3)
+	t := newTable(w, table.Row{"ratio", "measured", "target", "", "floor"}, 2, 3, 5)
 	row := func(name string, target float64, atMost bool) {
 		value, ok := r.Ratios[name]
 		if !ok {
@@ -97,7 +97,11 @@ func (r *report) ratioTable(w io.Writer) {
 		if value < target != atMost && value != target {
 			verdict = "missed"
 		}
-		t.AppendRow(table.Row{name, threeDigits(value), sign + threeDigits(target), verdict})
+		var floor string
+		if value, ok := r.FloorRatios[name]; ok {
+			floor = threeDigits(value)
+		}
+		t.AppendRow(table.Row{name, threeDigits(value), sign + threeDigits(target), verdict, floor})
 	}
 	for _, x := range ratios {
 		row(x.name, x.target, x.atMost())
