@@ -381,27 +381,28 @@ func drainFloor(ctx context.Context, t *trial, tasks int) error {
 	return before.add(ctx, t, tasks)
 }
 
-// drainFloorStream measures the drain of tasks that wait on the stream, until they are projected. With transactions, so
-// many at once, each task inserts its row and its outcome in a transaction of its own.
+// drainFloorStream measures the drain of tasks that wait on the stream, until the outcomes are relayed and projected.
+// With transactions, so many at once, each task inserts its row and its outcome in a transaction of its own.
 func drainFloorStream(ctx context.Context, t *trial, tasks, transactions int) error {
 	f, err := newFloor(ctx, t)
 	if err != nil {
 		return err
 	}
 	f.transactions = transactions / floorBatches
-	published, projected := newCounter(tasks), newCounter(tasks)
-	f.published, f.projected = published.add, projected.add
+	enqueued, published, projected := newCounter(tasks), newCounter(2*tasks), newCounter(tasks)
+	f.published = func(n int) { enqueued.add(n); published.add(n) }
+	f.projected = projected.add
 	before, err := fillBacklog(ctx, t, tasks, fillFloor)
 	if err != nil {
 		return err
 	}
 	failed := runFloor(ctx, t, f.relay, f.project)
-	if err := awaitFloor(failed, published); err != nil {
+	if err := awaitFloor(failed, enqueued); err != nil {
 		return err
 	}
 	begin := time.Now()
 	failed = runFloor(ctx, t, f.work)
-	if err := awaitFloor(failed, projected); err != nil {
+	if err := awaitFloor(failed, published, projected); err != nil {
 		return err
 	}
 	t.add(rate, float64(tasks)/time.Since(begin).Seconds(), "tasks/s")
