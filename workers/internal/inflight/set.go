@@ -3,6 +3,7 @@
 package inflight
 
 import (
+	"bytes"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ type Set[A any] struct {
 	next func(Arrival)  // constant
 	open sync.WaitGroup // counts the tasks
 	pace pace           // safe for concurrent use
+	acks acks           // safe for concurrent use
 
 	mu      sync.Mutex // guards the fields below, and those of the tasks
 	slots   int        // of the kind
@@ -65,7 +67,7 @@ func New[A any](c Config) *Set[A] {
 	}
 	return &Set[A]{
 		nc: c.NATS, next: c.Next, pace: pace{within: c.Ahead}, slots: c.Slots, width: c.Width,
-		tasks: make(map[ledger.Key]*Task[A]), waiting: make(map[chan struct{}]struct{}),
+		acks: acks{delay: ackDelay}, tasks: make(map[ledger.Key]*Task[A]), waiting: make(map[chan struct{}]struct{}),
 	}
 }
 
@@ -148,6 +150,10 @@ func (s *Set[A]) Answer(task *Task[A], text []byte) {
 	s.mu.Unlock()
 	// The task is out of reach of other goroutines now.
 	for _, d := range task.deliveries {
+		if bytes.Equal(text, stream.AckAnswer) {
+			s.acks.add(s.nc, d)
+			continue
+		}
 		Answer(s.nc, d, text)
 	}
 	for _, a := range task.others {
@@ -185,8 +191,11 @@ func (s *Set[A]) IsHeld(task *Task[A]) bool {
 	return task.holds > 0
 }
 
-// Wait returns when the set is empty.
-func (s *Set[A]) Wait() { s.open.Wait() }
+// Wait returns when the set is empty and its answers are sent.
+func (s *Set[A]) Wait() {
+	s.open.Wait()
+	s.acks.send(s.nc)
+}
 
 // Begin stores the attempt that begins. It reports whether the task was recalled meanwhile.
 func (s *Set[A]) Begin(task *Task[A], attempt A) (recalled bool) {
