@@ -30,6 +30,20 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// grid is the interval at whose multiples, since the process began, long sleeps of idle loops end.
+const grid = 250 * time.Millisecond
+
+var began = time.Now()
+
+// Align returns d, less what is needed for a sleep of at least 250 ms to end together with those of other loops of the
+// process: several loops that wake up at the same moment cost less than each by itself.
+func Align(d time.Duration) time.Duration {
+	if d < grid {
+		return d
+	}
+	return d - ((time.Since(began)+d)%grid+grid)%grid // a clock of a test may be before began
+}
+
 // Backoff is a delay that doubles with each failure. The zero value goes from 50 ms to 5 s.
 // It is for one goroutine.
 type Backoff struct {

@@ -31,6 +31,28 @@ func TestSleep(t *testing.T) {
 	})
 }
 
+// Loops that begin at different moments end their long sleeps together, and none sleeps longer than it would.
+func TestAlign(t *testing.T) {
+	t.Parallel()
+	if d := loop.Align(249 * time.Millisecond); d != 249*time.Millisecond {
+		t.Errorf("a short sleep of %s", d)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		const every = 250 * time.Millisecond
+		time.Sleep(loop.Align(every)) // to a common moment
+		for _, late := range []time.Duration{0, time.Millisecond, 200 * time.Millisecond} {
+			begin := time.Now()
+			time.Sleep(late)
+			for _, d := range []time.Duration{every, 4 * every} {
+				if got := loop.Align(d); got != d-late {
+					t.Errorf("a sleep of %s, %s late, is one of %s", d, late, got)
+				}
+			}
+			time.Sleep(time.Until(begin.Add(every)))
+		}
+	})
+}
+
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	b := loop.Backoff{Min: 10, Max: 60, Exact: true}

@@ -104,10 +104,19 @@ func (r *Runner) Run(ctx context.Context) error {
 	}.Run(ctx)
 }
 
-// pass fires all schedules that are due, and returns how long to sleep.
+// pass fires all schedules that are due, and returns how long to sleep. While nothing is due, it executes one
+// statement.
 func (r *Runner) pass(ctx context.Context) (time.Duration, error) {
-	if _, err := r.config.DB.Exec(ctx, finishedSQL, r.finishing); err != nil {
-		return 0, pgerr.Explain("find finished tasks", err)
+	next, err := r.next(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if next.hasWaiting {
+		if _, err := r.config.DB.Exec(ctx, finishedSQL, r.finishing); err != nil {
+			return 0, pgerr.Explain("find finished tasks", err)
+		}
+	} else if !next.isDue() {
+		return next.sleep(), nil
 	}
 	for {
 		begun := time.Now()
@@ -193,19 +202,35 @@ func (r *Runner) leaveOut() string {
 	return pgarray.Of(names...)
 }
 
-// sleep returns how long to sleep after a pass.
+// sleep returns how long to sleep after a pass that has fired schedules.
 func (r *Runner) sleep(ctx context.Context) (time.Duration, error) {
-	var us *int64
-	if err := r.config.DB.QueryRow(ctx, waitSQL, r.clock.Microseconds(), r.leaveOut()).Scan(&us); err != nil {
-		return 0, pgerr.Explain("find the next firing", err)
+	next, err := r.next(ctx)
+	if err != nil || !next.isDue() {
+		return next.sleep(), err
 	}
-	if us == nil {
-		return maxSleep, nil
+	d := r.lockedSleep // it is locked by another transaction
+	r.lockedSleep = min(2*d, maxLockedSleep)
+	return d, nil
+}
+
+// nextFiring is when the next schedule is due, as far as that is known.
+type nextFiring struct {
+	in         *int64 // microseconds; nil if no firing follows
+	hasWaiting bool   // a schedule with a fixed delay waits until its previous task has finished
+}
+
+func (n nextFiring) isDue() bool { return n.in != nil && *n.in <= 0 }
+
+// sleep returns how long to sleep until a schedule is due.
+func (n nextFiring) sleep() time.Duration {
+	if n.in == nil {
+		return loop.Align(maxSleep)
 	}
-	if *us <= 0 { // due, and locked by another transaction
-		d := r.lockedSleep
-		r.lockedSleep = min(2*d, maxLockedSleep)
-		return d, nil
-	}
-	return min(maxSleep, time.Duration(*us)*time.Microsecond), nil
+	return min(maxSleep, time.Duration(*n.in)*time.Microsecond)
+}
+
+// next reads when the next schedule is due.
+func (r *Runner) next(ctx context.Context) (n nextFiring, err error) {
+	err = r.config.DB.QueryRow(ctx, waitSQL, r.clock.Microseconds(), r.leaveOut()).Scan(&n.in, &n.hasWaiting)
+	return n, pgerr.Explain("find the next firing", err)
 }

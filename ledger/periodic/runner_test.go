@@ -1,6 +1,7 @@
 package periodic_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -8,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -444,3 +446,44 @@ func TestFiringThatAnotherHasTaken(t *testing.T) {
 		t.Errorf("with the actor of a schedule: %v", err)
 	}
 }
+
+// While nothing is due, a pass executes one statement.
+func TestIdlePassExecutesOneStatement(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var count statementCount
+	config := b.db.Config()
+	config.ConnConfig.Tracer = &count
+	db, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	r, err := periodic.New(periodic.Config{DB: db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	executed := func() int64 {
+		before := count.n.Load()
+		b.pass(r, 0)
+		return count.n.Load() - before
+	}
+	if n := executed(); n != 1 {
+		t.Errorf("%d statements without schedules", n)
+	}
+	b.apply(hourly("sales"))
+	b.pass(r, 0)
+	if n := executed(); n != 1 {
+		t.Errorf("%d statements before a firing", n)
+	}
+}
+
+// statementCount counts statements.
+type statementCount struct{ n atomic.Int64 }
+
+func (c *statementCount) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.n.Add(1)
+	return ctx
+}
+
+func (*statementCount) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
