@@ -25,8 +25,7 @@ func (p *Pool) Ready() (n int) {
 var Statements = map[string]string{
 	"installation.sql":   installationSQL,
 	"worker_list.sql":    workerListSQL,
-	"kind_paused.sql":    kindPausedSQL,
-	"kind_shed.sql":      kindShedSQL,
+	"kind_states.sql":    kindStatesSQL,
 	"kinds_admitted.sql": kindsAdmittedSQL,
 }
 

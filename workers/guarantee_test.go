@@ -164,7 +164,7 @@ func newTripCounter(t *testing.T) *tripCounter {
 	c := &tripCounter{upkeep: make(map[string]bool)}
 	leases := try(filepath.Glob("../internal/lease/sql/*.sql"))(t)
 	files := append(leases,
-		"internal/attempt/sql/heads.sql", "sql/installation.sql", "sql/kind_paused.sql", "sql/kind_shed.sql",
+		"internal/attempt/sql/heads.sql", "sql/installation.sql", "sql/kind_states.sql",
 		"sql/kinds_admitted.sql")
 	for _, file := range files {
 		c.upkeep[string(try(os.ReadFile(file))(t))] = true

@@ -12,14 +12,12 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-//go:embed sql/kind_shed.sql
-var kindShedSQL string
+//go:embed sql/kind_states.sql
+var kindStatesSQL string
 
-//go:embed sql/kind_paused.sql
-var kindPausedSQL string
-
-// kindsEvery is the interval at which a worker reads which kinds are paused and which are overloaded.
-const kindsEvery = time.Second
+// kindsEvery is the interval at which a worker reads which kinds are paused and which are overloaded. It is less than
+// the second after which pgxpool pings an idle connection before a statement, in a round trip of its own.
+const kindsEvery = 900 * time.Millisecond
 
 // watchKinds periodically reads which kinds are paused and which are overloaded, until quit is done. While the
 // database is unavailable nothing changes.
@@ -29,22 +27,24 @@ func (p *Pool) watchKinds(quit context.Context) {
 	for {
 		select {
 		case <-t.C:
-			p.updatePauses(quit)
-			p.updateOverloads(quit)
+			p.updateKinds(quit)
 		case <-quit.Done():
 			return
 		}
 	}
 }
 
-// updatePauses pauses and resumes kinds as operators have requested (workers/operator).
-func (p *Pool) updatePauses(ctx context.Context) {
+// updateKinds pauses and resumes kinds as operators have requested (workers/operator). It also notes the kinds whose
+// oldest waiting tasks are discarded, or soon may be ([ledger.DiscardOldest]): their attempts record their start before
+// the handler runs, at any cost. Workers have received the oldest waiting tasks: without a recorded start, running
+// tasks would be discarded repeatedly, and none would ever succeed.
+func (p *Pool) updateKinds(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
-	paused, err := p.readKinds(ctx, kindPausedSQL)
+	paused, shed, err := p.readKinds(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
-			p.runner.Warn(p.config.Logger, "cannot read which kinds are paused", "error", err)
+			p.runner.Warn(p.config.Logger, "cannot read which kinds are paused or overloaded", "error", err)
 		}
 		return
 	}
@@ -52,24 +52,28 @@ func (p *Pool) updatePauses(ctx context.Context) {
 		if k.pause.set(paused[k.Name]) {
 			k.Logger.InfoContext(ctx, "kind paused or resumed", "paused", paused[k.Name])
 		}
+		k.isShed.Store(shed[k.Name])
 	}
 }
 
-// readKinds returns the kinds that a statement returns.
-func (p *Pool) readKinds(ctx context.Context, sql string) (map[ledger.Kind]bool, error) {
-	rows, err := p.config.DB.Query(ctx, sql)
+// readKinds returns the kinds that are paused, and those whose oldest waiting tasks are discarded.
+func (p *Pool) readKinds(ctx context.Context) (paused, shed map[ledger.Kind]bool, err error) {
+	rows, err := p.config.DB.Query(ctx, kindStatesSQL)
 	if err != nil {
-		return nil, pgerr.Explain("read kinds", err)
+		return nil, nil, pgerr.Explain("read kinds", err)
 	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, pgerr.Explain("read kinds", err)
-	}
-	kinds := make(map[ledger.Kind]bool, len(names))
-	for _, name := range names {
-		kinds[ledger.Kind(name)] = true
-	}
-	return kinds, nil
+	paused, shed = make(map[ledger.Kind]bool), make(map[ledger.Kind]bool)
+	var kind ledger.Kind
+	var isPaused bool
+	_, err = pgx.ForEachRow(rows, []any{(*string)(&kind), &isPaused}, func() error {
+		if isPaused {
+			paused[kind] = true
+		} else {
+			shed[kind] = true
+		}
+		return nil
+	})
+	return paused, shed, pgerr.Explain("read kinds", err)
 }
 
 // pause is the pause switch of a kind. It is safe for concurrent use.
@@ -133,22 +137,4 @@ func (k *kind) Serve(ctx context.Context, shards ledger.ShardSet) error {
 		}
 	}
 	return nil
-}
-
-// updateOverloads reads the kinds whose oldest waiting tasks are discarded, or soon may be ([ledger.DiscardOldest]).
-// Their attempts record their start before the handler runs, at any cost. Workers have received the oldest waiting
-// tasks: without a recorded start, running tasks would be discarded repeatedly, and none would ever succeed.
-func (p *Pool) updateOverloads(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
-	defer cancel()
-	overloaded, err := p.readKinds(ctx, kindShedSQL)
-	if err != nil {
-		if ctx.Err() == nil {
-			p.runner.Warn(p.config.Logger, "cannot read which kinds are overloaded", "error", err)
-		}
-		return
-	}
-	for _, k := range p.registered() {
-		k.isShed.Store(overloaded[k.Name])
-	}
 }

@@ -179,8 +179,7 @@ func (p *Pool) work(ctx context.Context, kinds []*kind) error {
 	p.stopping = stopping
 	p.runner.Start(stopping)
 	defer p.runner.CancelHandlers(ErrStopping)
-	p.updatePauses(ctx)
-	p.updateOverloads(ctx)
+	p.updateKinds(ctx)
 
 	var loops sync.WaitGroup
 	loops.Go(func() { p.stopSlots(stopping, kinds) })

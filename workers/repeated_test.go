@@ -40,7 +40,7 @@ func TestLogWhilePostgreSQLIsAway(t *testing.T) {
 	text := log.String()
 	most := 1 + int(time.Since(begun)/(10*time.Second))
 	for _, sort := range []string{
-		"cannot read heads", "cannot read which kinds are paused", "attempt will be repeated",
+		"cannot read heads", "cannot read which kinds are paused or overloaded", "attempt will be repeated",
 		"cannot acquire a connection for a transaction", "cannot record an outcome",
 	} {
 		if n := strings.Count(text, sort); n > most {
