@@ -26,11 +26,9 @@ const tasksPerPage = 10_000
 // reconcileAll makes the lost tasks of all kinds available again. It reads the unfinished tasks that the projector
 // lists. While there is no such list it reads all tasks, finished ones too.
 func (r *Reconciler) reconcileAll(ctx context.Context, kinds []*servedKind) error {
-	isListed := false
-	if !r.walks {
-		if err := r.config.DB.QueryRow(ctx, isListedSQL).Scan(&isListed); err != nil {
-			return pgerr.Explain("look for the list of lingering tasks", err)
-		}
+	isListed, _, err := r.readList(ctx)
+	if err != nil {
+		return err
 	}
 	if isListed {
 		return r.reconcileListed(ctx, kinds)
@@ -41,6 +39,15 @@ func (r *Reconciler) reconcileAll(ctx context.Context, kinds []*servedKind) erro
 		}
 	}
 	return nil
+}
+
+// readList reports whether the list of lingering tasks may be used, and whether there is a task to look at.
+func (r *Reconciler) readList(ctx context.Context) (isListed, hasTasks bool, err error) {
+	if r.walks {
+		return false, true, nil
+	}
+	err = r.config.DB.QueryRow(ctx, isListedSQL).Scan(&isListed, &hasTasks)
+	return isListed, hasTasks, pgerr.Explain("look for the list of lingering tasks", err)
 }
 
 // reconcileListed reads the list of lingering tasks.

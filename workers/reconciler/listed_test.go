@@ -11,6 +11,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/workers/operator"
+	"github.com/taskledger/taskledger/workers/reconciler"
 )
 
 // Beside a long history a pass reads the tasks that the projector lists as unfinished, and releases a lost one. Without
@@ -51,6 +53,31 @@ func TestPassesReadWhatIsUnfinished(t *testing.T) {
 		b.passes(b.listReconciler(db), 1)
 		return b.tasksRead()-before >= finished
 	})
+}
+
+// Without unfinished tasks a pass asks NATS for nothing, also while there is no list.
+func TestIdlePassAsksNATSForNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t, outbox.StreamConfig{})
+	k := b.Enqueue("o-1")
+	b.AwaitProjected()
+	nc := b.Connect()
+	r := servicetest.Try(reconciler.New(reconciler.Config{DB: b.As("relay"), NATS: nc}))(t)
+	asked := func() uint64 {
+		before := nc.Stats().OutMsgs
+		b.passes(r, 1)
+		return nc.Stats().OutMsgs - before
+	}
+	if asked() == 0 {
+		t.Error("a pass beside a waiting task asks NATS for nothing")
+	}
+	if _, err := b.Operator(b.NC).Cancel(b.Context(), k, operator.Audit{}); err != nil {
+		t.Fatal(err)
+	}
+	b.AwaitProjected()
+	if n := asked(); n > 0 {
+		t.Errorf("a pass without unfinished tasks sends %d messages", n)
+	}
 }
 
 // A list of unfinished tasks that is longer than a page is read to its end, in each query mode.

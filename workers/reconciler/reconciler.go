@@ -82,7 +82,7 @@ func (r *Reconciler) pause(elapsed time.Duration, err error) time.Duration {
 	if errors.As(err, &unanswered) {
 		return r.config.Every
 	}
-	return max(r.config.Every, (timeShare-1)*elapsed)
+	return loop.Align(max(r.config.Every, (timeShare-1)*elapsed))
 }
 
 // natsError is an error of a request to NATS.
@@ -90,10 +90,13 @@ type natsError struct{ error }
 
 func (e natsError) Unwrap() error { return e.error }
 
-// pass checks all kinds once.
+// pass checks all kinds once. Without unfinished tasks it asks NATS for nothing.
 func (r *Reconciler) pass(ctx context.Context) error {
 	if !r.config.NATS.IsConnected() {
 		return natsError{nats.ErrDisconnected}
+	}
+	if _, hasTasks, err := r.readList(ctx); err != nil || !hasTasks {
+		return err
 	}
 	connected, cancel := stream.WhileConnected(ctx, r.config.NATS)
 	defer cancel()

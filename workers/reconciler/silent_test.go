@@ -41,7 +41,7 @@ func TestPauseAfterAWaitForNATS(t *testing.T) {
 	t.Parallel()
 	const every = 10 * time.Millisecond
 	c := reconciler.Config{DB: ledgertest.Pool(t), NATS: silentNATS(t), Every: every}
-	r := servicetest.Try(reconciler.New(c))(t)
+	r := reconciler.Walk(servicetest.Try(reconciler.New(c))(t))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*every)
 	defer cancel()
 	pause, err := reconciler.PauseAfter(ctx, r)
