@@ -14,6 +14,7 @@ import (
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -83,6 +84,8 @@ type Config struct {
 	Console func(report func(context.Context) (health.Report, error)) (http.Handler, error)
 	// awaitNATS waits until this database has a NATS server. Default: there is no need to.
 	awaitNATS func(context.Context) error
+	// findings are those of the relay for the projector. Default: new ones.
+	findings *feed.Findings
 	// Logger receives what the services do. Each line has the name of its service. Default: [slog.Default].
 	Logger *slog.Logger
 	// Describe returns the text of an error for the log, and its cure. Default: the text of the error.
@@ -116,6 +119,9 @@ func (c Config) Validate() error {
 func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.findings == nil {
+		c.findings = feed.NewFindings()
 	}
 	if c.awaitNATS == nil {
 		c.awaitNATS = func(context.Context) error { return nil }

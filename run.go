@@ -107,7 +107,7 @@ func (c Config) relay() service {
 		defer nc.Close()
 		relay, err := outbox.New(outbox.Config{
 			DB: c.DB, NATS: nc, Stream: c.Stream, LeaseTTL: c.LeaseTTL, AckTimeout: c.AckTimeout, Logger: log,
-			Hooks: c.RelayHooks,
+			Hooks: c.RelayHooks, Findings: c.findings,
 		})
 		if err != nil {
 			return err
@@ -118,7 +118,7 @@ func (c Config) relay() service {
 
 func (c Config) projector() service {
 	return service{"projector", func(ctx context.Context, log *slog.Logger) error {
-		p, err := projector.New(projector.Config{DB: c.DB, Logger: log})
+		p, err := projector.New(projector.Config{DB: c.DB, Findings: c.findings, Logger: log})
 		if err != nil {
 			return err
 		}

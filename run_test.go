@@ -5,15 +5,18 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger"
 	"github.com/taskledger/taskledger/internal/broker"
@@ -118,6 +121,87 @@ func TestRunAndOpen(t *testing.T) {
 	}
 	wantNoWarning(t, log.String())
 }
+
+// mostIdle is the greatest number of round trips to PostgreSQL in a second of idle services and an idle worker, which
+// cost CPU time for nothing: four polls of the relay, in place of the projector too, four of the scheduler, two of the
+// worker and of the schedules, and the rest of leases.
+const mostIdle = 18
+
+// Idle services poll together, and each poll is one round trip.
+func TestIdleServicesPollLittle(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.App)
+	server := startNATS(t)
+	var trips roundTrips
+	counted := func(roles ...string) *pgxpool.Pool {
+		config := ledgertest.As(t, owner, roles...).Config()
+		config.ConnConfig.Tracer = &trips
+		db, err := pgxpool.NewWithConfig(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(db.Close)
+		return db
+	}
+	nc, err := taskledger.ToNATS(server.URL())()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	pool, err := workers.New(workers.Config{DB: counted("worker"), NATS: nc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle := func(context.Context, pgx.Tx, *workers.Job, string) error { return nil }
+	if err := workers.Register(pool, greet, handle, nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	ended := make(chan error, 2)
+	go func() {
+		ended <- taskledger.Run(ctx, taskledger.Config{DB: counted("relay"), NATS: taskledger.ToNATS(server.URL())})
+	}()
+	go func() { ended <- pool.Run(ctx) }()
+	if _, err := greet.Enqueue(ctx, owner, "order-17", "world", nil); err != nil {
+		t.Fatal(err)
+	}
+	for n := int64(math.MaxInt64); n > mostIdle; {
+		begin, before := time.Now(), trips.n.Load()
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%d round trips a second, want %d at most", n, mostIdle)
+		case <-time.After(4 * time.Second):
+		}
+		n = int64(float64(trips.n.Load()-before) / time.Since(begin).Seconds())
+		t.Logf("%d round trips a second", n)
+	}
+	stop()
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// roundTrips counts statements and batches.
+type roundTrips struct{ n atomic.Int64 }
+
+func (r *roundTrips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	r.n.Add(1)
+	return ctx
+}
+
+func (*roundTrips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func (r *roundTrips) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	r.n.Add(1)
+	return ctx
+}
+
+func (*roundTrips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+
+func (*roundTrips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
 // wantNoWarning checks that a log has no warnings.
 func wantNoWarning(t *testing.T, log string) {

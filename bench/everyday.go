@@ -15,7 +15,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/riverqueue/river"
 
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/reconciler"
 	"github.com/taskledger/taskledger/workers/scheduler"
@@ -110,6 +113,7 @@ type everyday struct {
 	perSecond int
 	run       transaction
 	length    time.Duration
+	settle    time.Duration // before it; idle services become idle ten seconds after the last task
 	children  []*child
 	watch     *stopwatch // of the tasks that are counted
 }
@@ -121,6 +125,11 @@ func newEveryday(t *trial, perSecond int, run transaction) *everyday {
 	}
 	if perSecond <= 1 {
 		e.length *= 2
+	}
+	e.settle = e.length / 4
+	if perSecond == 0 {
+		e.length *= 2
+		e.settle = e.length
 	}
 	tasks := 0
 	if perSecond > 0 {
@@ -162,7 +171,7 @@ func (e *everyday) measure(ctx context.Context) error {
 	if err := e.offer(ctx, conns, len(e.watch.commits)/4, "warm", nil); err != nil {
 		return err
 	}
-	if err := sleep(ctx, e.length/4); err != nil {
+	if err := sleep(ctx, e.settle); err != nil {
 		return err
 	}
 	var before, after meter
@@ -254,8 +263,9 @@ func millisecond(ctx context.Context) error { return sleep(ctx, time.Millisecond
 
 // newServe makes the services of the command serve.
 func newServe(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, _ *tally) (func(context.Context) error, error) {
-	relay, err1 := newRelay(s, db, nc, &tally{})
-	project, err2 := newProjector(s, db, nc, nil)
+	found := feed.NewFindings()
+	relay, err1 := outbox.New(outbox.Config{DB: db, NATS: nc, Stream: streamSettings, Findings: found})
+	project, err2 := projector.New(projector.Config{DB: db, Findings: found})
 	timers, err3 := scheduler.New(scheduler.Config{DB: db})
 	schedules, err4 := periodic.New(periodic.Config{DB: db})
 	lost, err5 := reconciler.New(reconciler.Config{DB: db, NATS: nc})
@@ -264,7 +274,7 @@ func newServe(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, _ *tally) (fun
 	}
 	return func(ctx context.Context) error {
 		var running sync.WaitGroup
-		for _, run := range []func(context.Context) error{relay, project, timers.Run, schedules.Run, lost.Run} {
+		for _, run := range []func(context.Context) error{relay.Run, project.Run, timers.Run, schedules.Run, lost.Run} {
 			running.Go(func() { _ = run(ctx) })
 		}
 		running.Wait()

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/ledger/feed"
+
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
@@ -37,6 +39,9 @@ type Config struct {
 	CheckEvery time.Duration
 	// AckTimeout bounds the time for all acknowledgements of a page. Default: 5 s; at least 10 ms.
 	AckTimeout time.Duration
+
+	// Findings receives what the relay's polls find, for a projector of the process. Default: disabled.
+	Findings *feed.Findings
 
 	// Logger logs what an operator should see. Default: [slog.Default].
 	Logger *slog.Logger

@@ -114,6 +114,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	s.feed, err = feed.Open(ctx, c.DB, reader, &feed.Options{
 		PageSize:    c.pageSize,
 		Wake:        s.relay.lease.wake,
+		Reports:     s.relay.config.Findings,
 		Relaxed:     true, // the stream drops what it has stored
 		KeepCursors: c.Stream.WithDefaults().MaxAge + time.Hour,
 		Logger:      c.Logger,

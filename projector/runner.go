@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // Config of a [Runner].
@@ -27,6 +29,9 @@ type Config struct {
 	Standby time.Duration
 	// RetryFailed is the delay after which an event that stops a projection is tried again. Default: 5 s.
 	RetryFailed time.Duration
+	// Findings are those of a relay of this process: while it finds no events, projections need not poll. Default:
+	// disabled.
+	Findings *feed.Findings
 	// Logger logs outages, events that cannot be applied and tasks whose events do not fold. Default: [slog.Default].
 	Logger *slog.Logger
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -51,6 +52,7 @@ func (f *Feed) Pass(ctx context.Context, db ledger.DB, mark json.RawMessage) err
 // PollTo is [Feed.Poll] up to a place of another reader, which must not be before that of the feed. It reports false if
 // the feed is there. Its pages are not audited.
 func (f *Feed) PollTo(ctx context.Context, to Place) (Page, bool, error) {
+	f.rest.polled = time.Time{} // a window that follows one of another reader
 	for f.place.Place != to {
 		inWindowOf := f.place.Seen == to.Seen // to is in the window that begins here
 		switch {

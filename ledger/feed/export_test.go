@@ -52,3 +52,16 @@ func (f *Feed) Incarnation() string { return f.database.incarnation }
 
 // ThinMoments has the next poll thin the moments.
 func ThinMoments(f *Feed) { f.moments.due = time.Time{} }
+
+// FollowFor is how long a report lasts.
+const FollowFor = followFor
+
+// Report notes a window that was opened between two moments.
+func (s *Findings) Report(begun, ended time.Time, isNext, hasEvents bool) {
+	s.report(begun, ended, isNext, hasEvents)
+}
+
+// After returns what is known of the time after the begin of a window without events.
+func (s *Findings) After(polled time.Time) (quiet time.Time, found <-chan struct{}) {
+	return s.after(polled)
+}

@@ -31,6 +31,11 @@ type Options struct {
 	// Idle is the greatest time between two windows of a feed without Wake that finds no events. Default: 10 ms, or
 	// five times Gather if that is longer.
 	Idle time.Duration
+	// Reports receives what the polls of this feed find. Default: disabled.
+	Reports *Findings
+	// Follows has what the polls of another feed find, in place of which this feed need not poll. It is not used beside
+	// Wake. Default: disabled.
+	Follows *Findings
 	// Relaxed is for a reader that may be given pages again. A cursor row is committed before it is on the disk: a
 	// crash of PostgreSQL may undo the last ones. Pages cannot be advanced in a transaction of the reader, but need
 	// not be advanced each. Default: disabled.
@@ -128,7 +133,8 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 		thin:    thinner{keep: options.KeepCursors},
 		audit:   auditor{every: options.AuditEvery},
 		moments: newMoments(time.Now()),
-		rest:    rest{wake: options.Wake, least: options.Gather, most: options.Idle, since: time.Now()},
+		rest: rest{wake: options.Wake, follows: options.Follows, least: options.Gather, most: options.Idle,
+			since: time.Now()},
 	}
 	newest, err := newestCursor(ctx, db, reader)
 	if err != nil {
@@ -149,6 +155,7 @@ func (f *Feed) goTo(c Cursor) {
 		f.chain.n.Store(c.N)
 	}
 	f.audit.walk = nil // the cursor row has its result as well
+	f.rest.polled = time.Time{}
 }
 
 // Cursor returns the cursor row at which the feed was opened or to which it was rewound.
@@ -222,11 +229,16 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 		if len(missed) > 0 {
 			return f.newPage(Window{}, missed), true, nil
 		}
+		begun := time.Now()
 		w, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.database.incarnation, f.bounded(), f.pageLen,
 			notified)
 		if err != nil {
 			return Page{}, false, err
 		}
+		if f.options.Reports != nil {
+			f.options.Reports.report(begun, time.Now(), !f.rest.polled.IsZero(), len(w.first.events) > 0)
+		}
+		f.rest.polled = begun
 		f.rest.note(len(w.first.events), w.isAwaited, f.now())
 		seen := f.place.Seen
 		if w.isOpen {

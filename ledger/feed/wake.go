@@ -82,6 +82,9 @@ type rest struct {
 	asked  time.Time     // since when each window has asked for notifications; zero if the last one has not
 	isIdle bool          // the last window was empty
 
+	follows *Findings // of another feed, or nil
+	polled  time.Time // when the last window was begun; zero if the feed has moved since
+
 	recent    float64   // events lately
 	counted   time.Time // when recent was right
 	isAwaited bool      // a process waited for outcomes when the last window was read
@@ -134,7 +137,13 @@ func (r *rest) length(now time.Time) time.Duration {
 
 // sleep waits until the next window is due, which is in gather at the earliest, or until ctx is done.
 func (r *rest) sleep(ctx context.Context, gather time.Duration) error {
-	d := r.length(time.Now())
+	d := loop.Align(r.length(time.Now()))
+	if r.follows != nil && r.isIdle && !r.polled.IsZero() {
+		if isFound, err := r.follows.await(ctx, r.polled, max(d, gather)); err != nil || !isFound {
+			return err
+		}
+		return loop.Sleep(ctx, r.least) // for the events that follow
+	}
 	if r.wake == nil {
 		return loop.Sleep(ctx, max(d, gather))
 	}

@@ -1,0 +1,154 @@
+package feed_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+// polls counts the windows of feeds on a pool.
+type polls struct{ n atomic.Int64 }
+
+func (p *polls) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	if d.SQL == feed.WindowSQL {
+		p.n.Add(1)
+	}
+	return ctx
+}
+
+func (*polls) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// counted returns a pool whose polls are counted.
+func (f *feedFixture) counted() (*pgxpool.Pool, *polls) {
+	f.t.Helper()
+	p := new(polls)
+	config := f.pool.Config()
+	config.ConnConfig.Tracer = p
+	db, err := pgxpool.NewWithConfig(f.ctx, config)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(db.Close)
+	return db, p
+}
+
+// awaitNext has a feed wait for its next page, and returns a channel with the biz_id of the first event.
+func (f *feedFixture) awaitNext(opened *feed.Feed) <-chan string {
+	got := make(chan string, 1)
+	go func() { got <- f.next(opened) }()
+	return got
+}
+
+// A feed that follows another one does not poll while that one polls and finds nothing, and reads what it finds. It
+// reads an event that the other one does not find, because that had stopped, or because another process had moved its
+// cursor meanwhile.
+func TestFollowingFeedPollsNot(t *testing.T) {
+	t.Parallel()
+	f := newFeedFixture(t)
+	findings := feed.NewFindings()
+	ledDB, led := f.counted()
+	followingDB, following := f.counted()
+	leader := f.open(ledDB, &feed.Options{AuditEvery: -1, Reports: findings})
+	follower, err := feed.Open(f.ctx, followingDB, "follower", &feed.Options{AuditEvery: -1, Follows: findings})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	found, followed := f.awaitNext(leader), f.awaitNext(follower)
+	await(t, "both to poll", func() bool { return led.n.Load() > 0 && following.n.Load() > 0 })
+	before, polled := led.n.Load(), following.n.Load()
+	await(t, "a hundred polls", func() bool { return led.n.Load() >= before+100 })
+	if n := following.n.Load() - polled; n > 50 { // one that the reports reached late is not the rule
+		t.Errorf("%d polls beside a feed that polled %d times", n, led.n.Load()-before)
+	}
+	f.enqueue(f.pool, "found")
+	for name, got := range map[string]<-chan string{"leader": found, "follower": followed} {
+		if id := <-got; id != "found" {
+			t.Errorf("the %s delivered %q", name, id)
+		}
+	}
+
+	followed = f.awaitNext(follower)
+	f.enqueue(f.pool, "while the other one does not poll")
+	if id := <-followed; id != "while the other one does not poll" {
+		t.Errorf("the follower delivered %q", id)
+	}
+
+	// The follower has read what is there, and waits.
+	idle, cancel := context.WithCancel(f.ctx)
+	before = following.n.Load()
+	ended := make(chan error)
+	go func() { _, err := follower.Next(idle); ended <- err }()
+	await(t, "an empty poll", func() bool { return following.n.Load() > before })
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	f.enqueue(f.pool, "passed by another process")
+	f.drain(f.open(f.pool, nil))
+	leader = f.open(ledDB, &feed.Options{AuditEvery: -1, Reports: findings})
+	ctx, stop := context.WithCancel(f.ctx)
+	defer stop()
+	go func() { _, err := leader.Next(ctx); ended <- err }()
+	before = led.n.Load()
+	await(t, "the new leader's polls", func() bool { return led.n.Load() > before+2 })
+	if id := f.next(follower); id != "passed by another process" {
+		t.Errorf("the follower delivered %q", id)
+	}
+	stop()
+	<-ended
+}
+
+// Nothing is known before the first report, and nothing of the time before a window that followed no other.
+func TestFindings(t *testing.T) {
+	t.Parallel()
+	begin := time.Now()
+	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
+	type report struct {
+		begun, ended      int
+		isNext, hasEvents bool
+	}
+	first, next := report{begun: 10, ended: 11}, report{begun: 20, ended: 21, isNext: true}
+	events, other := next, report{begun: 20, ended: 21}
+	events.hasEvents = true
+	for name, c := range map[string]struct {
+		reports []report
+		polled  int
+		quiet   int // since when the last window is known to be empty; -1: unknown
+		isFound bool
+	}{
+		"no report":               {polled: 5, quiet: -1},
+		"before the first":        {reports: []report{first, next}, polled: 5, quiet: -1, isFound: true},
+		"within the first":        {reports: []report{first, next}, polled: 10, quiet: -1, isFound: true},
+		"after the first":         {reports: []report{first, next}, polled: 12, quiet: 20},
+		"before events":           {reports: []report{first, events}, polled: 12, quiet: -1, isFound: true},
+		"after events":            {reports: []report{first, events}, polled: 22, quiet: 20},
+		"before a feed was reset": {reports: []report{first, other}, polled: 12, quiet: -1, isFound: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := feed.NewFindings()
+			for _, r := range c.reports {
+				s.Report(at(r.begun), at(r.ended), r.isNext, r.hasEvents)
+			}
+			quiet, found := s.After(at(c.polled))
+			var want time.Time
+			if c.quiet >= 0 {
+				want = at(c.quiet).Add(feed.FollowFor)
+			}
+			if !quiet.Equal(want) {
+				t.Errorf("quiet until %v, want %v", quiet, want)
+			}
+			if (found == nil) != c.isFound {
+				t.Errorf("found: %t", found == nil)
+			}
+		})
+	}
+}
