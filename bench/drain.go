@@ -54,14 +54,17 @@ func exactlyOnceMeasure() measure {
 				run: func(ctx context.Context, t *trial) error {
 					return drainOurs(ctx, t, t.size(60_000, 20_000), insertExactlyOnce, false)
 				}},
-			{system: oursTogether, setting: "slots, up to 16 tasks in a transaction", tune: []string{"4", "8", "16"},
+			{system: oursTogether, setting: "slots, up to 16 tasks in a transaction",
+				tune: []string{"4", "8", "16"},
 				run: func(ctx context.Context, t *trial) error {
 					together := func(slots int) func(*workers.Pool) error { return insertTogether(slots, 16) }
 					return drainOurs(ctx, t, t.size(60_000, 20_000), together, false)
 				}},
 			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms), JobCompleteTx",
 				tune: []string{"16", "8", "32", "64", "128"},
-				run:  func(ctx context.Context, t *trial) error { return drainRiverTx(ctx, t, t.size(60_000, 20_000)) }},
+				run: func(ctx context.Context, t *trial) error {
+					return drainRiverTx(ctx, t, t.size(60_000, 20_000))
+				}},
 			{system: peerSkipLocked, tune: []string{"16 workers", "8 workers", "32 workers"},
 				run: func(ctx context.Context, t *trial) error {
 					return drainSkipLockedTx(ctx, t, t.size(60_000, 20_000))

@@ -13,7 +13,8 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/inflight"
 )
 
-// Acknowledgements wait for each other, but not for ever, and Wait sends those that wait. Other answers do not wait.
+// An acknowledgement waits for others for a moment, Wait sends those that are waiting, and other answers are sent at
+// once.
 func TestAcknowledgementsAreSentTogether(t *testing.T) {
 	t.Parallel()
 	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
@@ -36,7 +37,8 @@ func TestAcknowledgementsAreSentTogether(t *testing.T) {
 		n++
 		key := ledger.Key{Kind: "order", BizID: ledger.BizID(fmt.Sprint(n))}
 		task, _ := set.Add(inflight.Arrival{
-			Message: stream.Message{Key: key, Version: 1}, Delivery: inflight.Delivery{Reply: "answer." + fmt.Sprint(n)},
+			Message:  stream.Message{Key: key, Version: 1},
+			Delivery: inflight.Delivery{Reply: "answer." + fmt.Sprint(n)},
 		})
 		set.Answer(task, text)
 	}
