@@ -104,9 +104,40 @@ func ApplyAll(tb testing.TB, r *Runner, db *pgxpool.Pool) {
 
 // SetLingerPage makes the list of lingering tasks due at once, and its pages short.
 func SetLingerPage(n int) (restore func()) {
-	oldAfter, oldPage := lingerAfter, lingerPage
-	lingerAfter, lingerPage = 0, n
-	return func() { lingerAfter, lingerPage = oldAfter, oldPage }
+	oldAfter, oldBehind, oldPage := lingerAfter, lingerBehind, lingerPage
+	lingerAfter, lingerBehind, lingerPage = 0, 0, n
+	return func() { lingerAfter, lingerBehind, lingerPage = oldAfter, oldBehind, oldPage }
+}
+
+// ListStep makes the first step of a list of lingering tasks that begins at the first event. It returns the projector's
+// place and that of the list.
+func ListStep(ctx context.Context, pool *pgxpool.Pool, db ledger.DB) (applied, listed feed.Place, err error) {
+	reader, err := feed.Open(ctx, pool, Reader, nil)
+	if err != nil {
+		return applied, listed, err
+	}
+	cursor := reader.Cursor()
+	applied = feed.Place{Window: feed.Window{Seen: cursor.Place().Seen}}
+	l := &lingering{
+		place: feed.Place{Window: feed.Window{Seen: feed.Beginning()}}, applied: applied.Seen, upTo: applied.Seen,
+	}
+	next, err := l.next(ctx, db)
+	return applied, next.place, err
+}
+
+// ListTimes returns after which of n times, lingerAfter apart, a list is due, while each page between them was the last
+// one of its window or not.
+func ListTimes(n int, isLast func(i int) bool) (due []int) {
+	l := &lingering{upTo: feed.Beginning(), applied: feed.Beginning()}
+	now := time.Now()
+	for i := range n {
+		if l.end(now) != (feed.Edge{}) {
+			due = append(due, i)
+		}
+		l.isBehind = l.isBehind || !isLast(i)
+		now = now.Add(lingerAfter)
+	}
+	return due
 }
 
 // RetryParked applies the parked events that an operator wants to be tried again, at the place of a feed.

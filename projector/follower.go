@@ -196,7 +196,7 @@ func (f *follower) applyAndList(ctx context.Context, page feed.Page) error {
 	})
 	if err == nil {
 		f.tags = tags.at
-		f.lingering.place, f.lingering.applied = list.place, page.Place().Seen
+		f.lingering.advance(page, list.place)
 	}
 	return err
 }

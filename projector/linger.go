@@ -10,11 +10,14 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 var (
+	//go:embed sql/linger_has.sql
+	lingerHasSQL string
 	//go:embed sql/linger_next.sql
 	lingerNextSQL string
 	//go:embed sql/linger_set.sql
@@ -25,9 +28,15 @@ var ( // tests change them
 	// lingerAfter is how long a task may be unfinished at least until it is listed. Most tasks finish before, and cost
 	// nothing.
 	lingerAfter = 5 * time.Second
+	// lingerBehind is how long the list is put off at most while the projector is behind: of a backlog that is being
+	// worked off, most tasks finish meanwhile. health/alarm counts on less than 30 s together.
+	lingerBehind = 15 * time.Second
 	// lingerPage is how many events a step reads.
 	lingerPage = 5_000
 )
+
+// lingerTotals is how many running totals are read to find that no task is unfinished.
+const lingerTotals = 500
 
 // lingering lists the tasks that do not finish soon, so that they are found without a walk of history. The list is
 // exact at a place of the feed that follows the projector's: every task that became available up to there is listed if
@@ -37,6 +46,9 @@ type lingering struct {
 	applied feed.Edge // the projector has applied everything up to here
 	upTo    feed.Edge // it had, when the list was last due
 	due     time.Time
+
+	isBehind bool // a page since the list was last due was not the last one of its window
+	latest   time.Time
 }
 
 // followerMark is the mark of the projector's cursor rows. The view taskledger.lingering_place names a field, and
@@ -82,16 +94,41 @@ type step struct {
 	place      feed.Place
 }
 
+// advance notes that the projector has applied a page.
+func (l *lingering) advance(page feed.Page, listed feed.Place) {
+	l.place, l.applied = listed, page.Place().Seen
+	l.isBehind = l.isBehind || !page.Last()
+}
+
+// end returns the end of the next window of the list, where the projector was lingerAfter ago; zero: none is due.
+func (l *lingering) end(now time.Time) feed.Edge {
+	if now.Before(l.due) {
+		return feed.Edge{}
+	}
+	l.due = now.Add(lingerAfter)
+	until, isBehind := l.upTo, l.isBehind
+	l.upTo, l.isBehind = l.applied, false
+	if isBehind && now.Before(l.latest) {
+		return feed.Edge{}
+	}
+	l.latest = l.due.Add(lingerBehind)
+	return until
+}
+
 // next returns the next page of the list, which is empty most of the time.
 func (l *lingering) next(ctx context.Context, db ledger.DB) (*step, error) {
 	next := &step{place: l.place}
 	if l.place.Until == (feed.Edge{}) {
-		if time.Now().Before(l.due) {
+		until := l.end(time.Now())
+		if until == (feed.Edge{}) || until == l.place.Seen {
 			return next, nil
 		}
-		l.due = time.Now().Add(lingerAfter)
-		until := l.upTo
-		if l.upTo = l.applied; until == (feed.Edge{}) || until == l.place.Seen {
+		var hasUnfinished bool
+		if _, err := pgquery.Row(ctx, db, lingerHasSQL, []any{int64(lingerTotals)}, &hasUnfinished); err != nil {
+			return next, pgerr.Explain("count unfinished tasks", err)
+		}
+		if !hasUnfinished { // the list is empty, so it is exact wherever the projector is
+			next.place = feed.Place{Window: feed.Window{Seen: l.applied}}
 			return next, nil
 		}
 		next.place.Until, next.place.After = until, 0

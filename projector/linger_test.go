@@ -1,10 +1,15 @@
 package projector_test
 
 import (
+	"context"
+	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -80,5 +85,74 @@ func TestLingeringTasksAreExact(t *testing.T) {
 	})
 	if unfinished == 0 {
 		t.Error("no task is unfinished: this proves nothing")
+	}
+}
+
+// recorder records the statements of a pool.
+type recorder struct {
+	*pgxpool.Pool
+	statements []string
+}
+
+func (r *recorder) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	r.statements = append(r.statements, sql)
+	return r.Pool.Query(ctx, sql, args...)
+}
+
+// While no task is unfinished, the list follows the projector without reading events.
+func TestAnEmptyListReadsNoEvents(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
+	readsEvents := func() bool {
+		t.Helper()
+		project(t, pool)
+		db := &recorder{Pool: pool}
+		applied, listed, err := projector.ListStep(t.Context(), pool, db)
+		if err != nil || listed != applied {
+			t.Fatalf("the list is at %+v, the projector at %+v: %v", listed, applied, err)
+		}
+		return slices.Contains(db.statements, statement(t, "linger_next"))
+	}
+	enqueueAndSucceed(t, pool, 0, 20)
+	if readsEvents() {
+		t.Error("events are read although no task is unfinished")
+	}
+	for i, kind := range []ledger.Kind{"a.first", "z.last"} {
+		key := ledger.Key{Kind: kind, BizID: "1"}
+		if _, err := ledger.Enqueue(t.Context(), pool, key, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if !readsEvents() {
+			t.Errorf("kind %d of 2: no events are read although a task is available", i)
+		}
+		if _, err := ledger.Append(t.Context(), pool, ledger.AppendRequest{Key: key, Expected: 1,
+			Type: ledger.EventSucceeded}); err != nil {
+			t.Fatal(err)
+		}
+		if readsEvents() {
+			t.Errorf("kind %d of 2: events are read although no task is unfinished any more", i)
+		}
+	}
+	var many bool // totals: they are not read on, and a task may be unfinished
+	if err := pool.QueryRow(t.Context(), statement(t, "linger_has"), 4).Scan(&many); err != nil || !many {
+		t.Errorf("of at most 4 totals %t, %v", many, err)
+	}
+}
+
+// While the projector is behind, the list is put off, for less than the 30 s that health/alarm counts on.
+func TestTheListIsPutOffBehindABacklog(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name    string
+		isLast  func(i int) bool
+		dueFrom []int
+	}{
+		{name: "never behind", isLast: func(int) bool { return true }, dueFrom: []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
+		{name: "always behind", isLast: func(int) bool { return false }, dueFrom: []int{0, 4, 8}},
+		{name: "behind for a while", isLast: func(i int) bool { return i > 1 }, dueFrom: []int{0, 3, 4, 5, 6, 7, 8, 9}},
+	} {
+		if diff := cmp.Diff(test.dueFrom, projector.ListTimes(10, test.isLast)); diff != "" {
+			t.Errorf("%s: -want +have:\n%s", test.name, diff)
+		}
 	}
 }

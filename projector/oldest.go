@@ -17,7 +17,7 @@ var oldestWaitingSQL string
 const maxOldest = 1000
 
 // ReadOldestWaiting returns when the oldest available task of each kind became available, of the 1,000 oldest
-// unfinished tasks. A task of the last seconds may be missing. It never commits.
+// unfinished tasks. A task of the last half minute may be missing. It never commits.
 func ReadOldestWaiting(ctx context.Context, db ledger.DB) (map[ledger.Kind]time.Time, error) {
 	rows, err := db.Query(ctx, oldestWaitingSQL, int64(maxOldest))
 	if err != nil {

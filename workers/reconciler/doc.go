@@ -21,7 +21,7 @@
 // a past that a restore or a fail-over of the database has undone, continues it.
 //
 // A kind without consumers is checked once its first worker has created them. The reconciler finds candidates in
-// the projector's list of tasks that are unfinished for some seconds. So a pass costs what is unfinished, and it
+// the projector's list of tasks that are unfinished for a while. So a pass costs what is unfinished, and it
 // needs a running projector. While that list is absent, is being made or is of another database, a pass reads all
 // tasks. Any number of reconcilers may run: each append is a compare-and-set.
 package reconciler
