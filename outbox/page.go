@@ -118,10 +118,9 @@ func (n encoder) encode(e ledger.Event, body payloadSource) (message, error) {
 	if err != nil {
 		return message{event: e}, err
 	}
-	msg := stream.Encode(e, payload, n.source, n.generation)
-	stream.Enclose(msg, body.meta)
+	msg, size := stream.EncodeWhole(e, payload, body.meta, n.source, n.generation)
 	e.Data, e.Meta = nil, nil // only the key is needed from here on
-	return message{event: e, msg: msg, size: stream.Size(msg)}, nil
+	return message{event: e, msg: msg, size: size}, nil
 }
 
 // checkPublishable returns an error if no message can carry the event, or no subscriber could decode it: package ledger

@@ -96,6 +96,28 @@ func Source(installation string) string { return sourcePrefix + installation }
 // losses of the stream, from 1. The payload is the body: the event's data, or the task's args if the event
 // makes the task available, both decoded. The message may be published once.
 func Encode(e ledger.Event, payload []byte, source string, generation int) *nats.Msg {
+	m, _ := encode(e, payload, source, generation)
+	return m
+}
+
+// EncodeWhole returns the message of [Encode] with what [Enclose] adds from meta, and its [Size].
+func EncodeWhole(
+	e ledger.Event, payload, meta []byte, source string, generation int,
+) (m *nats.Msg, size int64) {
+	m, values := encode(e, payload, source, generation)
+	Enclose(m, meta)
+	if len(m.Header) > len(plainNames) {
+		return m, Size(m)
+	}
+	n := frame + plainFrame + len(m.Subject) + len(m.Data)
+	for i := range values {
+		n += len(values[i])
+	}
+	return m, int64(n)
+}
+
+// encode returns a message and the values of its plain headers.
+func encode(e ledger.Event, payload []byte, source string, generation int) (*nats.Msg, *plainValues) {
 	traceparent, tracestate := traceIn(e.Meta)
 	// One string has every value: this runs for each published event.
 	var c cutter
@@ -120,7 +142,8 @@ func Encode(e ledger.Event, payload []byte, source string, generation int) *nats
 	c.text = append(append(append(c.text, '&'), memberPosition...), '=')
 	c.text = strconv.AppendInt(c.text, int64(e.Position), 10)
 	task := c.cut()
-	c.text = e.RecordedAt.UTC().AppendFormat(c.text, timeLayout)
+	// time.RFC3339Nano is timeLayout for a whole number of microseconds, and the only one of both with a fast path.
+	c.text = e.RecordedAt.UTC().Truncate(time.Microsecond).AppendFormat(c.text, time.RFC3339Nano)
 	at := c.cut()
 	c.text = append(append(append(c.text, prefix+"."...), strconv.Itoa(int(e.Shard))...), '.')
 	if reserved.IsKind(e.Kind) {
@@ -146,7 +169,7 @@ func Encode(e ledger.Event, payload []byte, source string, generation int) *nats
 	if tracestate != "" {
 		m.Header[headerTracestate] = []string{tracestate}
 	}
-	return m
+	return m, values
 }
 
 // Enclose adds members of the meta of a task's first event to a message with args. It adds the trace context
@@ -197,15 +220,24 @@ func decodeBesideArgs(meta []byte) (envelope string, finishBy time.Time) {
 	return envelope, finishBy.UTC()
 }
 
+const (
+	record    = 22 + 4 + 8 // length, sequence, time and lengths; checksum
+	separator = len(": \r\n")
+	// frame is the size of a message with headers beside subject, data and headers.
+	frame = record + len("NATS/1.0\r\n") + len("\r\n")
+)
+
+// plainFrame is the size of the plain headers beside their values.
+var plainFrame = func() (n int) {
+	for _, name := range plainNames {
+		n += len(name) + separator
+	}
+	return n
+}()
+
 // Size returns the number of bytes of a message that count against MaxBytes of the stream.
 func Size(m *nats.Msg) int64 {
-	const (
-		record    = 22 + 4 + 8 // length, sequence, time and lengths; checksum
-		firstLine = len("NATS/1.0\r\n")
-		separator = len(": \r\n")
-		lastLine  = len("\r\n")
-	)
-	n := record + len(m.Subject) + len(m.Data) + firstLine + lastLine
+	n := frame + len(m.Subject) + len(m.Data)
 	for name, values := range m.Header {
 		for _, value := range values {
 			n += len(name) + len(value) + separator

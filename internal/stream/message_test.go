@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,32 @@ func TestEncode(t *testing.T) {
 	}
 	if diff := cmp.Diff(want.Header, m.Header); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// EncodeWhole is Encode, Enclose and Size in one, whatever headers a message has.
+func TestEncodeWhole(t *testing.T) {
+	plain, traced := sampleEvent(), sampleEvent()
+	plain.Meta = nil
+	odd := plain
+	odd.RecordedAt = odd.RecordedAt.Add(999 * time.Nanosecond).In(time.FixedZone("", 3600))
+	for _, e := range []ledger.Event{plain, traced, odd} {
+		for _, meta := range []string{"", `{"watermill":{"id":"1"}}`, `{"finish_by":"2026-11-20T12:00:00Z"}`,
+			string(traced.Meta)} {
+			want := stream.Encode(e, []byte(`{"amount":5}`), stream.Source("i-1"), 2)
+			stream.Enclose(want, []byte(meta))
+			have, size := stream.EncodeWhole(e, []byte(`{"amount":5}`), []byte(meta), stream.Source("i-1"), 2)
+			if diff := cmp.Diff(want.Header, have.Header); diff != "" || have.Subject != want.Subject {
+				t.Errorf("meta %s: %s %s", meta, have.Subject, diff)
+			}
+			if size != stream.Size(want) {
+				t.Errorf("meta %s: size %d, want %d", meta, size, stream.Size(want))
+			}
+			if at := have.Header["ce-time"]; !slices.Equal(at, []string{"2026-11-20T12:00:00.123456Z"}) {
+				t.Errorf("recorded at %v: ce-time %v", e.RecordedAt, at)
+			}
+			stream.Recycle(have)
+		}
 	}
 }
 
@@ -305,7 +332,8 @@ func BenchmarkEncode(b *testing.B) {
 	source := stream.Source("0190a6c4-5b0e-7c3a-9f6e-1234567890ab")
 	b.ReportAllocs()
 	for b.Loop() {
-		stream.Recycle(stream.Encode(e, payload, source, 1))
+		m, _ := stream.EncodeWhole(e, payload, nil, source, 1)
+		stream.Recycle(m)
 	}
 }
 
