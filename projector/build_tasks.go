@@ -217,10 +217,10 @@ func (p *tasks) insert(ctx context.Context, tx pgx.Tx, events []ledger.Event) er
 	if err := p.copyTasks(ctx, tx, changes); err != nil {
 		return err
 	}
-	if err := p.addTags(ctx, tx, changes); err != nil {
-		return err
-	}
-	return p.addStats(ctx, tx, stats)
+	var w writes
+	p.addTags(&w, changes)
+	p.addStats(&w, stats)
+	return w.send(ctx, tx)
 }
 
 // index makes the indexes, counts the tasks, and passes the window, in one transaction.

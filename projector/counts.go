@@ -64,8 +64,9 @@ type total struct {
 	state ledger.State
 }
 
-// addCounts adds the effect of the changes to the running totals.
-func (p *tasks) addCounts(ctx context.Context, tx pgx.Tx, changes []*change) error {
+// addCounts adds the effect of the changes to the running totals. The rows that are added are known once w is sent.
+func (p *tasks) addCounts(w *writes, changes []*change) *[]totalRow {
+	added := new([]totalRow)
 	deltas := make(map[total]int64)
 	for _, c := range changes {
 		if !c.new() {
@@ -82,20 +83,17 @@ func (p *tasks) addCounts(ctx context.Context, tx pgx.Tx, changes []*change) err
 		}
 	}
 	if kinds.IsEmpty() {
-		return nil
+		return added
 	}
-	rows, err := tx.Query(ctx, p.sql.countsAdd, kinds.String(), states.String(), values.String())
-	if err != nil {
-		return pgerr.Explain("add counts", err)
-	}
-	added, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r totalRow, err error) {
-		err = row.Scan((*string)(&r.kind), (*string)(&r.state), &r.n)
-		return r, err
+	args := []any{kinds.String(), states.String(), values.String()}
+	w.addQuery("add counts", p.sql.countsAdd, args, func(rows pgx.Rows) (err error) {
+		*added, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (r totalRow, err error) {
+			err = row.Scan((*string)(&r.kind), (*string)(&r.state), &r.n)
+			return r, err
+		})
+		return err
 	})
-	if err != nil {
-		return pgerr.Explain("add counts", err)
-	}
-	return p.prune(ctx, tx, added)
+	return added
 }
 
 // totalRow is one row of a running total.

@@ -195,22 +195,17 @@ func ranFor(t ledger.EventType, data json.RawMessage) (time.Duration, bool) {
 const maxRan = 10 * 365 * 24 * time.Hour
 
 // addStats appends the statistics of a page, and merges the rows of minutes that have passed.
-func (p *tasks) addStats(ctx context.Context, tx pgx.Tx, s *stats) error {
+func (p *tasks) addStats(w *writes, s *stats) {
 	if len(s.rows) == 0 {
-		return nil
+		return
 	}
-	if _, err := tx.Exec(ctx, p.sql.statsAdd, s.args()...); err != nil {
-		return pgerr.Explain("add statistics", err)
-	}
+	w.add("add statistics", p.sql.statsAdd, s.args(), nil)
 	if p.schema != inUse {
-		return nil // a build merges all rows at its end
+		return // a build merges all rows at its end
 	}
-	since, before, due := p.stats.next(s.newest)
-	if !due {
-		return nil
+	if since, before, due := p.stats.next(s.newest); due {
+		w.add("merge statistics", p.sql.statsMerge, []any{since * microsPerMinute, before * microsPerMinute}, nil)
 	}
-	_, err := tx.Exec(ctx, p.sql.statsMerge, since*microsPerMinute, before*microsPerMinute)
-	return pgerr.Explain("merge statistics", err)
 }
 
 func (s *stats) args() []any {

@@ -72,9 +72,11 @@ func (r *tagRows) write(ctx context.Context, tx pgx.Tx, sql string) error {
 	if r.tags.IsEmpty() {
 		return nil
 	}
-	_, err := tx.Exec(ctx, sql, r.tags.String(), r.positions.String())
+	_, err := tx.Exec(ctx, sql, r.args()...)
 	return pgerr.Explain("add tags", err)
 }
+
+func (r *tagRows) args() []any { return []any{r.tags.String(), r.positions.String()} }
 
 // tagHistory is how far the tags of earlier tasks are added: those that a projector of an older version has projected.
 type tagHistory struct {

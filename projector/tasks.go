@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -82,8 +83,7 @@ func (*tasks) breaks(context.Context, *brokenError) error                      {
 const begin = "begin isolation level read committed; set local synchronous_commit to off; " +
 	"set local enable_seqscan to off; set local jit to off; set local plan_cache_mode to force_generic_plan"
 
-// apply folds the events onto the rows of their tasks. It takes five statements, however many events there are, and
-// one more for tags.
+// apply folds the events onto the rows of their tasks. It takes two round trips, however many events there are.
 func (p *tasks) apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
 	changes := p.pages.byTask(events)
 	defer p.pages.release()
@@ -97,14 +97,20 @@ func (p *tasks) apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) err
 		}
 	}
 	changes = folded(changes)
-	if err := p.write(ctx, tx, changes); err != nil {
+	var w writes
+	p.addTasks(&w, changes)
+	p.addTags(&w, changes)
+	p.addStats(&w, stats)
+	added := p.addCounts(&w, changes)
+	if err := w.send(ctx, tx); err != nil {
+		p.hasForeignRows = p.hasForeignRows || w.failed() == insertTasks && pgerr.Is(err, pgerr.UniqueViolation)
 		return err
 	}
-	if err := p.addStats(ctx, tx, stats); err != nil {
-		return err
-	}
-	return p.addCounts(ctx, tx, changes)
+	return p.prune(ctx, tx, *added)
 }
+
+// insertTasks is the name of a statement.
+const insertTasks = "insert tasks"
 
 // folded returns the changes without those of which not even the first event folds.
 func folded(changes []*change) []*change {
@@ -297,7 +303,8 @@ func (c *columns) args(naming ...*pgarray.Builder) []any {
 	return args
 }
 
-func (p *tasks) write(ctx context.Context, tx pgx.Tx, changes []*change) error {
+// addTasks inserts and updates the rows of the tasks.
+func (p *tasks) addTasks(w *writes, changes []*change) {
 	var kinds, ids, shards, enqueued, causes, addresses pgarray.Builder
 	var added, updated columns
 	causes.Empties = true
@@ -333,32 +340,29 @@ func (p *tasks) write(ctx context.Context, tx pgx.Tx, changes []*change) error {
 		}
 	}
 	if added.rows > 0 {
-		if _, err := tx.Exec(ctx, p.sql.insert,
-			append(added.args(&kinds, &ids, &shards, &enqueued), causes.String())...); err != nil {
-			p.hasForeignRows = p.hasForeignRows || pgerr.Is(err, pgerr.UniqueViolation)
-			return pgerr.Explain("insert tasks", err)
-		}
+		args := append(added.args(&kinds, &ids, &shards, &enqueued), causes.String())
+		w.add(insertTasks, p.sql.insert, args, nil)
 	}
 	if updated.rows > 0 {
-		tag, err := tx.Exec(ctx, p.sql.update, updated.args(&addresses)...)
-		if err != nil {
-			return pgerr.Explain("update tasks", err)
-		}
-		if tag.RowsAffected() != updated.rows {
-			return fmt.Errorf("update tasks: %d of %d rows were changed by another transaction",
-				updated.rows-tag.RowsAffected(), updated.rows)
-		}
+		w.add("update tasks", p.sql.update, updated.args(&addresses), func(tag pgconn.CommandTag) error {
+			if n := tag.RowsAffected(); n != updated.rows {
+				return fmt.Errorf("update tasks: %d of %d rows were changed by another transaction",
+					updated.rows-n, updated.rows)
+			}
+			return nil
+		})
 	}
-	return p.addTags(ctx, tx, changes)
 }
 
 // addTags adds the tags of tasks whose first events are applied.
-func (p *tasks) addTags(ctx context.Context, tx pgx.Tx, changes []*change) error {
+func (p *tasks) addTags(w *writes, changes []*change) {
 	var rows tagRows
 	for _, c := range changes {
 		rows.add(c.tags, c.position)
 	}
-	return rows.write(ctx, tx, p.sql.tagsAdd)
+	if !rows.tags.IsEmpty() {
+		w.add("add tags", p.sql.tagsAdd, rows.args(), nil)
+	}
 }
 
 // causeOf returns the cause of a task as in its row; "" if it has no cause.
