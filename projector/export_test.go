@@ -104,9 +104,9 @@ func ApplyAll(tb testing.TB, r *Runner, db *pgxpool.Pool) {
 
 // SetLingerPage makes the list of lingering tasks due at once, and its pages short.
 func SetLingerPage(n int) (restore func()) {
-	oldAfter, oldBehind, oldPage := lingerAfter, lingerBehind, lingerPage
-	lingerAfter, lingerBehind, lingerPage = 0, 0, n
-	return func() { lingerAfter, lingerBehind, lingerPage = oldAfter, oldBehind, oldPage }
+	oldAfter, oldBusy, oldPage := lingerAfter, lingerBusy, lingerPage
+	lingerAfter, lingerBusy, lingerPage = 0, 0, n
+	return func() { lingerAfter, lingerBusy, lingerPage = oldAfter, oldBusy, oldPage }
 }
 
 // ListStep makes the first step of a list of lingering tasks that begins at the first event. It returns the projector's
@@ -125,16 +125,15 @@ func ListStep(ctx context.Context, pool *pgxpool.Pool, db ledger.DB) (applied, l
 	return applied, next.place, err
 }
 
-// ListTimes returns after which of n times, lingerAfter apart, a list is due, while each page between them was the last
-// one of its window or not.
-func ListTimes(n int, isLast func(i int) bool) (due []int) {
+// ListTimes returns at which of n times, lingerAfter apart, a list is due, while there are events between them.
+func ListTimes(n int, events func(i int) int) (due []int) {
 	l := &lingering{upTo: feed.Beginning(), applied: feed.Beginning()}
 	now := time.Now()
 	for i := range n {
 		if l.end(now) != (feed.Edge{}) {
 			due = append(due, i)
 		}
-		l.isBehind = l.isBehind || !isLast(i)
+		l.events += events(i)
 		now = now.Add(lingerAfter)
 	}
 	return due

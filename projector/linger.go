@@ -28,12 +28,15 @@ var ( // tests change them
 	// lingerAfter is how long a task may be unfinished at least until it is listed. Most tasks finish before, and cost
 	// nothing.
 	lingerAfter = 5 * time.Second
-	// lingerBehind is how long the list is put off at most while the projector is behind: of a backlog that is being
-	// worked off, most tasks finish meanwhile. health/alarm counts on less than 30 s together.
-	lingerBehind = 15 * time.Second
+	// lingerBusy is how long the list is put off at most while there are many events: of a backlog that is being worked
+	// off, most tasks finish meanwhile. health/alarm counts on less than 30 s together.
+	lingerBusy = 10 * time.Second
 	// lingerPage is how many events a step reads.
 	lingerPage = 5_000
 )
+
+// lingerEvents is the number of events within lingerAfter that are many.
+const lingerEvents = 5_000
 
 // lingerTotals is how many running totals are read to find that no task is unfinished.
 const lingerTotals = 500
@@ -47,8 +50,8 @@ type lingering struct {
 	upTo    feed.Edge // it had, when the list was last due
 	due     time.Time
 
-	isBehind bool // a page since the list was last due was not the last one of its window
-	latest   time.Time
+	events int       // applied since the list was last due
+	latest time.Time // the list is not put off any longer
 }
 
 // followerMark is the mark of the projector's cursor rows. The view taskledger.lingering_place names a field, and
@@ -97,7 +100,7 @@ type step struct {
 // advance notes that the projector has applied a page.
 func (l *lingering) advance(page feed.Page, listed feed.Place) {
 	l.place, l.applied = listed, page.Place().Seen
-	l.isBehind = l.isBehind || !page.Last()
+	l.events += len(page.Events)
 }
 
 // end returns the end of the next window of the list, where the projector was lingerAfter ago; zero: none is due.
@@ -106,12 +109,12 @@ func (l *lingering) end(now time.Time) feed.Edge {
 		return feed.Edge{}
 	}
 	l.due = now.Add(lingerAfter)
-	until, isBehind := l.upTo, l.isBehind
-	l.upTo, l.isBehind = l.applied, false
-	if isBehind && now.Before(l.latest) {
+	until, isBusy := l.upTo, l.events >= lingerEvents
+	l.upTo, l.events = l.applied, 0
+	if isBusy && now.Before(l.latest) {
 		return feed.Edge{}
 	}
-	l.latest = l.due.Add(lingerBehind)
+	l.latest = l.due.Add(lingerBusy)
 	return until
 }
 
