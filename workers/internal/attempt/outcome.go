@@ -287,14 +287,14 @@ func (rec *recorder) append(ctx context.Context, requests ...ledger.AppendReques
 	return nil
 }
 
-// appendStart records the start. For an attempt that must not be repeated it sends the request again if the answer is
-// lost: the handler may run only if its start is known to be recorded.
+// appendStart records the start, together with those of other attempts. If that fails, for example because of the lock
+// of another one, or if the answer is lost, it sends the request again alone.
 func (rec *recorder) appendStart(ctx context.Context) (ledger.Event, error) {
-	if !rec.kind.Once {
-		return ledger.Append(ctx, rec.kind.db, rec.request(ledger.EventStarted, nil))
+	r := rec.request(ledger.EventStarted, nil)
+	if rec.kind.Once {
+		r.Data = atmostonce.StartedData
 	}
-	r := rec.request(ledger.EventStarted, atmostonce.StartedData)
-	e, err := ledger.Append(ctx, rec.kind.db, r)
+	e, err := rec.kind.starter.record(r)
 	if err != nil && !ledger.IsConflict(err) && !isRefused(err) {
 		r.Resent = true // worker IDs are unique, and a task is in flight once per worker
 		e, err = ledger.Append(ctx, rec.kind.db, r)

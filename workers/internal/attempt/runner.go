@@ -51,6 +51,7 @@ type Runner struct {
 
 	// Each is safe for concurrent use.
 	completer    *completer
+	starter      *starter
 	quarantine   quarantine
 	reconnection reconnection
 }
@@ -82,6 +83,7 @@ func NewRunner(c Config) (*Runner, error) {
 	}
 	r.lasting, r.cancelLasting = context.WithCancel(context.Background())
 	r.completer = newCompleter(r)
+	r.starter = newStarter(r)
 	return r, nil
 }
 

@@ -1,0 +1,43 @@
+package workers_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/workers"
+)
+
+// A worker that stops gives back the messages that it has received ahead. The next one cannot know that their handlers
+// have not begun, so it records their starts first: together, because each alone takes a transaction and a connection.
+func TestStartsOfRedeliveredTasksAreRecordedTogether(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Relay()
+	const tasks = 200
+	var inside atomic.Int32
+	w := b.Work(workers.Config{Slots: 1, StopTimeout: 100 * time.Millisecond, AckWait: endless},
+		atLeast(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
+			inside.Add(1)
+			<-ctx.Done()
+			return ctx.Err()
+		}, &workers.KindConfig{Slots: tasks}))
+	b.EnqueueMany(tasks)
+	b.Await("a handler, and messages behind it", func() bool {
+		return inside.Load() == 1 && w.KindStatus().InFlight == tasks
+	})
+	w.Stop()
+	noop := func(context.Context, *workers.Job, orderArgs) error { return nil }
+	b.Work(workers.Config{Slots: tasks, AckWait: endless}, atLeast(noop, &workers.KindConfig{Slots: tasks}))
+	b.AwaitSucceeded(tasks)
+	started := one[int](b, "select count(*)::integer from taskledger.event where type = 'started'")
+	if started < tasks-1 {
+		t.Errorf("%d starts are recorded, want one of each task whose message was given back", started)
+	}
+	transactions := one[int](b, "select count(distinct xid)::integer from taskledger.event where type = 'started'")
+	t.Logf("%d starts in %d transactions", started, transactions)
+	if transactions > tasks/4 {
+		t.Errorf("%d starts in %d transactions", started, transactions)
+	}
+}
