@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,6 +73,8 @@ type child struct {
 	output     *json.Decoder
 	stderr     strings.Builder
 	count      atomic.Int64  // the last count that it reported
+	mu         sync.Mutex    // guards reports
+	reports    []count       // without starts; complete once outputDone is closed
 	watch      *stopwatch    // of the starts that it reports, or nil
 	outputDone chan struct{} // closed at the end of its output
 	stopOnce   sync.Once
@@ -122,11 +125,28 @@ func (a *child) readCounts() {
 		if err := a.output.Decode(&c); err != nil {
 			return
 		}
+		a.mu.Lock()
+		a.reports = append(a.reports, count{Count: c.Count, At: c.At})
+		a.mu.Unlock()
 		a.count.Store(c.Count)
 		for _, s := range c.Starts {
 			a.watch.arrive(s.ID, s.At)
 		}
 	}
+}
+
+// rate returns the rate at which the child counted up to n, which it has reported. The first tenth is left out: it has
+// the start of the process, its connections and consumers.
+func (a *child) rate(n int) float64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	first := slices.IndexFunc(a.reports, func(c count) bool { return c.Count > 0 && c.Count >= int64(n/10) })
+	last := slices.IndexFunc(a.reports, func(c count) bool { return c.Count >= int64(n) })
+	from, to := a.reports[first], a.reports[last]
+	if first == last { // a run on a very small scale
+		from = count{At: a.reports[max(first-1, 0)].At}
+	}
+	return float64(to.Count-from.Count) / max(time.Duration(to.At-from.At), time.Millisecond).Seconds()
 }
 
 // hasEnded reports whether the output of the process has ended.

@@ -44,6 +44,7 @@ type meter struct {
 	postgres, broker, ourselves float64 // CPU seconds
 	trips, messages, bytes      float64 // round trips to PostgreSQL; through NATS, in both directions
 	allocations, allocated      float64 // of this process, and their bytes
+	others                      float64 // CPU seconds of processes that are not of this run
 }
 
 // read reads all counters. Those that this system does not have are 0.
@@ -68,6 +69,7 @@ func (m *meter) read(ctx context.Context, t *trial) error {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	m.allocations, m.allocated = float64(memory.Mallocs), float64(memory.TotalAlloc)
+	m.others = machineSeconds() - m.postgres - familySeconds(os.Getpid())
 	return nil
 }
 
@@ -114,17 +116,6 @@ func (m *meter) add(ctx context.Context, t *trial, n int) error {
 	return nil
 }
 
-// addWrites adds the WAL and the dead tuples of each of n tasks since m was read.
-func (m *meter) addWrites(ctx context.Context, t *trial, n int) error {
-	var now meter
-	if err := errors.Join(now.read(ctx, t), now.flush(ctx, t)); err != nil {
-		return err
-	}
-	t.add(walPerTask, (now.wal-m.wal)/float64(n), "bytes")
-	t.add(deadPerTask, (now.dead-m.dead)/float64(n), "tuples")
-	return nil
-}
-
 // flush reads the dead tuples again after closing the connections, which report theirs when they end.
 func (m *meter) flush(ctx context.Context, t *trial) error {
 	t.db.Reset()
@@ -139,6 +130,16 @@ func (m *meter) flush(ctx context.Context, t *trial) error {
 	}
 	m.dead = late.dead
 	return nil
+}
+
+// awaitDisconnected closes the connections of a trial, and waits until no client is connected to its database, except one
+// that holds a transaction. Each reports its dead tuples when it ends.
+func awaitDisconnected(ctx context.Context, t *trial) error {
+	t.db.Reset()
+	return await(ctx, func() (isAlone bool, err error) {
+		err = t.db.QueryRow(ctx, statement("alone")).Scan(&isAlone)
+		return isAlone, err
+	})
 }
 
 // sizeOf returns the size of all files below a directory.
@@ -187,6 +188,20 @@ func processTimes(pid int) (times, bool) {
 func processSeconds(pid int) float64 {
 	t, _ := processTimes(pid)
 	return t.self
+}
+
+// machineSeconds returns the CPU seconds of all processes, and those that the host took from a virtual machine.
+func machineSeconds() (sum float64) {
+	text, _ := os.ReadFile("/proc/stat")
+	line, _, _ := strings.Cut(string(text), "\n")
+	for i, f := range strings.Fields(line) {
+		if i == 0 || i == 4 || i == 5 || i > 8 { // name, idle, waiting for disks, and guests, which are in the first ones
+			continue
+		}
+		n, _ := strconv.ParseFloat(f, 64)
+		sum += n / ticksPerSecond
+	}
+	return sum
 }
 
 // familySeconds returns the CPU seconds of a process and its children, including ended ones.

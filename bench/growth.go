@@ -12,6 +12,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
+const growthName = "growth"
+
 // Conditions of the measure of growth. Each is taskledger on one ledger for all rounds.
 const (
 	underSnapshot = "taskledger, snapshot held"
@@ -25,17 +27,21 @@ const (
 // growth is one ledger under one condition.
 type growth struct {
 	*pipeline
-	round int
+	turn int
 	// prepare fills the ledger once and returns its number of events. Default: none.
 	prepare func(ctx context.Context, g *growth) (events int, err error)
-	// hold begins a transaction that lasts for a round. Default: none.
+	events  int // that it has returned
+	// hold begins a transaction that lasts for a turn. Default: none.
 	hold func(ctx context.Context, t *trial) (release func() error, err error)
+	// services are the relay and the projector while the ledger is prepared.
+	services []*child
 }
 
-// growthMeasure measures our rates under conditions, and on a small and idle ledger.
+// growthMeasure measures our rates under conditions. The small and idle ledger has a turn before and after each turn of
+// another one, because the machine becomes faster and slower meanwhile.
 func growthMeasure() measure {
 	return measure{
-		name: "growth",
+		name: growthName, alternating: true, quickRounds: 2,
 		title: "our own rates: 1,000,000 waiting, 5,000,000 finished, a snapshot held, " +
 			"a write transaction open in another database",
 		contenders: []contender{
@@ -63,16 +69,15 @@ func longHistory(ctx context.Context, g *growth) (events int, err error) {
 }
 
 func (g *growth) contender(system string) contender {
-	return contender{system: system, open: g.open, run: g.rates}
+	return contender{system: system, open: g.open, ready: g.ready, run: g.rates}
 }
 
-// open creates the ledger and waits until relay and projector have delivered and audited its events.
+// open creates the ledger. Relay and projector begin to deliver what fills it.
 func (g *growth) open(ctx context.Context, t *trial) (err error) {
 	if g.pipeline, err = newPipeline(ctx, t); err != nil || g.prepare == nil {
 		return err
 	}
-	events, err := g.prepare(ctx, g)
-	if err != nil {
+	if g.events, err = g.prepare(ctx, g); err != nil {
 		return err
 	}
 	if err := checkpointAndAnalyze(ctx, t); err != nil {
@@ -80,15 +85,38 @@ func (g *growth) open(ctx context.Context, t *trial) (err error) {
 	}
 	relay, err1 := g.start(ctx, "relay", false, 0)
 	projector, err2 := g.start(ctx, "projector", false, 0)
-	if err := errors.Join(err1, err2); err != nil {
+	g.services = []*child{relay, projector}
+	return errors.Join(err1, err2)
+}
+
+// ready waits until relay and projector have delivered and audited the events, and unfinished tasks are listed. All of
+// that would take time of the turns.
+func (g *growth) ready(ctx context.Context, t *trial) error {
+	if g.prepare != nil {
+		err := errors.Join(awaitCount(ctx, g.events, g.services[0]), g.awaitRelayed(ctx), g.awaitProjected(ctx))
+		if err == nil {
+			err = g.awaitSettled(ctx)
+		}
+		for _, a := range g.services {
+			err = errors.Join(err, a.stop())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	var illegal int
+	if err := t.db.QueryRow(ctx, statement("illegal")).Scan(&illegal); err != nil {
 		return err
 	}
-	err = errors.Join(awaitCount(ctx, events, relay), g.awaitRelayed(ctx), g.awaitProjected(ctx),
-		g.awaitAudited(ctx), relay.stop(), projector.stop())
-	if err != nil {
-		return err
+	if illegal > 0 {
+		return fmt.Errorf("%d events of the prepared ledger are illegal", illegal)
 	}
-	_, err = t.db.Exec(ctx, "vacuum analyze")
+	return vacuum(ctx, t)
+}
+
+// vacuum does what autovacuum would do later, in the turn of another ledger.
+func vacuum(ctx context.Context, t *trial) error {
+	_, err := t.db.Exec(ctx, "vacuum")
 	return err
 }
 
@@ -97,45 +125,62 @@ func (g *growth) fill(ctx context.Context, prefix string, n int) error {
 	return fillNamed(ctx, g.t, n, func(i int) string { return prefix + "-" + taskID(i) })
 }
 
-// rates measures enqueue, relay and drain, one after the other, and what they wrote.
-func (g *growth) rates(ctx context.Context, t *trial) (err error) {
-	g.round++
-	if g.hold != nil {
-		release, failed := g.hold(ctx, t)
-		if failed != nil {
-			return failed
-		}
-		defer func() { err = errors.Join(err, release()) }()
-	}
-	var before meter
-	if err := before.read(ctx, t); err != nil {
+// rates measures enqueue, relay and drain, one after the other, what a task costs, and other work on the machine.
+func (g *growth) rates(ctx context.Context, t *trial) error {
+	g.turn++
+	t.costs = true
+	var begin, end meter
+	began := time.Now()
+	if err := begin.read(ctx, t); err != nil {
 		return err
 	}
+	release := func() error { return nil }
+	if g.hold != nil {
+		var err error
+		if release, err = g.hold(ctx, t); err != nil {
+			return err
+		}
+	}
+	err := errors.Join(g.underCondition(ctx, t), release())
+	if err == nil {
+		err = end.read(ctx, t)
+	}
+	if err != nil {
+		return err
+	}
+	if end.postgres > 0 {
+		t.add("other work", max(end.others-begin.others, 0)/time.Since(began).Seconds(), "cores")
+	}
+	return vacuum(ctx, t)
+}
+
+func (g *growth) underCondition(ctx context.Context, t *trial) error {
 	run := oursTransaction(ledger.MustKind[json.RawMessage]("bench.other")) // without workers
 	load, err := transactions(ctx, t, 32, func(ctx context.Context, conn *pgx.Conn, id string) error {
-		return run(ctx, conn, fmt.Sprintf("%d-%s", g.round, id))
+		return run(ctx, conn, fmt.Sprintf("%d-%s", g.turn, id))
 	})
 	if err != nil {
 		return err
 	}
 	t.add("enqueue rate", load.perSecond, "tx/s")
 	tasks := t.size(130_000, 20_000)
-	if err := g.fill(ctx, fmt.Sprintf("round-%d", g.round), tasks); err != nil {
+	var before meter
+	if err := before.read(ctx, t); err != nil {
+		return err
+	}
+	if err := g.fill(ctx, fmt.Sprintf("turn-%d", g.turn), tasks); err != nil {
 		return err
 	}
 	if err := analyze(ctx, t); err != nil {
 		return err
 	}
-	if err := g.relayAndDrain(ctx, t, load.count, tasks); err != nil {
-		return err
-	}
-	return before.addWrites(ctx, t, load.count+tasks)
+	return g.relayAndDrain(ctx, t, &before, load.count, tasks)
 }
 
-// relayAndDrain measures the relay of all pending events, then the workers.
-func (g *growth) relayAndDrain(ctx context.Context, t *trial, enqueued, tasks int) error {
+// relayAndDrain measures the relay of all pending events, then the workers. The workers of a ledger with many waiting
+// tasks succeed in more than those of this turn.
+func (g *growth) relayAndDrain(ctx context.Context, t *trial, before *meter, enqueued, tasks int) error {
 	relay, err1 := g.start(ctx, "relay", false, 0)
-	begin := time.Now()
 	projector, err2 := g.start(ctx, "projector", false, 0)
 	if err := errors.Join(err1, err2); err != nil {
 		return err
@@ -143,11 +188,14 @@ func (g *growth) relayAndDrain(ctx context.Context, t *trial, enqueued, tasks in
 	if err := awaitCount(ctx, enqueued+tasks, relay); err != nil {
 		return err
 	}
-	t.add("relay rate", float64(enqueued+tasks)/time.Since(begin).Seconds(), "events/s")
+	t.add("relay rate", relay.rate(enqueued+tasks), "events/s")
 	if err := g.awaitProjected(ctx); err != nil {
 		return err
 	}
-	begin = time.Now()
+	costs := growthCosts{before: before, services: []*child{relay, projector}, enqueued: enqueued + tasks}
+	if err := costs.begin(ctx, g); err != nil {
+		return err
+	}
 	worker, err := g.start(ctx, "worker", false, 1000)
 	if err != nil {
 		return err
@@ -155,11 +203,73 @@ func (g *growth) relayAndDrain(ctx context.Context, t *trial, enqueued, tasks in
 	if err := awaitCount(ctx, tasks, worker); err != nil {
 		return err
 	}
-	t.add("drain rate", float64(tasks)/time.Since(begin).Seconds(), "tasks/s")
+	t.add("drain rate", worker.rate(tasks), "tasks/s")
 	for _, a := range []*child{relay, projector, worker} {
 		addMemory(t, a)
 	}
-	return errors.Join(worker.stop(), g.awaitRelayed(ctx), g.awaitProjected(ctx), projector.stop(), relay.stop())
+	costs.stopped = processSeconds(worker.command.Process.Pid)
+	err = errors.Join(worker.stop(), g.awaitRelayed(ctx), g.awaitProjected(ctx))
+	if err != nil {
+		return err
+	}
+	return costs.add(ctx, g)
+}
+
+// growthCosts has the counters of a turn, for its costs of a task: those of relay and projection for each task that was
+// enqueued, and those of the drain for each that has succeeded.
+type growthCosts struct {
+	before   *meter // before the tasks of the drain were enqueued
+	services []*child
+	enqueued int
+	drain    meter   // before the workers started
+	cpu      float64 // of the services, then
+	finished int     // tasks, then
+	stopped  float64 // CPU of the workers
+}
+
+func (c *growthCosts) servicesSeconds() (sum float64) {
+	for _, a := range c.services {
+		sum += processSeconds(a.command.Process.Pid)
+	}
+	return sum
+}
+
+// begin reads the counters before the workers start.
+func (c *growthCosts) begin(ctx context.Context, g *growth) error {
+	c.cpu = c.servicesSeconds()
+	return errors.Join(c.drain.read(ctx, g.t), g.readFinished(ctx, &c.finished))
+}
+
+// add adds the costs of a task, and stops the services.
+func (c *growthCosts) add(ctx context.Context, g *growth) error {
+	var end meter
+	var finished int
+	cpu := c.servicesSeconds()
+	for _, a := range c.services {
+		if err := a.stop(); err != nil {
+			return err
+		}
+	}
+	if err := awaitDisconnected(ctx, g.t); err != nil {
+		return err
+	}
+	if err := errors.Join(end.read(ctx, g.t), g.readFinished(ctx, &finished)); err != nil {
+		return err
+	}
+	enqueued, drained := float64(c.enqueued), float64(max(finished-c.finished, 1))
+	g.t.add(walPerTask, (c.drain.wal-c.before.wal)/enqueued+(end.wal-c.drain.wal)/drained, "bytes")
+	g.t.add(deadPerTask, (end.dead-c.drain.dead)/drained, "tuples")
+	if end.postgres > 0 {
+		servers := func(m meter) float64 { return m.postgres + m.broker }
+		g.t.add(cpuPerTask, 1e6*((servers(c.drain)-servers(*c.before)+c.cpu)/enqueued+
+			(servers(end)-servers(c.drain)+cpu-c.cpu+c.stopped)/drained), "µs")
+	}
+	return nil
+}
+
+// readFinished reads the number of tasks that have succeeded.
+func (g *growth) readFinished(ctx context.Context, n *int) error {
+	return g.t.db.QueryRow(ctx, statement("finished"), string(kind.Name())).Scan(n)
 }
 
 // holdSnapshot holds a read-only snapshot of the ledger's database.

@@ -29,12 +29,15 @@ const (
 
 // measure is one comparison of several systems.
 type measure struct {
-	name       string
-	title      string
-	once       bool // in one round
-	onceQuick  bool // in one round with -quick
-	notQuick   bool // with -quick only if -only names it: no ratio needs it
-	contenders []contender
+	name      string
+	title     string
+	once      bool // in one round
+	onceQuick bool // in one round with -quick
+	notQuick  bool // with -quick only if -only names it: no ratio needs it
+	// alternating measures give the first contender a turn before and after each turn of another one.
+	alternating bool
+	quickRounds int // with -quick, also late in the run. Default: those of the run.
+	contenders  []contender
 }
 
 // quickHalf is the time after which a run with -quick has one round for each measure, so that it ends within five
@@ -43,6 +46,9 @@ const quickHalf = 30 * time.Second
 
 // rounds returns the number of trials of each contender.
 func (m measure) rounds(c config, spent time.Duration) int {
+	if c.quick && c.rounds == 0 && m.quickRounds > 0 {
+		return m.quickRounds
+	}
 	if m.once || c.quick && c.rounds == 0 && (m.onceQuick || spent > quickHalf) {
 		return 1
 	}
@@ -59,7 +65,9 @@ type contender struct {
 	tune []string
 	// open prepares one trial for all rounds. Default: each round has a new trial.
 	open func(ctx context.Context, t *trial) error
-	run  func(ctx context.Context, t *trial) error
+	// ready waits for what open began, after all trials are open. Default: nothing.
+	ready func(ctx context.Context, t *trial) error
+	run   func(ctx context.Context, t *trial) error
 }
 
 // measures returns all measures, in the order of the run.
@@ -99,8 +107,8 @@ func measureAll(ctx context.Context, c config, p *progress) (r *report, err erro
 		return c.quick && m.notQuick
 	})
 	for _, m := range chosen {
+		p.expect(len(m.turns(m.rounds(c, 0))))
 		for _, x := range m.contenders {
-			p.expect(m.rounds(c, 0))
 			if !x.isFixed(c) {
 				p.expect(len(x.tune))
 			}
@@ -136,7 +144,28 @@ func warmUpServer(ctx context.Context, s *databaseServer) error {
 	return errors.Join(err, db.Close(context.WithoutCancel(ctx)), s.drop(ctx, name))
 }
 
-// runMeasure runs the trials of a measure. The contenders take turns: A B C, A B C, …
+// turn is one trial of one contender.
+type turn struct{ round, contender int }
+
+// turns returns the turns of a measure with so many rounds: A B C, A B C, … or, if it is alternating, A B A C, A B A C, …
+// and A at the end.
+func (m measure) turns(rounds int) []turn {
+	var turns []turn
+	for round := range rounds {
+		for i := range m.contenders {
+			if m.alternating && i > 1 {
+				turns = append(turns, turn{round, 0})
+			}
+			turns = append(turns, turn{round, i})
+		}
+	}
+	if m.alternating && len(m.contenders) > 1 {
+		turns = append(turns, turn{rounds - 1, 0})
+	}
+	return turns
+}
+
+// runMeasure runs the trials of a measure.
 func runMeasure(ctx context.Context, c config, m measure, s *databaseServer, r *report, p *progress) (err error) {
 	trials := make([]*trial, len(m.contenders)) // those for all rounds
 	tuned := make([]string, len(m.contenders))
@@ -160,24 +189,31 @@ func runMeasure(ctx context.Context, c config, m measure, s *databaseServer, r *
 			return fmt.Errorf("%s: %w", x.system, err)
 		}
 	}
-	rounds := m.rounds(c, time.Since(r.Began))
-	p.expect((rounds - m.rounds(c, 0)) * len(m.contenders))
-	for round := range rounds {
-		for i, x := range m.contenders {
-			p.begin(fmt.Sprintf("%s, round %d: %s", m.name, round+1, x.system))
-			var figures []figure
-			if t := trials[i]; t != nil {
-				t.figures = nil
-				err = x.run(ctx, t)
-				figures = t.figures
-			} else {
-				figures, err = runTrial(ctx, &trial{config: c, server: s, tuning: tuned[i]}, x)
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", x.system, err)
-			}
-			r.record(m, x.system, round+1, figures)
+	for i, x := range m.contenders {
+		if x.ready == nil {
+			continue
 		}
+		if err := x.ready(ctx, trials[i]); err != nil {
+			return fmt.Errorf("%s: %w", x.system, err)
+		}
+	}
+	turns := m.turns(m.rounds(c, time.Since(r.Began)))
+	p.expect(len(turns) - len(m.turns(m.rounds(c, 0))))
+	for _, n := range turns {
+		x := m.contenders[n.contender]
+		p.begin(fmt.Sprintf("%s, round %d: %s", m.name, n.round+1, x.system))
+		var figures []figure
+		if t := trials[n.contender]; t != nil {
+			t.figures = nil
+			err = x.run(ctx, t)
+			figures = t.figures
+		} else {
+			figures, err = runTrial(ctx, &trial{config: c, server: s, tuning: tuned[n.contender]}, x)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", x.system, err)
+		}
+		r.record(m, x.system, n.round+1, figures)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -26,14 +27,15 @@ type serviceSettings struct {
 	Slots       int    `json:"slots"`        // of the worker
 }
 
-// count is a report of a child process: the number of messages published, or of tasks succeeded, and when tasks have
-// started since the last report.
+// count is a report of a child process: the number of messages published, or of tasks succeeded, at a time, and when
+// tasks have started since the last report. Times are in nanoseconds since 1970.
 type count struct {
 	Count  int64       `json:"count"`
+	At     int64       `json:"at"`
 	Starts []taskStart `json:"starts,omitempty"`
 }
 
-// taskStart is the start of a task's handler, in nanoseconds since 1970.
+// taskStart is the start of a task's handler.
 type taskStart struct {
 	ID string `json:"id"`
 	At int64  `json:"at"`
@@ -60,7 +62,7 @@ func (t *tally) start(id string) {
 func (t *tally) take() count {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := count{t.total.Load(), t.starts}
+	c := count{t.total.Load(), time.Now().UnixNano(), t.starts}
 	t.starts = nil
 	return c
 }
@@ -108,7 +110,7 @@ func reportCounts(ctx context.Context, ready func(any), interval time.Duration,
 	if err != nil {
 		return err
 	}
-	ready(count{})
+	ready(counts.take())
 	ctx, cancel := context.WithCancel(ctx) // a service that returns by itself has failed
 	stop := background(ctx, func(ctx context.Context) error {
 		defer cancel()
@@ -221,9 +223,14 @@ func (c *pipeline) awaitRelayed(ctx context.Context) error {
 	})
 }
 
-// awaitAudited waits until relay and projector have audited the events that they delivered, because the
-// audit takes CPU time. It enqueues a task before each poll: idle readers do not write their cursors.
-func (c *pipeline) awaitAudited(ctx context.Context) error {
+// awaitSettled waits until relay and projector have audited the events that they delivered, and the projector has listed
+// those of their tasks that are unfinished, because both take CPU time. It enqueues a task before each poll: idle readers
+// do not write their cursors.
+func (c *pipeline) awaitSettled(ctx context.Context) error {
+	var newest ledger.Position
+	if err := c.t.db.QueryRow(ctx, statement("newest")).Scan(&newest); err != nil {
+		return err
+	}
 	for i := 0; ; i++ {
 		other := ledger.Key{Kind: "bench.history", BizID: ledger.BizID(fmt.Sprintf("poke-%d", i))}
 		if _, err := ledger.Enqueue(ctx, c.t.db, other, args, nil); err != nil {
@@ -235,10 +242,13 @@ func (c *pipeline) awaitAudited(ctx context.Context) error {
 		case <-time.After(time.Second):
 		}
 		var left int
-		if err := c.t.db.QueryRow(ctx, statement("unaudited")).Scan(&left); err != nil {
+		var isListed bool
+		err := errors.Join(c.t.db.QueryRow(ctx, statement("unaudited")).Scan(&left),
+			c.t.db.QueryRow(ctx, statement("listed"), int64(newest)).Scan(&isListed))
+		if err != nil {
 			return err
 		}
-		if left < 1000 {
+		if left < 1000 && isListed {
 			return nil
 		}
 	}

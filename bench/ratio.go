@@ -1,6 +1,9 @@
 package main
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // ratio is the ratio of our median to that of a peer, with its target. Without a peer it is our median.
 type ratio struct {
@@ -12,7 +15,7 @@ type ratio struct {
 	floor           string // what stands in our place for the floor's ratio. Default: floorPipeline
 }
 
-// condition is the least ratio of our rates under a condition to those on a small and idle ledger.
+// condition is the least of the three ratios of our rates under a condition to those on a small and idle ledger.
 type condition struct {
 	name, system string
 }
@@ -33,6 +36,55 @@ const (
 )
 
 var conditionRates = []string{"enqueue rate", "relay rate", "drain rate"}
+
+// conditionRow has the ratios of one metric under a condition. Each is that of a turn to the mean of the turns of the
+// small and idle ledger before and after it.
+type conditionRow struct {
+	Name   string    `json:"name"`
+	Metric string    `json:"metric"`
+	Median float64   `json:"median"`
+	Min    float64   `json:"min"`
+	Max    float64   `json:"max"`
+	Values []float64 `json:"values"` // by round
+}
+
+// conditionRows returns the ratios of all conditions. CPU and WAL of a task are among them: beside other work on the
+// machine they change less than rates.
+func conditionRows(samples []sample) []conditionRow {
+	var rows []conditionRow
+	for _, x := range conditions {
+		for _, metric := range slices.Concat(conditionRates, []string{cpuPerTask, walPerTask}) {
+			if values := turnRatios(samples, x.system, metric); len(values) > 0 {
+				rows = append(rows, conditionRow{
+					x.name, metric, median(values), slices.Min(values), slices.Max(values), values,
+				})
+			}
+		}
+	}
+	return rows
+}
+
+// turnRatios returns the ratio of each turn of a system to the mean of the turns of ours before and after it, which are
+// fewer in an interrupted run.
+func turnRatios(samples []sample, system, metric string) []float64 {
+	var values []float64
+	var before, turn float64
+	for _, s := range samples {
+		switch {
+		case s.measure != growthName || s.metric != metric:
+		case s.system == system:
+			turn = s.value
+		case s.system == ours:
+			if turn > 0 && before+s.value > 0 {
+				values = append(values, 2*turn/(before+s.value))
+			}
+			before, turn = s.value, 0
+		default:
+			turn = 0
+		}
+	}
+	return values
+}
 
 // ratios are those with a target. The target is a minimum for rates, and a maximum for latencies, sizes and CPU.
 var ratios = []ratio{

@@ -26,7 +26,9 @@ type report struct {
 	Ratios   map[string]float64 `json:"ratios"`
 	// FloorRatios are those that the floor reaches in our place.
 	FloorRatios map[string]float64 `json:"floor_ratios,omitempty"`
-	Figures     []row              `json:"figures"`
+	// Conditions are the ratios of growth by rate, of which Ratios has the least of each condition.
+	Conditions []conditionRow `json:"conditions,omitempty"`
+	Figures    []row          `json:"figures"`
 
 	samples []sample
 	titles  map[string]string
@@ -180,13 +182,11 @@ func (r *report) finish() {
 			r.FloorRatios[x.name] = value
 		}
 	}
-	for _, x := range conditions {
-		for _, metric := range conditionRates {
-			clean, ok1 := r.median("growth", ours, metric)
-			under, ok2 := r.median("growth", x.system, metric)
-			if least, seen := r.Ratios[x.name]; ok1 && ok2 && clean > 0 && (!seen || under/clean < least) {
-				r.Ratios[x.name] = under / clean
-			}
+	r.Conditions = conditionRows(r.samples)
+	for _, x := range r.Conditions {
+		least, seen := r.Ratios[x.Name]
+		if slices.Contains(conditionRates, x.Metric) && (!seen || x.Median < least) {
+			r.Ratios[x.Name] = x.Median
 		}
 	}
 	if mb, ok := r.median("memory", behindWhole, "relay memory"); ok {

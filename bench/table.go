@@ -68,6 +68,7 @@ func (r *report) tables(w io.Writer) {
 		t.Render()
 		_, _ = fmt.Fprintln(w)
 	}
+	r.conditionTable(w)
 	r.ratioTable(w)
 	m := r.Machine
 	_, _ = fmt.Fprintf(w, "\n%s, %d cores, %d MB, %s, %s\n", m.CPU, m.Cores, m.MemoryMB, m.OS, m.Disk)
@@ -78,6 +79,18 @@ func (r *report) tables(w io.Writer) {
 	}
 	_, _ = fmt.Fprintf(w, "%d rounds, quick: %t, scale %g, %.0f s, began %s\n",
 		r.Rounds, r.Quick, r.Scale, r.Seconds, r.Began.Format("2006-01-02 15:04 MST"))
+}
+
+func (r *report) conditionTable(w io.Writer) {
+	if len(r.Conditions) == 0 {
+		return
+	}
+	t := newTable(w, table.Row{"condition / clean", "metric", "median", "min", "max"}, 3, 4, 5)
+	for _, x := range r.Conditions {
+		t.AppendRow(table.Row{x.Name, x.Metric, threeDigits(x.Median), threeDigits(x.Min), threeDigits(x.Max)})
+	}
+	t.Render()
+	_, _ = fmt.Fprintln(w)
 }
 
 func (r *report) ratioTable(w io.Writer) {

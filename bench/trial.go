@@ -43,6 +43,7 @@ const (
 	p50         = "p50"
 	walPerTask  = "wal per task"
 	deadPerTask = "dead tuples per task"
+	cpuPerTask  = "CPU per task"
 )
 
 func (t *trial) add(metric string, value float64, unit string) {

@@ -6,9 +6,11 @@ with tx as materialized (
   select pg_current_xact_id() as xid, taskledger.login_id() as login_id
 )
 insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
-select tx.xid, v.version, 0, 0, v.type::taskledger.event_type, tx.login_id, 'bench.history',
-       'history-' || to_char(i, 'fm00000000'), session_user,
+select tx.xid, v.version, v.version - 1, t.shard, v.type::taskledger.event_type, tx.login_id, 'bench.history',
+       t.biz_id, session_user,
        case v.version when 1 then $3::text::json end
   from tx
  cross join generate_series($1::bigint + 1, $2::bigint) i
+ cross join lateral (select 'history-' || to_char(i, 'fm00000000') as biz_id) n
+ cross join lateral (select n.biz_id, taskledger.shard_of(n.biz_id) as shard) t
  cross join (values (1, 'enqueued'), (2, 'succeeded')) v(version, type)
