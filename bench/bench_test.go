@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"math"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -183,5 +185,67 @@ func TestNoBinaries(t *testing.T) {
 	}
 	if !strings.Contains(stderr.String(), "install them") {
 		t.Errorf("no cure in %q", stderr.String())
+	}
+}
+
+// An alternating measure has a clean turn before and after each other one.
+func TestTurns(t *testing.T) {
+	for _, test := range []struct {
+		alternating bool
+		contenders  int
+		want        []turn
+	}{
+		{false, 2, []turn{{0, 0}, {0, 1}, {1, 0}, {1, 1}}},
+		{true, 3, []turn{{0, 0}, {0, 1}, {0, 0}, {0, 2}, {1, 0}, {1, 1}, {1, 0}, {1, 2}, {1, 0}}},
+	} {
+		m := measure{alternating: test.alternating, contenders: make([]contender, test.contenders)}
+		if got := m.turns(2); !slices.Equal(got, test.want) {
+			t.Errorf("alternating %t: %v, want %v", test.alternating, got, test.want)
+		}
+	}
+}
+
+// The ratio of a condition is the least of its rates' medians of ratios to the clean turns before and after each turn. A
+// machine that becomes slower at a steady pace does not change it.
+func TestConditionRatios(t *testing.T) {
+	r := newReport(config{})
+	m := growthMeasure()
+	speed := 1.0
+	for _, n := range m.turns(3) {
+		factor := 1.0
+		switch m.contenders[n.contender].system {
+		case underWaiting:
+			factor = 0.9
+		case underHistory:
+			factor = 1.1
+		}
+		r.record(m, m.contenders[n.contender].system, n.round+1, []figure{
+			{"enqueue rate", 9000 * speed, "tx/s"}, {"drain rate", 30000 * speed * factor, "tasks/s"},
+			{cpuPerTask, 80 / factor, "µs"},
+		})
+		speed -= 0.01
+	}
+	want := map[string]float64{
+		"held_snapshot": 1, "foreign_write": 1, "waiting": 0.9, "history": 1, "waiting_held_snapshot": 1,
+	}
+	for name, ratio := range want {
+		if got := r.Ratios[name]; math.Abs(got-ratio) > 1e-9 {
+			t.Errorf("%s is %v, want %v", name, got, ratio)
+		}
+	}
+	for _, x := range r.Conditions {
+		if len(x.Values) != 3 {
+			t.Errorf("%s, %s: %d turns, want 3", x.Name, x.Metric, len(x.Values))
+		}
+	}
+}
+
+// The rate of a child process leaves out its start, and depends on the times of its reports only.
+func TestRateOfChild(t *testing.T) {
+	ms := int64(time.Millisecond)
+	a := &child{reports: []count{{At: 0}, {Count: 50, At: 400 * ms}, {Count: 150, At: 500 * ms},
+		{Count: 1050, At: 1400 * ms}, {Count: 1300, At: 2000 * ms}}}
+	if got := a.rate(1000); math.Abs(got-1000) > 1e-9 {
+		t.Errorf("%v a second, want 1000", got)
 	}
 }

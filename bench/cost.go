@@ -132,8 +132,8 @@ func (m *meter) flush(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// awaitDisconnected closes the connections of a trial, and waits until no client is connected to its database, except one
-// that holds a transaction. Each reports its dead tuples when it ends.
+// awaitDisconnected closes the connections of a trial, and waits until no client is connected to its database, except
+// one that holds a transaction. Each reports its dead tuples when it ends.
 func awaitDisconnected(ctx context.Context, t *trial) error {
 	t.db.Reset()
 	return await(ctx, func() (isAlone bool, err error) {

@@ -147,8 +147,8 @@ func warmUpServer(ctx context.Context, s *databaseServer) error {
 // turn is one trial of one contender.
 type turn struct{ round, contender int }
 
-// turns returns the turns of a measure with so many rounds: A B C, A B C, … or, if it is alternating, A B A C, A B A C, …
-// and A at the end.
+// turns returns the turns of a measure with so many rounds: A B C, A B C, … or, if it is alternating, A B A C,
+// A B A C, … and A at the end.
 func (m measure) turns(rounds int) []turn {
 	var turns []turn
 	for round := range rounds {

@@ -1,2 +1,2 @@
--- Returns whether the list of unfinished tasks follows the projector at or after a position. $1 position. Takes no locks.
+-- Returns whether the list of unfinished tasks is at or after a position. $1 position. Takes no locks.
 select exists (select from taskledger.lingering_place p where (p.place->'seen'->>'top')::bigint >= $1)
