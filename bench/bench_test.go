@@ -195,8 +195,11 @@ func TestTurns(t *testing.T) {
 		contenders  int
 		want        []turn
 	}{
-		{false, 2, []turn{{0, 0}, {0, 1}, {1, 0}, {1, 1}}},
-		{true, 3, []turn{{0, 0}, {0, 1}, {0, 0}, {0, 2}, {1, 0}, {1, 1}, {1, 0}, {1, 2}, {1, 0}}},
+		{contenders: 2, want: []turn{{0, 0}, {0, 1}, {1, 0}, {1, 1}}},
+		{
+			alternating: true, contenders: 3,
+			want: []turn{{0, 0}, {0, 1}, {0, 0}, {0, 2}, {1, 0}, {1, 1}, {1, 0}, {1, 2}, {1, 0}},
+		},
 	} {
 		m := measure{alternating: test.alternating, contenders: make([]contender, test.contenders)}
 		if got := m.turns(2); !slices.Equal(got, test.want) {
@@ -205,8 +208,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// The ratio of a condition is the least of its rates' medians of ratios to the clean turns before and after each turn. A
-// machine that becomes slower at a steady pace does not change it.
+// The ratio of a condition is the least of its rates' medians of ratios to the clean turns before and after each turn.
+// A machine that becomes slower at a steady pace does not change it.
 func TestConditionRatios(t *testing.T) {
 	r := newReport(config{})
 	m := growthMeasure()
@@ -220,8 +223,9 @@ func TestConditionRatios(t *testing.T) {
 			factor = 1.1
 		}
 		r.record(m, m.contenders[n.contender].system, n.round+1, []figure{
-			{"enqueue rate", 9000 * speed, "tx/s"}, {"drain rate", 30000 * speed * factor, "tasks/s"},
-			{cpuPerTask, 80 / factor, "µs"},
+			{metric: "enqueue rate", value: 9000 * speed, unit: "tx/s"},
+			{metric: "drain rate", value: 30000 * speed * factor, unit: "tasks/s"},
+			{metric: cpuPerTask, value: 80 / factor, unit: "µs"},
 		})
 		speed -= 0.01
 	}

@@ -195,7 +195,7 @@ func machineSeconds() (sum float64) {
 	text, _ := os.ReadFile("/proc/stat")
 	line, _, _ := strings.Cut(string(text), "\n")
 	for i, f := range strings.Fields(line) {
-		if i == 0 || i == 4 || i == 5 || i > 8 { // name, idle, waiting for disks, and guests, which are in the first ones
+		if i == 0 || i == 4 || i == 5 || i > 8 { // name, idle, waiting for disks; guests are in the first ones
 			continue
 		}
 		n, _ := strconv.ParseFloat(f, 64)

@@ -31,6 +31,8 @@ type growth struct {
 	// prepare fills the ledger once and returns its number of events. Default: none.
 	prepare func(ctx context.Context, g *growth) (events int, err error)
 	events  int // that it has returned
+	// finished is how many of the tasks that it has inserted have succeeded.
+	finished int
 	// hold begins a transaction that lasts for a turn. Default: none.
 	hold func(ctx context.Context, t *trial) (release func() error, err error)
 	// services are the relay and the projector while the ledger is prepared.
@@ -62,6 +64,7 @@ func manyWaiting(ctx context.Context, g *growth) (events int, err error) {
 
 func longHistory(ctx context.Context, g *growth) (events int, err error) {
 	n := g.t.size(5_000_000, 500_000)
+	g.finished = n
 	return 2 * n, batches(n, 20_000, func(from, to int) error {
 		_, err := g.t.db.Exec(ctx, statement("history"), from, to, string(args))
 		return err
@@ -104,12 +107,12 @@ func (g *growth) ready(ctx context.Context, t *trial) error {
 			return err
 		}
 	}
-	var illegal int
-	if err := t.db.QueryRow(ctx, statement("illegal")).Scan(&illegal); err != nil {
+	var finished int
+	if err := g.readFinished(ctx, "bench.history", &finished); err != nil {
 		return err
 	}
-	if illegal > 0 {
-		return fmt.Errorf("%d events of the prepared ledger are illegal", illegal)
+	if finished != g.finished {
+		return fmt.Errorf("%d of the %d prepared tasks have succeeded", finished, g.finished)
 	}
 	return vacuum(ctx, t)
 }
@@ -237,7 +240,7 @@ func (c *growthCosts) servicesSeconds() (sum float64) {
 // begin reads the counters before the workers start.
 func (c *growthCosts) begin(ctx context.Context, g *growth) error {
 	c.cpu = c.servicesSeconds()
-	return errors.Join(c.drain.read(ctx, g.t), g.readFinished(ctx, &c.finished))
+	return errors.Join(c.drain.read(ctx, g.t), g.readFinished(ctx, kind.Name(), &c.finished))
 }
 
 // add adds the costs of a task, and stops the services.
@@ -253,7 +256,7 @@ func (c *growthCosts) add(ctx context.Context, g *growth) error {
 	if err := awaitDisconnected(ctx, g.t); err != nil {
 		return err
 	}
-	if err := errors.Join(end.read(ctx, g.t), g.readFinished(ctx, &finished)); err != nil {
+	if err := errors.Join(end.read(ctx, g.t), g.readFinished(ctx, kind.Name(), &finished)); err != nil {
 		return err
 	}
 	enqueued, drained := float64(c.enqueued), float64(max(finished-c.finished, 1))
@@ -267,9 +270,9 @@ func (c *growthCosts) add(ctx context.Context, g *growth) error {
 	return nil
 }
 
-// readFinished reads the number of tasks that have succeeded.
-func (g *growth) readFinished(ctx context.Context, n *int) error {
-	return g.t.db.QueryRow(ctx, statement("finished"), string(kind.Name())).Scan(n)
+// readFinished reads the number of tasks of a kind that have succeeded.
+func (g *growth) readFinished(ctx context.Context, of ledger.Kind, n *int) error {
+	return g.t.db.QueryRow(ctx, statement("finished"), string(of)).Scan(n)
 }
 
 // holdSnapshot holds a read-only snapshot of the ledger's database.

@@ -224,8 +224,8 @@ func (c *pipeline) awaitRelayed(ctx context.Context) error {
 }
 
 // awaitSettled waits until relay and projector have audited the events that they delivered, and the projector has
-// listed the tasks that are unfinished, because both take CPU time. It enqueues a task before each poll: idle readers do
-// not write their cursors.
+// listed the tasks that are unfinished, because both take CPU time. It enqueues a task before each poll: idle readers
+// do not write their cursors.
 func (c *pipeline) awaitSettled(ctx context.Context) error {
 	var newest ledger.Position
 	if err := c.t.db.QueryRow(ctx, statement("newest")).Scan(&newest); err != nil {
