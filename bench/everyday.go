@@ -84,6 +84,9 @@ func everydayRiver(ctx context.Context, t *trial, perSecond int) error {
 		_, err := producer.InsertTx(ctx, tx, newRiverArgs(id), nil)
 		return err
 	}))
+	if perSecond == 0 {
+		e.settle = 0 // it is idle at once
+	}
 	if err := e.start(ctx, "river", riverSettings{DatabaseURL: t.url, Pace: t.tuning}); err != nil {
 		return err
 	}
