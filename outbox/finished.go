@@ -18,28 +18,38 @@ import (
 //go:embed sql/finished.sql
 var finishedSQL string
 
-// boundary is a place of the relay with the last message on the stream at that moment: each message up to it is of an
-// event before the place.
+// boundary is a place of the relay with the last message on the stream at that moment: the event of each message up to
+// it is visible in the snapshot window. Of a page that is published in part, messages of events after the place are on
+// the stream.
 type boundary struct {
 	at         feed.Place
+	window     string
 	seq        uint64
 	generation int
 	created    string // of the stream
 }
 
-// noteBoundary notes the place of a page. A session may find messages on the stream of pages after its cursor row:
-// their events precede the last window of the session before it, and the first window that it opens itself.
+// noteWindow notes the window of a page of which events are published. A session may find messages on the stream of
+// pages after its cursor row, of another relay: their events precede the first window that a session opens itself.
+func (s *session) noteWindow(at feed.Place) {
+	w := snapshotOf(at)
+	if s.relay.lastWindow != "" || w != s.opened.Seen.Snapshot && w != s.opened.Until.Snapshot {
+		s.relay.lastWindow = w
+	}
+}
+
+// noteBoundary notes the place of the session, if it is known which events the messages on the stream are of.
 func (s *session) noteBoundary() {
-	seen := s.published.Seen.Snapshot
-	isOwn := seen != s.opened.Seen.Snapshot && seen != s.opened.Until.Snapshot
-	if isOwn || seen == s.lastWindow {
-		s.relay.latest = s.boundary()
+	if w := s.relay.lastWindow; w != "" {
+		s.relay.latest = s.boundary(w)
 	}
 }
 
 // boundary returns the place of the session with the last message on the stream.
-func (s *session) boundary() boundary {
-	return boundary{at: s.published, seq: s.mark.Seq, generation: s.mark.Generation, created: s.mark.Created}
+func (s *session) boundary(window string) boundary {
+	return boundary{
+		at: s.published, window: window, seq: s.mark.Seq, generation: s.mark.Generation, created: s.mark.Created,
+	}
 }
 
 // snapshotOf returns the snapshot of the newest window that a place is in or behind.
@@ -84,7 +94,7 @@ func (s backlog) findFinished(ctx context.Context, d *demand) (finishedKinds, er
 		return finishedKinds{}, nil
 	}
 	names.Add("") // which is no kind, and finished if the projector has passed the place
-	rows, err := r.config.DB.Query(ctx, finishedSQL, names.String(), snapshotOf(f.at), s.published.Seen.Snapshot)
+	rows, err := r.config.DB.Query(ctx, finishedSQL, names.String(), f.window, s.published.Seen.Snapshot)
 	if err != nil {
 		return finishedKinds{}, pgerr.Explain("find finished kinds", err)
 	}

@@ -53,8 +53,7 @@ type session struct {
 	refills   int             // how often withheld messages were published
 	marked    int             // refills that the last cursor row has
 
-	opened     feed.Place // of the cursor row with which the session began
-	lastWindow string     // snapshot of the last window of which earlier sessions published events; "": unknown
+	opened feed.Place // of the cursor row with which the session began
 
 	openedAt   time.Time
 	openedAtDB int64                         // the same by the database's clock, in microseconds since 1970
@@ -154,7 +153,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	wasOwed, marked := m.Owed != nil, m.Withheld.clone()
 	at := s.feed.Cursor()
 	s.published = at.Place()
-	s.opened, s.lastWindow = s.published, s.relay.lastWindow
+	s.opened = s.published
 	s.adoptReached()
 	if err := s.verify(ctx); err != nil {
 		return err
@@ -163,6 +162,7 @@ func (s *session) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.encoder = encoder{db: c.DB, source: source, generation: s.mark.Generation}
+	s.noteBoundary() // the session before may have published a part of a page, and left no room for the rest
 	if err := (room{s}).makeRoom(ctx); err != nil {
 		return err
 	}
@@ -319,7 +319,7 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 			err = backlog{s}.refillNow(ctx)
 		case <-polled:
 			if s.foundNone && s.published == s.opened { // no message on the stream is of a later event
-				s.relay.latest = s.boundary()
+				s.relay.latest = s.boundary(snapshotOf(s.published))
 			}
 			if polled = nil; s.mark.Owed != nil {
 				s.owedTimer.Reset(0)
@@ -358,7 +358,7 @@ func (s *session) tidy(ctx context.Context) error {
 // publishPart publishes a part of a page, to its end also when ctx is done.
 func (s *session) publishPart(ctx context.Context, b batch) error {
 	fault.Point(FaultPage)
-	s.relay.lastWindow = snapshotOf(b.at)
+	s.noteWindow(b.at)
 	if err := s.publishRetried(ctx, b.events); err != nil {
 		return err
 	}
