@@ -48,8 +48,16 @@ func TestFinishedKindsGiveTheirRoomBack(t *testing.T) {
 	for _, kind := range kinds {
 		d.cancelLarge(kind, 40)
 	}
+	var state string // for a failure
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(state)
+		}
+	})
 	d.await("the cancelled kinds to give their room back", func() bool {
-		return published() && hasRoom(t, js) && !slices.ContainsFunc(withheldKinds(t, d), func(k ledger.Kind) bool {
+		isPublished, room, withheld := published(), hasRoom(t, js), withheldKinds(t, d)
+		state = fmt.Sprintf("published %t, room %t, withheld %v", isPublished, room, withheld)
+		return isPublished && room && !slices.ContainsFunc(withheld, func(k ledger.Kind) bool {
 			return slices.Contains(kinds, k)
 		})
 	})
