@@ -54,7 +54,7 @@ const (
 // The goroutine of run uses it.
 type awaiting struct {
 	config Config
-	wanted *request
+	wanted request
 	turn   time.Duration                // [awaitingTurn], changed by tests
 	places map[ledger.Kind]ledger.BizID // of the kinds that a pass has not read to their end: the last task read
 }
@@ -76,7 +76,7 @@ type successor struct {
 func (a *awaiting) run(ctx context.Context) {
 	_ = loop.Steps{ // without Stop it returns nil
 		Step: func(ctx context.Context) (time.Duration, error) {
-			a.wanted.await(ctx)
+			a.wanted.await(ctx, unasked)
 			begun := time.Now()
 			n, err := a.pass(ctx)
 			if n == 0 {

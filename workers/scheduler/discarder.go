@@ -51,7 +51,7 @@ const (
 type discarder struct {
 	config   Config
 	backlogs map[ledger.Kind]*backlog
-	wanted   *request
+	wanted   request
 	holder   string    // of the lease
 	heldAt   time.Time // when the lease was last taken or extended; zero: another scheduler has it
 }
@@ -67,7 +67,7 @@ type overload struct {
 func (d *discarder) run(ctx context.Context) {
 	_ = loop.Steps{ // without Stop it returns nil
 		Step: func(ctx context.Context) (time.Duration, error) {
-			d.wanted.await(ctx)
+			d.wanted.await(ctx, unasked)
 			begun := time.Now()
 			err := d.pass(ctx)
 			if errors.Is(err, errLocked) {

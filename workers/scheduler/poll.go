@@ -69,9 +69,11 @@ func (s *Scheduler) poll(ctx context.Context) (time.Time, error) {
 		pgquery.Micros(&first), pgquery.Micros(&firstFree), &hasAwaiting, &hasOverload); err != nil {
 		return time.Time{}, err
 	}
-	s.awaiting.wanted.report(hasAwaiting)
-	if withLimits == 1 {
-		s.discarder.wanted.report(hasOverload)
+	if hasAwaiting {
+		s.awaiting.wanted.ask()
+	}
+	if hasOverload {
+		s.discarder.wanted.ask()
 	}
 	cost := time.Since(begun)
 	if !first.IsZero() || hasAwaiting || hasOverload {

@@ -103,7 +103,7 @@ func (s *Scheduler) step(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	wait, err := s.fireNext(ctx)
-	return loop.Align(min(wait, s.deferred.wait())), err
+	return min(wait, s.deferred.wait()), err
 }
 
 // execute runs a statement that returns one row, in a transaction of its own with the scheduler's settings, in
