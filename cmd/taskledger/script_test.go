@@ -143,6 +143,11 @@ func cmdStream(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		ts.Check(consumerErr)
 		m, nextErr := consumer.Next(jetstream.FetchMaxWait(patience))
+		// The server names a new consumer a moment before it listens to the requests for its messages.
+		for begun := time.Now(); errors.Is(nextErr, nats.ErrNoResponders) && time.Since(begun) < patience; {
+			time.Sleep(20 * time.Millisecond)
+			m, nextErr = consumer.Next(jetstream.FetchMaxWait(patience))
+		}
 		ts.Check(nextErr)
 		err = m.DoubleAck(context.Background())
 	case "delete":
