@@ -55,7 +55,7 @@ func TestFinishedKindsGiveTheirRoomBack(t *testing.T) {
 		}
 	})
 	d.await("the cancelled kinds to give their room back", func() bool {
-		isPublished, room, withheld := published(), hasRoom(t, js), withheldKinds(t, d)
+		isPublished, room, withheld := published(), hasRoom(t, d, js), withheldKinds(t, d)
 		state = fmt.Sprintf("published %t, room %t, withheld %v", isPublished, room, withheld)
 		return isPublished && room && !slices.ContainsFunc(withheld, func(k ledger.Kind) bool {
 			return slices.Contains(kinds, k)
@@ -117,15 +117,11 @@ func TestFinishedKindsOfARestartedRelay(t *testing.T) {
 	d.await("the cancelled kinds not to be withheld any more", func() bool { return len(withheldKinds(t, d)) == 0 })
 }
 
-// hasRoom reports whether a quarter of the stream is free.
-func hasRoom(t *testing.T, js jetstream.JetStream) bool {
+// hasRoom reports whether the relay has nothing to remove from the stream: it is not nearly full.
+func hasRoom(t *testing.T, d *depot, js jetstream.JetStream) bool {
 	t.Helper()
-	s, err := js.Stream(t.Context(), stream.Name)
-	if err != nil {
-		return false
-	}
-	info := s.CachedInfo()
-	return info.State.Bytes <= uint64(info.Config.MaxBytes)/4*3
+	s, err := outbox.ReadStatus(t.Context(), d.db, js, outbox.StreamConfig{})
+	return err == nil && s.Stream != nil && !s.Stream.NearlyFull
 }
 
 // cancelLarge cancels the tasks of enqueueLarge.
