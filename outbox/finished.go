@@ -15,8 +15,12 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-//go:embed sql/finished.sql
-var finishedSQL string
+var (
+	//go:embed sql/finished.sql
+	finishedSQL string
+	//go:embed sql/present.sql
+	presentSQL string
+)
 
 // boundary is a place of the relay with the last message on the stream at that moment: the event of each message up to
 // it is visible in the snapshot window. Of a page that is published in part, messages of events after the place are on
@@ -29,26 +33,29 @@ type boundary struct {
 	created    string // of the stream
 }
 
-// noteWindow notes the window of a page of which events are published. A session may find messages on the stream of
-// pages after its cursor row, of another relay: their events precede the first window that a session opens itself.
+// notePresent notes the present of a relay that has just taken the lease. Another relay may have published the messages
+// on the stream.
+func (s *session) notePresent(ctx context.Context) error {
+	if s.relay.lastWindow != "" {
+		return nil
+	}
+	err := s.relay.config.DB.QueryRow(ctx, presentSQL).Scan(&s.relay.lastWindow)
+	return pgerr.Explain("read the present snapshot", err)
+}
+
+// noteWindow notes the window of a page of which events are published, if this session has opened it: the window that
+// was open before is older than what is noted.
 func (s *session) noteWindow(at feed.Place) {
-	w := snapshotOf(at)
-	if s.relay.lastWindow != "" || w != s.opened.Seen.Snapshot && w != s.opened.Until.Snapshot {
+	if w := snapshotOf(at); w != s.opened.Seen.Snapshot && w != s.opened.Until.Snapshot {
 		s.relay.lastWindow = w
 	}
 }
 
-// noteBoundary notes the place of the session, if it is known which events the messages on the stream are of.
+// noteBoundary notes the place of the session with the last message on the stream.
 func (s *session) noteBoundary() {
-	if w := s.relay.lastWindow; w != "" {
-		s.relay.latest = s.boundary(w)
-	}
-}
-
-// boundary returns the place of the session with the last message on the stream.
-func (s *session) boundary(window string) boundary {
-	return boundary{
-		at: s.published, window: window, seq: s.mark.Seq, generation: s.mark.Generation, created: s.mark.Created,
+	s.relay.latest = boundary{
+		at: s.published, window: s.relay.lastWindow, seq: s.mark.Seq, generation: s.mark.Generation,
+		created: s.mark.Created,
 	}
 }
 

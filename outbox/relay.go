@@ -36,7 +36,7 @@ type Relay struct {
 	pendingLoss *loss         // found while publishing; the next session repairs it
 	repairedAt  time.Time     // the last repair
 	reached     reached       // at the end of the session
-	lastWindow  string        // each message on the stream is of an event that is visible in it; "": unknown
+	lastWindow  string        // each message on the stream is of an event that is visible in it
 	boundary    boundary      // which the projector is to pass
 	latest      boundary      // the newest one
 	finished    finishedKinds // kinds whose messages the next session removes

@@ -58,7 +58,6 @@ type session struct {
 	openedAt   time.Time
 	openedAtDB int64                         // the same by the database's clock, in microseconds since 1970
 	hasPolled  chan struct{}                 // closed when the first new page, if any waits, is prepared
-	foundNone  bool                          // none waits; written before hasPolled is closed
 	owedTimer  *time.Timer                   // when the next owed messages are due
 	listRows   int                           // how many lingering tasks to read next
 	preceded   map[ledger.Key]ledger.Version // up to which this session has published the owed events of a task
@@ -162,6 +161,9 @@ func (s *session) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.encoder = encoder{db: c.DB, source: source, generation: s.mark.Generation}
+	if err := s.notePresent(ctx); err != nil {
+		return err
+	}
 	s.noteBoundary() // the session before may have published a part of a page, and left no room for the rest
 	if err := (room{s}).makeRoom(ctx); err != nil {
 		return err
@@ -259,7 +261,6 @@ func (s *session) readPages(ctx context.Context, prepared chan<- batch) error {
 	page, ok, err := s.feed.Poll(ctx)
 	if err == nil && !ok {
 		s.relay.progress() // nothing waits
-		s.foundNone = true
 		close(s.hasPolled)
 	}
 	for isFirst := ok; ; isFirst = false {
@@ -318,9 +319,6 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 		case <-s.refillTimer.C:
 			err = backlog{s}.refillNow(ctx)
 		case <-polled:
-			if s.foundNone && s.published == s.opened { // no message on the stream is of a later event
-				s.relay.latest = s.boundary(snapshotOf(s.published))
-			}
 			if polled = nil; s.mark.Owed != nil {
 				s.owedTimer.Reset(0)
 			}
