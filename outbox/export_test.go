@@ -33,6 +33,9 @@ const MaxCursorEvery = maxCursorEvery
 // LookEvery returns the interval at which a relay with default settings that stands by looks at the lease.
 func LookEvery() time.Duration { return (&lease{ttl: DefaultLeaseTTL}).lookEvery() }
 
+// PurgeEvery is the longest time that a relay waits between two purges.
+const PurgeEvery = purgeEvery
+
 // MaxDelay is the longest delay before a relay that failed tries again.
 const MaxDelay = maxDelay
 

@@ -74,7 +74,8 @@ func isNearlyFull(bytes, limit int64) bool {
 
 // countFitting returns how many of the messages to publish now: a whole page, or 0 if the first message
 // exceeds the stream's limit. A part of a page would let smaller messages overtake those that a full stream
-// refuses. Only a page that takes a quarter of the stream goes in parts.
+// refuses. Only a page that takes a quarter of the stream goes in parts, and one for which this session could not make
+// enough room: what waits for workers and cannot be removed may take more than three quarters.
 //
 // A nearly full stream ends the session, because the next one purges. A full stream ends it after a delay.
 func (s *session) countFitting(ctx context.Context, messages []message) (int, error) {
@@ -99,7 +100,7 @@ func (s *session) countFitting(ctx context.Context, messages []message) (int, er
 			break
 		}
 	}
-	if fits == 0 || fits < len(messages) && total < s.state.limit()/4 {
+	if fits == 0 || fits < len(messages) && total < s.state.limit()/4 && !s.hasMadeRoom {
 		return 0, s.waitForRoom(ctx, errFull, max(s.relay.purgePause, minPurgeEvery))
 	}
 	return fits, nil
@@ -117,11 +118,17 @@ func (s *session) hasRoom(ctx context.Context, messages []message) (bool, error)
 			return false, err
 		}
 	}
-	if s.state.isNearlyFull(total) && time.Since(s.relay.purgedAt) > s.relay.purgePause {
+	if s.state.isNearlyFull(total) && s.canPurge() {
 		s.relay.wantsRoom = total
 		return false, errAgain
 	}
 	return !s.state.isNearlyFull(total), nil
+}
+
+// canPurge reports whether the next session may make room. One that has made room publishes something first, however
+// long it takes to come so far.
+func (s *session) canPurge() bool {
+	return !s.hasMadeRoom && time.Since(s.relay.purgedAt) > s.relay.purgePause
 }
 
 // waitForRoom waits and ends the session.
@@ -152,7 +159,7 @@ func (s room) makeRoom(ctx context.Context) error {
 	if r.wantsRoom = 0; !s.state.isNearlyFull(wanted) {
 		return nil
 	}
-	r.purgedAt, r.purgePause = time.Now(), purgeEvery
+	r.purgedAt, r.purgePause, s.hasMadeRoom = time.Now(), purgeEvery, true
 	backlog(s).withholdLargest(ctx, d)
 	more, err := s.purge(ctx, d)
 	if err != nil {

@@ -143,7 +143,9 @@ func (s recovery) next(ctx context.Context) error {
 			return err
 		}
 	}
-	if wait, err := s.awaitRoom(ctx, messages, isReplay); err != nil || wait > 0 {
+	wait, err := s.awaitRoom(ctx, messages, isReplay)
+	s.hasMadeRoom = false
+	if err != nil || wait > 0 {
 		s.owedTimer.Reset(wait)
 		return err
 	}
@@ -329,9 +331,6 @@ func (s recovery) withholdExcess(ctx context.Context, messages []message) ([]mes
 	}
 	return s.withoutWithheld(ctx, messages)
 }
-
-// canPurge reports whether the next session may make room.
-func (s recovery) canPurge() bool { return time.Since(s.relay.purgedAt) > s.relay.purgePause }
 
 func bytesOf(messages []message) (total int64) {
 	for i := range messages {

@@ -55,6 +55,8 @@ type session struct {
 
 	opened feed.Place // of the cursor row with which the session began
 
+	hasMadeRoom bool // when it began, and it has published no page since then
+
 	openedAt   time.Time
 	openedAtDB int64                         // the same by the database's clock, in microseconds since 1970
 	hasPolled  chan struct{}                 // closed when the first new page, if any waits, is prepared
@@ -346,8 +348,8 @@ func (s *session) tidy(ctx context.Context) error {
 	if err := s.endRebuilds(ctx); err != nil {
 		return err
 	}
-	canPurge := s.state.isNearlyFull(0) && time.Since(s.relay.purgedAt) > s.relay.purgePause
-	if canPurge || s.marked < s.refills {
+	s.hasMadeRoom = false
+	if s.state.isNearlyFull(0) && s.canPurge() || s.marked < s.refills {
 		return errAgain
 	}
 	return nil
@@ -370,7 +372,7 @@ func (s *session) publishPart(ctx context.Context, b batch) error {
 	if err := s.publishAdmitted(ctx, b.messages); err != nil {
 		return err
 	}
-	s.published = b.at
+	s.published, s.hasMadeRoom = b.at, false
 	return nil
 }
 
