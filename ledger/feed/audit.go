@@ -162,6 +162,17 @@ func eventAt(ctx context.Context, db ledger.DB, position int64) ([]ledger.Event,
 	return events, nil
 }
 
+// auditDue returns when the next step of an audit is due; the zero time if nothing was read since the last audit.
+func (f *Feed) auditDue() time.Time {
+	switch {
+	case f.options.AuditEvery < 0 || f.audit.walk == nil && f.place.unaudited.since == "":
+		return time.Time{}
+	case f.audit.walk != nil || f.audit.due.IsZero():
+		return f.now()
+	}
+	return f.audit.due
+}
+
 // auditNow executes the next step of an audit, if one is due, and returns the events that must be delivered.
 // It is called between windows.
 func (f *Feed) auditNow(ctx context.Context) ([]ledger.Event, error) {

@@ -178,7 +178,7 @@ func (f *Feed) Cursors(ctx context.Context, before int64, limit int) ([]Cursor, 
 func (f *Feed) Next(ctx context.Context) (Page, error) {
 	for {
 		if !f.place.isOpen() {
-			if err := f.rest.sleep(ctx, f.gather()); err != nil {
+			if err := f.rest.sleep(ctx, f.gather(), f.auditDue()); err != nil {
 				return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 			}
 		}

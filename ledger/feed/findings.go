@@ -8,7 +8,8 @@ import (
 
 // Findings has the feeds of a process poll together: one reports what its polls find ([Options].Reports), and others
 // follow it ([Options].Follows). While the one polls and finds no events, the others need not poll. All read the same
-// ledger. A feed whose Findings have no report for half a second polls by itself. It is safe for concurrent use.
+// ledger. A feed whose Findings have no report for half a second polls by itself, as does one whose audit is due. It is
+// safe for concurrent use.
 type Findings struct {
 	mu sync.Mutex // guards the fields below
 	// Events that became visible after since would have been found by until.
@@ -56,11 +57,15 @@ func (s *Findings) after(polled time.Time) (quiet time.Time, found <-chan struct
 }
 
 // await waits until a feed whose last window began at a moment and had no events must poll: for d, or for longer while
-// another feed reports that it finds none. It reports whether that has found events.
-func (s *Findings) await(ctx context.Context, polled time.Time, d time.Duration) (isFound bool, err error) {
+// another feed reports that it finds none, but not beyond latest unless that is zero. It reports whether that feed has
+// found events.
+func (s *Findings) await(ctx context.Context, polled time.Time, d time.Duration, latest time.Time) (bool, error) {
 	due := time.Now().Add(d)
 	for {
 		quiet, found := s.after(polled)
+		if !latest.IsZero() && quiet.After(latest) {
+			quiet = latest
+		}
 		if quiet.After(due) {
 			due = quiet
 		}

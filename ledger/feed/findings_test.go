@@ -106,6 +106,59 @@ func TestFollowingFeedPollsNot(t *testing.T) {
 	<-ended
 }
 
+// A feed that follows another one audits what it has read also if no event follows: an event that it missed by a defect
+// does not wait for the next one.
+func TestFollowingFeedAudits(t *testing.T) {
+	t.Parallel()
+	f := newFeedFixture(t)
+	findings := feed.NewFindings()
+	leader := f.open(f.pool, &feed.Options{AuditEvery: -1, Reports: findings})
+	missed := make(chan int, 1)
+	follower, err := feed.Open(f.ctx, f.pool, "follower", &feed.Options{
+		AuditEvery: time.Second, Follows: findings,
+		Hooks: []feed.Hook{missedHook{missed: func(events int) { missed <- events }}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	follower.Mutate("", f.hide("hidden"))
+	ctx, stop := context.WithCancel(f.ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			_, _ = leader.Next(ctx)
+		}
+	}()
+	defer func() { stop(); <-ended }()
+
+	f.enqueue(f.pool, "audited at once")
+	f.drain(follower)
+	f.drain(follower)
+	tx := f.begin()
+	for _, id := range []string{"seen", "hidden"} {
+		f.enqueue(tx, id)
+	}
+	f.commit(tx)
+	if id := f.next(follower); id != "seen" {
+		t.Fatalf("the follower delivered %q", id)
+	}
+	delivered := f.awaitNext(follower)
+	select {
+	case id := <-delivered:
+		if id != "hidden" {
+			t.Errorf("the follower delivered %q", id)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the follower waits for the next event to audit what it has read")
+		f.enqueue(f.pool, "next")
+		<-delivered
+	}
+	if n := <-missed; n != 1 {
+		t.Errorf("%d events missed", n)
+	}
+}
+
 // Nothing is known before the first report, and nothing of the time before a window that followed no other.
 func TestFindings(t *testing.T) {
 	t.Parallel()
