@@ -162,8 +162,11 @@ func (g *requestGroup) resolveConflicts(ctx context.Context, order []int) {
 }
 
 // isRowError reports whether err may be caused by one row of a statement, so that the server may accept the
-// other rows.
+// other rows. A policy of row-level security refuses a row; a role without the right to insert is refused each of them.
 func isRowError(err error) bool {
+	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		return true
+	}
 	switch pgerr.Class(err) {
 	case "", pgerr.ClassConnectionException, pgerr.ClassInvalidTransactionState, pgerr.ClassInvalidCatalogName,
 		pgerr.ClassSyntaxErrorOrAccessRule, pgerr.ClassInsufficientResources, pgerr.ClassSystemError,

@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -58,6 +59,40 @@ func TestAttemptsOfOtherLogins(t *testing.T) {
 		"select taskledger.claim('pay', 'A-2', 'w')", "select taskledger.finish('pay', 'A-2', 2)")
 	if err != nil {
 		t.Errorf("its own attempt: %v", err)
+	}
+}
+
+// A start that would end the attempt of a live worker of another login is refused alone: the worker was gone when the
+// head was read, and has come back. The other starts of the group are recorded.
+func TestAppendEachBesideAnAttemptOfAnotherLogin(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	own, _ := poolOf(t, owner, "grant "+limitedWorker(t, owner, "pay")+" to $1")
+	other := ledgertest.As(t, owner, "worker")
+	const refused = 5
+	requests := make([]ledger.AppendRequest, 16)
+	for i := range requests {
+		requests[i] = ledger.AppendRequest{
+			Key: ledger.Key{Kind: "pay", BizID: ledger.BizID(fmt.Sprint(i))}, Expected: 1, Type: ledger.EventStarted,
+			Actor: "x",
+		}
+		ledgertest.Enqueue(t, owner, requests[i].Key, `{}`)
+	}
+	if err := execute(t, own, "select taskledger.heartbeat('w', '{pay}')",
+		fmt.Sprintf("select taskledger.claim('pay', '%d', 'w')", refused)); err != nil {
+		t.Fatal(err)
+	}
+	if err := execute(t, other, "select taskledger.heartbeat('x', '{pay}')"); err != nil {
+		t.Fatal(err)
+	}
+	requests[refused].Expected = 2
+	for i, r := range ledger.AppendEach(t.Context(), other, requests) {
+		switch {
+		case i == refused && !pgerr.Is(r.Err, pgerr.InsufficientPrivilege):
+			t.Errorf("the attempt of another login: %v", r.Err)
+		case i != refused && r.Err != nil:
+			t.Errorf("task %d: %v", i, r.Err)
+		}
 	}
 }
 
