@@ -44,7 +44,7 @@ func (s *session) notePresent(ctx context.Context) error {
 }
 
 // noteWindow notes the window of a page of which events are published, if this session has opened it: the window that
-// was open before is older than what is noted.
+// was open before is older than what is noted: sessions before may have published events of later windows.
 func (s *session) noteWindow(at feed.Place) {
 	if w := snapshotOf(at); w != s.opened.Seen.Snapshot && w != s.opened.Until.Snapshot {
 		s.relay.lastWindow = w

@@ -135,8 +135,8 @@ func (r *rest) length(now time.Time) time.Duration {
 	return 0
 }
 
-// sleep waits until the next window is due, which is in gather at the earliest, or until ctx is done. Findings of another
-// feed do not put it off beyond latest, unless that is zero.
+// sleep waits until the next window is due, which is in gather at the earliest, or until ctx is done. Findings of
+// another feed do not put it off beyond latest, unless that is zero.
 func (r *rest) sleep(ctx context.Context, gather time.Duration, latest time.Time) error {
 	d := loop.Align(r.length(time.Now()))
 	if r.follows != nil && r.isIdle && !r.polled.IsZero() {
