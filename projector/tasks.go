@@ -346,7 +346,7 @@ func (p *tasks) addTasks(w *writes, changes []*change) {
 	if updated.rows > 0 {
 		w.add("update tasks", p.sql.update, updated.args(&addresses), func(tag pgconn.CommandTag) error {
 			if n := tag.RowsAffected(); n != updated.rows {
-				return fmt.Errorf("update tasks: %d of %d rows were changed by another transaction",
+				return fmt.Errorf("%d of %d rows were changed by another transaction",
 					updated.rows-n, updated.rows)
 			}
 			return nil

@@ -16,15 +16,17 @@ type writes struct {
 	done  int      // how many have succeeded
 }
 
-// add adds a statement. name begins its error. checked is called with its result; nil: not.
+// add adds a statement. name begins its error. checked is called with its result, which may be an error; nil: not.
 func (w *writes) add(name, sql string, args []any, checked func(pgconn.CommandTag) error) {
 	w.names = append(w.names, name)
 	w.batch.Queue(sql, args...).Exec(func(tag pgconn.CommandTag) error {
-		w.done++
-		if checked == nil {
-			return nil
+		if checked != nil {
+			if err := checked(tag); err != nil {
+				return err
+			}
 		}
-		return checked(tag)
+		w.done++
+		return nil
 	})
 }
 
