@@ -2,10 +2,12 @@ package workers_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -40,4 +42,30 @@ func TestStartsOfRedeliveredTasksAreRecordedTogether(t *testing.T) {
 	if transactions > tasks/4 {
 		t.Errorf("%d starts in %d transactions", started, transactions)
 	}
+}
+
+// A transaction has more tasks locked than the worker has connections. Their starts wait for it on none of them: the
+// other tasks succeed, and the locked ones when it has ended.
+func TestLockedStartsTakeNoConnections(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Relay()
+	const tasks, locked = 40, 20
+	if n := b.DB.Config().MaxConns; n > locked {
+		t.Fatalf("the pool has %d connections", n)
+	}
+	b.EnqueueMany(tasks)
+	tx := try(b.DB.Begin(b.Context()))(t)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	for i := range locked {
+		key := order.Key(ledger.BizID(fmt.Sprintf("o-%04d", i)))
+		try(ledger.Append(b.Context(), tx, ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventCancelled}))(t)
+	}
+	noop := func(context.Context, *workers.Job, orderArgs) error { return nil }
+	b.Work(workers.Config{Slots: tasks, AckWait: endless}, atMost(noop, &workers.KindConfig{Slots: tasks}))
+	b.AwaitSucceeded(tasks - locked)
+	if err := tx.Rollback(b.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.AwaitSucceeded(tasks)
 }

@@ -287,15 +287,16 @@ func (rec *recorder) append(ctx context.Context, requests ...ledger.AppendReques
 	return nil
 }
 
-// appendStart records the start, together with those of other attempts. If that fails, for example because of the lock
-// of another one, or if the answer is lost, it sends the request again alone.
+// appendStart records the start, together with those of other attempts. If the answer is lost, it sends the request
+// again alone. It does not wait for a transaction that has the task locked: many such starts would take all
+// connections.
 func (rec *recorder) appendStart(ctx context.Context) (ledger.Event, error) {
 	r := rec.request(ledger.EventStarted, nil)
 	if rec.kind.Once {
 		r.Data = atmostonce.StartedData
 	}
 	e, err := rec.kind.starter.record(r)
-	if err != nil && !ledger.IsConflict(err) && !isRefused(err) {
+	if err != nil && !ledger.IsConflict(err) && !isRefused(err) && !pgerr.Is(err, pgerr.LockNotAvailable) {
 		r.Resent = true // worker IDs are unique, and a task is in flight once per worker
 		e, err = ledger.Append(ctx, rec.kind.db, r)
 	}
