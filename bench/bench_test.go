@@ -188,14 +188,14 @@ func TestNoBinaries(t *testing.T) {
 	}
 }
 
-// An alternating measure has a clean turn before and after each other one.
+// Each round begins with another contender. An alternating measure has a clean turn before and after each other one.
 func TestTurns(t *testing.T) {
 	for _, test := range []struct {
 		alternating bool
 		contenders  int
 		want        []turn
 	}{
-		{contenders: 2, want: []turn{{0, 0}, {0, 1}, {1, 0}, {1, 1}}},
+		{contenders: 3, want: []turn{{0, 0}, {0, 1}, {0, 2}, {1, 1}, {1, 2}, {1, 0}}},
 		{
 			alternating: true, contenders: 3,
 			want: []turn{{0, 0}, {0, 1}, {0, 0}, {0, 2}, {1, 0}, {1, 1}, {1, 0}, {1, 2}, {1, 0}},

@@ -147,14 +147,17 @@ func warmUpServer(ctx context.Context, s *databaseServer) error {
 // turn is one trial of one contender.
 type turn struct{ round, contender int }
 
-// turns returns the turns of a measure with so many rounds: A B C, A B C, … or, if it is alternating, A B A C,
-// A B A C, … and A at the end.
+// turns returns the turns of a measure with so many rounds: A B C, B C A, … or, if it is alternating, A B A C, A B A C,
+// … and A at the end. The first turn of a measure is often the slowest, so another contender has the next first one.
 func (m measure) turns(rounds int) []turn {
 	var turns []turn
 	for round := range rounds {
 		for i := range m.contenders {
 			if m.alternating && i > 1 {
 				turns = append(turns, turn{round, 0})
+			}
+			if !m.alternating {
+				i = (i + round) % len(m.contenders)
 			}
 			turns = append(turns, turn{round, i})
 		}
