@@ -30,7 +30,7 @@ func (s backlog) admit(ctx context.Context, messages []message) ([]message, erro
 		if at, ok := waking[taskVersion{m.event.Key, m.event.Version - 1}]; ok {
 			isOvertaken[at] = true
 		} else if isOfWithheldKind && m.event.Version > 1 {
-			overtaking[place] = append(overtaking[place], m.event)
+			overtaking[place] = append(overtaking[place], *m.event)
 		}
 		if isOfWithheldKind && m.event.Type.WakesWorkers() {
 			waking[taskVersion{m.event.Key, m.event.Version}] = i

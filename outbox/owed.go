@@ -285,7 +285,7 @@ func (s recovery) withoutWithheld(ctx context.Context, messages []message) ([]me
 	var later []ledger.Event
 	for _, m := range messages {
 		if m.event.Type.WakesWorkers() && backlog(s).isOfWithheldKind(m) {
-			later = append(later, m.event)
+			later = append(later, *m.event)
 		}
 	}
 	later, err := backlog(s).withoutFollowed(ctx, later)

@@ -35,7 +35,7 @@ type batch struct {
 
 // message is an event ready to be published.
 type message struct {
-	event ledger.Event
+	event *ledger.Event // of the page
 	msg   *nats.Msg
 	size  int64 // in the stream
 }
@@ -88,7 +88,8 @@ func (n encoder) prepare(ctx context.Context, events []ledger.Event) (batch, err
 		return batch{}, err
 	}
 	b := batch{events: events[:loaded], messages: make([]message, 0, loaded)}
-	for _, e := range b.events {
+	for i := range b.events {
+		e := &b.events[i]
 		source := payloadSource{e.Data, e.Meta}
 		if needsArgs(e) {
 			source = args[e.Position]
@@ -100,7 +101,7 @@ func (n encoder) prepare(ctx context.Context, events []ledger.Event) (batch, err
 
 func (b *batch) add(m message, err error) {
 	if err != nil {
-		b.rejects = append(b.rejects, reject{event: m.event, reason: err.Error()})
+		b.rejects = append(b.rejects, reject{event: *m.event, reason: err.Error()})
 		return
 	}
 	b.messages = append(b.messages, m)
@@ -110,7 +111,7 @@ func (b *batch) add(m message, err error) {
 type payloadSource struct{ data, meta []byte }
 
 // encode makes the message of an event. Its error is permanent.
-func (n encoder) encode(e ledger.Event, body payloadSource) (message, error) {
+func (n encoder) encode(e *ledger.Event, body payloadSource) (message, error) {
 	if err := checkPublishable(e); err != nil {
 		return message{event: e}, err
 	}
@@ -118,14 +119,13 @@ func (n encoder) encode(e ledger.Event, body payloadSource) (message, error) {
 	if err != nil {
 		return message{event: e}, err
 	}
-	msg, size := stream.EncodeWhole(e, payload, body.meta, n.source, n.generation)
-	e.Data, e.Meta = nil, nil // only the key is needed from here on
+	msg, size := stream.EncodeWhole(*e, payload, body.meta, n.source, n.generation)
 	return message{event: e, msg: msg, size: size}, nil
 }
 
 // checkPublishable returns an error if no message can carry the event, or no subscriber could decode it: package ledger
 // writes no such event, but the owner of the schema may insert one.
-func checkPublishable(e ledger.Event) error {
+func checkPublishable(e *ledger.Event) error {
 	if err := e.Key.Validate(); err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func checkPublishable(e ledger.Event) error {
 }
 
 // needsArgs reports whether the message of e carries the args of version 1.
-func needsArgs(e ledger.Event) bool { return e.Type.WakesWorkers() && e.Version > 1 }
+func needsArgs(e *ledger.Event) bool { return e.Type.WakesWorkers() && e.Version > 1 }
 
 // args returns the args of the tasks that the first ones of some events make available again, by the events' positions.
 // loaded is the number of these events: all, or fewer if the args exceed maxArgsBytes.
@@ -151,7 +151,7 @@ func (n encoder) args(
 		var positions pgarray.Builder
 		end := loaded
 		for wanted := 0; end < len(events); end++ {
-			if !needsArgs(events[end]) {
+			if !needsArgs(&events[end]) {
 				continue
 			}
 			if wanted == limit {

@@ -273,14 +273,14 @@ func (r *replaying) resume(newest *jetstream.RawStreamMsg) error {
 // publish publishes an event when the rate allows it.
 func (r *replaying) publish(ctx context.Context, e ledger.Event) error {
 	source := payloadSource{e.Data, e.Meta}
-	if needsArgs(e) {
+	if needsArgs(&e) {
 		args, _, err := r.encoder.args(ctx, []ledger.Event{e})
 		if err != nil {
 			return err
 		}
 		source = args[e.Position]
 	}
-	m, err := r.encoder.encode(e, source)
+	m, err := r.encoder.encode(&e, source)
 	if err != nil {
 		r.done.Invalid = append(r.done.Invalid, e.Position)
 		return nil

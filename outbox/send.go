@@ -29,7 +29,7 @@ func (s *session) send(ctx context.Context, messages []message) error {
 			m := messages[0]
 			limit := s.state.limit()
 			reason := fmt.Sprintf("the message has %d bytes, more than the stream may hold (%d)", m.size, limit)
-			if err := s.park(ctx, m.event, reason); err != nil {
+			if err := s.park(ctx, *m.event, reason); err != nil {
 				return err
 			}
 			messages = messages[1:]
@@ -193,7 +193,7 @@ func (s *session) sumUp(messages []message, results []stream.Result) (pageResult
 	for i, r := range results {
 		switch {
 		case r.Err != nil:
-			sum.fail(messages[i].event, r.Err)
+			sum.fail(*messages[i].event, r.Err)
 		case r.Duplicate:
 			if sum.duplicates == 0 || r.Seq < sum.oldest {
 				sum.oldest = r.Seq

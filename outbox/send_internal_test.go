@@ -18,7 +18,7 @@ func TestDivide(t *testing.T) {
 		{id: "a", version: 1}, {id: "a", version: 2}, {id: "b", version: 1}, {id: "a", version: 3},
 		{id: "b", version: 2},
 	} {
-		event := ledger.Event{Key: ledger.Key{Kind: "k", BizID: e.id}, Version: e.version}
+		event := &ledger.Event{Key: ledger.Key{Kind: "k", BizID: e.id}, Version: e.version}
 		messages = append(messages, message{event: event})
 	}
 	var got [][]string
