@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // SetPageSize sets the number of events that a relay reads at a time.
@@ -55,7 +56,7 @@ func SumUp(after uint64, results []stream.Result) (gaps [][2]uint64, rejects int
 	s := &session{mark: mark{Seq: after}}
 	messages := make([]message, len(results))
 	for i := range messages {
-		messages[i].msg = &nats.Msg{}
+		messages[i] = message{event: &ledger.Event{}, msg: &nats.Msg{}}
 	}
 	sum, err := s.sumUp(messages, results)
 	for _, g := range sum.gaps {
