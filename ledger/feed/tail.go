@@ -14,10 +14,11 @@ import (
 var databaseSQL string
 
 // Tail returns a feed that begins at the present and keeps no cursor: the events that are committed after the call, for
-// as long as the process lives. It writes nothing and audits nothing, so it needs the rights to read alone. Its pages
-// cannot be advanced. db is as for [Open].
+// as long as the process lives. It needs the rights to read alone, audits nothing, and its pages cannot be advanced. db is
+// as for [Open].
 //
-// Errors: [ErrNotPrimary], [ledger.ErrNotMigrated]. After [ErrCrashed] of the feed, events may be missing.
+// Errors: [ErrNotPrimary], [ledger.ErrNotMigrated]. After [ErrCrashed] of the feed, events may be missing. A feed with the
+// rights to read alone that begins before any other one in a new database returns it, too.
 func Tail(ctx context.Context, db ledger.DB, o *Options) (*Feed, error) {
 	options := o.withDefaults()
 	options.AuditEvery = -1
@@ -26,7 +27,17 @@ func Tail(ctx context.Context, db ledger.DB, o *Options) (*Feed, error) {
 		windowSQL: windowSQL, pageSQL: pageSQL, logins: loginNames{},
 		rest: rest{wake: options.Wake, least: options.Gather, most: options.Idle, since: time.Now()},
 	}
-	_, err := pgquery.Row(ctx, db, databaseSQL, nil, &f.database.origin, &f.database.incarnation)
+	read := func() error {
+		_, err := pgquery.Row(ctx, db, databaseSQL, nil, &f.database.origin, &f.database.incarnation)
+		return err
+	}
+	err := read()
+	if err == nil && f.database.incarnation == "" {
+		// The first feed that may do so gives the database one, and would end this one by that.
+		if _, refused := db.Exec(ctx, incarnationSQL); refused == nil {
+			err = read()
+		}
+	}
 	if err != nil {
 		return nil, pgerr.Explain("tail feed", err)
 	}

@@ -47,3 +47,21 @@ func TestTail(t *testing.T) {
 		t.Errorf("%d rows were written, %v", rows, err)
 	}
 }
+
+// The first feed of a new database does not end a tail that began before it.
+func TestTailOfANewDatabase(t *testing.T) {
+	t.Parallel()
+	f := newFeedFixture(t)
+	tail, err := feed.Tail(f.ctx, f.pool, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := feed.Open(f.ctx, f.pool, "first", nil); err != nil {
+		t.Fatal(err)
+	}
+	f.enqueue(f.pool, "1")
+	page, ok, err := tail.Poll(f.ctx)
+	if err != nil || !ok || page.Events[0].BizID != "1" {
+		t.Errorf("%v, %t, %v", page.Events, ok, err)
+	}
+}
