@@ -13,12 +13,12 @@ import (
 //go:embed sql/database.sql
 var databaseSQL string
 
-// Tail returns a feed that begins at the present and keeps no cursor: the events that are committed after the call, for
-// as long as the process lives. It needs the rights to read alone, audits nothing, and its pages cannot be advanced. db is
-// as for [Open].
+// Tail returns a feed that begins at the present and keeps no cursor: the events that are committed after the call,
+// for as long as the process lives. It needs the rights to read alone, audits nothing, and its pages cannot be
+// advanced. db is as for [Open].
 //
-// Errors: [ErrNotPrimary], [ledger.ErrNotMigrated]. After [ErrCrashed] of the feed, events may be missing. A feed with the
-// rights to read alone that begins before any other one in a new database returns it, too.
+// Errors: [ErrNotPrimary], [ledger.ErrNotMigrated]. After [ErrCrashed] of the feed, events may be missing. A feed with
+// the rights to read alone that begins before any other one in a new database returns it, too.
 func Tail(ctx context.Context, db ledger.DB, o *Options) (*Feed, error) {
 	options := o.withDefaults()
 	options.AuditEvery = -1
