@@ -43,8 +43,8 @@ func (s *session) notePresent(ctx context.Context) error {
 	return pgerr.Explain("read the present snapshot", err)
 }
 
-// noteWindow notes the window of a page of which events are published, if this session has opened it: the window that
-// was open before is older than what is noted: sessions before may have published events of later windows.
+// noteWindow notes the window of a page of which events are published, if this session has opened it. The one in which
+// its cursor row is does not count, since sessions before may have published events of later windows.
 func (s *session) noteWindow(at feed.Place) {
 	if w := snapshotOf(at); w != s.opened.Seen.Snapshot && w != s.opened.Until.Snapshot {
 		s.relay.lastWindow = w

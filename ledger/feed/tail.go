@@ -33,7 +33,8 @@ func Tail(ctx context.Context, db ledger.DB, o *Options) (*Feed, error) {
 	}
 	err := read()
 	if err == nil && f.database.incarnation == "" {
-		// The first feed that may do so gives the database one, and would end this one by that.
+		// Another feed would give the database one later, which looks like a crash. Without the right to do so now,
+		// this feed is ended by that.
 		if _, refused := db.Exec(ctx, incarnationSQL); refused == nil {
 			err = read()
 		}
