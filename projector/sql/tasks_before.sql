@@ -4,7 +4,7 @@
 -- Locks nothing: the transaction has appended the projector's cursor row, which makes it the only writer.
 -- Index: primary key. The lateral limit keeps the planner on it, whatever the statistics are.
 select (k.i - 1)::integer, t.ctid::text, t.state::text, t.version, t.attempt, t.failures, coalesce(t.error, ''),
-       (extract(epoch from t.updated_at) * 1e6)::bigint
+       (date_part('epoch', t.updated_at) * 1e6)::bigint
   from unnest($1::text::text[], $2::text::text[]) with ordinality as k(kind, biz_id, i)
  cross join lateral (
    select c.ctid, c.state, c.version, c.attempt, c.failures, c.error, c.updated_at
