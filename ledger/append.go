@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lastevent"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
@@ -55,6 +56,10 @@ type AppendRequest struct {
 	// where no other process can send the same request, because Data names the sender and the occasion.
 	// A request with After or At is never recognized. Default: false.
 	Resent bool
+
+	// Last is for the workers of this module: what they have read of the event at Expected. [AppendEach] then does not
+	// read it again, unless the database may have lost it since. Other functions ignore it.
+	Last lastevent.Read
 }
 
 // validate returns an [*InvalidError] for the first rule that r breaks.

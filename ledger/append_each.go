@@ -61,7 +61,7 @@ const maxRaces = 3
 func AppendEach(ctx context.Context, db DB, requests []AppendRequest) []AppendResult {
 	g := &requestGroup{db: db, requests: requests, results: make([]AppendResult, len(requests))}
 	order := g.sortRequests()
-	err := g.insert(ctx, order, groupLockTimeout)
+	err := g.insertRead(ctx, order, groupLockTimeout)
 	for race := 0; race < maxRaces && len(order) > 1 && pgerr.Is(err, pgerr.UniqueViolation); race++ {
 		err = g.insert(ctx, order, groupLockTimeout)
 	}
@@ -82,6 +82,10 @@ type requestGroup struct {
 	db       DB
 	requests []AppendRequest
 	results  []AppendResult
+
+	// incarnation is that of the database in which the last events of some requests were read. If it is "", all of them
+	// are read by the append.
+	incarnation string
 }
 
 // sortRequests returns the indices of the valid requests, sorted by key. It sets the errors of the others.
@@ -109,6 +113,32 @@ func (g *requestGroup) sortRequests() []int {
 	return unique
 }
 
+// fewRequests is how many requests cost less than the question whether the database has lost an event.
+const fewRequests = 16
+
+// insertRead is insert, which does not read last events that were read before. If the database may have lost some of
+// them since, their requests are sent once more.
+func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout time.Duration) error {
+	if len(order) >= fewRequests {
+		g.incarnation = g.requests[order[0]].Last.Incarnation
+	}
+	if g.incarnation == "" {
+		return g.insert(ctx, order, lockTimeout)
+	}
+	err := g.insert(ctx, order, lockTimeout)
+	again := slices.DeleteFunc(g.missing(order), func(i int) bool { return !g.isRead(&g.requests[i]) })
+	g.incarnation = ""
+	if err == nil {
+		err = g.insert(ctx, again, lockTimeout)
+	}
+	return err
+}
+
+// missing returns the requests in order that were not appended.
+func (g *requestGroup) missing(order []int) []int {
+	return slices.DeleteFunc(slices.Clone(order), func(i int) bool { return g.results[i].Event.Version != 0 })
+}
+
 // resolve sets the results of the requests in order, err being that of the statement that sent them.
 // Requests that failed together are sent again in halves.
 func (g *requestGroup) resolve(ctx context.Context, order []int, lockTimeout time.Duration, err error) {
@@ -130,7 +160,7 @@ func (g *requestGroup) resolve(ctx context.Context, order []int, lockTimeout tim
 // resolveConflicts sets the results of the requests in order that were not appended. One statement reads the heads of
 // all; only what these do not explain is resolved on its own.
 func (g *requestGroup) resolveConflicts(ctx context.Context, order []int) {
-	order = slices.DeleteFunc(slices.Clone(order), func(i int) bool { return g.results[i].Event.Version != 0 })
+	order = g.missing(order)
 	var kinds, ids pgarray.Builder
 	for _, i := range order {
 		kinds.Add(string(g.requests[i].Key.Kind))
@@ -238,13 +268,42 @@ type requestRule struct {
 	kind      Kind
 	eventType EventType
 	actor     string
+
+	last        State // of the tasks; StateNone: it must be read, with the attempt
+	lastAttempt Attempt
+}
+
+// attempt returns the attempt of the new events, or -1 if the last ones must be read.
+func (s requestRule) attempt() Attempt {
+	switch {
+	case s.last == StateNone || !s.eventType.allowedAfter(s.last):
+		return -1
+	case s.eventType.beginsAttempt(s.last):
+		return s.lastAttempt + 1
+	}
+	return s.lastAttempt
+}
+
+// isRead reports whether the last event of a request was read before, and is not to be read again.
+func (g *requestGroup) isRead(r *AppendRequest) bool {
+	return g.incarnation != "" && r.Last.Incarnation == g.incarnation && Version(r.Last.Version) == r.Expected &&
+		!r.Resent
+}
+
+// ruleOf returns the rule of a request.
+func (g *requestGroup) ruleOf(r *AppendRequest) requestRule {
+	s := requestRule{kind: r.Key.Kind, eventType: r.Type, actor: r.Actor}
+	if g.isRead(r) {
+		s.last, s.lastAttempt = State(r.Last.State), Attempt(r.Last.Attempt)
+	}
+	return s
 }
 
 // args returns the parameters of append_many.sql.
 func (g *requestGroup) args(order []int, lockTimeout time.Duration) []any {
-	var rules, ids, expected, data, metas pgarray.Builder
-	var kinds, types, actors, predecessors, attemptEnds pgarray.Builder // of the rules
-	var dueNumbers, afters, ats pgarray.Builder                         // of the requests with a due time
+	var rules, ids, expected, data, metas, shards pgarray.Builder
+	var kinds, types, actors, predecessors, attemptEnds, attempts pgarray.Builder // of the rules
+	var dueNumbers, afters, ats pgarray.Builder                                   // of the requests with a due time
 	actors.Empties = true
 	idBytes, dataBytes := 0, 0
 	for _, i := range order {
@@ -256,10 +315,14 @@ func (g *requestGroup) args(order []int, lockTimeout time.Duration) []any {
 	ids.Grow(len(order), idBytes)
 	data.Grow(len(order), dataBytes+dataBytes/4) // JSON has many quotes to escape
 	ruleNumbers := make(map[requestRule]int64)
+	var rule int64
+	var last requestRule
 	for n, i := range order {
 		r := &g.requests[i]
-		s := requestRule{r.Key.Kind, r.Type, r.Actor}
-		rule := ruleNumbers[s]
+		s := g.ruleOf(r)
+		if s != last { // most requests have the rule of the one before
+			last, rule = s, ruleNumbers[s]
+		}
 		if rule == 0 {
 			rule = int64(len(ruleNumbers) + 1)
 			ruleNumbers[s] = rule
@@ -269,6 +332,10 @@ func (g *requestGroup) args(order []int, lockTimeout time.Duration) []any {
 			actors.AddOptional(r.Actor)
 			predecessors.Add(strings.Join(all, " "))
 			attemptEnds.Add(strings.Join(ends, " "))
+			attempts.AddInt(int64(s.attempt()))
+		}
+		if g.incarnation != "" {
+			shards.AddInt(int64(r.Last.Shard))
 		}
 		rules.AddInt(rule)
 		ids.Add(string(r.Key.BizID))
@@ -287,5 +354,6 @@ func (g *requestGroup) args(order []int, lockTimeout time.Duration) []any {
 		kinds.String(), types.String(), actors.String(), predecessors.String(), attemptEnds.String(),
 		dueNumbers.String(), afters.String(), ats.String(),
 		strconv.FormatInt(lockTimeout.Milliseconds(), 10) + "ms",
+		attempts.String(), shards.String(), g.incarnation,
 	}
 }

@@ -141,6 +141,10 @@ grant select on taskledger.awaited_until to producer, worker, relay, operator;
 grant execute on function taskledger.is_awaited to producer, worker, relay, operator;
 grant execute on function taskledger.await_outcomes to worker, relay, operator, reader, subscriber;
 
+-- Whether the database may have lost an event that a worker has read.
+grant select on taskledger.incarnation to producer, worker;
+grant execute on function taskledger.origin, taskledger.incarnation to producer, worker;
+
 -- Functions that statements, views and policies call. They read nothing that their caller could not read.
 grant execute on function taskledger.installation, taskledger.state_after, taskledger.shard_of to producer,
    worker, relay, operator, reader, archiver, subscriber;

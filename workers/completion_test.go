@@ -3,9 +3,15 @@ package workers_test
 import (
 	"context"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -23,5 +29,45 @@ func TestCompletionsShareTransactions(t *testing.T) {
 	b.AwaitSucceeded(tasks)
 	if n := b.transactions(); n > tasks/2 {
 		t.Errorf("%d successes took %d transactions", tasks, n)
+	}
+}
+
+// trusting counts the statements that append after last events as they were read before.
+type trusting struct{ n atomic.Int64 }
+
+func (c *trusting) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(d.SQL, "taskledger.incarnation() = $17") && d.Args[16] != "" {
+		c.n.Add(1)
+	}
+	return ctx
+}
+
+func (*trusting) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// The success of a task that was decided with many others is recorded without a search for its last event, which costs
+// a third of the statement.
+func TestSuccessesFollowTheHeadsAsRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Relay()
+	counted := new(trusting)
+	c := b.DB.Config()
+	c.ConnConfig.Tracer = counted
+	db := try(pgxpool.NewWithConfig(b.Context(), c))(t)
+	t.Cleanup(db.Close)
+	const tasks = 300
+	b.EnqueueMany(tasks)
+	b.Await("all messages", func() bool {
+		return try(b.JS.Stream(b.Context(), stream.Name))(t).CachedInfo().State.Msgs == tasks
+	})
+	noop := func(context.Context, *workers.Job, orderArgs) error { return nil }
+	b.Work(workers.Config{DB: db, Slots: tasks}, atLeast(noop, &workers.KindConfig{Slots: tasks}))
+	b.AwaitSucceeded(tasks)
+	if counted.n.Load() == 0 {
+		t.Error("no statement took the last events as read")
+	}
+	first := one[int](b, "select count(*)::integer from taskledger.event where version = 2 and attempt = 1")
+	if first != tasks {
+		t.Errorf("%d successes of first attempts", first)
 	}
 }

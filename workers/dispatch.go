@@ -30,6 +30,7 @@ func (k *kind) decideAgain(t *attempt.Task) {
 // dispatch decides arrived messages, batch by batch, until there are no more. Once the pool is stopping it gives them
 // all back.
 func (k *kind) dispatch() {
+	var heads []attempt.Head
 	for {
 		batch := k.undecided.TryTake(attempt.MaxBatch)
 		if len(batch) == 0 {
@@ -45,21 +46,22 @@ func (k *kind) dispatch() {
 			}
 			continue
 		}
-		k.decideBatch(batch)
+		heads = k.decideBatch(batch, heads)
 	}
 }
 
-// decideBatch reads the heads of a batch in one query and carries out the verdicts.
-func (k *kind) decideBatch(batch []*attempt.Task) {
+// decideBatch reads the heads of a batch in one query and carries out the verdicts. It returns the memory of the heads,
+// which may be that of space.
+func (k *kind) decideBatch(batch []*attempt.Task, space []attempt.Head) []attempt.Head {
 	ctx, cancel := context.WithTimeout(k.pool.stopping, k.pool.config.AckWait)
 	defer cancel()
 	now := time.Now()
-	heads, err := k.Heads(ctx, batch)
+	heads, err := k.Heads(ctx, batch, space)
 	if err != nil && k.IsStopping() {
 		for _, t := range batch {
 			k.Tasks.GiveBack(t)
 		}
-		return
+		return nil
 	}
 	if err != nil {
 		k.Warn(k.Logger, "cannot read heads", "tasks", len(batch), "error", k.pool.withCure(err))
@@ -67,7 +69,7 @@ func (k *kind) decideBatch(batch []*attempt.Task) {
 		for _, t := range batch {
 			k.Later(t, after)
 		}
-		return
+		return nil
 	}
 	var ready []*run
 	for i, t := range batch {
@@ -84,12 +86,13 @@ func (k *kind) decideBatch(batch []*attempt.Task) {
 		for _, r := range ready {
 			r.GiveBack(stream.NakAnswer)
 		}
-		return
+		return nil
 	}
 	select {
 	case k.readied <- struct{}{}:
 	default:
 	}
+	return heads
 }
 
 // correct gives a task the args, the envelope and the deadline that the ledger holds, if its message has others: any

@@ -64,8 +64,9 @@ var rules = []rule{
 	},
 	{pkg: "/internal/pgpool", may: []string{pgx}, reason: "pools are configured in one way"},
 	{
-		pkg:    "/ledger",
-		may:    []string{"/internal/pgerr", "/internal/pgarray", "/internal/pgquery", "/internal/reserved", pgx},
+		pkg: "/ledger",
+		may: []string{"/internal/lastevent", "/internal/pgerr", "/internal/pgarray", "/internal/pgquery",
+			"/internal/reserved", pgx},
 		reason: "a program that only enqueues needs the standard library and pgx alone",
 	},
 	{
@@ -110,7 +111,7 @@ var rules = []rule{
 	{
 		pkg: "/workers/internal/attempt",
 		may: []string{"/ledger", "/workers/internal/atmostonce", "/workers/internal/inflight",
-			"/workers/internal/queue", "/internal/eventdata",
+			"/workers/internal/queue", "/internal/eventdata", "/internal/lastevent",
 			"/internal/pgarray", "/internal/loglimit", "/internal/loop", "/internal/pgerr",
 			"/internal/pgquery", "/internal/printable", "/internal/stream", "/internal/fault", pgx},
 		reason: "one attempt does not import handlers, hooks or the pool: package workers passes them in",
@@ -276,6 +277,7 @@ var rules = []rule{
 	},
 	{pkg: "/internal/pgerr", may: []string{pgx}, reason: "the meaning of an error of the database is defined once"},
 	{pkg: "/internal/pgarray", may: nil, reason: "array literals are built in one way"},
+	{pkg: "/internal/lastevent", may: nil, reason: "package workers alone may say what it has read of a last event"},
 	{pkg: "/internal/eventdata", may: []string{"/ledger"}, reason: "the data of events have one form"},
 	{pkg: "/internal/tracestate", may: nil, reason: "a format of W3C, and no more"},
 	{pkg: "/internal/pgquery", may: []string{pgx}, reason: "statements of one row are run in one way"},

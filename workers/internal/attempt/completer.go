@@ -69,12 +69,13 @@ const (
 // run records completions until quit is done.
 func (c *completer) run(quit context.Context) {
 	var last time.Time // when the last group began
+	var space []ledger.AppendRequest
 	for c.queue.Await(quit) {
 		if time.Since(last) < soonAfter && c.queue.Len() < manyCompletions && !c.isAwaited.Load() {
 			_ = loop.Sleep(c.runner.work, groupGather)
 		}
 		last = time.Now()
-		c.retries.Add(c.record(c.queue.TryTake(MaxBatch))...)
+		c.retries.Add(c.record(c.queue.TryTake(MaxBatch), &space)...)
 	}
 }
 
@@ -83,13 +84,14 @@ func (c *completer) run(quit context.Context) {
 // must not be repeated while the worker runs, because its outcome would be lost.
 func (c *completer) retry(quit context.Context) {
 	delay := loop.Backoff{Max: maxRetryDelay, Exact: true}
+	var space []ledger.AppendRequest
 	for {
 		group := c.retries.Take(quit, MaxBatch)
 		if len(group) == 0 {
 			return
 		}
 		_ = loop.Sleep(c.runner.work, delay.Next())
-		failed := c.record(group)
+		failed := c.record(group, &space)
 		if len(failed) == 0 {
 			delay.Reset()
 		}
@@ -106,14 +108,16 @@ func (c *completer) retry(quit context.Context) {
 
 const maxRetryDelay = 2 * time.Second
 
-// record records a group and returns the completions that may be retried.
-func (c *completer) record(group []completion) (failed []completion) {
+// record records a group and returns the completions that may be retried. The requests use the memory of space.
+func (c *completer) record(group []completion, space *[]ledger.AppendRequest) (failed []completion) {
 	ctx, cancel := c.runner.Operation()
 	defer cancel()
-	requests := make([]ledger.AppendRequest, len(group))
+	requests := (*space)[:0]
 	for i := range group {
-		requests[i] = group[i].request()
+		requests = append(requests, group[i].request())
 	}
+	*space = requests
+	defer clear(requests)
 	results := ledger.AppendEach(ctx, c.runner.db, requests)
 	for i, r := range results {
 		one := group[i]

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
@@ -22,15 +23,23 @@ type Head struct {
 	Type       ledger.EventType
 	Attempt    ledger.Attempt
 	Actor      string
+	Shard      ledger.Shard
 	RecordedAt time.Time     // of the message's event; zero: the ledger does not have it
 	Clock      time.Time     // of the database, when the head was read
 	Alive      time.Duration // how much longer the actor's lease lasts; 0 if it has expired or does not exist
 	Args       string        // of the task as they are stored, "" for none; of large ones argsDigest
 	ArgsMeta   string        // the meta beside the args, if a part of it is for the handler; otherwise ""
+
+	// Incarnation is that of the database when the head was read; nil if it was read with few others.
+	Incarnation *string
 }
 
-// Heads reads the heads of tasks from the primary, in one round trip and in their order.
-func (k *Kind) Heads(ctx context.Context, tasks []*Task) ([]Head, error) {
+// fewTasks is how many heads cost less than the question for the incarnation.
+const fewTasks = 16
+
+// Heads reads the heads of tasks from the primary, in one round trip and in their order. It may use the memory of
+// space.
+func (k *Kind) Heads(ctx context.Context, tasks []*Task, space []Head) ([]Head, error) {
 	var ids, versions pgarray.Builder
 	ids.Grow(len(tasks), 36*len(tasks))
 	versions.Grow(len(tasks), 0)
@@ -38,20 +47,24 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task) ([]Head, error) {
 		ids.Add(string(t.Message.BizID))
 		versions.AddInt(int64(t.Message.Version))
 	}
-	rows, err := k.db.Query(ctx, headsSQL, string(k.Name), ids.String(), versions.String())
+	rows, err := k.db.Query(ctx, headsSQL, string(k.Name), ids.String(), versions.String(), fewTasks)
 	if err != nil {
 		return nil, fmt.Errorf("read heads: %w", err)
 	}
 	defer rows.Close()
-	heads := make([]Head, len(tasks))
+	heads := slices.Grow(space[:0], len(tasks))[:len(tasks)]
+	clear(heads)
 	var i int32
 	var h Head
 	var alive int64
 	var isAwaited bool
+	var first string // the incarnation, in the first row
+	var incarnation *string
 	columns := []any{
 		&i, (*int32)(&h.Version), (*pgquery.Repeated)(&h.Type), (*int32)(&h.Attempt), (*pgquery.Repeated)(&h.Actor),
 		pgquery.Micros(&h.RecordedAt),
 		&alive, pgquery.Micros(&h.Clock), &h.Args, &h.ArgsMeta, &isAwaited,
+		(*int)(&h.Shard), &first,
 	}
 	for rows.Next() {
 		h = Head{IsFound: true, Type: h.Type, Actor: h.Actor}
@@ -59,6 +72,11 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task) ([]Head, error) {
 			return nil, fmt.Errorf("read heads: %w", err)
 		}
 		h.Alive = time.Duration(alive) * time.Millisecond
+		if first != "" {
+			of := first
+			incarnation = &of
+		}
+		h.Incarnation = incarnation
 		heads[i-1] = h
 	}
 	if err := rows.Err(); err != nil {

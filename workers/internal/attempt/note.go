@@ -77,7 +77,7 @@ func (a *Attempt) appendNote(
 	)
 	retry, stop := k.Operation()
 	defer stop()
-	heads, headErr := k.Heads(retry, []*Task{a.task})
+	heads, headErr := k.Heads(retry, []*Task{a.task}, nil)
 	if headErr != nil {
 		return e, a.version, nil, err // if the event is recorded after all, the outcome will be fenced
 	}
@@ -100,7 +100,7 @@ func (k *Kind) FenceMoved(begun []*Attempt) {
 		for i, a := range begun[:n] {
 			tasks[i] = a.task
 		}
-		heads, err := k.Heads(ctx, tasks)
+		heads, err := k.Heads(ctx, tasks, nil)
 		if err != nil {
 			k.Logger.WarnContext(ctx, "cannot read the heads of running tasks", "tasks", n, "error", err)
 			return

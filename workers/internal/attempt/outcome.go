@@ -13,6 +13,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/eventdata"
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/lastevent"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
@@ -137,8 +138,9 @@ type recorder struct {
 	// Owner, except version and claimed, which Attempt.mu guards until join.
 	number     ledger.Attempt
 	version    ledger.Version // the task's last event that this attempt has seen
-	claimed    bool           // its start is recorded
-	wasRunning bool           // the head was an event of a running attempt
+	head       readHead
+	claimed    bool // its start is recorded
+	wasRunning bool // the head was an event of a running attempt
 	beganAt    time.Time
 	state      ledger.State   // after the last event that was appended here, or ""
 	events     []ledger.Event // of the outcome, if they are committed and there are hooks
@@ -149,6 +151,29 @@ type recorder struct {
 	isElsewhere bool
 	// isOverRepeated: the outcome is recorded because the attempt was repeated too often; the count goes on.
 	isOverRepeated bool
+}
+
+// readHead is what was read of the last event before the attempt. An Attempt has it in the room that is left.
+type readHead struct {
+	incarnation *string
+	version     int32
+	attempt     int32
+	shard       int16
+}
+
+// last returns the last event as it was read before the attempt.
+func (rec *recorder) last() lastevent.Read {
+	if rec.head.incarnation == nil {
+		return lastevent.Read{}
+	}
+	r := lastevent.Read{
+		Incarnation: *rec.head.incarnation, State: string(ledger.StateAvailable), Version: rec.head.version,
+		Attempt: rec.head.attempt, Shard: rec.head.shard,
+	}
+	if rec.wasRunning {
+		r.State = string(ledger.StateRunning)
+	}
+	return r
 }
 
 // Elapsed returns how long the attempt has taken; 0 if it has not begun.
@@ -226,6 +251,7 @@ func (rec *recorder) started(e ledger.Event) {
 func (rec *recorder) request(t ledger.EventType, data json.RawMessage) ledger.AppendRequest {
 	return ledger.AppendRequest{
 		Key: rec.task.Message.Key, Expected: rec.version, Type: t, Actor: rec.kind.id, Data: data,
+		Last: rec.last(),
 	}
 }
 

@@ -1,0 +1,219 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// readLast sets what a worker reads of the last events of some requests' tasks.
+func readLast(t *testing.T, db *pgxpool.Pool, requests []ledger.AppendRequest) {
+	t.Helper()
+	for i := range requests {
+		last := &requests[i].Last
+		err := db.QueryRow(t.Context(), `
+			select e.version, e.attempt, taskledger.state_after(e.type)::text, e.shard, taskledger.incarnation()
+			  from taskledger.event e
+			 where e.kind = $1 and e.biz_id = $2
+			 order by e.version desc limit 1`, requests[i].Key.Kind, requests[i].Key.BizID).
+			Scan(&last.Version, &last.Attempt, &last.State, &last.Shard, &last.Incarnation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests[i].Expected = ledger.Version(last.Version)
+	}
+}
+
+// withIncarnation gives the database an incarnation, as the first feed does.
+func withIncarnation(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	ledgertest.ExecAsOwner(t, pool, "select taskledger.begin_incarnation()")
+}
+
+// An event that follows a last event which was read before is the same as if it was read by the append: in every state
+// and for each type.
+func TestAppendEachAfterWhatWasRead(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, ledgertest.Owner)
+	withIncarnation(t, pool)
+	histories := [][]ledger.EventType{
+		{}, {ledger.EventSnoozed}, {ledger.EventStarted}, {ledger.EventFailed}, {ledger.EventSucceeded},
+		{ledger.EventBuried}, {ledger.EventStarted, ledger.EventInterrupted},
+		{ledger.EventFailed, ledger.EventReleased, ledger.EventStarted, ledger.EventProgressed},
+	}
+	var requests []ledger.AppendRequest
+	for i, types := range histories {
+		for _, row := range ledger.Transitions() {
+			if row.Type == ledger.EventEnqueued {
+				continue
+			}
+			for _, twin := range []string{"read", "not read"} {
+				k := ledger.Key{Kind: "append", BizID: ledger.BizID(fmt.Sprint(twin, " ", i, " ", row.Type))}
+				shard := ledger.Shard(i)
+				o := &ledger.EnqueueOptions{Shard: &shard}
+				if _, err := ledger.Enqueue(t.Context(), pool, k, nil, o); err != nil {
+					t.Fatal(err)
+				}
+				task := ledgertest.Append(t, pool, k, types...)
+				requests = append(requests, ledgertest.Request(k, task.Version, row.Type))
+			}
+		}
+	}
+	for i := 0; i < len(requests); i += 2 {
+		readLast(t, pool, requests[i:i+1])
+	}
+	db := &recordingDB{DB: pool}
+	results := ledger.AppendEach(t.Context(), db, requests)
+	appended := 0
+	for i := 0; i < len(results); i += 2 {
+		read, other := results[i], results[i+1]
+		var a, b *ledger.TransitionError
+		if errors.As(read.Err, &a) && errors.As(other.Err, &b) && a.State == b.State {
+			continue
+		}
+		if read.Err != nil || other.Err != nil {
+			t.Errorf("%s: %v; %v", requests[i].Key, read.Err, other.Err)
+			continue
+		}
+		appended++
+		a1, b1 := read.Event, other.Event
+		if a1.Version != b1.Version || a1.Attempt != b1.Attempt || a1.Shard != b1.Shard || a1.Type != b1.Type {
+			t.Errorf("%s: %+v, want as %+v", requests[i].Key, a1, b1)
+		}
+	}
+	if appended < 20 {
+		t.Errorf("%d pairs were appended", appended)
+	}
+	if len(db.statements) > 1 && db.statements[1] == db.statements[0] {
+		t.Error("the requests were sent twice")
+	}
+	ledgertest.Check(t, pool)
+}
+
+// A task that has moved on since its last event was read fails alone.
+func TestAppendEachAfterWhatHasChanged(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	withIncarnation(t, pool)
+	requests := readTasks(t, pool, 40)
+	ledgertest.Append(t, pool, requests[7].Key, ledger.EventStarted)
+	for i, r := range ledger.AppendEach(t.Context(), pool, requests) {
+		if i == 7 {
+			wantErrorAs[*ledger.ConflictError](t, r.Err)
+		} else if r.Err != nil {
+			t.Errorf("%d: %v", i, r.Err)
+		}
+	}
+	ledgertest.Check(t, pool)
+}
+
+// readTasks enqueues tasks and returns requests that follow their last events as read.
+func readTasks(t *testing.T, pool *pgxpool.Pool, n int) []ledger.AppendRequest {
+	t.Helper()
+	requests := make([]ledger.AppendRequest, n)
+	for i := range requests {
+		requests[i] = appending(ledger.BizID(fmt.Sprint(i)), 1, ledger.EventSucceeded)
+		ledgertest.Enqueue(t, pool, requests[i].Key, "")
+	}
+	readLast(t, pool, requests)
+	return requests
+}
+
+// A crash may undo a last event that was read, if its commit did not wait for the disk. No event follows it then: the
+// task would lack a version. A mutant of the statement, which does not compare the incarnations, appends one.
+func TestAppendEachAfterACrash(t *testing.T) {
+	for _, mutant := range []bool{false, true} {
+		t.Run(fmt.Sprint("mutant ", mutant), func(t *testing.T) {
+			t.Parallel()
+			for range 5 { // the server may have written its log just before the crash
+				if appendOverACrash(t, mutant) {
+					return
+				}
+			}
+			t.Error("no crash undid an event")
+		})
+	}
+}
+
+// appendOverACrash reports whether the crash undid events that had been read.
+func appendOverACrash(t *testing.T, isMutant bool) bool {
+	t.Helper()
+	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "wal_writer_delay": "10s"})
+	pool, err := pgxpool.New(t.Context(), server.URL(ledgertest.Database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	execAll := func(statements ...string) {
+		t.Helper()
+		if err := execute(t, pool, statements...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	execAll("select taskledger.begin_incarnation()")
+	requests := readTasks(t, pool, 20)
+	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "set local synchronous_commit to off"); err != nil {
+			return err
+		}
+		for _, r := range requests[10:] {
+			ledgertest.Append(t, tx, r.Key, ledger.EventStarted)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	readLast(t, pool, requests)
+	if err := errors.Join(server.Kill(), server.Restart(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	pool.Reset()
+	await(t, "the server", func() bool { return pool.Ping(t.Context()) == nil })
+	if count(t, pool, "select count(*) from taskledger.event where version = 2") > 0 {
+		return false
+	}
+	execAll("select taskledger.begin_incarnation()")
+	var db ledger.DB = pool
+	if isMutant {
+		db = &rewritingDB{pool, "taskledger.incarnation() = $17::text", "$17::text <> ''"}
+	}
+	results := ledger.AppendEach(t.Context(), db, requests)
+	for i, r := range results[:10] {
+		if r.Err != nil || r.Event.Version != 2 {
+			t.Errorf("%d, which was not undone: %+v", i, r)
+		}
+	}
+	holes := count(t, pool, `
+		select count(*) from taskledger.event e
+		 where e.version > 1 and not exists (
+		       select from taskledger.event b
+		        where b.kind = e.kind and b.biz_id = e.biz_id and b.version = e.version - 1)`)
+	if isMutant != (holes > 0) {
+		t.Errorf("%d events without the one before", holes)
+	}
+	conflicts := slices.IndexFunc(results[10:], func(r ledger.AppendResult) bool { return !ledger.IsConflict(r.Err) })
+	if !isMutant && conflicts >= 0 {
+		t.Errorf("an event after one that was undone: %+v", results[10+conflicts])
+	}
+	return true
+}
+
+// rewritingDB replaces a part of each statement that has it.
+type rewritingDB struct {
+	*pgxpool.Pool
+	old, new string
+}
+
+func (db *rewritingDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return db.Pool.Query(ctx, strings.Replace(sql, db.old, db.new, 1), args...)
+}
