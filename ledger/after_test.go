@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -122,5 +124,26 @@ func TestPredecessorsInOneCall(t *testing.T) {
 	err = reader.QueryRow(t.Context(), `select count(*) from taskledger.timers where reason = 'after'`).Scan(&timers)
 	if err != nil || timers != 2 {
 		t.Errorf("%d timers, want 2 (%v)", timers, err)
+	}
+}
+
+// A session may have the setting by which a backslash in a plain string begins an escape.
+func TestEnqueueWithOldStrings(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	ledgertest.Enqueue(t, pool, ledger.Key{Kind: "test.join", BizID: "first"}, "")
+	tx := beginTx(t, pool, pgx.ReadCommitted)
+	for _, statement := range []string{
+		"set local standard_conforming_strings = off",
+		`select taskledger.enqueue('test.join', 'second', meta => ' { "source":"shop"}',
+		                           after => '{"keys":[{"kind":"test.join","biz_id":"first"}]}')`,
+	} {
+		if _, err := tx.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	task, err := ledger.Load(t.Context(), tx, ledger.Key{Kind: "test.join", BizID: "second"})
+	if err != nil || task.State != ledger.StateScheduled {
+		t.Errorf("%+v, %v", task, err)
 	}
 }

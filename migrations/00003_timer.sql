@@ -66,8 +66,8 @@ create function taskledger.with_moment(object text, name text, moment timestampt
 language sql immutable parallel safe
 return case when moment is null then object
   else '{"' || name || '":"' || to_char(moment at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '"'
-    || case when coalesce(object, '{}') ~ '^\s*\{\s*\}\s*$' then '}'
-            else ',' || regexp_replace(object, '^\s*\{', '') end
+    || case when coalesce(object, '{}') ~ '^[[:space:]]*[{][[:space:]]*[}][[:space:]]*$' then '}'
+            else ',' || regexp_replace(object, '^[[:space:]]*[{]', '') end
 end;
 -- +goose StatementEnd
 

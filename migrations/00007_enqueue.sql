@@ -295,8 +295,8 @@ begin
     end if;
     first_type := 'scheduled';
     stored_meta := '{"after":' || predecessors::text
-      || case when coalesce(stored_meta::text, '{}') ~ '^\s*\{\s*\}\s*$' then '}'
-              else ',' || regexp_replace(stored_meta::text, '^\s*\{', '') end;
+      || case when coalesce(stored_meta::text, '{}') ~ '^[[:space:]]*[{][[:space:]]*[}][[:space:]]*$' then '}'
+              else ',' || regexp_replace(stored_meta::text, '^[[:space:]]*[{]', '') end;
     if octet_length(stored_meta::text) > max_meta then
       raise exception 'taskledger: invalid meta: must have at most % bytes with after, got %',
           max_meta, octet_length(stored_meta::text)

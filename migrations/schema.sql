@@ -933,8 +933,8 @@ begin
     end if;
     first_type := 'scheduled';
     stored_meta := '{"after":' || predecessors::text
-      || case when coalesce(stored_meta::text, '{}') ~ '^\s*\{\s*\}\s*$' then '}'
-              else ',' || regexp_replace(stored_meta::text, '^\s*\{', '') end;
+      || case when coalesce(stored_meta::text, '{}') ~ '^[[:space:]]*[{][[:space:]]*[}][[:space:]]*$' then '}'
+              else ',' || regexp_replace(stored_meta::text, '^[[:space:]]*[{]', '') end;
     if octet_length(stored_meta::text) > max_meta then
       raise exception 'taskledger: invalid meta: must have at most % bytes with after, got %',
           max_meta, octet_length(stored_meta::text)
@@ -3768,7 +3768,7 @@ COMMENT ON FUNCTION taskledger.wake() IS 'Internal: notifies the relay at the co
 
 CREATE FUNCTION taskledger.with_moment(object text, name text, moment timestamp with time zone) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN CASE WHEN (moment IS NULL) THEN object ELSE ((((('{"'::text || name) || '":"'::text) || to_char((moment AT TIME ZONE 'UTC'::text), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'::text)) || '"'::text) || CASE WHEN (COALESCE(object, '{}'::text) ~ '^\s*\{\s*\}\s*$'::text) THEN '}'::text ELSE (','::text || regexp_replace(object, '^\s*\{'::text, ''::text)) END) END;
+    RETURN CASE WHEN (moment IS NULL) THEN object ELSE ((((('{"'::text || name) || '":"'::text) || to_char((moment AT TIME ZONE 'UTC'::text), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'::text)) || '"'::text) || CASE WHEN (COALESCE(object, '{}'::text) ~ '^[[:space:]]*[{][[:space:]]*[}][[:space:]]*$'::text) THEN '}'::text ELSE (','::text || regexp_replace(object, '^[[:space:]]*[{]'::text, ''::text)) END) END;
 
 COMMENT ON FUNCTION taskledger.with_moment(object text, name text, moment timestamp with time zone) IS 'Internal: returns a JSON object (null: an empty one) with a first member added: a moment as RFC 3339 in UTC to the microsecond. A null moment adds none.';
 
