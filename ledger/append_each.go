@@ -60,8 +60,7 @@ const maxRaces = 3
 // costs about 2 log2 n statements. If the connection is lost, the group is sent once more, as [AppendRequest].Resent.
 func AppendEach(ctx context.Context, db DB, requests []AppendRequest) []AppendResult {
 	g := &requestGroup{db: db, requests: requests, results: make([]AppendResult, len(requests))}
-	order := g.sortRequests()
-	err := g.insertRead(ctx, order, groupLockTimeout)
+	order, err := g.insertRead(ctx, g.sortRequests(), groupLockTimeout)
 	for race := 0; race < maxRaces && len(order) > 1 && pgerr.Is(err, pgerr.UniqueViolation); race++ {
 		err = g.insert(ctx, order, groupLockTimeout)
 	}
@@ -117,21 +116,23 @@ func (g *requestGroup) sortRequests() []int {
 const fewRequests = 16
 
 // insertRead is insert, which does not read last events that were read before. If the database may have lost some of
-// them since, their requests are sent once more.
-func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout time.Duration) error {
+// them since, their requests are sent once more. It returns the requests that may be sent again: if that statement
+// fails, what the first one has appended is committed.
+func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout time.Duration) ([]int, error) {
 	if len(order) >= fewRequests {
 		g.incarnation = g.requests[order[0]].Last.Incarnation
 	}
-	if g.incarnation == "" {
-		return g.insert(ctx, order, lockTimeout)
-	}
 	err := g.insert(ctx, order, lockTimeout)
-	again := slices.DeleteFunc(g.missing(order), func(i int) bool { return !g.isRead(&g.requests[i]) })
+	if g.incarnation == "" {
+		return order, err
+	}
+	order = g.missing(order)
+	again := slices.DeleteFunc(slices.Clone(order), func(i int) bool { return !g.isRead(&g.requests[i]) })
 	g.incarnation = ""
 	if err == nil {
 		err = g.insert(ctx, again, lockTimeout)
 	}
-	return err
+	return order, err
 }
 
 // missing returns the requests in order that were not appended.

@@ -9,8 +9,10 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/lastevent"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -112,6 +114,38 @@ func TestAppendEachAfterWhatHasChanged(t *testing.T) {
 		} else if r.Err != nil {
 			t.Errorf("%d: %v", i, r.Err)
 		}
+	}
+	ledgertest.Check(t, pool)
+}
+
+// Of a group in which some last events were read in another incarnation, the first statement appends the others. The
+// results of these stay, also if the next statement fails.
+func TestAppendEachBesideWhatWasReadEarlier(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	withIncarnation(t, pool)
+	requests := readTasks(t, pool, 40)
+	for i := range requests {
+		requests[i].Last.Incarnation = "an earlier one"
+		if i%2 == 1 {
+			requests[i].Last = lastevent.Read{}
+		}
+	}
+	rival := beginTx(t, pool, pgx.ReadCommitted)
+	if _, err := ledger.Append(t.Context(), rival, requests[20]); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range ledger.AppendEach(t.Context(), pool, requests) {
+		if i == 20 {
+			if code := wantErrorAs[*pgconn.PgError](t, r.Err).Code; code != "55P03" {
+				t.Errorf("the locked key: %v", r.Err)
+			}
+		} else if r.Err != nil || r.Event.Version != 2 {
+			t.Errorf("%d: %+v", i, r)
+		}
+	}
+	if err := rival.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	ledgertest.Check(t, pool)
 }
