@@ -119,8 +119,9 @@ const fewRequests = 16
 // them since, their requests are sent once more. It returns the requests that may be sent again: if that statement
 // fails, what the first one has appended is committed.
 func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout time.Duration) ([]int, error) {
-	if len(order) >= fewRequests {
-		g.incarnation = g.requests[order[0]].Last.Incarnation
+	isRead := func(i int) bool { return g.requests[i].Last.Incarnation != "" }
+	if first := slices.IndexFunc(order, isRead); first >= 0 && len(order) >= fewRequests {
+		g.incarnation = g.requests[order[first]].Last.Incarnation
 	}
 	err := g.insert(ctx, order, lockTimeout)
 	if g.incarnation == "" {
