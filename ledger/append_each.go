@@ -128,7 +128,9 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 		return order, err
 	}
 	order = g.missing(order)
-	again := slices.DeleteFunc(slices.Clone(order), func(i int) bool { return !g.isRead(&g.requests[i]) })
+	again := slices.DeleteFunc(slices.Clone(order), func(i int) bool {
+		return g.ruleOf(&g.requests[i]).attempt() < 0
+	})
 	g.incarnation = ""
 	if err == nil {
 		err = g.insert(ctx, again, lockTimeout)
