@@ -24,6 +24,8 @@ var (
 	appendManySQL string
 	//go:embed sql/heads.sql
 	headsSQL string
+	//go:embed sql/locked.sql
+	lockedSQL string
 )
 
 // AppendResult is the result of one request of [AppendEach].
@@ -37,8 +39,7 @@ type AppendResult struct {
 const AppendBatch = 1000
 
 // groupLockTimeout is how long a whole group waits for another transaction that has one of its keys locked.
-// Each half of a group waits half as long, but at least minLockTimeout: the key is then known to be locked
-// for long.
+// Each part of a group that failed waits half as long, but at least minLockTimeout.
 const (
 	groupLockTimeout = 200 * time.Millisecond
 	minLockTimeout   = 10 * time.Millisecond
@@ -55,9 +56,13 @@ const maxRaces = 3
 // gets an [*InvalidError].
 //
 // All requests are sent in one statement, and one more returns the conflicts of all. If another transaction has just
-// appended one of the versions, the group is sent again. It fails as a whole if another transaction has one of the
-// keys locked for more than 200 ms. Then each half is sent in a statement of its own, and so on: one such key among n
-// costs about 2 log2 n statements. If the connection is lost, the group is sent once more, as [AppendRequest].Resent.
+// appended one of the versions, the group is sent again. If the connection is lost, it is sent once more, as
+// [AppendRequest].Resent.
+//
+// The group fails as a whole if another transaction has one of its keys locked for more than 200 ms. Then one statement
+// finds all locked keys, in a millisecond for each. Their requests fail with the SQLSTATE lock_not_available, and the
+// others are sent again. If the server refuses a row for another reason, each half of the group is sent in a statement
+// of its own, and so on: one such row among n costs about 2 log2 n statements.
 func AppendEach(ctx context.Context, db DB, requests []AppendRequest) []AppendResult {
 	g := &requestGroup{db: db, requests: requests, results: make([]AppendResult, len(requests))}
 	order, err := g.insertRead(ctx, g.sortRequests(), groupLockTimeout)
@@ -144,21 +149,66 @@ func (g *requestGroup) missing(order []int) []int {
 }
 
 // resolve sets the results of the requests in order, err being that of the statement that sent them.
-// Requests that failed together are sent again in halves.
+// Requests that failed together are sent again in parts.
 func (g *requestGroup) resolve(ctx context.Context, order []int, lockTimeout time.Duration, err error) {
 	switch {
 	case err == nil, len(order) == 1 && isNotAppended(err):
 		g.resolveConflicts(ctx, order)
 	case len(order) > 1 && isRowError(err):
 		lockTimeout = max(lockTimeout/2, minLockTimeout)
-		for _, half := range [][]int{order[:len(order)/2], order[len(order)/2:]} {
-			g.resolve(ctx, half, lockTimeout, g.insert(ctx, half, lockTimeout))
+		for _, part := range g.parts(ctx, order, err) {
+			g.resolve(ctx, part, lockTimeout, g.insert(ctx, part, lockTimeout))
 		}
 	default:
-		for _, i := range order {
-			g.results[i].Err = pgerr.Explain("append to "+g.requests[i].Key.String(), err)
+		g.fail(order, err)
+	}
+}
+
+// fail sets err as the error of the requests in order.
+func (g *requestGroup) fail(order []int, err error) {
+	for _, i := range order {
+		g.results[i].Err = pgerr.Explain("append to "+g.requests[i].Key.String(), err)
+	}
+}
+
+// parts returns the parts in which requests that failed together are sent again: those whose keys are not locked, or,
+// if none is locked, halves. It sets the results of the others.
+func (g *requestGroup) parts(ctx context.Context, order []int, err error) [][]int {
+	if pgerr.Is(err, pgerr.LockNotAvailable) {
+		if locked := g.locked(ctx, order); len(locked) > 0 {
+			g.fail(locked, err)
+			isLocked := func(i int) bool { return slices.Contains(locked, i) }
+			return [][]int{slices.DeleteFunc(slices.Clone(order), isLocked)}
 		}
 	}
+	return [][]int{order[:len(order)/2], order[len(order)/2:]}
+}
+
+// locked returns the requests in order whose keys are locked by other transactions. If the statement fails, it may
+// return none of them.
+func (g *requestGroup) locked(ctx context.Context, order []int) []int {
+	var kinds, ids, expected, types, actors pgarray.Builder
+	actors.Empties = true
+	for _, i := range order {
+		r := &g.requests[i]
+		kinds.Add(string(r.Key.Kind))
+		ids.Add(string(r.Key.BizID))
+		expected.AddInt(int64(r.Expected))
+		types.Add(string(r.Type))
+		actors.AddOptional(r.Actor)
+	}
+	args := []any{kinds.String(), ids.String(), expected.String(), types.String(), actors.String()}
+	rows, _ := g.db.Query(ctx, lockedSQL, args...) // ForEachRow returns its error
+	var locked []int
+	var n int64
+	_, err := pgx.ForEachRow(rows, []any{&n}, func() error {
+		locked = append(locked, order[n-1])
+		return nil
+	})
+	if err != nil {
+		return nil
+	}
+	return locked
 }
 
 // resolveConflicts sets the results of the requests in order that were not appended. One statement reads the heads of
@@ -183,9 +233,7 @@ func (g *requestGroup) resolveConflicts(ctx context.Context, order []int) {
 			return nil
 		})
 		if err != nil {
-			for _, i := range order {
-				g.results[i].Err = pgerr.Explain("append to "+g.requests[i].Key.String(), err)
-			}
+			g.fail(order, err)
 		}
 	}
 	for _, i := range order {

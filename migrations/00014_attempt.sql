@@ -57,6 +57,39 @@ comment on function taskledger.append_event(text, text, integer, taskledger.even
   'Internal: appends an event after version expected and returns its version; null if the task has moved on. It is '
   'released after after_us microseconds or at a time, which data and the timer get.';
 
+-- A statement cannot pass over a key that another transaction is inserting: no row of it is visible yet, and a wait for
+-- it ends with the statement. So each event is appended for itself and taken back, and fails after 1 ms if its key is
+-- locked. An event that cannot be appended for another reason is not returned. No key is locked when the next is tried.
+-- +goose StatementBegin
+create function taskledger.locked_events(kinds text[], biz_ids text[], expected integer[], types text[], actors text[])
+returns setof bigint
+language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '1ms' as $$
+declare
+  r record;
+begin
+  for r in
+    select * from unnest(kinds, biz_ids, expected, types, actors)
+             with ordinality as e(kind, biz_id, expected, type, actor, n)
+  loop
+    begin
+      perform taskledger.append_event(r.kind, r.biz_id, r.expected, r.type::taskledger.event_type,
+                                      coalesce(nullif(r.actor, ''), session_user), null);
+      raise sqlstate 'TL007';
+    exception
+      when lock_not_available then
+        return next r.n;
+      when others then
+        null;
+    end;
+  end loop;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.locked_events(text[], text[], integer[], text[], text[]) is
+  'Internal: returns the numbers of the events that cannot be appended after versions expected now, because other '
+  'transactions have their keys locked. Appends nothing.';
+
 -- A text as package internal/printable prepares it for an event: NUL cannot be in a text.
 -- +goose StatementBegin
 create function taskledger.shortened(text text, max_bytes integer) returns text

@@ -183,6 +183,9 @@ grant execute on function taskledger.enqueue, taskledger.enqueue_many to produce
 grant execute on function taskledger.fire_timers, taskledger.remove_awaiting to relay;
 grant execute on function taskledger.end_of_time to producer, worker, relay, operator, reader, archiver;
 
+grant execute on function taskledger.append_event, taskledger.may_follow, taskledger.begins_attempt,
+   taskledger.locked_events to worker, relay, operator;
+
 -- Workers in SQL, with the functions that they call with the rights of their caller.
 grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.claim_next, taskledger.finish,
    taskledger.fail, taskledger.snooze to worker;
@@ -190,9 +193,8 @@ grant execute on function taskledger.follows_as_worker, taskledger.is_anothers_w
    taskledger.raise_anothers_worker, taskledger.is_anothers_member, taskledger.has_lease, taskledger.raise_no_lease,
    taskledger.may_have_lease, taskledger.poll_place, taskledger.set_poll_place, taskledger.waiting_tasks,
    taskledger.lock_task, taskledger.take_over, taskledger.attempt_of, taskledger.raise_fenced to worker;
-grant execute on function taskledger.append_event, taskledger.may_follow, taskledger.begins_attempt,
-   taskledger.failures_of, taskledger.policy_of, taskledger.retry_delay, taskledger.retry_limit,
-   taskledger.deadline_of to worker;
+grant execute on function taskledger.failures_of, taskledger.policy_of, taskledger.retry_delay,
+   taskledger.retry_limit, taskledger.deadline_of to worker;
 grant execute on function taskledger.shortened, taskledger.error_text, taskledger.check_key, taskledger.check_actor,
    taskledger.check_times, taskledger.check_retry, taskledger.check_meta, taskledger.check_nesting to worker;
 

@@ -2473,6 +2473,34 @@ $$;
 
 COMMENT ON FUNCTION taskledger.lock_workers(kinds text[]) IS 'Internal: locks workers of these kinds that take their first lease against each other, until the transaction ends.';
 
+CREATE FUNCTION taskledger.locked_events(kinds text[], biz_ids text[], expected integer[], types text[], actors text[]) RETURNS SETOF bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET lock_timeout TO '1ms'
+    AS $$
+declare
+  r record;
+begin
+  for r in
+    select * from unnest(kinds, biz_ids, expected, types, actors)
+             with ordinality as e(kind, biz_id, expected, type, actor, n)
+  loop
+    begin
+      perform taskledger.append_event(r.kind, r.biz_id, r.expected, r.type::taskledger.event_type,
+                                      coalesce(nullif(r.actor, ''), session_user), null);
+      raise sqlstate 'TL007';
+    exception
+      when lock_not_available then
+        return next r.n;
+      when others then
+        null;
+    end;
+  end loop;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.locked_events(kinds text[], biz_ids text[], expected integer[], types text[], actors text[]) IS 'Internal: returns the numbers of the events that cannot be appended after versions expected now, because other transactions have their keys locked. Appends nothing.';
+
 CREATE FUNCTION taskledger.mark_feed(reader text, mark json) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
