@@ -82,11 +82,12 @@ const maxFinished = 64
 // projector has passed. Those of many kinds are found in several calls, in no order.
 func (s backlog) findFinished(ctx context.Context, d *demand) (finishedKinds, error) {
 	r := s.relay
-	if !r.boundary.isOf(s.mark) || s.state.info.State.FirstSeq > r.boundary.seq {
+	isUndone := compare(r.boundary.at, s.published) > 0 // by a fail-over, or its page has no cursor row
+	if !r.boundary.isOf(s.mark) || isUndone || s.state.info.State.FirstSeq > r.boundary.seq {
 		r.boundary = r.latest
 	}
 	f := finishedKinds{boundary: r.boundary}
-	if !f.isOf(s.mark) || compare(f.at, s.published) > 0 {
+	if !f.isOf(s.mark) {
 		return finishedKinds{}, nil
 	}
 	var names pgarray.Builder
