@@ -15,6 +15,7 @@ import (
 
 	leases "github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
@@ -37,6 +38,7 @@ type lease struct {
 	wake    *feed.Wake    // of the feed, for which the holder's connection listens
 
 	displacements displacements // of other holders by this relay; of the goroutine of await
+	term          int64         // its beginning, by await
 
 	mu   sync.Mutex
 	note *leases.Note // guarded by mu; why the holder cannot work; nil before the first session
@@ -99,10 +101,10 @@ func (l *lease) await(ctx context.Context, isConnected func() bool, standby func
 	var goneSince time.Time    // since when this relay has seen the holder's connection gone
 	var gone leases.RelayState // that holder
 	for first, displaced := true, ""; ; first = false {
-		holds, err := leases.TakeRelay(ctx, l.db, leases.RelayClaim{
+		term, err := leases.TakeRelay(ctx, l.db, leases.RelayClaim{
 			Holder: l.holder, For: l.ttl, Note: l.currentNote(), Displaced: displaced,
 		})
-		if holds || err != nil {
+		if l.term = term; term != 0 || err != nil {
 			return err
 		}
 		if first {
@@ -162,7 +164,8 @@ func (d *displacements) add(blocked time.Duration) {
 }
 
 // hold renews the lease until ctx is done, on a connection that it keeps open. It returns errLeaseLost if another
-// relay has taken the lease. It ignores an outage of the database, which ends the session.
+// relay has taken the lease, also if this one has it again. It ignores an outage of the database, which ends the
+// session.
 func (l *lease) hold(ctx context.Context) error {
 	var conn *pgx.Conn
 	defer func() {
@@ -192,17 +195,19 @@ func (l *lease) hold(ctx context.Context) error {
 	}
 }
 
-// renew renews the lease on a connection, or on one of the pool if it is nil. It waits for the answer also when ctx
-// ends: a statement that the server executes later would undo that the lease is yielded.
+// renew renews the lease on a connection, or on one of the pool if it is nil. It reports whether the term goes on. It
+// waits for the answer also when ctx ends: a statement that the server executes later would undo that the lease is
+// yielded.
 func (l *lease) renew(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.ttl/3)
 	defer cancel()
 	claim := leases.RelayClaim{Holder: l.holder, For: l.ttl, Note: l.currentNote()}
-	if conn == nil {
-		return leases.TakeRelay(ctx, l.db, claim)
+	db := ledger.DB(l.db)
+	if conn != nil {
+		db, claim.Backend = conn, conn.PgConn().PID()
 	}
-	claim.Backend = conn.PgConn().PID()
-	return leases.TakeRelay(ctx, conn, claim)
+	term, err := leases.TakeRelay(ctx, db, claim)
+	return term == l.term, err
 }
 
 // connect takes a connection out of the pool, on which notifications arrive.

@@ -202,8 +202,8 @@ func TestNotesInTurnKeepTheTime(t *testing.T) {
 	since := func(text string) (at time.Time) {
 		t.Helper()
 		claim := lease.RelayClaim{Holder: "a", For: time.Hour, Note: &lease.Note{Text: text}}
-		if holds, err := lease.TakeRelay(t.Context(), db, claim); err != nil || !holds {
-			t.Fatal(holds, err)
+		if term, err := lease.TakeRelay(t.Context(), db, claim); err != nil || term == 0 {
+			t.Fatal(term, err)
 		}
 		var found *time.Time
 		err := db.QueryRow(t.Context(), `

@@ -45,17 +45,17 @@ type RelayClaim struct {
 	Displaced string
 }
 
-// TakeRelay takes or renews the relay's lease, and reports whether the holder has it.
-func TakeRelay(ctx context.Context, db ledger.DB, c RelayClaim) (bool, error) {
-	var holds bool
+// TakeRelay takes or renews the relay's lease. It returns the beginning of the holder's term, in which no other relay
+// has had the lease, in microseconds since 1970; 0 if another holder has it.
+func TakeRelay(ctx context.Context, db ledger.DB, c RelayClaim) (term int64, err error) {
 	var text *string
 	cause := ""
 	if c.Note != nil {
 		text, cause = &c.Note.Text, c.Note.Cause
 	}
 	args := []any{c.Holder, c.For.Milliseconds(), text, int64(c.Backend), c.Displaced, cause}
-	found, err := pgquery.Row(ctx, db, relayTakeSQL, args, &holds)
-	return found && holds, pgerr.Explain("take the lease", err)
+	_, err = pgquery.Row(ctx, db, relayTakeSQL, args, &term)
+	return term, pgerr.Explain("take the lease", err)
 }
 
 // RelayState is the state of the relay's lease for another relay that stands by.

@@ -5,7 +5,8 @@
 -- connection that the holder keeps open, as its client reports it, 0 for none; behind a pooler it is not the one that
 -- executes this statement. $5 another holder whose lease counts as expired, empty for none.
 -- $6 the cause of the note, empty for none.
--- Returns a row if the holder has the lease now. Writes nothing while another holder is alive.
+-- Returns a row if the holder has the lease now: since when, in microseconds since 1970, no other holder has had it.
+-- Writes nothing while another holder is alive.
 -- Locks the row. Index: primary key.
 insert into taskledger.lease as held (name, holder, since, alive_until, backend, detail)
 select 'relay', $1::text, clock_timestamp(), clock_timestamp() + $2::bigint * interval '1 millisecond',
@@ -26,4 +27,4 @@ select 'relay', $1::text, clock_timestamp(), clock_timestamp() + $2::bigint * in
          then json_build_object('note', $3::text, 'cause', nullif($6::text, ''), 'since', held.detail->'since')
          else excluded.detail end
  where held.holder in ($1::text, $5::text) or held.alive_until <= clock_timestamp()
-returning true
+returning (extract(epoch from held.since) * 1e6)::bigint
