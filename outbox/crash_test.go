@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -24,6 +26,7 @@ const (
 	relayDatabase = "OUTBOX_TEST_DATABASE"
 	relayNATS     = "OUTBOX_TEST_NATS"
 	relayTTL      = "OUTBOX_TEST_LEASE_TTL"
+	relayFreeze   = "OUTBOX_TEST_FREEZE" // a crash point where it stops itself once, with a small stream
 	replaySubject = "OUTBOX_TEST_REPLAY" // then it is a process of a replay
 
 	subscriberTest = "OUTBOX_TEST_SUBSCRIBER" // then it is a subscriber
@@ -64,11 +67,25 @@ func relayProcess() error {
 		c.LeaseTTL = d
 	}
 	c.SetPageSize(100)
+	if point := os.Getenv(relayFreeze); point != "" {
+		smallStream(&c)
+		fault.Set(point, sync.OnceFunc(freeze))
+	}
 	r, err := outbox.New(c)
 	if err != nil {
 		return err
 	}
 	return r.Run(context.Background())
+}
+
+// freeze stops this process until it gets SIGCONT.
+func freeze() {
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
+		panic(err)
+	}
+	<-continued
 }
 
 // runKilled runs a relay process that is killed when it passes a crash point for the n-th time.

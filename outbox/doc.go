@@ -38,10 +38,11 @@
 //     other event. [RetryParked] publishes it later.
 //   - An open transaction delays no event of another transaction, see package ledger/feed.
 //
-// The order of first appearance has two exceptions. A parked event that an operator publishes again may follow later
+// The order of first appearance has three exceptions. A parked event that an operator publishes again may follow later
 // events of its task. An event that the feed's audit found missing, which is a defect of this module, is
 // published when it is found. If there are several, the relay publishes everything read since the last
-// audit again. [Hook].EventsMissed reports them.
+// audit again. [Hook].EventsMissed reports them. An event that one relay has left out may follow the next event of its
+// task if another relay publishes it, see Concurrency properties.
 //
 // # Losses of the stream
 //
@@ -71,6 +72,11 @@
 //
 // The lease avoids double work only: a relay that stalls and loses it may publish its page again, but cannot
 // move the cursor. Its messages are repetitions, or first appearances that its successor repeats.
+//
+// Before it publishes, a relay renews a lease that has ended by its clock. If that clock was stopped too, as in a
+// paused virtual machine, or if the lease was taken before it ended, both relays may publish for a moment. Then a
+// withheld event that one of them leaves out may follow the next event of its task. Workers go by the ledger, and a
+// subscriber that skips events which are not newer than the last one of their task skips it.
 //
 // The relay must be the only writer of the stream. A foreign message means that another program publishes
 // there, or that a copy of the database is in use. Then [Relay.Run] returns a [*ForeignWriterError], which names the

@@ -40,8 +40,9 @@ type lease struct {
 	displacements displacements // of other holders by this relay; of the goroutine of await
 	term          int64         // its beginning, by await
 
-	mu   sync.Mutex
-	note *leases.Note // guarded by mu; why the holder cannot work; nil before the first session
+	mu        sync.Mutex
+	note      *leases.Note // guarded by mu; why the holder cannot work; nil before the first session
+	renewedAt time.Time    // guarded by mu; before the last renewal
 }
 
 func newLease(db *pgxpool.Pool, name string, ttl time.Duration) *lease {
@@ -101,10 +102,12 @@ func (l *lease) await(ctx context.Context, isConnected func() bool, standby func
 	var goneSince time.Time    // since when this relay has seen the holder's connection gone
 	var gone leases.RelayState // that holder
 	for first, displaced := true, ""; ; first = false {
+		at := time.Now()
 		term, err := leases.TakeRelay(ctx, l.db, leases.RelayClaim{
 			Holder: l.holder, For: l.ttl, Note: l.currentNote(), Displaced: displaced,
 		})
 		if l.term = term; term != 0 || err != nil {
+			l.noteRenewal(at)
 			return err
 		}
 		if first {
@@ -206,8 +209,38 @@ func (l *lease) renew(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	if conn != nil {
 		db, claim.Backend = conn, conn.PgConn().PID()
 	}
+	at := time.Now()
 	term, err := leases.TakeRelay(ctx, db, claim)
+	if err == nil && term == l.term {
+		l.noteRenewal(at)
+	}
 	return term == l.term, err
+}
+
+func (l *lease) noteRenewal(at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.renewedAt = at
+}
+
+// confirm renews a lease that has ended, before messages are published: this process may have been stopped after it
+// chose them. Another relay may have left out some of them since then, and published later events of their tasks. It
+// returns errLeaseLost if another relay has taken the lease.
+//
+// A process that is stopped after the call, or whose clock was stopped too, as in a paused virtual machine, publishes
+// them nonetheless. So does one that was displaced before its lease ended, until it notices.
+func (l *lease) confirm(ctx context.Context) error {
+	l.mu.Lock()
+	age := time.Since(l.renewedAt)
+	l.mu.Unlock()
+	if age < l.ttl {
+		return nil
+	}
+	holds, err := l.renew(ctx, nil)
+	if err == nil && !holds {
+		return errLeaseLost
+	}
+	return err
 }
 
 // connect takes a connection out of the pool, on which notifications arrive.

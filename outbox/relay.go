@@ -183,8 +183,9 @@ func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
 	return err
 }
 
-// work runs sessions until ctx is done or an error is final. The relay keeps its lease while a server is away: no other
-// relay could work either, and a lease that changes hands delays the work when the server is back.
+// work runs sessions until ctx is done, the lease is lost or an error is final. The relay keeps its lease while a
+// server is away: no other relay could work either, and a lease that changes hands delays the work when the server is
+// back.
 func (r *Relay) work(ctx context.Context, publisher *stream.Publisher) error {
 	r.lastWindow, r.latest, r.boundary = "", boundary{}, boundary{} // another relay may have published since
 	for {
@@ -192,7 +193,7 @@ func (r *Relay) work(ctx context.Context, publisher *stream.Publisher) error {
 		if errors.Is(err, errAgain) {
 			continue
 		}
-		if err = r.explain(err); ctx.Err() != nil || isFinal(err) {
+		if err = r.explain(err); ctx.Err() != nil || isFinal(err) || errors.Is(err, errLeaseLost) {
 			return err
 		}
 		r.lease.setError(err)

@@ -105,6 +105,9 @@ func (e *refusedUserError) Unwrap() error { return e.err }
 
 // sendFitting publishes messages that fit into the stream.
 func (s *session) sendFitting(ctx context.Context, messages []message) error {
+	if err := s.relay.lease.confirm(ctx); err != nil {
+		return err
+	}
 	msgs := make([]*nats.Msg, len(messages))
 	for i := range messages {
 		msgs[i] = messages[i].msg

@@ -1,0 +1,67 @@
+package outbox_test
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// A relay process is stopped before it publishes withheld messages. Another relay takes its lease, and leaves these
+// messages out, because the stream is nearly full when the next events of their tasks come. The process continues, and
+// publishes none of them behind these events.
+func TestFrozenRelayPublishesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	first := b.relay(smallStream)
+	work := b.awaitWorkers("mail.send")
+	b.workers("large.send")
+	b.enqueueSized("large.send", "order-", 1, 1, 30_000) // more than the share of kinds without workers
+	b.awaitPublished()
+	const tasks = 300
+	b.enqueueSized("mail.send", "order-", tasks, tasks, 1000)
+	b.awaitPublished()
+	b.await("the mark has what was refilled", func() bool {
+		return slices.Equal(b.status().Withheld, []ledger.Kind{"mail.send"})
+	})
+	first.end()
+	b.takeAll(work)
+
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), relayDatabase+"="+b.pool.Config().ConnString(), relayNATS+"="+b.server.URL(),
+		relayFreeze+"="+outbox.FaultRefill)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	b.await("the relay process leads", func() bool { return b.status().Relay != nil && b.status().Relay.Alive })
+	b.await("its lease has ended", func() bool { return !b.status().Relay.Alive })
+	for _, kind := range []ledger.Kind{"mail.send", "large.send"} { // no relay refills them
+		if err := b.stream().DeleteConsumer(b.ctx(), stream.Durable(kind, ledger.AllShards)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.appendEach("mail.send", "order-", tasks, ledger.EventCancelled)
+	second := b.relay(smallStream)
+	b.awaitPublished()
+	last := b.state().LastSeq
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	second.end()
+	b.enqueue("later.send", "order-", 1)
+	b.awaitPublished() // by the process
+	for _, d := range b.deliveries() {
+		if d.seq > last && d.Key.Kind == "mail.send" && d.Version == 1 {
+			t.Errorf("%s is on the stream behind the next event of its task", d.ID())
+		}
+	}
+}
