@@ -26,7 +26,8 @@ const (
 	relayDatabase = "OUTBOX_TEST_DATABASE"
 	relayNATS     = "OUTBOX_TEST_NATS"
 	relayTTL      = "OUTBOX_TEST_LEASE_TTL"
-	relayFreeze   = "OUTBOX_TEST_FREEZE" // a crash point where it stops itself once, with a small stream
+	relaySmall    = "OUTBOX_TEST_SMALL"  // then its stream is small
+	relayFreeze   = "OUTBOX_TEST_FREEZE" // a crash point where it stops itself once
 	replaySubject = "OUTBOX_TEST_REPLAY" // then it is a process of a replay
 
 	subscriberTest = "OUTBOX_TEST_SUBSCRIBER" // then it is a subscriber
@@ -67,8 +68,10 @@ func relayProcess() error {
 		c.LeaseTTL = d
 	}
 	c.SetPageSize(100)
-	if point := os.Getenv(relayFreeze); point != "" {
+	if os.Getenv(relaySmall) != "" {
 		smallStream(&c)
+	}
+	if point := os.Getenv(relayFreeze); point != "" {
 		fault.Set(point, sync.OnceFunc(freeze))
 	}
 	r, err := outbox.New(c)
@@ -149,7 +152,7 @@ func TestKilledDuringARefill(t *testing.T) {
 			want := b.idsOf("coupon.send")
 			got := b.takeAll(work)
 			for _, passage := range []int{1, 3, 2} {
-				b.runKilled(point, passage)
+				b.runKilled(point, passage, relaySmall+"=yes")
 				got = append(got, b.takeAll(work)...)
 			}
 			var lost, duplicates atomic.Int64

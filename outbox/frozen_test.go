@@ -34,7 +34,7 @@ func TestFrozenRelayPublishesNothing(t *testing.T) {
 
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), relayDatabase+"="+b.pool.Config().ConnString(), relayNATS+"="+b.server.URL(),
-		relayFreeze+"="+outbox.FaultRefill)
+		relaySmall+"=yes", relayFreeze+"="+outbox.FaultRefill)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
