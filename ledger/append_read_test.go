@@ -76,8 +76,11 @@ func TestAppendEachAfterWhatWasRead(t *testing.T) {
 	for i := 0; i < len(requests); i += 2 {
 		readLast(t, pool, requests[i:i+1])
 	}
-	db := &recordingDB{DB: pool}
+	db := &incarnationDB{recordingDB: recordingDB{DB: pool}}
 	results := ledger.AppendEach(t.Context(), db, requests)
+	if db.given == "" {
+		t.Error("no last event was taken as read")
+	}
 	appended := 0
 	for i := 0; i < len(results); i += 2 {
 		read, other := results[i], results[i+1]
@@ -102,6 +105,19 @@ func TestAppendEachAfterWhatWasRead(t *testing.T) {
 		t.Error("the requests were sent twice")
 	}
 	ledgertest.Check(t, pool)
+}
+
+// incarnationDB records the incarnation that the first statement is given.
+type incarnationDB struct {
+	recordingDB
+	given any
+}
+
+func (db *incarnationDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if len(db.statements) == 0 {
+		db.given = args[16]
+	}
+	return db.recordingDB.Query(ctx, sql, args...)
 }
 
 // A task that has moved on since its last event was read fails alone.

@@ -277,7 +277,7 @@ var rules = []rule{
 	},
 	{pkg: "/internal/pgerr", may: []string{pgx}, reason: "the meaning of an error of the database is defined once"},
 	{pkg: "/internal/pgarray", may: nil, reason: "array literals are built in one way"},
-	{pkg: "/internal/lastevent", may: nil, reason: "package workers alone may say what it has read of a last event"},
+	{pkg: "/internal/lastevent", may: nil, reason: "other modules cannot set it: a wrong value writes a wrong event"},
 	{pkg: "/internal/eventdata", may: []string{"/ledger"}, reason: "the data of events have one form"},
 	{pkg: "/internal/tracestate", may: nil, reason: "a format of W3C, and no more"},
 	{pkg: "/internal/pgquery", may: []string{pgx}, reason: "statements of one row are run in one way"},
