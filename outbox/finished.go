@@ -91,7 +91,7 @@ func (s backlog) findFinished(ctx context.Context, d *demand) (finishedKinds, er
 		return finishedKinds{}, nil
 	}
 	var names pgarray.Builder
-	left := stream.MaxPage
+	left := stepSize
 	for name, k := range d.kinds {
 		if left > 0 && (k.all() > 0 || s.mark.Withheld.shards(name) != 0) {
 			names.Add(string(name))
@@ -162,7 +162,7 @@ func (s backlog) releasePassed(ctx context.Context, kinds map[ledger.Kind]ledger
 	if len(kinds) == 0 || s.mark.Owed.owesWork() {
 		return nil
 	}
-	choice := feed.Choice{Limit: maxRefill, Read: maxRefill, First: stream.MaxPage}
+	choice := feed.Choice{Limit: maxRefill, Read: maxRefill, First: stepSize}
 	choice.Wants = func(e ledger.Event) bool { return kinds[e.Kind].Has(e.Shard) && e.Type.WakesWorkers() }
 	later, end, err := feed.Between(ctx, s.relay.config.DB, at, s.published, choice)
 	if err != nil {

@@ -68,7 +68,7 @@ func (i *inspector) inspect(ctx context.Context, g gap, first uint64) error {
 			reason := fmt.Sprintf("its source is %q, that of this ledger %q", m.Source, i.source)
 			return &ForeignWriterError{Seq: seq, ID: m.ID(), Reason: reason}
 		}
-		if messages[seq] = m; len(messages) == stream.MaxPage {
+		if messages[seq] = m; len(messages) == stepSize {
 			if err := i.checkEvents(ctx, messages); err != nil {
 				return err
 			}

@@ -16,7 +16,6 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
@@ -111,7 +110,7 @@ func lingeringFrom(ctx context.Context, db *pgxpool.Pool, kinds *withheld) (map[
 
 const (
 	// owedRead is how many events a step reads. New pages wait for at most one step.
-	owedRead = 2 * stream.MaxPage
+	owedRead = 2 * stepSize
 	// owedMarkEvery is the time after which the mark is written, unless a page has done so. It takes a new session.
 	owedMarkEvery = 5 * time.Second
 )
@@ -180,7 +179,7 @@ func (s recovery) read(ctx context.Context, o *owed) ([]message, error) {
 	case o.Work != o.To:
 		return s.readWork(ctx, o)
 	}
-	choice := feed.Choice{Read: stream.MaxPage, Limit: stream.MaxPage, First: stream.MaxPage / 8} // they may be large
+	choice := feed.Choice{Read: stepSize, Limit: stepSize, First: stepSize / 8} // they may be large
 	events, at, err := feed.Between(ctx, s.relay.config.DB, o.Events, o.To, choice)
 	if err != nil {
 		return nil, pgerr.Explain("read events again", err)
@@ -219,7 +218,7 @@ func (s recovery) readListed(ctx context.Context, o *owed) ([]message, error) {
 	if err != nil {
 		return nil, pgerr.Explain("read lingering tasks", err)
 	}
-	if s.listRows = min(growArgs*s.listRows, stream.MaxPage); w.isCut {
+	if s.listRows = min(growArgs*s.listRows, stepSize); w.isCut {
 		s.listRows = w.rows + 1
 	}
 	// After the rows, because a rebuild of the projection may replace the list at any time.
@@ -244,7 +243,7 @@ func reaches(place, to feed.Place) bool {
 // readWork reads the work messages of unfinished tasks among the next events.
 func (s recovery) readWork(ctx context.Context, o *owed) ([]message, error) {
 	db := s.relay.config.DB
-	choice := feed.Choice{Read: owedRead, Limit: stream.MaxPage}
+	choice := feed.Choice{Read: owedRead, Limit: stepSize}
 	choice.Wants = func(e ledger.Event) bool { return e.Type.WakesWorkers() }
 	events, at, err := feed.Between(ctx, db, o.Work, o.To, choice)
 	if err != nil {

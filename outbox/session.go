@@ -330,6 +330,7 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 			if err = s.publishPart(ctx, b); err == nil && b.isLast {
 				s.marked = s.refills
 				s.noteBoundary()
+				b.page.Release()
 				deliver(publishedPage{page: b.page, mark: s.mark.encode()})
 			}
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
@@ -216,8 +215,8 @@ func (s backlog) refillServed(
 		if n == 0 {
 			continue
 		}
-		n = min(n, stream.MaxPage, max(s.state.limit()/growthShare/k.size, 1))
-		choice := feed.Choice{Limit: int(n), Read: min(int(n)*(1+len(d.kinds)), stream.MaxPage)}
+		n = min(n, stepSize, max(s.state.limit()/growthShare/k.size, 1))
+		choice := feed.Choice{Limit: int(n), Read: min(int(n)*(1+len(d.kinds)), stepSize)}
 		hasRoom, err := s.refill(ctx, d, map[ledger.Kind]ledger.ShardSet{name: p.Shards}, p.At, int(n), choice)
 		if err != nil {
 			return false, err
@@ -259,9 +258,9 @@ func (s backlog) refillUnserved(ctx context.Context, d *demand) (hasRoom bool, e
 	if len(parts) == 0 {
 		return false, nil
 	}
-	n := min(max(free/2/size, 1), stream.MaxPage)
+	n := min(max(free/2/size, 1), stepSize)
 	// Most of these tasks may have finished without workers: then many events are passed at a time.
-	return s.refill(ctx, d, parts, from, int(n), feed.Choice{Limit: stream.MaxPage, Read: stream.MaxPage})
+	return s.refill(ctx, d, parts, from, int(n), feed.Choice{Limit: stepSize, Read: stepSize})
 }
 
 // refill publishes at most n withheld messages of shards of kinds, chosen among the events of pages that were published

@@ -197,6 +197,7 @@ func (f *follower) applyAndList(ctx context.Context, page feed.Page) error {
 	if err == nil {
 		f.tags = tags.at
 		f.lingering.advance(page, list.place)
+		page.Release()
 	}
 	return err
 }

@@ -270,9 +270,7 @@ func (c *columns) grow(n int) {
 	const state, micros = len("succeeded"), 13 // the digits of a time beyond those that Grow allows for
 	c.states.Grow(n, n*state)
 	c.updated.Grow(n, n*micros)
-	for _, small := range []*pgarray.Builder{&c.exceptional, &c.versions, &c.attempts, &c.failures} {
-		small.Grow(n, 0)
-	}
+	c.versions.Grow(n, 0)
 }
 
 func (c *columns) add(t ledger.Task) {
@@ -281,10 +279,10 @@ func (c *columns) add(t ledger.Task) {
 		exceptional = 1
 	}
 	c.states.Add(string(t.State))
-	c.exceptional.AddInt(exceptional)
+	c.exceptional.AddOptionalInt(exceptional)
 	c.versions.AddInt(int64(t.Version))
-	c.attempts.AddInt(int64(t.Attempt))
-	c.failures.AddInt(int64(t.Failures))
+	c.attempts.AddOptionalInt(int64(t.Attempt))
+	c.failures.AddOptionalInt(int64(t.Failures))
 	c.updated.AddInt(t.UpdatedAt.UnixMicro())
 	c.problems.Empties, c.fingerprints.Empties = true, true
 	c.problems.AddOptional(t.Error)

@@ -17,6 +17,7 @@ type Builder struct {
 
 	text    strings.Builder
 	nulls   int  // at the end, not written yet
+	isInts  bool // nulls are zeros
 	isEnded bool // by String
 }
 
@@ -46,9 +47,12 @@ func (b *Builder) next() {
 	}
 	for ; b.nulls > 0; b.nulls-- {
 		b.text.WriteByte(separator)
-		if b.Empties {
+		switch {
+		case b.isInts:
+			b.text.WriteByte('0')
+		case b.Empties:
 			b.text.WriteString(`""`)
-		} else {
+		default:
 			b.text.WriteString("NULL")
 		}
 		separator = ','
@@ -74,6 +78,16 @@ func (b *Builder) AddInt(n int64) {
 	b.next()
 	var digits [20]byte
 	b.text.Write(strconv.AppendInt(digits[:0], n, 10))
+}
+
+// AddOptionalInt adds a number. Zeros at the end of the array are left out, as [Builder.AddOptional] leaves out NULLs,
+// so the statement must read NULL as 0. Do not mix it with other optional elements.
+func (b *Builder) AddOptionalInt(n int64) {
+	if b.isInts = true; n == 0 {
+		b.nulls++
+		return
+	}
+	b.AddInt(n)
 }
 
 // AddOptional adds a text, or NULL if it is empty. NULLs at the end of the array are left out: unnest
@@ -112,7 +126,7 @@ func (b *Builder) AddOptionalTime(t time.Time) {
 	b.Add(t.UTC().Format("2006-01-02T15:04:05.999999Z"))
 }
 
-// IsEmpty reports whether every element is NULL.
+// IsEmpty reports whether every element is NULL, or a 0 of AddOptionalInt.
 func (b *Builder) IsEmpty() bool { return b.text.Len() == 0 }
 
 // String ends the array and returns it. Add no element afterwards.

@@ -28,6 +28,11 @@ func TestBuilder(t *testing.T) {
 			b.AddOptionalBytes([]byte("\x00b"))
 		}, want: `{"a�","�b"}`},
 		{name: "numbers", add: func(b *pgarray.Builder) { b.AddInt(1); b.AddInt(-2) }, want: `{1,-2}`},
+		{name: "zeros", add: func(b *pgarray.Builder) {
+			b.AddOptionalInt(0)
+			b.AddOptionalInt(7)
+			b.AddOptionalInt(0)
+		}, want: `{0,7}`},
 		{name: "null between", add: func(b *pgarray.Builder) {
 			b.AddOptional("")
 			b.AddOptional("a")

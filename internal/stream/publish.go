@@ -17,8 +17,10 @@ import (
 // after the publisher has given them up.
 var ErrBuffered = errors.New("the NATS connection must have the option nats.ReconnectBufSize(-1)")
 
-// MaxPage is the maximum number of messages of one call to [Publisher.Publish].
-const MaxPage = 1000
+// MaxPage is the maximum number of messages of one call to [Publisher.Publish]. Between two pages the server is idle
+// for a moment: beside busy workers a relay takes a twentieth less time with 2000 than with 1000. With 4000, it works
+// on more than the cache of a processor holds.
+const MaxPage = 2000
 
 // Publisher publishes pages of messages and counts their acknowledgements, over one subscription. It is safe
 // for concurrent use. It publishes one page at a time, since a later message of a task must not overtake an

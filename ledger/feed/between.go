@@ -63,7 +63,7 @@ func between(ctx context.Context, db ledger.DB, from, to Place, choice Choice) (
 		w.Until = to.Seen
 	}
 	options := Options{PageSize: choice.Read, PageBytes: choice.Bytes}
-	p, err := readPage(ctx, db, pageSQL, place{Place: w}, options, choice.Read)
+	p, err := readPage(ctx, db, pageSQL, place{Place: w}, options, memory{expected: choice.Read})
 	if err != nil {
 		return nil, from, read, err
 	}

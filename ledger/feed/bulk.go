@@ -20,7 +20,7 @@ func (f *Feed) Bulk(ctx context.Context) (Window, bool, error) {
 	}
 	options := f.options
 	options.PageSize = 0 // the events are not needed
-	w, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.database.incarnation, options, 0, 0)
+	w, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.database.incarnation, options, memory{}, 0)
 	if err != nil || !w.isOpen {
 		return Window{}, false, err
 	}
@@ -62,7 +62,7 @@ func (f *Feed) PollTo(ctx context.Context, to Place) (Page, bool, error) {
 		default:
 			f.place.Until = to.Seen
 		}
-		read, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options, f.pageLen)
+		read, err := readPage(ctx, f.db, f.pageSQL, f.place, f.options, memory{expected: f.pageLen})
 		if err == nil {
 			err = f.logins.fill(ctx, f.db, read.events, read.logins)
 		}

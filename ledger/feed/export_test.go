@@ -19,6 +19,9 @@ const (
 	mutantFunction = "taskledger.mutant_page("
 )
 
+// GatherOf is gatherOf.
+func GatherOf(n int) time.Duration { return gatherOf(n) }
+
 // Mutate replaces statements of a feed; an empty one is kept. A mutant of the function that reads pages reads the first
 // page of a window too.
 func (f *Feed) Mutate(window, page string) {

@@ -21,7 +21,7 @@ type Options struct {
 	PageBytes int
 	// Gather is the least time between two windows. Default: 1 ms.
 	//
-	// It grows with the number of events in the last window, up to 10 ms. Under load, events share windows,
+	// It grows with the number of events in the last window, up to 25 ms. Under load, events share windows,
 	// which makes them cheaper; an idle feed does not delay them. Gather delays no page of an open window, so
 	// a backlog is read at full speed.
 	Gather time.Duration
@@ -108,7 +108,8 @@ type Feed struct {
 	opened    time.Time // when the last window was opened
 	windowLen int       // number of events read of it
 	pageLen   int       // of the last page
-	rows      int       // bound of the next page after one of large events, else 0
+	free      freeEvents
+	rows      int // bound of the next page after one of large events, else 0
 	thin      thinner
 	audit     auditor
 	moments   moments
@@ -195,16 +196,27 @@ func (f *Feed) Next(ctx context.Context) (Page, error) {
 }
 
 // A page costs about as much as ten of its events, so at half a dozen events a millisecond a delay saves more
-// than it costs.
+// than it costs. If they come from as many transactions, a window reads those that were unfinished one by one: from
+// some ten thousand events a second on it costs as much as fifty events, and the delay grows further.
 const (
 	gatherPerEvent = 200 * time.Microsecond
-	maxGather      = 10 * time.Millisecond
+	shortGather    = 10 * time.Millisecond
+	gatherPerMore  = 50 * time.Microsecond // for each event beyond those of shortGather
+	maxGather      = 25 * time.Millisecond
 )
+
+// gatherOf returns the delay between two windows, the first of which has n events.
+func gatherOf(n int) time.Duration {
+	const few = int(shortGather / gatherPerEvent)
+	if n <= few {
+		return time.Duration(n) * gatherPerEvent
+	}
+	return min(shortGather+time.Duration(n-few)*gatherPerMore, maxGather)
+}
 
 // gather returns the delay before the next window is opened.
 func (f *Feed) gather() time.Duration {
-	busy := min(time.Duration(f.windowLen)*gatherPerEvent, maxGather)
-	return max(max(f.options.Gather, busy)-f.now().Sub(f.opened), 0)
+	return max(max(f.options.Gather, gatherOf(f.windowLen))-f.now().Sub(f.opened), 0)
 }
 
 // Poll is Next without waiting: it reports false if there is no event to read now.
@@ -230,7 +242,7 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 			return f.newPage(Window{}, missed), true, nil
 		}
 		begun := time.Now()
-		w, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.database.incarnation, f.bounded(), f.pageLen,
+		w, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.database.incarnation, f.bounded(), f.memory(),
 			notified)
 		if err != nil {
 			return Page{}, false, err
@@ -254,7 +266,7 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 		f.windowLen = 0
 		return f.deliver(ctx, w.first)
 	}
-	read, err := readPage(ctx, f.db, f.pageSQL, f.place, f.bounded(), f.pageLen)
+	read, err := readPage(ctx, f.db, f.pageSQL, f.place, f.bounded(), f.memory())
 	if err != nil {
 		return Page{}, false, err
 	}
@@ -290,6 +302,9 @@ func (f *Feed) bounded() Options {
 	return o
 }
 
+// memory returns that for the next page.
+func (f *Feed) memory() memory { return memory{expected: f.pageLen, free: &f.free} }
+
 // deliver moves the feed over a page of the open window.
 func (f *Feed) deliver(ctx context.Context, read page) (Page, bool, error) {
 	if err := f.logins.fill(ctx, f.db, read.events, read.logins); err != nil {
@@ -320,7 +335,7 @@ func (f *Feed) deliver(ctx context.Context, read page) (Page, bool, error) {
 // newPage returns a page of events in a window, whose Advance moves the cursor to the feed's place.
 func (f *Feed) newPage(w Window, events []ledger.Event) Page {
 	page := Page{Events: events, db: f.db, reader: f.reader, n: f.n, window: w, place: f.place, database: f.database,
-		chain: f.chain}
+		chain: f.chain, free: &f.free}
 	f.n++
 	return page
 }

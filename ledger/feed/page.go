@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"encoding/json"
+	"sync"
 	"sync/atomic"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -18,8 +19,50 @@ type Page struct {
 	window Window // that the events are in; zero for events that an audit found
 	place  place
 
+	free     *freeEvents
 	database database // when the page was read
 	chain    *chain   // of a relaxed feed, else nil
+}
+
+// Release gives the memory of Events back to the feed, for a later page: no event of the slice may be used any more,
+// but copies may, with their data. It is optional, and called once at most.
+func (p Page) Release() { p.free.put(p.Events) }
+
+// freeEvents is the memory of released pages: of the largest ones, since a reader has few pages at a time. It is safe
+// for concurrent use. A nil one keeps none.
+type freeEvents struct {
+	mu     sync.Mutex
+	slices [2][]ledger.Event
+}
+
+func (f *freeEvents) put(events []ledger.Event) {
+	if f == nil {
+		return
+	}
+	clear(events)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, s := range f.slices {
+		if cap(events) > cap(s) {
+			f.slices[i], events = events[:0], s
+		}
+	}
+}
+
+// take returns an empty slice for so many events.
+func (f *freeEvents) take(n int) []ledger.Event {
+	if f == nil {
+		return make([]ledger.Event, 0, n)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, s := range f.slices {
+		if cap(s) >= n {
+			f.slices[i] = nil
+			return s
+		}
+	}
+	return make([]ledger.Event, 0, n)
 }
 
 // chain is the newest cursor row of a relaxed feed, for its pages.

@@ -46,7 +46,7 @@ func Tail(ctx context.Context, db ledger.DB, o *Options) (*Feed, error) {
 	begin.Top = -1 // so that the window is open although the ledger may be empty
 	first := options
 	first.PageSize = 1
-	w, err := openWindow(ctx, db, windowSQL, begin, f.database.incarnation, first, 1, 0)
+	w, err := openWindow(ctx, db, windowSQL, begin, f.database.incarnation, first, memory{expected: 1}, 0)
 	if err != nil {
 		return nil, pgerr.Explain("tail feed", err)
 	}

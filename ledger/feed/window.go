@@ -40,7 +40,7 @@ type page struct {
 // openWindow opens the window that follows seen, which was taken in the given incarnation of the database, and reads
 // its first page. It has taskledger.wake notify the reader for some time from now on; if that is negative, no more.
 func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarnation string, o Options,
-	expected int, notified time.Duration) (w window, err error) {
+	m memory, notified time.Duration) (w window, err error) {
 	rows, err := db.Query(ctx, sql, seen.Snapshot, int64(seen.Top), seen.Bound, int64(o.PageSize+1),
 		notified.Microseconds())
 	if err != nil {
@@ -54,7 +54,7 @@ func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarn
 	var at *int64 // null after the first row
 	var isAwaited *bool
 	var login int32
-	read := pageReader{options: o, expected: expected}
+	read := pageReader{options: o, memory: m}
 	for e, err := range ledger.ScanEvents(rows, &isStandby, &hasXID, &top, &now, &snapshot, &bound, &asleepUntil,
 		&isAwaited, &at, &login) {
 		switch {
@@ -87,13 +87,19 @@ func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarn
 	return w, nil
 }
 
+// memory is where the events of a page go.
+type memory struct {
+	expected int         // about how many events there will be
+	free     *freeEvents // nil: into new memory
+}
+
 // pageReader collects the events of a page up to its limits.
 type pageReader struct {
 	page
 
-	options  Options
-	expected int // about how many events there will be
-	bytes    int
+	options Options
+	memory  memory
+	bytes   int
 }
 
 // add adds the next event, unless the page is full.
@@ -107,22 +113,22 @@ func (r *pageReader) add(e ledger.Event, login int32) (full bool, err error) {
 		return false, &ledger.CorruptError{What: "page", Err: errors.New("its events are not in position order")}
 	}
 	if r.events == nil {
-		length := min(r.options.PageSize, max(16, r.expected))
-		r.events, r.logins = make([]ledger.Event, 0, length), make([]int32, 0, length)
+		length := min(r.options.PageSize, max(16, r.memory.expected))
+		r.events, r.logins = r.memory.free.take(length), make([]int32, 0, length)
 	}
 	r.events, r.logins = append(r.events, e), append(r.logins, login)
 	r.bytes += len(e.Data) + len(e.Meta)
 	return false, nil
 }
 
-// readPage reads a page of the window open at p, which may have about the given number of events.
-func readPage(ctx context.Context, db ledger.DB, sql string, p place, o Options, expected int) (page, error) {
+// readPage reads a page of the window open at p.
+func readPage(ctx context.Context, db ledger.DB, sql string, p place, o Options, m memory) (page, error) {
 	rows, err := db.Query(ctx, sql, p.PageArgs(p.After, o.PageSize+1)...) // one more shows whether the window ends here
 	if err != nil {
 		return page{}, err
 	}
 	var login int32
-	read := pageReader{options: o, expected: expected}
+	read := pageReader{options: o, memory: m}
 	for e, err := range ledger.ScanEvents(rows, &login) {
 		if err != nil {
 			return page{}, err

@@ -2,12 +2,13 @@
 -- much again: the transaction is the only writer (see tasks_before.sql).
 -- $1 kinds, $2 biz_ids, $3 shards, $4 enqueued_at, $5 states, $6 aside (0 or 1), $7 versions, $8 attempts, $9
 -- failures, $10 updated_at, $11 errors, $12 fingerprints, $13 due_at, $14 causes: array literals, sorted by
--- key. The last four may be shorter (null). $4 and $10 are microseconds since 1970, which are cheaper than
--- the text of a timestamp, and exact until the year 2255.
+-- key. $6, $8, $9 (for 0) and the last four (for null) may be shorter. $4 and $10 are microseconds since 1970,
+-- which are cheaper than the text of a timestamp, and exact until the year 2255.
 insert into taskledger.task
        (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at,
         error, fingerprint, due_at, cause)
-select r.kind, r.biz_id, r.shard, r.state::taskledger.task_state, r.aside = 1, r.version, r.attempt, r.failures,
+select r.kind, r.biz_id, r.shard, r.state::taskledger.task_state, coalesce(r.aside, 0) = 1, r.version,
+       coalesce(r.attempt, 0), coalesce(r.failures, 0),
        'epoch'::timestamptz + r.enqueued_at * interval '1 microsecond',
        'epoch'::timestamptz + r.updated_at * interval '1 microsecond',
        nullif(r.error, ''), nullif(r.fingerprint, ''), r.due_at, nullif(r.cause, '')
