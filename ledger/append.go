@@ -58,8 +58,14 @@ type AppendRequest struct {
 	Resent bool
 
 	// Last is for the workers of this module: what they have read of the event at Expected. [AppendEach] then does not
-	// read it again, unless the database may have lost it since. Other functions ignore it.
+	// read it again, unless the database may have lost it since; then [Tx.AppendAndCommit] fails. Other functions
+	// ignore it.
 	Last lastevent.Read
+}
+
+// hasRead reports whether Last is of the event at Expected.
+func (r *AppendRequest) hasRead() bool {
+	return r.Last.Incarnation != "" && Version(r.Last.Version) == r.Expected && !r.Resent
 }
 
 // validate returns an [*InvalidError] for the first rule that r breaks.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -14,22 +15,56 @@ import (
 	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
-//go:embed sql/append_required.sql
-var appendRequiredSQL string
+var (
+	//go:embed sql/append_required.sql
+	appendRequiredSQL string
+	//go:embed sql/append_required_read.sql
+	appendRequiredReadSQL string
+	//go:embed sql/incarnation_is.sql
+	incarnationIsSQL string
+)
 
-// appendRequired has append_required.sql for each type of event.
-var appendRequired = appendRequiredByType()
+// errOtherRun is the error of an append that follows an event which the database may have lost. The transaction is
+// rolled back.
+var errOtherRun = errors.New("the database has crashed or was replaced since the task was read")
 
-func appendRequiredByType() map[EventType]string {
-	statements := make(map[EventType]string, len(transitions))
+// The statements for each type of event.
+var appendRequired, appendRequiredRead = appendRequiredByType()
+
+func appendRequiredByType() (required, read map[EventType]string) {
+	required, read = make(map[EventType]string, len(transitions)), make(map[EventType]string, len(transitions))
 	for _, t := range transitions {
 		predecessors, attemptEnds := t.Type.predecessors()
-		statements[t.Type] = strings.NewReplacer(
+		required[t.Type] = strings.NewReplacer(
 			"$8::text", "'"+string(t.Type)+"'", "$9::text", "'"+pgarray.Of(predecessors...)+"'",
 			"$10::text", "'"+pgarray.Of(attemptEnds...)+"'",
 		).Replace(appendRequiredSQL)
+		read[t.Type] = strings.ReplaceAll(appendRequiredReadSQL, "$11::text", "'"+string(t.Type)+"'")
 	}
-	return statements
+	return required, read
+}
+
+// queue adds the append to a batch.
+func (r *AppendRequest) queue(batch *pgx.Batch, guard string) {
+	args := make([]any, 0, 10)
+	args = append(args, string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected), pgquery.Optional(r.Actor),
+		pgquery.JSON(r.Data), pgquery.JSON(r.Meta), guard)
+	if attempt := r.attemptAfterRead(); attempt >= 0 {
+		args = append(args, int64(attempt), int64(r.Last.Shard), r.Last.Incarnation)
+		batch.Queue(appendRequiredRead[r.Type], args...)
+		return
+	}
+	batch.Queue(appendRequired[r.Type], args...)
+}
+
+// attemptAfterRead returns the attempt of the event if it follows what was read of the last one, else -1.
+func (r *AppendRequest) attemptAfterRead() Attempt {
+	if !r.hasRead() {
+		return -1
+	}
+	return requestRule{
+		eventType: r.Type, last: State(r.Last.State), lastAttempt: Attempt(r.Last.Attempt),
+	}.attempt()
 }
 
 // AppendAndCommit appends events and commits, in one round trip: either all of it happens or nothing.
@@ -54,9 +89,8 @@ func (t *Tx) AppendAndCommit(ctx context.Context, requests ...AppendRequest) ([]
 		return nil, t.abort(ctx, err)
 	}
 	beginLen := batch.Len()
-	for _, r := range requests {
-		batch.Queue(appendRequired[r.Type], string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected),
-			pgquery.Optional(r.Actor), pgquery.JSON(r.Data), pgquery.JSON(r.Meta), t.guard)
+	for i := range requests {
+		requests[i].queue(batch, t.guard)
 	}
 	batch.Queue("commit")
 	results := t.conn.SendBatch(ctx, batch)
@@ -115,6 +149,16 @@ func (t *Tx) failAppend(ctx context.Context, r AppendRequest, err error) error {
 	// The transaction is rolled back, so the head is read outside of it.
 	if conflict := readConflict(ctx, t.conn, r); conflict != nil {
 		return fmt.Errorf("append to %s: %w", r.Key, conflict)
+	}
+	if r.hasRead() {
+		var isSame bool
+		_, err := pgquery.Row(ctx, t.conn, incarnationIsSQL, []any{r.Last.Incarnation}, &isSame)
+		if err == nil && !isSame {
+			err = errOtherRun
+		}
+		if err != nil {
+			return pgerr.Explain("append to "+r.Key.String(), err)
+		}
 	}
 	return ErrTransactionEnded // the head is as expected, so the guard was not set
 }

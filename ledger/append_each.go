@@ -117,15 +117,12 @@ func (g *requestGroup) sortRequests() []int {
 	return unique
 }
 
-// fewRequests is how many requests cost less than the question whether the database has lost an event.
-const fewRequests = 16
-
 // insertRead is insert, which does not read last events that were read before. If the database may have lost some of
 // them since, their requests are sent once more. It returns the requests that may be sent again: if that statement
 // fails, what the first one has appended is committed.
 func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout time.Duration) ([]int, error) {
 	isRead := func(i int) bool { return g.requests[i].Last.Incarnation != "" }
-	if first := slices.IndexFunc(order, isRead); first >= 0 && len(order) >= fewRequests {
+	if first := slices.IndexFunc(order, isRead); first >= 0 {
 		g.incarnation = g.requests[order[first]].Last.Incarnation
 	}
 	err := g.insert(ctx, order, lockTimeout)
@@ -338,8 +335,7 @@ func (s requestRule) attempt() Attempt {
 
 // isRead reports whether the last event of a request was read before, and is not to be read again.
 func (g *requestGroup) isRead(r *AppendRequest) bool {
-	return g.incarnation != "" && r.Last.Incarnation == g.incarnation && Version(r.Last.Version) == r.Expected &&
-		!r.Resent
+	return g.incarnation != "" && r.Last.Incarnation == g.incarnation && r.hasRead()
 }
 
 // ruleOf returns the rule of a request.

@@ -20,7 +20,7 @@ import (
 )
 
 // readLast sets what a worker reads of the last events of some requests' tasks.
-func readLast(t *testing.T, db *pgxpool.Pool, requests []ledger.AppendRequest) {
+func readLast(t *testing.T, db rowDB, requests []ledger.AppendRequest) {
 	t.Helper()
 	for i := range requests {
 		last := &requests[i].Last
@@ -38,10 +38,24 @@ func readLast(t *testing.T, db *pgxpool.Pool, requests []ledger.AppendRequest) {
 	}
 }
 
+// rowDB is a pool or a connection.
+type rowDB interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
 // withIncarnation gives the database an incarnation, as the first feed does.
 func withIncarnation(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	ledgertest.ExecAsOwner(t, pool, "select taskledger.begin_incarnation()")
+}
+
+// beginIncarnation is withIncarnation for the database at an address.
+func beginIncarnation(t *testing.T, address string) {
+	t.Helper()
+	owner := connectIn(t, ledgertest.URLAs(t, address, ledgertest.Owner), pgx.QueryExecModeCacheStatement)
+	if _, err := owner.Exec(t.Context(), "select taskledger.begin_incarnation()"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // An event that follows a last event which was read before is the same as if it was read by the append: in every state
@@ -197,22 +211,23 @@ func TestAppendEachAfterACrash(t *testing.T) {
 	}
 }
 
-// appendOverACrash reports whether the crash undid events that had been read.
-func appendOverACrash(t *testing.T, isMutant bool) bool {
+// crashAfterReading returns requests that follow last events of which a crash undid those from number 10 on, after they
+// had been read. It returns false if the crash undid nothing.
+func crashAfterReading(t *testing.T) (_ *pgxpool.Pool, _ []ledger.AppendRequest, isUndone bool) {
 	t.Helper()
 	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "wal_writer_delay": "10s"})
 	pool, err := pgxpool.New(t.Context(), server.URL(ledgertest.Database))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pool.Close()
-	execAll := func(statements ...string) {
+	t.Cleanup(pool.Close)
+	begin := func() {
 		t.Helper()
-		if err := execute(t, pool, statements...); err != nil {
+		if err := execute(t, pool, "select taskledger.begin_incarnation()"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	execAll("select taskledger.begin_incarnation()")
+	begin()
 	requests := readTasks(t, pool, 20)
 	err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(t.Context(), "set local synchronous_commit to off"); err != nil {
@@ -229,12 +244,22 @@ func appendOverACrash(t *testing.T, isMutant bool) bool {
 	readLast(t, pool, requests)
 	killBackend(t, pool)
 	if count(t, pool, "select count(*) from taskledger.event where version = 2") > 0 {
+		return nil, nil, false
+	}
+	begin()
+	return pool, requests, true
+}
+
+// appendOverACrash reports whether the crash undid events that had been read.
+func appendOverACrash(t *testing.T, isMutant bool) bool {
+	t.Helper()
+	pool, requests, isUndone := crashAfterReading(t)
+	if !isUndone {
 		return false
 	}
-	execAll("select taskledger.begin_incarnation()")
 	var db ledger.DB = pool
 	if isMutant {
-		db = &rewritingDB{pool, "taskledger.incarnation() ||", "split_part($17::text, '/', 1) ||"}
+		db = &rewritingDB{pool, incarnationCheck, startCheck}
 	}
 	results := ledger.AppendEach(t.Context(), db, requests)
 	for i, r := range results[:10] {
@@ -321,7 +346,7 @@ func TestAppendEachAfterACopyWasPutBack(t *testing.T) {
 			restart(`rm -rf "$1"`, `mv "$1.copy" "$1"`)
 			var db ledger.DB = pool
 			if mutant {
-				db = &rewritingDB{pool, "pg_postmaster_start_time()", "split_part($17::text, '/', 2)"}
+				db = &rewritingDB{pool, incarnationCheck, onlyIncarnationCheck}
 			}
 			results := ledger.AppendEach(t.Context(), db, requests)
 			holes := count(t, pool, holesSQL)
@@ -335,6 +360,64 @@ func TestAppendEachAfterACopyWasPutBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The comparison in append_many.sql, and mutants that compare only the start of the server, and only the incarnation.
+const (
+	incarnationCheck     = "taskledger.session_incarnation() = $17::text"
+	startCheck           = "split_part(taskledger.session_incarnation(), '/', 2) = split_part($17::text, '/', 2)"
+	onlyIncarnationCheck = "split_part(taskledger.session_incarnation(), '/', 1) = split_part($17::text, '/', 1)"
+)
+
+// AppendAndCommit in a database that has crashed since the last event was read appends nothing, whether the event was
+// undone or not, and does not blame the handler. A mutant of the function, which is as before the crash, does.
+func TestAppendAndCommitAfterACrash(t *testing.T) {
+	for _, mutant := range []bool{false, true} {
+		t.Run(fmt.Sprint("mutant ", mutant), func(t *testing.T) {
+			t.Parallel()
+			for range 5 { // as in TestAppendEachAfterACrash
+				if commitOverACrash(t, mutant) {
+					return
+				}
+			}
+			t.Error("no crash undid an event")
+		})
+	}
+}
+
+// commitOverACrash reports whether the crash undid events that had been read.
+func commitOverACrash(t *testing.T, isMutant bool) bool {
+	t.Helper()
+	pool, requests, isUndone := crashAfterReading(t)
+	if !isUndone {
+		return false
+	}
+	if isMutant {
+		err := execute(t, pool, "create or replace function taskledger.session_incarnation() returns text "+
+			"language sql volatile return '"+requests[0].Last.Incarnation+"'")
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, r := range requests {
+		tx, err := ledger.Begin(t.Context(), pool, &ledger.TxOptions{Guard: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = tx.AppendAndCommit(t.Context(), r)
+		switch {
+		case isMutant:
+			if err != nil {
+				t.Errorf("%d: %v", i, err)
+			}
+		case err == nil, errors.Is(err, ledger.ErrTransactionEnded), ledger.IsConflict(err) != (i >= 10):
+			t.Errorf("%d, undone %v: %v", i, i >= 10, err)
+		}
+	}
+	if holes := count(t, pool, holesSQL); isMutant != (holes > 0) {
+		t.Errorf("%d events without the one before", holes)
+	}
+	return true
 }
 
 // holesSQL counts the events whose version lacks the one before.

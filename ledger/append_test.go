@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/taskledger/taskledger/internal/lastevent"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -194,6 +195,25 @@ type commitFixture struct {
 	conn  *pgx.Conn
 	tx    *ledger.Tx
 	check *pgx.Conn
+	last  lastevent.Read // for the append, if it was read
+}
+
+// eachFixture runs a test with a fixture that has read the last event of the task, and with one that has not.
+func eachFixture(t *testing.T, test func(*testing.T, *commitFixture)) {
+	t.Helper()
+	t.Run("the last event is read by the append", func(t *testing.T) {
+		t.Parallel()
+		test(t, newCommitFixture(t))
+	})
+	t.Run("it was read before", func(t *testing.T) {
+		t.Parallel()
+		f := newCommitFixture(t)
+		requests := []ledger.AppendRequest{appending("1", 1, ledger.EventSucceeded)}
+		beginIncarnation(t, f.conn.Config().ConnString())
+		readLast(t, f.check, requests)
+		f.last = requests[0].Last
+		test(t, f)
+	})
 }
 
 func newCommitFixture(t *testing.T) *commitFixture {
@@ -240,7 +260,9 @@ func (f *commitFixture) want(t *testing.T, businessRows int, version ledger.Vers
 
 func (f *commitFixture) finish(t *testing.T, ctx context.Context) (ledger.Event, error) {
 	t.Helper()
-	events, err := f.tx.AppendAndCommit(ctx, appending("1", 1, ledger.EventSucceeded))
+	r := appending("1", 1, ledger.EventSucceeded)
+	r.Last = f.last
+	events, err := f.tx.AppendAndCommit(ctx, r)
 	if err != nil {
 		return ledger.Event{}, err
 	}
@@ -291,19 +313,23 @@ func TestIsOpen(t *testing.T) {
 
 func TestAppendAndCommit(t *testing.T) {
 	t.Parallel()
-	f := newCommitFixture(t)
-	e, err := f.finish(t, t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.want(t, 1, 2)
-	stored, err := ledger.History(t.Context(), f.check, e.Key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(e, stored[1]); diff != "" {
-		t.Errorf("(-returned +stored):\n%s", diff)
-	}
+	eachFixture(t, func(t *testing.T, f *commitFixture) {
+		e, err := f.finish(t, t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.want(t, 1, 2)
+		stored, err := ledger.History(t.Context(), f.check, e.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(e, stored[1]); diff != "" {
+			t.Errorf("(-returned +stored):\n%s", diff)
+		}
+		if e.Shard != stored[0].Shard || e.Attempt != 1 {
+			t.Errorf("shard %d and attempt %d, want %d and 1", e.Shard, e.Attempt, stored[0].Shard)
+		}
+	})
 }
 
 // After a fault AppendAndCommit commits nothing and returns the error of that fault.
@@ -366,9 +392,7 @@ func TestAppendAndCommitOrNeither(t *testing.T) {
 			f.exec(t, "set transaction read only")
 		}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			f := newCommitFixture(t)
+		spoiled := func(t *testing.T, f *commitFixture) {
 			test.spoil(t, f)
 			_, err := f.finish(t, t.Context())
 			switch {
@@ -387,6 +411,10 @@ func TestAppendAndCommitOrNeither(t *testing.T) {
 				t.Error("the connection was closed")
 			}
 			f.want(t, test.rows, test.version)
+		}
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			eachFixture(t, spoiled)
 		})
 	}
 }

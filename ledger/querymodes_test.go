@@ -41,6 +41,15 @@ func TestEveryVerbWorksInEveryQueryMode(t *testing.T) {
 			if _, err := tx.AppendAndCommit(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
+			beginIncarnation(t, address)
+			r.Key.BizID = "commit after what was read"
+			ledgertest.Enqueue(t, conn, r.Key, "")
+			reads := []ledger.AppendRequest{r}
+			readLast(t, conn, reads)
+			tx = ledger.BeginOn(t.Context(), conn, &ledger.TxOptions{Guard: true})
+			if _, err := tx.AppendAndCommit(t.Context(), reads...); err != nil {
+				t.Fatal(err)
+			}
 			ledgertest.Check(t, conn)
 		})
 	}

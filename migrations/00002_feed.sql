@@ -91,6 +91,35 @@ $$;
 comment on function taskledger.begin_incarnation() is
   'Internal: gives the database an incarnation if it has none.';
 
+-- A copy of a stopped server's data, put back, has its incarnation: so the start of the server is beside it. No session
+-- outlives either, so a session notes them once, as its login. A search of the table would cost as much as ten appends.
+-- +goose StatementBegin
+create function taskledger.note_incarnation() returns text
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  found text := taskledger.incarnation() || '/' || pg_postmaster_start_time();
+begin
+  if found is not null then
+    perform set_config('taskledger.incarnation', found, false);
+  end if;
+  return found;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.note_incarnation() is
+  'Internal: returns the incarnation of the database and when its server started, and notes both in the session.';
+
+-- The planner puts this expression in place of a call. A session that sets the setting itself harms its own appends.
+create function taskledger.session_incarnation() returns text
+language sql volatile
+return case when current_setting('taskledger.incarnation', true) <> ''
+            then current_setting('taskledger.incarnation', true)
+            else taskledger.note_incarnation() end;
+
+comment on function taskledger.session_incarnation() is
+  'Internal: returns what note_incarnation returns, as the session has noted it; null as incarnation.';
+
 -- A cursor covers everything that is visible in seen and, of the window between seen and until,
 -- everything up to after_position.
 create table taskledger.cursor (

@@ -144,6 +144,8 @@ grant execute on function taskledger.await_outcomes to worker, relay, operator, 
 -- Whether the database may have lost an event that a worker has read.
 grant select on taskledger.incarnation to producer, worker;
 grant execute on function taskledger.origin, taskledger.incarnation to producer, worker;
+grant execute on function taskledger.note_incarnation, taskledger.session_incarnation
+   to producer, worker, relay, operator;
 
 -- Functions that statements, views and policies call. They read nothing that their caller could not read.
 grant execute on function taskledger.installation, taskledger.state_after, taskledger.shard_of to producer,

@@ -2669,6 +2669,22 @@ END;
 
 COMMENT ON FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) IS 'Internal: merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
 
+CREATE FUNCTION taskledger.note_incarnation() RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  found text := taskledger.incarnation() || '/' || pg_postmaster_start_time();
+begin
+  if found is not null then
+    perform set_config('taskledger.incarnation', found, false);
+  end if;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.note_incarnation() IS 'Internal: returns the incarnation of the database and when its server started, and notes both in the session.';
+
 CREATE FUNCTION taskledger.note_limit() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3330,6 +3346,12 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.server_run() IS 'Internal: returns what differs between this database and a physical copy of it that runs too: the start of the server, and the oid of the database.';
+
+CREATE FUNCTION taskledger.session_incarnation() RETURNS text
+    LANGUAGE sql
+    RETURN CASE WHEN (current_setting('taskledger.incarnation'::text, true) <> ''::text) THEN current_setting('taskledger.incarnation'::text, true) ELSE taskledger.note_incarnation() END;
+
+COMMENT ON FUNCTION taskledger.session_incarnation() IS 'Internal: returns what note_incarnation returns, as the session has noted it; null as incarnation.';
 
 CREATE FUNCTION taskledger.set_poll_place(worker text, kind text, place text) RETURNS void
     LANGUAGE plpgsql

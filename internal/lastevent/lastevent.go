@@ -4,7 +4,7 @@ package lastevent
 // Read is a last event as it was read from the primary. Without Incarnation, none was read.
 type Read struct {
 	// Incarnation is that of the database and its server, by the statement that read the event:
-	// taskledger.incarnation() || '/' || pg_postmaster_start_time().
+	// taskledger.session_incarnation().
 	Incarnation string
 	State       string // of the task
 	Version     int32

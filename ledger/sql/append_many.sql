@@ -7,10 +7,9 @@
 -- the task is released: array literals.
 -- $14 lock_timeout for this transaction, or '' to keep it.
 -- Of each rule: $15 the attempt of its events if the caller has read their tasks' last events at the expected versions
--- (of type $9), else -1. Of each request, for such rules: $16 the task's shard. $17 what taskledger.incarnation()
--- was when they were read, '/' and when the server had started: otherwise an event may be lost, and none of these
--- requests is inserted. A copy of a stopped server's data has its incarnation. The other requests read the last events
--- here, which costs a third as much as the insert.
+-- (of type $9), else -1. Of each request, for such rules: $16 the task's shard. $17 what
+-- taskledger.session_incarnation() was when they were read: otherwise an event may be lost, and none of these requests
+-- is inserted. The other requests read the last events here, which costs a third as much as the insert.
 -- Returns the events that were inserted. A request whose task is not as expected inserts nothing.
 -- Waits for concurrent appends to the same tasks, and fails (unique_violation) if one of them commits, or if an event
 -- followed the one that the caller has read: with "on conflict do nothing" the insert would cost a fifth more per row.
@@ -24,7 +23,7 @@ with tx as materialized (
          case when $14::text <> '' then set_config('lock_timeout', $14::text, true) end,
          case when taskledger.is_awaited() then taskledger.wake() end as woken,
          case when $17::text <> ''
-              then coalesce(taskledger.incarnation() || '/' || pg_postmaster_start_time() = $17::text, false)
+              then coalesce(taskledger.session_incarnation() = $17::text, false)
          end as is_unharmed
 ), rule as materialized (
   select r.i, r.kind, r.type::taskledger.event_type, r.actor,

@@ -30,12 +30,9 @@ type Head struct {
 	Args       string        // of the task as they are stored, "" for none; of large ones argsDigest
 	ArgsMeta   string        // the meta beside the args, if a part of it is for the handler; otherwise ""
 
-	// Incarnation is that of the database when the head was read; nil if it was read with few others.
+	// Incarnation is that of the database and its server when the head was read; nil if it has none.
 	Incarnation *string
 }
-
-// fewTasks is how many heads cost less than the question for the incarnation.
-const fewTasks = 16
 
 // Heads reads the heads of tasks from the primary, in one round trip and in their order. It may use the memory of
 // space.
@@ -47,7 +44,7 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task, space []Head) ([]Head, 
 		ids.Add(string(t.Message.BizID))
 		versions.AddInt(int64(t.Message.Version))
 	}
-	rows, err := k.db.Query(ctx, headsSQL, string(k.Name), ids.String(), versions.String(), fewTasks)
+	rows, err := k.db.Query(ctx, headsSQL, string(k.Name), ids.String(), versions.String())
 	if err != nil {
 		return nil, fmt.Errorf("read heads: %w", err)
 	}

@@ -5,7 +5,7 @@
 -- the last event is still valid (0: expired, or not a worker); the database's clock; the task's args as they are stored
 -- ('' for none), or 'sha256:' and their SHA-256 (hex) if they have more than 512 bytes; and the meta beside them if a
 -- handler may need a part of it, else ''; whether a process waits for outcomes; the task's shard; and in the first row
--- the incarnation of the database, '/' and when its server started, '' for fewer than $4 tasks.
+-- the incarnation of the database, '/' and when its server started, or '' before the first feed.
 -- Raises an error on a standby, where a task may be missing, and for a task that row-level security hides.
 -- Locks nothing. Index: primary keys; the lateral limits keep the planner on them. The planner does not see the lists
 -- through a subquery, so that one plan serves all of them: planning costs more than reading a few heads.
@@ -28,8 +28,7 @@ select r.i::integer, h.version, h.type::text, h.attempt, coalesce(h.actor, ''),
        case when strpos(args.meta, '"encoding"') > 0 or strpos(args.meta, '"finish_by"') > 0
               or strpos(args.meta, '"watermill"') > 0 then args.meta else '' end,
        coalesce((select taskledger.is_awaited()), false), h.shard,
-       case when r.i = 1 and $4::integer <= cardinality((select $2::text::text[]))
-            then coalesce(taskledger.incarnation() || '/' || pg_postmaster_start_time(), '') else '' end
+       case when r.i = 1 then coalesce(taskledger.session_incarnation(), '') else '' end
   from unnest((select $2::text::text[]), (select $3::text::integer[])) with ordinality as r(biz_id, version, i)
   left join lateral (
    select e.version, e.type, e.attempt, e.shard, e.actor, e.recorded_at, e.data, e.meta

@@ -1,0 +1,14 @@
+-- append_required.sql for a task whose last event the caller has read, at $3: the search takes a sixth of the
+-- transaction. It inserts a null version if the guard is not set, or if the database or its server is another than when
+-- the event was read, which may be lost then. It fails with unique_violation if another event has followed.
+-- $1 to $7 as in append_required.sql, $8 the attempt and $9 the shard of the new event, $10 what
+-- taskledger.session_incarnation() was. The caller writes the type $11 into the text.
+-- Returns what append_required.sql returns. Waits for a concurrent append to the same task. Locks nothing else.
+-- The xid is drawn before the position: see enqueue.sql.
+insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, data, meta)
+values (case when current_setting('taskledger.attempt', true) = $7::text
+              and taskledger.session_incarnation() = $10::text then $3::integer + 1 end,
+        $8::integer, $9::integer, $11::text::taskledger.event_type, $1::text, $2::text,
+        coalesce($4::text, session_user), $5::text::json, $6::text::json)
+returning position, attempt, shard, (date_part('epoch', recorded_at) * 1e6)::bigint, session_user,
+          case when taskledger.is_awaited() then taskledger.wake() end
