@@ -26,7 +26,7 @@ func readLast(t *testing.T, db rowDB, requests []ledger.AppendRequest) {
 		last := &requests[i].Last
 		err := db.QueryRow(t.Context(), `
 			select e.version, e.attempt, taskledger.state_after(e.type)::text, e.shard,
-			       taskledger.incarnation() || '/' || pg_postmaster_start_time()
+			       taskledger.session_incarnation()
 			  from taskledger.event e
 			 where e.kind = $1 and e.biz_id = $2
 			 order by e.version desc limit 1`, requests[i].Key.Kind, requests[i].Key.BizID).
@@ -365,8 +365,8 @@ func TestAppendEachAfterACopyWasPutBack(t *testing.T) {
 // The comparison in append_many.sql, and mutants that compare only the start of the server, and only the incarnation.
 const (
 	incarnationCheck     = "taskledger.session_incarnation() = $17::text"
-	startCheck           = "split_part(taskledger.session_incarnation(), '/', 2) = split_part($17::text, '/', 2)"
-	onlyIncarnationCheck = "split_part(taskledger.session_incarnation(), '/', 1) = split_part($17::text, '/', 1)"
+	startCheck           = "split_part(taskledger.session_incarnation(), '/', 3) = split_part($17::text, '/', 3)"
+	onlyIncarnationCheck = "split_part(taskledger.session_incarnation(), '/', 2) = split_part($17::text, '/', 2)"
 )
 
 // AppendAndCommit in a database that has crashed since the last event was read appends nothing, whether the event was
@@ -418,6 +418,64 @@ func commitOverACrash(t *testing.T, isMutant bool) bool {
 		t.Errorf("%d events without the one before", holes)
 	}
 	return true
+}
+
+// A dump that is restored in the database of a session that lives on undoes commits. Outcomes do not follow what was
+// undone, although the session has noted the incarnation before.
+func TestAppendsAfterARestoreInPlace(t *testing.T) {
+	t.Parallel()
+	server := ledgertest.Cluster(t, nil)
+	address := server.URL(ledgertest.Database)
+	run := func(name string, args ...string) {
+		t.Helper()
+		tool, err := server.Tool(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command(tool, args...).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", name, err, out)
+		}
+	}
+	beginIncarnation(t, address)
+	conn := connectIn(t, address, pgx.QueryExecModeCacheStatement)
+	key := func(i int) ledger.Key { return ledger.Key{Kind: "append", BizID: ledger.BizID(fmt.Sprint(i))} }
+	requests := make([]ledger.AppendRequest, 4)
+	for i := range requests {
+		requests[i] = ledgertest.Request(key(i), 1, ledger.EventSucceeded)
+		ledgertest.Enqueue(t, conn, key(i), "")
+	}
+	dump := t.TempDir() + "/dump"
+	run("pg_dump", "-Fc", "-f", dump, address)
+	for _, r := range requests {
+		ledgertest.Append(t, conn, r.Key, ledger.EventStarted)
+	}
+	readLast(t, conn, requests)
+	before := requests[0].Last.Incarnation
+	run("pg_restore", "--clean", "--if-exists", "--dbname", address, dump)
+	appended := func(requests []ledger.AppendRequest) {
+		t.Helper()
+		for i, r := range ledger.AppendEach(t.Context(), conn, requests[:2]) {
+			if !ledger.IsConflict(r.Err) {
+				t.Errorf("%d of a group: %+v", i, r)
+			}
+		}
+		for i, r := range requests[2:] {
+			tx := ledger.BeginOn(t.Context(), conn, &ledger.TxOptions{Guard: true})
+			if _, err := tx.AppendAndCommit(t.Context(), r); !ledger.IsConflict(err) {
+				t.Errorf("%d of a transaction: %v", i, err)
+			}
+		}
+	}
+	appended(requests)
+	beginIncarnation(t, address)
+	appended(requests)
+	if holes := count(t, conn, holesSQL); holes > 0 {
+		t.Errorf("%d events without the one before", holes)
+	}
+	readLast(t, conn, requests)
+	if after := requests[0].Last.Incarnation; after == before {
+		t.Errorf("the session still notes %s", after)
+	}
 }
 
 // holesSQL counts the events whose version lacks the one before.

@@ -50,7 +50,7 @@ func execute(t *testing.T, db *pgxpool.Pool, statements ...string) error {
 	})
 }
 
-func count(t *testing.T, db *pgxpool.Pool, query string) (n int64) {
+func count(t *testing.T, db rowDB, query string) (n int64) {
 	t.Helper()
 	if err := db.QueryRow(t.Context(), query).Scan(&n); err != nil {
 		t.Fatalf("%s: %v", query, err)

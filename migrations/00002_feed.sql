@@ -93,11 +93,12 @@ comment on function taskledger.begin_incarnation() is
 
 -- A copy of a stopped server's data, put back, has its incarnation: so the start of the server is beside it. No session
 -- outlives either, so a session notes them once, as its login. A search of the table would cost as much as ten appends.
+-- A session does outlive a dump that is restored in its database: so the table is beside them too.
 -- +goose StatementBegin
-create function taskledger.note_incarnation() returns text
+create function taskledger.note_incarnation(of_table oid) returns text
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
-  found text := taskledger.incarnation() || '/' || pg_postmaster_start_time();
+  found text := of_table || '/' || taskledger.incarnation() || '/' || pg_postmaster_start_time();
 begin
   if found is not null then
     perform set_config('taskledger.incarnation', found, false);
@@ -107,15 +108,16 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.note_incarnation() is
+comment on function taskledger.note_incarnation(oid) is
   'Internal: returns the incarnation of the database and when its server started, and notes both in the session.';
 
 -- The planner puts this expression in place of a call. A session that sets the setting itself harms its own appends.
 create function taskledger.session_incarnation() returns text
 language sql volatile
-return case when current_setting('taskledger.incarnation', true) <> ''
+return case when starts_with(current_setting('taskledger.incarnation', true),
+                             'taskledger.incarnation'::regclass::oid::text || '/')
             then current_setting('taskledger.incarnation', true)
-            else taskledger.note_incarnation() end;
+            else taskledger.note_incarnation('taskledger.incarnation'::regclass::oid) end;
 
 comment on function taskledger.session_incarnation() is
   'Internal: returns what note_incarnation returns, as the session has noted it; null as incarnation.';

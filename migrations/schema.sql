@@ -2669,12 +2669,12 @@ END;
 
 COMMENT ON FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) IS 'Internal: merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
 
-CREATE FUNCTION taskledger.note_incarnation() RETURNS text
+CREATE FUNCTION taskledger.note_incarnation(of_table oid) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  found text := taskledger.incarnation() || '/' || pg_postmaster_start_time();
+  found text := of_table || '/' || taskledger.incarnation() || '/' || pg_postmaster_start_time();
 begin
   if found is not null then
     perform set_config('taskledger.incarnation', found, false);
@@ -2683,7 +2683,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.note_incarnation() IS 'Internal: returns the incarnation of the database and when its server started, and notes both in the session.';
+COMMENT ON FUNCTION taskledger.note_incarnation(of_table oid) IS 'Internal: returns the incarnation of the database and when its server started, and notes both in the session.';
 
 CREATE FUNCTION taskledger.note_limit() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3347,9 +3347,18 @@ $$;
 
 COMMENT ON FUNCTION taskledger.server_run() IS 'Internal: returns what differs between this database and a physical copy of it that runs too: the start of the server, and the oid of the database.';
 
+CREATE UNLOGGED TABLE taskledger.incarnation (
+    id uuid DEFAULT gen_random_uuid() NOT NULL,
+    of_table text DEFAULT ((taskledger.origin() || '/'::text) || (to_regclass('taskledger.incarnation'::text))::oid) NOT NULL,
+    one boolean DEFAULT true NOT NULL,
+    CONSTRAINT incarnation_one_check CHECK (one)
+);
+
+COMMENT ON TABLE taskledger.incarnation IS 'Internal: one row with an id that changes whenever PostgreSQL crashes, a standby is promoted or a dump is restored.';
+
 CREATE FUNCTION taskledger.session_incarnation() RETURNS text
     LANGUAGE sql
-    RETURN CASE WHEN (current_setting('taskledger.incarnation'::text, true) <> ''::text) THEN current_setting('taskledger.incarnation'::text, true) ELSE taskledger.note_incarnation() END;
+    RETURN CASE WHEN starts_with(current_setting('taskledger.incarnation'::text, true), ((('taskledger.incarnation'::regclass)::oid)::text || '/'::text)) THEN current_setting('taskledger.incarnation'::text, true) ELSE taskledger.note_incarnation(('taskledger.incarnation'::regclass)::oid) END;
 
 COMMENT ON FUNCTION taskledger.session_incarnation() IS 'Internal: returns what note_incarnation returns, as the session has noted it; null as incarnation.';
 
@@ -3894,15 +3903,6 @@ CREATE TABLE taskledger.illegal_event (
 );
 
 COMMENT ON TABLE taskledger.illegal_event IS 'Events that cannot follow those before them: a role with INSERT on event wrote them. Their tasks are projected as before the event. `taskledger illegal dismiss` removes rows when their cause is removed.';
-
-CREATE UNLOGGED TABLE taskledger.incarnation (
-    id uuid DEFAULT gen_random_uuid() NOT NULL,
-    of_table text DEFAULT ((taskledger.origin() || '/'::text) || (to_regclass('taskledger.incarnation'::text))::oid) NOT NULL,
-    one boolean DEFAULT true NOT NULL,
-    CONSTRAINT incarnation_one_check CHECK (one)
-);
-
-COMMENT ON TABLE taskledger.incarnation IS 'Internal: one row with an id that changes whenever PostgreSQL crashes, a standby is promoted or a dump is restored.';
 
 CREATE TABLE taskledger.kind_limit (
     kind text NOT NULL COLLATE pg_catalog."C",
