@@ -332,6 +332,27 @@ func TestAppendAndCommit(t *testing.T) {
 	})
 }
 
+// A handler may set the form of times in its transaction, in a session that has noted no incarnation yet.
+func TestAppendAndCommitAfterSettings(t *testing.T) {
+	t.Parallel()
+	for _, setting := range []string{
+		"timezone = 'Asia/Kathmandu'", "datestyle = 'SQL, DMY'", "extra_float_digits = -15",
+	} {
+		t.Run(setting, func(t *testing.T) {
+			t.Parallel()
+			eachFixture(t, func(t *testing.T, f *commitFixture) {
+				if _, err := f.tx.Exec(t.Context(), "set local "+setting); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := f.finish(t, t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				f.want(t, 1, 2)
+			})
+		})
+	}
+}
+
 // After a fault AppendAndCommit commits nothing and returns the error of that fault.
 func TestAppendAndCommitOrNeither(t *testing.T) {
 	t.Parallel()

@@ -98,7 +98,9 @@ comment on function taskledger.begin_incarnation() is
 create function taskledger.note_incarnation(of_table oid) returns text
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
-  found text := of_table || '/' || taskledger.incarnation() || '/' || pg_postmaster_start_time();
+  -- Not the text of a time, which depends on settings: a handler may set the time zone.
+  found text := of_table || '/' || taskledger.incarnation() || '/'
+             || extract(epoch from pg_postmaster_start_time());
 begin
   if found is not null then
     perform set_config('taskledger.incarnation', found, false);

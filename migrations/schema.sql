@@ -2674,7 +2674,9 @@ CREATE FUNCTION taskledger.note_incarnation(of_table oid) RETURNS text
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  found text := of_table || '/' || taskledger.incarnation() || '/' || pg_postmaster_start_time();
+  -- Not the text of a time, which depends on settings: a handler may set the time zone.
+  found text := of_table || '/' || taskledger.incarnation() || '/'
+             || extract(epoch from pg_postmaster_start_time());
 begin
   if found is not null then
     perform set_config('taskledger.incarnation', found, false);
