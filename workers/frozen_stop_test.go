@@ -57,6 +57,7 @@ func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
 	first, second := b.Enqueue("o-1"), b.Enqueue("o-2")
 	b.Publish(b.History(first)[0])
 	b.AwaitState(first, ledger.StateSucceeded)
+	b.Await("the worker to know it", func() bool { return w.KindStatus().InFlight == 0 })
 	w.Freeze()
 	b.Publish(b.History(second)[0])
 	b.Await("a message that cannot be decided", func() bool { return w.KindStatus().InFlight == 1 })
