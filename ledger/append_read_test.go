@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"slices"
@@ -429,8 +430,8 @@ func TestAppendsAfterARestoreInPlace(t *testing.T) {
 	run := func(name string, args ...string) {
 		t.Helper()
 		tool, err := server.Tool(name)
-		if err != nil {
-			t.Fatal(err)
+		if errors.Is(err, fs.ErrNotExist) {
+			t.Skip(err)
 		}
 		if out, err := exec.Command(tool, args...).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", name, err, out)
