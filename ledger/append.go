@@ -57,9 +57,9 @@ type AppendRequest struct {
 	// A request with After or At is never recognized. Default: false.
 	Resent bool
 
-	// Last is for the workers of this module: what they have read of the event at Expected. [AppendEach] then does not
-	// read it again, unless the database may have lost it since; then [Tx.AppendAndCommit] fails. Other functions
-	// ignore it.
+	// Last is for the workers of this module: what they have read of the event at Expected. [AppendEach] and
+	// [Tx.AppendAndCommit] do not read it again. If the database may have lost it since, AppendEach reads it, and
+	// AppendAndCommit fails. Other functions ignore it.
 	Last lastevent.Read
 }
 

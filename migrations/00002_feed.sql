@@ -91,9 +91,10 @@ $$;
 comment on function taskledger.begin_incarnation() is
   'Internal: gives the database an incarnation if it has none.';
 
--- A copy of a stopped server's data, put back, has its incarnation: so the start of the server is beside it. No session
--- outlives either, so a session notes them once, as its login. A search of the table would cost as much as ten appends.
--- A session does outlive a dump that is restored in its database: so the table is beside them too.
+-- A session notes the incarnation once, as its login: to read the table costs as much as ten appends. A crash ends
+-- the session with the incarnation, and before a promotion a session notes none. Two things are noted with it: the
+-- start of the server, because a copy of a stopped server's data, put back, has its incarnation; and the table,
+-- because a session lives on when a dump is restored in its database.
 -- +goose StatementBegin
 create function taskledger.note_incarnation(of_table oid) returns text
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
