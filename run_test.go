@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"net"
@@ -24,6 +25,7 @@ import (
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -183,6 +185,74 @@ func TestIdleServicesPollLittle(t *testing.T) {
 		}
 	}
 }
+
+// The projector takes the pages that the relay has read: it reads none of a backlog of several pages.
+func TestProjectorTakesPagesOfTheRelay(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.App)
+	server := startNATS(t)
+	config := ledgertest.As(t, owner, "relay").Config()
+	var pages pagesRead
+	config.ConnConfig.Tracer = &pages
+	db, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(db.Close)
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- taskledger.Run(ctx, taskledger.Config{DB: db, NATS: taskledger.ToNATS(server.URL())})
+	}()
+	const tasks = 10_000
+	// The first ones may come before the relay works, and others while the machine is slow.
+	for n, byProjector := 0, int64(1); byProjector > 0; n++ {
+		if ctx.Err() != nil {
+			t.Fatalf("the projector has read %d pages of %d tasks", byProjector, tasks)
+		}
+		relayed, projected := pages.relay.Load(), pages.projector.Load()
+		entries := make([]ledger.Entry, tasks)
+		for i := range entries {
+			entries[i] = ledger.Entry{Key: ledger.Key{Kind: greet.Name(),
+				BizID: ledger.BizID(fmt.Sprintf("order-%d-%d", n, i))}, Args: []byte(`"world"`)}
+		}
+		last, err := ledger.EnqueueMany(ctx, owner, entries)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := projector.WaitFor(ctx, db, projector.TasksName, last[tasks-1].Position); err != nil {
+			t.Fatal(err)
+		}
+		if pages.relay.Load() == relayed {
+			t.Error("the relay has read no page")
+		}
+		byProjector = pages.projector.Load() - projected
+		t.Logf("pages read by the projector: %d", byProjector)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// pagesRead counts the pages that relay and projector read within a window, by the greatest number of rows.
+type pagesRead struct{ relay, projector atomic.Int64 }
+
+func (p *pagesRead) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	if !strings.Contains(d.SQL, "taskledger.feed_page(") || strings.Contains(d.SQL, "asleep_until") {
+		return ctx
+	}
+	switch d.Args[len(d.Args)-1] {
+	case int64(2001):
+		p.relay.Add(1)
+	case int64(4001):
+		p.projector.Add(1)
+	}
+	return ctx
+}
+
+func (*pagesRead) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // roundTrips counts statements and batches.
 type roundTrips struct{ n atomic.Int64 }

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
@@ -25,8 +26,9 @@ var streamSettings = outbox.StreamConfig{MaxBytes: 12 << 30}
 
 // node is a ledger with relay and projector, like the command serve.
 type node struct {
-	t  *trial
-	nc *nats.Conn
+	t        *trial
+	nc       *nats.Conn
+	findings *feed.Findings
 }
 
 // migrate creates our schema and the business table.
@@ -74,7 +76,7 @@ func newNode(ctx context.Context, t *trial, syncAlways bool) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &node{t: t}
+	n := &node{t: t, findings: feed.NewFindings()}
 	if n.nc, err = outbox.Connect(address); err != nil {
 		return nil, err
 	}
@@ -98,7 +100,9 @@ func (n *node) relay(ctx context.Context, published func(messages int)) error {
 	if published != nil {
 		hooks = append(hooks, publishedHook{published: published})
 	}
-	r, err := outbox.New(outbox.Config{DB: n.t.db, NATS: n.nc, Stream: streamSettings, Hooks: hooks})
+	r, err := outbox.New(outbox.Config{
+		DB: n.t.db, NATS: n.nc, Stream: streamSettings, Hooks: hooks, Findings: n.findings,
+	})
 	if err != nil {
 		return err
 	}
@@ -108,7 +112,7 @@ func (n *node) relay(ctx context.Context, published func(messages int)) error {
 
 // project runs the projector until the end of the trial.
 func (n *node) project(ctx context.Context) error {
-	p, err := projector.New(projector.Config{DB: n.t.db})
+	p, err := projector.New(projector.Config{DB: n.t.db, Findings: n.findings})
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,8 @@ package feed
 import (
 	"strings"
 	"time"
+
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // The statements of the feed, from which tests make mutants.
@@ -68,3 +70,40 @@ func (s *Findings) Report(begun, ended time.Time, isNext, hasEvents bool) {
 func (s *Findings) After(polled time.Time) (quiet time.Time, found <-chan struct{}) {
 	return s.after(polled)
 }
+
+// The limits of pages that are kept.
+const (
+	KeptEvents = keptEvents
+	KeptBytes  = keptBytes
+)
+
+// FoundPages are pages between places that have a number each.
+type FoundPages struct{ pages foundPages }
+
+// NewFoundPages returns no pages.
+func NewFoundPages() *FoundPages { return new(FoundPages) }
+
+func numbered(n int) Place { return Place{Window: Window{Seen: Edge{Top: ledger.Position(n)}}} }
+
+// Keep adds a page of events with so many bytes each.
+func (s *FoundPages) Keep(database string, from, to, events, bytes int) {
+	p := foundPage{from: numbered(from), to: numbered(to), events: make([]ledger.Event, events)}
+	for i := range p.events {
+		p.events[i].Data = make([]byte, bytes)
+	}
+	s.pages.keep(inDatabase(database), p, time.Now())
+}
+
+func inDatabase(name string) database { return database{origin: name} }
+
+// After returns the number of pages after a place, -1 if that is unknown.
+func (s *FoundPages) After(database string, at int) int {
+	pages, isKnown := s.pages.after(inDatabase(database), numbered(at), time.Time{})
+	if !isKnown {
+		return -1
+	}
+	return len(pages)
+}
+
+// First returns where the first page that is kept begins.
+func (s *FoundPages) First() int { return int(s.pages.pages[0].from.Seen.Top) }

@@ -31,10 +31,10 @@ type Options struct {
 	// Idle is the greatest time between two windows of a feed without Wake that finds no events. Default: 10 ms, or
 	// five times Gather if that is longer.
 	Idle time.Duration
-	// Reports receives what the polls of this feed find. Default: disabled.
+	// Reports receives what this feed finds, for feeds that follow it. Default: disabled.
 	Reports *Findings
-	// Follows has what the polls of another feed find, in place of which this feed need not poll. It is not used beside
-	// Wake. Default: disabled.
+	// Follows has what another feed finds, so that this one need not read it. It is not used beside Wake, nor if it is
+	// Reports. Default: disabled.
 	Follows *Findings
 	// Relaxed is for a reader that may be given pages again. A cursor row is committed before it is on the disk: a
 	// crash of PostgreSQL may undo the last ones. Pages cannot be advanced in a transaction of the reader, but need
@@ -79,6 +79,9 @@ func (o *Options) withDefaults() Options {
 	if d.Logger == nil {
 		d.Logger = slog.Default()
 	}
+	if d.Wake != nil || d.Follows == d.Reports {
+		d.Follows = nil
+	}
 	d.Hooks = slices.DeleteFunc(slices.Clone(d.Hooks), func(h Hook) bool { return h == nil })
 	return d
 }
@@ -92,6 +95,7 @@ type Feed struct {
 	reader  string
 	options Options
 	now     func() time.Time
+	begun   time.Time // when it was opened; it follows no page that was read before
 
 	isTail             bool   // it has no cursor
 	windowSQL, pageSQL string // replaced by mutants in tests
@@ -105,7 +109,8 @@ type Feed struct {
 	chain     *chain // instead, if the feed is relaxed
 	newest    Cursor
 	rest      rest
-	opened    time.Time // when the last window was opened
+	window    opening   // of the last edge of place
+	opened    time.Time // when the last window was opened, or its page taken of another feed
 	windowLen int       // number of events read of it
 	pageLen   int       // of the last page
 	free      freeEvents
@@ -129,13 +134,16 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 	}
 	options := o.withDefaults()
 	f := &Feed{
-		db: db, reader: reader, options: options, now: time.Now,
+		db: db, reader: reader, options: options, now: time.Now, begun: time.Now(),
 		windowSQL: windowSQL, pageSQL: pageSQL, logins: loginNames{},
 		thin:    thinner{keep: options.KeepCursors},
 		audit:   auditor{every: options.AuditEvery},
 		moments: newMoments(time.Now()),
 		rest: rest{wake: options.Wake, follows: options.Follows, least: options.Gather, most: options.Idle,
 			since: time.Now()},
+	}
+	if options.Follows != nil {
+		options.Follows.follow()
 	}
 	newest, err := newestCursor(ctx, db, reader)
 	if err != nil {
@@ -151,6 +159,7 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 
 func (f *Feed) goTo(c Cursor) {
 	f.newest, f.n, f.place = c, c.N, c.place
+	f.window = opening{ended: time.Now()}
 	if f.options.Relaxed {
 		f.chain = new(chain) // pages that were read before have the old one, and fail
 		f.chain.n.Store(c.N)
@@ -183,7 +192,7 @@ func (f *Feed) Next(ctx context.Context) (Page, error) {
 				return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 			}
 		}
-		page, ok, err := f.poll(ctx, f.rest.ask(f.now()))
+		page, ok, err := f.poll(ctx, f.rest.ask(f.now()), true)
 		if err != nil {
 			return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 		}
@@ -221,15 +230,16 @@ func (f *Feed) gather() time.Duration {
 
 // Poll is Next without waiting: it reports false if there is no event to read now.
 func (f *Feed) Poll(ctx context.Context) (Page, bool, error) {
-	page, ok, err := f.poll(ctx, 0)
+	page, ok, err := f.poll(ctx, 0, false)
 	if err != nil {
 		return Page{}, false, fmt.Errorf("feed %s: %w", f.reader, err)
 	}
 	return page, ok, nil
 }
 
-// poll reads the next page. If it opens a window, that asks for notifications for so long: see rest.ask.
-func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, error) {
+// poll returns the next page, of those that the followed feed has found or by reading it. If it opens a window, that
+// asks for notifications for so long: see rest.ask. For isPatient see follow.
+func (f *Feed) poll(ctx context.Context, notified time.Duration, isPatient bool) (Page, bool, error) {
 	if !f.place.isOpen() {
 		if err := f.thinRows(ctx); err != nil {
 			return Page{}, false, err
@@ -241,36 +251,58 @@ func (f *Feed) poll(ctx context.Context, notified time.Duration) (Page, bool, er
 		if len(missed) > 0 {
 			return f.newPage(Window{}, missed), true, nil
 		}
-		begun := time.Now()
-		w, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.database.incarnation, f.bounded(), f.memory(),
-			notified)
-		if err != nil {
-			return Page{}, false, err
-		}
-		if f.options.Reports != nil {
-			f.options.Reports.report(begun, time.Now(), !f.rest.polled.IsZero(), len(w.first.events) > 0)
-		}
-		f.rest.polled = begun
-		f.rest.note(len(w.first.events), w.isAwaited, f.now())
-		seen := f.place.Seen
-		if w.isOpen {
-			seen = w.until
-		}
-		if f.isService() {
-			err = f.moments.note(ctx, f.db, w.at, seen, len(w.first.events) > 0, f.now())
-		}
-		if err != nil || !w.isOpen {
-			return Page{}, false, err
-		}
-		f.place.Until, f.place.After, f.opened = w.until, 0, f.now()
-		f.windowLen = 0
-		return f.deliver(ctx, w.first)
 	}
+	if f.options.Follows != nil {
+		page, ok, err := f.follow(ctx, isPatient)
+		if ok || err != nil {
+			return page, len(page.Events) > 0, err
+		}
+	}
+	if !f.place.isOpen() {
+		return f.readWindow(ctx, notified)
+	}
+	begun := time.Now()
 	read, err := readPage(ctx, f.db, f.pageSQL, f.place, f.bounded(), f.memory())
 	if err != nil {
 		return Page{}, false, err
 	}
-	return f.deliver(ctx, read)
+	return f.deliver(ctx, f.place.Place, begun, read)
+}
+
+// readWindow opens the next window and returns its first page.
+func (f *Feed) readWindow(ctx context.Context, notified time.Duration) (Page, bool, error) {
+	begun := time.Now()
+	w, err := openWindow(ctx, f.db, f.windowSQL, f.place.Seen, f.database.incarnation, f.bounded(), f.memory(),
+		notified)
+	if err != nil {
+		return Page{}, false, err
+	}
+	from, read, isNext := f.place.Place, opening{begun, time.Now()}, !f.rest.polled.IsZero()
+	f.rest.polled = begun
+	f.rest.note(len(w.first.events), w.isAwaited, f.now())
+	seen := f.place.Seen
+	if w.isOpen {
+		seen = w.until
+	}
+	if f.isService() {
+		err = f.moments.note(ctx, f.db, w.at, seen, len(w.first.events) > 0, f.now())
+	}
+	var page Page
+	var ok bool
+	if err == nil && w.isOpen {
+		f.openUntil(w.until, read)
+		page, ok, err = f.deliver(ctx, from, begun, w.first)
+	}
+	if f.options.Reports != nil { // after the page is kept
+		f.options.Reports.report(begun, read.ended, isNext, len(w.first.events) > 0)
+	}
+	return page, ok, err
+}
+
+// openUntil opens a window up to an edge.
+func (f *Feed) openUntil(edge Edge, read opening) {
+	f.place.Until, f.place.After = edge, 0
+	f.window, f.opened, f.windowLen = read, f.now(), 0
 }
 
 // isService reports whether the feed adds moments. Those of services suffice.
@@ -305,8 +337,8 @@ func (f *Feed) bounded() Options {
 // memory returns that for the next page.
 func (f *Feed) memory() memory { return memory{expected: f.pageLen, free: &f.free} }
 
-// deliver moves the feed over a page of the open window.
-func (f *Feed) deliver(ctx context.Context, read page) (Page, bool, error) {
+// deliver moves the feed over a page of the open window, which begins at a place and was read after a moment.
+func (f *Feed) deliver(ctx context.Context, from Place, begun time.Time, read page) (Page, bool, error) {
 	if err := f.logins.fill(ctx, f.db, read.events, read.logins); err != nil {
 		return Page{}, false, err
 	}
@@ -325,6 +357,10 @@ func (f *Feed) deliver(ctx context.Context, read page) (Page, bool, error) {
 		f.place.After = events[len(events)-1].Position
 	} else {
 		f.place = f.place.finished()
+	}
+	if f.options.Reports != nil {
+		f.options.Reports.keep(f.database,
+			foundPage{from: from, to: f.place.Place, window: f.window, begun: begun, events: events})
 	}
 	if len(events) == 0 {
 		return Page{}, false, nil

@@ -6,15 +6,20 @@ import (
 	"time"
 )
 
-// Findings has the feeds of a process poll together: one reports what its polls find ([Options].Reports), and others
-// follow it ([Options].Follows). While the one polls and finds no events, the others need not poll. All read the same
-// ledger. A feed whose Findings have no report for half a second polls by itself, as does one whose audit is due. It is
-// safe for concurrent use.
+// Findings has the feeds of a process read together: one reports what it finds ([Options].Reports), and others follow
+// it ([Options].Follows). All read the same ledger. The others take the pages that the one has read, some ten thousand
+// events and 8 MiB of them at most, and while it finds no events they need not poll. A feed that is further behind or
+// ahead reads by itself, as does one whose Findings have no report for half a second. It is safe for concurrent use.
 type Findings struct {
 	mu sync.Mutex // guards the fields below
 	// Events that became visible after since would have been found by until.
 	since, until time.Time
 	found        chan struct{} // closed when events are found; nil until a feed waits for it
+	first        chan struct{} // closed by the first report; nil until a feed waits for it
+
+	followed time.Time // when a feed last followed
+	pages    foundPages
+	next     chan struct{} // closed when a page is added; nil until a feed waits for it
 }
 
 // NewFindings returns Findings without a report.
@@ -29,13 +34,108 @@ func (s *Findings) report(begun, ended time.Time, isNext, hasEvents bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.until = begun
+	wake(&s.first)
+	if begun.Sub(s.pages.keptAt) > keptFor {
+		s.pages.drop(len(s.pages.pages))
+	}
 	if isNext && !hasEvents {
 		return
 	}
 	s.since = ended
-	if s.found != nil {
-		close(s.found)
-		s.found = nil
+	wake(&s.found)
+}
+
+// wake closes a channel for which feeds wait.
+func wake(waited *chan struct{}) {
+	if *waited != nil {
+		close(*waited)
+		*waited = nil
+	}
+}
+
+// waited returns a channel that wake closes.
+func waited(c *chan struct{}) <-chan struct{} {
+	if *c == nil {
+		*c = make(chan struct{})
+	}
+	return *c
+}
+
+// keep adds a page of the reporting feed, if another one follows.
+func (s *Findings) keep(in database, p foundPage) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.followed) < keptFor {
+		s.pages.keep(in, p, now)
+		wake(&s.next)
+	}
+}
+
+// follow notes that a feed follows.
+func (s *Findings) follow() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.followed = time.Now()
+}
+
+// pagesAfter returns pages after a place that were read after a moment, at most as many as one page has.
+func (s *Findings) pagesAfter(in database, at Place, since time.Time, o Options, free *freeEvents) found {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.followed = time.Now()
+	pages, isKnown := s.pages.after(in, at, since)
+	got := found{isKnown: isKnown}
+	if len(pages) == 0 {
+		got.next, got.aliveUntil = waited(&s.next), s.until.Add(followFor)
+		if s.pages.keptAt.After(s.until) {
+			got.aliveUntil = s.pages.keptAt.Add(followFor)
+		}
+		return got
+	}
+	taken, events := runOf(pages, o)
+	got.more = len(taken) < len(pages)
+	if events > 0 {
+		got.events = free.take(events)
+	}
+	for _, p := range taken {
+		got.events = copyEvents(got.events, p.events)
+		got.runs = append(got.runs, run{p.from, p.to, len(got.events), p.window})
+	}
+	return got
+}
+
+// edgeAfter returns the last edge of the reporting feed, and when it was read, if that was after a moment.
+func (s *Findings) edgeAfter(in database, t time.Time) (Edge, opening, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pages.edgeAfter(in, t)
+}
+
+// awaitFirst waits for the first report, at most for d.
+func (s *Findings) awaitFirst(ctx context.Context, d time.Duration) error {
+	s.mu.Lock()
+	if !s.until.IsZero() {
+		s.mu.Unlock()
+		return nil
+	}
+	first := waited(&s.first)
+	s.mu.Unlock()
+	_, err := awaitClosed(ctx, first, d)
+	return err
+}
+
+// awaitClosed waits for a channel that is closed, at most for d, and reports whether it is.
+func awaitClosed(ctx context.Context, c <-chan struct{}, d time.Duration) (bool, error) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-c:
+		return true, nil
+	case <-timer.C:
+		return false, nil
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
 	}
 }
 
@@ -44,16 +144,15 @@ func (s *Findings) report(begun, ended time.Time, isNext, hasEvents bool) {
 func (s *Findings) after(polled time.Time) (quiet time.Time, found <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.followed = time.Now()
 	if polled.Before(s.since) {
 		return time.Time{}, nil
 	}
-	if s.found == nil {
-		s.found = make(chan struct{})
-	}
+	found = waited(&s.found)
 	if s.since.IsZero() {
-		return time.Time{}, s.found
+		return time.Time{}, found
 	}
-	return s.until.Add(followFor), s.found
+	return s.until.Add(followFor), found
 }
 
 // await waits until a feed whose last window began at a moment and had no events must poll: for d, or for longer while
@@ -73,12 +172,8 @@ func (s *Findings) await(ctx context.Context, polled time.Time, d time.Duration,
 		if found == nil || in <= 0 || ctx.Err() != nil {
 			return found == nil, context.Cause(ctx)
 		}
-		timer := time.NewTimer(in)
-		select {
-		case <-timer.C:
-		case <-found:
-		case <-ctx.Done():
+		if _, err := awaitClosed(ctx, found, in); err != nil {
+			return false, err
 		}
-		timer.Stop()
 	}
 }

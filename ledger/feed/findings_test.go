@@ -13,12 +13,16 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-// polls counts the windows of feeds on a pool.
-type polls struct{ n atomic.Int64 }
+// polls counts the windows of feeds on a pool, and the pages read, those of windows included.
+type polls struct{ n, all atomic.Int64 }
 
 func (p *polls) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
-	if d.SQL == feed.WindowSQL {
+	switch d.SQL {
+	case feed.WindowSQL:
 		p.n.Add(1)
+		p.all.Add(1)
+	case feed.PageSQL:
+		p.all.Add(1)
 	}
 	return ctx
 }
@@ -122,16 +126,6 @@ func TestFollowingFeedAudits(t *testing.T) {
 		t.Fatal(err)
 	}
 	follower.Mutate("", f.hide("hidden"))
-	ctx, stop := context.WithCancel(f.ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for ctx.Err() == nil {
-			_, _ = leader.Next(ctx)
-		}
-	}()
-	defer func() { stop(); <-ended }()
-
 	f.enqueue(f.pool, "audited at once")
 	f.drain(follower)
 	f.drain(follower)
@@ -143,6 +137,16 @@ func TestFollowingFeedAudits(t *testing.T) {
 	if id := f.next(follower); id != "seen" {
 		t.Fatalf("the follower delivered %q", id)
 	}
+
+	ctx, stop := context.WithCancel(f.ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			_, _ = leader.Next(ctx)
+		}
+	}()
+	defer func() { stop(); <-ended }()
 	delivered := f.awaitNext(follower)
 	select {
 	case id := <-delivered:

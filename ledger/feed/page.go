@@ -17,6 +17,7 @@ type Page struct {
 	reader string
 	n      int64
 	window Window // that the events are in; zero for events that an audit found
+	runs   []run  // of a page of several windows; window is then that of the first one
 	place  place
 
 	free     *freeEvents
@@ -116,6 +117,14 @@ func (p Page) Place() Place { return p.place.Place }
 func (p Page) PlaceAfter(n int) Place {
 	if n == len(p.Events) || p.window == (Window{}) {
 		return p.place.Place
+	}
+	for _, r := range p.runs {
+		switch {
+		case n == r.end:
+			return r.to
+		case n < r.end:
+			return Place{Window: r.windowOf(), After: p.Events[n-1].Position}
+		}
 	}
 	return Place{Window: p.window, After: p.Events[n-1].Position}
 }

@@ -138,6 +138,11 @@ func (r *rest) length(now time.Time) time.Duration {
 // sleep waits until the next window is due, which is in gather at the earliest, or until ctx is done. Findings of
 // another feed do not put it off beyond latest, unless that is zero.
 func (r *rest) sleep(ctx context.Context, gather time.Duration, latest time.Time) error {
+	if r.follows != nil && r.polled.IsZero() {
+		if err := r.follows.awaitFirst(ctx, r.most); err != nil {
+			return err
+		}
+	}
 	d := loop.Align(r.length(time.Now()))
 	if r.follows != nil && r.isIdle && !r.polled.IsZero() {
 		if isFound, err := r.follows.await(ctx, r.polled, max(d, gather), latest); err != nil || !isFound {

@@ -1,0 +1,96 @@
+package feed
+
+import (
+	"context"
+	"time"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// run is a part of a page that one feed has found and another one delivers.
+type run struct {
+	from, to Place
+	end      int // of its events in those of the page
+	window   opening
+}
+
+// windowOf returns the window of the events between two places.
+func (r run) windowOf() Window {
+	switch {
+	case r.from.isOpen():
+		return r.from.Window
+	case r.to.isOpen():
+		return r.to.Window
+	}
+	return Window{Seen: r.from.Seen, Until: r.to.Seen}
+}
+
+// found is what is known of the pages after a place.
+type found struct {
+	isKnown bool // the place is one of the followed feed
+	runs    []run
+	events  []ledger.Event
+	more    bool // pages follow
+
+	aliveUntil time.Time       // until when the followed feed is taken to work, unless it shows that it does
+	next       <-chan struct{} // if there are no runs: closed when a page follows
+}
+
+// follow moves the feed over pages that the followed one has found. It reports false if the feed must read the next
+// page by itself, which may be the first one of a window that join has opened. If it is patient it waits for the other
+// feed: in an open window at most for Gather, otherwise by a page without events.
+func (f *Feed) follow(ctx context.Context, isPatient bool) (page Page, ok bool, err error) {
+	for {
+		got := f.options.Follows.pagesAfter(f.database, f.place.Place, f.begun, f.options, &f.free)
+		switch {
+		case len(got.runs) > 0:
+			return f.take(got), true, nil
+		case !got.isKnown && !f.place.isOpen():
+			f.join()
+			return Page{}, false, nil
+		case !got.isKnown || !isPatient || !time.Now().Before(got.aliveUntil):
+			return Page{}, false, nil
+		case !f.place.isOpen():
+			return Page{}, true, nil
+		}
+		if isNext, err := awaitClosed(ctx, got.next, f.options.Gather); err != nil || !isNext {
+			return Page{}, false, err
+		}
+	}
+}
+
+// take moves the feed over pages and returns them as one.
+func (f *Feed) take(got found) Page {
+	begin := 0
+	for _, r := range got.runs {
+		f.place.unaudited.note(f.place.Place, got.events[begin:r.end], f.floor)
+		begin, f.place.Place = r.end, r.to
+		if r.window.ended.After(f.window.ended) {
+			f.window = r.window
+		}
+	}
+	f.rest.polled = f.window.ended // the followed feed reports what comes after that window
+	f.windowLen, f.pageLen = len(got.events), len(got.events)
+	f.opened = time.Time{}
+	if !got.more {
+		f.opened = f.now()
+	}
+	if len(got.events) == 0 {
+		return Page{}
+	}
+	page := f.newPage(got.runs[0].windowOf(), got.events)
+	if len(got.runs) > 1 {
+		page.runs = got.runs
+	}
+	return page
+}
+
+// join opens a window up to the last edge of the followed feed, if that was read after the edge of this feed: what is
+// visible in a snapshot is visible in each later one of the same database. Behind that edge the feed follows.
+func (f *Feed) join() {
+	edge, w, ok := f.options.Follows.edgeAfter(f.database, f.window.ended)
+	if ok {
+		f.openUntil(edge, w)
+		f.rest.polled = w.ended
+	}
+}
