@@ -68,6 +68,19 @@ func (r *AppendRequest) hasRead() bool {
 	return r.Last.Incarnation != "" && Version(r.Last.Version) == r.Expected && !r.Resent
 }
 
+// attemptAfterRead returns the attempt of the new event by what was read of the last one. It returns false if that was
+// not read, or if [Transitions] does not allow the new event after it.
+func (r *AppendRequest) attemptAfterRead() (Attempt, bool) {
+	last := State(r.Last.State)
+	switch {
+	case !r.hasRead() || !r.Type.allowedAfter(last):
+		return 0, false
+	case r.Type.beginsAttempt(last):
+		return Attempt(r.Last.Attempt) + 1, true
+	}
+	return Attempt(r.Last.Attempt), true
+}
+
 // validate returns an [*InvalidError] for the first rule that r breaks.
 func (r AppendRequest) validate() error {
 	if err := r.Key.ValidateStored(); err != nil {

@@ -49,22 +49,12 @@ func (r *AppendRequest) queue(batch *pgx.Batch, guard string) {
 	args := make([]any, 0, 10)
 	args = append(args, string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected), pgquery.Optional(r.Actor),
 		pgquery.JSON(r.Data), pgquery.JSON(r.Meta), guard)
-	if attempt := r.attemptAfterRead(); attempt >= 0 {
+	if attempt, ok := r.attemptAfterRead(); ok {
 		args = append(args, int64(attempt), int64(r.Last.Shard), r.Last.Incarnation)
 		batch.Queue(appendRequiredRead[r.Type], args...)
 		return
 	}
 	batch.Queue(appendRequired[r.Type], args...)
-}
-
-// attemptAfterRead returns the attempt of the event if it follows what was read of the last one, else -1.
-func (r *AppendRequest) attemptAfterRead() Attempt {
-	if !r.hasRead() {
-		return -1
-	}
-	return requestRule{
-		eventType: r.Type, last: State(r.Last.State), lastAttempt: Attempt(r.Last.Attempt),
-	}.attempt()
 }
 
 // AppendAndCommit appends events and commits, in one round trip: either all of it happens or nothing.

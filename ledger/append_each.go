@@ -22,6 +22,8 @@ import (
 var (
 	//go:embed sql/append_many.sql
 	appendManySQL string
+	//go:embed sql/append_many_read.sql
+	appendManyReadSQL string
 	//go:embed sql/heads.sql
 	headsSQL string
 	//go:embed sql/locked.sql
@@ -55,7 +57,8 @@ const maxRaces = 3
 // db must be a pool or an idle connection, not a transaction. A key must occur once: its second request
 // gets an [*InvalidError].
 //
-// All requests are sent in one statement, and one more returns the conflicts of all. If another transaction has just
+// All requests are sent in one statement, those after last events that workers have read in one before it, and one more
+// returns the conflicts of all. If another transaction has just
 // appended one of the versions, the group is sent again. If the connection is lost, it is sent once more, as
 // [AppendRequest].Resent.
 //
@@ -65,7 +68,12 @@ const maxRaces = 3
 // of its own, and so on: one such row among n costs about 2 log2 n statements.
 func AppendEach(ctx context.Context, db DB, requests []AppendRequest) []AppendResult {
 	g := &requestGroup{db: db, requests: requests, results: make([]AppendResult, len(requests))}
-	order, err := g.insertRead(ctx, g.sortRequests(), groupLockTimeout)
+	order := g.sortRequests()
+	err := g.insertRead(ctx, order, groupLockTimeout)
+	order = g.missing(order)
+	if err == nil {
+		err = g.insert(ctx, order, groupLockTimeout)
+	}
 	for race := 0; race < maxRaces && len(order) > 1 && pgerr.Is(err, pgerr.UniqueViolation); race++ {
 		err = g.insert(ctx, order, groupLockTimeout)
 	}
@@ -86,10 +94,6 @@ type requestGroup struct {
 	db       DB
 	requests []AppendRequest
 	results  []AppendResult
-
-	// incarnation is that of the database in which the last events of some requests were read. If it is "", all of them
-	// are read by the append.
-	incarnation string
 }
 
 // sortRequests returns the indices of the valid requests, sorted by key. It sets the errors of the others.
@@ -117,27 +121,71 @@ func (g *requestGroup) sortRequests() []int {
 	return unique
 }
 
-// insertRead is insert, which does not read last events that were read before. If the database may have lost some of
-// them since, their requests are sent once more. It returns the requests that may be sent again: if that statement
-// fails, what the first one has appended is committed.
-func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout time.Duration) ([]int, error) {
-	isRead := func(i int) bool { return g.requests[i].Last.Incarnation != "" }
-	if first := slices.IndexFunc(order, isRead); first >= 0 {
-		g.incarnation = g.requests[order[first]].Last.Incarnation
+// insertRead appends the requests in order whose last events were read before, and sets their events. If the database
+// may have lost some of these since, or with an error, it has set none. It leaves out the requests that [Transitions]
+// refuses, and those with a due time.
+func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout time.Duration) error {
+	var l requestList
+	var shards, attempts pgarray.Builder // of requests, and of rules
+	var incarnation string
+	read := make([]int, 0, len(order))
+	l.grow(g, order)
+	for _, i := range order {
+		r := &g.requests[i]
+		attempt, ok := r.attemptAfterRead()
+		if !ok || !(dueTime{r.After, r.At}).isZero() || incarnation != "" && r.Last.Incarnation != incarnation {
+			continue
+		}
+		incarnation = r.Last.Incarnation
+		read = append(read, i)
+		shards.AddInt(int64(r.Last.Shard))
+		if l.add(r, attempt) {
+			attempts.AddInt(int64(attempt))
+		}
 	}
-	err := g.insert(ctx, order, lockTimeout)
-	if g.incarnation == "" {
-		return order, err
+	if len(read) == 0 {
+		return nil
 	}
-	order = g.missing(order)
-	again := slices.DeleteFunc(slices.Clone(order), func(i int) bool {
-		return g.ruleOf(&g.requests[i]).attempt() < 0
+	rows, err := g.db.Query(ctx, appendManyReadSQL,
+		l.rules.String(), l.ids.String(), l.expected.String(), shards.String(), l.data.String(), l.metas.String(),
+		l.kinds.String(), l.types.String(), l.actors.String(), attempts.String(),
+		milliseconds(lockTimeout), incarnation)
+	if err != nil {
+		return err
+	}
+	var e Event
+	var login string
+	var name *string // null after the first row
+	n := -1          // events so far
+	_, err = pgx.ForEachRow(rows, []any{(*int64)(&e.Position), pgquery.Micros(&e.RecordedAt), &name}, func() error {
+		if n++; n == 0 {
+			login = *name
+			return nil
+		}
+		if n > len(read) {
+			return errAppendedRows
+		}
+		r := &g.requests[read[n-1]]
+		e.Key, e.Version, e.Type, e.Shard = r.Key, r.Expected+1, r.Type, Shard(r.Last.Shard)
+		e.Attempt, _ = r.attemptAfterRead()
+		e.Actor, e.Login = cmp.Or(r.Actor, login), login
+		e.DataVersion, e.Data, e.Meta = 1, r.Data, r.Meta
+		g.results[read[n-1]].Event = e
+		return nil
 	})
-	g.incarnation = ""
-	if err == nil {
-		err = g.insert(ctx, again, lockTimeout)
+	if err == nil && 0 < n && n < len(read) {
+		err = errAppendedRows
 	}
-	return order, err
+	if err != nil {
+		for _, i := range read {
+			g.results[i].Event = Event{}
+		}
+	}
+	return err
+}
+
+var errAppendedRows error = &CorruptError{
+	What: "result of an append", Err: errors.New("it has not one row for each event"),
 }
 
 // missing returns the requests in order that were not appended.
@@ -317,79 +365,67 @@ type requestRule struct {
 	kind      Kind
 	eventType EventType
 	actor     string
-
-	last        State // of the tasks; StateNone: it must be read, with the attempt
-	lastAttempt Attempt
+	attempt   Attempt // of the new events, if the last ones were read; else 0
 }
 
-// attempt returns the attempt of the new events, or -1 if the last ones must be read.
-func (s requestRule) attempt() Attempt {
-	switch {
-	case s.last == StateNone || !s.eventType.allowedAfter(s.last):
-		return -1
-	case s.eventType.beginsAttempt(s.last):
-		return s.lastAttempt + 1
-	}
-	return s.lastAttempt
+// requestList has the common parameters of append_many.sql and append_many_read.sql.
+type requestList struct {
+	rules, ids, expected, data, metas pgarray.Builder // of the requests
+	kinds, types, actors              pgarray.Builder // of the rules
+	numbers                           map[requestRule]int64
+	last                              requestRule // of the request that was added last
+	rule                              int64       // its number
 }
 
-// isRead reports whether the last event of a request was read before, and is not to be read again.
-func (g *requestGroup) isRead(r *AppendRequest) bool {
-	return g.incarnation != "" && r.Last.Incarnation == g.incarnation && r.hasRead()
-}
-
-// ruleOf returns the rule of a request.
-func (g *requestGroup) ruleOf(r *AppendRequest) requestRule {
-	s := requestRule{kind: r.Key.Kind, eventType: r.Type, actor: r.Actor}
-	if g.isRead(r) {
-		s.last, s.lastAttempt = State(r.Last.State), Attempt(r.Last.Attempt)
-	}
-	return s
-}
-
-// args returns the parameters of append_many.sql.
-func (g *requestGroup) args(order []int, lockTimeout time.Duration) []any {
-	var rules, ids, expected, data, metas, shards pgarray.Builder
-	var kinds, types, actors, predecessors, attemptEnds, attempts pgarray.Builder // of the rules
-	var dueNumbers, afters, ats pgarray.Builder                                   // of the requests with a due time
-	actors.Empties = true
+// grow makes room for requests.
+func (l *requestList) grow(g *requestGroup, order []int) {
 	idBytes, dataBytes := 0, 0
 	for _, i := range order {
 		idBytes += len(g.requests[i].Key.BizID)
 		dataBytes += len(g.requests[i].Data)
 	}
-	rules.Grow(len(order), 0)
-	expected.Grow(len(order), 0)
-	ids.Grow(len(order), idBytes)
-	data.Grow(len(order), dataBytes+dataBytes/4) // JSON has many quotes to escape
-	ruleNumbers := make(map[requestRule]int64)
-	var rule int64
-	var last requestRule
+	l.rules.Grow(len(order), 0)
+	l.expected.Grow(len(order), 0)
+	l.ids.Grow(len(order), idBytes)
+	l.data.Grow(len(order), dataBytes+dataBytes/4) // JSON has many quotes to escape
+	l.actors.Empties = true
+	l.numbers = make(map[requestRule]int64)
+}
+
+// add adds a request. It reports whether that is the first one of its rule.
+func (l *requestList) add(r *AppendRequest, attempt Attempt) (isNewRule bool) {
+	s := requestRule{kind: r.Key.Kind, eventType: r.Type, actor: r.Actor, attempt: attempt}
+	if l.rule == 0 || s != l.last { // most requests have the rule of the one before
+		l.last, l.rule = s, l.numbers[s]
+	}
+	if isNewRule = l.rule == 0; isNewRule {
+		l.rule = int64(len(l.numbers) + 1)
+		l.numbers[s] = l.rule
+		l.kinds.Add(string(r.Key.Kind))
+		l.types.Add(string(r.Type))
+		l.actors.AddOptional(r.Actor)
+	}
+	l.rules.AddInt(l.rule)
+	l.ids.Add(string(r.Key.BizID))
+	l.expected.AddInt(int64(r.Expected))
+	l.data.AddOptionalBytes(r.Data)
+	l.metas.AddOptionalBytes(r.Meta)
+	return isNewRule
+}
+
+// args returns the parameters of append_many.sql.
+func (g *requestGroup) args(order []int, lockTimeout time.Duration) []any {
+	var l requestList
+	var predecessors, attemptEnds pgarray.Builder // of the rules
+	var dueNumbers, afters, ats pgarray.Builder   // of the requests with a due time
+	l.grow(g, order)
 	for n, i := range order {
 		r := &g.requests[i]
-		s := g.ruleOf(r)
-		if s != last { // most requests have the rule of the one before
-			last, rule = s, ruleNumbers[s]
-		}
-		if rule == 0 {
-			rule = int64(len(ruleNumbers) + 1)
-			ruleNumbers[s] = rule
+		if l.add(r, 0) {
 			all, ends := r.Type.predecessors()
-			kinds.Add(string(r.Key.Kind))
-			types.Add(string(r.Type))
-			actors.AddOptional(r.Actor)
 			predecessors.Add(strings.Join(all, " "))
 			attemptEnds.Add(strings.Join(ends, " "))
-			attempts.AddInt(int64(s.attempt()))
 		}
-		if g.incarnation != "" {
-			shards.AddInt(int64(r.Last.Shard))
-		}
-		rules.AddInt(rule)
-		ids.Add(string(r.Key.BizID))
-		expected.AddInt(int64(r.Expected))
-		data.AddOptionalBytes(r.Data)
-		metas.AddOptionalBytes(r.Meta)
 		if d := (dueTime{r.After, r.At}); !d.isZero() {
 			after, at := d.params()
 			dueNumbers.AddInt(int64(n + 1))
@@ -398,10 +434,11 @@ func (g *requestGroup) args(order []int, lockTimeout time.Duration) []any {
 		}
 	}
 	return []any{
-		rules.String(), ids.String(), expected.String(), data.String(), metas.String(),
-		kinds.String(), types.String(), actors.String(), predecessors.String(), attemptEnds.String(),
-		dueNumbers.String(), afters.String(), ats.String(),
-		strconv.FormatInt(lockTimeout.Milliseconds(), 10) + "ms",
-		attempts.String(), shards.String(), g.incarnation,
+		l.rules.String(), l.ids.String(), l.expected.String(), l.data.String(), l.metas.String(),
+		l.kinds.String(), l.types.String(), l.actors.String(), predecessors.String(), attemptEnds.String(),
+		dueNumbers.String(), afters.String(), ats.String(), milliseconds(lockTimeout),
 	}
 }
+
+// milliseconds returns a setting of the server.
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) + "ms" }

@@ -93,7 +93,7 @@ func TestAppendEachAfterWhatWasRead(t *testing.T) {
 	}
 	db := &incarnationDB{recordingDB: recordingDB{DB: pool}}
 	results := ledger.AppendEach(t.Context(), db, requests)
-	if db.given == "" {
+	if db.given == nil {
 		t.Error("no last event was taken as read")
 	}
 	appended := 0
@@ -129,8 +129,8 @@ type incarnationDB struct {
 }
 
 func (db *incarnationDB) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if len(db.statements) == 0 {
-		db.given = args[16]
+	if len(db.statements) == 0 && strings.Contains(sql, "append_many.sql for tasks whose last events") {
+		db.given = args[11]
 	}
 	return db.recordingDB.Query(ctx, sql, args...)
 }
@@ -182,6 +182,24 @@ func TestAppendEachBesideWhatWasReadEarlier(t *testing.T) {
 		t.Fatal(err)
 	}
 	ledgertest.Check(t, pool)
+}
+
+// A trigger of the owner that skips an event fails the group: no result is given to another request.
+func TestAppendEachWhereATriggerSkips(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	withIncarnation(t, pool)
+	requests := readTasks(t, pool, 5)
+	for _, sql := range []string{
+		"create function taskledger.skip() returns trigger language plpgsql as 'begin return null; end'",
+		`create trigger skip before insert on taskledger.event
+		    for each row when (new.biz_id = '2' and new.version > 1) execute function taskledger.skip()`,
+	} {
+		ledgertest.ExecAsOwner(t, pool, sql)
+	}
+	for _, r := range ledger.AppendEach(t.Context(), pool, requests) {
+		wantErrorAs[*ledger.CorruptError](t, r.Err)
+	}
 }
 
 // readTasks enqueues tasks and returns requests that follow their last events as read.
@@ -363,11 +381,11 @@ func TestAppendEachAfterACopyWasPutBack(t *testing.T) {
 	}
 }
 
-// The comparison in append_many.sql, and mutants that compare only the start of the server, and only the incarnation.
+// The comparison in append_many_read.sql, and mutants that compare only the start of the server, or the incarnation.
 const (
-	incarnationCheck     = "taskledger.session_incarnation() = $17::text"
-	startCheck           = "split_part(taskledger.session_incarnation(), '/', 3) = split_part($17::text, '/', 3)"
-	onlyIncarnationCheck = "split_part(taskledger.session_incarnation(), '/', 2) = split_part($17::text, '/', 2)"
+	incarnationCheck     = "taskledger.session_incarnation() = $12::text"
+	startCheck           = "split_part(taskledger.session_incarnation(), '/', 3) = split_part($12::text, '/', 3)"
+	onlyIncarnationCheck = "split_part(taskledger.session_incarnation(), '/', 2) = split_part($12::text, '/', 2)"
 )
 
 // AppendAndCommit in a database that has crashed since the last event was read appends nothing, whether the event was

@@ -6,14 +6,9 @@
 -- Of each request with a due time: $11 its number, from 1, $12 microseconds after which or $13 time at which
 -- the task is released: array literals.
 -- $14 lock_timeout for this transaction, or '' to keep it.
--- Of each rule: $15 the attempt of its events if the caller has read their tasks' last events at the expected versions
--- (of type $9), else -1. Of each request, for such rules: $16 the task's shard. $17 what
--- taskledger.session_incarnation() was when they were read: otherwise an event may be lost, and none of these requests
--- is inserted. The other requests read the last events here, which costs a third as much as the insert.
 -- Returns the events that were inserted. A request whose task is not as expected inserts nothing.
--- Waits for concurrent appends to the same tasks, and fails (unique_violation) if one of them commits, or if an event
--- followed the one that the caller has read: with "on conflict do nothing" the insert would cost a fifth more per row.
--- Locks nothing else. Index: primary key.
+-- Waits for concurrent appends to the same tasks, and fails (unique_violation) if one of them commits: with "on
+-- conflict do nothing" the insert would cost a fifth more per row. Locks nothing else. Index: primary key.
 -- The lateral limit makes the planner use the primary key, whatever its statistics. That of the rules, which are few,
 -- saves a hash of the requests and their order. The planner does not see the lists through subqueries, so that one plan
 -- serves all of them: planning costs as much as appending ten events.
@@ -21,18 +16,14 @@ with tx as materialized (
   select pg_current_xact_id() as xid,
          taskledger.session_login() as login_id,
          case when $14::text <> '' then set_config('lock_timeout', $14::text, true) end,
-         case when taskledger.is_awaited() then taskledger.wake() end as woken,
-         case when $17::text <> ''
-              then coalesce(taskledger.session_incarnation() = $17::text, false)
-         end as is_unharmed
+         case when taskledger.is_awaited() then taskledger.wake() end as woken
 ), rule as materialized (
   select r.i, r.kind, r.type::taskledger.event_type, r.actor,
-         nullif(r.attempt, -1) as attempt,
          string_to_array(r.follows, ' ')::taskledger.event_type[] as follows,
          string_to_array(r.begins, ' ')::taskledger.event_type[] as begins
     from unnest((select $6::text::text[]), (select $7::text::text[]), (select $8::text::text[]),
-                (select $9::text::text[]), (select $10::text::text[]), (select $15::text::integer[]))
-         with ordinality as r(kind, type, actor, follows, begins, attempt, i)
+                (select $9::text::text[]), (select $10::text::text[]))
+         with ordinality as r(kind, type, actor, follows, begins, i)
 ), due as materialized (
   select tx.xid, d.i, taskledger.due_at(d.after, d.at) as at
     from tx
@@ -40,8 +31,8 @@ with tx as materialized (
          as d(i, after, at)
 ), added as (
   insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
-  select r.expected + 1, coalesce(rule.attempt, e.attempt + (e.type = any (rule.begins))::integer),
-         case when rule.attempt is null then e.shard else r.shard end, rule.type, tx.login_id, rule.kind, r.biz_id,
+  select r.expected + 1, e.attempt + (e.type = any (rule.begins))::integer, e.shard, rule.type, tx.login_id, rule.kind,
+         r.biz_id,
          coalesce(nullif(rule.actor, ''), session_user),
          case when due.at is null then r.data
               else taskledger.with_moment(
@@ -49,17 +40,16 @@ with tx as materialized (
          r.meta::json
     from tx
    cross join unnest((select $1::text::integer[]), (select $2::text::text[]), (select $3::text::integer[]),
-                     (select $4::text::text[]), (select $5::text::text[]), (select $16::text::smallint[]))
-         with ordinality as r(rule, biz_id, expected, data, meta, shard, i)
+                     (select $4::text::text[]), (select $5::text::text[]))
+         with ordinality as r(rule, biz_id, expected, data, meta, i)
    cross join lateral (select * from rule where rule.i = r.rule limit 1) rule
     left join due on due.i = r.i
-    left join lateral (
+   cross join lateral (
      select h.version, h.attempt, h.shard, h.type from taskledger.event h
-      where rule.attempt is null and h.kind = rule.kind and h.biz_id = r.biz_id and h.version >= r.expected
+      where h.kind = rule.kind and h.biz_id = r.biz_id and h.version >= r.expected
       order by h.version desc
-      limit 1) e on true
-   where case when rule.attempt is null then e.version = r.expected and e.type = any (rule.follows)
-              else tx.is_unharmed end
+      limit 1) e
+   where e.version = r.expected and e.type = any (rule.follows)
    order by r.i
   returning kind, biz_id, position, version, attempt, shard, type, recorded_at, actor, data
 ), timed as (

@@ -1,0 +1,40 @@
+-- append_many.sql for tasks whose last events the caller has read, and without due times: the search for them, and the
+-- columns that the caller knows, take a third of that statement.
+-- Of each request, sorted by key: $1 number of its rule, from 1, $2 biz_id, $3 expected version, $4 shard, $5 data,
+-- $6 meta: array literals; $5 and $6 may be shorter, which means null.
+-- Of each rule, which many requests share: $7 kind, $8 type, $9 actor ('' or null for session_user), $10 attempt of the
+-- new events: array literals.
+-- $11 lock_timeout for this transaction. $12 what taskledger.session_incarnation() was when the last events were read:
+-- otherwise one of them may be lost, and nothing is inserted.
+-- Returns a row with the login, and then positions and times of all events, in the order of the requests.
+-- Waits for concurrent appends to the same tasks, and fails (unique_violation) if one of them commits, or if an event
+-- followed the one that the caller has read. Locks nothing else. Index: none.
+-- Subqueries and the lateral limit: see append_many.sql.
+with tx as materialized (
+  select pg_current_xact_id() as xid,
+         taskledger.session_login() as login_id,
+         set_config('lock_timeout', $11::text, true),
+         case when taskledger.is_awaited() then taskledger.wake() end as woken,
+         coalesce(taskledger.session_incarnation() = $12::text, false) as is_unharmed
+), rule as materialized (
+  select r.i, r.kind, r.type::taskledger.event_type, coalesce(nullif(r.actor, ''), session_user) as actor, r.attempt
+    from unnest((select $7::text::text[]), (select $8::text::text[]), (select $9::text::text[]),
+                (select $10::text::integer[]))
+         with ordinality as r(kind, type, actor, attempt, i)
+), added as (
+  insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+  select r.expected + 1, rule.attempt, r.shard, rule.type, tx.login_id, rule.kind, r.biz_id, rule.actor, r.data::json,
+         r.meta::json
+    from tx
+   cross join unnest((select $1::text::integer[]), (select $2::text::text[]), (select $3::text::integer[]),
+                     (select $4::text::smallint[]), (select $5::text::text[]), (select $6::text::text[]))
+         with ordinality as r(rule, biz_id, expected, shard, data, meta, i)
+   cross join lateral (select * from rule where rule.i = r.rule limit 1) rule
+   where tx.is_unharmed
+   order by r.i
+  returning position, recorded_at
+)
+select 0::bigint, 0::bigint, session_user::text
+union all
+select a.position, (date_part('epoch', a.recorded_at) * 1e6)::bigint, null
+  from added a
