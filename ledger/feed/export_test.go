@@ -75,6 +75,7 @@ func (s *Findings) After(polled time.Time) (quiet time.Time, found <-chan struct
 const (
 	KeptEvents = keptEvents
 	KeptBytes  = keptBytes
+	KeptFor    = keptFor
 )
 
 // FoundPages are pages between places that have a number each.

@@ -31,10 +31,11 @@ type Options struct {
 	// Idle is the greatest time between two windows of a feed without Wake that finds no events. Default: 10 ms, or
 	// five times Gather if that is longer.
 	Idle time.Duration
-	// Reports receives what this feed finds, for feeds that follow it. Default: disabled.
+	// Reports receives what this feed finds, for feeds that follow it. They read the data of its events, which must not
+	// be changed. Default: disabled.
 	Reports *Findings
-	// Follows has what another feed finds, so that this one need not read it. It is not used beside Wake, nor if it is
-	// Reports. Default: disabled.
+	// Follows has what another feed finds, so that this one need not read it. It is not used beside Wake or Reports.
+	// Default: disabled.
 	Follows *Findings
 	// Relaxed is for a reader that may be given pages again. A cursor row is committed before it is on the disk: a
 	// crash of PostgreSQL may undo the last ones. Pages cannot be advanced in a transaction of the reader, but need
@@ -79,7 +80,7 @@ func (o *Options) withDefaults() Options {
 	if d.Logger == nil {
 		d.Logger = slog.Default()
 	}
-	if d.Wake != nil || d.Follows == d.Reports {
+	if d.Wake != nil || d.Reports != nil {
 		d.Follows = nil
 	}
 	d.Hooks = slices.DeleteFunc(slices.Clone(d.Hooks), func(h Hook) bool { return h == nil })
@@ -95,7 +96,7 @@ type Feed struct {
 	reader  string
 	options Options
 	now     func() time.Time
-	begun   time.Time // when it was opened; it follows no page that was read before
+	begun   time.Time // when its cursor had been read; it follows no page that was read before
 
 	isTail             bool   // it has no cursor
 	windowSQL, pageSQL string // replaced by mutants in tests
@@ -134,7 +135,7 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 	}
 	options := o.withDefaults()
 	f := &Feed{
-		db: db, reader: reader, options: options, now: time.Now, begun: time.Now(),
+		db: db, reader: reader, options: options, now: time.Now,
 		windowSQL: windowSQL, pageSQL: pageSQL, logins: loginNames{},
 		thin:    thinner{keep: options.KeepCursors},
 		audit:   auditor{every: options.AuditEvery},
@@ -158,13 +159,19 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 }
 
 func (f *Feed) goTo(c Cursor) {
-	f.newest, f.n, f.place = c, c.N, c.place
-	f.window = opening{ended: time.Now()}
+	f.newest, f.n = c, c.N
+	f.move(c.place)
 	if f.options.Relaxed {
 		f.chain = new(chain) // pages that were read before have the old one, and fail
 		f.chain.n.Store(c.N)
 	}
 	f.audit.walk = nil // the cursor row has its result as well
+}
+
+// move moves the feed to another place of its cursor, which has been read.
+func (f *Feed) move(to place) {
+	f.place, f.begun = to, time.Now()
+	f.window = opening{ended: f.begun}
 	f.rest.polled = time.Time{}
 }
 

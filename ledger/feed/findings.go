@@ -35,11 +35,12 @@ func (s *Findings) report(begun, ended time.Time, isNext, hasEvents bool) {
 	defer s.mu.Unlock()
 	s.until = begun
 	wake(&s.first)
-	if begun.Sub(s.pages.keptAt) > keptFor {
-		s.pages.drop(len(s.pages.pages))
-	}
-	if isNext && !hasEvents {
+	s.pages.expire(begun)
+	switch {
+	case isNext && !hasEvents:
 		return
+	case !hasEvents: // another process may have moved the feed beyond these pages
+		s.pages.drop(len(s.pages.pages))
 	}
 	s.since = ended
 	wake(&s.found)
@@ -61,15 +62,18 @@ func waited(c *chan struct{}) <-chan struct{} {
 	return *c
 }
 
-// keep adds a page of the reporting feed, if another one follows.
+// keep adds a page of the reporting feed, if another one follows. Otherwise it drops all, since the last one that is
+// kept ends where that feed is.
 func (s *Findings) keep(in database, p foundPage) {
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now.Sub(s.followed) < keptFor {
-		s.pages.keep(in, p, now)
-		wake(&s.next)
+	if now.Sub(s.followed) >= keptFor {
+		s.pages.drop(len(s.pages.pages))
+		return
 	}
+	s.pages.keep(in, p, now)
+	wake(&s.next)
 }
 
 // follow notes that a feed follows.
@@ -84,6 +88,7 @@ func (s *Findings) pagesAfter(in database, at Place, since time.Time, o Options,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.followed = time.Now()
+	s.pages.expire(s.followed)
 	pages, isKnown := s.pages.after(in, at, since)
 	got := found{isKnown: isKnown}
 	if len(pages) == 0 {

@@ -38,13 +38,16 @@ type found struct {
 
 // follow moves the feed over pages that the followed one has found. It reports false if the feed must read the next
 // page by itself, which may be the first one of a window that join has opened. If it is patient it waits for the other
-// feed: in an open window at most for Gather, otherwise by a page without events.
+// feed while that is taken to work: in an open window at most for Gather, otherwise by a page without events.
 func (f *Feed) follow(ctx context.Context, isPatient bool) (page Page, ok bool, err error) {
 	for {
 		got := f.options.Follows.pagesAfter(f.database, f.place.Place, f.begun, f.options, &f.free)
 		switch {
 		case len(got.runs) > 0:
-			return f.take(got), true, nil
+			if page = f.take(got); len(page.Events) > 0 {
+				return page, true, nil
+			}
+			continue
 		case !got.isKnown && !f.place.isOpen():
 			f.join()
 			return Page{}, false, nil
@@ -53,7 +56,8 @@ func (f *Feed) follow(ctx context.Context, isPatient bool) (page Page, ok bool, 
 		case !f.place.isOpen():
 			return Page{}, true, nil
 		}
-		if isNext, err := awaitClosed(ctx, got.next, f.options.Gather); err != nil || !isNext {
+		d := min(f.options.Gather, time.Until(got.aliveUntil))
+		if isNext, err := awaitClosed(ctx, got.next, d); err != nil || !isNext {
 			return Page{}, false, err
 		}
 	}
@@ -86,10 +90,11 @@ func (f *Feed) take(got found) Page {
 }
 
 // join opens a window up to the last edge of the followed feed, if that was read after the edge of this feed: what is
-// visible in a snapshot is visible in each later one of the same database. Behind that edge the feed follows.
+// visible in a snapshot is visible in each later one of the same database. Behind that edge the feed follows. It never
+// goes back: readWindow then finds that a copy of the data was put back.
 func (f *Feed) join() {
 	edge, w, ok := f.options.Follows.edgeAfter(f.database, f.window.ended)
-	if ok {
+	if ok && edge.Top >= f.place.Seen.Top {
 		f.openUntil(edge, w)
 		f.rest.polled = w.ended
 	}

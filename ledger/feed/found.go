@@ -27,7 +27,8 @@ const (
 	keptPages  = 1000
 )
 
-// keptFor is how long pages are kept at least while no event follows them, so that an idle process has none.
+// keptFor is how long pages are kept while no event follows them, so that an idle process has none. Nor is
+// one taken long after it was read, because a copy of the data may have been put back since.
 const keptFor = 5 * time.Second
 
 // foundPages are the last pages of a reporting feed. Each begins where the one before ends. A page is what the database
@@ -65,6 +66,13 @@ func (s *foundPages) keep(in database, p foundPage, now time.Time) {
 		bytes -= s.pages[oldest].bytes
 	}
 	s.drop(oldest)
+}
+
+// expire drops all pages if no event has followed them for keptFor.
+func (s *foundPages) expire(now time.Time) {
+	if now.Sub(s.keptAt) > keptFor {
+		s.drop(len(s.pages))
+	}
 }
 
 // drop drops the n oldest pages.

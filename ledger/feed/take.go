@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -75,7 +74,7 @@ func (f *Feed) Restart(ctx context.Context, tx pgx.Tx, mark json.RawMessage) err
 	_, err = pgquery.Row(ctx, tx, cursorRestartSQL, []any{
 		f.reader, newest, first.Seen.Snapshot, int64(first.Seen.Top), first.Seen.Bound, pgquery.JSON(mark),
 	}, &f.n)
-	f.place, f.window = first, opening{ended: time.Now()}
+	f.move(first)
 	return pgerr.Explain("restart cursor "+f.reader, err)
 }
 

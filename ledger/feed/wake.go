@@ -139,7 +139,7 @@ func (r *rest) length(now time.Time) time.Duration {
 // another feed do not put it off beyond latest, unless that is zero.
 func (r *rest) sleep(ctx context.Context, gather time.Duration, latest time.Time) error {
 	if r.follows != nil && r.polled.IsZero() {
-		if err := r.follows.awaitFirst(ctx, r.most); err != nil {
+		if err := r.follows.awaitFirst(ctx, min(r.most, followFor)); err != nil {
 			return err
 		}
 	}
