@@ -345,10 +345,13 @@ func TestFollowRace(t *testing.T) {
 	}
 }
 
-// followRaceLead reads until ctx is done, and sometimes opens the feed again.
+// followRaceLead reads until ctx is done, and sometimes opens the feed again, or moves it as another process does.
 func followRaceLead(ctx context.Context, f *followFixture, random *rand.Rand) {
 	for ctx.Err() == nil {
 		leader := f.lead(1 + random.IntN(60))
+		if random.IntN(4) == 0 { // another process
+			leader = f.open(f.pool, &feed.Options{AuditEvery: -1, PageSize: 1 + random.IntN(60)})
+		}
 		for range random.IntN(400) {
 			page, err := leader.Next(ctx)
 			if err != nil {
