@@ -79,6 +79,10 @@ var foreigners = []foreign{
 		reason: "a cursor must not be ahead of the last position that was drawn",
 	},
 	{
+		table: "event_position_seq", path: "ledger/feed/sql/cursor_append.sql",
+		reason: "nor must one that is advanced, by a page that was read before a copy was put back",
+	},
+	{
 		table: "event_position_seq", path: "migrations/00002_feed.sql",
 		reason: "the view cursors reports such a cursor as one that is not local",
 	},

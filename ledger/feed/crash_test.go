@@ -169,7 +169,7 @@ func (f *crashFixture) enqueueOpen(ids ...string) {
 }
 
 // poll reads all pages without advancing the cursor.
-func (f *crashFixture) poll(opened *feed.Feed) []string {
+func (f *feedFixture) poll(opened *feed.Feed) []string {
 	f.t.Helper()
 	ids := []string{}
 	for empty := 0; empty < 2; {

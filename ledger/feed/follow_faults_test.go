@@ -311,3 +311,39 @@ func TestFollowerAfterACopyWasPutBack(t *testing.T) {
 		t.Errorf("delivered %q", got)
 	}
 }
+
+// A page that was read before a copy of the data was put back advances no cursor, be it of the reader itself or of the
+// feed that it follows, although the copy has the incarnation and the newest row of the cursor.
+func TestPageReadBeforeACopyWasPutBack(t *testing.T) {
+	t.Parallel()
+	f := newFollowFixture(t, 0)
+	follower := f.follow("follower", feed.Options{})
+	f.enqueue(f.pool, "a")
+	f.page(f.leader)
+	f.page(follower)
+	f.copyData()
+	f.enqueue(f.pool, "undone")
+	page, ok, err := f.leader.Poll(f.ctx)
+	if err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	f.putBack()
+	taken, ok, err := follower.Poll(f.ctx) // unless 5 s have passed
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range map[string]feed.Page{"read": page, "taken": taken} {
+		if name == "taken" && !ok {
+			continue
+		}
+		if err := p.Advance(f.ctx, nil, nil); !errors.Is(err, feed.ErrSuperseded) {
+			t.Errorf("page that was %s: %v, want ErrSuperseded", name, err)
+		}
+	}
+	f.enqueue(f.pool, "after")
+	for _, opened := range []*feed.Feed{f.lead(0), f.follow("follower", feed.Options{})} {
+		if got := f.drain(opened); !slices.Equal(got, []string{"after"}) {
+			t.Errorf("delivered %q", got)
+		}
+	}
+}
