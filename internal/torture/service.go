@@ -6,8 +6,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers/reconciler"
@@ -18,9 +21,9 @@ import (
 // default of relays, which they do not restore: they would raise a lower one to a limit of their own settings.
 const streamBytes = stream.DefaultMaxBytes
 
-// relay is the program of a relay.
+// relay is the program of a relay with a projector that takes its pages, as in serve.
 func relay(ctx context.Context, p *part) error {
-	db, err := p.pool(ctx, p.Database, 6)
+	db, err := p.pool(ctx, p.Database, 12)
 	if err != nil {
 		return err
 	}
@@ -30,13 +33,19 @@ func relay(ctx context.Context, p *part) error {
 		return err
 	}
 	defer nc.Close()
-	p.keepRunning(ctx, "relay", func() (runner, error) {
-		return outbox.New(outbox.Config{
-			DB: db, NATS: nc, Logger: p.log, CheckEvery: time.Second,
-			Hooks:  []outbox.Hook{&audits{history: p.history}},
-			Stream: outbox.StreamConfig{Replicas: nodes},
+	findings := feed.NewFindings()
+	var services sync.WaitGroup
+	services.Go(func() {
+		p.keepRunning(ctx, "relay", func() (runner, error) {
+			return outbox.New(outbox.Config{
+				DB: db, NATS: nc, Logger: p.log, CheckEvery: time.Second, Findings: findings,
+				Hooks:  []outbox.Hook{&audits{history: p.history}},
+				Stream: outbox.StreamConfig{Replicas: nodes},
+			})
 		})
 	})
+	services.Go(func() { keepProjecting(ctx, p, db, findings) })
+	services.Wait()
 	return nil
 }
 
@@ -58,10 +67,17 @@ func project(ctx context.Context, p *part) error {
 		return err
 	}
 	defer db.Close()
-	p.keepRunning(ctx, "projector", func() (runner, error) {
-		return projector.New(projector.Config{DB: db, Logger: p.log, Standby: time.Second, RetryFailed: time.Second})
-	})
+	keepProjecting(ctx, p, db, nil)
 	return nil
+}
+
+// keepProjecting runs a projector, which follows the relay of its process if there is one.
+func keepProjecting(ctx context.Context, p *part, db *pgxpool.Pool, findings *feed.Findings) {
+	p.keepRunning(ctx, "projector", func() (runner, error) {
+		return projector.New(projector.Config{
+			DB: db, Logger: p.log, Standby: time.Second, RetryFailed: time.Second, Findings: findings,
+		})
+	})
 }
 
 // schedule is the program of a scheduler with a reconciler.
