@@ -98,8 +98,8 @@ func (s *Findings) pagesAfter(in database, at Place, since time.Time, o Options,
 		}
 		return got
 	}
-	taken, events := runOf(pages, o)
-	got.more = len(taken) < len(pages)
+	taken, events := firstOf(pages, o)
+	got.more = taken[len(taken)-1].to != pages[len(pages)-1].to
 	if events > 0 {
 		got.events = free.take(events)
 	}

@@ -14,15 +14,15 @@ type run struct {
 	window   opening
 }
 
-// windowOf returns the window of the events between two places.
-func (r run) windowOf() Window {
+// windowBetween returns the window of the events between two places.
+func windowBetween(from, to Place) Window {
 	switch {
-	case r.from.isOpen():
-		return r.from.Window
-	case r.to.isOpen():
-		return r.to.Window
+	case from.isOpen():
+		return from.Window
+	case to.isOpen():
+		return to.Window
 	}
-	return Window{Seen: r.from.Seen, Until: r.to.Seen}
+	return Window{Seen: from.Seen, Until: to.Seen}
 }
 
 // found is what is known of the pages after a place.
@@ -82,7 +82,7 @@ func (f *Feed) take(got found) Page {
 	if len(got.events) == 0 {
 		return Page{}
 	}
-	page := f.newPage(got.runs[0].windowOf(), got.events)
+	page := f.newPage(windowBetween(got.runs[0].from, got.runs[0].to), got.events)
 	if len(got.runs) > 1 {
 		page.runs = got.runs
 	}

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -86,7 +87,7 @@ func (s *foundPages) drop(n int) {
 }
 
 // after returns the pages after a place that were read after a moment, and whether that place is known: the beginning
-// or the end of such a page.
+// or the end of such a page, or a place within it, of which the rest is then the first page.
 func (s *foundPages) after(in database, at Place, since time.Time) (pages []foundPage, isKnown bool) {
 	if s.in != in {
 		return nil, false
@@ -100,8 +101,41 @@ func (s *foundPages) after(in database, at Place, since time.Time) (pages []foun
 		case p.from == at:
 			return s.pages[i:], true
 		}
+		if n := p.indexAfter(at); n > 0 {
+			return append([]foundPage{p.part(n, len(p.events))}, s.pages[i+1:]...), true
+		}
 	}
 	return nil, false
+}
+
+// of returns the window of the page's events.
+func (p *foundPage) of() Window { return windowBetween(p.from, p.to) }
+
+// indexAfter returns the index of the event after a place within the page, or 0.
+func (p *foundPage) indexAfter(at Place) int {
+	if !at.isOpen() || at.Window != p.of() {
+		return 0
+	}
+	n, isFound := slices.BinarySearchFunc(p.events, at.After, func(e ledger.Event, after ledger.Position) int {
+		return cmp.Compare(e.Position, after)
+	})
+	if !isFound || n+1 == len(p.events) {
+		return 0
+	}
+	return n + 1
+}
+
+// part returns the page of the events from one index up to another one.
+func (p foundPage) part(begin, end int) foundPage {
+	window := p.of()
+	if begin > 0 {
+		p.from = Place{Window: window, After: p.events[begin-1].Position}
+	}
+	if end < len(p.events) {
+		p.to = Place{Window: window, After: p.events[end-1].Position}
+	}
+	p.events = p.events[begin:end]
+	return p
 }
 
 // edgeAfter returns the last edge of a window, if it was opened after a moment.
@@ -119,18 +153,27 @@ func (s *foundPages) edgeAfter(in database, t time.Time) (Edge, opening, bool) {
 	return p.to.Seen, p.window, true
 }
 
-// runOf returns the first pages that together have at most so many events as a page, and end after the one that exceeds
-// its bytes.
-func runOf(pages []foundPage, o Options) (run []foundPage, events int) {
+// firstOf returns the first pages, with at most as many events as one page has, the last of them in part if it has
+// more.
+func firstOf(pages []foundPage, o Options) (first []foundPage, events int) {
 	bytes := 0
-	for i, p := range pages {
-		if events+len(p.events) > o.PageSize || bytes > o.PageBytes {
-			return pages[:i], events
+	for _, p := range pages {
+		n := 0
+		for n < len(p.events) && events < o.PageSize && bytes <= o.PageBytes {
+			bytes += len(p.events[n].Data) + len(p.events[n].Meta)
+			n++
+			events++
 		}
-		events += len(p.events)
-		bytes += p.bytes
+		switch {
+		case n == len(p.events):
+			first = append(first, p)
+			continue
+		case n > 0:
+			first = append(first, p.part(0, n))
+		}
+		break
 	}
-	return pages, events
+	return first, events
 }
 
 // copyEvents appends copies of events that share no data with them.

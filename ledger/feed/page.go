@@ -123,7 +123,7 @@ func (p Page) PlaceAfter(n int) Place {
 		case n == r.end:
 			return r.to
 		case n < r.end:
-			return Place{Window: r.windowOf(), After: p.Events[n-1].Position}
+			return Place{Window: windowBetween(r.from, r.to), After: p.Events[n-1].Position}
 		}
 	}
 	return Place{Window: p.window, After: p.Events[n-1].Position}
