@@ -58,9 +58,8 @@ const maxRaces = 3
 // gets an [*InvalidError].
 //
 // All requests are sent in one statement, those after last events that workers have read in one before it, and one more
-// returns the conflicts of all. If another transaction has just
-// appended one of the versions, the group is sent again. If the connection is lost, it is sent once more, as
-// [AppendRequest].Resent.
+// returns the conflicts of all. If another transaction has just appended one of the versions, the group is sent again.
+// If the connection is lost, it is sent once more, as [AppendRequest].Resent.
 //
 // The group fails as a whole if another transaction has one of its keys locked for more than 200 ms. Then one statement
 // finds all locked keys, in a millisecond for each. Their requests fail with the SQLSTATE lock_not_available, and the
@@ -125,26 +124,32 @@ func (g *requestGroup) sortRequests() []int {
 // may have lost some of these since, or with an error, it has set none. It leaves out the requests that [Transitions]
 // refuses, and those with a due time.
 func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout time.Duration) error {
-	var l requestList
-	var shards, attempts pgarray.Builder // of requests, and of rules
 	var incarnation string
-	read := make([]int, 0, len(order))
-	l.grow(g, order)
+	var read []int
 	for _, i := range order {
 		r := &g.requests[i]
-		attempt, ok := r.attemptAfterRead()
+		_, ok := r.attemptAfterRead()
 		if !ok || !(dueTime{r.After, r.At}).isZero() || incarnation != "" && r.Last.Incarnation != incarnation {
 			continue
 		}
-		incarnation = r.Last.Incarnation
+		if read == nil {
+			incarnation, read = r.Last.Incarnation, make([]int, 0, len(order))
+		}
 		read = append(read, i)
+	}
+	if len(read) == 0 {
+		return nil
+	}
+	var l requestList
+	var shards, attempts pgarray.Builder // of requests, and of rules
+	l.grow(g, read)
+	for _, i := range read {
+		r := &g.requests[i]
+		attempt, _ := r.attemptAfterRead()
 		shards.AddInt(int64(r.Last.Shard))
 		if l.add(r, attempt) {
 			attempts.AddInt(int64(attempt))
 		}
-	}
-	if len(read) == 0 {
-		return nil
 	}
 	rows, err := g.db.Query(ctx, appendManyReadSQL,
 		l.rules.String(), l.ids.String(), l.expected.String(), shards.String(), l.data.String(), l.metas.String(),

@@ -7,8 +7,8 @@ import (
 )
 
 // Findings has the feeds of a process read together: one reports what it finds ([Options].Reports), and others follow
-// it ([Options].Follows). All read the same ledger. The others take the pages that the one has read, some ten thousand
-// events and 8 MiB of them at most, and while it finds no events they need not poll. A feed that is further behind or
+// it ([Options].Follows). All read the same ledger. The others take the pages that the one has read, of which the last
+// 32,000 events and 8 MiB are kept, and while it finds no events they need not poll. A feed that is further behind or
 // ahead reads by itself, as does one whose Findings have no report for half a second. It is safe for concurrent use.
 type Findings struct {
 	mu sync.Mutex // guards the fields below

@@ -22,10 +22,7 @@ import (
 func TestFollowerOfAFeedThatWasMoved(t *testing.T) {
 	t.Parallel()
 	f := newFollowFixture(t, 0)
-	follower := f.follow("follower", feed.Options{})
-	f.enqueue(f.pool, "a")
-	f.page(f.leader)
-	f.page(follower) // now it is where the other feed is
+	follower := f.followAt()
 
 	f.enqueue(f.pool, "passed by another process")
 	f.drain(f.open(f.pool, nil))
@@ -82,10 +79,7 @@ func TestFollowerWithALongGatherReadsByItself(t *testing.T) {
 func TestFollowerPollsBehindEmptyWindows(t *testing.T) {
 	t.Parallel()
 	f := newFollowFixture(t, 0)
-	follower := f.follow("follower", feed.Options{})
-	f.enqueue(f.pool, "a")
-	f.page(f.leader)
-	f.page(follower)
+	follower := f.followAt()
 	rolledBack := f.begin()
 	f.enqueue(rolledBack, "rolled back")
 	if err := rolledBack.Rollback(f.ctx); err != nil {
@@ -150,6 +144,16 @@ func TestFollowerOfAFollower(t *testing.T) {
 	}
 }
 
+// followAt returns a follower at the place of the leader, behind an event.
+func (f *followFixture) followAt() *feed.Feed {
+	f.t.Helper()
+	follower := f.follow("follower", feed.Options{})
+	f.enqueue(f.pool, "a")
+	f.page(f.leader)
+	f.page(follower)
+	return follower
+}
+
 // copyData copies the data of the stopped server, and putBack puts the copy back: the server has then the incarnation
 // that it had, and assigns transaction ids and positions again.
 func (f *followFixture) copyData() { f.restartAfter(`rm -rf "$1.copy"`, `cp -a "$1" "$1.copy"`) }
@@ -191,10 +195,7 @@ func (f *followFixture) restartAfter(commands ...string) {
 func TestFollowerAheadOfACopyThatWasPutBack(t *testing.T) {
 	t.Parallel()
 	f := newFollowFixture(t, 0)
-	follower := f.follow("follower", feed.Options{})
-	f.enqueue(f.pool, "a")
-	f.page(f.leader)
-	f.page(follower)
+	follower := f.followAt()
 	f.copyData()
 	undone := f.begin()
 	f.enqueue(undone, numbers(0, 50)...)
@@ -295,10 +296,7 @@ func TestFollowerOpenedWhileACopyIsPutBack(t *testing.T) {
 func TestFollowerAfterACopyWasPutBack(t *testing.T) {
 	t.Parallel()
 	f := newFollowFixture(t, 0)
-	follower := f.follow("follower", feed.Options{})
-	f.enqueue(f.pool, "a")
-	f.page(f.leader)
-	f.page(follower)
+	follower := f.followAt()
 	f.copyData()
 	f.follow("another follower", feed.Options{}) // so that pages are kept
 	f.enqueue(f.pool, "undone")
@@ -317,10 +315,7 @@ func TestFollowerAfterACopyWasPutBack(t *testing.T) {
 func TestPageReadBeforeACopyWasPutBack(t *testing.T) {
 	t.Parallel()
 	f := newFollowFixture(t, 0)
-	follower := f.follow("follower", feed.Options{})
-	f.enqueue(f.pool, "a")
-	f.page(f.leader)
-	f.page(follower)
+	follower := f.followAt()
 	f.copyData()
 	f.enqueue(f.pool, "undone")
 	page, ok, err := f.leader.Poll(f.ctx)
