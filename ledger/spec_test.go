@@ -54,10 +54,10 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	message := stream.Encode(event, payload, "taskledger/0e8a", 1)
+	message := stream.Encode(event, payload, "taskledger/0e8a", 0)
 	fmt.Println("subject", message.Subject)
 	for _, name := range []string{
-		"ce-id", "ce-type", "ce-source", "ce-subject", "ce-time", "ce-task", "Nats-Msg-Id",
+		"ce-id", "ce-type", "ce-source", "ce-subject", "ce-time", "ce-task",
 	} {
 		fmt.Printf("        %s: %s\n", name, message.Header.Get(name))
 	}
@@ -73,6 +73,5 @@ func Example() {
 	//         ce-subject: coupon.send/A-1
 	//         ce-time: 2023-11-14T22:13:20Z
 	//         ce-task: version=1&attempt=0&position=1
-	//         Nats-Msg-Id: coupon.send/A-1/1@1700000000000000#1
 	// body    {"cents":500}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -277,15 +279,20 @@ func (b *bundle) check() []delivery {
 	onStream := make(map[string]bool)
 	appeared := make(map[string]bool)
 	last := make(map[string]ledger.Version)
+	newest := 1
 	for _, d := range all {
 		onStream[d.ID()] = true
-		id := d.header.Get(nats.MsgIdHdr)
+		generation := newest
+		if _, text, ok := strings.Cut(d.header.Get(nats.MsgIdHdr), "#"); ok {
+			generation = servicetest.Try(strconv.Atoi(text))(b.t)
+			newest = max(newest, generation)
+		}
+		id := fmt.Sprintf("%s#%d", d.ID(), generation)
 		if appeared[id] {
 			continue
 		}
 		appeared[id] = true
-		generation := id[strings.LastIndex(id, "#"):]
-		task := generation + d.Key.String()
+		task := fmt.Sprintf("%d %s", generation, d.Key)
 		if d.Version <= last[task] {
 			b.t.Errorf("%s appears after version %d", id, last[task])
 		}

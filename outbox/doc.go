@@ -22,7 +22,8 @@
 //	ce-task          version=<version>&attempt=<attempt>&position=<position>
 //	traceparent      of the producer, if it set one, and tracestate beside it
 //	watermill        beside args that were published as a Watermill message: metadata and UUID, as JSON
-//	Nats-Msg-Id      <ce-id>#<generation>
+//	Nats-Msg-Id      <ce-id>#<generation>, on a stream with replicas and on what is published again
+//	                 after a loss
 //
 // # Delivery guarantees
 //
@@ -32,8 +33,9 @@
 //     between tasks. A stretch that is published again, after a crash or a loss, repeats earlier messages
 //     in the same order. An event that made its task available, and that its kind has withheld, is left out if the next
 //     event of its task comes while the stream is nearly full, see Backpressure.
-//   - A message may be stored more than once, with the same ce-id. For two minutes the stream drops most
-//     repetitions by their message ids.
+//   - A message may be stored more than once, with the same ce-id. Most repetitions are avoided for two minutes, the
+//     duplicate window of the stream: a relay that begins publishes nothing that it finds at the end of the stream. On
+//     a stream with replicas, and after a loss, the stream drops repetitions by their message ids.
 //   - An event that cannot be published, because it exceeds a limit of the server or the stream, delays no
 //     other event. [RetryParked] publishes it later.
 //   - An open transaction delays no event of another transaction, see package ledger/feed.
@@ -41,8 +43,8 @@
 // The order of first appearance has three exceptions. A parked event that an operator publishes again may follow later
 // events of its task. An event that the feed's audit found missing, which is a defect of this module, is
 // published when it is found. If there are several, the relay publishes everything read since the last
-// audit again. [Hook].EventsMissed reports them. An event that one relay has left out may follow the next event of its
-// task if another relay publishes it, see Concurrency properties.
+// audit a second time. [Hook].EventsMissed reports them. An event that one relay has left out may follow the next event
+// of its task if another relay publishes it, see Concurrency properties.
 //
 // # Losses of the stream
 //
@@ -70,13 +72,15 @@
 // relay takes it when it has expired, when the holder's connection to the database has ended, or when the
 // holder has failed for twice its term and the other relay is connected to NATS.
 //
-// The lease avoids double work only: a relay that stalls and loses it may publish its page again, but cannot
+// The lease avoids double work only: a relay that stalls and loses it may publish the rest of its page, but cannot
 // move the cursor. Its messages are repetitions, or first appearances that its successor repeats.
 //
-// Before it publishes, a relay renews a lease that has ended by its clock. If that clock was stopped too, as in a
-// paused virtual machine, or if the lease was taken before it ended, both relays may publish for a moment. Then a
-// withheld event that one of them leaves out may follow the next event of its task. Workers go by the ledger, and a
-// subscriber that skips events which are not newer than the last one of their task skips it.
+// Before it publishes, a relay renews a lease that has ended by its clock, and in the middle of a page it stops then.
+// The stream may still get the messages that it has handed to its connection before. If that clock was stopped too,
+// as in a paused virtual machine, or if the lease was taken before it ended, both relays may publish for a moment, and
+// each event of their pages may be on the stream twice. Then a withheld event that one of them leaves out may follow
+// the next event of its task. Workers go by the ledger, and a subscriber that skips events which are not newer than
+// the last one of their task skips it.
 //
 // The relay must be the only writer of the stream. A foreign message means that another program publishes
 // there, or that a copy of the database is in use. Then [Relay.Run] returns a [*ForeignWriterError], which names the
@@ -100,6 +104,6 @@
 //
 // # Crash points
 //
-// [FaultPage], [FaultPublished], [FaultRefill], [FaultRefilled] and [FaultHandled] are the places where tests and the
-// demo kill a relay or a subscriber.
+// [FaultPage], [FaultSend], [FaultPublished], [FaultRefill], [FaultRefilled] and [FaultHandled] are the places where
+// tests and the demo kill a relay or a subscriber.
 package outbox

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgarray"
@@ -43,39 +44,66 @@ type inspector struct {
 // gap is a run of sequences that were not acknowledged to this session.
 type gap struct{ from, to uint64 }
 
-// maxInspected bounds how much of a gap is read. A relay leaves at most a few pages without a cursor row; the
-// rest of a longer gap has the same writer.
-const maxInspected = 10_000
+const (
+	// maxInspected bounds how much of a gap is read. A relay leaves at most the pages of a second without a cursor row;
+	// the rest of a longer gap has the same writer, and is published again.
+	maxInspected = 50_000
+	// inspectedAtOnce is how many messages are requested at a time.
+	inspectedAtOnce = 32
+)
 
-// inspect returns a [*ForeignWriterError] if a gap contains a foreign message. first is the first sequence of the
-// stream. Our own messages there are of a page that failed, or of a relay that crashed before it wrote the cursor row.
-func (i *inspector) inspect(ctx context.Context, g gap, first uint64) error {
+// inspect returns our own messages in a gap, or a [*ForeignWriterError] if it contains a foreign one. first is the
+// first sequence of the stream. Our own messages there are of a page that failed, or of a relay that crashed before it
+// wrote the cursor row.
+func (i *inspector) inspect(ctx context.Context, g gap, first uint64) ([]storedMessage, error) {
 	from := max(g.from, first)
-	messages := make(map[uint64]stream.Message)
-	for seq := from; seq <= min(g.to, from+maxInspected-1); seq++ {
-		raw, err := i.message(ctx, seq)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
+	to := min(g.to, from+maxInspected-1)
+	var own []storedMessage
+	for ; from <= to; from += stepSize {
+		raws, err := i.read(ctx, from, min(to, from+stepSize-1))
 		if err != nil {
-			return fmt.Errorf("read message %d: %w", seq, err)
+			return nil, err
 		}
-		m, err := stream.Decode(raw.Subject, raw.Header, nil)
-		if err != nil {
-			return &ForeignWriterError{Seq: seq, ID: raw.Header.Get("ce-id"), Reason: err.Error()}
-		}
-		if m.Source != i.source {
-			reason := fmt.Sprintf("its source is %q, that of this ledger %q", m.Source, i.source)
-			return &ForeignWriterError{Seq: seq, ID: m.ID(), Reason: reason}
-		}
-		if messages[seq] = m; len(messages) == stepSize {
-			if err := i.checkEvents(ctx, messages); err != nil {
-				return err
+		messages := make(map[uint64]stream.Message)
+		for _, raw := range raws {
+			m, err := stream.Decode(raw.Subject, raw.Header, nil)
+			if err != nil {
+				return nil, &ForeignWriterError{Seq: raw.Sequence, ID: stream.IDOf(raw.Header), Reason: err.Error()}
 			}
-			clear(messages)
+			if m.Source != i.source {
+				reason := fmt.Sprintf("its source is %q, that of this ledger %q", m.Source, i.source)
+				return nil, &ForeignWriterError{Seq: raw.Sequence, ID: m.ID(), Reason: reason}
+			}
+			messages[raw.Sequence] = m
+			own = append(own, newStoredMessage(raw, m))
+		}
+		if err := i.checkEvents(ctx, messages); err != nil {
+			return nil, err
 		}
 	}
-	return i.checkEvents(ctx, messages)
+	return own, nil
+}
+
+// read returns the messages from one sequence to another, in their order.
+func (i *inspector) read(ctx context.Context, from, to uint64) ([]*jetstream.RawStreamMsg, error) {
+	found := make([]*jetstream.RawStreamMsg, to-from+1)
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(inspectedAtOnce)
+	for n := range found {
+		g.Go(func() error {
+			raw, err := i.message(ctx, from+uint64(n))
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("read message %d: %w", from+uint64(n), err)
+			}
+			found[n] = raw
+			return nil
+		})
+	}
+	err := g.Wait()
+	return slices.DeleteFunc(found, func(raw *jetstream.RawStreamMsg) bool { return raw == nil }), err
 }
 
 // messagePatience bounds how long a message is requested again, because a leader that changes does not answer.

@@ -21,8 +21,8 @@ type Hook interface {
 
 	// MessagesPublished is called with the number of messages that the stream has stored.
 	MessagesPublished(ctx context.Context, messages int)
-	// DuplicatesDropped is called with the number of messages that the stream dropped, because it had stored
-	// them before.
+	// DuplicatesDropped is called with the number of messages that a relay did not publish, because it had found
+	// them on the stream, or that the stream dropped, because it had stored them before.
 	DuplicatesDropped(ctx context.Context, messages int)
 	// MessagesSent is called when the stream has answered for a group of messages that were sent together, or has not
 	// answered within AckTimeout. Messages of a failed group are sent again, as part of another group.

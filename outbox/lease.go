@@ -227,13 +227,11 @@ func (l *lease) noteRenewal(at time.Time) {
 // chose them. Another relay may have left out some of them since then, and published later events of their tasks. It
 // returns errLeaseLost if another relay has taken the lease.
 //
-// A process that is stopped after the call, or whose clock was stopped too, as in a paused virtual machine, publishes
-// them nonetheless. So does one that was displaced before its lease ended, until it notices.
+// A process that is stopped after the call publishes what it has handed to the connection, see
+// [stream.Publisher].MayContinue. One whose clock was stopped too, as in a paused virtual machine, publishes them all,
+// and so does one that was displaced before its lease ended, until it notices.
 func (l *lease) confirm(ctx context.Context) error {
-	l.mu.Lock()
-	age := time.Since(l.renewedAt)
-	l.mu.Unlock()
-	if age < l.ttl {
+	if l.isCurrent() {
 		return nil
 	}
 	holds, err := l.renew(ctx, nil)
@@ -241,6 +239,13 @@ func (l *lease) confirm(ctx context.Context) error {
 		return errLeaseLost
 	}
 	return err
+}
+
+// isCurrent reports whether the lease has not ended by the clock of this process.
+func (l *lease) isCurrent() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Since(l.renewedAt) < l.ttl
 }
 
 // connect takes a connection out of the pool, on which notifications arrive.

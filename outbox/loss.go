@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -38,7 +37,7 @@ func (s *session) verify(ctx context.Context) error {
 		}
 	}
 	if lost == nil {
-		return s.inspectTail(ctx)
+		return s.inspectTail(ctx, s.mark.Accounted)
 	}
 	if err := s.repair(ctx, lost); err != nil {
 		return err
@@ -67,23 +66,25 @@ func (s *session) check(ctx context.Context) error {
 	if err := s.diagnose(ctx); err != nil {
 		return err
 	}
-	return s.inspectTail(ctx)
+	return s.inspectTail(ctx, s.mark.Seq)
 }
 
-// inspectTail inspects the messages behind the last known one.
-func (s *session) inspectTail(ctx context.Context) error {
+// inspectTail inspects the messages behind one. This session does not publish them again.
+func (s *session) inspectTail(ctx context.Context, behind uint64) error {
 	last := s.state.info.State.LastSeq
-	if last <= s.mark.Seq {
+	if last <= behind {
 		return nil
 	}
-	if err := s.inspector.inspect(ctx, gap{s.mark.Seq + 1, last}, s.state.info.State.FirstSeq); err != nil {
-		return err
-	}
-	id, err := s.messageID(ctx, last)
+	found, err := s.inspector.inspect(ctx, gap{behind + 1, last}, s.state.info.State.FirstSeq)
 	if err != nil {
 		return err
 	}
-	s.mark.Seq, s.mark.LastID = last, id
+	id, err := s.eventAt(ctx, last)
+	if err != nil {
+		return err
+	}
+	s.stored.add(found, s.state.info.TimeStamp.Add(-s.state.info.Config.Duplicates))
+	s.mark.Seq, s.mark.LastEvent = last, id
 	return nil
 }
 
@@ -161,21 +162,21 @@ func ageTolerance(maxAge time.Duration) time.Duration { return min(2*time.Minute
 // diagnoseBack returns a [*loss] if the message at the last known sequence is another one than was
 // acknowledged: the stream lost its end and has grown again.
 func (s *session) diagnoseBack(ctx context.Context) error {
-	if s.mark.LastID == "" {
+	if s.mark.LastEvent == "" {
 		return nil
 	}
-	id, err := s.messageID(ctx, s.mark.Seq)
+	id, err := s.eventAt(ctx, s.mark.Seq)
 	if err != nil {
 		return err
 	}
-	if id != "" && id != s.mark.LastID {
-		return &loss{reason: fmt.Sprintf("message %d is %q, not %q", s.mark.Seq, id, s.mark.LastID)}
+	if id != "" && id != s.mark.LastEvent {
+		return &loss{reason: fmt.Sprintf("message %d is of event %q, not %q", s.mark.Seq, id, s.mark.LastEvent)}
 	}
 	return nil
 }
 
-// messageID returns the message id at a sequence, "" if there is no message.
-func (s *session) messageID(ctx context.Context, seq uint64) (string, error) {
+// eventAt returns the ce-id of the message at a sequence, "" if there is no message.
+func (s *session) eventAt(ctx context.Context, seq uint64) (string, error) {
 	if seq == 0 {
 		return "", nil
 	}
@@ -186,7 +187,7 @@ func (s *session) messageID(ctx context.Context, seq uint64) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("read message %d: %w", seq, err)
 	}
-	return msg.Header.Get(nats.MsgIdHdr), nil
+	return stream.IDOf(msg.Header), nil
 }
 
 // checkDuplicates returns a [*loss] if the stream dropped duplicates of messages that it does not hold any

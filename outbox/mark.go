@@ -19,17 +19,18 @@ const reader = Reader
 // row were on it, so that a later session can detect a loss. The view taskledger.relay_mark is the only SQL that
 // names its fields (TestViewOfTheMark).
 type mark struct {
-	Generation int    `json:"generation"`          // number of losses plus 1; part of message ids
-	Created    string `json:"stream_created"`      // of the stream, as createdAt
-	Seq        uint64 `json:"stream_seq"`          // last known message; all later ones are of this relay
-	LastID     string `json:"stream_id,omitempty"` // message id at Seq
-	First      uint64 `json:"stream_first"`        // messages below may be missing: purged, or published again
-	Purged     uint64 `json:"purged,omitempty"`    // messages below were purged, because they were acknowledged
-	Deleted    int    `json:"deleted,omitempty"`   // holes in the stream that are accounted for
-	Lost       int    `json:"lost,omitempty"`      // messages that the server reports as lost, accounted for
-	Cleared    uint64 `json:"cleared,omitempty"`   // messages up to here were removed unless they wait for workers
-	IsClearing bool   `json:"clearing,omitempty"`  // some of them still exist
-	Owed       *owed  `json:"owed,omitempty"`      // messages to be published again after a loss
+	Generation int    `json:"generation"`             // number of losses plus 1; part of message ids
+	Created    string `json:"stream_created"`         // of the stream, as createdAt
+	Seq        uint64 `json:"stream_seq"`             // last known message; all later ones are of this relay
+	LastEvent  string `json:"stream_event,omitempty"` // ce-id of the message at Seq
+	Accounted  uint64 `json:"stream_accounted"`       // messages behind may be of events that the row does not have
+	First      uint64 `json:"stream_first"`           // messages below may be missing: purged, or published again
+	Purged     uint64 `json:"purged,omitempty"`       // messages below were purged, because they were acknowledged
+	Deleted    int    `json:"deleted,omitempty"`      // holes in the stream that are accounted for
+	Lost       int    `json:"lost,omitempty"`         // messages that the server reports as lost, accounted for
+	Cleared    uint64 `json:"cleared,omitempty"`      // messages up to here were removed unless they wait for workers
+	IsClearing bool   `json:"clearing,omitempty"`     // some of them still exist
+	Owed       *owed  `json:"owed,omitempty"`         // messages to be published again after a loss
 
 	Server      string `json:"server,omitempty"`       // the run of the server in which no relay of a copy works
 	ServerSince int64  `json:"server_since,omitempty"` // microseconds since 1970: when this was found
@@ -75,11 +76,11 @@ func parseMark(text json.RawMessage) (mark, bool, error) {
 	return m, true, nil
 }
 
-// firstMark returns the mark of a relay that has published nothing: all messages on the stream will be
+// firstMark returns the mark of a relay that has published nothing: all older messages on the stream will be
 // published again, so none of them can be lost.
 func firstMark(info *jetstream.StreamInfo) mark {
 	return mark{
-		Generation: 1, Created: createdAt(info), First: info.State.LastSeq + 1,
+		Generation: 1, Created: createdAt(info), First: info.State.LastSeq + 1, Accounted: info.State.LastSeq,
 		Deleted: info.State.NumDeleted, Lost: lostMessages(info),
 	}
 }

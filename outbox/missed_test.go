@@ -12,7 +12,7 @@ import (
 )
 
 // An event that the feed's audit delivers late is published after later events of its task. If several events
-// are missing, the feed delivers the whole stretch again, and the stream drops the repetitions.
+// are missing, the feed delivers the whole stretch again, and so does the relay.
 func TestMissedEventsArePublishedLate(t *testing.T) {
 	t.Parallel()
 	for name, hidden := range map[string][]ledger.BizID{"one": {"t3"}, "several": {"t3", "t5", "t6"}} {
@@ -24,19 +24,21 @@ func TestMissedEventsArePublishedLate(t *testing.T) {
 				b.append(ledger.Key{Kind: "k", BizID: id}, 1, ledger.EventSucceeded)
 			}
 			b.hideFirstEvents(hidden...)
-			var missed, duplicates atomic.Int64
+			var missed atomic.Int64
 			b.relay(func(c *outbox.Config) {
-				c.Hooks = []outbox.Hook{&hookFuncs{
-					missed:     func(n int) { missed.Add(int64(n)) },
-					duplicates: func(n int) { duplicates.Add(int64(n)) },
-				}}
+				c.Hooks = []outbox.Hook{&hookFuncs{missed: func(n int) { missed.Add(int64(n)) }}}
 			})
 			b.awaitPublished() // so the stream exists
 			events := 10 + len(hidden)
+			if len(hidden) > 1 {
+				events += 10 // those that the feed had not missed
+			}
 			b.await("the late events are published", func() bool { return b.state().Msgs == uint64(events) })
 			var order []ledger.Version
+			appeared := make(map[string]bool)
 			for _, d := range b.deliveries() {
-				if slices.Contains(hidden, d.Key.BizID) {
+				if slices.Contains(hidden, d.Key.BizID) && !appeared[d.ID()] {
+					appeared[d.ID()] = true
 					order = append(order, d.Version)
 				}
 			}
@@ -47,11 +49,6 @@ func TestMissedEventsArePublishedLate(t *testing.T) {
 			}
 			if missed.Load() != int64(len(hidden)) {
 				t.Errorf("%d events were reported as missed, want %d", missed.Load(), len(hidden))
-			}
-			if len(hidden) > 1 {
-				b.await("the stream drops the other events as duplicates", func() bool {
-					return duplicates.Load() == 10
-				})
 			}
 		})
 	}

@@ -159,6 +159,7 @@ func (s recovery) next(ctx context.Context) error {
 	}
 	fault.Point(FaultPublished)
 	s.mark.Owed = &o
+	s.setAccounted()
 	if o.Listed == nil && o.Work == o.To && o.Events == o.To {
 		s.mark.Owed = nil
 		s.relay.config.Logger.InfoContext(ctx, "what the stream had lost is published again")
@@ -184,7 +185,7 @@ func (s recovery) read(ctx context.Context, o *owed) ([]message, error) {
 	if err != nil {
 		return nil, pgerr.Explain("read events again", err)
 	}
-	b, err := s.encoder.prepare(ctx, events)
+	b, err := s.again.prepare(ctx, events)
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,7 @@ type reject struct {
 type encoder struct {
 	db         *pgxpool.Pool
 	source     string
-	generation int
+	generation int // 0: messages without ids
 }
 
 const (

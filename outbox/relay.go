@@ -97,6 +97,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}
+	publisher.MayContinue = r.lease.isCurrent
 	defer func() { _ = publisher.Close() }() // fails only if the connection is closed already
 	defer r.limited.Close()
 	defer r.releaseLease(ctx)

@@ -37,7 +37,7 @@ func (s *session) repair(ctx context.Context, lost *loss) error {
 		return err
 	}
 	last := s.state.info.State.LastSeq
-	id, err := s.messageID(ctx, last)
+	id, err := s.eventAt(ctx, last)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (s *session) repair(ctx context.Context, lost *loss) error {
 		purged = 0
 	}
 	s.mark = mark{
-		Generation: s.mark.Generation + 1, Created: createdAt(s.state.info), Seq: last, LastID: id,
+		Generation: s.mark.Generation + 1, Created: createdAt(s.state.info), Seq: last, LastEvent: id, Accounted: last,
 		First: max(s.state.info.State.FirstSeq, 1), Purged: purged,
 		Deleted: s.state.info.State.NumDeleted, Lost: lostMessages(s.state.info),
 		Withheld: kinds, Owed: o, Server: s.mark.Server, ServerSince: s.mark.ServerSince,

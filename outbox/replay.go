@@ -198,7 +198,7 @@ func (c ReplayConfig) begin(ctx context.Context) (*replaying, error) {
 	if c.Rate == 0 {
 		c.Rate = defaultReplayRate
 	}
-	r := &replaying{config: c, encoder: encoder{db: c.DB, source: stream.Source(installation), generation: 1},
+	r := &replaying{config: c, encoder: encoder{db: c.DB, source: stream.Source(installation)},
 		every: time.Second / time.Duration(c.Rate)}
 	r.done.ID = c.id(r.encoder.source)
 	name, err := c.JetStream.StreamNameBySubject(ctx, c.Subject)
@@ -323,9 +323,8 @@ func (r *replaying) end(ctx context.Context) error {
 func (r *replaying) send(ctx context.Context, m *nats.Msg) error {
 	m.Subject = r.config.Subject
 	m.Header.Set(HeaderReplay, r.done.ID)
-	// With a message id, a stream that was purged would acknowledge the same messages for minutes and not store them.
-	// The expected sequence admits each one once.
-	m.Header.Del(nats.MsgIdHdr)
+	// The expected sequence admits each message once. With an id, a stream that was purged would acknowledge the same
+	// messages for minutes and not store them.
 	fault.Point(FaultReplaySend)
 	ack, err := r.config.JetStream.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(r.last))
 	var refused *jetstream.APIError

@@ -5,21 +5,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
 
 // send publishes messages in order and returns when all are on the stream, parked or discarded. After an error, any of
-// them may be on the stream; sending them again is harmless.
+// them may be on the stream; the next session finds them there.
 func (s *session) send(ctx context.Context, messages []message) error {
 	messages, err := s.withoutDiscarded(ctx, messages)
 	if err != nil {
 		return err
 	}
+	messages = s.withoutStored(ctx, messages)
 	for len(messages) > 0 {
 		n, err := s.countFitting(ctx, messages)
 		if err != nil {
@@ -108,19 +111,15 @@ func (s *session) sendFitting(ctx context.Context, messages []message) error {
 	if err := s.relay.lease.confirm(ctx); err != nil {
 		return err
 	}
-	msgs := make([]*nats.Msg, len(messages))
-	for i := range messages {
-		msgs[i] = messages[i].msg
-	}
+	fault.Point(FaultSend)
 	slow := time.AfterFunc(noteAfter, func() { s.relay.lease.setError(s.withRefusal(errNoAck)) })
 	defer slow.Stop()
 	// The page is finished also when ctx ends; AckTimeout bounds it.
 	sentAt := time.Now()
-	publish := s.publisher.PublishInOrder
-	if s.isReplicated() {
-		publish = s.publisher.Publish
+	messages, results, err := s.publishFitting(context.WithoutCancel(ctx), messages)
+	if err != nil {
+		return err
 	}
-	results := publish(context.WithoutCancel(ctx), msgs, s.relay.config.AckTimeout)
 	sum, err := s.sumUp(messages, results)
 	if len(s.relay.hooks) > 0 {
 		g := Group{
@@ -139,7 +138,7 @@ func (s *session) sendFitting(ctx context.Context, messages []message) error {
 		return err
 	}
 	for _, gap := range sum.gaps {
-		if err := s.inspector.inspect(ctx, gap, s.state.info.State.FirstSeq); err != nil {
+		if _, err := s.inspector.inspect(ctx, gap, s.state.info.State.FirstSeq); err != nil {
 			return err
 		}
 	}
@@ -161,6 +160,33 @@ func (s *session) sendFitting(ctx context.Context, messages []message) error {
 		return s.checkDuplicates(ctx, sum.oldest, sum.newest)
 	}
 	return nil
+}
+
+// publishFitting publishes messages and returns them with their results. If the stream refuses some, and it is not
+// known which, it finds out which ones the stream has, and returns the others.
+func (s *session) publishFitting(ctx context.Context, messages []message) ([]message, []stream.Result, error) {
+	timeout := s.relay.config.AckTimeout
+	if s.isReplicated() {
+		return messages, s.publisher.Publish(ctx, msgsOf(messages), timeout), nil
+	}
+	if results, ok := s.publisher.PublishInOrder(ctx, msgsOf(messages), timeout); ok {
+		return messages, results, nil
+	}
+	if err := s.check(ctx); err != nil {
+		return nil, nil, err
+	}
+	sent := len(messages)
+	messages = slices.DeleteFunc(slices.Clone(messages), s.stored.take)
+	s.relay.hooks.each(func(h Hook) { h.MessagesPublished(ctx, sent-len(messages)) })
+	return messages, s.publisher.Publish(ctx, msgsOf(messages), timeout), nil
+}
+
+func msgsOf(messages []message) []*nats.Msg {
+	msgs := make([]*nats.Msg, len(messages))
+	for i := range messages {
+		msgs[i] = messages[i].msg
+	}
+	return msgs
 }
 
 // pageResult is the result of publishing a page.
@@ -190,7 +216,7 @@ func (s *session) sumUp(messages []message, results []stream.Result) (pageResult
 	var last *nats.Msg // that was stored
 	defer func() {
 		if last != nil {
-			s.mark.LastID = last.Header.Get(nats.MsgIdHdr)
+			s.mark.LastEvent = stream.IDOf(last.Header)
 		}
 	}()
 	for i, r := range results {

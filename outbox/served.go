@@ -22,7 +22,7 @@ import (
 
 // Served configures a subscriber whose events are published on a stream of its own, so that its program needs only a
 // NATS client. Stream, subjects and consumer have its name: SUBSCRIBER_mails, subscriber.mails.<shard>.<type>.<kind>
-// and mails. The messages are those of docs/events.md without Nats-Msg-Id.
+// and mails. The messages are those of docs/events.md.
 type Served struct {
 	DB   *pgxpool.Pool // the primary database, with the role subscriber. Required.
 	NATS *nats.Conn    // a connection of [Connect], with the rights of the user NAME-server. Required.
@@ -105,7 +105,7 @@ func ServeSubscriber(ctx context.Context, c Served) error {
 		return err
 	}
 	s.publisher = publisher
-	s.encoder = encoder{db: c.DB, source: stream.Source(installation), generation: 1}
+	s.encoder = encoder{db: c.DB, source: stream.Source(installation)}
 	subscription := c.subscription(s.receive)
 	subscription.moved = s.moved
 	return Subscribe(ctx, subscription)
@@ -264,7 +264,6 @@ func (s *server) publish(ctx context.Context, of jetstream.Stream, events []ledg
 		msgs := make([]*nats.Msg, len(b.messages))
 		for i, m := range b.messages {
 			m.msg.Subject = servedSubject(s.Name, m.msg.Subject)
-			delete(m.msg.Header, nats.MsgIdHdr) // a subscriber that is moved back gets the same events
 			m.msg.Header.Set(headerExpectedLastSeq, strconv.FormatUint(before+uint64(i), 10))
 			msgs[i] = m.msg
 		}

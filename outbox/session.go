@@ -25,6 +25,7 @@ var installationSQL string
 // Crash points of package internal/fault.
 const (
 	FaultPage      = "relay.page"      // before a page is published
+	FaultSend      = "relay.send"      // between confirming the lease and the first message
 	FaultPublished = "relay.published" // between a page's acknowledgements and its cursor row
 	FaultRefill    = "relay.refill"    // before messages of a withheld kind are published
 	FaultRefilled  = "relay.refilled"  // between their acknowledgements and the mark
@@ -41,12 +42,14 @@ type session struct {
 	feed      *feed.Feed
 	stream    jetstream.Stream
 	inspector *inspector
-	encoder   encoder // made after a repair, which changes the generation
+	pages     encoder // of new events
+	again     encoder // of events that may be on the stream: their messages have ids, which a repair changes
 	reconnect chan nats.Status
 
 	mark      mark
 	state     streamState
 	first     uint64          // first sequence of the stream, when it was last verified
+	stored    stored          // messages that need not be published
 	published feed.Place      // up to where events are on the stream, parked or withheld
 	discarded ledger.Position // the last one of an event that is never to be published, when the session began
 	assessAt  int64           // size of the stream from which the demand is to be assessed
@@ -80,7 +83,7 @@ func (r *Relay) runSession(ctx context.Context, publisher *stream.Publisher) err
 	}
 	err := s.run(ctx)
 	r.reached = reached{generation: s.mark.Generation, published: s.published, withheld: s.mark.Withheld,
-		owed: s.mark.Owed}
+		owed: s.mark.Owed, accounted: s.mark.Accounted}
 	return s.postpone(ctx, err)
 }
 
@@ -115,7 +118,7 @@ func (s *session) open(ctx context.Context) (err error) {
 		PageSize:    c.pageSize,
 		Wake:        s.relay.lease.wake,
 		Reports:     s.relay.config.Findings,
-		Relaxed:     true, // the stream drops what it has stored
+		Relaxed:     true, // a session finds on the stream what it need not publish
 		KeepCursors: c.Stream.WithDefaults().MaxAge + time.Hour,
 		Logger:      c.Logger,
 		Hooks:       s.relay.hooks.ofFeed(),
@@ -150,7 +153,12 @@ func (s *session) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.inspector.stream = s.stream
-	s.state.set(s.stream.CachedInfo())
+	if err := s.publisher.AwaitEarlier(ctx, c.AckTimeout); err != nil { // what the session before has sent
+		return s.withRefusal(err)
+	}
+	if err := s.refresh(ctx); err != nil {
+		return err
+	}
 	wasOwed, marked := m.Owed != nil, m.Withheld.clone()
 	at := s.feed.Cursor()
 	s.published = at.Place()
@@ -162,7 +170,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err := s.readDiscarded(ctx); err != nil {
 		return err
 	}
-	s.encoder = encoder{db: c.DB, source: source, generation: s.mark.Generation}
+	s.setEncoders(source)
 	if err := s.notePresent(ctx); err != nil {
 		return err
 	}
@@ -176,6 +184,16 @@ func (s *session) open(ctx context.Context) (err error) {
 		}
 	}
 	return s.endRebuilds(ctx)
+}
+
+// setEncoders sets the encoders of a session. New events have message ids on a replicated stream, and while events are
+// published again after a loss. Otherwise one server stores what it receives, in that order, so that a session finds on
+// the stream what another one has published.
+func (s *session) setEncoders(source string) {
+	s.again = encoder{db: s.relay.config.DB, source: source, generation: s.mark.Generation}
+	if s.pages = s.again; !s.isReplicated() && s.mark.Owed == nil {
+		s.pages.generation = 0
+	}
 }
 
 // raiseLimit raises the limit of the stream if the operator has configured a higher one. A refusal is logged once, and
@@ -200,7 +218,7 @@ func (s *session) raiseLimit(ctx context.Context, found jetstream.Stream) (jetst
 // adoptReached adopts what the session before has published after the cursor row.
 func (s *session) adoptReached() {
 	if p := s.relay.reached; p.generation == s.mark.Generation && p.published == s.published {
-		s.mark.Withheld, s.mark.Owed = p.withheld, p.owed
+		s.mark.Withheld, s.mark.Owed, s.mark.Accounted = p.withheld, p.owed, p.accounted
 	}
 }
 
@@ -273,7 +291,7 @@ func (s *session) readPages(ctx context.Context, prepared chan<- batch) error {
 			return err
 		}
 		ok = false
-		for b, err := range s.encoder.parts(ctx, page) {
+		for b, err := range s.pages.parts(ctx, page) {
 			if err != nil {
 				return err
 			}
@@ -341,7 +359,8 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 }
 
 // tidy checks the stream. It ends a session that has no page to publish but leaves something to the next one: messages
-// on a nearly full stream, or a cursor row that lacks what refills have published.
+// on a nearly full stream, or a cursor row that lacks what refills have published. It ends one whose messages do not
+// suit the stream any more, because an operator has replicated it.
 func (s *session) tidy(ctx context.Context) error {
 	if err := s.check(ctx); err != nil {
 		return err
@@ -350,7 +369,10 @@ func (s *session) tidy(ctx context.Context) error {
 		return err
 	}
 	s.hasMadeRoom = false
-	if s.state.isNearlyFull(0) && s.canPurge() || s.marked < s.refills {
+	if time.Since(s.openedAt) > s.state.info.Config.Duplicates {
+		s.stored = stored{} // a message that was sent again to a worker is never taken
+	}
+	if s.state.isNearlyFull(0) && s.canPurge() || s.marked < s.refills || s.isReplicated() && s.pages.generation == 0 {
 		return errAgain
 	}
 	return nil
@@ -374,6 +396,7 @@ func (s *session) publishPart(ctx context.Context, b batch) error {
 		return err
 	}
 	s.published, s.hasMadeRoom = b.at, false
+	s.setAccounted()
 	return nil
 }
 
@@ -430,7 +453,7 @@ func (s *session) parkAll(ctx context.Context, rejects []reject) error {
 }
 
 // cursorEvery is the least time between two cursor rows of a session, each of which is a transaction. After a crash,
-// the pages of this time are published again, and the stream drops what it has stored. A row with thousands of withheld
+// the next session looks for the pages of this time on the stream. A row with thousands of withheld
 // kinds is large: rows take one part in cursorShare of the time, unless maxCursorEvery has passed.
 const (
 	cursorEvery    = 100 * time.Millisecond

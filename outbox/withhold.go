@@ -118,6 +118,7 @@ type reached struct {
 	published  feed.Place
 	withheld   *withheld
 	owed       *owed
+	accounted  uint64 // message up to which the stream has this
 }
 
 // isOfWithheldKind reports whether the event of a message is of a withheld kind.
@@ -282,7 +283,7 @@ func (s backlog) refill(
 		choice.Limit = slices.IndexFunc(chosen, func(e ledger.Event) bool { return e.Position == next[n].Position })
 		return s.refill(ctx, d, parts, from, n, choice)
 	}
-	b, err := s.encoder.prepare(ctx, next)
+	b, err := s.pages.prepare(ctx, next)
 	if err != nil {
 		return false, err
 	}
@@ -310,6 +311,7 @@ func (s backlog) refill(
 	fault.Point(FaultRefilled)
 	d.notePublished(b.messages)
 	s.refills++
+	s.setAccounted()
 	for kind, shards := range parts {
 		if at == s.published {
 			s.mark.Withheld.release(kind, shards)

@@ -43,7 +43,7 @@ func (s *session) scanWork(ctx context.Context, rows pgx.Rows, limit int64, pref
 		if e.Version > 0 {
 			w.last = e.Position
 			size += int64(len(body.data) + len(body.meta))
-			b.add(s.encoder.encode(&e, body))
+			b.add(s.again.encode(&e, body))
 		}
 	}
 	rows.Close()

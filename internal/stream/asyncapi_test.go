@@ -53,7 +53,7 @@ func headerSchemas() (properties object, required []string) {
 	add(false, headerTracestate, ``, "W3C tracestate beside it; not percent-encoded")
 	add(false, headerEnvelope, `^\{`, "beside args that were published as a Watermill message: its metadata")
 	add(false, nats.MsgIdHdr, `#[0-9]+$`,
-		"<ce-id>#<generation>; not on the stream of a served subscriber, nor on a message sent again to a running task")
+		"<ce-id>#<generation>; on a stream with replicas, and on what is published again after a loss")
 	return properties, required
 }
 

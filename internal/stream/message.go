@@ -93,8 +93,8 @@ func (m Message) ID() string {
 func Source(installation string) string { return sourcePrefix + installation }
 
 // Encode returns the message for an event. source is [Source] of the installation; generation counts the
-// losses of the stream, from 1. The payload is the body: the event's data, or the task's args if the event
-// makes the task available, both decoded. The message may be published once.
+// losses of the stream, from 1, and 0 makes a message without an id. The payload is the body: the event's data, or the
+// task's args if the event makes the task available, both decoded. The message may be published once.
 func Encode(e ledger.Event, payload []byte, source string, generation int) *nats.Msg {
 	m, _ := encode(e, payload, source, generation)
 	return m
@@ -132,8 +132,10 @@ func encode(e ledger.Event, payload []byte, source string, generation int) (*nat
 	c.text = append(c.text, '@')
 	c.text = strconv.AppendInt(c.text, e.RecordedAt.UnixMicro(), 10)
 	id := c.peek()
-	c.text = append(c.text, '#')
-	c.text = strconv.AppendInt(c.text, int64(generation), 10)
+	if generation > 0 {
+		c.text = append(c.text, '#')
+		c.text = strconv.AppendInt(c.text, int64(generation), 10)
+	}
 	msgID := c.cut()
 	c.text = append(append(c.text, memberVersion...), '=')
 	c.text = strconv.AppendInt(c.text, int64(e.Version), 10)
@@ -162,7 +164,10 @@ func encode(e ledger.Event, payload []byte, source string, generation int) (*nat
 	m, values := blank()
 	m.Subject, m.Data = channel.of(text), payload
 	*values = plainValues{"1.0", id.of(text), kindOfEvent.of(text), origin.of(text), subject.of(text), at.of(text),
-		task.of(text), msgID.of(text)}
+		task.of(text)}
+	if generation > 0 {
+		m.Header[nats.MsgIdHdr] = []string{msgID.of(text)}
+	}
 	if traceparent != "" {
 		m.Header[headerTraceparent] = []string{trace.of(text)}
 	}
@@ -335,6 +340,9 @@ func TraceOf(m *nats.Msg) (traceparent, tracestate string) {
 	}
 	return traceparent, tracestate
 }
+
+// IDOf returns the ce-id of a message as it is in the header, percent-encoded, or "".
+func IDOf(header nats.Header) string { return header.Get(headerID) }
 
 // KeyOf returns the key of the task whose event a message is, without decoding the rest of it.
 func KeyOf(header nats.Header) (ledger.Key, bool) {

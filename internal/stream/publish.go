@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,9 @@ var ErrBuffered = errors.New("the NATS connection must have the option nats.Reco
 // on more than the cache of a processor holds.
 const MaxPage = 2000
 
+// continueEvery is how many messages are sent between two questions to MayContinue.
+const continueEvery = 64
+
 // Publisher publishes pages of messages and counts their acknowledgements, over one subscription. It is safe
 // for concurrent use. It publishes one page at a time, since a later message of a task must not overtake an
 // earlier one that failed.
@@ -31,6 +35,10 @@ type Publisher struct {
 	sub    *nats.Subscription
 	prefix string           // of reply subjects: <inbox>.<page>.<message>, or <inbox>.<page> for all messages of a page
 	status chan nats.Status // connection lost
+
+	// MayContinue, if it is set, is asked every few messages of a page. When it returns false, the others are not sent.
+	// It must be set before the first page.
+	MayContinue func() bool
 
 	publishing sync.Mutex // one page at a time
 	pages      uint64
@@ -92,26 +100,37 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*nats.Msg, timeout time.
 // reply subject: one for each message costs the server 2 µs. If an acknowledgement is missing, all messages of the page
 // have an error.
 //
-// A stream that refuses a message may do so before it answers an earlier one. Then the page is published again with
-// subjects of their own, so that each message has its own result.
-func (p *Publisher) PublishInOrder(ctx context.Context, msgs []*nats.Msg, timeout time.Duration) []Result {
+// A stream that refuses a message may do so before it answers an earlier one. So if it has refused any, it is not known
+// which: all are answered, and PublishInOrder returns false and no results.
+func (p *Publisher) PublishInOrder(
+	ctx context.Context, msgs []*nats.Msg, timeout time.Duration,
+) (results []Result, ok bool) {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
 	results, answers := p.publish(ctx, msgs, timeout, true)
 	if !slices.ContainsFunc(answers, func(r Result) bool { return r.Err != nil }) {
-		return results
+		return results, true
 	}
-	stored := make(map[uint64]bool, len(answers))
-	for _, r := range answers {
-		if r.Err == nil && !r.Duplicate {
-			stored[r.Seq] = true
-		}
+	if i := slices.IndexFunc(results, isMissing); i >= 0 {
+		return slices.Repeat([]Result{{Err: results[i].Err}}, len(msgs)), true
 	}
-	results, _ = p.publish(ctx, msgs, timeout, false)
-	for i, r := range results {
-		results[i].Duplicate = r.Duplicate && !stored[r.Seq]
+	return nil, false
+}
+
+// isMissing reports whether a message has no answer.
+func isMissing(r Result) bool { return errors.Is(r.Err, ErrNoAck) || errors.Is(r.Err, ErrDisconnected) }
+
+// AwaitEarlier waits until the stream has stored or refused the messages that were published before, by this connection
+// and, as far as the server has received them, by others. It publishes a message that the stream refuses: the stream
+// answers in the order in which it receives messages.
+func (p *Publisher) AwaitEarlier(ctx context.Context, timeout time.Duration) error {
+	m := nats.NewMsg(prefix + ".barrier")
+	m.Header.Set(nats.ExpectedLastSeqHdr, strconv.FormatInt(math.MaxInt64, 10))
+	err := p.Publish(ctx, []*nats.Msg{m}, timeout)[0].Err
+	if refused := (*RefusedError)(nil); errors.As(err, &refused) {
+		return nil
 	}
-	return results
+	return err
 }
 
 // publish publishes messages with one reply subject for all or with one for each. It also returns the answers to the
@@ -127,6 +146,10 @@ func (p *Publisher) publish(
 	}
 	shared := p.prefix + now.id
 	for i, m := range msgs {
+		if i%continueEvery == 0 && p.MayContinue != nil && !p.MayContinue() {
+			p.abandon(now, i, fmt.Errorf("%w: stopped before it was sent", ErrNoAck))
+			break
+		}
 		m.Reply = shared
 		if !inOrder {
 			m.Reply = replies[i]

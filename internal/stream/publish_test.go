@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,11 +86,26 @@ func page(t testing.TB, first, n int) []*nats.Msg {
 // publishing is a method of a publisher.
 type publishing func(*stream.Publisher, context.Context, []*nats.Msg, time.Duration) []stream.Result
 
+// publishInOrder publishes messages with ids, once more with subjects of their own if the stream has refused some.
+func publishInOrder(
+	p *stream.Publisher, ctx context.Context, msgs []*nats.Msg, timeout time.Duration,
+) []stream.Result {
+	results, ok := p.PublishInOrder(ctx, msgs, timeout)
+	if ok {
+		return results
+	}
+	results = p.Publish(ctx, msgs, timeout)
+	for i := range results {
+		results[i].Duplicate = false // of the first time
+	}
+	return results
+}
+
 // eachWay runs a test with both ways to publish to a stream with one replica.
 func eachWay(t *testing.T, test func(t *testing.T, publish publishing)) {
 	t.Parallel()
 	for name, publish := range map[string]publishing{
-		"own reply subjects": (*stream.Publisher).Publish, "in order": (*stream.Publisher).PublishInOrder,
+		"own reply subjects": (*stream.Publisher).Publish, "in order": publishInOrder,
 	} {
 		t.Run(name, func(t *testing.T) { t.Parallel(); test(t, publish) })
 	}
@@ -275,25 +292,86 @@ func (a *answerer) receive(m *nats.Msg, length int) {
 	a.page, a.order = nil, nil
 }
 
-// A refusal may arrive before the answers to earlier messages. It is not assigned to another message, and what was
-// stored is no duplicate.
+// A refusal may arrive before the answers to earlier messages. It is not assigned to another message.
 func TestRefusalOutOfOrder(t *testing.T) {
 	t.Parallel()
 	_, nc, _ := start(t, natsserver.Config{})
 	a := &answerer{order: []int{2, 0, 1, 3}, refused: map[int]bool{2: true}, stored: map[string]int{}}
-	sub, err := nc.Subscribe(stream.AllSubjects, func(m *nats.Msg) { a.receive(m, 4) })
+	var length atomic.Int64 // of what is sent of a page
+	length.Store(4)
+	sub, err := nc.Subscribe(stream.AllSubjects, func(m *nats.Msg) { a.receive(m, int(length.Load())) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer sub.Unsubscribe()
-	got := publisher(t, nc).PublishInOrder(t.Context(), page(t, 1, 4), patience)
-	var refused *stream.RefusedError
-	if !errors.As(got[2].Err, &refused) || !refused.ForMessage() {
-		t.Errorf("result of the refused message: %+v", got[2])
+	p := publisher(t, nc)
+	if got, ok := p.PublishInOrder(t.Context(), page(t, 1, 4), patience); ok || got != nil {
+		t.Errorf("results of a page with a refused message: %+v", got)
 	}
-	got[2] = stream.Result{}
-	if diff := cmp.Diff([]stream.Result{{Seq: 1}, {Seq: 2}, {}, {Seq: 3}}, got); diff != "" {
-		t.Error(diff)
+	// A page that is not sent to its end has no results either, although all that was sent is answered.
+	asked := 0
+	p.MayContinue = func() bool { asked++; return asked == 1 }
+	length.Store(64)
+	got, ok := p.PublishInOrder(t.Context(), page(t, 5, 70), patience)
+	for i, r := range got {
+		if !ok || !errors.Is(r.Err, stream.ErrNoAck) {
+			t.Errorf("message %d of a page that was stopped: %+v", i, r)
+		}
+	}
+}
+
+// A page is not continued when the caller may not.
+func TestPublishIsStopped(t *testing.T) {
+	eachWay(t, func(t *testing.T, publish publishing) {
+		_, nc, js := start(t, natsserver.Config{})
+		s := ensure(t, js, stream.Config{})
+		p := publisher(t, nc)
+		asked := 0
+		p.MayContinue = func() bool { asked++; return asked <= 2 }
+		got := publish(p, t.Context(), page(t, 1, 1000), patience)
+		sent := slices.IndexFunc(got, func(r stream.Result) bool { return r.Err != nil })
+		if sent < 1 || sent > 200 || !errors.Is(got[999].Err, stream.ErrNoAck) {
+			t.Errorf("%d of 1000 messages are sent, the last one has %+v", sent, got[999])
+		}
+		info, err := s.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.State.Msgs != uint64(sent) || got[sent-1].Seq != uint64(sent) {
+			t.Errorf("the stream has %d messages of %d", info.State.Msgs, sent)
+		}
+	})
+}
+
+// All earlier messages are on the stream when AwaitEarlier returns, and no other one.
+func TestAwaitEarlier(t *testing.T) {
+	t.Parallel()
+	server, nc, js := start(t, natsserver.Config{})
+	p := publisher(t, nc)
+	if err := p.AwaitEarlier(t.Context(), patience); !errors.Is(err, stream.ErrNoStream) {
+		t.Errorf("without a stream: %v", err)
+	}
+	s := ensure(t, js, stream.Config{})
+	for n := 1; n <= 20; n++ {
+		for _, m := range page(t, 1+100*n, 100) {
+			if err := nc.PublishMsg(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := p.AwaitEarlier(t.Context(), patience); err != nil {
+			t.Fatal(err)
+		}
+		info, err := s.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.State.LastSeq != uint64(100*n) {
+			t.Fatalf("%d messages are on the stream, want %d", info.State.LastSeq, 100*n)
+		}
+	}
+	server.Stop()
+	if err := p.AwaitEarlier(t.Context(), 100*time.Millisecond); err == nil {
+		t.Error("no error without a server")
 	}
 }
 
@@ -311,7 +389,8 @@ func TestMissingAnswerInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sub.Unsubscribe()
-	for i, r := range publisher(t, nc).PublishInOrder(t.Context(), page(t, 1, 3), 50*time.Millisecond) {
+	got, _ := publisher(t, nc).PublishInOrder(t.Context(), page(t, 1, 3), 50*time.Millisecond)
+	for i, r := range got {
 		if !errors.Is(r.Err, stream.ErrNoAck) || r.Seq != 0 {
 			t.Errorf("message %d: %+v, want ErrNoAck", i, r)
 		}
@@ -327,7 +406,7 @@ func TestPageHasOneReplySubject(t *testing.T) {
 	replies := map[string]int{}
 	for i := range 2 {
 		msgs := page(t, 1+1000*i, 1000)
-		for _, r := range p.PublishInOrder(t.Context(), msgs, patience) {
+		for _, r := range publishInOrder(p, t.Context(), msgs, patience) {
 			if r.Err != nil {
 				t.Fatal(r.Err)
 			}
@@ -406,7 +485,7 @@ func BenchmarkPublish(b *testing.B) {
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
-		for _, r := range p.PublishInOrder(b.Context(), page(b, 1+n, stream.MaxPage), patience) {
+		for _, r := range publishInOrder(p, b.Context(), page(b, 1+n, stream.MaxPage), patience) {
 			if r.Err != nil {
 				b.Fatal(r.Err)
 			}

@@ -8,7 +8,7 @@ import (
 
 // plainNames are the headers of every message, in the order of their values.
 var plainNames = [...]string{headerSpecVersion, headerID, headerType, headerSource, headerSubject, headerTime,
-	headerTask, nats.MsgIdHdr}
+	headerTask}
 
 // plainValues are the values of plainNames.
 type plainValues [len(plainNames)]string
@@ -40,6 +40,7 @@ func Recycle(m *nats.Msg) {
 		delete(m.Header, headerEnvelope)
 		delete(m.Header, headerFinishBy)
 		delete(m.Header, headerTracestate)
+		delete(m.Header, nats.MsgIdHdr)
 	}
 	*m = nats.Msg{Header: m.Header}
 	published.Put(m)

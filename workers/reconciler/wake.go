@@ -86,8 +86,7 @@ func (r *Reconciler) message(
 	if err != nil {
 		return nil, err
 	}
-	m := stream.Encode(history[version-1], args, source, r.generation)
+	m := stream.Encode(history[version-1], args, source, 0)
 	stream.Enclose(m, history[0].Meta)
-	delete(m.Header, nats.MsgIdHdr) // the server would drop it as a duplicate
 	return m, nil
 }

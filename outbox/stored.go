@@ -1,0 +1,116 @@
+package outbox
+
+import (
+	"context"
+	"hash/maphash"
+	"math"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// stored has the messages that a session has found on the stream behind those that the cursor row accounts for: the
+// relay or the session that published them wrote no row. A session publishes none of them again, unless they are older
+// than the duplicate window of the stream: when an old state of the database is restored, workers need them again.
+//
+// The events of each task keep their order: once a session has published one, it publishes all later ones, too.
+type stored struct {
+	messages map[ledger.Position]storedMessage
+	reached  map[ledger.Key]uint64 // of the tasks of these messages: the sequence behind which later events are
+}
+
+// storedMessage is a message of our own on the stream.
+type storedMessage struct {
+	key      ledger.Key
+	position ledger.Position
+	seq      uint64
+	content  uint64 // by contentOf
+	at       time.Time
+}
+
+// published is the sequence that is behind those of all messages.
+const published = math.MaxUint64
+
+var contentSeed = maphash.MakeSeed()
+
+func newStoredMessage(raw *jetstream.RawStreamMsg, m stream.Message) storedMessage {
+	return storedMessage{m.Key, m.Position, raw.Sequence, contentOf(raw.Subject, stream.IDOf(raw.Header), raw.Data),
+		raw.Time}
+}
+
+// contentOf returns a hash of a message.
+func contentOf(subject, id string, data []byte) uint64 {
+	var h maphash.Hash
+	h.SetSeed(contentSeed)
+	for _, part := range []string{subject, id} { // neither has a zero byte
+		h.WriteString(part)
+		h.WriteByte(0)
+	}
+	h.Write(data)
+	return h.Sum64()
+}
+
+// add adds the messages since a moment.
+func (s *stored) add(messages []storedMessage, since time.Time) {
+	if s.messages == nil {
+		s.messages = make(map[ledger.Position]storedMessage, len(messages))
+		s.reached = make(map[ledger.Key]uint64)
+	}
+	for _, m := range messages {
+		if m.at.After(since) {
+			s.messages[m.position] = m
+			s.reached[m.key] = max(s.reached[m.key], 0)
+		}
+	}
+}
+
+// take reports whether a message is on the stream already, and so need not be published. It must be called in the order
+// in which messages are published.
+func (s *stored) take(m message) bool {
+	if len(s.messages) == 0 {
+		return false
+	}
+	reached, isKnown := s.reached[m.event.Key]
+	if !isKnown {
+		return false
+	}
+	found, ok := s.messages[m.event.Position]
+	delete(s.messages, m.event.Position)
+	if !ok || found.seq <= reached ||
+		found.content != contentOf(m.msg.Subject, stream.IDOf(m.msg.Header), m.msg.Data) {
+		s.reached[m.event.Key] = published
+		return false
+	}
+	s.reached[m.event.Key] = found.seq
+	return true
+}
+
+// setAccounted moves the mark to the last message: no later event is before it, unless some messages that were found on
+// the stream are still to be taken.
+func (s *session) setAccounted() {
+	if len(s.stored.messages) == 0 {
+		s.mark.Accounted = s.mark.Seq
+	}
+}
+
+// withoutStored returns the messages that are not on the stream already.
+func (s *session) withoutStored(ctx context.Context, messages []message) []message {
+	var rest []message
+	for i, m := range messages {
+		switch isStored := s.stored.take(m); {
+		case isStored && rest == nil:
+			rest = append(make([]message, 0, len(messages)), messages[:i]...)
+		case !isStored && rest != nil:
+			rest = append(rest, m)
+		}
+	}
+	if rest == nil {
+		return messages
+	}
+	n := len(messages) - len(rest)
+	s.relay.hooks.each(func(h Hook) { h.DuplicatesDropped(ctx, n) })
+	return rest
+}

@@ -1,0 +1,120 @@
+package outbox_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+)
+
+// checkOnce checks that each event is on the stream once, unless it is parked.
+func (b *bundle) checkOnce() {
+	b.t.Helper()
+	seen := make(map[string]bool)
+	for _, d := range b.check() {
+		if seen[d.ID()] {
+			b.t.Errorf("%s is on the stream twice", d.ID())
+		}
+		seen[d.ID()] = true
+	}
+}
+
+// New events have no message id on a stream of one server. Nevertheless, each is on the stream once after relays were
+// killed at any point.
+func TestKilledRelayRepeatsNothing(t *testing.T) {
+	for _, point := range []string{outbox.FaultPage, outbox.FaultSend, outbox.FaultPublished} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			b := newBundle(t)
+			for i := range 4 {
+				b.enqueueAndStart(fmt.Sprintf("order-%d-", i), 200) // two events of a task are in one page
+				b.runKilled(point, 2)
+			}
+			b.relay(smallPages)
+			b.awaitPublished()
+			b.checkOnce()
+			for _, d := range b.deliveries() {
+				if id := d.header.Get(nats.MsgIdHdr); id != "" {
+					t.Fatalf("%s has the message id %q", d.ID(), id)
+				}
+			}
+		})
+	}
+}
+
+// A stream refuses some messages of a page, so that the relay does not know which. It parks these, and publishes the
+// others once.
+func TestRefusedAmongStored(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	var published, duplicates atomic.Int64
+	b.relay(func(c *outbox.Config) {
+		c.Hooks = []outbox.Hook{&hookFuncs{
+			published:  func(n int) { published.Add(int64(n)) },
+			duplicates: func(n int) { duplicates.Add(int64(n)) },
+		}}
+	})
+	b.enqueue("coupon.send", "first-", 1)
+	b.awaitPublished()
+	c := b.stream().CachedInfo().Config
+	c.MaxMsgSize = 2000
+	if _, err := b.js.UpdateStream(b.ctx(), c); err != nil {
+		t.Fatal(err)
+	}
+	var entries []ledger.Entry
+	for i := range 300 {
+		size := 10
+		if i%100 == 50 {
+			size = 5000
+		}
+		key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprint("order-", i))}
+		entries = append(entries, ledger.Entry{Key: key, Args: json.RawMessage(fmt.Sprintf(`"%0*d"`, size, i))})
+	}
+	if _, err := ledger.EnqueueMany(b.ctx(), b.pool, entries); err != nil {
+		t.Fatal(err)
+	}
+	b.awaitPublished()
+	b.checkOnce()
+	if n := len(b.parked()); n != 3 {
+		t.Errorf("%d events are parked, want 3", n)
+	}
+	if published.Load() != 298 || duplicates.Load() != 0 {
+		t.Errorf("%d messages were reported as published, and %d as duplicates", published.Load(), duplicates.Load())
+	}
+}
+
+// A relay process is stopped when it is about to send a page, and continues when another relay has sent it.
+func TestFrozenRelaySendsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.enqueue("coupon.send", "order-", 300)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), relayDatabase+"="+b.pool.Config().ConnString(), relayNATS+"="+b.server.URL(),
+		relayFreeze+"="+outbox.FaultSend)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	b.await("the relay process leads", func() bool { return b.status().Relay != nil && b.status().Relay.Alive })
+	b.await("its lease has ended", func() bool { return !b.status().Relay.Alive })
+	second := b.relay()
+	b.awaitPublished()
+	second.end()
+	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	b.enqueue("later.send", "order-", 1)
+	b.awaitPublished() // by the process
+	b.checkOnce()
+}
