@@ -16,7 +16,7 @@ type Config struct {
 	Replicas   int           // Default: 1.
 	MaxAge     time.Duration // age up to which a message is kept. Default: 72 h.
 	MaxBytes   int64         // Default: 4 GiB. The server reserves this much of its storage.
-	Duplicates time.Duration // time for which message ids are stored. Default: 2 min.
+	Duplicates time.Duration // time for which a message that is published again is recognized. Default: 2 min.
 }
 
 // Defaults of [Config].
