@@ -3,7 +3,6 @@
 package pgarray
 
 import (
-	"bytes"
 	"strconv"
 	"strings"
 	"time"
@@ -21,9 +20,16 @@ type Builder struct {
 	isEnded bool // by String
 }
 
-// special are the bytes that an element has in another form: escaped, and for NUL, which PostgreSQL cannot store,
-// the replacement character U+FFFD.
-const special = "\"\\\x00"
+// indexSpecial returns the index of the first byte that an element has in another form, or -1: escaped, and for NUL,
+// which PostgreSQL cannot store, the replacement character U+FFFD.
+func indexSpecial[S string | []byte](s S) int {
+	for i := range len(s) {
+		if c := s[i]; c == '"' || c == '\\' || c == 0 {
+			return i
+		}
+	}
+	return -1
+}
 
 // form returns the form of a special byte.
 func form(c byte) string {
@@ -64,7 +70,7 @@ func (b *Builder) next() {
 func (b *Builder) Add(s string) {
 	b.next()
 	b.text.WriteByte('"')
-	for i := strings.IndexAny(s, special); i >= 0; i = strings.IndexAny(s, special) {
+	for i := indexSpecial(s); i >= 0; i = indexSpecial(s) {
 		b.text.WriteString(s[:i])
 		b.text.WriteString(form(s[i]))
 		s = s[i+1:]
@@ -108,7 +114,7 @@ func (b *Builder) AddOptionalBytes(s []byte) {
 	}
 	b.next()
 	b.text.WriteByte('"')
-	for i := bytes.IndexAny(s, special); i >= 0; i = bytes.IndexAny(s, special) {
+	for i := indexSpecial(s); i >= 0; i = indexSpecial(s) {
 		b.text.Write(s[:i])
 		b.text.WriteString(form(s[i]))
 		s = s[i+1:]
