@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/stream"
@@ -27,10 +28,14 @@ func (k *kind) decideAgain(t *attempt.Task) {
 	k.decide(t)
 }
 
+// headsMemory has memory for the heads of a batch, of kinds that have no messages at the moment.
+var headsMemory = sync.Pool{New: func() any { return new([]attempt.Head) }}
+
 // dispatch decides arrived messages, batch by batch, until there are no more. Once the pool is stopping it gives them
 // all back.
 func (k *kind) dispatch() {
-	var heads []attempt.Head
+	heads := headsMemory.Get().(*[]attempt.Head)
+	defer headsMemory.Put(heads)
 	for {
 		batch := k.undecided.TryTake(attempt.MaxBatch)
 		if len(batch) == 0 {
@@ -46,22 +51,21 @@ func (k *kind) dispatch() {
 			}
 			continue
 		}
-		heads = k.decideBatch(batch, heads)
+		k.decideBatch(batch, heads)
 	}
 }
 
-// decideBatch reads the heads of a batch in one query and carries out the verdicts. It returns the memory of the heads,
-// which may be that of space.
-func (k *kind) decideBatch(batch []*attempt.Task, space []attempt.Head) []attempt.Head {
+// decideBatch reads the heads of a batch in one query and carries out the verdicts. The heads use the memory of space.
+func (k *kind) decideBatch(batch []*attempt.Task, space *[]attempt.Head) {
 	ctx, cancel := context.WithTimeout(k.pool.stopping, k.pool.config.AckWait)
 	defer cancel()
 	now := time.Now()
-	heads, err := k.Heads(ctx, batch, space)
+	heads, err := k.Heads(ctx, batch, *space)
 	if err != nil && k.IsStopping() {
 		for _, t := range batch {
 			k.Tasks.GiveBack(t)
 		}
-		return nil
+		return
 	}
 	if err != nil {
 		k.Warn(k.Logger, "cannot read heads", "tasks", len(batch), "error", k.pool.withCure(err))
@@ -69,8 +73,9 @@ func (k *kind) decideBatch(batch []*attempt.Task, space []attempt.Head) []attemp
 		for _, t := range batch {
 			k.Later(t, after)
 		}
-		return nil
+		return
 	}
+	*space = heads
 	var ready []*run
 	for i, t := range batch {
 		if err := k.correct(ctx, t, heads[i]); err != nil {
@@ -86,19 +91,18 @@ func (k *kind) decideBatch(batch []*attempt.Task, space []attempt.Head) []attemp
 		for _, r := range ready {
 			r.GiveBack(stream.NakAnswer)
 		}
-		return nil
+		return
 	}
 	select {
 	case k.readied <- struct{}{}:
 	default:
 	}
-	return heads
 }
 
 // correct gives a task the args, the envelope and the deadline that the ledger holds, if its message has others: any
 // client that may publish can forge a message.
 func (k *kind) correct(ctx context.Context, t *attempt.Task, h attempt.Head) error {
-	if !h.IsFound || h.HasArgsOf(t.Message) {
+	if !h.IsFound || h.HasArgs {
 		return nil
 	}
 	history, err := ledger.History(ctx, k.pool.config.DB, t.Message.Key)

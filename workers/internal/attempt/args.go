@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"strings"
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -15,10 +14,11 @@ import (
 // digestPrefix distinguishes the digest of large args in the head of a task from small args: no JSON begins like this.
 const digestPrefix = "sha256:"
 
-// HasArgsOf reports whether a message has what the ledger holds for the handler: the args, the envelope and the
-// deadline. It reports false if that is uncertain, as for bytes whose base64 another program has written.
-func (h Head) HasArgsOf(m stream.Message) bool {
-	meta := []byte(h.ArgsMeta)
+// hasArgs reports whether a message has what the ledger holds for the handler: the args, the envelope and the deadline.
+// args are those of the task as they are stored, empty for none, or argsDigest of large ones. meta is the one beside
+// them, if a part of it is for the handler; otherwise it is empty. hasArgs reports false if that is uncertain, as for
+// bytes whose base64 another program has written.
+func hasArgs(m *stream.Message, args, meta []byte) bool {
 	if envelope, finishBy := stream.BesideArgs(meta); m.Envelope != envelope || !m.FinishBy.Equal(finishBy) {
 		return false
 	}
@@ -29,10 +29,10 @@ func (h Head) HasArgsOf(m stream.Message) bool {
 		stored = base64.StdEncoding.AppendEncode(stored, m.Payload)
 		stored = append(stored, '"')
 	}
-	if strings.HasPrefix(h.Args, digestPrefix) { // a message with these very bytes is forged
-		return h.Args == argsDigest(stored)
+	if bytes.HasPrefix(args, []byte(digestPrefix)) { // a message with these very bytes is forged
+		return string(args) == argsDigest(stored)
 	}
-	return h.Args == string(stored)
+	return bytes.Equal(args, stored)
 }
 
 // isBase64 reports whether the meta of a task declares that its args are bytes, as package ledger reads it.

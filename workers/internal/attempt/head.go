@@ -19,16 +19,15 @@ var headsSQL string
 // Head is the last event of a task, with facts about the event of a message for it.
 type Head struct {
 	IsFound    bool // the task exists
+	HasArgs    bool // and the message has what the ledger holds for the handler, see hasArgs
 	Version    ledger.Version
 	Type       ledger.EventType
-	Attempt    ledger.Attempt
 	Actor      string
+	Attempt    ledger.Attempt
 	Shard      ledger.Shard
 	RecordedAt time.Time     // of the message's event; zero: the ledger does not have it
 	Clock      time.Time     // of the database, when the head was read
 	Alive      time.Duration // how much longer the actor's lease lasts; 0 if it has expired or does not exist
-	Args       string        // of the task as they are stored, "" for none; of large ones argsDigest
-	ArgsMeta   string        // the meta beside the args, if a part of it is for the handler; otherwise ""
 
 	// Incarnation is that of the database and its server when the head was read; nil if it has none.
 	Incarnation *string
@@ -53,6 +52,7 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task, space []Head) ([]Head, 
 	clear(heads)
 	var i int32
 	var h Head
+	var args, meta pgquery.Borrowed
 	var alive int64
 	var isAwaited bool
 	var first string // the incarnation, in the first row
@@ -60,7 +60,7 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task, space []Head) ([]Head, 
 	columns := []any{
 		&i, (*int32)(&h.Version), (*pgquery.Repeated)(&h.Type), (*int32)(&h.Attempt), (*pgquery.Repeated)(&h.Actor),
 		pgquery.Micros(&h.RecordedAt),
-		&alive, pgquery.Micros(&h.Clock), &h.Args, &h.ArgsMeta, &isAwaited,
+		&alive, pgquery.Micros(&h.Clock), &args, &meta, &isAwaited,
 		(*int)(&h.Shard), &first,
 	}
 	for rows.Next() {
@@ -68,6 +68,7 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task, space []Head) ([]Head, 
 		if err := rows.Scan(columns...); err != nil {
 			return nil, fmt.Errorf("read heads: %w", err)
 		}
+		h.HasArgs = hasArgs(&tasks[i-1].Message, args, meta)
 		h.Alive = time.Duration(alive) * time.Millisecond
 		if first != "" {
 			of := first

@@ -11,3 +11,12 @@ func (r *Repeated) ScanBytes(text []byte) error {
 	}
 	return nil
 }
+
+// Borrowed is a text that is valid until the next row is read: a scan allocates nothing. NULL is nil.
+type Borrowed []byte
+
+// ScanBytes is Scan for pgx.
+func (b *Borrowed) ScanBytes(text []byte) error {
+	*b = text
+	return nil
+}
