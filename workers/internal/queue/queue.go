@@ -3,6 +3,7 @@ package queue
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -56,12 +57,12 @@ func (q *Queue[T]) Take(ctx context.Context, limit int) []T {
 func (q *Queue[T]) TryTake(limit int) []T {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	spare := q.batch[:0]
 	clear(q.batch)
-	if n := min(limit, len(q.items)); n < len(q.items) {
-		q.batch, q.items = q.items[:n:n], q.items[n:]
+	if n := min(limit, len(q.items)); n < len(q.items) { // the others move up, so that their memory stays in use
+		q.batch = append(q.batch[:0], q.items[:n]...)
+		q.items = slices.Delete(q.items, 0, n)
 	} else {
-		q.batch, q.items = q.items, spare
+		q.batch, q.items = q.items, q.batch[:0]
 	}
 	return q.batch
 }

@@ -104,3 +104,18 @@ func TestConcurrentAdd(t *testing.T) {
 		t.Error("the queue is not empty")
 	}
 }
+
+// A queue that is never empty uses its memory again.
+func TestAddAllocations(t *testing.T) {
+	q := queue.New[int]()
+	q.Add(make([]int, 3000)...)
+	group := make([]int, 1000)
+	next := func() {
+		q.Add(group...)
+		q.TryTake(len(group))
+	}
+	next()
+	if got := testing.AllocsPerRun(100, next); got != 0 {
+		t.Errorf("%v allocations, want none", got)
+	}
+}
