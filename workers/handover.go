@@ -52,13 +52,13 @@ func (p *Pool) receiveHandovers(stopping context.Context) {
 // takeHandedOver adds a message that was delivered to another worker to those in flight. The handover counts as one
 // more delivery.
 func (p *Pool) takeHandedOver(stopping context.Context, source *messages, reply string) {
-	d, err := inflight.ParseDelivery(reply)
-	if err != nil || d.Stream != stream.Name {
+	d, from, err := inflight.ParseDelivery(reply)
+	if err != nil || from.Stream != stream.Name {
 		return
 	}
 	d.Count++
 	p.mu.Lock()
-	k := p.byName[stream.KindOf(d.Durable)]
+	k := p.byName[stream.KindOf(from.Durable)]
 	p.mu.Unlock()
 	if k == nil {
 		return

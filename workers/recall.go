@@ -41,7 +41,7 @@ func recall(bySubject map[string]*kind, m *nats.Msg, more <-chan *nats.Msg) {
 	begun := make(map[*kind][]*attempt.Attempt)
 	for n := 1; ; n++ {
 		k := bySubject[m.Subject]
-		if a, hasBegun := k.Tasks.Recall(ledger.Key{Kind: k.Name, BizID: ledger.BizID(m.Data)}); hasBegun {
+		if a, hasBegun := k.Tasks.Recall(ledger.BizID(m.Data)); hasBegun {
 			begun[k] = append(begun[k], a)
 		}
 		if n < attempt.MaxBatch {

@@ -103,7 +103,7 @@ func (k *kind) takeBatch(p *intake, m *nats.Msg) error {
 func (k *kind) arrive(msgs ...*nats.Msg) {
 	fresh := make([]*attempt.Task, 0, len(msgs))
 	for _, m := range msgs {
-		d, err := inflight.ParseDelivery(m.Reply)
+		d, _, err := inflight.ParseDelivery(m.Reply)
 		if err != nil {
 			k.Logger.Warn("message without a reply subject", "subject", m.Subject, "error", err)
 			continue

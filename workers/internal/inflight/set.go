@@ -24,7 +24,7 @@ type Set[A any] struct {
 	mu      sync.Mutex // guards the fields below, and those of the tasks
 	slots   int        // of the kind
 	width   int        // tasks that a slot may run in one transaction
-	tasks   map[ledger.Key]*Task[A]
+	tasks   map[ledger.BizID]*Task[A]
 	done    int                        // tasks whose handler has returned, and whose outcome is not recorded yet
 	bytes   int                        // of the payloads
 	waiting map[chan struct{}]struct{} // channels that get a token when there is room
@@ -38,13 +38,13 @@ type Task[A any] struct {
 	Alone       bool // its attempts share no transaction any more
 
 	// Guarded by the mutex of the set, until Answer removes the task.
-	deliveries []Delivery  // of Message; all are answered alike
-	others     []Arrival   // messages of other events of the task; they are read when this one is answered
 	isDone     bool        // its handler has returned
 	isRecalled bool        // its head may have moved on since it was read
-	holds      int         // how often it was held
 	hasBegun   bool        // attempt is set
 	attempt    A           // the last one that began
+	holds      int         // how often it was held
+	deliveries []Delivery  // of Message; all are answered alike
+	others     []Arrival   // messages of other events of the task; they are read when this one is answered
 	first      [1]Delivery // memory of deliveries
 }
 
@@ -67,7 +67,7 @@ func New[A any](c Config) *Set[A] {
 	}
 	return &Set[A]{
 		nc: c.NATS, next: c.Next, pace: pace{within: c.Ahead}, slots: c.Slots, width: c.Width,
-		acks: acks{delay: ackDelay}, tasks: make(map[ledger.Key]*Task[A]), waiting: make(map[chan struct{}]struct{}),
+		acks: acks{delay: ackDelay}, tasks: make(map[ledger.BizID]*Task[A]), waiting: make(map[chan struct{}]struct{}),
 	}
 }
 
@@ -89,7 +89,7 @@ func (t *Task[A]) size() int { return len(t.Message.Payload) + len(t.Message.Env
 func (s *Set[A]) Add(a Arrival) (task *Task[A], adopted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	task = s.tasks[a.Message.Key]
+	task = s.tasks[a.Message.BizID]
 	switch {
 	case task == nil:
 		task = &Task[A]{Message: a.Message, Redelivered: a.Delivery.Count > 1, first: [1]Delivery{a.Delivery}}
@@ -121,7 +121,7 @@ func (s *Set[A]) AddWithoutDelivery(m stream.Message) *Task[A] {
 
 // put adds a task. s.mu is held.
 func (s *Set[A]) put(task *Task[A]) {
-	s.tasks[task.Message.Key] = task
+	s.tasks[task.Message.BizID] = task
 	s.bytes += task.size()
 	s.open.Add(1)
 }
@@ -141,7 +141,7 @@ func replaceOrAppend(deliveries []Delivery, d Delivery) []Delivery {
 // [Config].Next before Wait can return.
 func (s *Set[A]) Answer(task *Task[A], text []byte) {
 	s.mu.Lock()
-	delete(s.tasks, task.Message.Key)
+	delete(s.tasks, task.Message.BizID)
 	s.bytes -= task.size()
 	if task.isDone {
 		s.done--
@@ -230,10 +230,10 @@ func (s *Set[A]) Reset(task *Task[A]) {
 
 // Recall marks a task whose head may have moved on. It returns the attempt at it that has begun. If none has, it
 // returns false, and the head is read again before one begins.
-func (s *Set[A]) Recall(k ledger.Key) (attempt A, begun bool) {
+func (s *Set[A]) Recall(id ledger.BizID) (attempt A, begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	task := s.tasks[k]
+	task := s.tasks[id]
 	if task == nil {
 		return attempt, false
 	}
