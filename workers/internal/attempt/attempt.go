@@ -36,12 +36,12 @@ type Attempt struct {
 	isEntered atomic.Bool // the handler may have begun
 	isEnded   atomic.Bool // a goroutine ends the attempt
 
-	progress progress   // guards itself
-	noteMu   sync.Mutex // held while an event is appended beside the handler
+	noteMu sync.Mutex // held while an event is appended beside the handler
 
 	mu        sync.Mutex  // guards the fields below, and version and claimed until join
 	isJoined  bool        // too late for a note
 	isFenced  bool        // another process appended to the task
+	progress  *progress   // nil before the first report; guards itself
 	noteTimer *time.Timer // calls noteStart
 	unwatch   func() bool // stops the watch of ctx for abandon
 }
@@ -143,7 +143,6 @@ func (a *Attempt) Enter() bool {
 func (a *Attempt) begin() {
 	k := a.kind
 	a.beganAt = time.Now()
-	a.progress.recordedAt = a.beganAt // so that quick attempts record no progress
 	base := a.base
 	if k.Timeout > 0 && !a.private {
 		a.deadline = k.deadlines.enter(base, a.beganAt, k.Timeout)
@@ -211,14 +210,16 @@ func (a *Attempt) join() {
 	}
 	a.mu.Lock()
 	a.isJoined = true
-	unwatch := a.unwatch
+	unwatch, p := a.unwatch, a.progress
 	a.mu.Unlock()
 	if unwatch != nil {
 		unwatch()
 	}
 	a.noteMu.Lock() // waits for a note under way
 	defer a.noteMu.Unlock()
-	a.progress.stop()
+	if p != nil {
+		p.stop()
+	}
 }
 
 // abandon ends an attempt whose handler did not return within the grace after its context was cancelled. Its slot

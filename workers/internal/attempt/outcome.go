@@ -141,16 +141,16 @@ type recorder struct {
 	head       readHead
 	claimed    bool // its start is recorded
 	wasRunning bool // the head was an event of a running attempt
-	beganAt    time.Time
-	state      ledger.State   // after the last event that was appended here, or ""
-	events     []ledger.Event // of the outcome, if they are committed and there are hooks
-	err        error          // why it did not succeed
-	outcome    Outcome
-	outcomeErr error
 	// isElsewhere: the handler's error is not of its transaction, which is open and intact.
 	isElsewhere bool
 	// isOverRepeated: the outcome is recorded because the attempt was repeated too often; the count goes on.
 	isOverRepeated bool
+	beganAt        time.Time
+	state          ledger.State   // after the last event that was appended here, or ""
+	events         []ledger.Event // of the outcome, if they are committed and there are hooks
+	err            error          // why it did not succeed
+	outcome        Outcome
+	outcomeErr     error
 }
 
 // readHead is what was read of the last event before the attempt. An Attempt has it in the room that is left.

@@ -47,7 +47,16 @@ func (p *progress) stop() {
 // Progress records a report within a second, without waiting for the database. It calls send if the report is also
 // due to be sent as a message.
 func (a *Attempt) Progress(text json.RawMessage, send func()) {
-	p, now := &a.progress, time.Now()
+	a.mu.Lock()
+	if a.isJoined {
+		a.mu.Unlock()
+		return
+	}
+	if a.progress == nil {
+		a.progress = &progress{recordedAt: a.beganAt} // so that quick attempts record no progress
+	}
+	p, now := a.progress, time.Now()
+	a.mu.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isStopped {
@@ -65,7 +74,7 @@ func (a *Attempt) Progress(text json.RawMessage, send func()) {
 
 // noteProgress records the newest report.
 func (a *Attempt) noteProgress() {
-	p := &a.progress
+	p := a.progress
 	p.mu.Lock()
 	text := p.newest
 	p.newest, p.timer, p.recordedAt = nil, nil, time.Now()

@@ -1,0 +1,17 @@
+package attempt
+
+import (
+	"testing"
+	"unsafe"
+)
+
+// Each task in flight has both, and Go allocates objects in sizes of which these are two.
+func TestSizesInFlight(t *testing.T) {
+	t.Parallel()
+	if got := unsafe.Sizeof(Task{}); got > 320 {
+		t.Errorf("a task has %d bytes, want at most 320", got)
+	}
+	if got := unsafe.Sizeof(Attempt{}); got > 384 {
+		t.Errorf("an attempt has %d bytes, want at most 384", got)
+	}
+}
