@@ -6,13 +6,14 @@ package stream_test
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
-// A published event allocates the string of its values, and nothing else.
+// A published event allocates the string of its own values, and nothing else. All share one source.
 func TestEncodeAllocations(t *testing.T) {
 	e := sampleEvent()
 	e.Meta = nil
@@ -20,6 +21,10 @@ func TestEncodeAllocations(t *testing.T) {
 	stream.Recycle(stream.Encode(e, payload, source, 0))
 	if got := testing.AllocsPerRun(100, func() { stream.Recycle(stream.Encode(e, payload, source, 0)) }); got != 1 {
 		t.Errorf("%v allocations, want 1", got)
+	}
+	m := stream.Encode(e, payload, source, 0)
+	if unsafe.StringData(m.Header["ce-source"][0]) != unsafe.StringData(source) {
+		t.Error("the message has a copy of the source")
 	}
 }
 

@@ -153,17 +153,13 @@ func encode(e ledger.Event, payload []byte, source string, generation int) (*nat
 	}
 	c.text = append(append(append(c.text, e.Type...), '.'), e.Kind...)
 	channel := c.cut()
-	c.text = append(append(c.text, TypePrefix...), e.Type...)
-	kindOfEvent := c.cut()
-	c.text = appendEscaped(c.text, source)
-	origin := c.cut()
 	c.text = appendEscaped(c.text, traceparent)
 	trace := c.cut()
 
 	text := string(c.text)
 	m, values := blank()
 	m.Subject, m.Data = channel.of(text), payload
-	*values = plainValues{"1.0", id.of(text), kindOfEvent.of(text), origin.of(text), subject.of(text), at.of(text),
+	*values = plainValues{"1.0", id.of(text), typeHeader(e.Type), escape(source), subject.of(text), at.of(text),
 		task.of(text)}
 	if generation > 0 {
 		m.Header[nats.MsgIdHdr] = []string{msgID.of(text)}
@@ -175,6 +171,23 @@ func encode(e ledger.Event, payload []byte, source string, generation int) (*nat
 		m.Header[headerTracestate] = []string{tracestate}
 	}
 	return m, values
+}
+
+// typeHeaders are the values of headerType.
+var typeHeaders = func() map[ledger.EventType]string {
+	values := make(map[ledger.EventType]string)
+	for _, row := range ledger.Transitions() {
+		values[row.Type] = TypePrefix + string(row.Type)
+	}
+	return values
+}()
+
+// typeHeader returns the value of headerType for a type, which may be unknown.
+func typeHeader(t ledger.EventType) string {
+	if value, ok := typeHeaders[t]; ok {
+		return value
+	}
+	return TypePrefix + string(t)
 }
 
 // Enclose adds members of the meta of a task's first event to a message with args. It adds the trace context

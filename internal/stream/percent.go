@@ -7,8 +7,29 @@ const hexDigits = "0123456789ABCDEF"
 // mustEscape reports whether CloudEvents requires c percent-encoded in a header.
 func mustEscape(c byte) bool { return c <= ' ' || c >= 0x7f || c == '"' || c == '%' }
 
+// isPlain reports whether s is the same in percent-encoding.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if mustEscape(s[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// escape returns s in percent-encoding.
+func escape(s string) string {
+	if isPlain(s) {
+		return s
+	}
+	return string(appendEscaped(nil, s))
+}
+
 // appendEscaped appends s in percent-encoding.
 func appendEscaped(b []byte, s string) []byte {
+	if isPlain(s) {
+		return append(b, s...)
+	}
 	for i := range len(s) {
 		if c := s[i]; mustEscape(c) {
 			b = append(b, '%', hexDigits[c>>4], hexDigits[c&15])
