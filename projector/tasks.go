@@ -181,18 +181,23 @@ func (g *grouper) byTask(events []ledger.Event) []*change {
 // readBefore reads the rows of the tasks to which events are applied. A task whose first event is among them has none:
 // the cursor, which commits with the tables, passes each event once.
 func (p *tasks) readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
-	var kinds, ids pgarray.Builder
 	known := make([]*change, 0, len(changes))
+	text := 0
 	for _, c := range changes {
-		if c.events[0].Version == 1 && !p.hasForeignRows {
-			continue
+		if c.events[0].Version != 1 || p.hasForeignRows {
+			known = append(known, c)
+			text += len(c.key.BizID)
 		}
-		kinds.Add(string(c.key.Kind))
-		ids.Add(string(c.key.BizID))
-		known = append(known, c)
 	}
 	if len(known) == 0 {
 		return nil
+	}
+	var kinds, ids pgarray.Builder
+	kinds.Grow(len(known), len(known)*len(known[0].key.Kind)) // most pages have few kinds
+	ids.Grow(len(known), text)
+	for _, c := range known {
+		kinds.Add(string(c.key.Kind))
+		ids.Add(string(c.key.BizID))
 	}
 	rows, err := tx.Query(ctx, p.sql.before, kinds.String(), ids.String())
 	if err != nil {
