@@ -42,7 +42,7 @@ type Attempt struct {
 	isJoined  bool        // too late for a note
 	isFenced  bool        // another process appended to the task
 	progress  *progress   // nil before the first report; guards itself
-	noteTimer *time.Timer // calls noteStart
+	noteTimer *noteTimer  // nil until the attempt begins
 	unwatch   func() bool // stops the watch of ctx for abandon
 }
 
@@ -156,7 +156,7 @@ func (a *Attempt) begin() {
 		a.endAt(a.finishBy, ErrExpired)
 	}
 	a.mu.Lock() // it may have ended before the timer is stored
-	a.noteTimer = time.AfterFunc(k.StartedAfter, a.noteStart)
+	a.noteTimer = k.startNoteTimer(a)
 	a.mu.Unlock()
 	if k.Tasks.Begin(a.task, a) {
 		a.cancel(ErrFenced)
@@ -204,7 +204,7 @@ func (a *Attempt) join() {
 	if a.noteTimer == nil {
 		return // it has not begun
 	}
-	a.noteTimer.Stop()
+	a.kind.stopNoteTimer(a.noteTimer)
 	if a.deadline != nil {
 		a.kind.deadlines.leave(a.deadline)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,10 +47,11 @@ type Kind struct {
 	NotifiesHooks bool
 
 	// Each is safe for concurrent use.
-	deadlines deadlines
-	repeats   repeats
-	running   atomic.Int32
-	overdue   atomic.Int32
+	deadlines  deadlines
+	noteTimers sync.Pool // of *noteTimer
+	repeats    repeats
+	running    atomic.Int32
+	overdue    atomic.Int32
 }
 
 // Running returns how many slots are busy with handlers, the overdue ones included.

@@ -10,6 +10,32 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
+// noteTimer calls noteStart of an attempt when it has run for StartedAfter. One that was stopped before serves another
+// attempt.
+type noteTimer struct {
+	timer   *time.Timer
+	attempt *Attempt // constant while the timer runs
+}
+
+func (k *Kind) startNoteTimer(a *Attempt) *noteTimer {
+	if t, _ := k.noteTimers.Get().(*noteTimer); t != nil {
+		t.attempt = a
+		t.timer.Reset(k.StartedAfter)
+		return t
+	}
+	t := &noteTimer{attempt: a}
+	t.timer = time.AfterFunc(k.StartedAfter, func() { t.attempt.noteStart() })
+	return t
+}
+
+// stopNoteTimer stops a timer, which must not be used afterwards.
+func (k *Kind) stopNoteTimer(t *noteTimer) {
+	if t.timer.Stop() {
+		t.attempt = nil
+		k.noteTimers.Put(t)
+	}
+}
+
 // noteStart is called when an attempt has run for StartedAfter. It records the start, beside the attempt's
 // transaction, and watches for the end of its context. Quick attempts need neither.
 func (a *Attempt) noteStart() {
