@@ -163,7 +163,8 @@ func (s *session) sendFitting(ctx context.Context, messages []message) error {
 }
 
 // publishFitting publishes messages and returns them with their results. If the stream refuses some, and it is not
-// known which, it finds out which ones the stream has, and returns the others.
+// known which, it finds out which ones the stream has, and publishes and returns the others. Messages that the stream
+// has are published again only behind those of their tasks that it has refused at first.
 func (s *session) publishFitting(ctx context.Context, messages []message) ([]message, []stream.Result, error) {
 	timeout := s.relay.config.AckTimeout
 	if s.isReplicated() {
@@ -175,10 +176,17 @@ func (s *session) publishFitting(ctx context.Context, messages []message) ([]mes
 	if err := s.check(ctx); err != nil {
 		return nil, nil, err
 	}
-	sent := len(messages)
-	messages = slices.DeleteFunc(slices.Clone(messages), s.stored.take)
-	s.relay.hooks.each(func(h Hook) { h.MessagesPublished(ctx, sent-len(messages)) })
-	return messages, s.publisher.Publish(ctx, msgsOf(messages), timeout), nil
+	missing, found := s.stored.split(messages)
+	results := s.publisher.Publish(ctx, msgsOf(missing), timeout)
+	for i, r := range results {
+		if r.Err == nil {
+			s.stored.overtake(missing[i])
+		}
+	}
+	again := slices.DeleteFunc(slices.Clone(found), s.stored.take)
+	s.relay.hooks.each(func(h Hook) { h.MessagesPublished(ctx, len(found)-len(again)) })
+	results = append(results, s.publisher.Publish(ctx, msgsOf(again), timeout)...)
+	return append(missing, again...), results, nil
 }
 
 func msgsOf(messages []message) []*nats.Msg {

@@ -77,15 +77,39 @@ func (s *stored) take(m message) bool {
 	if !isKnown {
 		return false
 	}
-	found, ok := s.messages[m.event.Position]
+	found, ok := s.find(m)
 	delete(s.messages, m.event.Position)
-	if !ok || found.seq <= reached ||
-		found.content != contentOf(m.msg.Subject, stream.IDOf(m.msg.Header), m.msg.Data) {
-		s.reached[m.event.Key] = published
+	if !ok || found.seq <= reached {
+		s.overtake(m)
 		return false
 	}
 	s.reached[m.event.Key] = found.seq
 	return true
+}
+
+// find returns the message that was found on the stream, if it has the same content.
+func (s *stored) find(m message) (storedMessage, bool) {
+	found, ok := s.messages[m.event.Position]
+	return found, ok && found.content == contentOf(m.msg.Subject, stream.IDOf(m.msg.Header), m.msg.Data)
+}
+
+// overtake notes that a message is published behind all that were found, so that the later ones of its task are, too.
+func (s *stored) overtake(m message) {
+	if _, isKnown := s.reached[m.event.Key]; isKnown {
+		s.reached[m.event.Key] = published
+	}
+}
+
+// split returns the messages that are not on the stream, and those that are, each in their order.
+func (s *stored) split(messages []message) (missing, found []message) {
+	for _, m := range messages {
+		if _, ok := s.find(m); ok {
+			found = append(found, m)
+		} else {
+			missing = append(missing, m)
+		}
+	}
+	return missing, found
 }
 
 // setAccounted moves the mark to the last message: no later event is before it, unless some messages that were found on

@@ -91,6 +91,29 @@ func TestRefusedAmongStored(t *testing.T) {
 	}
 }
 
+// The stream refuses a message, and has stored the next one of its task: that one is published once.
+func TestRefusedBeforeTheNextOfItsTask(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay()
+	b.enqueue("coupon.send", "first-", 1)
+	b.awaitPublished()
+	r.end()
+	c := b.stream().CachedInfo().Config
+	c.MaxMsgSize = 2000
+	if _, err := b.js.UpdateStream(b.ctx(), c); err != nil {
+		t.Fatal(err)
+	}
+	b.enqueueSized("coupon.send", "large-", 1, 1, 5000)
+	b.append(ledger.Key{Kind: "coupon.send", BizID: "large-0"}, 1, ledger.EventStarted)
+	b.relay()
+	b.awaitPublished()
+	b.checkOnce()
+	if n := len(b.parked()); n != 1 {
+		t.Errorf("%d events are parked, want 1", n)
+	}
+}
+
 // A relay process is stopped when it is about to send a page, and continues when another relay has sent it.
 func TestFrozenRelaySendsNothing(t *testing.T) {
 	t.Parallel()
