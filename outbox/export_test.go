@@ -45,6 +45,7 @@ var (
 	WaitingSQL   = waitingSQL
 	FollowedSQL  = followedSQL
 	OvertakenSQL = overtakenSQL
+	PassedSQL    = passedSQL
 
 	EventsAtSQL   = eventsAtSQL
 	UnfinishedSQL = unfinishedSQL

@@ -83,9 +83,9 @@ func (s *session) inspectTail(ctx context.Context, behind uint64) error {
 	if err != nil {
 		return err
 	}
-	s.stored.add(found, s.state.info.TimeStamp.Add(-s.state.info.Config.Duplicates))
 	s.mark.Seq, s.mark.LastEvent = last, id
-	return nil
+	s.stored.add(found, s.state.info.TimeStamp.Add(-s.state.info.Config.Duplicates))
+	return s.dropPassed(ctx)
 }
 
 // diagnose returns a [*loss] if messages are missing in the state that was read last.

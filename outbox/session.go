@@ -370,8 +370,12 @@ func (s *session) tidy(ctx context.Context) error {
 	}
 	s.hasMadeRoom = false
 	if time.Since(s.openedAt) > s.state.info.Config.Duplicates {
-		s.stored = stored{} // a message that was sent again to a worker is never taken
+		s.stored = stored{}
 	}
+	if err := s.dropPassed(ctx); err != nil {
+		return err
+	}
+	s.setAccounted()
 	if s.state.isNearlyFull(0) && s.canPurge() || s.marked < s.refills || s.isReplicated() && s.pages.generation == 0 {
 		return errAgain
 	}

@@ -202,6 +202,10 @@ func checkWaitingIsCheap(t *testing.T, batch int) {
 	if got := plantest.Blocks(t, b.pool, nil, outbox.OvertakenSQL, overtaken...); got > 50 {
 		t.Errorf("finding two overtaken events touches %d blocks", got)
 	}
+	passed := []any{"{5,9}", "{1,1}", "{3:999999999:}", `{""}`, "{0}"}
+	if got := plantest.Blocks(t, b.pool, nil, outbox.PassedSQL, passed...); got > 50 {
+		t.Errorf("finding two passed events touches %d blocks", got)
+	}
 }
 
 func TestStatusIsJSON(t *testing.T) {

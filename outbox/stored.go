@@ -2,15 +2,23 @@ package outbox
 
 import (
 	"context"
+	_ "embed"
 	"hash/maphash"
 	"math"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
+
+//go:embed sql/passed.sql
+var passedSQL string
 
 // stored has the messages that a session has found on the stream behind those that the cursor row accounts for: the
 // relay or the session that published them wrote no row. A session publishes none of them again, unless they are older
@@ -29,6 +37,8 @@ type storedMessage struct {
 	seq      uint64
 	content  uint64 // by contentOf
 	at       time.Time
+	shard    ledger.Shard
+	wakes    bool // workers
 }
 
 // published is the sequence that is behind those of all messages.
@@ -38,7 +48,7 @@ var contentSeed = maphash.MakeSeed()
 
 func newStoredMessage(raw *jetstream.RawStreamMsg, m stream.Message) storedMessage {
 	return storedMessage{m.Key, m.Position, raw.Sequence, contentOf(raw.Subject, stream.IDOf(raw.Header), raw.Data),
-		raw.Time}
+		raw.Time, m.Shard, m.Type.WakesWorkers()}
 }
 
 // contentOf returns a hash of a message.
@@ -110,6 +120,40 @@ func (s *stored) split(messages []message) (missing, found []message) {
 		}
 	}
 	return missing, found
+}
+
+// dropPassed forgets the messages that are never taken: of events that this session has passed, as those that were sent
+// again to a worker, or that do not exist. Others keep the mark where it is, see setAccounted.
+func (s *session) dropPassed(ctx context.Context) error {
+	if len(s.stored.messages) == 0 {
+		return nil
+	}
+	var positions, places, seen, until, after pgarray.Builder
+	numbers := make(map[feed.Place]int)
+	for _, m := range s.stored.messages {
+		at := s.published
+		if place, isWithheld := s.mark.Withheld.at(m.key.Kind, m.shard); isWithheld && m.wakes {
+			at = place
+		}
+		if numbers[at] == 0 {
+			numbers[at] = len(numbers) + 1
+			seen.Add(at.Seen.Snapshot)
+			until.Add(at.Until.Snapshot)
+			after.AddInt(int64(at.After))
+		}
+		positions.AddInt(int64(m.position))
+		places.AddInt(int64(numbers[at]))
+	}
+	rows, err := s.relay.config.DB.Query(ctx, passedSQL, positions.String(), places.String(), seen.String(),
+		until.String(), after.String())
+	if err != nil {
+		return pgerr.Explain("find passed events", err)
+	}
+	passed, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	for _, p := range passed {
+		delete(s.stored.messages, ledger.Position(p))
+	}
+	return pgerr.Explain("find passed events", err)
 }
 
 // setAccounted moves the mark to the last message: no later event is before it, unless some messages that were found on

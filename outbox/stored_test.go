@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -112,6 +113,41 @@ func TestRefusedBeforeTheNextOfItsTask(t *testing.T) {
 	if n := len(b.parked()); n != 1 {
 		t.Errorf("%d events are parked, want 1", n)
 	}
+}
+
+// Messages that a session finds and never takes do not keep the mark from moving: one of an event that was published
+// long ago, as the reconciler sends it, and one of an event that a crash has undone. The next session would read
+// everything since then.
+func TestAccountedBehindOtherMessages(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay()
+	b.enqueue("coupon.send", "order-", 10)
+	b.awaitPublished()
+	r.end()
+	sent, err := b.stream().GetMsg(b.ctx(), 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := &nats.Msg{Subject: sent.Subject, Header: sent.Header, Data: sent.Data}
+	undone := ghostAt(b.source(), time.Now().Add(-time.Hour))
+	for _, m := range []*nats.Msg{again, undone} {
+		if _, err := b.js.PublishMsg(b.ctx(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.relay()
+	b.enqueue("coupon.send", "later-", 10)
+	b.awaitPublished()
+	b.await("the mark has all messages", func() (has bool) {
+		err := b.pool.QueryRow(b.ctx(), `
+			select (c.mark->>'stream_accounted')::bigint = (c.mark->>'stream_seq')::bigint
+			  from taskledger.cursor c where c.reader = 'relay' order by c.n desc limit 1`).Scan(&has)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return has
+	})
 }
 
 // A relay process is stopped when it is about to send a page, and continues when another relay has sent it.
