@@ -77,7 +77,7 @@ func parseMark(text json.RawMessage) (mark, bool, error) {
 }
 
 // firstMark returns the mark of a relay that has published nothing: all older messages on the stream will be
-// published again, so none of them can be lost.
+// published again, so none of them can be lost. It is written when the first page waits.
 func firstMark(info *jetstream.StreamInfo) mark {
 	return mark{
 		Generation: 1, Created: createdAt(info), First: info.State.LastSeq + 1, Accounted: info.State.LastSeq,

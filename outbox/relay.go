@@ -30,6 +30,7 @@ type Relay struct {
 
 	// The state that one session leaves to the next. It is of the goroutine that publishes.
 	wantsRoom   int64         // bytes for which the next session makes room
+	wantsMark   bool          // the next session writes the first mark, before it publishes
 	sizes       sizes         // of messages
 	purgedAt    time.Time     // the last attempt to purge
 	purgePause  time.Duration // until the next one

@@ -55,6 +55,7 @@ type session struct {
 	assessAt  int64           // size of the stream from which the demand is to be assessed
 	refills   int             // how often withheld messages were published
 	marked    int             // refills that the last cursor row has
+	hasMark   bool            // a cursor row has one
 
 	opened feed.Place // of the cursor row with which the session began
 
@@ -178,7 +179,8 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err := (room{s}).makeRoom(ctx); err != nil {
 		return err
 	}
-	if wasOwed || isNewRun || !marked.equals(s.mark.Withheld) {
+	s.hasMark, s.relay.wantsMark = published || s.relay.wantsMark, false
+	if wasOwed || isNewRun || published != s.hasMark || !marked.equals(s.mark.Withheld) {
 		if err := s.writeMark(ctx); err != nil {
 			return err
 		}
@@ -384,6 +386,10 @@ func (s *session) tidy(ctx context.Context) error {
 
 // publishPart publishes a part of a page, to its end also when ctx is done.
 func (s *session) publishPart(ctx context.Context, b batch) error {
+	if !s.hasMark { // else the next relay would not look for these messages, if this one is killed
+		s.relay.wantsMark = true
+		return errAgain
+	}
 	fault.Point(FaultPage)
 	s.noteWindow(b.at)
 	if err := s.publishRetried(ctx, b.events); err != nil {

@@ -37,7 +37,7 @@ func TestKilledRelayRepeatsNothing(t *testing.T) {
 			b := newBundle(t)
 			for i := range 4 {
 				b.enqueueAndStart(fmt.Sprintf("order-%d-", i), 200) // two events of a task are in one page
-				b.runKilled(point, 2)
+				b.runKilled(point, min(i+1, 2))                     // also before the first cursor row
 			}
 			b.relay(smallPages)
 			b.awaitPublished()
