@@ -25,6 +25,7 @@ const (
 	codeStoreFailed           = 10077 // also: full
 	codeInsufficientResources = 10023
 	codeStorageExceeded       = 10047
+	codeTooManyRequests       = 10167 // for a message that has not come behind those that wait
 )
 
 // RefusedError reports that the stream answered and did not store the message.

@@ -122,12 +122,12 @@ func isMissing(r Result) bool { return errors.Is(r.Err, ErrNoAck) || errors.Is(r
 
 // AwaitEarlier waits until the stream has stored or refused the messages that were published before, by this connection
 // and, as far as the server has received them, by others. It publishes a message that the stream refuses: the stream
-// answers in the order in which it receives messages.
+// answers in the order in which it receives messages, unless too many wait.
 func (p *Publisher) AwaitEarlier(ctx context.Context, timeout time.Duration) error {
 	m := nats.NewMsg(prefix + ".barrier")
 	m.Header.Set(nats.ExpectedLastSeqHdr, strconv.FormatInt(math.MaxInt64, 10))
 	err := p.Publish(ctx, []*nats.Msg{m}, timeout)[0].Err
-	if refused := (*RefusedError)(nil); errors.As(err, &refused) {
+	if refused := (*RefusedError)(nil); errors.As(err, &refused) && refused.Code != codeTooManyRequests {
 		return nil
 	}
 	return err

@@ -375,6 +375,22 @@ func TestAwaitEarlier(t *testing.T) {
 	}
 }
 
+// A stream for which too many messages wait refuses another one at once, and stores those later.
+func TestAwaitEarlierBehindTooMany(t *testing.T) {
+	t.Parallel()
+	_, nc, _ := start(t, natsserver.Config{})
+	sub, err := nc.Subscribe(stream.AllSubjects, func(m *nats.Msg) {
+		m.Respond([]byte(`{"stream":"LEDGER","error":{"code":429,"err_code":10167,"description":"too many requests"}}`))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Unsubscribe()
+	if err := publisher(t, nc).AwaitEarlier(t.Context(), patience); err == nil {
+		t.Error("no error although earlier messages are not stored")
+	}
+}
+
 // Where an answer is missing, which message it belongs to is unknown, so that no message counts as stored.
 func TestMissingAnswerInOrder(t *testing.T) {
 	t.Parallel()
