@@ -77,18 +77,7 @@ func TestLeaderChanges(t *testing.T) {
 	t.Parallel()
 	urls := startCluster(t)
 	b := &bundle{t: t, pool: ledgertest.Pool(t, ledgertest.App, "relay", "operator")}
-	connect := func(url string) (*nats.Conn, jetstream.JetStream) {
-		nc, err := outbox.Connect(url, nats.ReconnectWait(20*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return nc, js
-	}
+	connect := func(url string) (*nats.Conn, jetstream.JetStream) { return connectTo(t, url) }
 	b.nc, b.js = connect(urls[0])
 	admin, _ := connect(urls[1])
 	observed := observe(t, b.nc.ConnectedUrl())
@@ -120,6 +109,54 @@ func TestLeaderChanges(t *testing.T) {
 	b.check()
 	observed.check()
 	t.Logf("%d changes of the leader, generation %d", changes.Load(), b.generation())
+}
+
+func connectTo(t *testing.T, url string) (*nats.Conn, jetstream.JetStream) {
+	t.Helper()
+	nc, err := outbox.Connect(url, nats.ReconnectWait(20*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nc, js
+}
+
+// An operator replicates the stream while a relay works, and takes the replicas away again. New events have message ids
+// while there are replicas, and each is published once.
+func TestReplicasChange(t *testing.T) {
+	t.Parallel()
+	urls := startCluster(t)
+	b := &bundle{t: t, pool: ledgertest.Pool(t, ledgertest.App, "relay", "operator")}
+	b.nc, b.js = connectTo(t, urls[0])
+	b.relay()
+	b.await("the stream exists", func() bool { _, err := b.js.Stream(b.ctx(), stream.Name); return err == nil })
+	n := 0
+	publish := func() string {
+		n++
+		b.enqueueAndStart(fmt.Sprintf("page-%d-", n), 50)
+		b.awaitPublished()
+		m, err := b.stream().GetLastMsgForSubject(b.ctx(), stream.AllSubjects)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Header.Get(nats.MsgIdHdr)
+	}
+	if id := publish(); id != "" {
+		t.Errorf("message id %q on a stream of one server", id)
+	}
+	for _, replicas := range []int{3, 1} {
+		c := b.stream().CachedInfo().Config
+		c.Replicas = replicas
+		if _, err := b.js.UpdateStream(b.ctx(), c); err != nil {
+			t.Fatal(err)
+		}
+		b.await("messages suit the stream", func() bool { return (publish() != "") == (replicas > 1) })
+	}
+	b.checkOnce()
 }
 
 // observer sees what a relay publishes and the acknowledgements, in the order in which its server has them.

@@ -193,10 +193,13 @@ func (s *session) open(ctx context.Context) (err error) {
 // the stream what another one has published.
 func (s *session) setEncoders(source string) {
 	s.again = encoder{db: s.relay.config.DB, source: source, generation: s.mark.Generation}
-	if s.pages = s.again; !s.isReplicated() && s.mark.Owed == nil {
+	if s.pages = s.again; !s.needsIDs() {
 		s.pages.generation = 0
 	}
 }
+
+// needsIDs reports whether new events have message ids.
+func (s *session) needsIDs() bool { return s.isReplicated() || s.mark.Owed != nil }
 
 // raiseLimit raises the limit of the stream if the operator has configured a higher one. A refusal is logged once, and
 // status reports the difference.
@@ -362,7 +365,7 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 
 // tidy checks the stream. It ends a session that has no page to publish but leaves something to the next one: messages
 // on a nearly full stream, or a cursor row that lacks what refills have published. It ends one whose messages do not
-// suit the stream any more, because an operator has replicated it.
+// suit the stream any more, because an operator has changed its replicas.
 func (s *session) tidy(ctx context.Context) error {
 	if err := s.check(ctx); err != nil {
 		return err
@@ -372,13 +375,10 @@ func (s *session) tidy(ctx context.Context) error {
 	}
 	s.hasMadeRoom = false
 	if time.Since(s.openedAt) > s.state.info.Config.Duplicates {
-		s.stored = stored{}
+		s.stored = stored{} // what is left is of withheld kinds
 	}
-	if err := s.dropPassed(ctx); err != nil {
-		return err
-	}
-	s.setAccounted()
-	if s.state.isNearlyFull(0) && s.canPurge() || s.marked < s.refills || s.isReplicated() && s.pages.generation == 0 {
+	isUnsuited := s.needsIDs() == (s.pages.generation == 0)
+	if s.state.isNearlyFull(0) && s.canPurge() || s.marked < s.refills || isUnsuited {
 		return errAgain
 	}
 	return nil
