@@ -12,6 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -130,7 +131,10 @@ func TestAccountedBehindOtherMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := &nats.Msg{Subject: sent.Subject, Header: sent.Header, Data: sent.Data}
-	undone := ghostAt(b.source(), time.Now().Add(-time.Hour))
+	undone := stream.Encode(ledger.Event{
+		Key: ledger.Key{Kind: "coupon.send", BizID: "undone"}, Version: 1, Position: 1000, Type: ledger.EventEnqueued,
+		RecordedAt: time.Now().Add(-time.Hour),
+	}, nil, b.source(), 0)
 	for _, m := range []*nats.Msg{again, undone} {
 		if _, err := b.js.PublishMsg(b.ctx(), m); err != nil {
 			t.Fatal(err)
