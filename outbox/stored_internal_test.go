@@ -59,4 +59,13 @@ func TestStored(t *testing.T) {
 	if len(s.messages) != 0 {
 		t.Errorf("%d messages are left", len(s.messages))
 	}
+	first, second := messageOf("g", 1, "x"), messageOf("g", 2, "x") // the stream has refused the first one
+	s.add([]storedMessage{found(second, 0)}, now.Add(-time.Minute))
+	missing, others := s.split([]message{first, second})
+	if len(missing) != 1 || missing[0].event != first.event || len(others) != 1 || others[0].event != second.event {
+		t.Errorf("missing %v, found %v", missing, others)
+	}
+	if s.overtake(first); s.take(second) {
+		t.Error("an event counts as stored although the one before it is stored behind it")
+	}
 }
