@@ -154,6 +154,32 @@ func TestAccountedBehindOtherMessages(t *testing.T) {
 	})
 }
 
+// Messages of a killed relay that are older than the duplicate window are published again.
+func TestStoredBeforeTheWindow(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay()
+	b.enqueue("coupon.send", "first-", 1)
+	b.awaitPublished()
+	r.end()
+	c := b.stream().CachedInfo().Config
+	c.Duplicates = 100 * time.Millisecond
+	if _, err := b.js.UpdateStream(b.ctx(), c); err != nil {
+		t.Fatal(err)
+	}
+	b.enqueue("coupon.send", "order-", 10)
+	b.runKilled(outbox.FaultPublished, 1)
+	b.await("the messages are old", func() bool {
+		info := b.stream().CachedInfo()
+		return info.State.LastSeq == 11 && info.TimeStamp.Sub(info.State.LastTime) > c.Duplicates
+	})
+	b.relay()
+	b.awaitPublished()
+	if n := len(b.check()); n != 21 {
+		t.Errorf("%d messages, want 21: ten events twice", n)
+	}
+}
+
 // A relay process is stopped when it is about to send a page, and continues when another relay has sent it.
 func TestFrozenRelaySendsNothing(t *testing.T) {
 	t.Parallel()
