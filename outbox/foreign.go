@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
@@ -52,13 +53,13 @@ const (
 	inspectedAtOnce = 32
 )
 
-// inspect returns our own messages in a gap, or a [*ForeignWriterError] if it contains a foreign one. first is the
-// first sequence of the stream. Our own messages there are of a page that failed, or of a relay that crashed before it
-// wrote the cursor row.
+// inspect returns our own messages without ids in a gap, or a [*ForeignWriterError] if it contains a foreign one. first
+// is the first sequence of the stream. Our own messages there are of a page that failed, or of a relay that crashed
+// before it wrote the cursor row.
 func (i *inspector) inspect(ctx context.Context, g gap, first uint64) ([]storedMessage, error) {
 	from := max(g.from, first)
 	to := min(g.to, from+maxInspected-1)
-	var own []storedMessage
+	var unnamed []storedMessage
 	for ; from <= to; from += stepSize {
 		raws, err := i.read(ctx, from, min(to, from+stepSize-1))
 		if err != nil {
@@ -75,13 +76,15 @@ func (i *inspector) inspect(ctx context.Context, g gap, first uint64) ([]storedM
 				return nil, &ForeignWriterError{Seq: raw.Sequence, ID: m.ID(), Reason: reason}
 			}
 			messages[raw.Sequence] = m
-			own = append(own, newStoredMessage(raw, m))
+			if raw.Header.Get(nats.MsgIdHdr) == "" {
+				unnamed = append(unnamed, newStoredMessage(raw, m))
+			}
 		}
 		if err := i.checkEvents(ctx, messages); err != nil {
 			return nil, err
 		}
 	}
-	return own, nil
+	return unnamed, nil
 }
 
 // read returns the messages from one sequence to another, in their order.

@@ -20,9 +20,10 @@ import (
 //go:embed sql/passed.sql
 var passedSQL string
 
-// stored has the messages that a session has found on the stream behind those that the cursor row accounts for: the
-// relay or the session that published them wrote no row. A session publishes none of them again, unless they are older
-// than the duplicate window of the stream: when an old state of the database is restored, workers need them again.
+// stored has the messages without ids that a session has found on the stream behind those that the cursor row accounts
+// for: the relay or the session that published them wrote no row. A session publishes none of them again, unless they
+// are older than the duplicate window of the stream: when an old state of the database is restored, workers need them
+// again. Messages with ids are published again, and the stream drops them.
 //
 // The events of each task keep their order: once a session has published one, it publishes all later ones, too.
 type stored struct {
