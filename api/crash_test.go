@@ -61,7 +61,11 @@ func TestDatabaseCrash(t *testing.T) {
 		t.Errorf("the request that waited: %d %s", a.status, a.body)
 	}
 	// A stream ends if the database may have lost commits that it has shown, which the feed of a service would notice.
-	if _, data, ok := open.next(); ok && !strings.Contains(data, `"version":2`) {
+	_, data, ok := open.next()
+	for ok && strings.Contains(data, `"biz_id":"2"`) { // enqueued by a backend that outlived the postmaster
+		_, data, ok = open.next()
+	}
+	if ok && !strings.Contains(data, `"version":2`) {
 		t.Errorf("the stream goes on with %s", data)
 	}
 	resumed := s.stream("", strconv.Itoa(int(last)))
