@@ -149,11 +149,7 @@ func TestReplicasChange(t *testing.T) {
 		t.Errorf("message id %q on a stream of one server", id)
 	}
 	for _, replicas := range []int{3, 1} {
-		c := b.stream().CachedInfo().Config
-		c.Replicas = replicas
-		if _, err := b.js.UpdateStream(b.ctx(), c); err != nil {
-			t.Fatal(err)
-		}
+		b.editStream(func(c *jetstream.StreamConfig) { c.Replicas = replicas })
 		b.await("messages suit the stream", func() bool { return (publish() != "") == (replicas > 1) })
 	}
 	b.checkOnce()

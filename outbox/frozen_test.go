@@ -12,6 +12,25 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
+// freezeRelay runs a relay process that stops at a crash point, and waits until its lease has ended.
+func (b *bundle) freezeRelay(point string, environment ...string) *os.Process {
+	b.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), relayDatabase+"="+b.pool.Config().ConnString(), relayNATS+"="+b.server.URL(),
+		relayFreeze+"="+point)
+	cmd.Env = append(cmd.Env, environment...)
+	if err := cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	b.await("the relay process leads", func() bool { return b.status().Relay != nil && b.status().Relay.Alive })
+	b.await("its lease has ended", func() bool { return !b.status().Relay.Alive })
+	return cmd.Process
+}
+
 // A relay process is stopped before it publishes withheld messages. Another relay takes its lease, and leaves these
 // messages out, because the stream is nearly full when the next events of their tasks come. The process continues, and
 // publishes none of them behind these events.
@@ -32,18 +51,7 @@ func TestFrozenRelayPublishesNothing(t *testing.T) {
 	first.end()
 	b.takeAll(work)
 
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), relayDatabase+"="+b.pool.Config().ConnString(), relayNATS+"="+b.server.URL(),
-		relaySmall+"=yes", relayFreeze+"="+outbox.FaultRefill)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	b.await("the relay process leads", func() bool { return b.status().Relay != nil && b.status().Relay.Alive })
-	b.await("its lease has ended", func() bool { return !b.status().Relay.Alive })
+	frozen := b.freezeRelay(outbox.FaultRefill, relaySmall+"=yes")
 	for _, kind := range []ledger.Kind{"mail.send", "large.send"} { // no relay refills them
 		if err := b.stream().DeleteConsumer(b.ctx(), stream.Durable(kind, ledger.AllShards)); err != nil {
 			t.Fatal(err)
@@ -53,7 +61,7 @@ func TestFrozenRelayPublishesNothing(t *testing.T) {
 	second := b.relay(smallStream)
 	b.awaitPublished()
 	last := b.state().LastSeq
-	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := frozen.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	second.end()

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -139,11 +141,7 @@ func TestUnpublishableEventsAreParked(t *testing.T) {
 // enlarge lets the stream hold large messages.
 func (b *bundle) enlarge() {
 	b.t.Helper()
-	config := b.stream().CachedInfo().Config
-	config.MaxBytes = 10 << 20
-	if _, err := b.js.UpdateStream(b.ctx(), config); err != nil {
-		b.t.Fatal(err)
-	}
+	b.editStream(func(c *jetstream.StreamConfig) { c.MaxBytes = 10 << 20 })
 }
 
 // operations returns the actions and actors of the acts on record, and how many of them have succeeded.

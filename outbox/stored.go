@@ -42,8 +42,8 @@ type storedMessage struct {
 	wakes    bool // workers
 }
 
-// published is the sequence that is behind those of all messages.
-const published = math.MaxUint64
+// behindAll is the sequence that is behind those of all messages.
+const behindAll = math.MaxUint64
 
 var contentSeed = maphash.MakeSeed()
 
@@ -73,7 +73,9 @@ func (s *stored) add(messages []storedMessage, since time.Time) {
 	for _, m := range messages {
 		if m.at.After(since) {
 			s.messages[m.position] = m
-			s.reached[m.key] = max(s.reached[m.key], 0)
+			if _, isKnown := s.reached[m.key]; !isKnown {
+				s.reached[m.key] = 0
+			}
 		}
 	}
 }
@@ -107,7 +109,7 @@ func (s *stored) find(m message) (storedMessage, bool) {
 // overtake notes that a message is published behind all that were found, so that the later ones of its task are, too.
 func (s *stored) overtake(m message) {
 	if _, isKnown := s.reached[m.event.Key]; isKnown {
-		s.reached[m.event.Key] = published
+		s.reached[m.event.Key] = behindAll
 	}
 }
 

@@ -3,19 +3,28 @@ package outbox_test
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
+
+// editStream changes the settings of the stream, as an operator does.
+func (b *bundle) editStream(edit func(c *jetstream.StreamConfig)) {
+	b.t.Helper()
+	c := b.stream().CachedInfo().Config
+	edit(&c)
+	if _, err := b.js.UpdateStream(b.ctx(), c); err != nil {
+		b.t.Fatal(err)
+	}
+}
 
 // checkOnce checks that each event is on the stream once, unless it is parked.
 func (b *bundle) checkOnce() {
@@ -66,11 +75,7 @@ func TestRefusedAmongStored(t *testing.T) {
 	})
 	b.enqueue("coupon.send", "first-", 1)
 	b.awaitPublished()
-	c := b.stream().CachedInfo().Config
-	c.MaxMsgSize = 2000
-	if _, err := b.js.UpdateStream(b.ctx(), c); err != nil {
-		t.Fatal(err)
-	}
+	b.editStream(func(c *jetstream.StreamConfig) { c.MaxMsgSize = 2000 })
 	var entries []ledger.Entry
 	for i := range 300 {
 		size := 10
@@ -101,11 +106,7 @@ func TestRefusedBeforeTheNextOfItsTask(t *testing.T) {
 	b.enqueue("coupon.send", "first-", 1)
 	b.awaitPublished()
 	r.end()
-	c := b.stream().CachedInfo().Config
-	c.MaxMsgSize = 2000
-	if _, err := b.js.UpdateStream(b.ctx(), c); err != nil {
-		t.Fatal(err)
-	}
+	b.editStream(func(c *jetstream.StreamConfig) { c.MaxMsgSize = 2000 })
 	b.enqueueSized("coupon.send", "large-", 1, 1, 5000)
 	b.append(ledger.Key{Kind: "coupon.send", BizID: "large-0"}, 1, ledger.EventStarted)
 	b.relay()
@@ -162,16 +163,13 @@ func TestStoredBeforeTheWindow(t *testing.T) {
 	b.enqueue("coupon.send", "first-", 1)
 	b.awaitPublished()
 	r.end()
-	c := b.stream().CachedInfo().Config
-	c.Duplicates = 100 * time.Millisecond
-	if _, err := b.js.UpdateStream(b.ctx(), c); err != nil {
-		t.Fatal(err)
-	}
+	const window = 100 * time.Millisecond
+	b.editStream(func(c *jetstream.StreamConfig) { c.Duplicates = window })
 	b.enqueue("coupon.send", "order-", 10)
 	b.runKilled(outbox.FaultPublished, 1)
 	b.await("the messages are old", func() bool {
 		info := b.stream().CachedInfo()
-		return info.State.LastSeq == 11 && info.TimeStamp.Sub(info.State.LastTime) > c.Duplicates
+		return info.State.LastSeq == 11 && info.TimeStamp.Sub(info.State.LastTime) > window
 	})
 	b.relay()
 	b.awaitPublished()
@@ -185,22 +183,11 @@ func TestFrozenRelaySendsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	b.enqueue("coupon.send", "order-", 300)
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), relayDatabase+"="+b.pool.Config().ConnString(), relayNATS+"="+b.server.URL(),
-		relayFreeze+"="+outbox.FaultSend)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	b.await("the relay process leads", func() bool { return b.status().Relay != nil && b.status().Relay.Alive })
-	b.await("its lease has ended", func() bool { return !b.status().Relay.Alive })
+	frozen := b.freezeRelay(outbox.FaultSend)
 	second := b.relay()
 	b.awaitPublished()
 	second.end()
-	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := frozen.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	b.enqueue("later.send", "order-", 1)

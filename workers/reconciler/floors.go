@@ -141,7 +141,6 @@ func (r *Reconciler) readPublished(ctx context.Context, kinds []*servedKind, inf
 	case isRepublishing, created != info.Created.UTC().Format(time.RFC3339Nano):
 		return false, nil
 	}
-	r.generation = int(generation)
 	var sequences, names, masks pgarray.Builder
 	for _, k := range kinds {
 		for _, sequence := range k.floors {

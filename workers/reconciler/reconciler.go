@@ -27,9 +27,8 @@ type Reconciler struct {
 	walks  bool                // tests set it: it does not use the list of lingering tasks
 
 	// Of the goroutine that runs passes:
-	limited    *loglimit.Logger // for lines that repeat
-	generation int              // of the stream, as of the relay's last mark
-	woken      map[ledger.Key]woken
+	limited *loglimit.Logger // for lines that repeat
+	woken   map[ledger.Key]woken
 }
 
 // New returns a reconciler. It uses neither DB nor NATS yet. It returns the error of [Config.Validate].
