@@ -22,8 +22,8 @@
 //	ce-task          version=<version>&attempt=<attempt>&position=<position>
 //	traceparent      of the producer, if it set one, and tracestate beside it
 //	watermill        beside args that were published as a Watermill message: metadata and UUID, as JSON
-//	Nats-Msg-Id      <ce-id>#<generation>, on a stream with replicas and on what is published again
-//	                 after a loss
+//	Nats-Msg-Id      <ce-id>#<generation>, on a stream with replicas, and while lost messages are
+//	                 published again
 //
 // # Delivery guarantees
 //

@@ -94,7 +94,7 @@ func (HookDefaults) embedsHookDefaults() {}
 type Group struct {
 	SentAt     time.Time // when the first message was sent
 	Messages   int       // that were sent
-	Duplicates int       // that the stream had stored before
+	Duplicates int       // that the stream dropped, by their message ids; most messages have none
 	Err        error     // the first error, nil if the stream has all messages
 
 	messages []message

@@ -53,7 +53,8 @@ func headerSchemas() (properties object, required []string) {
 	add(false, headerTracestate, ``, "W3C tracestate beside it; not percent-encoded")
 	add(false, headerEnvelope, `^\{`, "beside args that were published as a Watermill message: its metadata")
 	add(false, nats.MsgIdHdr, `#[0-9]+$`,
-		"<ce-id>#<generation>; on a stream with replicas, and on what is published again after a loss")
+		"<ce-id>#<generation>; on the stream LEDGER with replicas, and while lost messages are published again; most "+
+			"messages have none, so go by ce-id")
 	return properties, required
 }
 

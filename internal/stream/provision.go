@@ -133,7 +133,7 @@ func (c Config) settings(installation string) jetstream.StreamConfig {
 		Name:        Name,
 		Description: "events of a task ledger; derived, rebuilt from the database",
 		Subjects:    []string{AllSubjects},
-		Retention:   jetstream.LimitsPolicy, // acks must not cost writes, and dedup must survive a restart
+		Retention:   jetstream.LimitsPolicy, // acks must not cost writes, and relays look for what is stored
 		Discard:     jetstream.DiscardNew,   // a full stream must stop the relay and not drop unread messages
 		Storage:     jetstream.FileStorage,
 		MaxAge:      c.MaxAge,

@@ -31,7 +31,8 @@ func (e *SettingsError) Error() string {
 // A message is delivered until it is acked, so at least once. The events of one task are delivered in
 // the order of their versions, also after a nack, and also if several members share a group. With one
 // lane that holds for all events of a topic. The price is that a message that is never acked blocks its
-// lane. After a loss of the stream, the relay publishes an earlier stretch again, in order.
+// lane. After a loss of the stream, the relay publishes an earlier stretch again, in order. Seldom, an event is on the
+// stream twice without a loss, see package outbox.
 //
 // The message of a task's first event is the published one: UUID, payload and metadata. A later event's
 // message has the event's id as UUID and its data as payload. If it makes the task available again, it
