@@ -21,11 +21,11 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
+// README begin
 type Coupon struct {
 	Cents int `json:"cents"`
 }
 
-// README begin
 var SendCoupon = ledger.MustKind[Coupon]("coupon.send")
 
 func placeOrder(ctx context.Context, db *pgxpool.Pool, order string) error {
