@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/internal/reserve"
 )
 
 // announcementFile is the name of the file with the announcement, in the data directory.
@@ -101,9 +102,9 @@ func read(dir string) (Announcement, error) {
 	return a, nil
 }
 
-// alive reports whether a process with this pid exists, of any user.
+// alive reports whether a process with this pid runs, of any user.
 func alive(pid int) bool {
-	if pid <= 0 {
+	if pid <= 0 || reserve.IsZombie(pid) {
 		return false
 	}
 	p, err := os.FindProcess(pid)

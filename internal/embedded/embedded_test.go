@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -175,6 +177,19 @@ func TestAttachToRunningServers(t *testing.T) {
 	write(t, dir, have)
 	if _, err := embedded.Attach(dir); !errors.Is(err, embedded.ErrNotRunning) {
 		t.Errorf("after the end of the process: got %v, want ErrNotRunning", err)
+	}
+	zombie := exec.Command("true") // once it has ended, since it is not waited for
+	if err := zombie.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = zombie.Wait() }()
+	for runtime.GOOS == "linux" && !reserve.IsZombie(zombie.Process.Pid) {
+		time.Sleep(time.Millisecond)
+	}
+	have.PID = zombie.Process.Pid
+	write(t, dir, have)
+	if _, err := embedded.Attach(dir); runtime.GOOS == "linux" && !errors.Is(err, embedded.ErrNotRunning) {
+		t.Errorf("of a zombie: got %v, want ErrNotRunning", err)
 	}
 	have.PID = os.Getppid()
 	write(t, dir, have)

@@ -2,6 +2,7 @@
 package reserve
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -23,8 +24,8 @@ type Lock struct {
 
 // File locks the file with this name and writes the process id of the caller into it. It creates the
 // file with mode 0600 if it does not exist, and returns an error if it is a symbolic link. If the process that has
-// locked the file is gone, File waits for at most 10 s: its children, which end after it, still have the lock. If that
-// process has released it, File waits for at most 1 s: a child that was being started then still has the file open. If
+// locked the file has ended, File waits for at most 10 s: its children, which end after it, still have the lock. After
+// the release of a lock File waits for at most 2 s: a child that was being started then still has the file open. If
 // this process or another one has it, the error wraps [ErrHeld] and has the process id of the holder.
 func File(name string) (*Lock, error) {
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|noFollow, 0o600)
@@ -32,8 +33,12 @@ func File(name string) (*Lock, error) {
 		return nil, err
 	}
 	err = lock(file)
-	for began := time.Now(); errors.Is(err, ErrHeld) && time.Since(began) < patience(holder(name)); {
+	began, id := time.Now(), holder(name)
+	for errors.Is(err, ErrHeld) && time.Since(began) < patience(id) {
 		time.Sleep(20 * time.Millisecond)
+		if now := holder(name); now != id {
+			began, id = time.Now(), now
+		}
 		err = lock(file)
 	}
 	if err != nil {
@@ -54,8 +59,8 @@ func patience(id string) time.Duration {
 	switch {
 	case isGone(id):
 		return 10 * time.Second
-	case id == "": // released
-		return time.Second
+	case id == "": // released; on a busy disk the file is closed late
+		return 2 * time.Second
 	default:
 		return 0
 	}
@@ -71,6 +76,14 @@ func holder(name string) string {
 func isGone(id string) bool {
 	pid, err := strconv.Atoi(id)
 	return err == nil && pid > 0 && !exists(pid)
+}
+
+// IsZombie reports whether a process has ended, but its parent has not waited for it. Where the first process of a
+// container waits for no child, such a process stays until the container ends. Without /proc it returns false.
+func IsZombie(pid int) bool {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, state, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')')+1:]), " ") // a name may have brackets
+	return strings.HasPrefix(state, "Z")
 }
 
 func write(file *os.File) error {

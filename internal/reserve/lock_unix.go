@@ -25,4 +25,4 @@ func lock(file *os.File) error {
 	}
 }
 
-func exists(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+func exists(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) && !IsZombie(pid) }

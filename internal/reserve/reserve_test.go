@@ -112,29 +112,46 @@ func TestReleaseWhileAChildStarts(t *testing.T) {
 	}
 }
 
-// A process was killed, and its children still have the lock: who follows it waits for them.
+// A process was killed, and its children still have the lock: who follows it waits for them, also while the parent of
+// the process has not waited for it.
 func TestLockOfAProcessThatIsGone(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("children inherit no locks on Windows")
 	}
-	name := filepath.Join(t.TempDir(), "lock")
-	lock, err := reserve.File(name)
-	if err != nil {
-		t.Fatal(err)
+	for _, isZombie := range []bool{false, true} {
+		if isZombie && runtime.GOOS != "linux" {
+			continue
+		}
+		name := filepath.Join(t.TempDir(), "lock")
+		lock, err := reserve.File(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := exec.Command("true")
+		if err := gone.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if isZombie {
+			defer func() { _ = gone.Wait() }()
+			for !reserve.IsZombie(gone.Process.Pid) {
+				time.Sleep(time.Millisecond)
+			}
+		} else if err := gone.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, fmt.Appendln(nil, gone.Process.Pid), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(300*time.Millisecond, func() { lock.Release() })
+		after, err := reserve.File(name)
+		if err != nil {
+			t.Fatalf("zombie %t: %v", isZombie, err)
+		}
+		after.Release()
 	}
-	gone := exec.Command("true")
-	if err := gone.Run(); err != nil {
-		t.Fatal(err)
+	if reserve.IsZombie(os.Getpid()) {
+		t.Error("this process has ended")
 	}
-	if err := os.WriteFile(name, fmt.Appendln(nil, gone.Process.Pid), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	time.AfterFunc(300*time.Millisecond, func() { lock.Release() })
-	after, err := reserve.File(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after.Release()
 }
 
 func TestPortCanBeListenedOn(t *testing.T) {
