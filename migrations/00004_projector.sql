@@ -19,22 +19,24 @@
 -- and half of each page is kept free, since tasks enqueued together finish together.
 -- At fillfactor 80 three of four updates of a backlog were not HOT: more than twice the WAL, and heap and
 -- index together were larger.
+-- Columns that the usual events change stand side by side, since the WAL of an update has what lies between the first
+-- and the last byte that differs. Larger columns come before smaller ones, so that there is no padding.
 create table taskledger.task (
-  kind        text collate "C" not null,
-  biz_id      text collate "C" not null,
-  shard       smallint not null,
+  enqueued_at timestamptz not null,
+  updated_at  timestamptz not null,
   state       taskledger.task_state not null,
-  aside       boolean not null,       -- the state is neither available, running nor succeeded
   version     integer not null,
   attempt     integer not null,
   failures    integer not null,
-  enqueued_at timestamptz not null,
-  updated_at  timestamptz not null,
+  shard       smallint not null,
+  aside       boolean not null,       -- the state is neither available, running nor succeeded
+  lingering   boolean not null default false, -- available or running for longer than a few seconds
+  kind        text collate "C" not null,
+  biz_id      text collate "C" not null,
   error       text,                   -- of the last failed or buried event
   fingerprint text collate "C",       -- of the error of a dead task, else null
   due_at      timestamptz,            -- when a scheduled or retrying task is released, else null
   cause       text collate "C",       -- kind/biz_id of the task whose event led to this one, else null; never updated
-  lingering   boolean not null default false, -- available or running for longer than a few seconds
   primary key (kind, biz_id))
   with (fillfactor = 50);
 

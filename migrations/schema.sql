@@ -3957,21 +3957,21 @@ CREATE VIEW taskledger.lingering_is_current AS
 COMMENT ON VIEW taskledger.lingering_is_current IS 'Internal: whether lingering_tasks follows the projector by seconds: otherwise it is absent, of another database, or is being made.';
 
 CREATE TABLE taskledger.task (
-    kind text NOT NULL COLLATE pg_catalog."C",
-    biz_id text NOT NULL COLLATE pg_catalog."C",
-    shard smallint NOT NULL,
+    enqueued_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
     state taskledger.task_state NOT NULL,
-    aside boolean NOT NULL,
     version integer NOT NULL,
     attempt integer NOT NULL,
     failures integer NOT NULL,
-    enqueued_at timestamp with time zone NOT NULL,
-    updated_at timestamp with time zone NOT NULL,
+    shard smallint NOT NULL,
+    aside boolean NOT NULL,
+    lingering boolean DEFAULT false NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
     error text,
     fingerprint text COLLATE pg_catalog."C",
     due_at timestamp with time zone,
-    cause text COLLATE pg_catalog."C",
-    lingering boolean DEFAULT false NOT NULL
+    cause text COLLATE pg_catalog."C"
 )
 WITH (fillfactor='50');
 

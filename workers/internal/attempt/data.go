@@ -27,7 +27,7 @@ func marshalSucceeded(worker []byte, beganAt time.Time, result json.RawMessage) 
 	b = append(b, `{"worker":`...)
 	b = append(b, worker...)
 	b = append(b, `,"started_at":"`...)
-	b = beganAt.UTC().AppendFormat(b, time.RFC3339Nano)
+	b = micros(beganAt).AppendFormat(b, time.RFC3339Nano)
 	b = append(b, `","duration_ms":`...)
 	b = strconv.AppendFloat(b, float64(time.Since(beganAt).Microseconds())/1000, 'f', -1, 64)
 	if result != nil {
@@ -36,6 +36,9 @@ func marshalSucceeded(worker []byte, beganAt time.Time, result json.RawMessage) 
 	}
 	return append(b, '}')
 }
+
+// micros returns a time as data has it: to the microsecond, as the ledger has all times.
+func micros(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // marshalFailed returns the data of a failed event; the database adds retry_at.
 func marshalFailed(e eventdata.Error, o eventdata.Outcome) json.RawMessage {

@@ -273,7 +273,7 @@ func (rec *recorder) failed(err error) ledger.AppendRequest {
 // data returns the common data of all outcomes.
 func (rec *recorder) data() eventdata.Outcome {
 	return eventdata.Outcome{
-		Worker: rec.kind.id, StartedAt: rec.beganAt.UTC(), DurationMS: float64(rec.Elapsed().Microseconds()) / 1000,
+		Worker: rec.kind.id, StartedAt: micros(rec.beganAt), DurationMS: float64(rec.Elapsed().Microseconds()) / 1000,
 	}
 }
 
