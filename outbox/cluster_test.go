@@ -155,6 +155,33 @@ func TestReplicasChange(t *testing.T) {
 	b.checkOnce()
 }
 
+// A relay is killed after it has published, and an operator changes the replicas before another one begins. Each event
+// is on the stream once, whether its message has an id or not.
+func TestReplicasChangeAfterAKill(t *testing.T) {
+	for _, change := range []struct{ from, to int }{{from: 3, to: 1}, {from: 1, to: 3}} {
+		t.Run(fmt.Sprintf("%d-to-%d", change.from, change.to), func(t *testing.T) {
+			t.Parallel()
+			url := startCluster(t)[0]
+			b := newBundle(t) // whose server is not used
+			b.nc, b.js = connectTo(t, url)
+			r := b.relay(func(c *outbox.Config) { c.Stream.Replicas = change.from })
+			b.enqueueAndStart("first-", 1)
+			b.awaitPublished()
+			r.end()
+			b.enqueueAndStart("order-", 100)
+			before := b.state().LastSeq
+			b.runKilled(outbox.FaultPublished, 1, relayNATS+"="+url)
+			if b.state().LastSeq == before {
+				t.Error("nothing was published before the kill")
+			}
+			b.editStream(func(c *jetstream.StreamConfig) { c.Replicas = change.to })
+			b.relay(func(c *outbox.Config) { c.Stream.Replicas = change.to })
+			b.awaitPublished()
+			b.checkOnce()
+		})
+	}
+}
+
 // observer sees what a relay publishes and the acknowledgements, in the order in which its server has them.
 type observer struct {
 	t    *testing.T

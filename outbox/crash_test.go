@@ -18,6 +18,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -176,6 +177,41 @@ func TestKilledDuringARefill(t *testing.T) {
 				t.Error("no duplicates: the messages were not published before the kill")
 			}
 		})
+	}
+}
+
+// A relay is killed after it has published withheld events, which have message ids, with the next ones of their tasks,
+// which have none. Each is on the stream once.
+func TestKilledAfterOvertakenEvents(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay(smallPages, smallStream)
+	work := b.awaitWorkers("coupon.send")
+	b.enqueue("coupon.send", "order-", 300)
+	b.awaitPublished()
+	r.end()
+	if got := b.status().Withheld; len(got) != 1 {
+		t.Fatalf("withheld: %v", got)
+	}
+	b.takeAll(work)
+	b.purge() // so that there is room for all
+	for i := 290; i < 300; i++ {
+		key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprint("order-", i))}
+		b.append(key, 1, ledger.EventCancelled)
+	}
+	b.runKilled(outbox.FaultPublished, 1, relaySmall+"=yes")
+	b.relay(smallPages, smallStream)
+	b.awaitPublished()
+	b.await("no messages are withheld", func() bool {
+		b.takeAll(work)
+		return len(b.status().Withheld) == 0
+	})
+	seen := make(map[string]bool)
+	for _, d := range b.deliveries() {
+		if seen[d.ID()] {
+			t.Errorf("%s is on the stream twice", d.ID())
+		}
+		seen[d.ID()] = true
 	}
 }
 

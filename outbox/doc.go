@@ -22,8 +22,8 @@
 //	ce-task          version=<version>&attempt=<attempt>&position=<position>
 //	traceparent      of the producer, if it set one, and tracestate beside it
 //	watermill        beside args that were published as a Watermill message: metadata and UUID, as JSON
-//	Nats-Msg-Id      <ce-id>#<generation>, on a stream with replicas, and while lost messages are
-//	                 published again
+//	Nats-Msg-Id      <ce-id>#<generation>, on a stream with replicas, while lost messages are published
+//	                 again, and on withheld events that the next event of their task overtakes
 //
 // # Delivery guarantees
 //

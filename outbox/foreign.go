@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
@@ -53,13 +52,25 @@ const (
 	inspectedAtOnce = 32
 )
 
-// inspect returns our own messages without ids in a gap, or a [*ForeignWriterError] if it contains a foreign one. first
-// is the first sequence of the stream. Our own messages there are of a page that failed, or of a relay that crashed
-// before it wrote the cursor row.
+// inspect returns our own messages in a gap, or a [*ForeignWriterError] if it contains a foreign one. first is the
+// first sequence of the stream. Our own messages there are of a page that failed, or of a relay that crashed before it
+// wrote the cursor row.
 func (i *inspector) inspect(ctx context.Context, g gap, first uint64) ([]storedMessage, error) {
+	return i.own(ctx, g, first, i.checkEvents)
+}
+
+// reread returns our own messages in a gap that an earlier session has inspected. It does not look for their events: a
+// crash that has undone some of them may have been another one than that of later messages.
+func (i *inspector) reread(ctx context.Context, g gap, first uint64) ([]storedMessage, error) {
+	return i.own(ctx, g, first, func(context.Context, map[uint64]stream.Message) error { return nil })
+}
+
+func (i *inspector) own(
+	ctx context.Context, g gap, first uint64, check func(context.Context, map[uint64]stream.Message) error,
+) ([]storedMessage, error) {
 	from := max(g.from, first)
 	to := min(g.to, from+maxInspected-1)
-	var unnamed []storedMessage
+	var own []storedMessage
 	for ; from <= to; from += stepSize {
 		raws, err := i.read(ctx, from, min(to, from+stepSize-1))
 		if err != nil {
@@ -76,15 +87,13 @@ func (i *inspector) inspect(ctx context.Context, g gap, first uint64) ([]storedM
 				return nil, &ForeignWriterError{Seq: raw.Sequence, ID: m.ID(), Reason: reason}
 			}
 			messages[raw.Sequence] = m
-			if raw.Header.Get(nats.MsgIdHdr) == "" {
-				unnamed = append(unnamed, newStoredMessage(raw, m))
-			}
+			own = append(own, newStoredMessage(raw, m))
 		}
-		if err := i.checkEvents(ctx, messages); err != nil {
+		if err := check(ctx, messages); err != nil {
 			return nil, err
 		}
 	}
-	return unnamed, nil
+	return own, nil
 }
 
 // read returns the messages from one sequence to another, in their order.

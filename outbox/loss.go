@@ -69,13 +69,19 @@ func (s *session) check(ctx context.Context) error {
 	return s.inspectTail(ctx, s.mark.Seq)
 }
 
-// inspectTail inspects the messages behind one. This session does not publish them again.
+// inspectTail inspects the messages behind one. This session does not publish them again. Those up to the mark were
+// inspected by an earlier session, and are read apart: however many they are, the last ones are read, too.
 func (s *session) inspectTail(ctx context.Context, behind uint64) error {
-	last := s.state.info.State.LastSeq
+	first, last := s.state.info.State.FirstSeq, s.state.info.State.LastSeq
 	if last <= behind {
 		return nil
 	}
-	found, err := s.inspector.inspect(ctx, gap{behind + 1, last}, s.state.info.State.FirstSeq)
+	known := max(s.mark.Seq, behind)
+	found, err := s.inspector.reread(ctx, gap{behind + 1, known}, first)
+	if err != nil {
+		return err
+	}
+	unknown, err := s.inspector.inspect(ctx, gap{known + 1, last}, first)
 	if err != nil {
 		return err
 	}
@@ -84,6 +90,10 @@ func (s *session) inspectTail(ctx context.Context, behind uint64) error {
 		return err
 	}
 	s.mark.Seq, s.mark.LastEvent = last, id
+	found = append(found, unknown...)
+	if s.isReplicated() { // then the stream drops those with ids
+		found = slices.DeleteFunc(found, func(m storedMessage) bool { return m.hasID })
+	}
 	s.stored.add(found, s.state.info.TimeStamp.Add(-s.state.info.Config.Duplicates))
 	return s.dropPassed(ctx)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
@@ -20,10 +21,11 @@ import (
 //go:embed sql/passed.sql
 var passedSQL string
 
-// stored has the messages without ids that a session has found on the stream behind those that the cursor row accounts
-// for: the relay or the session that published them wrote no row. A session publishes none of them again, unless they
-// are older than the duplicate window of the stream: when an old state of the database is restored, workers need them
-// again. Messages with ids are published again, and the stream drops them.
+// stored has the messages that a session has found on the stream behind those that the cursor row accounts for: the
+// relay or the session that published them wrote no row. A session publishes none of them again, unless they are older
+// than the duplicate window of the stream: when an old state of the database is restored, workers need them again. On a
+// replicated stream, messages with ids are published again, and the stream drops them. On another one, a message may
+// have an id that the session would not give it: it had replicas before, or a withheld event was overtaken.
 //
 // The events of each task keep their order: once a session has published one, it publishes all later ones, too.
 type stored struct {
@@ -40,6 +42,7 @@ type storedMessage struct {
 	at       time.Time
 	shard    ledger.Shard
 	wakes    bool // workers
+	hasID    bool
 }
 
 // behindAll is the sequence that is behind those of all messages.
@@ -49,7 +52,7 @@ var contentSeed = maphash.MakeSeed()
 
 func newStoredMessage(raw *jetstream.RawStreamMsg, m stream.Message) storedMessage {
 	return storedMessage{m.Key, m.Position, raw.Sequence, contentOf(raw.Subject, stream.IDOf(raw.Header), raw.Data),
-		raw.Time, m.Shard, m.Type.WakesWorkers()}
+		raw.Time, m.Shard, m.Type.WakesWorkers(), raw.Header.Get(nats.MsgIdHdr) != ""}
 }
 
 // contentOf returns a hash of a message.

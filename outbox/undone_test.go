@@ -132,3 +132,45 @@ func TestMessagesThatNoCrashExplains(t *testing.T) {
 		t.Errorf("refused with %v, want message %d", found, ack.Sequence)
 	}
 }
+
+// Each of two crashes of the database has undone a published event, long after the other, and no page is published
+// between them. The relay works after both: it looks for the event of each message once.
+func TestUndoneInTwoCrashes(t *testing.T) {
+	t.Parallel()
+	server := ledgertest.Cluster(t, nil)
+	b := newBundleOn(t, openPool(t, server.URL(ledgertest.Database)), natsserver.Config{})
+	r := b.relay()
+	b.enqueue("coupon.send", "order-", 1)
+	b.awaitPublished()
+	for _, age := range []time.Duration{2 * time.Hour, time.Hour} {
+		r.end()
+		if _, err := b.js.PublishMsg(b.ctx(), ghostAt(b.source(), time.Now().Add(-age))); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.await("the database is available", func() bool {
+			_, err := b.pool.Exec(b.ctx(), "select")
+			return err == nil
+		})
+		before := b.cursorRows()
+		r = b.relay()
+		b.await("the mark has this run of the server", func() bool { return b.cursorRows() > before })
+	}
+	b.enqueue("coupon.send", "later-", 1)
+	b.awaitPublished()
+}
+
+// cursorRows returns the number of the relay's newest cursor row.
+func (b *bundle) cursorRows() (n int64) {
+	b.t.Helper()
+	err := b.pool.QueryRow(b.ctx(), "select max(n) from taskledger.cursor where reader = 'relay'").Scan(&n)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
