@@ -89,12 +89,12 @@ func (s *stored) take(m message) bool {
 	if len(s.messages) == 0 {
 		return false
 	}
+	found, ok := s.find(m)
+	delete(s.messages, m.event.Position) // also of an event that a crash has undone, whose position this one has got
 	reached, isKnown := s.reached[m.event.Key]
 	if !isKnown {
 		return false
 	}
-	found, ok := s.find(m)
-	delete(s.messages, m.event.Position)
 	if !ok || found.seq <= reached {
 		s.overtake(m)
 		return false

@@ -39,6 +39,7 @@ func TestStored(t *testing.T) {
 		found(messageOf("c", 2, "x"), 0), found(messageOf("c", 1, "x"), 0), // in another order
 		found(messageOf("d", 2, "x"), 0), found(messageOf("d", 3, "x"), 0), // version 1 is missing
 		found(messageOf("e", 1, "x"), time.Hour),
+		found(messageOf("p", 2, "x"), 0), // undone, and its position is that of version 1 of z
 	}, now.Add(-time.Minute))
 	for _, test := range []struct {
 		id      ledger.BizID
@@ -50,7 +51,7 @@ func TestStored(t *testing.T) {
 		{id: "b", version: 1, want: false}, {id: "b", version: 2, want: false},
 		{id: "c", version: 1, want: true}, {id: "c", version: 2, want: false},
 		{id: "d", version: 1, want: false}, {id: "d", version: 2, want: false}, {id: "d", version: 3, want: false},
-		{id: "e", version: 1, want: false}, {id: "f", version: 1, want: false},
+		{id: "e", version: 1, want: false}, {id: "f", version: 1, want: false}, {id: "z", version: 1, want: false},
 	} {
 		if got := s.take(messageOf(test.id, test.version, "x")); got != test.want {
 			t.Errorf("version %d of %s is stored: %v, want %v", test.version, test.id, got, test.want)
