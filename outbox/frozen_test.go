@@ -6,8 +6,11 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/taskledger/taskledger/internal/stream"
+
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -71,5 +74,38 @@ func TestFrozenRelayPublishesNothing(t *testing.T) {
 		if d.seq > last && d.Key.Kind == "mail.send" && d.Version == 1 {
 			t.Errorf("%s is on the stream behind the next event of its task", d.ID())
 		}
+	}
+}
+
+// A relay process is stopped while it publishes again what the stream has lost. Another relay does all of that, and no
+// new event comes. The process continues, and begins where the other one has ended.
+func TestFrozenRelayRepeatsNoRecovery(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	first := b.relay()
+	b.enqueue("coupon.send", "order-", 300)
+	b.awaitPublished()
+	first.end()
+	if err := b.js.DeleteStream(b.ctx(), stream.Name); err != nil {
+		t.Fatal(err)
+	}
+	frozen := b.freezeRelay(outbox.FaultPage)
+	const window = 100 * time.Millisecond
+	b.editStream(func(c *jetstream.StreamConfig) { c.Duplicates = window })
+	second := b.relay()
+	b.awaitPublished()
+	second.end()
+	b.await("the stream has forgotten the message ids", func() bool {
+		info := b.stream().CachedInfo()
+		return info.TimeStamp.Sub(info.State.LastTime) > 2*window
+	})
+	before := b.state().LastSeq
+	if err := frozen.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	b.enqueue("later.send", "order-", 1)
+	b.awaitPublished() // by the process
+	if n := b.state().LastSeq - before; n != 1 {
+		t.Errorf("%d messages, want 1: the process has published the lost ones again", n)
 	}
 }

@@ -36,7 +36,7 @@ type Relay struct {
 	purgePause  time.Duration // until the next one
 	pendingLoss *loss         // found while publishing; the next session repairs it
 	repairedAt  time.Time     // the last repair
-	reached     reached       // at the end of the session
+	reached     reached       // at the end of the session, while this relay keeps its lease
 	lastWindow  string        // each message on the stream is of an event that is visible in it
 	boundary    boundary      // which the projector is to pass
 	latest      boundary      // the newest one
@@ -189,7 +189,8 @@ func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
 // server is away: no other relay could work either, and a lease that changes hands delays the work when the server is
 // back.
 func (r *Relay) work(ctx context.Context, publisher *stream.Publisher) error {
-	r.lastWindow, r.latest, r.boundary = "", boundary{}, boundary{} // another relay may have published since
+	// Another relay may have published since.
+	r.lastWindow, r.latest, r.boundary, r.reached = "", boundary{}, boundary{}, reached{}
 	for {
 		err := r.runSession(ctx, publisher)
 		if errors.Is(err, errAgain) {
