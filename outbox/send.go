@@ -173,6 +173,7 @@ func (s *session) publishFitting(ctx context.Context, messages []message) ([]mes
 	if results, ok := s.publisher.PublishInOrder(ctx, msgsOf(messages), timeout); ok {
 		return messages, results, nil
 	}
+	s.stored.sent(messages, s.mark.Seq)
 	if err := s.check(ctx); err != nil {
 		return nil, nil, err
 	}

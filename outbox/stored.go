@@ -116,6 +116,16 @@ func (s *stored) overtake(m message) {
 	}
 }
 
+// sent notes that messages were sent behind a sequence: those of them that are found there need not be published again,
+// also of a task whose earlier messages had to be.
+func (s *stored) sent(messages []message, behind uint64) {
+	for _, m := range messages {
+		if s.reached[m.event.Key] == behindAll {
+			s.reached[m.event.Key] = behind
+		}
+	}
+}
+
 // split returns the messages that are not on the stream, and those that are, each in their order.
 func (s *stored) split(messages []message) (missing, found []message) {
 	for _, m := range messages {

@@ -117,6 +117,28 @@ func TestRefusedBeforeTheNextOfItsTask(t *testing.T) {
 	}
 }
 
+// A relay is killed when the stream has refused an event and stored the next one of its task. The next relay publishes
+// that one behind the refused one, which is refused again, and no third time.
+func TestKilledAfterARefusal(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay()
+	b.enqueue("coupon.send", "first-", 1)
+	b.awaitPublished()
+	r.end()
+	b.editStream(func(c *jetstream.StreamConfig) { c.MaxMsgSize = 2000 })
+	b.enqueueSized("coupon.send", "large-", 1, 1, 5000)
+	b.append(ledger.Key{Kind: "coupon.send", BizID: "large-0"}, 1, ledger.EventStarted)
+	b.runKilled(outbox.FaultPublished, 1)
+	before := b.state().LastSeq
+	b.relay()
+	b.awaitPublished()
+	b.check()
+	if n := b.state().LastSeq - before; n > 1 {
+		t.Errorf("the event behind the refused one was published %d times, want 1", n)
+	}
+}
+
 // Messages that a session finds and never takes do not keep the mark from moving: one of an event that was published
 // long ago, as the reconciler sends it, and one of an event that a crash has undone. The next session would read
 // everything since then.
