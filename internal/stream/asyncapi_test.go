@@ -53,8 +53,8 @@ func headerSchemas() (properties object, required []string) {
 	add(false, headerTracestate, ``, "W3C tracestate beside it; not percent-encoded")
 	add(false, headerEnvelope, `^\{`, "beside args that were published as a Watermill message: its metadata")
 	add(false, nats.MsgIdHdr, `#[0-9]+$`,
-		"<ce-id>#<generation>; on the stream LEDGER with replicas, and while lost messages are published again; most "+
-			"messages have none, so go by ce-id")
+		"<ce-id>#<generation>; on the stream LEDGER with replicas, while lost messages are published again, and on "+
+			"withheld events that the next event of their task overtakes; most messages have none, so go by ce-id")
 	return properties, required
 }
 
