@@ -21,8 +21,11 @@ const (
 	mutantFunction = "taskledger.mutant_page("
 )
 
-// GatherOf is gatherOf.
-func GatherOf(n int) time.Duration { return gatherOf(n) }
+// GatherOf returns the least time between two windows, the first of which has n events.
+func GatherOf(o Options, n int) time.Duration {
+	o = o.withDefaults()
+	return o.gather(n)
+}
 
 // Mutate replaces statements of a feed; an empty one is kept. A mutant of the function that reads pages reads the first
 // page of a window too.

@@ -21,9 +21,9 @@ type Options struct {
 	PageBytes int
 	// Gather is the least time between two windows. Default: 1 ms.
 	//
-	// It grows with the number of events in the last window, up to 25 ms. Under load, events share windows,
-	// which makes them cheaper; an idle feed does not delay them. Gather delays no page of an open window, so
-	// a backlog is read at full speed.
+	// It grows with the number of events in the last window, up to 25 ms, and is half as long after a quarter of
+	// PageSize. Under load, events share windows, which makes them cheaper; an idle feed does not delay them. Gather
+	// delays no page of an open window, so a backlog is read at full speed.
 	Gather time.Duration
 	// Wake ends the feed's sleep when events may have been committed. Without one, an idle feed polls every 10 ms, or
 	// every five times Gather if that is longer. Default: disabled.
@@ -221,18 +221,23 @@ const (
 	maxGather      = 25 * time.Millisecond
 )
 
-// gatherOf returns the delay between two windows, the first of which has n events.
-func gatherOf(n int) time.Duration {
+// gather returns the least time between two windows, the first of which has n events. A large page is hardly cheaper
+// for an event than half of it, so after a quarter of one the next window does not wait for Gather.
+func (o *Options) gather(n int) time.Duration {
 	const few = int(shortGather / gatherPerEvent)
-	if n <= few {
-		return time.Duration(n) * gatherPerEvent
+	d := time.Duration(n) * gatherPerEvent
+	if n > few {
+		d = min(shortGather+time.Duration(n-few)*gatherPerMore, maxGather)
 	}
-	return min(shortGather+time.Duration(n-few)*gatherPerMore, maxGather)
+	if n >= o.PageSize/4 {
+		return max(d, o.Gather/2)
+	}
+	return max(d, o.Gather)
 }
 
 // gather returns the delay before the next window is opened.
 func (f *Feed) gather() time.Duration {
-	return max(max(f.options.Gather, gatherOf(f.windowLen))-f.now().Sub(f.opened), 0)
+	return max(f.options.gather(f.windowLen)-f.now().Sub(f.opened), 0)
 }
 
 // Poll is Next without waiting: it reports false if there is no event to read now.

@@ -59,15 +59,31 @@ func idsOf(events []ledger.Event) (ids []string) {
 	return ids
 }
 
-// The delay of a busy feed grows with its windows, at first so that 2,500 tasks a second have 10 ms at most.
+// The delay of a busy feed grows with its windows, at first so that 2,500 tasks a second have 10 ms at most. That of a
+// reader with a long Gather is half as long when its pages are large.
 func TestGather(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
-	for n, want := range map[int]time.Duration{
-		0: 0, 1: ms / 5, 50: 10 * ms, 150: 15 * ms, 350: 25 * ms, 100_000: 25 * ms,
+	relay, projector := feed.Options{PageSize: 2000}, feed.Options{PageSize: 4000, Gather: 100 * ms}
+	for _, test := range []struct {
+		options feed.Options
+		events  int
+		want    time.Duration
+	}{
+		{options: relay, events: 0, want: ms},
+		{options: relay, events: 1, want: ms},
+		{options: relay, events: 10, want: 2 * ms},
+		{options: relay, events: 50, want: 10 * ms},
+		{options: relay, events: 150, want: 15 * ms},
+		{options: relay, events: 350, want: 25 * ms},
+		{options: relay, events: 100_000, want: 25 * ms},
+		{options: projector, events: 0, want: 100 * ms},
+		{options: projector, events: 999, want: 100 * ms},
+		{options: projector, events: 1000, want: 50 * ms},
+		{options: projector, events: 100_000, want: 50 * ms},
 	} {
-		if got := feed.GatherOf(n); got != want {
-			t.Errorf("after %d events %v, want %v", n, got, want)
+		if got := feed.GatherOf(test.options, test.events); got != test.want {
+			t.Errorf("Gather %v after %d events: %v, want %v", test.options.Gather, test.events, got, test.want)
 		}
 	}
 }
