@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
@@ -266,7 +267,11 @@ func awaitProjected(ctx context.Context, db *pgxpool.Pool) error {
 	if err := db.QueryRow(ctx, statement("newest")).Scan(&newest); err != nil || newest == 0 {
 		return err
 	}
-	if err := projector.WaitFor(ctx, db, projector.TasksName, newest); err != nil {
+	// projector.WaitFor polls every 50 ms at last, which would count as our time.
+	if err := await(ctx, func() (bool, error) {
+		passed, _, err := feed.Passed(ctx, db, projector.Reader, newest)
+		return passed, err
+	}); err != nil {
 		return err
 	}
 	return await(ctx, func() (bool, error) {
