@@ -21,7 +21,7 @@ func ApplyPage(ctx context.Context, r *Runner, page feed.Page) error {
 // newUnlistedFollower returns a follower of the built-in projection that lists no lingering tasks.
 func newUnlistedFollower(r *Runner) *follower {
 	f := newTasksFollower(r.config)
-	f.lingering = &lingering{due: time.Now().Add(time.Hour)}
+	f.lingering = &lingering{known: f.known, due: time.Now().Add(time.Hour)}
 	return f
 }
 
@@ -87,19 +87,33 @@ func HistogramOf(d time.Duration) Histogram { return Histogram(nil).add(d) }
 // ApplyAll applies every committed event of the built-in projection by one follower, page by page.
 func ApplyAll(tb testing.TB, r *Runner, db *pgxpool.Pool) {
 	tb.Helper()
-	f := newUnlistedFollower(r)
-	reader, err := feed.Open(tb.Context(), db, Reader, &feed.Options{PageSize: r.config.PageSize})
-	for err == nil {
-		var page feed.Page
-		var ok bool
-		if page, ok, err = reader.Poll(tb.Context()); err == nil && !ok {
-			return
-		}
-		if err == nil {
-			err = f.apply(tb.Context(), page)
-		}
+	if err := Applier(r, db, nil)(tb.Context()); err != nil {
+		tb.Fatal(err)
 	}
-	tb.Fatal(err)
+}
+
+// Applier returns a function that applies every committed event of the built-in projection by the same follower, page
+// by page. edit changes the statement that updates tasks; nil: not.
+func Applier(r *Runner, db *pgxpool.Pool, edit func(sql string) string) (apply func(context.Context) error) {
+	f := newUnlistedFollower(r)
+	if edit != nil {
+		t := f.target.(*tasks)
+		t.sql.update = edit(t.sql.update)
+	}
+	return func(ctx context.Context) error {
+		reader, err := feed.Open(ctx, db, Reader, &feed.Options{PageSize: r.config.PageSize})
+		for err == nil {
+			var page feed.Page
+			var ok bool
+			if page, ok, err = reader.Poll(ctx); err == nil && !ok {
+				return nil
+			}
+			if err == nil {
+				err = f.apply(ctx, page)
+			}
+		}
+		return err
+	}
 }
 
 // SetLingerPage makes the list of lingering tasks due at once, and its pages short.
@@ -119,6 +133,7 @@ func ListStep(ctx context.Context, pool *pgxpool.Pool, db ledger.DB) (applied, l
 	cursor := reader.Cursor()
 	applied = feed.Place{Window: feed.Window{Seen: cursor.Place().Seen}}
 	l := &lingering{
+		known: new(known),
 		place: feed.Place{Window: feed.Window{Seen: feed.Beginning()}}, applied: applied.Seen, upTo: applied.Seen,
 	}
 	next, err := l.next(ctx, db)

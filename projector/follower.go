@@ -38,6 +38,7 @@ type follower struct {
 	// lists reports whether the follower lists lingering tasks, by the list that it reads from the cursor, and adds the
 	// tags of earlier tasks.
 	lists     bool
+	known     *known
 	lingering *lingering
 	tags      tagHistory
 	// stop returns err if the follower must not continue.
@@ -51,8 +52,9 @@ func newTasksFollower(c Config) *follower {
 	if c.PageSize == 0 {
 		c.PageSize = tasksPage
 	}
+	t := newTasks(inUse, log)
 	return &follower{
-		config: c, reader: Reader, log: log, target: newTasks(inUse, log), lists: true, stop: mustStop,
+		config: c, reader: Reader, log: log, target: t, lists: true, known: &t.known, stop: mustStop,
 		wait: func(error) (time.Duration, bool) { return 0, false },
 	}
 }
@@ -112,7 +114,8 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 		return false, err
 	}
 	if f.lists {
-		if f.lingering, err = newLingering(reader.Cursor()); err != nil {
+		f.known.clear() // another projector may have changed the rows
+		if f.lingering, err = newLingering(reader.Cursor(), f.known); err != nil {
 			return false, err
 		}
 		if f.tags, err = openTagHistory(ctx, f.config.DB, reader.Cursor()); err != nil {

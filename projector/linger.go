@@ -45,6 +45,7 @@ const lingerTotals = 500
 // exact at a place of the feed that follows the projector's: every task that became available up to there is listed if
 // it is available or running. The place is in the mark of the projector's cursor rows, so a crash undoes both.
 type lingering struct {
+	known   *known // rows that move when they are listed
 	place   feed.Place
 	applied feed.Edge // the projector has applied everything up to here
 	upTo    feed.Edge // it had, when the list was last due
@@ -76,9 +77,9 @@ func markOf(listed feed.Place, tags tagHistory) json.RawMessage {
 	return text
 }
 
-func newLingering(at feed.Cursor) (*lingering, error) {
+func newLingering(at feed.Cursor, k *known) (*lingering, error) {
 	l := &lingering{
-		place: feed.Place{Window: feed.Window{Seen: feed.Beginning()}}, applied: at.Place().Seen,
+		known: k, place: feed.Place{Window: feed.Window{Seen: feed.Beginning()}}, applied: at.Place().Seen,
 	}
 	if len(at.Mark) == 0 {
 		return l, nil
@@ -150,6 +151,7 @@ func (l *lingering) next(ctx context.Context, db ledger.DB) (*step, error) {
 		if kind != nil {
 			next.kinds.Add(*kind)
 			next.ids.Add(*id)
+			l.known.forget(ledger.Key{Kind: ledger.Kind(*kind), BizID: ledger.BizID(*id)})
 		}
 	}
 	if next.place.After = ledger.Position(position); events < int64(lingerPage) {

@@ -38,6 +38,7 @@ type tasks struct {
 	sql    statements
 	stats  statsMerger
 	pages  grouper
+	known  known
 
 	// hasForeignRows is set once a row was found that no event of its task explains: a program has inserted it by hand.
 	hasForeignRows bool
@@ -83,8 +84,14 @@ func (*tasks) breaks(context.Context, *brokenError) error                      {
 const begin = "begin isolation level read committed; set local synchronous_commit to off; " +
 	"set local enable_seqscan to off; set local jit to off; set local plan_cache_mode to force_generic_plan"
 
-// apply folds the events onto the rows of their tasks. It takes two round trips, however many events there are.
-func (p *tasks) apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
+// apply folds the events onto the rows of their tasks. It takes two round trips, however many events there are,
+// and one if it knows all rows.
+func (p *tasks) apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) (err error) {
+	defer func() {
+		if err != nil { // rows may be elsewhere than they were known to be
+			p.known.clear()
+		}
+	}()
 	changes := p.pages.byTask(events)
 	defer p.pages.release()
 	if err := p.readBefore(ctx, tx, changes); err != nil {
@@ -121,9 +128,10 @@ func folded(changes []*change) []*change {
 type change struct {
 	key     ledger.Key
 	events  []ledger.Event
-	address string       // of the row before; empty: the task is new
-	was     ledger.State // of the row before
-	task    ledger.Task  // as in the row, then as after the events
+	address string         // of the row before; empty: the task is new
+	was     ledger.State   // of the row before
+	before  ledger.Version // of the row before
+	task    ledger.Task    // as in the row, then as after the events
 
 	tags     []string        // if the first event of the task is applied
 	position ledger.Position // of that event
@@ -178,24 +186,29 @@ func (g *grouper) byTask(events []ledger.Event) []*change {
 	return changes
 }
 
-// readBefore reads the rows of the tasks to which events are applied. A task whose first event is among them has none:
-// the cursor, which commits with the tables, passes each event once.
+// readBefore reads the rows of the tasks to which events are applied, but those that are known. A task whose first
+// event is among them has none: the cursor, which commits with the tables, passes each event once.
 func (p *tasks) readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
-	known := make([]*change, 0, len(changes))
+	unknown := make([]*change, 0, len(changes))
 	text := 0
 	for _, c := range changes {
-		if c.events[0].Version != 1 || p.hasForeignRows {
-			known = append(known, c)
-			text += len(c.key.BizID)
+		if c.events[0].Version == 1 && !p.hasForeignRows {
+			continue
 		}
+		if address, t, ok := p.known.take(c.key); ok {
+			c.address, c.was, c.before, c.task = address, t.State, t.Version, t
+			continue
+		}
+		unknown = append(unknown, c)
+		text += len(c.key.BizID)
 	}
-	if len(known) == 0 {
+	if len(unknown) == 0 {
 		return nil
 	}
 	var kinds, ids pgarray.Builder
-	kinds.Grow(len(known), len(known)*len(known[0].key.Kind)) // most pages have few kinds
-	ids.Grow(len(known), text)
-	for _, c := range known {
+	kinds.Grow(len(unknown), len(unknown)*len(unknown[0].key.Kind)) // most pages have few kinds
+	ids.Grow(len(unknown), text)
+	for _, c := range unknown {
 		kinds.Add(string(c.key.Kind))
 		ids.Add(string(c.key.BizID))
 	}
@@ -214,9 +227,9 @@ func (p *tasks) readBefore(ctx context.Context, tx pgx.Tx, changes []*change) er
 		if err := rows.Scan(columns...); err != nil {
 			return pgerr.Explain("read tasks", err)
 		}
-		c := known[i]
+		c := unknown[i]
 		t.Key = c.key
-		c.address, c.was, c.task = address, t.State, t
+		c.address, c.was, c.before, c.task = address, t.State, t.Version, t
 	}
 	return pgerr.Explain("read tasks", rows.Err())
 }
@@ -298,7 +311,7 @@ func (c *columns) add(t ledger.Task) {
 
 // args returns naming, the arrays that name the rows and their constant values, and then c's arrays.
 func (c *columns) args(naming ...*pgarray.Builder) []any {
-	args := make([]any, 0, 13)
+	args := make([]any, 0, 14)
 	for _, a := range append(naming, &c.states, &c.exceptional, &c.versions, &c.attempts, &c.failures,
 		&c.updated, &c.problems, &c.fingerprints, &c.due) {
 		args = append(args, a.String())
@@ -308,14 +321,16 @@ func (c *columns) args(naming ...*pgarray.Builder) []any {
 
 // addTasks inserts and updates the rows of the tasks.
 func (p *tasks) addTasks(w *writes, changes []*change) {
-	var kinds, ids, shards, enqueued, causes, addresses pgarray.Builder
+	var kinds, ids, shards, enqueued, causes, addresses, oldKinds, oldIDs, before pgarray.Builder
 	var added, updated columns
 	causes.Empties = true
-	fresh, text := 0, 0
+	fresh, text, oldText := 0, 0, 0
 	for _, c := range changes {
 		if c.new() {
 			fresh++
 			text += len(c.key.BizID)
+		} else {
+			oldText += len(c.key.BizID)
 		}
 	}
 	if fresh > 0 {
@@ -327,6 +342,9 @@ func (p *tasks) addTasks(w *writes, changes []*change) {
 	}
 	if n := len(changes) - fresh; n > 0 {
 		addresses.Grow(n, n*len("(12345,67)"))
+		oldKinds.Grow(n, n*len(changes[0].key.Kind))
+		oldIDs.Grow(n, oldText)
+		before.Grow(n, 0)
 		updated.grow(n)
 	}
 	for _, c := range changes {
@@ -339,15 +357,19 @@ func (p *tasks) addTasks(w *writes, changes []*change) {
 			added.add(c.task)
 		} else {
 			addresses.Add(c.address)
+			oldKinds.Add(string(c.key.Kind))
+			oldIDs.Add(string(c.key.BizID))
+			before.AddInt(int64(c.before))
 			updated.add(c.task)
 		}
 	}
 	if added.rows > 0 {
 		args := append(added.args(&kinds, &ids, &shards, &enqueued), causes.String())
-		w.add(insertTasks, p.sql.insert, args, nil)
+		w.addQuery(insertTasks, p.sql.insert, args, func(rows pgx.Rows) error { return p.note(rows, changes) })
 	}
 	if updated.rows > 0 {
-		w.add("update tasks", p.sql.update, updated.args(&addresses), func(tag pgconn.CommandTag) error {
+		args := updated.args(&addresses, &oldKinds, &oldIDs, &before)
+		w.add("update tasks", p.sql.update, args, func(tag pgconn.CommandTag) error {
 			if n := tag.RowsAffected(); n != updated.rows {
 				return fmt.Errorf("%d of %d rows were changed by another transaction",
 					updated.rows-n, updated.rows)
@@ -355,6 +377,26 @@ func (p *tasks) addTasks(w *writes, changes []*change) {
 			return nil
 		})
 	}
+}
+
+// note notes where the rows of new tasks are, in the order of the changes.
+func (p *tasks) note(rows pgx.Rows, changes []*change) error {
+	defer rows.Close()
+	var address pgquery.Borrowed
+	for _, c := range changes {
+		if !c.new() {
+			continue
+		}
+		if !rows.Next() {
+			break
+		}
+		if err := rows.Scan(&address); err != nil {
+			return err
+		}
+		p.known.add(c.task, string(address))
+	}
+	rows.Close()
+	return rows.Err()
 }
 
 // addTags adds the tags of tasks whose first events are applied.

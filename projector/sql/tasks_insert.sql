@@ -4,6 +4,7 @@
 -- failures, $10 updated_at, $11 errors, $12 fingerprints, $13 due_at, $14 causes: array literals, sorted by
 -- key. $6, $8, $9 (for 0) and the last four (for null) may be shorter. $4 and $10 are microseconds since 1970,
 -- which are cheaper than the text of a timestamp, and exact until the year 2255.
+-- Returns the addresses of the rows, in the order of the arrays.
 insert into taskledger.task
        (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at,
         error, fingerprint, due_at, cause)
@@ -17,3 +18,4 @@ select r.kind, r.biz_id, r.shard, r.state::taskledger.task_state, coalesce(r.asi
               $11::text::text[], $12::text::text[], $13::text::timestamptz[], $14::text::text[])
        as r(kind, biz_id, shard, enqueued_at, state, aside, version, attempt, failures, updated_at,
             error, fingerprint, due_at, cause)
+returning ctid::text
