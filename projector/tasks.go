@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	_ "embed"
-	"fmt"
 	"log/slog"
 	"regexp"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -129,6 +127,7 @@ type change struct {
 	key     ledger.Key
 	events  []ledger.Event
 	address string         // of the row before; empty: the task is new
+	isKnown bool           // the address is of an earlier transaction
 	was     ledger.State   // of the row before
 	before  ledger.Version // of the row before
 	task    ledger.Task    // as in the row, then as after the events
@@ -196,7 +195,7 @@ func (p *tasks) readBefore(ctx context.Context, tx pgx.Tx, changes []*change) er
 			continue
 		}
 		if address, t, ok := p.known.take(c.key); ok {
-			c.address, c.was, c.before, c.task = address, t.State, t.Version, t
+			c.address, c.isKnown, c.was, c.before, c.task = address, true, t.State, t.Version, t
 			continue
 		}
 		unknown = append(unknown, c)
@@ -277,128 +276,6 @@ func (p *tasks) foldHistory(ctx context.Context, tx pgx.Tx, c *change, stats *st
 	return nil
 }
 
-// columns are the values of task rows that an event may change, one array for each column.
-type columns struct {
-	states, exceptional, versions, attempts, failures, updated, problems, fingerprints, due pgarray.Builder
-	rows                                                                                    int64
-}
-
-// grow reserves room for n rows without errors.
-func (c *columns) grow(n int) {
-	const state, micros = len("succeeded"), 13 // the digits of a time beyond those that Grow allows for
-	c.states.Grow(n, n*state)
-	c.updated.Grow(n, n*micros)
-	c.versions.Grow(n, 0)
-}
-
-func (c *columns) add(t ledger.Task) {
-	exceptional := int64(0)
-	if t.State.Exceptional() {
-		exceptional = 1
-	}
-	c.states.Add(string(t.State))
-	c.exceptional.AddOptionalInt(exceptional)
-	c.versions.AddInt(int64(t.Version))
-	c.attempts.AddOptionalInt(int64(t.Attempt))
-	c.failures.AddOptionalInt(int64(t.Failures))
-	c.updated.AddInt(t.UpdatedAt.UnixMicro())
-	c.problems.Empties, c.fingerprints.Empties = true, true
-	c.problems.AddOptional(t.Error)
-	c.fingerprints.AddOptional(t.Fingerprint)
-	c.due.AddOptionalTime(t.DueAt)
-	c.rows++
-}
-
-// args returns naming, the arrays that name the rows and their constant values, and then c's arrays.
-func (c *columns) args(naming ...*pgarray.Builder) []any {
-	args := make([]any, 0, 14)
-	for _, a := range append(naming, &c.states, &c.exceptional, &c.versions, &c.attempts, &c.failures,
-		&c.updated, &c.problems, &c.fingerprints, &c.due) {
-		args = append(args, a.String())
-	}
-	return args
-}
-
-// addTasks inserts and updates the rows of the tasks.
-func (p *tasks) addTasks(w *writes, changes []*change) {
-	var kinds, ids, shards, enqueued, causes, addresses, oldKinds, oldIDs, before pgarray.Builder
-	var added, updated columns
-	causes.Empties = true
-	fresh, text, oldText := 0, 0, 0
-	for _, c := range changes {
-		if c.new() {
-			fresh++
-			text += len(c.key.BizID)
-		} else {
-			oldText += len(c.key.BizID)
-		}
-	}
-	if fresh > 0 {
-		kinds.Grow(fresh, fresh*len(changes[0].key.Kind)) // most pages have few kinds
-		ids.Grow(fresh, text)
-		shards.Grow(fresh, 0)
-		enqueued.Grow(fresh, fresh*13)
-		added.grow(fresh)
-	}
-	if n := len(changes) - fresh; n > 0 {
-		addresses.Grow(n, n*len("(12345,67)"))
-		oldKinds.Grow(n, n*len(changes[0].key.Kind))
-		oldIDs.Grow(n, oldText)
-		before.Grow(n, 0)
-		updated.grow(n)
-	}
-	for _, c := range changes {
-		if c.new() {
-			kinds.Add(string(c.key.Kind))
-			ids.Add(string(c.key.BizID))
-			shards.AddInt(int64(c.task.Shard))
-			enqueued.AddInt(c.task.EnqueuedAt.UnixMicro())
-			causes.AddOptional(causeOf(c.task))
-			added.add(c.task)
-		} else {
-			addresses.Add(c.address)
-			oldKinds.Add(string(c.key.Kind))
-			oldIDs.Add(string(c.key.BizID))
-			before.AddInt(int64(c.before))
-			updated.add(c.task)
-		}
-	}
-	if added.rows > 0 {
-		args := append(added.args(&kinds, &ids, &shards, &enqueued), causes.String())
-		w.addQuery(insertTasks, p.sql.insert, args, func(rows pgx.Rows) error { return p.note(rows, changes) })
-	}
-	if updated.rows > 0 {
-		args := updated.args(&addresses, &oldKinds, &oldIDs, &before)
-		w.add("update tasks", p.sql.update, args, func(tag pgconn.CommandTag) error {
-			if n := tag.RowsAffected(); n != updated.rows {
-				return fmt.Errorf("%d of %d rows were changed by another transaction",
-					updated.rows-n, updated.rows)
-			}
-			return nil
-		})
-	}
-}
-
-// note notes where the rows of new tasks are, in the order of the changes.
-func (p *tasks) note(rows pgx.Rows, changes []*change) error {
-	defer rows.Close()
-	var address pgquery.Borrowed
-	for _, c := range changes {
-		if !c.new() {
-			continue
-		}
-		if !rows.Next() {
-			break
-		}
-		if err := rows.Scan(&address); err != nil {
-			return err
-		}
-		p.known.add(c.task, string(address))
-	}
-	rows.Close()
-	return rows.Err()
-}
-
 // addTags adds the tags of tasks whose first events are applied.
 func (p *tasks) addTags(w *writes, changes []*change) {
 	var rows tagRows
@@ -408,12 +285,4 @@ func (p *tasks) addTags(w *writes, changes []*change) {
 	if !rows.tags.IsEmpty() {
 		w.add("add tags", p.sql.tagsAdd, rows.args(), nil)
 	}
-}
-
-// causeOf returns the cause of a task as in its row; "" if it has no cause.
-func causeOf(t ledger.Task) string {
-	if t.Cause == (ledger.Key{}) {
-		return ""
-	}
-	return t.Cause.String()
 }

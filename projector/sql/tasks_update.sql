@@ -4,7 +4,8 @@
 -- are those of the first event and never change.
 -- $1 addresses, $2 kinds, $3 biz_ids, $4 versions of the rows, $5 states, $6 aside (0 or 1), $7 versions, $8 attempts,
 -- $9 failures, $10 updated_at in microseconds since 1970 (see tasks_insert.sql), $11 errors, $12 fingerprints, $13
--- due_at: array literals. The last three (for null), $6, $8 and $9 (for 0) may be shorter.
+-- due_at: array literals. The last three (for null), $6, $8 and $9 (for 0) may be shorter. $2 to $4 may be empty if all
+-- addresses are of this transaction: then nothing is compared.
 -- Locks the rows. Index: none. The transaction has set enable_seqscan to off, which leaves the planner the addresses
 -- only: "is not distinct from" uses no index, and nothing else joins. The updates are HOT: on the usual way of a task
 -- no indexed column changes, and half of each page is kept free for them.
@@ -19,4 +20,5 @@ update taskledger.task t
               $11::text::text[], $12::text::text[], $13::text::timestamptz[])
        as r(address, kind, biz_id, before, state, aside, version, attempt, failures, updated_at,
             error, fingerprint, due_at)
- where t.ctid = r.address and (t.version, t.biz_id, t.kind) is not distinct from (r.before, r.biz_id, r.kind)
+ where t.ctid = r.address
+   and (r.kind is null or (t.version, t.biz_id, t.kind) is not distinct from (r.before, r.biz_id, r.kind))
