@@ -114,8 +114,8 @@ func (p *tasks) note(rows pgx.Rows, changes []*change) error {
 	return rows.Err()
 }
 
-// updateRows updates the rows of tasks that are not new. If some addresses are known from earlier transactions, keys and
-// versions are compared.
+// updateRows updates the rows of tasks that are not new. If some addresses are known from earlier transactions, keys
+// and versions are compared.
 func (p *tasks) updateRows(w *writes, changes []*change) {
 	n, text, hasKnown := 0, 0, false
 	for _, c := range changes {
