@@ -37,7 +37,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	f.BoolVar(&c.quick, "quick", false, "the measures of the ratios, smaller, in fewer rounds: five minutes")
 	f.StringVar(&only, "only", "", "measures to run, separated by commas: "+strings.Join(names(), ", "))
 	f.IntVar(&c.rounds, "rounds", 0, "number of rounds (default 3, with -quick 2)")
-	f.Float64Var(&c.scale, "scale", 1, "factor of every size and duration, for tests of the benchmark")
+	f.Float64Var(&c.scale, "scale", 1, "factor of every size and duration")
 	f.StringVar(&c.output, "o", "table", "output: table or json")
 	f.StringVar(&c.csv, "csv", "", "write every sample to this file")
 	f.StringVar(&c.databaseURL, "database-url", "",

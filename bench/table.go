@@ -51,7 +51,11 @@ func (r *report) tables(w io.Writer) {
 		_, _ = fmt.Fprintf(w, "PARTIAL: %s\n\n", r.Partial)
 	}
 	for _, name := range r.order {
-		_, _ = fmt.Fprintf(w, "%s: %s\n", name, r.titles[name])
+		sizes := ""
+		if r.Quick || r.Scale != 1 {
+			sizes = " (sizes of the full run)"
+		}
+		_, _ = fmt.Fprintf(w, "%s: %s%s\n", name, r.titles[name], sizes)
 		t := newTable(w, table.Row{"system", "metric", "median", "min", "max", "unit", "ours / peer"}, 3, 4, 5, 7)
 		for _, f := range r.Figures {
 			if f.Measure != name {
@@ -61,9 +65,11 @@ func (r *report) tables(w io.Writer) {
 			if f.Ratio > 0 {
 				ratio = threeDigits(f.Ratio)
 			}
-			t.AppendRow(table.Row{
-				f.System, f.Metric, threeDigits(f.Median), threeDigits(f.Min), threeDigits(f.Max), f.Unit, ratio,
-			})
+			least, most := "", "" // of one round
+			if len(f.Values) > 1 {
+				least, most = threeDigits(f.Min), threeDigits(f.Max)
+			}
+			t.AppendRow(table.Row{f.System, f.Metric, threeDigits(f.Median), least, most, f.Unit, ratio})
 		}
 		t.Render()
 		_, _ = fmt.Fprintln(w)
@@ -149,6 +155,8 @@ func threeDigits(v float64) string {
 		return strconv.FormatFloat(v, 'f', 0, 64)
 	case v >= 10:
 		return strconv.FormatFloat(v, 'f', 1, 64)
+	case v > 0 && v < 0.1:
+		return strconv.FormatFloat(v, 'g', 3, 64)
 	}
 	return strconv.FormatFloat(v, 'f', 2, 64)
 }
