@@ -58,7 +58,7 @@ func (k *known) take(key ledger.Key) (address string, t ledger.Task, ok bool) {
 			return "", ledger.Task{}, false
 		}
 	}
-	k.forget(key)
+	k.remove(h)
 	b := append(make([]byte, 0, len("(4294967295,65535)")), '(')
 	b = append(strconv.AppendUint(b, uint64(row.page), 10), ',')
 	b = append(strconv.AppendUint(b, uint64(row.item), 10), ')')
@@ -68,10 +68,11 @@ func (k *known) take(key ledger.Key) (address string, t ledger.Task, ok bool) {
 }
 
 // forget removes the row of a task, which is no longer where it was.
-func (k *known) forget(key ledger.Key) {
-	h := hashOf(key)
-	delete(k.recent, h)
-	delete(k.earlier, h)
+func (k *known) forget(key ledger.Key) { k.remove(hashOf(key)) }
+
+func (k *known) remove(hash uint64) {
+	delete(k.recent, hash)
+	delete(k.earlier, hash)
 }
 
 // clear removes all rows.
