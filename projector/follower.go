@@ -53,8 +53,9 @@ func newTasksFollower(c Config) *follower {
 		c.PageSize = tasksPage
 	}
 	t := newTasks(inUse, log)
+	t.known = new(known)
 	return &follower{
-		config: c, reader: Reader, log: log, target: t, lists: true, known: &t.known, stop: mustStop,
+		config: c, reader: Reader, log: log, target: t, lists: true, known: t.known, stop: mustStop,
 		wait: func(error) (time.Duration, bool) { return 0, false },
 	}
 }

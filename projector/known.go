@@ -11,7 +11,8 @@ import (
 
 // known has where the rows of tasks are that a projector has inserted lately and that nothing has changed since. When
 // such a task finishes, its row is updated without being searched. It is a hint: tasks_update.sql updates a row only if
-// it has the key and the version of the task. The zero value is empty.
+// it has the key and the version of the task. The zero value is empty; nil knows no rows and notes none, as in a rebuild,
+// which would not begin again if a row is missing.
 //
 // It has no pointers, which the garbage collector would follow, and has keys by their hashes.
 type known struct {
@@ -34,6 +35,9 @@ func hashOf(k ledger.Key) uint64 { return maphash.Comparable(knownSeed, k) }
 
 // add adds the row of a task that was inserted at an address, if the task is as an enqueued event makes it.
 func (k *known) add(t ledger.Task, address string) {
+	if k == nil {
+		return
+	}
 	page, item, _ := strings.Cut(strings.Trim(address, "()"), ",")
 	p, err1 := strconv.ParseUint(page, 10, 32)
 	i, err2 := strconv.ParseUint(item, 10, 16)
@@ -51,6 +55,9 @@ func (k *known) add(t ledger.Task, address string) {
 
 // take removes the row of a task and returns the address and the task. ok is false if the row is not known.
 func (k *known) take(key ledger.Key) (address string, t ledger.Task, ok bool) {
+	if k == nil {
+		return "", ledger.Task{}, false
+	}
 	h := hashOf(key)
 	row, ok := k.recent[h]
 	if !ok {
@@ -76,4 +83,8 @@ func (k *known) remove(hash uint64) {
 }
 
 // clear removes all rows.
-func (k *known) clear() { *k = known{} }
+func (k *known) clear() {
+	if k != nil {
+		*k = known{}
+	}
+}

@@ -36,7 +36,7 @@ type tasks struct {
 	sql    statements
 	stats  statsMerger
 	pages  grouper
-	known  known
+	known  *known // nil: each row is read
 
 	// hasForeignRows is set once a row was found that no event of its task explains: a program has inserted it by hand.
 	hasForeignRows bool
