@@ -2,7 +2,11 @@ package projector_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -80,6 +84,41 @@ func TestRebuildOfTasksForgetsRowsOfASwapThatIsUndone(t *testing.T) {
 	}
 	project(t, pool)
 	check(t, pool)
+}
+
+// Programs that enqueue all the time do not keep a rebuild from replacing the tables.
+func TestRebuildOfTasksBesideProducers(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
+	done := make(chan struct{})
+	var group sync.WaitGroup
+	for w := range 4 {
+		group.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				key := ledger.Key{Kind: "a", BizID: ledger.BizID(fmt.Sprintf("%d-%d", w, i))}
+				o := &ledger.EnqueueOptions{RunIn: time.Hour}
+				if _, err := ledger.Enqueue(t.Context(), pool, key, nil, o); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	var log logText
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := projector.RebuildTasks(ctx, ledgertest.As(t, pool, ledgertest.Owner),
+		&projector.RebuildOptions{Logger: log.logger()})
+	close(done)
+	group.Wait()
+	if err != nil {
+		t.Errorf("%v, after %d tries that found the tables in use", err, strings.Count(log.text(), "tables are in use"))
+	}
 }
 
 // A rebuild merges the statistics of many minutes without a sort of all buckets of all histograms.

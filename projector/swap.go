@@ -133,6 +133,10 @@ func (b *build) replace(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	old, names := pgarray.Of(b.tables(have)...), pgarray.Of(added...)
+	// Readers lock a view before its tables. So do these statements, which change nothing yet.
+	if err := execAll(ctx, tx, swapDependentsSQL, b.inUse, old); err != nil {
+		return err
+	}
 	if err := execAll(ctx, tx, swapLockSQL, b.inUse, old); err != nil {
 		return err
 	}
