@@ -11,8 +11,8 @@ import (
 
 // known has where the rows of tasks are that a projector has inserted lately and that nothing has changed since. When
 // such a task finishes, its row is updated without being searched. It is a hint: tasks_update.sql updates a row only if
-// it has the key and the version of the task. The zero value is empty; nil knows no rows and notes none, as in a rebuild,
-// which would not begin again if a row is missing.
+// it has the key and the version of the task. The zero value is empty. Nil knows no rows and notes none: a rebuild does
+// not begin again if a row is missing.
 //
 // It has no pointers, which the garbage collector would follow, and has keys by their hashes.
 type known struct {
