@@ -153,13 +153,7 @@ func TestPostgresKilledUnderLoad(t *testing.T) {
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		if err := server.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		b.await("the database is available", func() bool {
-			_, err := b.pool.Exec(b.ctx(), "select")
-			return err == nil
-		})
+		b.restartDatabase(server)
 	}
 	close(stop)
 	writers.Wait()

@@ -98,9 +98,9 @@ func TestRefusedAmongStored(t *testing.T) {
 	}
 }
 
-// The stream refuses a message, and has stored the next one of its task: that one is published once.
-func TestRefusedBeforeTheNextOfItsTask(t *testing.T) {
-	t.Parallel()
+// newRefused returns a ledger with two events of a task of which the stream will refuse the first one. No relay works.
+func newRefused(t *testing.T) *bundle {
+	t.Helper()
 	b := newBundle(t)
 	r := b.relay()
 	b.enqueue("coupon.send", "first-", 1)
@@ -109,6 +109,13 @@ func TestRefusedBeforeTheNextOfItsTask(t *testing.T) {
 	b.editStream(func(c *jetstream.StreamConfig) { c.MaxMsgSize = 2000 })
 	b.enqueueSized("coupon.send", "large-", 1, 1, 5000)
 	b.append(ledger.Key{Kind: "coupon.send", BizID: "large-0"}, 1, ledger.EventStarted)
+	return b
+}
+
+// The stream refuses a message, and has stored the next one of its task: that one is published once.
+func TestRefusedBeforeTheNextOfItsTask(t *testing.T) {
+	t.Parallel()
+	b := newRefused(t)
 	b.relay()
 	b.awaitPublished()
 	b.checkOnce()
@@ -121,14 +128,7 @@ func TestRefusedBeforeTheNextOfItsTask(t *testing.T) {
 // that one behind the refused one, which is refused again, and no third time.
 func TestKilledAfterARefusal(t *testing.T) {
 	t.Parallel()
-	b := newBundle(t)
-	r := b.relay()
-	b.enqueue("coupon.send", "first-", 1)
-	b.awaitPublished()
-	r.end()
-	b.editStream(func(c *jetstream.StreamConfig) { c.MaxMsgSize = 2000 })
-	b.enqueueSized("coupon.send", "large-", 1, 1, 5000)
-	b.append(ledger.Key{Kind: "coupon.send", BizID: "large-0"}, 1, ledger.EventStarted)
+	b := newRefused(t)
 	b.runKilled(outbox.FaultPublished, 1)
 	before := b.state().LastSeq
 	b.relay()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -48,13 +49,7 @@ func TestCrashUndoesPublishedEvents(t *testing.T) {
 		if err := <-crashed; err != nil {
 			t.Fatal(err)
 		}
-		if err := server.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		b.await("the database is available", func() bool {
-			_, err := b.pool.Exec(b.ctx(), "select")
-			return err == nil
-		})
+		b.restartDatabase(server)
 		b.enqueue("coupon.send", fmt.Sprintf("after-%d-", crashes.Load()), 10)
 		b.awaitPublished()
 	}
@@ -150,19 +145,25 @@ func TestUndoneInTwoCrashes(t *testing.T) {
 		if err := server.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		if err := server.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		b.await("the database is available", func() bool {
-			_, err := b.pool.Exec(b.ctx(), "select")
-			return err == nil
-		})
+		b.restartDatabase(server)
 		before := b.cursorRows()
 		r = b.relay()
 		b.await("the mark has this run of the server", func() bool { return b.cursorRows() > before })
 	}
 	b.enqueue("coupon.send", "later-", 1)
 	b.awaitPublished()
+}
+
+// restartDatabase restarts a database server that was killed.
+func (b *bundle) restartDatabase(server *pgserver.Server) {
+	b.t.Helper()
+	if err := server.Restart(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	b.await("the database is available", func() bool {
+		_, err := b.pool.Exec(b.ctx(), "select")
+		return err == nil
+	})
 }
 
 // cursorRows returns the number of the relay's newest cursor row.

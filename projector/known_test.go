@@ -32,18 +32,17 @@ func (r *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQu
 
 func (r *tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// traced returns another pool to the same database, whose statements are counted.
-func traced(t *testing.T, pool *pgxpool.Pool) (*pgxpool.Pool, *tracer) {
+// traced returns a pool of one connection to the same database.
+func traced(t *testing.T, pool *pgxpool.Pool, by pgx.QueryTracer) *pgxpool.Pool {
 	t.Helper()
-	r := &tracer{count: map[string]int{}}
 	c := pool.Config()
-	c.ConnConfig.Tracer = r
+	c.ConnConfig.Tracer, c.MaxConns = by, 1
 	db, err := pgxpool.NewWithConfig(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(db.Close)
-	return db, r
+	return db
 }
 
 // enqueueSome enqueues the tasks from first to last.
@@ -80,7 +79,8 @@ func someTask(i int) ledger.Key {
 func TestKnownRowsAreNotRead(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
-	db, statements := traced(t, pool)
+	statements := &tracer{count: map[string]int{}}
+	db := traced(t, pool, statements)
 	p, err := projector.New(projector.Config{DB: db})
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
@@ -36,14 +35,8 @@ func (r *roundTrips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEnd
 func TestRoundTripsOfAPage(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
-	config, trips := pool.Config(), &roundTrips{}
-	config.ConnConfig.Tracer, config.MaxConns = trips, 1
-	traced, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer traced.Close()
-	p, err := projector.New(projector.Config{DB: traced})
+	trips := &roundTrips{}
+	p, err := projector.New(projector.Config{DB: traced(t, pool, trips)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -222,14 +222,14 @@ const (
 )
 
 // gather returns the least time between two windows, the first of which has n events. A large page is hardly cheaper
-// for an event than half of it, so after a quarter of one the next window does not wait for Gather.
+// for an event than half of it, so after a quarter of one the next window waits for half of Gather.
 func (o *Options) gather(n int) time.Duration {
 	const few = int(shortGather / gatherPerEvent)
 	d := time.Duration(n) * gatherPerEvent
 	if n > few {
 		d = min(shortGather+time.Duration(n-few)*gatherPerMore, maxGather)
 	}
-	if n >= o.PageSize/4 {
+	if 4*n >= o.PageSize {
 		return max(d, o.Gather/2)
 	}
 	return max(d, o.Gather)

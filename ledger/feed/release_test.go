@@ -77,6 +77,7 @@ func TestGather(t *testing.T) {
 		{options: relay, events: 150, want: 15 * ms},
 		{options: relay, events: 350, want: 25 * ms},
 		{options: relay, events: 100_000, want: 25 * ms},
+		{options: feed.Options{PageSize: 1}, events: 0, want: ms},
 		{options: projector, events: 0, want: 100 * ms},
 		{options: projector, events: 999, want: 100 * ms},
 		{options: projector, events: 1000, want: 50 * ms},
