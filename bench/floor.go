@@ -188,7 +188,8 @@ func (e *floorEvent) message(reply string) *nats.Msg {
 	}
 }
 
-// work takes what has arrived together, reads its heads, records the outcomes in one statement and acknowledges.
+// work takes what has arrived together, reads its heads, records the outcomes in one statement and acknowledges. It
+// finishes what has arrived when ctx is done.
 func (f *floor) work(ctx context.Context) error {
 	js, err := jetstream.New(f.nc)
 	if err != nil {
@@ -206,27 +207,29 @@ func (f *floor) work(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer consuming.Stop()
+	go func() {
+		<-ctx.Done()
+		consuming.Drain()
+		<-consuming.Closed()
+		close(arrived)
+	}()
 	return concurrently(floorBatches, func(int) error {
-		for {
-			var batch []jetstream.Msg
-			select {
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			case m := <-arrived:
-				batch = append(batch, m)
-			}
+		for m := range arrived {
+			batch := []jetstream.Msg{m}
 			for len(batch) < floorBatch && len(arrived) > 0 {
 				select {
-				case m := <-arrived:
-					batch = append(batch, m)
+				case m, ok := <-arrived:
+					if ok {
+						batch = append(batch, m)
+					}
 				default: // another goroutine took it
 				}
 			}
-			if err := f.attempt(ctx, batch); err != nil {
+			if err := f.attempt(context.WithoutCancel(ctx), batch); err != nil {
 				return err
 			}
 		}
+		return context.Cause(ctx)
 	})
 }
 
@@ -349,11 +352,13 @@ func inTwoRoundTrips(ctx context.Context, conn *pgx.Conn, id, sql string, args .
 	return conn.SendBatch(ctx, b).Close()
 }
 
-func fillFloor(ctx context.Context, t *trial, n int) error {
+func fillFloor(ctx context.Context, t *trial, n int) error { return fillFloorNamed(ctx, t, n, taskID) }
+
+func fillFloorNamed(ctx context.Context, t *trial, n int, name func(i int) string) error {
 	return batches(n, 2000, func(from, to int) error {
 		ids := make([]string, 0, to-from)
 		for i := from; i < to; i++ {
-			ids = append(ids, taskID(i))
+			ids = append(ids, name(i))
 		}
 		_, err := t.db.Exec(ctx, statement("floor_fill"), string(kind.Name()), ids, string(args))
 		return err

@@ -12,10 +12,15 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-const growthName = "growth"
+const (
+	growthName = "growth"
+	// controlName is the measure of what the ratios of growth are without any condition: how far they can be trusted.
+	controlName = "growth-control"
+)
 
 // Conditions of the measure of growth. Each is taskledger on one ledger for all rounds.
 const (
+	underNothing  = "taskledger, again" // a second small and idle ledger
 	underSnapshot = "taskledger, snapshot held"
 	underForeign  = "taskledger, foreign write transaction"
 	underWaiting  = "taskledger, many waiting"
@@ -54,6 +59,15 @@ func growthMeasure() measure {
 			(&growth{prepare: longHistory}).contender(underHistory),
 			(&growth{prepare: manyWaiting, hold: holdSnapshot}).contender(underWaitingHeld),
 		},
+	}
+}
+
+// controlMeasure compares two ledgers without a condition.
+func controlMeasure() measure {
+	return measure{
+		name: controlName, alternating: true, notQuick: true,
+		title:      "our own rates on two small and idle ledgers: the noise of growth",
+		contenders: []contender{(&growth{}).contender(ours), (&growth{}).contender(underNothing)},
 	}
 }
 
@@ -167,6 +181,9 @@ func (g *growth) underCondition(ctx context.Context, t *trial) error {
 	}
 	t.add("enqueue rate", load.perSecond, "tx/s")
 	tasks := t.size(130_000, 20_000)
+	if err := awaitDisconnected(ctx, t); err != nil { // sessions that end while their CPU time is read count twice
+		return err
+	}
 	var before meter
 	if err := before.read(ctx, t); err != nil {
 		return err

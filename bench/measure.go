@@ -25,6 +25,8 @@ const (
 	floorPipeline  = "floor"
 	// floorFromStream is the drain of a backlog that waits on the stream, as ours.
 	floorFromStream = "floor, backlog on the stream"
+	// floorUnderWaiting is the floor with many waiting tasks.
+	floorUnderWaiting = "floor, many waiting"
 )
 
 // measure is one comparison of several systems.
@@ -76,7 +78,8 @@ func measures() []measure {
 		enqueueMeasures(),
 		[]measure{bulkMeasure(), relayMeasure(), relaySyncedMeasure(), drainMeasure(), exactlyOnceMeasure()},
 		everydayMeasures(),
-		[]measure{subscriberMeasure(), costMeasure(), growthMeasure(), stallMeasure(), memoryMeasure(),
+		[]measure{subscriberMeasure(), costMeasure(), growthMeasure(), controlMeasure(), floorGrowthMeasure(),
+			stallMeasure(), memoryMeasure(),
 			scaleMeasure(), timersMeasure()},
 	)
 }

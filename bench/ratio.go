@@ -15,17 +15,23 @@ type ratio struct {
 	floor           string // what stands in our place for the floor's ratio. Default: floorPipeline
 }
 
-// condition is the least of the three ratios of our rates under a condition to those on a small and idle ledger.
+// condition is the least of the ratios of rates under a condition to those on a small and idle ledger.
 type condition struct {
 	name, system string
+	measure      string // default: growthName
+	over         string // the small and idle ledger. Default: ours
+	ofFloor      string // the condition of which this is the floor's ratio
 }
 
 var conditions = []condition{
-	{"held_snapshot", underSnapshot},
-	{"foreign_write", underForeign},
-	{"waiting", underWaiting},
-	{"history", underHistory},
-	{"waiting_held_snapshot", underWaitingHeld},
+	{name: "held_snapshot", system: underSnapshot},
+	{name: "foreign_write", system: underForeign},
+	{name: "waiting", system: underWaiting},
+	{name: "history", system: underHistory},
+	{name: "waiting_held_snapshot", system: underWaitingHeld},
+	{name: "no_condition", system: underNothing, measure: controlName},
+	{name: "waiting_floor", system: floorUnderWaiting, measure: floorGrowthName, over: floorPipeline,
+		ofFloor: "waiting"},
 }
 
 // conditionTarget is the minimum of each condition; memoryTarget is the maximum of the relay in MB.
@@ -41,6 +47,7 @@ var conditionRates = []string{"enqueue rate", "relay rate", "drain rate"}
 // small and idle ledger before and after it.
 type conditionRow struct {
 	Name   string    `json:"name"`
+	floor  string    // as condition.ofFloor
 	Metric string    `json:"metric"`
 	Median float64   `json:"median"`
 	Min    float64   `json:"min"`
@@ -54,9 +61,9 @@ func conditionRows(samples []sample) []conditionRow {
 	var rows []conditionRow
 	for _, x := range conditions {
 		for _, metric := range slices.Concat(conditionRates, []string{cpuPerTask, walPerTask}) {
-			if values := turnRatios(samples, x.system, metric); len(values) > 0 {
+			if values := x.turnRatios(samples, metric); len(values) > 0 {
 				rows = append(rows, conditionRow{
-					x.name, metric, median(values), slices.Min(values), slices.Max(values), values,
+					x.name, x.ofFloor, metric, median(values), slices.Min(values), slices.Max(values), values,
 				})
 			}
 		}
@@ -64,17 +71,18 @@ func conditionRows(samples []sample) []conditionRow {
 	return rows
 }
 
-// turnRatios returns the ratio of each turn of a system to the mean of the turns of ours before and after it, which are
-// fewer in an interrupted run.
-func turnRatios(samples []sample, system, metric string) []float64 {
+// turnRatios returns the ratio of each turn under the condition to the mean of the turns of the small and idle ledger
+// before and after it, which are fewer in an interrupted run.
+func (x condition) turnRatios(samples []sample, metric string) []float64 {
+	name, over := cmp.Or(x.measure, growthName), cmp.Or(x.over, ours)
 	var values []float64
 	var before, turn float64
 	for _, s := range samples {
 		switch {
-		case s.measure != growthName || s.metric != metric:
-		case s.system == system:
+		case s.measure != name || s.metric != metric:
+		case s.system == x.system:
 			turn = s.value
-		case s.system == ours:
+		case s.system == over:
 			if turn > 0 && before+s.value > 0 {
 				values = append(values, 2*turn/(before+s.value))
 			}

@@ -184,9 +184,13 @@ func (r *report) finish() {
 	}
 	r.Conditions = conditionRows(r.samples)
 	for _, x := range r.Conditions {
-		least, seen := r.Ratios[x.Name]
+		ratios, name := r.Ratios, x.Name
+		if x.floor != "" {
+			ratios, name = r.FloorRatios, x.floor
+		}
+		least, seen := ratios[name]
 		if slices.Contains(conditionRates, x.Metric) && (!seen || x.Median < least) {
-			r.Ratios[x.Name] = x.Median
+			ratios[name] = x.Median
 		}
 	}
 	if mb, ok := r.median("memory", behindWhole, "relay memory"); ok {
