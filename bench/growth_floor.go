@@ -94,7 +94,7 @@ func (g *floorGrowth) rates(ctx context.Context, t *trial) (err error) {
 	return g.drain(ctx, t, tasks)
 }
 
-// drain measures the drain of so many tasks. What has arrived at the worker then is finished too.
+// drain measures the drain of so many tasks. The worker also finishes the others that have arrived by then.
 func (g *floorGrowth) drain(ctx context.Context, t *trial, tasks int) error {
 	succeeded := newCounter(tasks)
 	var all atomic.Int64
