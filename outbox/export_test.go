@@ -25,6 +25,13 @@ func (r *Relay) SetRun(run string) (restore func()) {
 	return func() { r.copies.mine.Store(mine) }
 }
 
+// SetMaxInspected sets how many messages of a gap are read, and returns a function that takes it back.
+func SetMaxInspected(n uint64) (restore func()) {
+	before := maxInspected
+	maxInspected = n
+	return func() { maxInspected = before }
+}
+
 // ServedPatience is how long a page waits for acknowledgements at a time.
 const ServedPatience = servedPatience
 

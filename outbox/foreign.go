@@ -44,13 +44,12 @@ type inspector struct {
 // gap is a run of sequences that were not acknowledged to this session.
 type gap struct{ from, to uint64 }
 
-const (
-	// maxInspected bounds how much of a gap is read. A relay leaves at most the pages of a second without a cursor row;
-	// the rest of a longer gap has the same writer, and is published again.
-	maxInspected = 50_000
-	// inspectedAtOnce is how many messages are requested at a time.
-	inspectedAtOnce = 32
-)
+// maxInspected bounds how much of a gap is read. A relay leaves at most the pages of a second without a cursor row; the
+// rest of a longer gap has the same writer, and is published again. Tests change it.
+var maxInspected uint64 = 50_000
+
+// inspectedAtOnce is how many messages are requested at a time.
+const inspectedAtOnce = 32
 
 // inspect returns our own messages in a gap, or a [*ForeignWriterError] if it contains a foreign one. first is the
 // first sequence of the stream. Our own messages there are of a page that failed, or of a relay that crashed before it

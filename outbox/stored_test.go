@@ -13,6 +13,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -175,6 +176,28 @@ func TestAccountedBehindOtherMessages(t *testing.T) {
 		}
 		return has
 	})
+}
+
+// More messages up to the mark than a session reads have waited for the feed's audit. Those that a killed relay left
+// behind the mark are found nevertheless. Not parallel: the setting is of the whole process.
+func TestKilledBehindManyUnaccounted(t *testing.T) {
+	t.Cleanup(outbox.SetMaxInspected(20))
+	b := newBundle(t)
+	r := b.relay()
+	b.enqueue("coupon.send", "order-", 100)
+	b.awaitPublished()
+	r.end()
+	b.enqueue("later.send", "order-", 10)
+	b.runKilled(outbox.FaultPublished, 1)
+	if n := b.state().Msgs; n != 110 {
+		t.Fatalf("%d messages, want 110: the killed relay left none", n)
+	}
+	ledgertest.ExecAsOwner(t, b.pool, `
+		update taskledger.cursor set mark = jsonb_set(mark::jsonb, '{stream_accounted}', '0')::json
+		 where reader = 'relay'`)
+	b.relay()
+	b.awaitPublished()
+	b.checkOnce()
 }
 
 // Messages of a killed relay that are older than the duplicate window are published again.
