@@ -77,15 +77,23 @@ func (s backlog) skip(ctx context.Context, overtaken []message) (bool, error) {
 	if has, err := s.hasRoom(ctx, overtaken); has || err != nil {
 		return false, err
 	}
+	return true, s.noteSkipped(ctx, overtaken)
+}
+
+// noteSkipped notes in the mark that durable subscribers miss the events of messages.
+func (s backlog) noteSkipped(ctx context.Context, skipped []message) error {
+	if len(skipped) == 0 {
+		return nil
+	}
 	d, err := s.readDemand(ctx, nil)
 	if err != nil {
-		return false, err
+		return err
 	}
-	first := slices.MinFunc(overtaken, func(a, b message) int {
+	first := slices.MinFunc(skipped, func(a, b message) int {
 		return cmp.Compare(a.event.Position, b.event.Position)
 	})
 	room(s).noteSkipped(ctx, d, first.event.Position)
-	return true, nil
+	return nil
 }
 
 // taskVersion identifies an event.

@@ -22,6 +22,9 @@ func (s *session) send(ctx context.Context, messages []message) error {
 	if err != nil {
 		return err
 	}
+	if messages, err = s.withoutSkipped(ctx, messages); err != nil {
+		return err
+	}
 	messages = s.withoutStored(ctx, messages)
 	for len(messages) > 0 {
 		n, err := s.countFitting(ctx, messages)

@@ -31,6 +31,13 @@ var passedSQL string
 type stored struct {
 	messages map[ledger.Position]storedMessage
 	reached  map[ledger.Key]uint64 // of the tasks of these messages: the sequence behind which later events are
+	next     map[taskVersion]nextMessage
+}
+
+// nextMessage is the message that was found of the next event of a task.
+type nextMessage struct {
+	position ledger.Position
+	id       uint64 // hash of the event's id
 }
 
 // storedMessage is a message of our own on the stream.
@@ -39,6 +46,8 @@ type storedMessage struct {
 	position ledger.Position
 	seq      uint64
 	content  uint64 // by contentOf
+	id       uint64 // by hashOfID
+	version  ledger.Version
 	at       time.Time
 	shard    ledger.Shard
 	wakes    bool // workers
@@ -51,7 +60,8 @@ const behindAll = math.MaxUint64
 var contentSeed = maphash.MakeSeed()
 
 func newStoredMessage(raw *jetstream.RawStreamMsg, m stream.Message) storedMessage {
-	return storedMessage{m.Key, m.Position, raw.Sequence, contentOf(raw.Subject, stream.IDOf(raw.Header), raw.Data),
+	id := stream.IDOf(raw.Header)
+	return storedMessage{m.Key, m.Position, raw.Sequence, contentOf(raw.Subject, id, raw.Data), hashOfID(id), m.Version,
 		raw.Time, m.Shard, m.Type.WakesWorkers(), raw.Header.Get(nats.MsgIdHdr) != ""}
 }
 
@@ -72,10 +82,12 @@ func (s *stored) add(messages []storedMessage, since time.Time) {
 	if s.messages == nil {
 		s.messages = make(map[ledger.Position]storedMessage, len(messages))
 		s.reached = make(map[ledger.Key]uint64)
+		s.next = make(map[taskVersion]nextMessage)
 	}
 	for _, m := range messages {
 		if m.at.After(since) {
 			s.messages[m.position] = m
+			s.next[taskVersion{m.key, m.version - 1}] = nextMessage{m.position, m.id}
 			if _, isKnown := s.reached[m.key]; !isKnown {
 				s.reached[m.key] = 0
 			}
