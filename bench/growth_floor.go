@@ -35,20 +35,21 @@ func (g *floorGrowth) contender(system string) contender {
 }
 
 func (g *floorGrowth) open(ctx context.Context, t *trial) (err error) {
-	g.t, g.waiting = t, t.size(g.waiting, g.waiting/10)
-	if g.f, err = newFloor(ctx, t); err != nil || g.waiting < 10 {
+	g.t = t
+	if g.f, err = newFloor(ctx, t); err != nil || g.waiting == 0 {
 		return err
 	}
-	if err := g.fill(ctx, "waiting", g.waiting); err != nil {
+	waiting := t.size(g.waiting, g.waiting/10)
+	if err := errors.Join(g.fill(ctx, "waiting", waiting), checkpointAndAnalyze(ctx, t)); err != nil {
 		return err
 	}
-	if err := checkpointAndAnalyze(ctx, t); err != nil {
-		return err
-	}
-	published := newCounter(g.waiting)
+	published := newCounter(waiting)
 	g.f.published = published.add
 	failed, stop := g.run(ctx, g.f.relay, g.f.project)
-	return errors.Join(awaitFloor(failed, published), g.awaitProjected(ctx), stop(), vacuum(ctx, t))
+	if err = awaitFloor(failed, published); err == nil {
+		err = g.awaitProjected(ctx)
+	}
+	return errors.Join(err, stop(), vacuum(ctx, t))
 }
 
 func (g *floorGrowth) fill(ctx context.Context, prefix string, n int) error {
@@ -107,7 +108,10 @@ func (g *floorGrowth) drain(ctx context.Context, t *trial, tasks int) error {
 	failed, stop := g.run(ctx, g.f.work)
 	err := awaitFloor(failed, succeeded)
 	t.add("drain rate", float64(tasks)/time.Since(begin).Seconds(), "tasks/s")
-	if err := errors.Join(err, stop(), g.awaitProjected(ctx), after.read(ctx, t)); err != nil {
+	if err := errors.Join(err, stop()); err != nil {
+		return err
+	}
+	if err := errors.Join(g.awaitProjected(ctx), after.read(ctx, t)); err != nil {
 		return err
 	}
 	drained := float64(all.Load())

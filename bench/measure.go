@@ -79,8 +79,7 @@ func measures() []measure {
 		[]measure{bulkMeasure(), relayMeasure(), relaySyncedMeasure(), drainMeasure(), exactlyOnceMeasure()},
 		everydayMeasures(),
 		[]measure{subscriberMeasure(), costMeasure(), growthMeasure(), controlMeasure(), floorGrowthMeasure(),
-			stallMeasure(), memoryMeasure(),
-			scaleMeasure(), timersMeasure()},
+			stallMeasure(), memoryMeasure(), scaleMeasure(), timersMeasure()},
 	)
 }
 
