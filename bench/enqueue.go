@@ -26,12 +26,14 @@ func enqueueMeasures() []measure {
 			title: fmt.Sprintf("business insert + enqueue a transaction, connections: %d", connections),
 			contenders: []contender{
 				{system: ours, run: by(enqueueOurs)},
+				{system: oursExec, run: by(enqueueOursExec)},
 				{system: oursPlain, run: by(enqueueOursPlain)},
 				{system: peerRiver, run: by(enqueueRiver)},
 				{system: peerWatermill, run: by(enqueueWatermill)},
 				{system: peerSkipLocked, run: by(enqueueSkipLocked)},
 				{system: floorPipeline, run: by(enqueueFloor)},
-				{system: floorPgbench, run: by(enqueuePgbench)},
+				{system: floorPgbench, run: by(enqueuePgbench(frozenTransaction))},
+				{system: floorPgbenchOne, run: by(enqueuePgbench(floorTransaction))},
 			},
 		})
 	}
@@ -45,13 +47,29 @@ func enqueueOurs(ctx context.Context, t *trial, connections int) error {
 	return measureEnqueue(ctx, t, connections, oursTransaction(kind))
 }
 
-// enqueueFloor measures the insert of commit 3f4d70b sent by pgx in as many round trips as ours: what a program in Go
-// can reach beside pgbench, which is written in C and takes a share of the same cores.
+// enqueueFloor measures the insert of commit 3f4d70b sent by pgx in one round trip, as ours: what a program in Go can
+// reach beside pgbench, which is written in C and takes a share of the same cores.
 func enqueueFloor(ctx context.Context, t *trial, connections int) error {
 	if err := migrateFloor(ctx, t); err != nil {
 		return err
 	}
 	return measureEnqueue(ctx, t, connections, floorTransaction)
+}
+
+// enqueueOursExec measures a transaction that waits for the result of its business insert.
+func enqueueOursExec(ctx context.Context, t *trial, connections int) error {
+	if err := migrate(ctx, t); err != nil {
+		return err
+	}
+	return measureEnqueue(ctx, t, connections, func(ctx context.Context, conn *pgx.Conn, id string) error {
+		tx := ledger.BeginOn(ctx, conn, nil)
+		defer func() { _ = tx.Rollback(ctx) }()
+		if _, err := tx.Exec(ctx, statement("effect"), id); err != nil {
+			return err
+		}
+		_, err := kind.EnqueueAndCommit(ctx, tx, ledger.BizID(id), args, nil)
+		return err
+	})
 }
 
 // enqueueOursPlain measures an enqueue in a transaction of pgx.
@@ -86,10 +104,7 @@ type transaction func(ctx context.Context, conn *pgx.Conn, id string) error
 func oursTransaction(kind ledger.TypedKind[json.RawMessage]) transaction {
 	return func(ctx context.Context, conn *pgx.Conn, id string) error {
 		tx := ledger.BeginOn(ctx, conn, nil)
-		defer func() { _ = tx.Rollback(ctx) }()
-		if _, err := tx.Exec(ctx, statement("effect"), id); err != nil {
-			return err
-		}
+		tx.AtCommit(statement("effect"), id)
 		_, err := kind.EnqueueAndCommit(ctx, tx, ledger.BizID(id), args, nil)
 		return err
 	}

@@ -331,11 +331,24 @@ func (f *floor) project(ctx context.Context) error {
 	}
 }
 
-// floorTransaction inserts a business row and a task, in two round trips as ours.
+// floorTransaction inserts a business row and a task, in one round trip as ours. After an error the caller closes the
+// connection.
 func floorTransaction(ctx context.Context, conn *pgx.Conn, id string) error {
-	return inTwoRoundTrips(ctx, conn, id,
-		statement("floor_enqueue"), string(kind.Name()), id, 7, nil, string(args), nil)
+	b := &pgx.Batch{}
+	b.Queue("begin")
+	b.Queue(statement("effect"), id)
+	b.Queue(statement("floor_enqueue"), floorTask(id)...)
+	b.Queue("commit")
+	return conn.SendBatch(ctx, b).Close()
 }
+
+// frozenTransaction is the transaction of commit 3f4d70b, in two round trips.
+func frozenTransaction(ctx context.Context, conn *pgx.Conn, id string) error {
+	return inTwoRoundTrips(ctx, conn, id, statement("floor_enqueue"), floorTask(id)...)
+}
+
+// floorTask returns the arguments of floor_enqueue.sql.
+func floorTask(id string) []any { return []any{string(kind.Name()), id, 7, nil, string(args), nil} }
 
 // inTwoRoundTrips runs a transaction that inserts a business row and then executes one more statement. After an error
 // the caller closes the connection.

@@ -13,16 +13,18 @@ import (
 
 // Systems.
 const (
-	ours           = "taskledger"
-	oursPlain      = "taskledger, Enqueue and Commit"
-	oursFromCommit = "taskledger, relay included"
-	oursTogether   = "taskledger, Together"
-	peerRiver      = "river"
-	peerWatermill  = "watermill"
-	peerSkipLocked = "skip-locked"
-	floorPgbench   = "pgbench"
-	floorJetStream = "jetstream"
-	floorPipeline  = "floor"
+	ours            = "taskledger"
+	oursExec        = "taskledger, Exec"
+	oursPlain       = "taskledger, Enqueue and Commit"
+	oursFromCommit  = "taskledger, relay included"
+	oursTogether    = "taskledger, Together"
+	peerRiver       = "river"
+	peerWatermill   = "watermill"
+	peerSkipLocked  = "skip-locked"
+	floorPgbench    = "pgbench"
+	floorPgbenchOne = "pgbench, one round trip"
+	floorJetStream  = "jetstream"
+	floorPipeline   = "floor"
 	// floorFromStream is the drain of a backlog that waits on the stream, as ours.
 	floorFromStream = "floor, backlog on the stream"
 	// floorUnderWaiting is the floor with many waiting tasks.

@@ -42,13 +42,19 @@ func (*recorder) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData
 func (*recorder) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (*recorder) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// enqueuePgbench measures the floor: it records the statements of a transaction with the insert of commit 3f4d70b, in
-// as many round trips as ours, and lets pgbench, which is written in C, execute them.
-func enqueuePgbench(ctx context.Context, t *trial, connections int) error {
+// enqueuePgbench measures the floor: it records the statements of a transaction with the insert of commit 3f4d70b, and
+// lets pgbench, which is written in C, execute them in the same round trips.
+func enqueuePgbench(run transaction) func(ctx context.Context, t *trial, connections int) error {
+	return func(ctx context.Context, t *trial, connections int) error {
+		return measurePgbench(ctx, t, connections, run)
+	}
+}
+
+func measurePgbench(ctx context.Context, t *trial, connections int, run transaction) error {
 	if err := migrateFloor(ctx, t); err != nil {
 		return err
 	}
-	script, err := recordScript(ctx, t)
+	script, err := recordScript(ctx, t, run)
 	if err != nil {
 		return err
 	}
@@ -116,7 +122,7 @@ type script struct {
 }
 
 // recordScript runs one transaction and returns it as a script, which uses a new id each time.
-func recordScript(ctx context.Context, t *trial) (*script, error) {
+func recordScript(ctx context.Context, t *trial, run transaction) (*script, error) {
 	c, err := pgx.ParseConfig(t.url)
 	if err != nil {
 		return nil, err
@@ -129,7 +135,7 @@ func recordScript(ctx context.Context, t *trial) (*script, error) {
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	const id = "recorded"
-	if err := floorTransaction(ctx, conn, id); err != nil {
+	if err := run(ctx, conn, id); err != nil {
 		return nil, err
 	}
 	s := &script{}

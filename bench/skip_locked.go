@@ -29,13 +29,9 @@ func enqueueSkipLocked(ctx context.Context, t *trial, connections int) error {
 		b := &pgx.Batch{}
 		b.Queue("begin")
 		b.Queue(statement("effect"), id)
-		if err := conn.SendBatch(ctx, b).Close(); err != nil {
-			return err // the run ends, and the connection with it
-		}
-		b = &pgx.Batch{}
 		b.Queue(statement("skip_locked_enqueue"), string(kind.Name()), id, string(args))
 		b.Queue("commit")
-		return conn.SendBatch(ctx, b).Close()
+		return conn.SendBatch(ctx, b).Close() // after an error the run ends, and the connection with it
 	})
 }
 

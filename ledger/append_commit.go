@@ -72,37 +72,24 @@ func (t *Tx) AppendAndCommit(ctx context.Context, requests ...AppendRequest) ([]
 	if err := t.checkAppend(requests); err != nil {
 		return nil, t.abort(ctx, err)
 	}
-	batch := &pgx.Batch{}
-	if t.tx == nil {
-		batch = t.beginBatch()
-	} else if err := t.checkOpen(); err != nil {
-		return nil, t.abort(ctx, err)
-	}
-	beginLen := batch.Len()
-	for i := range requests {
-		requests[i].queue(batch, t.guard)
-	}
-	batch.Queue("commit")
-	results := t.conn.SendBatch(ctx, batch)
-	var err error
-	for i := 0; i < beginLen && err == nil; i++ {
-		_, err = results.Exec()
-	}
 	events := make([]Event, len(requests))
 	last := 0 // the last request whose result was read: if err is set, the one that failed
-	for i := 0; i < len(requests) && err == nil; i++ {
-		e, r := &events[i], requests[i]
-		*e, last = r.newEvent(), i
-		err = results.QueryRow().Scan((*int64)(&e.Position), (*int32)(&e.Attempt), (*int)(&e.Shard),
-			pgquery.Micros(&e.RecordedAt), (*pgquery.Repeated)(&e.Login), nil)
-		e.Version, e.Actor = r.Expected+1, cmp.Or(r.Actor, e.Login)
-	}
-	if err == nil {
-		_, err = results.Exec()
-	}
-	if closeErr := results.Close(); err == nil {
-		err = closeErr
-	}
+	err := t.commitWith(ctx, func(b *pgx.Batch) {
+		for i := range requests {
+			requests[i].queue(b, t.guard)
+		}
+	}, func(results pgx.BatchResults) error {
+		for i, r := range requests {
+			e := &events[i]
+			*e, last = r.newEvent(), i
+			if err := results.QueryRow().Scan((*int64)(&e.Position), (*int32)(&e.Attempt), (*int)(&e.Shard),
+				pgquery.Micros(&e.RecordedAt), (*pgquery.Repeated)(&e.Login), nil); err != nil {
+				return err
+			}
+			e.Version, e.Actor = r.Expected+1, cmp.Or(r.Actor, e.Login)
+		}
+		return nil
+	})
 	if err == nil {
 		t.end()
 		return events, nil

@@ -78,32 +78,13 @@ func (t *Tx) finishOne(ctx context.Context, e Entry) (Enqueued, error) {
 	return answer, t.Commit(ctx)
 }
 
-// enqueueAndCommit inserts a row without times and commits, in one round trip.
+// enqueueAndCommit inserts a row without times and commits, in one round trip with the statements of
+// AtCommit.
 func (t *Tx) enqueueAndCommit(ctx context.Context, row firstEvent) (Enqueued, error) {
-	batch := &pgx.Batch{}
-	if t.tx == nil {
-		batch = t.beginBatch()
-	} else if err := t.checkOpen(); err != nil {
-		return Enqueued{}, t.abort(ctx, err)
-	}
-	beginLen := batch.Len()
-	batch.Queue(enqueueRequiredSQL, row.enqueueRequiredArgs()...)
-	batch.Queue("commit")
-	results := t.conn.SendBatch(ctx, batch)
-	var err error
-	for i := 0; i < beginLen && err == nil; i++ {
-		_, err = results.Exec()
-	}
 	var position *int64 // null: the task exists
-	if err == nil {
-		err = results.QueryRow().Scan(&position)
-	}
-	if err == nil {
-		_, err = results.Exec()
-	}
-	if closeErr := results.Close(); err == nil {
-		err = closeErr
-	}
+	err := t.commitWith(ctx,
+		func(b *pgx.Batch) { b.Queue(enqueueRequiredSQL, row.enqueueRequiredArgs()...) },
+		func(r pgx.BatchResults) error { return r.QueryRow().Scan(&position) })
 	if err != nil {
 		return Enqueued{}, t.failEnqueue(ctx, row, err)
 	}

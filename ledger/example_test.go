@@ -8,6 +8,7 @@ import (
 	"log"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -130,6 +131,34 @@ func ExampleTx_EnqueueAndCommit() {
 	// Output:
 	// <nil>
 	// available <nil>
+}
+
+// A business row whose result is not needed, its task and the commit take one round trip.
+func ExampleTx_AtCommit() {
+	ctx := context.Background()
+	pool, done := ledgertest.Example()
+	defer done()
+	if _, err := pool.Exec(ctx, `create table shop_order (id text primary key)`); err != nil {
+		log.Fatal(err)
+	}
+	coupon := ledger.MustKind[map[string]int]("coupon.send")
+
+	placeOrder := func(order string) error {
+		tx, err := ledger.Begin(ctx, pool, nil)
+		if err != nil {
+			return err
+		}
+		tx.AtCommit(`insert into shop_order (id) values ($1)`, order)
+		_, err = coupon.EnqueueAndCommit(ctx, tx, ledger.BizID(order), map[string]int{"percent": 10}, nil)
+		return err
+	}
+	fmt.Println(placeOrder("A-1"))
+	err := placeOrder("A-1") // the order exists, so nothing is committed
+	var pg *pgconn.PgError
+	fmt.Println(errors.As(err, &pg) && pg.ConstraintName == "shop_order_pkey")
+	// Output:
+	// <nil>
+	// true
 }
 
 // A task is enqueued once. A second enqueue of its key returns the existing task; with other args, in an error.

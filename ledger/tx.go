@@ -39,7 +39,7 @@ type TxOptions struct {
 
 // Tx is a transaction that saves round trips: it begins together with its first statement, and
 // [Tx.EnqueueAndCommit] or [Tx.AppendAndCommit] commits together with its last one. One statement and an
-// enqueue take two round trips instead of four.
+// enqueue take two round trips instead of four, and one if the statement is sent by [Tx.AtCommit].
 //
 // It is a pgx.Tx and supports all of its methods. The begin is sent separately before a statement without
 // arguments, which may be several statements, and before a batch or a copy. If the transaction cannot begin,
@@ -54,6 +54,7 @@ type Tx struct {
 	options  pgx.TxOptions
 	settings pgx.QueuedQuery
 	guard    string // value of the setting taskledger.attempt; "": no guard
+	atCommit []pgx.QueuedQuery
 
 	tx       pgx.Tx // nil until it has begun; of the connection, so its state does not change at the end
 	beginErr error  // the error of a begin that failed
@@ -181,17 +182,20 @@ func (t *Tx) IsOpen(ctx context.Context) (bool, error) {
 
 // end marks the transaction as ended and releases the connection.
 func (t *Tx) end() {
-	t.isEnded, t.tx = true, nil
+	t.isEnded, t.tx, t.atCommit = true, nil, nil
 	if t.release != nil {
 		t.release() // closes the connection if it is broken or still in a transaction
 		t.release = nil
 	}
 }
 
-// Commit commits. It sends nothing if the transaction has not begun. After the end it returns pgx.ErrTxClosed.
+// Commit commits. It sends nothing if the transaction has no statements. After the end it returns pgx.ErrTxClosed.
 func (t *Tx) Commit(ctx context.Context) error {
 	if t.isEnded {
 		return pgx.ErrTxClosed
+	}
+	if len(t.atCommit) > 0 {
+		return t.commitAtCommit(ctx)
 	}
 	defer t.end()
 	if t.tx == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -79,48 +80,97 @@ func (b *business) want(rows int, task bool) {
 	ledgertest.Check(b.t, b.pool)
 }
 
-// A transaction with a business row and a task takes two round trips.
-func TestTxTakesTwoRoundTrips(t *testing.T) {
+// A transaction with a business row and a task takes two round trips, and one if the row is inserted at the commit.
+func TestRoundTripsOfATx(t *testing.T) {
 	t.Parallel()
+	pool, sent := countedPool(t)
+	newBusiness(t, pool)
+	const insert = "insert into business (id) values ($1)"
+	id := 0
+	for name, test := range map[string]struct {
+		insert func(tx *ledger.Tx, id int) error
+		commit func(tx *ledger.Tx, k ledger.Key) error
+		want   int64
+	}{
+		"Exec, EnqueueAndCommit":     {insert: execOne(t, insert), commit: committing(t, nil), want: 2},
+		"AtCommit, EnqueueAndCommit": {insert: atCommit(insert), commit: committing(t, nil), want: 1},
+		"AtCommit, timed": {
+			insert: atCommit(insert),
+			commit: committing(t, &ledger.EnqueueOptions{RunIn: time.Hour}), want: 2,
+		},
+		"AtCommit, Commit": {
+			insert: atCommit(insert),
+			commit: func(tx *ledger.Tx, _ ledger.Key) error { return tx.Commit(t.Context()) }, want: 1,
+		},
+		"Commit alone": {
+			insert: func(*ledger.Tx, int) error { return nil },
+			commit: func(tx *ledger.Tx, _ ledger.Key) error { return tx.Commit(t.Context()) },
+		},
+	} {
+		for i := range 3 {
+			before := sent.Load()
+			id++
+			tx := beginLedgerTx(t, pool, &ledger.TxOptions{Settings: map[string]string{"statement_timeout": "5000"}})
+			k := ledger.Key{Kind: "test.tx", BizID: ledger.BizID(fmt.Sprintf("%s %d", name, i))}
+			if err := errors.Join(test.insert(tx, id), test.commit(tx, k)); err != nil {
+				t.Fatalf("%s: %v", k, err)
+			}
+			if err := tx.Rollback(t.Context()); !errors.Is(err, pgx.ErrTxClosed) { // as a deferred one
+				t.Error(err)
+			}
+			// The first transaction prepares statements.
+			if n := sent.Load() - before; i > 0 && n != test.want {
+				t.Errorf("transaction %s took %d round trips, want %d", k, n, test.want)
+			}
+		}
+	}
+}
+
+// execOne returns a function that executes a statement with one argument.
+func execOne(t *testing.T, sql string) func(*ledger.Tx, int) error {
+	return func(tx *ledger.Tx, id int) error {
+		_, err := tx.Exec(t.Context(), sql, id)
+		return err
+	}
+}
+
+// atCommit returns a function that adds a statement with one argument to the commit.
+func atCommit(sql string) func(*ledger.Tx, int) error {
+	return func(tx *ledger.Tx, id int) error {
+		tx.AtCommit(sql, id)
+		return nil
+	}
+}
+
+// committing returns a function that enqueues a new task and commits.
+func committing(t *testing.T, o *ledger.EnqueueOptions) func(*ledger.Tx, ledger.Key) error {
+	return func(tx *ledger.Tx, k ledger.Key) error {
+		answer, err := tx.EnqueueAndCommit(t.Context(), k, nil, o)
+		if err == nil && !answer.New {
+			err = fmt.Errorf("an existing task: %+v", answer)
+		}
+		return err
+	}
+}
+
+// countedPool returns a pool with one connection, so that a second transaction finds its statements prepared, and the
+// number of its round trips.
+func countedPool(t *testing.T) (pool *pgxpool.Pool, sent *atomic.Int64) {
+	t.Helper()
 	config := ledgertest.Pool(t).Config()
 	dial := config.ConnConfig.DialFunc
-	var sent atomic.Int64
+	sent = new(atomic.Int64)
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
-		return &countedConn{Conn: conn, sent: &sent}, err
+		return &countedConn{Conn: conn, sent: sent}, err
 	}
-	config.MaxConns = 1 // the second transaction finds the statements prepared
+	config.MaxConns = 1
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	newBusiness(t, pool)
-	for i := range 3 {
-		before := sent.Load()
-		tx := beginLedgerTx(t, pool, &ledger.TxOptions{Settings: map[string]string{"statement_timeout": "5000"}})
-		if _, err := tx.Exec(t.Context(), "insert into business (id) values ($1)", i); err != nil {
-			t.Fatal(err)
-		}
-		k := ledger.Key{Kind: "test.tx", BizID: ledger.BizID(rune('a' + i))}
-		if answer, err := tx.EnqueueAndCommit(t.Context(), k, nil, nil); err != nil || !answer.New {
-			t.Fatalf("%+v, %v", answer, err)
-		}
-		if err := tx.Rollback(t.Context()); !errors.Is(err, pgx.ErrTxClosed) { // as a deferred one
-			t.Error(err)
-		}
-		if n := sent.Load() - before; i > 0 && n != 2 {
-			t.Errorf("transaction %d took %d round trips", i, n)
-		}
-	}
-	before := sent.Load()
-	tx := beginLedgerTx(t, pool, nil)
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if n := sent.Load() - before; n != 0 {
-		t.Errorf("an empty transaction took %d round trips", n)
-	}
+	return pool, sent
 }
 
 // countedConn counts writes. Each of them is a round trip.
@@ -199,10 +249,9 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 			want:   is(ledger.ErrTransactionEnded),
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		neither := func(t *testing.T, begin func(*business) *ledger.Tx) {
 			b := newBusiness(t, ledgertest.Pool(t, ledgertest.App, "operator"))
-			tx := b.begin(nil)
+			tx := begin(b)
 			if test.before != nil {
 				test.before(b, tx)
 			}
@@ -211,6 +260,18 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 				t.Errorf("%+v, %v", answer, err)
 			}
 			b.want(0, false)
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			neither(t, func(b *business) *ledger.Tx { return b.begin(nil) })
+		})
+		t.Run(name+" with AtCommit", func(t *testing.T) {
+			t.Parallel()
+			neither(t, func(b *business) *ledger.Tx {
+				tx := b.begin(nil)
+				tx.AtCommit("insert into business (id) values ($1)", 9)
+				return tx
+			})
 		})
 	}
 }

@@ -1,0 +1,188 @@
+package ledger_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// The statements of AtCommit are executed after those that were sent, in their order, in each query mode.
+func TestAtCommitKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	for _, mode := range queryModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			b := newBusiness(t, ledgertest.Pool(t))
+			b.exec(b.pool, "create table step (id bigserial, name text)")
+			conn := connectIn(t, b.pool.Config().ConnString(), mode)
+			for i, o := range []*ledger.EnqueueOptions{nil, {RunIn: time.Hour}} {
+				tx := ledger.BeginOn(t.Context(), conn, &ledger.TxOptions{
+					Settings: map[string]string{"shop.user": "alice"},
+				})
+				tx.AtCommit("insert into step (name) values ($1)", "third")
+				tx.AtCommit("insert into step (name) select current_setting('shop.user')")
+				tx.AtCommit("insert into step (name) values (@name)", pgx.NamedArgs{"name": "fifth"})
+				b.exec(tx, "insert into step (name) values ('first')")
+				b.exec(tx, "insert into step (name) values ($1)", "second")
+				k := ledger.Key{Kind: businessKey.Kind, BizID: ledger.BizID(rune('a' + i))}
+				if answer, err := tx.EnqueueAndCommit(t.Context(), k, nil, o); err != nil || !answer.New {
+					t.Fatalf("%+v, %v", answer, err)
+				}
+			}
+			rows, _ := b.pool.Query(t.Context(), "select name from step order by id")
+			names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+			if err != nil {
+				t.Fatal(err)
+			}
+			once := []string{"first", "second", "third", "alice", "fifth"}
+			if !slices.Equal(names, append(once, once...)) {
+				t.Error(names)
+			}
+			ledgertest.Check(t, b.pool)
+		})
+	}
+}
+
+// If a statement of AtCommit fails, nothing is committed, and the error is that of the statement.
+func TestAtCommitFails(t *testing.T) {
+	t.Parallel()
+	hasCode := func(code string) func(error) bool {
+		return func(err error) bool {
+			var pg *pgconn.PgError
+			return errors.As(err, &pg) && pg.Code == code
+		}
+	}
+	isError := func(err error) bool { return err != nil }
+	commits := map[string]func(*testing.T, *ledger.Tx) error{
+		"EnqueueAndCommit": func(t *testing.T, tx *ledger.Tx) error {
+			_, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil)
+			return err
+		},
+		"EnqueueAndCommit of a timed task": func(t *testing.T, tx *ledger.Tx) error {
+			_, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, &ledger.EnqueueOptions{RunIn: time.Hour})
+			return err
+		},
+		"Commit": func(t *testing.T, tx *ledger.Tx) error { return tx.Commit(t.Context()) },
+	}
+	for name, test := range map[string]struct {
+		sql  string
+		args []any
+		want func(error) bool
+	}{
+		"fails":           {sql: "select 1 / $1::integer", args: []any{0}, want: hasCode("22012")},
+		"duplicate":       {sql: "insert into business values (1)", want: hasCode("23505")},
+		"deferred":        {sql: "insert into business values (2, 3)", want: hasCode("23503")},
+		"syntax":          {sql: "insert", want: hasCode("42601")},
+		"no table":        {sql: "insert into nothing values (1)", want: hasCode("42P01")},
+		"two statements":  {sql: "select 1; select 2", want: hasCode("42601")},
+		"wrong arguments": {sql: "select $1::integer", want: isError},
+		"bad argument":    {sql: "select $1::integer", args: []any{"one"}, want: isError},
+	} {
+		for by, commit := range commits {
+			t.Run(name+", "+by, func(t *testing.T) {
+				t.Parallel()
+				b := newBusiness(t, ledgertest.Pool(t))
+				for _, begin := range []func() *ledger.Tx{
+					func() *ledger.Tx { return beginLedgerTx(t, b.pool, nil) },
+					func() *ledger.Tx { return b.begin(nil) },
+				} {
+					tx := begin()
+					tx.AtCommit("insert into business (id) values ($1) on conflict do nothing", 1)
+					tx.AtCommit(test.sql, test.args...)
+					if err := commit(t, tx); !test.want(err) {
+						t.Error(err)
+					}
+					b.want(0, false)
+				}
+			})
+		}
+	}
+}
+
+// A statement that ends the transaction is reported.
+func TestAtCommitEndsTheTransaction(t *testing.T) {
+	t.Parallel()
+	for _, sql := range []string{"commit", "rollback", "rollback and chain"} {
+		t.Run(sql, func(t *testing.T) {
+			t.Parallel()
+			b := newBusiness(t, ledgertest.Pool(t))
+			tx := b.begin(nil)
+			tx.AtCommit(sql)
+			_, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil)
+			wantError(t, err, ledger.ErrTransactionEnded)
+			if n := b.pool.Stat().AcquiredConns(); n != 0 {
+				t.Errorf("%d connections are not released", n)
+			}
+		})
+	}
+}
+
+// A rollback drops the statements, and so does a failed commit.
+func TestAtCommitDropped(t *testing.T) {
+	t.Parallel()
+	b := newBusiness(t, ledgertest.Pool(t))
+	tx := beginLedgerTx(t, b.pool, nil)
+	tx.AtCommit("insert into business (id) values ($1)", 1)
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Error(err)
+	}
+	tx.AtCommit("insert into business (id) values ($1)", 2)
+	if err := tx.Commit(t.Context()); !errors.Is(err, pgx.ErrTxClosed) {
+		t.Error(err)
+	}
+	if _, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil); !errors.Is(err, pgx.ErrTxClosed) {
+		t.Error(err)
+	}
+	b.want(0, false)
+}
+
+// The task exists with these args: the statements of AtCommit are committed.
+func TestAtCommitBesideAnExistingTask(t *testing.T) {
+	t.Parallel()
+	b := newBusiness(t, ledgertest.Pool(t))
+	ledgertest.Enqueue(t, b.pool, businessKey, "")
+	tx := beginLedgerTx(t, b.pool, nil)
+	tx.AtCommit("insert into business (id) values ($1)", 1)
+	if answer, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil); err != nil || answer.New {
+		t.Errorf("%+v, %v", answer, err)
+	}
+	b.want(1, true)
+}
+
+// An outcome and a statement of AtCommit are committed together, or neither is.
+func TestAtCommitOfAnOutcome(t *testing.T) {
+	t.Parallel()
+	b := newBusiness(t, ledgertest.Pool(t))
+	ledgertest.Enqueue(t, b.pool, businessKey, "")
+	finish := func(sql string, version ledger.Version) error {
+		tx := beginLedgerTx(t, b.pool, &ledger.TxOptions{Guard: true})
+		tx.AtCommit(sql, 1)
+		_, err := tx.AppendAndCommit(t.Context(), ledger.AppendRequest{
+			Key: businessKey, Expected: version, Type: ledger.EventSucceeded,
+		})
+		return err
+	}
+	const insert = "insert into business (id) values ($1)"
+	if err := finish(insert, 2); !ledger.IsConflict(err) {
+		t.Error(err)
+	}
+	b.want(0, true)
+	var pg *pgconn.PgError
+	if err := finish("select 1 / ($1::integer - 1)", 1); !errors.As(err, &pg) || pg.Code != "22012" {
+		t.Error(err)
+	}
+	if err := finish(insert, 1); err != nil {
+		t.Error(err)
+	}
+	b.want(1, true)
+	if task, err := ledger.Load(t.Context(), b.pool, businessKey); err != nil || task.State != ledger.StateSucceeded {
+		t.Errorf("%+v, %v", task, err)
+	}
+}
