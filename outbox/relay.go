@@ -37,6 +37,7 @@ type Relay struct {
 	pendingLoss *loss         // found while publishing; the next session repairs it
 	repairedAt  time.Time     // the last repair
 	reached     reached       // at the end of the session, while this relay keeps its lease
+	hasOpened   bool          // a session, since it has the lease
 	lastWindow  string        // each message on the stream is of an event that is visible in it
 	boundary    boundary      // which the projector is to pass
 	latest      boundary      // the newest one
@@ -190,7 +191,7 @@ func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
 // back.
 func (r *Relay) work(ctx context.Context, publisher *stream.Publisher) error {
 	// Another relay may have published since.
-	r.lastWindow, r.latest, r.boundary, r.reached = "", boundary{}, boundary{}, reached{}
+	r.lastWindow, r.latest, r.boundary, r.reached, r.hasOpened = "", boundary{}, boundary{}, reached{}, false
 	for {
 		err := r.runSession(ctx, publisher)
 		if errors.Is(err, errAgain) {

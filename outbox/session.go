@@ -176,7 +176,7 @@ func (s *session) open(ctx context.Context) (err error) {
 		return err
 	}
 	s.noteBoundary() // the session before may have published a part of a page, and left no room for the rest
-	if err := (room{s}).makeRoom(ctx); err != nil {
+	if err := s.makeFirstRoom(ctx); err != nil {
 		return err
 	}
 	s.hasMark, s.relay.wantsMark = published || s.relay.wantsMark, false
@@ -186,6 +186,16 @@ func (s *session) open(ctx context.Context) (err error) {
 		}
 	}
 	return s.endRebuilds(ctx)
+}
+
+// makeFirstRoom makes room in the stream, but not before this relay has accounted for what it has found there: if it
+// were killed after it has removed such messages, the next one would publish them again.
+func (s *session) makeFirstRoom(ctx context.Context) error {
+	isFirst := !s.relay.hasOpened
+	if s.relay.hasOpened = true; isFirst && len(s.stored.messages) > 0 {
+		return nil
+	}
+	return room{s}.makeRoom(ctx)
 }
 
 // setEncoders sets the encoders of a session. New events have message ids on a replicated stream, and while events are

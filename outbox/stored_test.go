@@ -239,3 +239,28 @@ func TestFrozenRelaySendsNothing(t *testing.T) {
 	b.awaitPublished() // by the process
 	b.checkOnce()
 }
+
+// A relay that begins on a nearly full stream accounts for what it finds there before it makes room: if it is killed
+// then, the next one does not publish the removed messages again.
+func TestKilledBesideANearlyFullStream(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay(smallStream)
+	b.awaitWorkers("coupon.send")
+	b.enqueue("coupon.send", "order-", 1)
+	b.awaitPublished()
+	r.end()
+	const tasks = 100
+	b.enqueueLater("later", tasks, 1300)
+	b.runKilled(outbox.FaultPublished, 1, relaySmall+"=yes")
+	if s := b.state(); s.LastSeq != tasks+1 || !b.status().Stream.NearlyFull {
+		t.Fatalf("the test proves nothing: %+v", s)
+	}
+	b.runKilled(outbox.FaultPage, 1, relaySmall+"=yes")
+	b.relay(smallStream)
+	b.enqueue("coupon.send", "new-", 1)
+	b.awaitPublished()
+	if s := b.state(); s.LastSeq != tasks+2 {
+		t.Errorf("%d messages were stored, want %d", s.LastSeq, tasks+2)
+	}
+}

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -46,10 +47,10 @@ func TestIdleStreamIsNotNearlyFull(t *testing.T) {
 	b := newBundle(t)
 	b.relay(smallStream)
 	b.awaitWorkers("coupon.send")
-	b.enqueueLater("first", 20)
+	b.enqueueLater("first", 20, 0)
 	b.awaitPublished()
 	state := b.state()
-	b.enqueueLater("order", int(200<<10*9/10*state.Msgs/state.Bytes)-20)
+	b.enqueueLater("order", int(200<<10*9/10*state.Msgs/state.Bytes)-20, 0)
 	b.awaitPublished()
 	if n := b.state().LastSeq; n < 200 {
 		t.Fatalf("%d messages were published: the test proves nothing", n)
@@ -57,14 +58,16 @@ func TestIdleStreamIsNotNearlyFull(t *testing.T) {
 	b.await("room in the stream", func() bool { return !b.status().Stream.NearlyFull })
 }
 
-// enqueueLater enqueues tasks in one transaction that are due in an hour, for which no worker waits.
-func (b *bundle) enqueueLater(prefix string, n int) {
+// enqueueLater enqueues tasks in one transaction that are due in an hour, for which no worker waits, with args of so
+// many bytes.
+func (b *bundle) enqueueLater(prefix string, n, bytes int) {
 	b.t.Helper()
+	args := json.RawMessage(fmt.Sprintf("%q", strings.Repeat("x", bytes)))
 	later := &ledger.EnqueueOptions{RunAt: time.Now().Add(time.Hour)}
 	var entries []ledger.Entry
 	for i := range n {
 		key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprintf("%s-%d", prefix, i))}
-		entries = append(entries, ledger.Entry{Key: key, Options: later})
+		entries = append(entries, ledger.Entry{Key: key, Args: args, Options: later})
 	}
 	if _, err := ledger.EnqueueMany(b.ctx(), b.pool, entries); err != nil {
 		b.t.Fatal(err)
