@@ -47,13 +47,14 @@ func (b *bundle) awaitWorkers(kind ledger.Kind) jetstream.Consumer {
 	return b.workers(kind)
 }
 
-// take acknowledges n messages and returns the ids of their events in order of first appearance.
+// take acknowledges n messages and returns the ids of their events in order of first appearance. It fails if no message
+// comes for a while.
 func (b *bundle) take(c jetstream.Consumer, n int) []string {
 	b.t.Helper()
 	seen := make(map[string]bool)
 	var ids []string
-	for deadline := time.Now().Add(patience); len(ids) < n; {
-		if time.Now().After(deadline) {
+	for last := time.Now(); len(ids) < n; {
+		if time.Since(last) > patience {
 			b.t.Fatalf("%d messages were delivered, want %d", len(ids), n)
 		}
 		msgs, err := c.Fetch(n-len(ids), jetstream.FetchMaxWait(100*time.Millisecond))
@@ -71,6 +72,7 @@ func (b *bundle) take(c jetstream.Consumer, n int) []string {
 			if !seen[m.ID()] {
 				seen[m.ID()] = true
 				ids = append(ids, m.ID())
+				last = time.Now()
 			}
 		}
 	}
