@@ -54,6 +54,10 @@ func exactlyOnceMeasure() measure {
 				run: func(ctx context.Context, t *trial) error {
 					return drainOurs(ctx, t, t.size(60_000, 20_000), insertExactlyOnce, false)
 				}},
+			{system: oursExec, setting: "slots", tune: []string{"32"},
+				run: func(ctx context.Context, t *trial) error {
+					return drainOurs(ctx, t, t.size(60_000, 20_000), insertAndWait, false)
+				}},
 			{system: oursTogether, setting: "slots, up to 16 tasks in a transaction",
 				tune: []string{"4", "8", "16"},
 				run: func(ctx context.Context, t *trial) error {

@@ -275,7 +275,7 @@ func (f *floor) attempt(ctx context.Context, batch []jetstream.Msg) error {
 	return nil
 }
 
-// succeedEach inserts the business row and the outcome of each task in a transaction of two round trips, as ours.
+// succeedEach inserts the business row and the outcome of each task in a transaction of one round trip, as ours.
 func (f *floor) succeedEach(ctx context.Context, ids []string) error {
 	var next atomic.Int64
 	return concurrently(f.transactions, func(int) error {
@@ -286,7 +286,7 @@ func (f *floor) succeedEach(ctx context.Context, ids []string) error {
 		defer conn.Release()
 		for i := next.Add(1); i <= int64(len(ids)); i = next.Add(1) {
 			id := ids[i-1]
-			err := inTwoRoundTrips(ctx, conn.Conn(), id, statement("floor_succeed_one"), string(kind.Name()), id)
+			err := inOneRoundTrip(ctx, conn.Conn(), id, statement("floor_succeed_one"), string(kind.Name()), id)
 			if err != nil {
 				return err
 			}
@@ -331,35 +331,20 @@ func (f *floor) project(ctx context.Context) error {
 	}
 }
 
-// floorTransaction inserts a business row and a task, in one round trip as ours. After an error the caller closes the
-// connection.
+// floorTransaction inserts a business row and a task, in one round trip as ours.
 func floorTransaction(ctx context.Context, conn *pgx.Conn, id string) error {
-	b := &pgx.Batch{}
-	b.Queue("begin")
-	b.Queue(statement("effect"), id)
-	b.Queue(statement("floor_enqueue"), floorTask(id)...)
-	b.Queue("commit")
-	return conn.SendBatch(ctx, b).Close()
-}
-
-// frozenTransaction is the transaction of commit 3f4d70b, in two round trips.
-func frozenTransaction(ctx context.Context, conn *pgx.Conn, id string) error {
-	return inTwoRoundTrips(ctx, conn, id, statement("floor_enqueue"), floorTask(id)...)
+	return inOneRoundTrip(ctx, conn, id, statement("floor_enqueue"), floorTask(id)...)
 }
 
 // floorTask returns the arguments of floor_enqueue.sql.
 func floorTask(id string) []any { return []any{string(kind.Name()), id, 7, nil, string(args), nil} }
 
-// inTwoRoundTrips runs a transaction that inserts a business row and then executes one more statement. After an error
+// inOneRoundTrip runs a transaction that inserts a business row and then executes one more statement. After an error
 // the caller closes the connection.
-func inTwoRoundTrips(ctx context.Context, conn *pgx.Conn, id, sql string, args ...any) error {
+func inOneRoundTrip(ctx context.Context, conn *pgx.Conn, id, sql string, args ...any) error {
 	b := &pgx.Batch{}
 	b.Queue("begin")
 	b.Queue(statement("effect"), id)
-	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		return err
-	}
-	b = &pgx.Batch{}
 	b.Queue(sql, args...)
 	b.Queue("commit")
 	return conn.SendBatch(ctx, b).Close()

@@ -171,12 +171,27 @@ func insertExactlyOnce(slots int) func(*workers.Pool) error { return insertToget
 
 // insertTogether is insertExactlyOnce with up to so many tasks in one transaction.
 func insertTogether(slots, together int) func(*workers.Pool) error {
+	return registerExactlyOnce(slots, together, func(ctx context.Context, tx pgx.Tx, id string) error {
+		return workers.AtCommit(ctx, tx, statement("effect"), id)
+	})
+}
+
+// insertAndWait is insertExactlyOnce with a handler that waits for the result of its insert.
+func insertAndWait(slots int) func(*workers.Pool) error {
+	return registerExactlyOnce(slots, 1, func(ctx context.Context, tx pgx.Tx, id string) error {
+		_, err := tx.Exec(ctx, statement("effect"), id)
+		return err
+	})
+}
+
+func registerExactlyOnce(
+	slots, together int, insert func(ctx context.Context, tx pgx.Tx, id string) error,
+) func(*workers.Pool) error {
 	return func(p *workers.Pool) error {
-		return workers.Register(p, kind, func(ctx context.Context, tx pgx.Tx, job *workers.Job,
-			_ json.RawMessage) error {
-			_, err := tx.Exec(ctx, statement("effect"), string(job.BizID))
-			return err
-		}, &workers.KindConfig{Slots: slots, Together: together})
+		handler := func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ json.RawMessage) error {
+			return insert(ctx, tx, string(job.BizID))
+		}
+		return workers.Register(p, kind, handler, &workers.KindConfig{Slots: slots, Together: together})
 	}
 }
 

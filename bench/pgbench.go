@@ -121,6 +121,20 @@ type script struct {
 	defines []string // the arguments, as options
 }
 
+// frozenTransaction is the transaction of commit 3f4d70b, in two round trips.
+func frozenTransaction(ctx context.Context, conn *pgx.Conn, id string) error {
+	b := &pgx.Batch{}
+	b.Queue("begin")
+	b.Queue(statement("effect"), id)
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		return err
+	}
+	b = &pgx.Batch{}
+	b.Queue(statement("floor_enqueue"), floorTask(id)...)
+	b.Queue("commit")
+	return conn.SendBatch(ctx, b).Close()
+}
+
 // recordScript runs one transaction and returns it as a script, which uses a new id each time.
 func recordScript(ctx context.Context, t *trial, run transaction) (*script, error) {
 	c, err := pgx.ParseConfig(t.url)

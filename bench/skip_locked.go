@@ -26,12 +26,7 @@ func enqueueSkipLocked(ctx context.Context, t *trial, connections int) error {
 		return err
 	}
 	return measureEnqueue(ctx, t, connections, func(ctx context.Context, conn *pgx.Conn, id string) error {
-		b := &pgx.Batch{}
-		b.Queue("begin")
-		b.Queue(statement("effect"), id)
-		b.Queue(statement("skip_locked_enqueue"), string(kind.Name()), id, string(args))
-		b.Queue("commit")
-		return conn.SendBatch(ctx, b).Close() // after an error the run ends, and the connection with it
+		return inOneRoundTrip(ctx, conn, id, statement("skip_locked_enqueue"), string(kind.Name()), id, string(args))
 	})
 }
 

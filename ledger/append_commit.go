@@ -74,7 +74,7 @@ func (t *Tx) AppendAndCommit(ctx context.Context, requests ...AppendRequest) ([]
 	}
 	events := make([]Event, len(requests))
 	last := 0 // the last request whose result was read: if err is set, the one that failed
-	err := t.commitWith(ctx, func(b *pgx.Batch) {
+	isCallers, err := t.commitWith(ctx, func(b *pgx.Batch) {
 		for i := range requests {
 			requests[i].queue(b, t.guard)
 		}
@@ -90,7 +90,10 @@ func (t *Tx) AppendAndCommit(ctx context.Context, requests ...AppendRequest) ([]
 		}
 		return nil
 	})
-	if err == nil {
+	switch {
+	case isCallers:
+		return nil, t.abort(ctx, err)
+	case err == nil:
 		t.end()
 		return events, nil
 	}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -26,24 +27,24 @@ func (t *Tx) AtCommit(sql string, args ...any) {
 
 // commitWith begins the transaction if it has not begun, executes the statements of AtCommit and those that queue
 // adds, and commits, in one round trip. read reads the results of those that queue added. After an error the caller
-// rolls back.
+// rolls back; isCallers reports whether it is of a statement of AtCommit, for which this package knows no cure.
 func (t *Tx) commitWith(
 	ctx context.Context, queue func(*pgx.Batch), read func(pgx.BatchResults) error,
-) error {
+) (isCallers bool, err error) {
 	batch := &pgx.Batch{}
 	if t.tx == nil {
 		batch = t.beginBatch()
 	} else if err := t.checkOpen(); err != nil {
-		return err
+		return false, err
 	}
-	beginLen := batch.Len()
+	first := batch.Len()
 	for _, q := range t.atCommit {
 		batch.Queue(q.SQL, q.Arguments...)
 	}
 	queue(batch)
 	batch.Queue("commit")
 	results := t.conn.SendBatch(ctx, batch)
-	err := t.readBefore(results, beginLen)
+	failed, err := t.readBefore(results, first)
 	if err == nil {
 		err = read(results)
 	}
@@ -53,14 +54,21 @@ func (t *Tx) commitWith(
 	if closeErr := results.Close(); err == nil {
 		err = closeErr
 	}
-	return err
+	if n := t.unprepared(batch, first, err); n > 0 {
+		failed = n
+	}
+	if failed > 0 {
+		return true, fmt.Errorf("statement %d of AtCommit: %w", failed, err)
+	}
+	return false, err
 }
 
-// readBefore reads the results of beginLen statements that begin the transaction and of those of AtCommit.
-func (t *Tx) readBefore(results pgx.BatchResults, beginLen int) error {
-	for range beginLen {
+// readBefore reads the results of the statements that begin the transaction, so many, and of those of AtCommit. failed
+// is the number of the latter that failed, or 0.
+func (t *Tx) readBefore(results pgx.BatchResults, begin int) (failed int, err error) {
+	for range begin {
 		if _, err := results.Exec(); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	for i := range t.atCommit {
@@ -69,16 +77,33 @@ func (t *Tx) readBefore(results pgx.BatchResults, beginLen int) error {
 			err = ErrTransactionEnded
 		}
 		if err != nil {
-			return fmt.Errorf("statement %d of AtCommit: %w", i+1, err)
+			return i + 1, err
 		}
 	}
-	return nil
+	return 0, nil
+}
+
+// unprepared returns the number of the statement of AtCommit that could not be prepared, if that is the error, or 0.
+func (t *Tx) unprepared(batch *pgx.Batch, first int, err error) int {
+	var unprepared pgx.ErrPreprocessingBatch
+	if !errors.As(err, &unprepared) {
+		return 0
+	}
+	for i := range t.atCommit {
+		if batch.QueuedQueries[first+i].SQL == unprepared.SQL() {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 // commitAtCommit executes the statements of AtCommit and commits.
 func (t *Tx) commitAtCommit(ctx context.Context) error {
-	err := t.commitWith(ctx, func(*pgx.Batch) {}, func(pgx.BatchResults) error { return nil })
-	if err != nil {
+	isCallers, err := t.commitWith(ctx, func(*pgx.Batch) {}, func(pgx.BatchResults) error { return nil })
+	switch {
+	case isCallers:
+		return t.abort(ctx, err)
+	case err != nil:
 		return pgerr.Explain("commit", t.abort(ctx, err))
 	}
 	t.end()

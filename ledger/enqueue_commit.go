@@ -82,9 +82,12 @@ func (t *Tx) finishOne(ctx context.Context, e Entry) (Enqueued, error) {
 // AtCommit.
 func (t *Tx) enqueueAndCommit(ctx context.Context, row firstEvent) (Enqueued, error) {
 	var position *int64 // null: the task exists
-	err := t.commitWith(ctx,
+	isCallers, err := t.commitWith(ctx,
 		func(b *pgx.Batch) { b.Queue(enqueueRequiredSQL, row.enqueueRequiredArgs()...) },
 		func(r pgx.BatchResults) error { return r.QueryRow().Scan(&position) })
+	if isCallers {
+		return Enqueued{}, t.abort(ctx, err)
+	}
 	if err != nil {
 		return Enqueued{}, t.failEnqueue(ctx, row, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/servicetest"
@@ -58,6 +59,13 @@ func try[T any](v T, err error) func(testing.TB) T { return servicetest.Try(v, e
 func one[T any](b *bundle, sql string, args ...any) T {
 	b.T.Helper()
 	return servicetest.One[T](b.Bundle, sql, args...)
+}
+
+// insertEffectAtCommit is insertEffect in the round trip of the commit.
+func insertEffectAtCommit(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
+	return workers.AtCommit(
+		ctx, tx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt),
+	)
 }
 
 // insertEffectSQL is insertEffect by database/sql.

@@ -27,10 +27,11 @@ import (
 // registered are the guarantees, by the name of the program that has them.
 func (b *bundle) registered(c *workers.KindConfig) map[string]func(*workers.Pool) error {
 	return map[string]func(*workers.Pool) error{
-		"exactly":     exactly(insertEffect, c),
-		"exactly-sql": exactlySQL(insertEffectSQL, c),
-		"at-least":    atLeast(b.outside, c),
-		"at-most":     atMost(b.outside, c),
+		"exactly":           exactly(insertEffect, c),
+		"exactly-at-commit": exactly(insertEffectAtCommit, c),
+		"exactly-sql":       exactlySQL(insertEffectSQL, c),
+		"at-least":          atLeast(b.outside, c),
+		"at-most":           atMost(b.outside, c),
 	}
 }
 
@@ -45,6 +46,12 @@ func TestGuaranteesAtEachCrashPoint(t *testing.T) {
 	}
 	table := map[string]map[string]end{
 		"exactly": {
+			"worker.ready":     {effects: 1, state: done},
+			pointEffect:        {effects: 1, state: done},
+			"worker.handler":   {effects: 1, state: done},
+			"worker.committed": {effects: 1, state: done},
+		},
+		"exactly-at-commit": {
 			"worker.ready":     {effects: 1, state: done},
 			pointEffect:        {effects: 1, state: done},
 			"worker.handler":   {effects: 1, state: done},
@@ -103,6 +110,10 @@ func TestCostOfGuarantees(t *testing.T) {
 		"exactly": {
 			least: cost{events: 2, transactions: tasks, trips: 2 * tasks},
 			most:  cost{events: 2, transactions: tasks, trips: 2 * tasks},
+		},
+		"exactly-at-commit": {
+			least: cost{events: 2, transactions: tasks, trips: tasks},
+			most:  cost{events: 2, transactions: tasks, trips: tasks},
 		},
 		"exactly-sql": {
 			least: cost{events: 2, transactions: tasks, trips: 3 * tasks},

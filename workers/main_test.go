@@ -41,6 +41,12 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 			return passing(insertEffect(ctx, tx, job, args))
 		}, nil)
 	},
+	// exactly-at-commit does so by a statement that is sent with the commit.
+	"exactly-at-commit": func(p *workers.Pool, _ *pgxpool.Pool) error {
+		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			return passing(insertEffectAtCommit(ctx, tx, job, args))
+		}, nil)
+	},
 	// exactly-sql does so by database/sql.
 	"exactly-sql": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.RegisterSQL(

@@ -12,7 +12,8 @@ import (
 // Register adds an ExactlyOnce kind, whose handler's effects are rows of the same database. They are committed
 // together with the task's succeeded event, or not at all. The handler returns nil to commit and an error to roll
 // back and try again; it cannot end the transaction itself, but may open savepoints (tx.Begin). It must not use tx
-// after it returned, nor from several goroutines at a time. A task without args has the zero value of A.
+// after it returned, nor from several goroutines at a time. [AtCommit] saves the round trip of a statement whose result
+// is not needed. A task without args has the zero value of A.
 //
 // It must be called before [Pool.Run], once per kind. It returns an error if the kind is already registered or c is
 // invalid, naming every fault.

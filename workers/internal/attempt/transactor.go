@@ -45,7 +45,7 @@ var ErrNotYours = errors.New(
 // The guard of [ledger.TxOptions] detects a COMMIT or ROLLBACK in SQL.
 //
 // A worker's transaction begins with its first statement, so that a quick task, of one statement and the commit,
-// takes two round trips.
+// takes two round trips, and one if the statement is sent with the commit.
 type Tx struct {
 	pgx.Tx
 	own  *ledger.Tx // the same transaction; nil if it is a caller's
@@ -95,6 +95,15 @@ func (s *savepoint) Rollback(ctx context.Context) error {
 		s.of.hasFailed = true
 	}
 	return s.Tx.Rollback(ctx)
+}
+
+// AtCommit adds a statement to the commit. It returns false, and does nothing, if the transaction is a caller's.
+func (t *Tx) AtCommit(sql string, args ...any) bool {
+	if t.own == nil {
+		return false
+	}
+	t.own.AtCommit(sql, args...)
+	return true
 }
 
 // Open begins the transaction, unless a statement has already begun it.
