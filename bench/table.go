@@ -53,7 +53,7 @@ func (r *report) tables(w io.Writer) {
 	for _, name := range r.order {
 		sizes := ""
 		if r.Quick || r.Scale != 1 {
-			sizes = " (sizes of the full run)"
+			sizes = " (this title has the sizes of the full run)"
 		}
 		_, _ = fmt.Fprintf(w, "%s: %s%s\n", name, r.titles[name], sizes)
 		t := newTable(w, table.Row{"system", "metric", "median", "min", "max", "unit", "ours / peer"}, 3, 4, 5, 7)
