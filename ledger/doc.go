@@ -7,7 +7,7 @@
 //		if _, err := tx.Exec(ctx, `insert into orders (id) values ($1)`, order); err != nil {
 //			return err
 //		}
-//		_, err := SendCoupon.Enqueue(ctx, tx, order, Coupon{Cents: 500}, nil)
+//		_, err := SendCoupon.Enqueue(ctx, tx, ledger.BizID(order), Coupon{Cents: 500}, nil)
 //		return err
 //	})
 //
@@ -56,12 +56,16 @@
 // # Enqueueing
 //
 // [Enqueue] inserts version 1 in the caller's transaction: the task exists if and only if that commits.
-// Nothing else is written, no lock is taken but that of the key, and no round trip is added. An enqueue
-// that meets an uncommitted one of the same key waits for its end. For an existing task nothing is written
-// and no dead row is left. If it has other args, that is an [*OtherArgsError], unless the caller accepts them.
+// Nothing else is written and no lock is taken but that of the key. It takes one round trip, two if the task
+// exists. An enqueue that meets an uncommitted one of the same key waits for its end. For an existing task
+// nothing is written and no dead row is left. If it has other args, that is an [*OtherArgsError], unless the
+// caller accepts them.
 //
 // In SQL the same is taskledger.enqueue and taskledger.enqueue_many. They return same_args in place of that error,
 // because an error would abort the caller's transaction.
+//
+// A transaction of [Begin] saves round trips. An insert, an enqueue and the commit take four in a transaction of pgx,
+// two if [Tx.EnqueueAndCommit] sends the commit with the enqueue, and one if [Tx.AtCommit] sends the insert too.
 //
 // # Appending
 //

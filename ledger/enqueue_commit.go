@@ -130,7 +130,7 @@ func (t *Tx) failEnqueue(ctx context.Context, row firstEvent, err error) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) ||
 		pg.Code != pgerr.NotNullViolation || pg.SchemaName != "taskledger" || pg.ColumnName != "version" {
-		return pgerr.Explain("enqueue "+row.key.String(), err)
+		return explainCommit("enqueue "+row.key.String(), err)
 	}
 	answers, discard, err := readExisting(ctx, t.conn, []firstEvent{row})
 	switch {

@@ -26,10 +26,10 @@ var (
 	ErrRetryTransaction = pgerr.ErrRetryTransaction
 	// ErrTransactionEnded means that code in the transaction ended it by COMMIT or ROLLBACK in SQL. The
 	// writes before that may be committed.
-	ErrTransactionEnded = errors.New("the transaction was ended inside the handler, by COMMIT or ROLLBACK in SQL")
+	ErrTransactionEnded = errors.New("the transaction was ended by COMMIT or ROLLBACK in SQL")
 	// ErrTransactionAborted means that a statement in the transaction failed and its error was ignored, so
 	// that the transaction cannot commit. Nothing was committed.
-	ErrTransactionAborted = errors.New("the transaction was aborted by an error that the handler swallowed")
+	ErrTransactionAborted = errors.New("the transaction was aborted by a statement whose error was swallowed")
 )
 
 // InvalidError is the error for invalid input. Nothing was written.

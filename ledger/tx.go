@@ -41,6 +41,9 @@ type TxOptions struct {
 // [Tx.EnqueueAndCommit] or [Tx.AppendAndCommit] commits together with its last one. One statement and an
 // enqueue take two round trips instead of four, and one if the statement is sent by [Tx.AtCommit].
 //
+// Use Exec or Query for a statement whose result decides whether to go on, and AtCommit for one whose result is not
+// needed. A transaction that enqueues several tasks calls [Enqueue] or [EnqueueMany] for all but the last one.
+//
 // It is a pgx.Tx and supports all of its methods. The begin is sent separately before a statement without
 // arguments, which may be several statements, and before a batch or a copy. If the transaction cannot begin,
 // the connection is closed, so that no statement runs outside of the transaction.

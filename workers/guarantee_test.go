@@ -557,7 +557,7 @@ func TestSQLHandlerThatCommits(t *testing.T) {
 			)
 			k := b.Enqueue("o-1")
 			b.AwaitState(k, ledger.StateDead)
-			if reason := b.Task(k).Error; !strings.Contains(reason, "ended inside the handler") {
+			if reason := b.Task(k).Error; !strings.Contains(reason, "ended by COMMIT or ROLLBACK") {
 				t.Errorf("buried because of %q", reason)
 			}
 		})

@@ -222,7 +222,7 @@ func TestHandlerThatCommits(t *testing.T) {
 			if n := b.Effects(k); n > 1 {
 				t.Errorf("%d effects", n)
 			}
-			if reason := b.Task(k).Error; !strings.Contains(reason, "ended inside the handler") {
+			if reason := b.Task(k).Error; !strings.Contains(reason, "ended by COMMIT or ROLLBACK") {
 				t.Errorf("buried because of %q", reason)
 			}
 		})
