@@ -21,8 +21,9 @@ var (
 	ErrNotMigrated = pgerr.ErrNotMigrated
 	// ErrUnavailable means that no connection could be made, so nothing was sent.
 	ErrUnavailable = pgerr.ErrUnavailable
-	// ErrRetryTransaction means that the caller's REPEATABLE READ or SERIALIZABLE transaction cannot see a
-	// task that exists. Roll back and run the whole transaction again.
+	// ErrRetryTransaction means that the caller's REPEATABLE READ or SERIALIZABLE transaction conflicts with a
+	// concurrent one: it cannot see a task that exists, or PostgreSQL reports a serialization failure. Roll back and
+	// run the whole transaction again.
 	ErrRetryTransaction = pgerr.ErrRetryTransaction
 	// ErrTransactionEnded means that code in the transaction ended it by COMMIT or ROLLBACK in SQL. The
 	// writes before that may be committed.

@@ -63,7 +63,7 @@ const (
 var (
 	ErrNotMigrated      = errors.New("the database is not migrated (run: taskledger migrate up)")
 	ErrUnavailable      = errors.New("cannot connect to the database")
-	ErrRetryTransaction = errors.New("retry the transaction: a concurrent one wrote the same task")
+	ErrRetryTransaction = errors.New("retry the transaction: it conflicts with a concurrent one")
 
 	errArrayNulls = errors.New("the database or the login has the setting array_nulls = off: reset it")
 	errPooler     = errors.New("a pooler in transaction mode mixes up prepared statements: " +
