@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -11,18 +14,62 @@ import (
 )
 
 // AtCommit adds a statement to the end of the transaction: [Tx.EnqueueAndCommit], [Tx.AppendAndCommit] or
-// [Tx.Commit] executes it in the round trip of the commit, after all statements that were sent before, in the
-// order of the calls. So a business row whose result is not needed, its task and the commit take one round trip.
+// [Tx.Commit] executes it in the round trip of the commit. So a business row whose result is not needed, its task and
+// the commit take one round trip.
 //
-// AtCommit itself sends nothing, and Rollback drops the statement. If the statement fails, the method that commits
-// returns its error and nothing of the transaction is committed. Number and rows of its result are not available: a
-// transaction that decides by them uses [Tx.Exec] or [Tx.Query].
+// The statements of AtCommit are executed in the order of their calls, after all statements of [Tx.Exec] and
+// [Tx.Query], also those of later calls: insert a row that such a statement needs, as by a foreign key, by Exec. Number
+// and rows of the result are not available: a transaction that decides by them uses Exec or Query.
+//
+// AtCommit itself sends nothing, and Rollback drops the statement; a rollback to a savepoint does not. If the statement
+// fails, the method that commits returns its error with the number of the statement, and nothing of the transaction is
+// committed.
 //
 // sql is one statement. It is prepared before the statements of the same round trip are executed, so it cannot use a
-// table that one of them creates. It must not end the transaction: [ErrTransactionEnded] is returned then, and what
-// followed in the round trip may be committed.
+// table that one of them creates. A statement that the connection has not prepared yet takes one more round trip, and
+// with the simple protocol of pgx each takes its own. An empty statement, a COPY and what ends the transaction or rolls
+// it back, also to a savepoint, is an [*InvalidError] of the method that commits.
 func (t *Tx) AtCommit(sql string, args ...any) {
-	t.atCommit = append(t.atCommit, pgx.QueuedQuery{SQL: sql, Arguments: args})
+	t.atCommit = append(t.atCommit, pgx.QueuedQuery{SQL: sql, Arguments: slices.Clone(args)})
+}
+
+// firstWord matches the first word of a statement, behind spaces and comments.
+var firstWord = regexp.MustCompile(`^(?:[\s;]|--[^\n]*(?:\n|$)|/\*(?:[^*]|\*+[^*/])*\*+/)*(\w*)`)
+
+// checkAtCommit returns an [*InvalidError] if a statement of AtCommit would end the transaction, or if its results are
+// not those of one statement.
+func (t *Tx) checkAtCommit() error {
+	for i, q := range t.atCommit {
+		rule := ""
+		switch strings.ToLower(firstWord.FindStringSubmatch(q.SQL)[1]) {
+		case "commit", "end", "rollback", "abort", "prepare":
+			rule = "must not end the transaction or roll it back"
+		case "copy":
+			rule = "must not be COPY: use Tx.CopyFrom"
+		default:
+			if q.SQL != "" { // which pgx does not expect
+				continue
+			}
+			rule = "must not be empty"
+		}
+		return &InvalidError{Field: fmt.Sprintf("statement %d of AtCommit", i+1), Value: q.SQL, Rule: rule}
+	}
+	return nil
+}
+
+// executeSimple executes the statements of AtCommit if the connection uses the simple protocol, in which one of them
+// may be several, with several results. It returns the number of the statement that failed, or 0.
+func (t *Tx) executeSimple(ctx context.Context) (failed int, err error) {
+	if t.conn.Config().DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
+		return 0, nil
+	}
+	for i, q := range t.atCommit {
+		if _, err := t.Exec(ctx, q.SQL, q.Arguments...); err != nil {
+			return i + 1, err
+		}
+	}
+	t.atCommit = nil
+	return 0, nil
 }
 
 // commitWith begins the transaction if it has not begun, executes the statements of AtCommit and those that queue
@@ -31,11 +78,32 @@ func (t *Tx) AtCommit(sql string, args ...any) {
 func (t *Tx) commitWith(
 	ctx context.Context, queue func(*pgx.Batch), read func(pgx.BatchResults) error,
 ) (isCallers bool, err error) {
+	if err := t.checkAtCommit(); err != nil {
+		return true, err
+	}
+	if t.tx != nil {
+		if err := t.checkOpen(); err != nil {
+			return false, err
+		}
+	}
+	failed, err := t.executeSimple(ctx)
+	if err == nil {
+		failed, err = t.sendEnd(ctx, queue, read)
+	}
+	if failed > 0 {
+		return true, fmt.Errorf("statement %d of AtCommit: %w", failed, err)
+	}
+	return false, err
+}
+
+// sendEnd is commitWith for statements that are sent together. failed is the number of the statement of AtCommit that
+// failed, or 0.
+func (t *Tx) sendEnd(
+	ctx context.Context, queue func(*pgx.Batch), read func(pgx.BatchResults) error,
+) (failed int, err error) {
 	batch := &pgx.Batch{}
 	if t.tx == nil {
 		batch = t.beginBatch()
-	} else if err := t.checkOpen(); err != nil {
-		return false, err
 	}
 	first := batch.Len()
 	for _, q := range t.atCommit {
@@ -44,8 +112,7 @@ func (t *Tx) commitWith(
 	queue(batch)
 	batch.Queue("commit")
 	results := t.conn.SendBatch(ctx, batch)
-	failed, err := t.readBefore(results, first)
-	if err == nil {
+	if failed, err = t.readBefore(results, first); err == nil {
 		err = read(results)
 	}
 	if err == nil {
@@ -54,14 +121,15 @@ func (t *Tx) commitWith(
 	if closeErr := results.Close(); err == nil {
 		err = closeErr
 	}
-	if n := t.unprepared(batch, first, err); n > 0 {
-		failed = n
+	var unprepared pgx.ErrPreprocessingBatch // returned at the first result, whichever statement it is of
+	if errors.As(err, &unprepared) {
+		own := batch.QueuedQueries[first : first+len(t.atCommit)]
+		failed = 1 + slices.IndexFunc(own, func(q *pgx.QueuedQuery) bool { return q.SQL == unprepared.SQL() })
 	}
-	if failed > 0 {
-		return true, fmt.Errorf("statement %d of AtCommit: %w", failed, err)
-	}
-	return false, err
+	return failed, err
 }
+
+var endTags = []string{"COMMIT", "ROLLBACK", "PREPARE TRANSACTION"}
 
 // readBefore reads the results of the statements that begin the transaction, so many, and of those of AtCommit. failed
 // is the number of the latter that failed, or 0.
@@ -73,7 +141,7 @@ func (t *Tx) readBefore(results pgx.BatchResults, begin int) (failed int, err er
 	}
 	for i := range t.atCommit {
 		tag, err := results.Exec()
-		if s := tag.String(); err == nil && (s == "COMMIT" || s == "ROLLBACK") {
+		if err == nil && slices.Contains(endTags, tag.String()) { // behind a comment in a comment
 			err = ErrTransactionEnded
 		}
 		if err != nil {
@@ -81,20 +149,6 @@ func (t *Tx) readBefore(results pgx.BatchResults, begin int) (failed int, err er
 		}
 	}
 	return 0, nil
-}
-
-// unprepared returns the number of the statement of AtCommit that could not be prepared, if that is the error, or 0.
-func (t *Tx) unprepared(batch *pgx.Batch, first int, err error) int {
-	var unprepared pgx.ErrPreprocessingBatch
-	if !errors.As(err, &unprepared) {
-		return 0
-	}
-	for i := range t.atCommit {
-		if batch.QueuedQueries[first+i].SQL == unprepared.SQL() {
-			return i + 1
-		}
-	}
-	return 0
 }
 
 // commitAtCommit executes the statements of AtCommit and commits.

@@ -111,21 +111,92 @@ func TestAtCommitFails(t *testing.T) {
 	}
 }
 
-// A statement that ends the transaction is reported.
-func TestAtCommitEndsTheTransaction(t *testing.T) {
+// A statement that would end the transaction, and one whose results are not those of one statement, is refused before
+// anything is sent. The commit reports one that is not recognized.
+func TestAtCommitIsRefused(t *testing.T) {
 	t.Parallel()
-	for _, sql := range []string{"commit", "rollback", "rollback and chain"} {
-		t.Run(sql, func(t *testing.T) {
+	b := newBusiness(t, ledgertest.Pool(t))
+	for _, sql := range []string{
+		"", "commit", "END", "-- a\n/* b */ ;rollback", "abort", "rollback and chain", "rollback to a",
+		"prepare  transaction 'a'", "copy (select 1) to stdout",
+	} {
+		tx := b.begin(nil)
+		tx.AtCommit("select 1")
+		tx.AtCommit(sql)
+		_, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil)
+		if field := wantErrorAs[*ledger.InvalidError](t, err).Field; field != "statement 2 of AtCommit" {
+			t.Errorf("%s: field %s", sql, field)
+		}
+		b.want(0, false)
+	}
+	tx := b.begin(nil)
+	tx.AtCommit("/* /* */ */ commit")
+	_, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil)
+	wantError(t, err, ledger.ErrTransactionEnded)
+	if n := b.pool.Stat().AcquiredConns(); n != 0 {
+		t.Errorf("%d connections are not released", n)
+	}
+}
+
+// In each query mode comments hide no statement, and later changes of a slice of arguments do not change the statement.
+func TestAtCommitArguments(t *testing.T) {
+	t.Parallel()
+	for _, mode := range queryModes {
+		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			b := newBusiness(t, ledgertest.Pool(t))
-			tx := b.begin(nil)
-			tx.AtCommit(sql)
-			_, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil)
-			wantError(t, err, ledger.ErrTransactionEnded)
-			if n := b.pool.Stat().AcquiredConns(); n != 0 {
-				t.Errorf("%d connections are not released", n)
+			tx := ledger.BeginOn(t.Context(), connectIn(t, b.pool.Config().ConnString(), mode), nil)
+			arguments := []any{1}
+			tx.AtCommit("/* commit; */ insert into business (id) values ($1) -- a row", arguments...)
+			arguments[0] = 2
+			tx.AtCommit("-- nothing")
+			answer, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil)
+			if err != nil || !answer.New {
+				t.Errorf("%+v, %v", answer, err)
+			}
+			b.want(1, true)
+			var id int
+			if err := b.pool.QueryRow(t.Context(), "select id from business").Scan(&id); err != nil || id != 1 {
+				t.Error(id, err)
 			}
 		})
+	}
+}
+
+// With the simple protocol a statement can be several statements. Their results are not taken for that of the enqueue.
+func TestAtCommitOfSeveralStatements(t *testing.T) {
+	t.Parallel()
+	for _, sql := range []string{
+		"insert into business (id) values (1); select 70", "select 70; insert into business (id) values (1)",
+	} {
+		b := newBusiness(t, ledgertest.Pool(t))
+		conn := connectIn(t, b.pool.Config().ConnString(), pgx.QueryExecModeSimpleProtocol)
+		tx := ledger.BeginOn(t.Context(), conn, nil)
+		tx.AtCommit(sql)
+		answer, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil)
+		if err != nil || !answer.New || answer.Position == 70 {
+			t.Errorf("%s: %+v, %v", sql, answer, err)
+		}
+		b.want(1, true)
+	}
+}
+
+// A commit beside the open rows of a query is refused, and its error names them.
+func TestCommitBesideOpenRows(t *testing.T) {
+	t.Parallel()
+	b := newBusiness(t, ledgertest.Pool(t))
+	for range 2 {
+		tx := beginLedgerTx(t, b.pool, nil)
+		rows, err := tx.Query(t.Context(), "select generate_series(1, $1::integer)", 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil)
+		if err == nil || !strings.Contains(err.Error(), "close them") || errors.Is(err, ledger.ErrTransactionEnded) {
+			t.Error(err)
+		}
+		rows.Close()
+		b.want(0, false)
 	}
 }
 
@@ -189,5 +260,20 @@ func TestAtCommitOfAnOutcome(t *testing.T) {
 	b.want(1, true)
 	if task, err := ledger.Load(t.Context(), b.pool, businessKey); err != nil || task.State != ledger.StateSucceeded {
 		t.Errorf("%+v, %v", task, err)
+	}
+}
+
+// A database without the schema is reported as such, whatever AtCommit has.
+func TestAtCommitWithoutSchema(t *testing.T) {
+	t.Parallel()
+	b := newBusiness(t, ledgertest.Pool(t))
+	ledgertest.ExecAsOwner(t, b.pool, "drop schema taskledger cascade")
+	for _, tx := range []*ledger.Tx{beginLedgerTx(t, b.pool, nil), b.begin(nil)} {
+		tx.AtCommit("insert into business (id) values ($1)", 2)
+		_, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil)
+		wantError(t, err, ledger.ErrNotMigrated)
+		if strings.Contains(err.Error(), "AtCommit") {
+			t.Error(err)
+		}
 	}
 }

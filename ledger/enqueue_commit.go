@@ -102,8 +102,14 @@ func (t *Tx) enqueueAndCommit(ctx context.Context, row firstEvent) (Enqueued, er
 	return answers[0], nil
 }
 
+// errRowsOpen is the error of a commit before the rows of a query are closed.
+var errRowsOpen = errors.New("the rows of a query are open: close them before the commit")
+
 // checkOpen returns the reason why the transaction, which has begun, cannot be committed, or nil.
 func (t *Tx) checkOpen() error {
+	if t.conn.PgConn().IsBusy() {
+		return errRowsOpen
+	}
 	switch t.conn.PgConn().TxStatus() {
 	case 'I':
 		return errors.Join(ErrTransactionEnded, t.beginErr)
@@ -130,7 +136,7 @@ func (t *Tx) failEnqueue(ctx context.Context, row firstEvent, err error) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) ||
 		pg.Code != pgerr.NotNullViolation || pg.SchemaName != "taskledger" || pg.ColumnName != "version" {
-		return explainCommit("enqueue "+row.key.String(), err)
+		return pgerr.Explain("enqueue "+row.key.String(), err)
 	}
 	answers, discard, err := readExisting(ctx, t.conn, []firstEvent{row})
 	switch {
