@@ -94,7 +94,7 @@ func (s *session) inspectTail(ctx context.Context, behind uint64) error {
 	if s.isReplicated() { // then the stream drops those with ids
 		found = slices.DeleteFunc(found, func(m storedMessage) bool { return m.hasID })
 	}
-	s.stored.add(found, s.state.info.TimeStamp.Add(-s.state.info.Config.Duplicates))
+	s.addStored(found)
 	return s.dropPassed(ctx)
 }
 

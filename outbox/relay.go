@@ -38,6 +38,7 @@ type Relay struct {
 	repairedAt  time.Time     // the last repair
 	reached     reached       // at the end of the session, while this relay keeps its lease
 	hasOpened   bool          // a session, since it has the lease
+	kept        kept          // of the session before
 	lastWindow  string        // each message on the stream is of an event that is visible in it
 	boundary    boundary      // which the projector is to pass
 	latest      boundary      // the newest one
@@ -191,7 +192,8 @@ func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
 // back.
 func (r *Relay) work(ctx context.Context, publisher *stream.Publisher) error {
 	// Another relay may have published since.
-	r.lastWindow, r.latest, r.boundary, r.reached, r.hasOpened = "", boundary{}, boundary{}, reached{}, false
+	r.lastWindow, r.latest, r.boundary, r.reached = "", boundary{}, boundary{}, reached{}
+	r.hasOpened, r.kept = false, kept{}
 	for {
 		err := r.runSession(ctx, publisher)
 		if errors.Is(err, errAgain) {

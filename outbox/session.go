@@ -168,6 +168,9 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err := s.verify(ctx); err != nil {
 		return err
 	}
+	if err := s.adoptKept(ctx); err != nil {
+		return err
+	}
 	if err := s.readDiscarded(ctx); err != nil {
 		return err
 	}
@@ -385,7 +388,7 @@ func (s *session) tidy(ctx context.Context) error {
 	}
 	s.hasMadeRoom = false
 	if time.Since(s.openedAt) > s.state.info.Config.Duplicates {
-		s.stored = stored{} // what is left is of withheld kinds
+		s.stored, s.relay.kept = stored{}, kept{} // what is left is of withheld kinds
 	}
 	isUnsuited := s.needsIDs() == (s.pages.generation == 0)
 	if s.state.isNearlyFull(0) && s.canPurge() || s.marked < s.refills || isUnsuited {

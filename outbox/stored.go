@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"hash/maphash"
+	"maps"
 	"math"
 	"time"
 
@@ -93,6 +94,38 @@ func (s *stored) add(messages []storedMessage, since time.Time) {
 			}
 		}
 	}
+}
+
+// kept has the messages that a session of this relay has found on the stream, for the next one: making room may have
+// removed them, while the page that they are of is not done.
+type kept struct {
+	generation int
+	messages   map[ledger.Position]storedMessage
+}
+
+// adoptKept adds what the session before has found on the stream, and keeps all of it for the next one.
+func (s *session) adoptKept(ctx context.Context) error {
+	var removed []storedMessage
+	if k := s.relay.kept; k.generation == s.mark.Generation {
+		for position, m := range k.messages {
+			if _, isFound := s.stored.messages[position]; !isFound {
+				removed = append(removed, m)
+			}
+		}
+	}
+	if len(removed) > 0 {
+		s.addStored(removed)
+		if err := s.dropPassed(ctx); err != nil {
+			return err
+		}
+	}
+	s.relay.kept = kept{s.mark.Generation, maps.Clone(s.stored.messages)}
+	return nil
+}
+
+// addStored adds messages that were found on the stream, but for those older than its duplicate window.
+func (s *session) addStored(found []storedMessage) {
+	s.stored.add(found, s.state.info.TimeStamp.Add(-s.state.info.Config.Duplicates))
 }
 
 // take reports whether a message is on the stream already, and so need not be published. It must be called in the order

@@ -264,3 +264,22 @@ func TestKilledBesideANearlyFullStream(t *testing.T) {
 		t.Errorf("%d messages were stored, want %d", s.LastSeq, tasks+2)
 	}
 }
+
+// A page that is larger than the stream goes in parts, whose messages no worker needs. Each session makes room by
+// removing a part, and publishes the next one; none is published again.
+func TestPageLargerThanTheStream(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	r := b.relay(smallStream)
+	b.awaitWorkers("coupon.send")
+	b.enqueue("coupon.send", "order-", 1)
+	b.awaitPublished()
+	r.end()
+	const tasks = 543
+	b.enqueueLater("later", tasks, 900)
+	b.relay(smallStream)
+	b.awaitPublished()
+	if s := b.state(); s.LastSeq != tasks+1 {
+		t.Errorf("%d messages were stored, want %d", s.LastSeq, tasks+1)
+	}
+}
