@@ -27,8 +27,8 @@ import (
 //
 // sql is one statement. It is prepared before the statements of the same round trip are executed, so it cannot use a
 // table that one of them creates. A statement that the connection has not prepared yet takes one more round trip, and
-// with the simple protocol of pgx each takes its own. An empty statement, a COPY and what ends the transaction or rolls
-// it back, also to a savepoint, is an [*InvalidError] of the method that commits.
+// with the simple protocol of pgx each takes its own. Arguments that do not suit it, an empty statement, a COPY, and
+// what ends the transaction or rolls it back, also to a savepoint, are an [*InvalidError] of the method that commits.
 func (t *Tx) AtCommit(sql string, args ...any) {
 	t.atCommit = append(t.atCommit, pgx.QueuedQuery{SQL: sql, Arguments: slices.Clone(args)})
 }
@@ -91,9 +91,20 @@ func (t *Tx) commitWith(
 		failed, err = t.sendEnd(ctx, queue, read)
 	}
 	if failed > 0 {
-		return true, fmt.Errorf("statement %d of AtCommit: %w", failed, err)
+		return true, explainAtCommit(ctx, failed, err)
 	}
 	return false, err
+}
+
+// explainAtCommit returns the error of a statement of AtCommit. One that is neither of the server nor of the connection
+// is of the arguments.
+func explainAtCommit(ctx context.Context, number int, err error) error {
+	name := fmt.Sprintf("statement %d of AtCommit", number)
+	isOfServer := pgerr.Code(err) != "" || pgerr.IsRetryable(err) || ctx.Err() != nil
+	if !isOfServer && !errors.Is(err, ErrTransactionEnded) {
+		return &InvalidError{Field: name, Rule: err.Error()}
+	}
+	return fmt.Errorf("%s: %w", name, err)
 }
 
 // sendEnd is commitWith for statements that are sent together. failed is the number of the statement of AtCommit that

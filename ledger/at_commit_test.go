@@ -61,7 +61,10 @@ func TestAtCommitFails(t *testing.T) {
 		}
 	}
 	const second = "statement 2 of AtCommit"
-	isError := func(err error) bool { return err != nil }
+	isInvalid := func(err error) bool {
+		var invalid *ledger.InvalidError
+		return errors.As(err, &invalid)
+	}
 	commits := map[string]func(*testing.T, *ledger.Tx) error{
 		"EnqueueAndCommit": func(t *testing.T, tx *ledger.Tx) error {
 			_, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil)
@@ -85,8 +88,8 @@ func TestAtCommitFails(t *testing.T) {
 		"syntax":          {sql: "insert", want: hasCode("42601"), where: second},
 		"no table":        {sql: "insert into nothing values (1)", want: hasCode("42P01"), where: second},
 		"two statements":  {sql: "select 1; select 2", want: hasCode("42601"), where: second},
-		"wrong arguments": {sql: "select $1::integer", want: isError, where: second},
-		"bad argument":    {sql: "select $1::integer", args: []any{"one"}, want: isError, where: second},
+		"wrong arguments": {sql: "select $1::integer", want: isInvalid, where: second},
+		"bad argument":    {sql: "select $1::integer", args: []any{struct{}{}}, want: isInvalid, where: second},
 	} {
 		for by, commit := range commits {
 			t.Run(name+", "+by, func(t *testing.T) {

@@ -44,11 +44,15 @@ var atCommits = map[string]func(ctx context.Context, tx pgx.Tx, job *workers.Job
 	"cannot be prepared": func(ctx context.Context, tx pgx.Tx, _ *workers.Job) error {
 		return workers.AtCommit(ctx, tx, "insert into nowhere values ($1)", 1)
 	},
+	"cannot be encoded": func(ctx context.Context, tx pgx.Tx, _ *workers.Job) error {
+		return workers.AtCommit(ctx, tx, "select $1::integer", struct{}{})
+	},
 	"returns an error": func(context.Context, pgx.Tx, *workers.Job) error { return errBoom },
 }
 
 var failing = map[string]string{
 	"fails": "division by zero", "cannot be prepared": "does not exist", "returns an error": "boom",
+	"cannot be encoded": "invalid statement 2 of AtCommit",
 }
 
 // Statements of AtCommit and the success are committed together, or neither is, whether tasks share a transaction or
