@@ -58,6 +58,8 @@ func (s *Set[A]) room() Room {
 		return Room{}
 	case n > free && bytes > int(s.nc.MaxPayload())+headBytes:
 		return Room{Tasks: n, Bytes: bytes}
+	case bytes <= 0: // tasks that wait for the record of their outcome take memory, too
+		return Room{Tasks: max(0, min(free, s.slots-len(s.tasks)))}
 	case free > 0:
 		return Room{Tasks: free}
 	}
