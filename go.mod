@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/ThreeDotsLabs/watermill v1.5.1 // interfaces of the Pub/Subs and handlers for Watermill's users
-	github.com/ThreeDotsLabs/watermill-sql/v3 v3.1.0 // Watermill's SQL publisher, whose rows become tasks
+	github.com/ThreeDotsLabs/watermill-sql/v4 v4.1.2 // tests: the outbox that taskledger import watermill drains
 	github.com/getkin/kin-openapi v0.152.0 // tests: the document of the HTTP API against its answers
 	github.com/google/go-cmp v0.7.0 // tests: readable differences of large values
 	github.com/jackc/pgx/v5 v5.12.0 // the driver of PostgreSQL, and the transactions that callers pass

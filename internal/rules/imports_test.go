@@ -37,7 +37,7 @@ const (
 	xMod       = "golang.org/x/mod"
 
 	watermill    = "github.com/ThreeDotsLabs/watermill"
-	watermillSQL = "github.com/ThreeDotsLabs/watermill-sql/v3"
+	watermillSQL = "github.com/ThreeDotsLabs/watermill-sql/v4"
 )
 
 // A rule lists the packages that a package may import beside the standard library. The names of
@@ -96,9 +96,8 @@ var rules = []rule{
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
 	{
-		pkg: "/outbox/watermill",
-		may: []string{"/ledger", "/internal/loop", "/internal/stream", "/internal/envelope", nats, watermill,
-			watermillSQL},
+		pkg:    "/outbox/watermill",
+		may:    []string{"/ledger", "/internal/loop", "/internal/stream", "/internal/envelope", nats, watermill},
 		reason: "an adapter: it needs the ledger and the stream, not the relay",
 	},
 	{
@@ -379,7 +378,7 @@ var bans = []ban{
 	{
 		pkgs:   library,
 		never:  []string{watermill, watermillSQL, "/internal/envelope"},
-		reason: "only outbox/watermill and workers/watermill bring Watermill and its modules",
+		reason: "only outbox/watermill and workers/watermill bring Watermill; its SQL module is for tests alone",
 	},
 	{
 		pkgs:   slices.DeleteFunc(slices.Clone(library), func(pkg string) bool { return pkg == "/health/alarm" }),

@@ -2,13 +2,11 @@ package watermill
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/ThreeDotsLabs/watermill"
-	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/taskledger/taskledger/internal/envelope"
@@ -25,7 +23,7 @@ var ErrClosed = errors.New("watermill: closed")
 type PublisherConfig struct {
 	// Actor is the author of the events. Default: the database's session_user.
 	Actor string
-	// Logger receives every statement, at its level trace. Default: disabled.
+	// Logger receives the topic and the number of messages of each Publish, at its level trace. Default: disabled.
 	Logger watermill.LoggerAdapter
 }
 
@@ -38,7 +36,7 @@ type PublisherConfig struct {
 type Publisher struct {
 	ctx    context.Context
 	db     ledger.DB
-	schema schema
+	actor  string
 	logger watermill.LoggerAdapter
 
 	mu     sync.RWMutex // held by Publish for reading
@@ -58,7 +56,11 @@ func NewPublisher(ctx context.Context, db ledger.DB, c *PublisherConfig) (*Publi
 	if c == nil {
 		c = &PublisherConfig{}
 	}
-	return &Publisher{ctx: ctx, db: db, schema: schema{actor: c.Actor}, logger: c.Logger}, nil
+	p := &Publisher{ctx: ctx, db: db, actor: c.Actor, logger: c.Logger}
+	if p.logger == nil {
+		p.logger = watermill.NopLogger{}
+	}
+	return p, nil
 }
 
 // Publish enqueues the messages; they reach the stream in their order. Publishing a message again is
@@ -79,18 +81,20 @@ func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
 	if len(messages) == 0 {
 		return nil
 	}
-	if _, err := envelope.Kind(topic); err != nil { // watermill-sql has another rule for topics
+	if _, err := envelope.Kind(topic); err != nil {
 		return err
 	}
-	ctx, cancel := joinContexts(p.ctx, messages)
-	defer cancel(nil)
-	// One for each call, because watermill-sql publishes with a background context.
-	config := wmsql.PublisherConfig{SchemaAdapter: p.schema}
-	publisher, err := wmsql.NewPublisher(executor{ctx: ctx, db: p.db}, config, p.logger)
+	entries, err := p.entries(topic, messages)
 	if err != nil {
 		return fmt.Errorf("publish on %s: %w", topic, err)
 	}
-	return publisher.Publish(topic, messages...)
+	p.logger.Trace("Enqueueing messages", watermill.LogFields{"topic": topic, "messages": len(messages)})
+	ctx, cancel := joinContexts(p.ctx, messages)
+	defer cancel(nil)
+	if err := p.enqueue(ctx, entries); err != nil {
+		return fmt.Errorf("publish on %s: %w", topic, err)
+	}
+	return nil
 }
 
 // Close makes every later Publish fail, and returns when those under way have ended. The database stays
@@ -151,61 +155,43 @@ func (c valuesContext) Value(key any) any {
 	return c.more.Value(key)
 }
 
-// schema is what watermill-sql executes for messages: not a statement, but the enqueue of their tasks,
-// which the executor carries out.
-type schema struct {
-	wmsql.SchemaAdapter // nil: a publisher calls nothing else
-	actor               string
-}
-
-// InsertQuery returns the entries of the tasks as arguments.
-func (s schema) InsertQuery(topic string, messages message.Messages) (wmsql.Query, error) {
-	entries := make([]any, len(messages))
+// entries returns the tasks of messages.
+func (p *Publisher) entries(topic string, messages []*message.Message) ([]ledger.Entry, error) {
+	entries := make([]ledger.Entry, len(messages))
 	for i, m := range messages {
 		entry, err := envelope.Entry(topic, m)
 		if err != nil {
-			return wmsql.Query{}, err
+			return nil, err
 		}
-		entry.Options.Actor = s.actor
+		entry.Options.Actor = p.actor
 		entries[i] = entry
 	}
-	return wmsql.Query{Query: "ledger.EnqueueInOrder", Args: entries}, nil
+	return entries, nil
 }
 
-// executor enqueues the entries of a schema, in the context of one Publish.
-type executor struct {
-	wmsql.ContextExecutor // nil: a publisher calls nothing else
-	ctx                   context.Context
-	db                    ledger.DB
-}
-
-// ExecContext enqueues. The context that it ignores is a background one.
-func (e executor) ExecContext(_ context.Context, _ string, args ...any) (sql.Result, error) {
-	entries := make([]ledger.Entry, len(args))
-	for i, arg := range args {
-		entries[i] = arg.(ledger.Entry)
-	}
+// enqueue enqueues the entries in their order.
+func (p *Publisher) enqueue(ctx context.Context, entries []ledger.Entry) error {
 	if len(entries) == 1 { // the common case has a cheaper statement
-		answer, err := ledger.Enqueue(e.ctx, e.db, entries[0].Key, entries[0].Args, entries[0].Options)
+		answer, err := ledger.Enqueue(ctx, p.db, entries[0].Key, entries[0].Args, entries[0].Options)
 		if err != nil {
-			return nil, e.cause(err)
+			return withCause(ctx, err)
 		}
-		return nil, envelope.Conflict(answer)
+		return envelope.Conflict(answer)
 	}
-	answers, err := ledger.EnqueueInOrder(e.ctx, e.db, entries)
+	answers, err := ledger.EnqueueInOrder(ctx, p.db, entries)
 	if err != nil {
-		return nil, e.cause(err)
+		return withCause(ctx, err)
 	}
 	var conflicts []error
 	for _, answer := range answers {
 		conflicts = append(conflicts, envelope.Conflict(answer))
 	}
-	return nil, errors.Join(conflicts...)
+	return errors.Join(conflicts...)
 }
 
-// cause adds the cause of the context's end, if it has ended, to the error of a statement.
-func (e executor) cause(err error) error {
-	if cause := context.Cause(e.ctx); cause != nil && !errors.Is(err, cause) {
+// withCause adds the cause of the context's end, if it has ended, to the error of a statement.
+func withCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
 	return err

@@ -2,7 +2,6 @@ package movein_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -13,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	wmsql "github.com/ThreeDotsLabs/watermill-sql/v3/pkg/sql"
+	wmsql "github.com/ThreeDotsLabs/watermill-sql/v4/pkg/sql"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -40,7 +39,6 @@ func TestStatementsPrepare(t *testing.T) {
 type oldOutbox struct {
 	t    *testing.T
 	pool *pgxpool.Pool
-	db   *sql.DB
 	old  wmsql.DefaultPostgreSQLSchema
 }
 
@@ -54,15 +52,14 @@ func newOldOutbox(t *testing.T) *oldOutbox {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	db, err := sql.Open("pgx", url)
-	if err != nil {
+	o := &oldOutbox{t: t, pool: pool}
+	groups := wmsql.DefaultPostgreSQLOffsetsAdapter{}
+	messages, err1 := o.old.SchemaInitializingQueries(wmsql.SchemaInitializingQueriesParams{Topic: oldTopic})
+	offsets, err2 := groups.SchemaInitializingQueries(wmsql.OffsetsSchemaInitializingQueriesParams{Topic: oldTopic})
+	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = db.Close() })
-	o := &oldOutbox{t: t, pool: pool, db: db}
-	groups := wmsql.DefaultPostgreSQLOffsetsAdapter{}
-	queries := slices.Concat(o.old.SchemaInitializingQueries(oldTopic), groups.SchemaInitializingQueries(oldTopic))
-	for _, q := range queries {
+	for _, q := range slices.Concat(messages, offsets) {
 		if _, err := pool.Exec(t.Context(), q.Query, q.Args...); err != nil {
 			t.Fatal(err)
 		}
@@ -72,19 +69,19 @@ func newOldOutbox(t *testing.T) *oldOutbox {
 
 // publish publishes as an old producer does, in a transaction that lasts for hold.
 func (o *oldOutbox) publish(commit bool, hold time.Duration, messages ...*message.Message) {
-	tx, err := o.db.BeginTx(o.t.Context(), nil)
+	tx, err := o.pool.Begin(o.t.Context())
 	if err != nil {
 		o.t.Error(err)
 		return
 	}
-	defer func() { _ = tx.Rollback() }()
-	p, err := wmsql.NewPublisher(tx, wmsql.PublisherConfig{SchemaAdapter: o.old}, nil)
+	defer func() { _ = tx.Rollback(o.t.Context()) }()
+	p, err := wmsql.NewPublisher(wmsql.TxFromPgx(tx), wmsql.PublisherConfig{SchemaAdapter: o.old}, nil)
 	if err == nil {
 		err = p.Publish(oldTopic, messages...)
 	}
 	time.Sleep(hold)
 	if err == nil && commit {
-		err = tx.Commit()
+		err = tx.Commit(o.t.Context())
 	}
 	if err != nil {
 		o.t.Error(err)
@@ -94,7 +91,7 @@ func (o *oldOutbox) publish(commit bool, hold time.Duration, messages ...*messag
 // handle handles n messages as an old subscriber does.
 func (o *oldOutbox) handle(group string, n int) {
 	o.t.Helper()
-	s, err := wmsql.NewSubscriber(o.db, wmsql.SubscriberConfig{
+	s, err := wmsql.NewSubscriber(wmsql.BeginnerFromPgx(o.pool), wmsql.SubscriberConfig{
 		ConsumerGroup: group, PollInterval: 5 * time.Millisecond,
 		SchemaAdapter: o.old, OffsetsAdapter: wmsql.DefaultPostgreSQLOffsetsAdapter{},
 	}, nil)
