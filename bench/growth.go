@@ -329,13 +329,13 @@ func stallMeasure() measure {
 			}},
 			{system: peerWatermill, setting: forwarderSetting, tune: []string{"1000"},
 				run: func(ctx context.Context, t *trial) error {
-					db, address, err := prepareForwarder(ctx, t, false)
+					address, err := prepareForwarder(ctx, t, false)
 					if err != nil {
 						return err
 					}
-					fill := func(n int) error { return fillWatermill(ctx, db, n) }
+					fill := func(n int) error { return fillWatermill(ctx, t.db, n) }
 					return measureStall(ctx, t, fill, func(add func(int)) error {
-						return forward(ctx, t, db, address, add)
+						return forward(ctx, t, address, add)
 					})
 				}},
 		},
