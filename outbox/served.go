@@ -107,7 +107,7 @@ func ServeSubscriber(ctx context.Context, c Served) error {
 	s.publisher = publisher
 	s.encoder = encoder{db: c.DB, source: stream.Source(installation)}
 	subscription := c.subscription(s.receive)
-	subscription.moved = s.moved
+	subscription.moved, subscription.isWhole = s.moved, true // a page is on the stream
 	return Subscribe(ctx, subscription)
 }
 

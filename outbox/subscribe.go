@@ -37,7 +37,8 @@ type Subscription struct {
 	// committed once for each event. It must not commit. Either Handle or Receive is required.
 	//
 	// The events are not empty, are committed, and those of a task are in order. After an error they are handled again,
-	// after a growing delay. Neither function is called concurrently.
+	// after a growing delay: the first one alone, and then twice as many with each call. A panic is an error. Neither
+	// function is called concurrently.
 	Handle func(ctx context.Context, tx pgx.Tx, events []ledger.Event) error
 	// Receive handles events at least once: again after its error, and after a crash. Its ctx is done when the
 	// subscriber is paused, moved or removed, or when another process works as it, because this one could not reach the
@@ -53,7 +54,8 @@ type Subscription struct {
 	// Logger logs outages and the errors of Handle and Receive. Default: [slog.Default].
 	Logger *slog.Logger
 
-	moved func() // is called when the feed is opened at another place than that of the last page
+	moved   func() // is called when the feed is opened at another place than that of the last page
+	isWhole bool   // after an error the same page comes again, not its first event alone
 }
 
 // FaultHandled is the crash point of a subscriber between the handling of a page and its commit.
@@ -73,16 +75,8 @@ func (e *SubscriberOwnerError) Error() string {
 		"LOGIN", e.Name, e.Login)
 }
 
-// errEndedTx is the error of a Handle that ends its transaction by SQL: after a rollback the place was not kept.
-var errEndedTx = errors.New("the handler has ended the transaction, in which the place of the subscriber is kept")
-
 // errUnpassed is returned by a Receive of this package that gets the same events again without delay.
 var errUnpassed = errors.New("the events are not passed yet")
-
-// handlerError is the error of a handler. It is retried whatever it is, because it need not be of the ledger.
-type handlerError struct{ error }
-
-func (e handlerError) Unwrap() error { return e.error }
 
 // Validate reports every fault at once.
 func (s Subscription) Validate() error {
@@ -145,6 +139,9 @@ func Subscribe(ctx context.Context, s Subscription) error {
 	if s.Idle == 0 {
 		s.Idle = 250 * time.Millisecond
 	}
+	if s.PageSize == 0 {
+		s.PageSize = 1000
+	}
 	reader, err := feed.SubscriberReader(s.Name)
 	if err != nil {
 		return err
@@ -153,7 +150,7 @@ func Subscribe(ctx context.Context, s Subscription) error {
 	steps := loop.Steps{
 		Step: w.work,
 		Stop: func(err error) error {
-			var handler handlerError
+			var handler *handlerError
 			var owner *SubscriberOwnerError
 			switch {
 			case errors.As(err, &handler):
@@ -182,6 +179,7 @@ type subscriber struct {
 	feed    *feed.Feed
 	mark    json.RawMessage
 	pending []feed.Page // read and not yet handled, because the handler has failed
+	few     int         // greatest size of a page after an error of the handler; 0: PageSize
 	renewed time.Time   // when this process has appended a cursor row, before that statement
 }
 
@@ -196,13 +194,14 @@ func (s *subscriber) work(ctx context.Context) (time.Duration, error) {
 	if err == nil {
 		err = s.handle(ctx, page)
 	}
-	var handler handlerError
+	var handler *handlerError
 	switch {
 	case errors.Is(err, errUnpassed):
 		s.close()
 		return 0, nil
 	case errors.As(err, &handler):
 		s.close() // it may have been moved past these events, paused or removed
+		s.narrow()
 	case errors.Is(err, feed.ErrSuperseded):
 		s.close()
 		s.n = -1
@@ -211,8 +210,27 @@ func (s *subscriber) work(ctx context.Context) (time.Duration, error) {
 		s.close()
 	case err == nil:
 		s.pending = nil
+		s.widen()
 	}
 	return 0, err
+}
+
+// narrow makes the next page one event. The events before the failing one are passed, and the error names that one.
+func (s *subscriber) narrow() {
+	if !s.isWhole {
+		s.few = 1
+	}
+}
+
+// widen doubles the size of the pages after an error, up to PageSize.
+func (s *subscriber) widen() {
+	if s.few == 0 {
+		return
+	}
+	if s.few *= 2; s.few >= s.PageSize {
+		s.few = 0
+	}
+	s.close()
 }
 
 func (s *subscriber) next(ctx context.Context) (feed.Page, error) {
@@ -254,8 +272,12 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 	if found[0].IsPaused {
 		return s.Standby, nil
 	}
+	size := s.PageSize
+	if s.few > 0 {
+		size = s.few
+	}
 	f, err := feed.Open(ctx, s.DB, s.reader, &feed.Options{
-		PageSize: s.PageSize, Relaxed: s.Receive != nil, Idle: s.Idle, Logger: s.Logger,
+		PageSize: size, Relaxed: s.Receive != nil, Idle: s.Idle, Logger: s.Logger,
 	})
 	if err != nil {
 		return 0, err
@@ -301,25 +323,6 @@ func (s *subscriber) append(do func() error) error {
 	return err
 }
 
-// handleInTx handles events in the transaction that advances the cursor.
-func (s *subscriber) handleInTx(ctx context.Context, page feed.Page, events []ledger.Event) error {
-	return pgx.BeginTxFunc(ctx, s.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		// The cursor comes first, so that another process with this page waits and is superseded before its handler.
-		if err := page.Advance(ctx, tx, s.mark); err != nil || len(events) == 0 {
-			return err
-		}
-		err := s.Handle(ctx, tx, events)
-		fault.Point(FaultHandled)
-		if err == nil && tx.Conn().PgConn().TxStatus() == 'I' {
-			err = errEndedTx
-		}
-		if err != nil {
-			return handlerError{err}
-		}
-		return nil
-	})
-}
-
 // maxSkew is the greatest difference of clocks at which a process that begins notices another one at work.
 const maxSkew = 5 * time.Second
 
@@ -346,7 +349,7 @@ func (s *subscriber) receive(ctx context.Context, page feed.Page, events []ledge
 			}
 		}
 	})
-	err := s.Receive(handling, events)
+	err := loop.Guard(func() error { return s.Receive(handling, events) })
 	lost := context.Cause(handling)
 	cancel(nil)
 	renewing.Wait()
@@ -354,7 +357,7 @@ func (s *subscriber) receive(ctx context.Context, page feed.Page, events []ledge
 	case lost != nil && ctx.Err() == nil:
 		return lost
 	case err != nil:
-		return handlerError{err}
+		return &handlerError{s.Name, events, err}
 	}
 	return nil
 }

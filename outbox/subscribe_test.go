@@ -65,7 +65,9 @@ func (s *subscribers) startWith(c outbox.Subscription) (stop func(), done <-chan
 	if c.DB == nil {
 		c.DB = s.db
 	}
-	c.Logger = slog.New(slog.NewTextHandler(s.t.Output(), nil))
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(s.t.Output(), nil))
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- outbox.Subscribe(ctx, c); close(ended) }()

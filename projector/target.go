@@ -3,13 +3,12 @@ package projector
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"runtime/debug"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
@@ -208,7 +207,7 @@ func (t *ownTables) call(ctx context.Context, tx pgx.Tx, events []ledger.Event) 
 	if err != nil {
 		return err
 	}
-	failure := guard(func() error { return t.Apply(ctx, ownTx{tx}, upcast) })
+	failure := loop.Guard(func() error { return t.Apply(ctx, ownTx{tx}, upcast) })
 	if err := checkTransaction(ctx, tx, xid, failure); err != nil {
 		return err
 	}
@@ -237,24 +236,6 @@ func (t *ownTables) park(ctx context.Context, tx pgx.Tx, e ledger.Event, reason 
 const maxFailure = 4 << 10
 
 func describeFailure(err error) string { return printable.Storable(err.Error(), maxFailure) }
-
-// panicError is a panic of a user's function.
-type panicError struct {
-	value any
-	stack []byte
-}
-
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.value, e.stack) }
-
-// guard returns the error of f, or its panic as an error.
-func guard(f func() error) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = &panicError{value, debug.Stack()}
-		}
-	}()
-	return f()
-}
 
 var errOwnTx = errors.New("Apply must not commit or roll back: the runner commits tables and cursor together")
 
