@@ -311,7 +311,9 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 begin
   if not exists (
        select from taskledger.event e
-        where e.xid = pg_current_xact_id_if_assigned() and e.kind = 'taskledger.operation' and e.version = 1
+        where e.xid = pg_current_xact_id_if_assigned()
+          and e.position > (select f.foreign_until from taskledger.floors f)
+          and e.kind = 'taskledger.operation' and e.version = 1
           and e.data->>'action' = check_recorded.action
           and e.data->'detail'->>'projection' = check_recorded.projection) then
     raise exception 'taskledger: this transaction has no record of % of %', action, projection

@@ -189,7 +189,7 @@ begin
     select e.type
       from taskledger.event e
      where e.kind = appended_here.kind and e.biz_id = appended_here.biz_id and e.version = appended_here.version
-       and e.xid = pg_current_xact_id_if_assigned());
+       and e.xid = pg_current_xact_id_if_assigned() and e.position > (select f.foreign_until from taskledger.floors f));
 end
 $$;
 -- +goose StatementEnd

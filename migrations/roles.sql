@@ -42,7 +42,7 @@ grant select on taskledger.timer, taskledger.timers, taskledger.rejected, taskle
    relay, operator, reader, archiver;
 grant select on taskledger.moment, taskledger.moments to relay, operator, reader, archiver, subscriber;
 grant select on taskledger.cursor, taskledger.cursors, taskledger.subscribers, taskledger.floor,
-   taskledger.incarnation to relay, operator, reader, archiver, subscriber;
+   taskledger.floors, taskledger.incarnation to relay, operator, reader, archiver, subscriber;
 grant select on taskledger.relay_mark, taskledger.outbox to relay, operator, reader, archiver;
 grant select on taskledger.setting, taskledger.event_position_seq to subscriber;
 grant select on taskledger.task, taskledger.task_tag, taskledger.tasks, taskledger.task_count, taskledger.task_totals,
@@ -147,6 +147,10 @@ grant execute on function taskledger.origin, taskledger.incarnation to producer,
 grant execute on function taskledger.note_incarnation, taskledger.session_incarnation
    to producer, worker, relay, operator;
 
+-- Which events with the transaction's id are its own.
+grant select on taskledger.floors to producer;
+grant execute on function taskledger.restored_until to producer, relay, operator, reader, archiver, subscriber;
+
 -- Functions that statements, views and policies call. They read nothing that their caller could not read.
 grant execute on function taskledger.installation, taskledger.state_after, taskledger.shard_of to producer,
    worker, relay, operator, reader, archiver, subscriber;
@@ -203,7 +207,7 @@ grant execute on function taskledger.shortened, taskledger.error_text, taskledge
 -- Reading events. A producer needs no more than what its own transaction has appended: its statements return it.
 create policy worker_reads on taskledger.event for select to worker, relay, operator, reader, archiver using (true);
 create policy producer_reads on taskledger.event for select to producer using (
-  xid = pg_current_xact_id_if_assigned());
+  xid = pg_current_xact_id_if_assigned() and position > (select f.foreign_until from taskledger.floors f));
 
 create policy subscriber on taskledger.event for select to subscriber using (true);
 

@@ -184,7 +184,7 @@ begin
     select e.type
       from taskledger.event e
      where e.kind = appended_here.kind and e.biz_id = appended_here.biz_id and e.version = appended_here.version
-       and e.xid = pg_current_xact_id_if_assigned());
+       and e.xid = pg_current_xact_id_if_assigned() and e.position > (select f.foreign_until from taskledger.floors f));
 end
 $$;
 
@@ -602,7 +602,9 @@ CREATE FUNCTION taskledger.check_recorded(action text, projection text) RETURNS 
 begin
   if not exists (
        select from taskledger.event e
-        where e.xid = pg_current_xact_id_if_assigned() and e.kind = 'taskledger.operation' and e.version = 1
+        where e.xid = pg_current_xact_id_if_assigned()
+          and e.position > (select f.foreign_until from taskledger.floors f)
+          and e.kind = 'taskledger.operation' and e.version = 1
           and e.data->>'action' = check_recorded.action
           and e.data->'detail'->>'projection' = check_recorded.projection) then
     raise exception 'taskledger: this transaction has no record of % of %', action, projection
@@ -1900,11 +1902,7 @@ CREATE FUNCTION taskledger.foreign_position() RETURNS bigint
     SET jit TO 'off'
     AS $$
 declare
-  floor bigint := (
-    select f.position
-      from taskledger.floor f
-     where f.one
-       and (f.origin = taskledger.origin() or f.xmin::text::bigint = (f.xid::text::numeric % 4294967296)::bigint));
+  floor bigint := (select f.position from taskledger.floors f where f.is_local);
 begin
   if floor is null then
     return 0;
@@ -3186,6 +3184,22 @@ $$;
 
 COMMENT ON FUNCTION taskledger.remove_subscriber(subscriber text) IS 'Removes a subscriber, and reports whether there was one.';
 
+CREATE FUNCTION taskledger.restored_until() RETURNS bigint
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return coalesce((
+    select e.position
+      from taskledger.event e
+     where e.xid = pg_current_xact_id_if_assigned() and age(e.xmin) > 0
+     order by e.position desc
+     limit 1), 0);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.restored_until() IS 'Internal: returns the last position of an event with the transaction''s id that an older transaction inserted; 0: none.';
+
 CREATE FUNCTION taskledger.retry_delay(policy json, failures integer, random double precision) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3895,6 +3909,20 @@ CREATE TABLE taskledger.floor (
 );
 
 COMMENT ON TABLE taskledger.floor IS 'Internal: one row with the last position whose transaction id is of another database; 0: none. `taskledger rebase` writes it.';
+
+CREATE VIEW taskledger.floors AS
+ SELECT f."position",
+    f.is_local,
+        CASE
+            WHEN f.is_local THEN f."position"
+            ELSE taskledger.restored_until()
+        END AS foreign_until
+   FROM ( SELECT l."position",
+            ((((l.xmin)::text)::bigint = ((((l.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint) OR (l.origin = taskledger.origin())) AS is_local
+           FROM taskledger.floor l
+          WHERE l.one) f;
+
+COMMENT ON VIEW taskledger.floors IS 'Internal: the floor. If is_local is false, it is of another database, as after a restore until the rebase. foreign_until is the last position at which an event with the transaction''s id may be of another database.';
 
 CREATE TABLE taskledger.illegal_event (
     kind text NOT NULL COLLATE pg_catalog."C",

@@ -1,0 +1,112 @@
+package feed_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// Restored events can have the id that this database gives to a new transaction. It gets no rights on these events,
+// before or after the rebase. It keeps those on its own events, even if a savepoint inserted them.
+func TestRestoredTransactionIDsGiveNoRights(t *testing.T) {
+	const record = `
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, data)
+		values (1, 0, 0, 'enqueued', 'taskledger.operation', 'x', 'alice',
+		        '{"action":"projection.retry","detail":{"projection":"p"}}')`
+	for _, isRebased := range []bool{false, true} {
+		t.Run(fmt.Sprintf("rebased: %t", isRebased), func(t *testing.T) {
+			f := newFeedFixture(t)
+			f.enqueue(f.pool, "victim")
+			f.exec(f.owner, record)
+			id := f.restoreAhead()
+			if isRebased {
+				f.rebase()
+			}
+			tx := f.awaitXid(ledgertest.As(t, f.pool, "producer", "operator"), id)
+			seen := 0
+			f.exec(tx, `set local role taskledger_test_producer`)
+			if err := tx.QueryRow(f.ctx, `select count(*) from taskledger.event`).Scan(&seen); err != nil || seen > 0 {
+				t.Errorf("a producer reads %d events of others, %v", seen, err)
+			}
+			refused := func(sql string) {
+				t.Helper()
+				err := pgx.BeginFunc(f.ctx, tx, func(tx pgx.Tx) error {
+					_, err := tx.Exec(f.ctx, sql)
+					return err
+				})
+				if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+					t.Errorf("%s: %v, want insufficient_privilege", sql, err)
+				}
+			}
+			const discard = `
+				insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, data)
+				values (2, 0, taskledger.shard_of('%[1]s'), 'discarded', 'k', '%[1]s', 'alice', '{}')`
+			refused(fmt.Sprintf(discard, "victim"))
+			refused(`
+				insert into taskledger.timer (due_at, kind, biz_id, version, reason)
+				values (clock_timestamp() + interval '1 s', 'k', 'victim', 1, 'finish_by')`)
+
+			k := ledger.Key{Kind: "k", BizID: "own"}
+			err := pgx.BeginFunc(f.ctx, tx, func(tx pgx.Tx) error {
+				_, err := ledger.Enqueue(f.ctx, tx, k, nil, &ledger.EnqueueOptions{FinishBy: time.Now().Add(time.Hour)})
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			f.exec(tx, fmt.Sprintf(discard, "own"))
+			f.exec(tx, `set local role taskledger_test_operator`)
+			refused(`select taskledger.retry_projection('p', 'k', 'victim')`)
+			if err := tx.Commit(f.ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// restoreAhead makes the events look as if they came from a dump, all of one transaction, whose id it returns. This
+// database will assign that id soon.
+func (f *feedFixture) restoreAhead() (id int64) {
+	f.t.Helper()
+	if err := f.owner.QueryRow(f.ctx, `select pg_current_xact_id()::text::bigint + 50`).Scan(&id); err != nil {
+		f.t.Fatal(err)
+	}
+	for _, sql := range []string{
+		"alter table taskledger.event disable trigger event_append_only",
+		fmt.Sprintf("update taskledger.event set xid = '%d'", id),
+		"alter table taskledger.event enable trigger event_append_only",
+		"update taskledger.floor set origin = '1/1', xid = '9000000000'",
+	} {
+		f.exec(f.owner, sql)
+	}
+	return id
+}
+
+// awaitXid begins transactions until one has the id.
+func (f *feedFixture) awaitXid(db *pgxpool.Pool, id int64) pgx.Tx {
+	f.t.Helper()
+	for {
+		tx, err := db.Begin(f.ctx)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		var got int64
+		if err := tx.QueryRow(f.ctx, `select pg_current_xact_id()::text::bigint`).Scan(&got); err != nil {
+			f.t.Fatal(err)
+		}
+		if got == id {
+			f.t.Cleanup(func() { _ = tx.Rollback(f.ctx) })
+			return tx
+		}
+		if err := tx.Rollback(f.ctx); err != nil || got > id {
+			f.t.Fatalf("transaction %d has begun, want %d: %v", got, id, err)
+		}
+	}
+}
