@@ -185,7 +185,7 @@ var definitions = []Definition{
 		Threshold: DefaultThreshold,
 		Meaning:   "A delay, a retry or a deadline has been due for longer than the threshold.",
 		Cure: "is a scheduler running? start: taskledger serve; " +
-			"if one is, end the transaction that locks the task",
+			"if one is, its log has its error, a task that an open transaction locks, or a slow poll",
 	},
 	{
 		Name:      ScheduleLate,

@@ -2,12 +2,20 @@ package health
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
+	"strings"
+	"time"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
+
+//go:embed sql/open_append.sql
+var openAppendSQL string
 
 func checkTimers(ctx context.Context, c Config, r *Report) (err error) {
 	if r.Timers, err = scheduler.ReadTimers(ctx, c.DB); err != nil {
@@ -20,12 +28,47 @@ func checkTimers(ctx context.Context, c Config, r *Report) (err error) {
 	if r.Timers.DueCapped {
 		orMore = " or more"
 	}
+	cause, cure, err := whyLate(ctx, c, r)
+	if err != nil {
+		return err
+	}
 	r.add(Condition{
 		Name: TimersLate, Since: r.Timers.NextAt, Threshold: c.Thresholds.TimersLate,
-		Text: fmt.Sprintf("a delay, a retry or a deadline has been due for %s; timers that are due: %s%s",
-			printable.Age(r.Timers.Late()), printable.Count(int64(r.Timers.Due)), orMore),
+		Text: fmt.Sprintf("a delay, a retry or a deadline has been due for %s; timers that are due: %s%s%s",
+			printable.Age(r.Timers.Late()), printable.Count(int64(r.Timers.Due)), orMore, cause),
+		Cure: cure,
 	})
 	return nil
+}
+
+// manyDue is a number of due timers that takes a scheduler several batches.
+const manyDue = 1000
+
+// whyLate returns why timers are late, as the end of a text, and the cure. Both are "" if no cause is visible.
+func whyLate(ctx context.Context, c Config, r *Report) (cause, cure string, err error) {
+	var pid int
+	var prepared, user string
+	var ms int64
+	least := c.Thresholds.TimersLate.Milliseconds()
+	found, err := pgquery.Row(ctx, c.DB, openAppendSQL, []any{least}, &pid, &prepared, &user, &ms)
+	age := printable.Age(time.Duration(ms) * time.Millisecond)
+	switch {
+	case err != nil:
+		return "", "", pgerr.Explain("find an open transaction", err)
+	case found && pid == 0:
+		return fmt.Sprintf("; transaction %q of %s, prepared %s ago, may lock their tasks", prepared, user, age),
+			"commit it, or: rollback prepared '" + strings.ReplaceAll(prepared, "'", "''") + "'", nil
+	case found:
+		return fmt.Sprintf("; a transaction of %s, open for %s, has appended events and may lock their tasks",
+				user, age),
+			fmt.Sprintf("end it in its program, or: select pg_terminate_backend(%d)", pid), nil
+	case c.Only == nil && r.Outbox.Relay == nil: // else the caller may be a service
+		return "; no process runs the services of serve", "start: taskledger serve", nil
+	case r.Timers.Due >= manyDue:
+		return "; schedulers fire them in batches, in turns by kind",
+			"if their number falls, wait, or start another taskledger serve; " + define(TimersLate).Cure, nil
+	}
+	return "", "", nil
 }
 
 func checkSchedules(ctx context.Context, c Config, r *Report) (err error) {

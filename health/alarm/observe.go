@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
@@ -27,8 +28,10 @@ var (
 )
 
 const (
-	observeShare = 20     // an expensive query runs for at most this fraction of the time
+	observeShare = 20     // an expensive query runs for at most one part in observeShare of the time
 	waitingPage  = 10_000 // tasks that a statement reads
+	// maxObserveRest is the longest time for which a result is kept, however expensive it was.
+	maxObserveRest = time.Minute
 	// listDelay is more than the time after which the projector lists a task that has not finished.
 	listDelay = 30 * time.Second
 )
@@ -48,7 +51,7 @@ func (c *cache[T]) get(read func() (T, error)) (T, error) {
 	if err != nil {
 		return value, err
 	}
-	c.value, c.until = value, time.Now().Add((observeShare-1)*time.Since(began))
+	c.value, c.until = value, time.Now().Add(loop.Rest(time.Since(began), observeShare, maxObserveRest))
 	return value, nil
 }
 

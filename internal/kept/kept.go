@@ -5,11 +5,15 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/loop"
 )
 
 const (
 	// timeShare: a large value is read during at most one part in timeShare of the time.
 	timeShare = 20
+	// maxRest is the longest pause after a read.
+	maxRest = time.Minute
 	// timeout bounds a read.
 	timeout = time.Minute
 )
@@ -75,7 +79,7 @@ func (v *Value[T]) begin(
 		if r.err == nil {
 			v.last = r
 		}
-		v.next = time.Now().Add((timeShare - 1) * time.Since(begun))
+		v.next = time.Now().Add(loop.Rest(time.Since(begun), timeShare, maxRest))
 		close(r.done)
 	}()
 	return r

@@ -44,6 +44,15 @@ func Align(d time.Duration) time.Duration {
 	return d - ((time.Since(began)+d)%grid+grid)%grid // a clock of a test may be before began
 }
 
+// Rest returns the pause after work that took cost, so that such work takes at most one part in share of the time. It
+// never exceeds most, because an outage of the database or a busy machine may be a part of cost.
+func Rest(cost time.Duration, share int, most time.Duration) time.Duration {
+	if cost > most { // the product may overflow
+		return most
+	}
+	return min(time.Duration(share-1)*cost, most)
+}
+
 // Backoff is a delay that doubles with each failure. The zero value goes from 50 ms to 5 s.
 // It is for one goroutine.
 type Backoff struct {

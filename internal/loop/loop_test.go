@@ -53,6 +53,21 @@ func TestAlign(t *testing.T) {
 	})
 }
 
+// A pause is a multiple of the cost before it, and never more than its bound.
+func TestRest(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ cost, want time.Duration }{
+		{cost: 0, want: 0},
+		{cost: 10 * time.Millisecond, want: 190 * time.Millisecond},
+		{cost: 6 * time.Second, want: time.Second},
+		{cost: 1 << 62, want: time.Second},
+	} {
+		if got := loop.Rest(test.cost, 20, time.Second); got != test.want {
+			t.Errorf("after %s a rest of %s, want %s", test.cost, got, test.want)
+		}
+	}
+}
+
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	b := loop.Backoff{Min: 10, Max: 60, Exact: true}

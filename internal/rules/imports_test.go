@@ -280,7 +280,10 @@ var rules = []rule{
 	{pkg: "/internal/eventdata", may: []string{"/ledger"}, reason: "the data of events have one form"},
 	{pkg: "/internal/tracestate", may: nil, reason: "a format of W3C, and no more"},
 	{pkg: "/internal/pgquery", may: []string{pgx}, reason: "statements of one row are run in one way"},
-	{pkg: "/internal/kept", may: nil, reason: "values that take long to read are kept in one way"},
+	{
+		pkg: "/internal/kept", may: []string{"/internal/loop"},
+		reason: "values that take long to read are kept in one way",
+	},
 	{pkg: "/internal/loglimit", may: nil, reason: "lines that repeat are bounded in one way"},
 	{pkg: "/internal/loop", may: nil, reason: "services wait, back off and stop in one way"},
 	{pkg: "/internal/printable", may: nil, reason: "untrusted text is escaped in one way"},

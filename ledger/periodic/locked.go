@@ -3,14 +3,19 @@ package periodic
 import (
 	"context"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/loop"
 )
 
 const (
 	// minLockedRetry is the least pause before a schedule is tried again whose firing's key an open transaction holds.
 	minLockedRetry = time.Second
 	// lockedShare: at most one part in lockedShare of the time is spent on such schedules, so that the others fire on
-	// time however many there are.
-	lockedShare = 10
+	// time however many there are. No pause exceeds maxLockedRest.
+	lockedShare   = 11
+	maxLockedRest = 5 * time.Minute
+	// maxLockedCost is the most that a try counts for: the rest is an outage, not a lock.
+	maxLockedCost = 250 * time.Millisecond
 	// lockedLogEvery is the least time between two log lines about such a schedule.
 	lockedLogEvery = 30 * time.Second
 )
@@ -31,12 +36,12 @@ func (r *Runner) deferLocked(ctx context.Context, name string, cost time.Duratio
 		f = new(lockedFiring)
 		r.locked[name] = f
 	}
-	f.cost = cost
+	f.cost = min(cost, maxLockedCost)
 	var all time.Duration
 	for _, other := range r.locked {
 		all += other.cost
 	}
-	in := max(minLockedRetry, lockedShare*all)
+	in := max(minLockedRetry, loop.Rest(all, lockedShare, maxLockedRest))
 	f.retryAt = now.Add(in)
 	if f.loggedAt.IsZero() || now.Sub(f.loggedAt) >= lockedLogEvery {
 		f.loggedAt = now

@@ -27,6 +27,8 @@ const pointDiscarding = "scheduler.discarding"
 const (
 	// discardEvery is the least time between two passes.
 	discardEvery   = 200 * time.Millisecond
+	discardShare   = 2 // passes take at most half of the time, unless the pause exceeds maxDiscardRest
+	maxDiscardRest = time.Second
 	discardBackoff = time.Second
 	// maxDiscarded is how many tasks of a kind one pass discards at most.
 	maxDiscarded = 10_000
@@ -74,7 +76,7 @@ func (d *discarder) run(ctx context.Context) {
 				d.config.Logger.DebugContext(ctx, "tasks above a limit are in use; trying again", "error", err)
 				return discardBackoff, nil
 			}
-			return max(discardEvery, time.Since(begun)), err
+			return max(discardEvery, loop.Rest(time.Since(begun), discardShare, maxDiscardRest)), err
 		},
 		Failed: func(ctx context.Context, err error, in time.Duration) {
 			d.config.Logger.WarnContext(

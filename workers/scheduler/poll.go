@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
@@ -22,13 +23,17 @@ const (
 	maxIdle    = 100 * time.Millisecond
 	maxQuiet   = 250 * time.Millisecond
 	quietAfter = 10 * time.Second
-	// pollShare: at most one part in pollShare of the time is spent on polls, which step over dead index entries.
-	pollShare = 10
+	// pollShare: at most one part in pollShare of the time is spent on polls, which step over dead index entries. No
+	// pause exceeds maxPollRest, since a timer that becomes visible after it was due is found by a poll alone.
+	pollShare   = 11
+	maxPollRest = time.Second
 	// pollAllEvery is how often a poll begins at the low end of the index, if that is cheap (pollAllShare).
 	// It finds nothing unless a clock was set, or another program has written into the table.
-	pollAllEvery = time.Minute
-	pollAllShare = 1000
-	sampleEvery  = time.Second
+	pollAllEvery   = time.Minute
+	pollAllShare   = 1000
+	maxPollAllRest = 10 * time.Minute
+	sampleEvery    = time.Second
+	slowPoll       = time.Second // logged
 )
 
 // sampleClock adds a sample to the horizon.
@@ -79,9 +84,13 @@ func (s *Scheduler) poll(ctx context.Context) (time.Time, error) {
 	if !first.IsZero() || hasAwaiting || hasOverload {
 		s.activeAt = time.Now()
 	}
-	s.pollAt = time.Now().Add(pollShare * cost)
+	if cost > slowPoll {
+		s.config.Logger.WarnContext(ctx, "a poll of the timers was slow: the database, the network or this machine is",
+			"waited", cost)
+	}
+	s.pollAt = time.Now().Add(loop.Rest(cost, pollShare, maxPollRest))
 	if all {
-		s.pollAllAt = time.Now().Add(max(pollAllEvery, pollAllShare*cost))
+		s.pollAllAt = time.Now().Add(max(pollAllEvery, loop.Rest(cost, pollAllShare, maxPollAllRest)))
 	}
 	if isOther := s.server != "" && s.server != server; isOther {
 		s.server, s.clock = server, clock
