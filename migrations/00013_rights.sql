@@ -24,7 +24,7 @@ create policy form on taskledger.lease as restrictive for insert
 create policy form_of_update on taskledger.lease as restrictive for update
   using (true) with check (taskledger.is_lease(name, holder, since, alive_until, detail));
 
--- Deliveries of webhooks are enqueued by subscribers alone, and then worked on as tasks of users: see roles.sql.
+-- Deliveries of a webhook are enqueued by its subscriber alone, and then worked on as tasks of users: see roles.sql.
 -- +goose StatementBegin
 create function taskledger.is_reserved(kind text) returns boolean
 language sql immutable parallel safe

@@ -211,9 +211,12 @@ create policy producer_reads on taskledger.event for select to producer using (
 
 create policy subscriber on taskledger.event for select to subscriber using (true);
 
--- The subscribers of webhooks enqueue deliveries, with the grants of a producer.
+-- The subscriber of a webhook enqueues its deliveries, with the grants of a producer. Their keys can be predicted from
+-- the events, so no other login may enqueue one.
 create policy deliver on taskledger.event for insert to subscriber with check (
   taskledger.is_first(version, attempt, shard, type, kind, biz_id) and starts_with(kind, 'taskledger.webhook.')
+  and taskledger.subscriber_login('subscriber/webhook-' || substr(kind, length('taskledger.webhook.') + 1))
+      = session_user
   and not starts_with(actor, 'schedule/'));
 
 -- The services have their cursors, and subscribers theirs. A subscriber belongs to the login that first read as it, and
@@ -275,7 +278,7 @@ create policy worker on taskledger.event for insert to worker with check (
 -- alarms, and end the records of rebuilds of projections and the stream, which they do.
 create policy relay on taskledger.event for insert to relay with check (
   taskledger.is_first(version, attempt, shard, type, kind, biz_id)
-  and (kind = 'taskledger.alarm' or not taskledger.is_reserved(kind))
+  and (kind = 'taskledger.alarm' or not starts_with(kind, 'taskledger.'))
   or (kind = 'taskledger.alarm' or not taskledger.is_reserved(kind)
       and type in ('released', 'interrupted', 'buried', 'discarded', 'cancelled')
       or kind = 'taskledger.operation' and biz_id ^@ any ('{projection.rebuild/,stream.rebuild/}'::text[])
@@ -287,7 +290,7 @@ create policy relay on taskledger.event for insert to relay with check (
 create policy operator on taskledger.event for insert to operator with check (
   taskledger.is_first(version, attempt, shard, type, kind, biz_id)
   and (kind in ('taskledger.schedule', 'taskledger.alarm', 'taskledger.operation')
-       or not taskledger.is_reserved(kind))
+       or not starts_with(kind, 'taskledger.'))
   or (kind in ('taskledger.schedule', 'taskledger.alarm', 'taskledger.operation') or not taskledger.is_reserved(kind)
       and type in ('released', 'buried', 'cancelled', 'scheduled', 'discarded'))
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);

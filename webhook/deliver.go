@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/post"
@@ -22,12 +23,16 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-//go:embed sql/installation.sql
-var installationSQL string
+var (
+	//go:embed sql/installation.sql
+	installationSQL string
+	//go:embed sql/others.sql
+	othersSQL string
+)
 
 // enqueue enqueues a delivery for each event, in the transaction in which the place of the subscriber is kept. A
 // finished delivery of an event exists if the subscriber was moved back: then another one is enqueued, as where the
-// position had another event.
+// position had another event, or where another login has enqueued a task with this key.
 func (d *deliverer) enqueue(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
 	ctx = reserved.Allow(ctx)
 	entries, err := d.entries(events, "")
@@ -38,9 +43,13 @@ func (d *deliverer) enqueue(ctx context.Context, tx pgx.Tx, events []ledger.Even
 	if err != nil {
 		return err
 	}
+	others, err := d.others(ctx, tx, results)
+	if err != nil {
+		return err
+	}
 	var again []ledger.Event
 	for i, r := range results {
-		if !r.New && (r.State.Finished() || !r.SameArgs) {
+		if !r.New && (r.State.Finished() || !r.SameArgs || others[r.Key.BizID]) {
 			again = append(again, events[i])
 		}
 	}
@@ -53,6 +62,30 @@ func (d *deliverer) enqueue(ctx context.Context, tx pgx.Tx, events []ledger.Even
 	}
 	_, err = ledger.EnqueueMany(ctx, tx, entries)
 	return err
+}
+
+// others returns the tasks among existing ones that another login has enqueued.
+func (d *deliverer) others(ctx context.Context, tx pgx.Tx, results []ledger.Enqueued) (map[ledger.BizID]bool, error) {
+	var existing []string
+	for _, r := range results {
+		if !r.New {
+			existing = append(existing, string(r.Key.BizID))
+		}
+	}
+	if len(existing) == 0 {
+		return nil, nil
+	}
+	rows, err := tx.Query(ctx, othersSQL, string(d.kind.Name()), pgarray.Of(existing...))
+	if err != nil {
+		return nil, pgerr.Explain("read deliveries", err)
+	}
+	others := map[ledger.BizID]bool{}
+	var id string
+	_, err = pgx.ForEachRow(rows, []any{&id}, func() error {
+		others[ledger.BizID(id)] = true
+		return nil
+	})
+	return others, pgerr.Explain("read deliveries", err)
 }
 
 // entries returns the deliveries of events. Their biz_id is the position of the event and a suffix.

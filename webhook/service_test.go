@@ -20,6 +20,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
@@ -215,6 +216,37 @@ func TestReceiverGetsEachEvent(t *testing.T) {
 	if len(some.ids) != tasks+1 {
 		t.Errorf("%d ids, want %d: an event has the same id again", len(some.ids), tasks+1)
 	}
+}
+
+// A login that does not own a receiver's subscriber enqueues none of its deliveries. A task of another login with the
+// key of a delivery, as the owner can insert one, stops no event.
+func TestDeliveriesBelongToTheirSubscriber(t *testing.T) {
+	h := newHooks(t)
+	r := newReceiver(t)
+	h.start(webhook.Receiver{Name: "shop", URL: r.server.URL, Allow: loopback(), Kinds: []ledger.Kind{"coupon.send"}})
+	h.Await("the subscriber exists", func() bool {
+		return servicetest.One[int](h, `select count(*)::integer from taskledger.subscribers`) == 1
+	})
+	// The keys and args of the deliveries of the next events.
+	const squat = `
+		insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+		select 1, 0, taskledger.shard_of(p.id), 'scheduled', taskledger.login_id(), 'taskledger.webhook.shop', p.id,
+		       'x', ('{"kind":"coupon.send","biz_id":"c","version":1,"position":' || p.id || '}')::json
+		  from (select ((select last_value from taskledger.event_position_seq) + 30 + n)::text as id
+		          from generate_series(1, 30) n) p`
+	for _, roles := range [][]string{
+		{"producer", "subscriber"}, // what docs/waiting.md gives to a program that enqueues and waits
+		{"relay"},
+		{"operator"},
+	} {
+		_, err := ledgertest.As(t, h.DB, roles...).Exec(t.Context(), squat)
+		if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+			t.Errorf("%v: %v, want insufficient_privilege", roles, err)
+		}
+	}
+	h.Forge(squat)
+	ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "coupon.send", BizID: "c"}, `{}`)
+	h.Await("the event is delivered", func() bool { return len(r.accepted()) == 1 })
 }
 
 // An overloaded receiver that asks for a retry after a second gets it after the delay of the policy, so that the
