@@ -260,7 +260,8 @@ var rules = []rule{
 	{
 		pkg: "/webhook",
 		may: []string{"/ledger", "/ledger/feed", "/outbox", "/workers", "/internal/pgarray", "/internal/pgerr",
-			"/internal/pgquery", "/internal/post", "/internal/reserved", "/internal/secret", "/internal/settings", pgx, nats, xSync},
+			"/internal/pgquery", "/internal/post", "/internal/reserved", "/internal/secret", "/internal/settings", pgx,
+			nats, xSync},
 		reason: "a subscriber whose deliveries are tasks: it is above both, as a program of users",
 	},
 	{pkg: "/internal/post", may: []string{"/internal/printable"}, reason: "a request is sent in one way"},
