@@ -21,6 +21,7 @@ import (
 
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -40,10 +41,7 @@ func (h *Handler) decode(w http.ResponseWriter, r *http.Request, limit int64, is
 		return problem(codeMediaType,
 			"the body must be application/json, got "+printable.Short(r.Header.Get("Content-Type"), 80))
 	}
-	if !utf8.Valid(body) {
-		return invalid("body", "must be valid UTF-8")
-	}
-	return decodeObject(body, v)
+	return decodeObject(bytes.TrimPrefix(body, []byte("\ufeff")), v)
 }
 
 // readBody returns the body of a request after decompression.
@@ -79,14 +77,13 @@ func (h *Handler) bodyError(err error) error {
 	return invalid("body", "cannot be read: %s", printable.Text(err.Error()))
 }
 
-// decodeObject decodes a JSON object whose members have exactly the names of v's fields.
+// decodeObject decodes a JSON object into the struct that v points to. The decoder checks its members one by one and
+// keeps none of them, since a small body may have millions after decompression.
 func decodeObject(text []byte, v any) error {
-	if err := checkMembers(text, fieldNames(reflect.TypeOf(v).Elem())); err != nil {
-		return err
+	if begin := bytes.TrimLeft(text, " \t\r\n"); len(begin) > 0 && begin[0] != '{' {
+		return invalid("body", "must be a JSON object")
 	}
-	strict := json.NewDecoder(bytes.NewReader(text))
-	strict.DisallowUnknownFields() // of objects within the object
-	if err := strict.Decode(v); err != nil {
+	if err := strictjson.Unmarshal(text, v); err != nil {
 		return cmp.Or(timeError(text, reflect.TypeOf(v).Elem()), jsonError(err))
 	}
 	return nil
@@ -95,68 +92,15 @@ func decodeObject(text []byte, v any) error {
 // timeError returns the problem of the first member of an object that must be a time and is not: the error of the JSON
 // decoder does not name it. The names of the members are those of the fields of t.
 func timeError(text []byte, t reflect.Type) error {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(text, &members) != nil {
-		return nil
-	}
-	for i, name := range fieldNames(t) {
-		member, has := members[name]
-		if has && t.Field(i).Type == reflect.TypeFor[time.Time]() && new(time.Time).UnmarshalJSON(member) != nil {
+	for field := range t.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		member := strictjson.Member(text, name)
+		if member != nil && field.Type == reflect.TypeFor[time.Time]() && new(time.Time).UnmarshalJSON(member) != nil {
 			return invalid(name, "must be a time such as 2030-01-31T17:00:00Z, got %s",
 				printable.Short(string(member), 80))
 		}
 	}
 	return nil
-}
-
-// checkMembers returns an error unless the text is one JSON object whose members have these names, each once: the
-// decoder would accept Kind for kind, and the last of two. It stores no member, since a small body may have millions
-// after decompression.
-func checkMembers(text []byte, names []string) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	begin, err := d.Token()
-	if err != nil {
-		return jsonError(err)
-	}
-	if begin != json.Delim('{') {
-		return invalid("body", "must be a JSON object")
-	}
-	var value json.RawMessage // which uses its memory again
-	seen := make([]bool, len(names))
-	for d.More() {
-		token, err := d.Token()
-		if err != nil {
-			return jsonError(err)
-		}
-		name, _ := token.(string)
-		switch i := slices.Index(names, name); {
-		case i < 0:
-			return invalid(printable.Short(name, 80), "is not a member; there are %s", strings.Join(names, ", "))
-		case seen[i]:
-			return invalid(name, "must be given once")
-		default:
-			seen[i] = true
-		}
-		if err := d.Decode(&value); err != nil {
-			return jsonError(err)
-		}
-	}
-	if _, err := d.Token(); err != nil { // the end of the object
-		return jsonError(err)
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return invalid("body", "must be one JSON value")
-	}
-	return nil
-}
-
-// fieldNames returns the names that the fields of a struct have in JSON.
-func fieldNames(t reflect.Type) (names []string) {
-	for field := range t.Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		names = append(names, name)
-	}
-	return names
 }
 
 // jsonError returns the problem of an error of the JSON decoder.
@@ -170,9 +114,9 @@ func jsonError(err error) error {
 	if errors.As(err, &field) || errors.As(err, &known) {
 		return err
 	}
-	if quoted, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok { // the decoder has no type for it
-		name, _ := strconv.Unquote(quoted)
-		return invalid(printable.Short(name, 80), "is not a member")
+	var wrong *strictjson.Error
+	if errors.As(err, &wrong) {
+		return invalid(cmp.Or(printable.Short(wrong.Field, 80), "body"), "%s", wrong.Rule)
 	}
 	return invalid("body", "must be JSON: %s", printable.Text(strings.TrimPrefix(err.Error(), "json: ")))
 }

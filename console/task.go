@@ -2,13 +2,13 @@ package console
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -148,16 +148,11 @@ func (h *Handler) timeline(events []ledger.Event) []eventView {
 // wholeError returns the error of an event with its type and its stack.
 func wholeError(e ledger.Event) string {
 	text := e.ErrorText()
-	var data struct {
-		Error struct{ Type, Stack string } `json:"error"`
+	if name := strictjson.Text(e.Data, "error", "type"); name != "" {
+		text = name + ": " + text
 	}
-	if json.Unmarshal(e.Data, &data) == nil {
-		if data.Error.Type != "" {
-			text = data.Error.Type + ": " + text
-		}
-		if data.Error.Stack != "" {
-			text += "\n\n" + data.Error.Stack
-		}
+	if stack := strictjson.Text(e.Data, "error", "stack"); stack != "" {
+		text += "\n\n" + stack
 	}
 	return text
 }

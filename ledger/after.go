@@ -10,6 +10,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/strictjson"
 )
 
 //go:embed sql/predecessors.sql
@@ -49,7 +50,7 @@ func parseAfter(meta json.RawMessage) After {
 	}
 	var members map[string]json.RawMessage
 	var a After
-	if json.Unmarshal(meta, &members) != nil || json.Unmarshal(members[memberAfter], &a) != nil ||
+	if json.Unmarshal(meta, &members) != nil || strictjson.Unmarshal(members[memberAfter], &a) != nil ||
 		len(a.Keys) > MaxAfter || !a.Otherwise.isValid() ||
 		slices.ContainsFunc(a.Keys, func(k Key) bool { return k.ValidateStored() != nil }) {
 		return After{}

@@ -3,9 +3,10 @@ package ledger
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"regexp"
 	"strings"
+
+	"github.com/taskledger/taskledger/internal/strictjson"
 )
 
 // maxFingerprintBytes is the length of the part of a message that counts, in bytes.
@@ -46,13 +47,10 @@ func Fingerprint(errorType, message string) string {
 // ErrorFingerprint returns the fingerprint of a failed or buried event: data.error.fingerprint if that is
 // valid, else the [Fingerprint] of data.error.type and [Event.ErrorText].
 func (e Event) ErrorFingerprint() string {
-	var data struct {
-		Error struct{ Type, Fingerprint string } `json:"error"`
+	if known := strictjson.Text(e.Data, "error", "fingerprint"); isFingerprint(known) {
+		return known
 	}
-	if json.Unmarshal(e.Data, &data) == nil && isFingerprint(data.Error.Fingerprint) {
-		return data.Error.Fingerprint
-	}
-	return Fingerprint(data.Error.Type, e.ErrorText())
+	return Fingerprint(strictjson.Text(e.Data, "error", "type"), e.ErrorText())
 }
 
 func isFingerprint(s string) bool {

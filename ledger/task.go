@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/strictjson"
 )
 
 // Task is the fold of the events of one task, see [Fold].
@@ -134,18 +136,7 @@ func (e Event) result() json.RawMessage {
 	if len(e.Data) == 0 {
 		return nil
 	}
-	return decodeResult(e.Data)
-}
-
-// decodeResult is separate from result because its variable escapes to the heap.
-func decodeResult(text json.RawMessage) json.RawMessage {
-	var data struct {
-		Result json.RawMessage `json:"result"`
-	}
-	if json.Unmarshal(text, &data) != nil {
-		return nil // and no error, which would make the task unreadable
-	}
-	return data.Result
+	return strictjson.Member(e.Data, "result")
 }
 
 // Fold returns the task after events, which are the events of one task in order, from version 1 on. For the
@@ -165,16 +156,9 @@ func Fold(events []Event) (Task, error) {
 // ErrorText returns the message of a failed or buried event: data.error.message, else data.reason, else "".
 // It returns "" if the data have another shape.
 func (e Event) ErrorText() string {
-	var data struct {
-		Error  struct{ Message string } `json:"error"`
-		Reason string                   `json:"reason"`
-	}
-	if json.Unmarshal(e.Data, &data) != nil {
-		return ""
-	}
-	text := data.Error.Message
+	text := strictjson.Text(e.Data, "error", "message")
 	if text == "" {
-		text = data.Reason
+		text = strictjson.Text(e.Data, "reason")
 	}
 	return strings.ReplaceAll(text, "\x00", "\uFFFD") // PostgreSQL cannot store it as text
 }

@@ -336,7 +336,7 @@ func TestParseFaults(t *testing.T) {
 		t.Errorf("the error has secrets: %v", err)
 	}
 	for text, want := range map[string]string{`{}`: "receivers", `{"receivers":[{"timeout":1}]}`: "timeout",
-		`{"x":1}`: "webhooks", `{} {}`: "webhooks"} {
+		`{"x":1}`: "invalid x: is not a member", `{"Receivers":[]}`: "Receivers", `{} {}`: "webhooks"} {
 		if _, err := webhook.Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want a fault of %s", text, err, want)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
@@ -68,12 +69,14 @@ func (j *Job) Resume(ctx context.Context, v any) (bool, error) {
 		return false, err
 	}
 	for i := len(history) - 1; i >= 0; i-- {
-		var data attempt.ProgressData
-		if e := history[i]; e.Type != ledger.EventProgressed || json.Unmarshal(e.Data, &data) != nil ||
-			data.Checkpoint == nil {
+		if history[i].Type != ledger.EventProgressed {
 			continue
 		}
-		if err := json.Unmarshal(data.Checkpoint, v); err != nil {
+		checkpoint := strictjson.Member(history[i].Data, "checkpoint")
+		if checkpoint == nil {
+			continue
+		}
+		if err := json.Unmarshal(checkpoint, v); err != nil {
 			return true, fmt.Errorf("checkpoint of version %d: %w", history[i].Version, err)
 		}
 		return true, nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger/seal"
 )
 
@@ -90,16 +91,26 @@ func checkProofs(a *app, name, kept string) error {
 // readProofs returns the proofs of the output of seal proof, as JSON or JSON lines.
 func readProofs(name string, text []byte) (proofs []seal.Proof, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields() // a reader could take them for proved
 	for {
 		var value struct {
 			provedTask
 			seal.TaskEvent
 		}
-		if err := decoder.Decode(&value); errors.Is(err, io.EOF) {
+		var one json.RawMessage
+		err := decoder.Decode(&one)
+		if errors.Is(err, io.EOF) {
 			break
-		} else if err != nil {
+		}
+		if err == nil {
+			err = strictjson.Unmarshal(one, &value)
+		}
+		if err != nil {
 			return nil, usagef("%s is not the output of taskledger seal proof as JSON: %s", name, err)
+		}
+		isOther := func(e seal.TaskEvent) bool { return e.Proof != nil && e.Proof.Checkpoint != value.Checkpoint }
+		if i := slices.IndexFunc(value.Events, isOther); i >= 0 {
+			return nil, usagef("%s: version %d has a proof for another checkpoint than the list", name,
+				value.Events[i].Version)
 		}
 		for _, e := range append(value.Events, value.TaskEvent) {
 			if e.Proof != nil {

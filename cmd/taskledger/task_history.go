@@ -2,13 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -104,16 +104,14 @@ func renderHistory(w io.Writer, events []ledger.Event, f historyFlags) {
 
 // workerOf returns the worker of an attempt that an event records, or "".
 func workerOf(e ledger.Event) string {
-	var data struct {
-		Worker string `json:"worker"`
-	}
+	worker := ""
 	if e.Version > 1 { // the args of the task are the user's
-		_ = json.Unmarshal(e.Data, &data) // data of another shape have no worker
+		worker = strictjson.Text(e.Data, "worker")
 	}
-	if data.Worker == "" && (e.Type == ledger.EventStarted || e.Type == ledger.EventProgressed) {
+	if worker == "" && (e.Type == ledger.EventStarted || e.Type == ledger.EventProgressed) {
 		return e.Actor
 	}
-	return data.Worker
+	return worker
 }
 
 // unknownTaskAsOf is [unknownTask] for a task that may have been enqueued after a moment.

@@ -32,10 +32,12 @@ func TestParseNamesFields(t *testing.T) {
 	receivers := `"receivers": [` + good + `]}`
 	receiver := func(fields string) string { return `{"receivers": [{"name": "a", ` + fields + `}]}` }
 	for text, want := range map[string]string{
-		`{}`:             "receivers",
-		`[]`:             "alarms",
-		`{"a"`:           "alarms",
-		`{"evry": "1m"}`: "alarms",
+		`{}`:              "receivers",
+		`[]`:              "alarms",
+		`{"a"`:            "alarms",
+		`{"evry": "1m"}`:  "evry",
+		`{"Every": "1m"}`: "Every",
+		`{"kinds": [{"kind": "a", "Dead_over": 1}], ` + receivers: "kinds[0].Dead_over",
 
 		`{"every": "soon", ` + receivers:                                    "every",
 		`{"every": 5, ` + receivers:                                         "every",

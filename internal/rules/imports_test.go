@@ -66,22 +66,27 @@ var rules = []rule{
 	{
 		pkg: "/ledger",
 		may: []string{"/internal/lastevent", "/internal/pgerr", "/internal/pgarray", "/internal/pgquery",
-			"/internal/reserved", pgx},
+			"/internal/reserved", "/internal/strictjson", pgx},
 		reason: "a program that only enqueues needs the standard library and pgx alone",
 	},
 	{
 		pkg: "/ledger/feed",
 		may: []string{"/ledger", "/internal/fault", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
+			"/internal/strictjson",
 			"/internal/loop", pgx},
 		reason: "following the ledger takes PostgreSQL and nothing else",
 	},
 	{
 		pkg: "/ledger/seal",
 		may: []string{"/ledger", "/ledger/feed", "/internal/fault", "/internal/pgarray", "/internal/pgerr",
-			"/internal/pgquery", pgx, xMod},
+			"/internal/pgquery", "/internal/strictjson", pgx, xMod},
 		reason: "an auditor's program needs PostgreSQL and a Merkle tree, and for a proof the tree alone",
 	},
-	{pkg: "/ledger/whatif", may: []string{"/ledger"}, reason: "a simulation of what the ledger holds"},
+	{
+		pkg:    "/ledger/whatif",
+		may:    []string{"/ledger", "/internal/strictjson"},
+		reason: "a simulation of what the ledger holds",
+	},
 	{pkg: "/ledger/stdsql", may: []string{"/ledger", pgx}, reason: "an adapter, and no more"},
 	{
 		pkg:    "/ledger/ledgertest",
@@ -104,6 +109,7 @@ var rules = []rule{
 		pkg: "/workers",
 		may: []string{"/ledger", "/ledger/feed", "/internal/lease", "/workers/internal/...", "/internal/pgarray",
 			"/internal/pgquery", "/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream",
+			"/internal/strictjson",
 			"/internal/fault", pgx, nats, xSync},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
@@ -189,7 +195,7 @@ var rules = []rule{
 	{
 		pkg: "/ledger/periodic",
 		may: []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/pgquery",
-			"/internal/fault", "/internal/operation", "/internal/reserved", pgx, goCron},
+			"/internal/fault", "/internal/operation", "/internal/reserved", "/internal/strictjson", pgx, goCron},
 		reason: "a producer: schedules enqueue tasks and do not depend on workers",
 	},
 	{
@@ -235,13 +241,14 @@ var rules = []rule{
 		may: []string{"/api/client", "/health", "/ledger", "/ledger/feed", "/ledger/periodic", "/projector",
 			"/workers", "/workers/operator",
 			"/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/printable",
-			"/internal/reserved", pgx, nats, xTime},
+			"/internal/reserved", "/internal/strictjson", pgx, nats, xTime},
 		reason: "it serves what the packages below it read and change; tests alone know OpenAPI",
 	},
 	{
 		pkg: "/console",
 		may: []string{"/api", "/api/client", "/health", "/ledger", "/ledger/feed", "/ledger/periodic", "/ledger/seal",
-			"/projector", "/workers", "/workers/operator", "/internal/kept", "/internal/printable", pgx},
+			"/projector", "/workers", "/workers/operator", "/internal/kept", "/internal/printable",
+			"/internal/strictjson", pgx},
 		reason: "pages of what the packages below it read; package api has the callers and their acts",
 	},
 	{
@@ -266,7 +273,12 @@ var rules = []rule{
 	},
 	{pkg: "/internal/post", may: []string{"/internal/printable"}, reason: "a request is sent in one way"},
 	{pkg: "/internal/secret", may: []string{"/ledger"}, reason: "secrets are read in one way"},
-	{pkg: "/internal/settings", may: []string{"/ledger"}, reason: "files of settings are decoded in one way"},
+	{
+		pkg:    "/internal/settings",
+		may:    []string{"/ledger", "/internal/strictjson"},
+		reason: "files of settings are decoded in one way",
+	},
+	{pkg: "/internal/strictjson", may: nil, reason: "a program that only enqueues needs no other package"},
 	{pkg: "/internal/reserved", may: nil, reason: "what a program may enqueue depends on no package"},
 	{pkg: "/internal/fault", may: nil, reason: "every package has crash points"},
 	{

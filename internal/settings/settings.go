@@ -2,32 +2,32 @@
 package settings
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"reflect"
 	"strings"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
 )
 
 // Decode decodes one JSON value into a struct that has all its members. Its errors are [*ledger.InvalidError]; what
 // names the file in them.
 func Decode(what string, text []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	err := d.Decode(into)
+	err := strictjson.Unmarshal(text, into)
 	var mismatch *json.UnmarshalTypeError
+	var wrong *strictjson.Error
 	switch {
+	case errors.As(err, &wrong):
+		return invalid(cmp.Or(wrong.Field, what), wrong.Rule)
 	case errors.As(err, &mismatch) && mismatch.Type == reflect.TypeFor[Duration]():
 		return invalid(fieldName(mismatch), "must be a duration such as 90s or 4h")
 	case errors.As(err, &mismatch) && mismatch.Field != "":
 		return invalid(fieldName(mismatch), "must not be a "+mismatch.Value)
 	case err != nil:
 		return invalid(what, strings.TrimPrefix(err.Error(), "json: "))
-	case d.More():
-		return invalid(what, "must be one value")
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -70,9 +71,9 @@ func FormatPlace(ctx context.Context, db ledger.DB, p Place) (string, error) {
 // Errors: [*ledger.InvalidError]; [ErrForeignPlace].
 func ParsePlace(ctx context.Context, db ledger.DB, text string) (Place, error) {
 	var parsed placeText
-	decoded, err := base64.RawURLEncoding.DecodeString(text)
+	decoded, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	if err == nil {
-		err = json.Unmarshal(decoded, &parsed)
+		err = strictjson.Unmarshal(decoded, &parsed)
 	}
 	p := parsed.Place
 	if err == nil {

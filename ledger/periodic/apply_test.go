@@ -321,20 +321,23 @@ func TestParse(t *testing.T) {
 		t.Errorf("encoded and parsed again: %v (-want +got):\n%s", err, diff)
 	}
 	for text, want := range map[string]string{
-		``:                                     `invalid schedules`,
-		`{`:                                    `invalid schedules`,
-		`5`:                                    `invalid schedules`,
-		`{} {}`:                                `one JSON value`,
-		`{"plans": []}`:                        `unknown field "plans"`,
-		`{"schedules": 5}`:                     `invalid schedules: must not be a number`,
-		`[{"name": 5}]`:                        `invalid name: must not be a number`,
-		`[{"nmae": "a"}]`:                      `unknown field "nmae"`,
-		`[{"name": "a", "mised": "skip"}]`:     `schedule "a": invalid schedule: unknown field "mised"`,
-		`[{"name": "a", "every": "1d"}]`:       `schedule "a": invalid every "1d"`,
-		`[{"name": "a", "every": "0s"}]`:       `invalid every "0s"`,
-		`[{"name": "a", "after": "soon"}]`:     `invalid after "soon"`,
-		`[{"name": "a", "anchor": "today"}]`:   `invalid anchor "today"`,
-		`[{"name": "a", "missed_limit": 1.5}]`: `invalid missed_limit: must not be a number 1.5`,
+		``:                                      `invalid schedules`,
+		`{`:                                     `invalid schedules`,
+		`5`:                                     `invalid schedules`,
+		`{} {}`:                                 `after top-level value`,
+		`{"plans": []}`:                         `invalid plans: is not a member`,
+		`{"schedules": [], "Schedules": []}`:    `invalid Schedules: is not a member`,
+		`[{"name": "a", "kind": 1, "Kind": 2}]`: `invalid Kind: is not a member`,
+		`[{"name": "a", "name": "b"}]`:          `invalid name: must be given once`,
+		`{"schedules": 5}`:                      `invalid schedules: must not be a number`,
+		`[{"name": 5}]`:                         `invalid name: must not be a number`,
+		`[{"nmae": "a"}]`:                       `invalid nmae: is not a member`,
+		`[{"name": "a", "mised": "skip"}]`:      `schedule "a": invalid mised: is not a member`,
+		`[{"name": "a", "every": "1d"}]`:        `schedule "a": invalid every "1d"`,
+		`[{"name": "a", "every": "0s"}]`:        `invalid every "0s"`,
+		`[{"name": "a", "after": "soon"}]`:      `invalid after "soon"`,
+		`[{"name": "a", "anchor": "today"}]`:    `invalid anchor "today"`,
+		`[{"name": "a", "missed_limit": 1.5}]`:  `invalid missed_limit: must not be a number 1.5`,
 	} {
 		var invalid *ledger.InvalidError
 		if _, err := periodic.Parse([]byte(text)); !errors.As(err, &invalid) || !strings.Contains(err.Error(), want) {

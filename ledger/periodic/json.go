@@ -2,12 +2,14 @@ package periodic
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -20,17 +22,13 @@ func Parse(text []byte) ([]Schedule, error) {
 	var file struct {
 		Schedules []Schedule `json:"schedules"`
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	err := d.Decode(&file)
+	err := strictjson.Unmarshal(text, &file)
 	var field *ledger.InvalidError
 	switch {
 	case errors.As(err, &field):
 		return nil, err
 	case err != nil:
 		return nil, invalidJSON("schedules", err)
-	case d.More():
-		return nil, invalid("schedules", "", "must be one JSON value")
 	}
 	return file.Schedules, nil
 }
@@ -38,6 +36,10 @@ func Parse(text []byte) ([]Schedule, error) {
 // invalidJSON returns an error of the JSON decoder as an [*ledger.InvalidError].
 func invalidJSON(field string, err error) error {
 	var mismatch *json.UnmarshalTypeError
+	var wrong *strictjson.Error
+	if errors.As(err, &wrong) {
+		return invalid(cmp.Or(wrong.Field, field), "", "%s", wrong.Rule)
+	}
 	if errors.As(err, &mismatch) && mismatch.Field != "" {
 		return invalid(mismatch.Field, "", "must not be a %s", mismatch.Value)
 	}
@@ -69,19 +71,17 @@ func (s Schedule) MarshalJSON() ([]byte, error) {
 
 // named adds the name of a schedule to an error, if the name can be read.
 func named(text []byte, err error) error {
-	var s struct{ Name string }
-	if json.Unmarshal(text, &s) != nil || s.Name == "" {
+	var name string
+	if json.Unmarshal(strictjson.Member(text, "name"), &name) != nil || name == "" {
 		return err
 	}
-	return fmt.Errorf("schedule %q: %w", s.Name, err)
+	return fmt.Errorf("schedule %q: %w", name, err)
 }
 
 // UnmarshalJSON decodes a schedule. It refuses unknown fields, and does not validate.
 func (s *Schedule) UnmarshalJSON(text []byte) error {
 	var f scheduleJSON
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&f); err != nil {
+	if err := strictjson.Unmarshal(text, &f); err != nil {
 		return named(text, invalidJSON("schedule", err))
 	}
 	*s = Schedule{Name: f.Name, Kind: f.Kind, Args: f.Args, Cron: f.Cron, Zone: f.Zone,

@@ -1,11 +1,9 @@
 package seal
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,6 +12,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -29,36 +28,16 @@ type Proof struct {
 	Event      Event            `json:"event"`
 }
 
-// UnmarshalJSON returns an error for a name that a proof does not have, and for one that is there twice: a reader could
-// take their values for proved.
+// UnmarshalJSON returns an error for a member with another name, even if only its case differs, and for one that is
+// given twice: a reader could take their values for proved.
 func (p *Proof) UnmarshalJSON(text []byte) error {
 	type fields Proof
 	var read fields
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&read); err != nil {
+	if err := strictjson.Unmarshal(text, &read); err != nil {
 		return err
-	}
-	again, err := json.Marshal(read)
-	if err != nil {
-		return err
-	}
-	if countTokens(text) > countTokens(again) {
-		return errors.New("a name is there twice")
 	}
 	*p = Proof(read)
 	return nil
-}
-
-// countTokens returns the number of tokens of a JSON text.
-func countTokens(text []byte) (n int) {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	for {
-		if _, err := decoder.Token(); err != nil {
-			return n
-		}
-		n++
-	}
 }
 
 // Record returns the record of the event, see the package comment. It has neither the salt nor the text of data, meta

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -81,11 +82,9 @@ func readPast(events []ledger.Event) past {
 // attemptOf returns the attempt that an event ended, after the events before it.
 func attemptOf(e ledger.Event, before []ledger.Event) attempt {
 	a := attempt{began: e.RecordedAt, ended: e.RecordedAt}
-	var data struct {
-		DurationMS *float64 `json:"duration_ms"`
-	}
-	if json.Unmarshal(e.Data, &data) == nil && data.DurationMS != nil && *data.DurationMS >= 0 {
-		a.began = a.ended.Add(-time.Duration(*data.DurationMS * float64(time.Millisecond)))
+	var ms *float64
+	if json.Unmarshal(strictjson.Member(e.Data, "duration_ms"), &ms) == nil && ms != nil && *ms >= 0 {
+		a.began = a.ended.Add(-time.Duration(*ms * float64(time.Millisecond)))
 		return a
 	}
 	for _, b := range slices.Backward(before) {

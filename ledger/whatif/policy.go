@@ -1,7 +1,6 @@
 package whatif
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -45,9 +45,7 @@ type policyJSON struct {
 // [*ledger.InvalidError].
 func ParsePolicy(text []byte) (Policy, error) {
 	var j policyJSON
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&j); err != nil {
+	if err := strictjson.Unmarshal(text, &j); err != nil {
 		rule := "must be an object with retry, start_by, finish_by or transitions: " + err.Error()
 		return Policy{}, &ledger.InvalidError{Field: "policy", Rule: rule}
 	}

@@ -215,7 +215,7 @@ func TestRangeOfFailures(t *testing.T) {
 func TestInvalidPolicies(t *testing.T) {
 	t.Parallel()
 	for policy, want := range map[string]string{
-		`{}`: "must have retry", `[]`: "must be an object", `{"retries": {}}`: "unknown field",
+		`{}`: "must have retry", `[]`: "must be an object", `{"retries": {}}`: "retries: is not a member",
 		`{"retry": {"ladder": "x"}}`: "invalid retry.ladder", `{"finish_by": -1}`: "invalid finish_by",
 		`{"start_by": 1e300}`: "invalid start_by", `{"transitions": [{"type": "done"}]}`: "must be an event type",
 		`{"transitions": [{"type": "failed", "from": ["gone"]}]}`: "must be a state",
