@@ -336,8 +336,8 @@ func TestSessionCannotForgeItsLogin(t *testing.T) {
 			"select taskledger.enqueue('forged', '4', run_in => '1 us')",
 			`select taskledger.enqueue_many('[{"kind":"forged","biz_id":"5"}]')`,
 			"select taskledger.enqueue('forged', '6', start_by => now() - interval '1 s')",
-			"select from taskledger.fire_timers('-infinity', clock_timestamp() + interval '1 s', 100, '{scheduled}'," +
-				" '{enqueued}', '{}', '{}')",
+			"select from taskledger.fire_timers('-infinity', 100, '{scheduled}', '{enqueued}'," +
+				" '{}', '{}', '{}', '{}')",
 		} {
 			forge()
 			if _, err := conn.Exec(t.Context(), call); err != nil {

@@ -164,7 +164,7 @@ func TestRolesCannotForge(t *testing.T) {
 	fresh := insert(`'pay', 'fresh', 1, 0, 0, 'enqueued', 'a', null, null`)
 	relayLease := `insert into taskledger.lease (name, holder, alive_until) values ('relay', 'me', now() + '1 hour')`
 	workerLease := `insert into taskledger.lease (name, holder, alive_until) values ('worker/w', 'w', now() + '1 hour')`
-	fire := `select taskledger.fire_timers(now(), now(), 1, '{}', '{}', '{}', '{}')`
+	fire := `select taskledger.fire_timers(now(), 1, '{}', '{}', '{}', '{}', '{}', '{}')`
 	pause := `insert into taskledger.pause (kind, actor, reason) values ('pay', 'a', '')`
 	limit := `insert into taskledger.kind_limit values ('pay', 0, 'reject', 0, 'a')`
 	cursor := `delete from taskledger.cursor`

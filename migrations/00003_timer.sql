@@ -28,6 +28,9 @@ create table taskledger.timer (
   primary key (due_at, kind, biz_id, version, reason))
   with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
+-- The scheduler gives each kind its turn by it when more timers are due than fit into a batch.
+create index timer_turn on taskledger.timer (kind, due_at) where reason <> 'after';
+
 comment on table taskledger.timer is
   'One row for each event that the scheduler appends at due_at: the release of a task, or its expiry.';
 
@@ -144,9 +147,10 @@ comment on function taskledger.set_timers(text, text, timestamptz, timestamptz, 
 -- not be: a batch that the generic plan estimates at a few rows was joined with itself row by row. Without jit: see
 -- feed_page.
 -- +goose StatementBegin
-create function taskledger.fire_timers(due_from timestamptz, due_to timestamptz, how_many integer,
+create function taskledger.fire_timers(due_from timestamptz, how_many integer,
                                        may_release taskledger.event_type[], may_expire taskledger.event_type[],
-                                       except_keys text[], only_keys text[])
+                                       except_keys text[], only_due timestamptz[], only_kinds text[],
+                                       only_biz_ids text[])
 returns table (clock timestamptz, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint,
                first_due_at timestamptz, last_due_at timestamptz)
 language plpgsql volatile security definer
@@ -157,18 +161,33 @@ begin
   return query
   with clock as materialized (
     select clock_timestamp() as at
+  ), wanted as materialized (
+    select distinct o.due_at, o.kind, o.biz_id
+      from unnest(fire_timers.only_due, fire_timers.only_kinds, fire_timers.only_biz_ids) o(due_at, kind, biz_id)
+      cross join clock c
+     where o.due_at <= c.at
   ), due as materialized (
-    select t.ctid as address, t.due_at, t.kind, t.biz_id, t.version, t.reason
-      from taskledger.timer t
-     where t.due_at >= fire_timers.due_from
-       and t.due_at <= (select least(c.at, fire_timers.due_to) from clock c)
-       -- unnest: a hash table, which = any (array) does not make
-       and t.kind || '/' || t.biz_id not in (select unnest(fire_timers.except_keys))
-       and (cardinality(fire_timers.only_keys) = 0
-            or t.kind || '/' || t.biz_id in (select unnest(fire_timers.only_keys)))
-     order by t.due_at, t.kind, t.biz_id, t.version, t.reason
-     limit fire_timers.how_many
-       for update skip locked
+    select early.*
+      from (
+        select t.ctid as address, t.due_at, t.kind, t.biz_id, t.version, t.reason
+          from taskledger.timer t
+         where cardinality(fire_timers.only_kinds) = 0 and t.due_at >= fire_timers.due_from
+           and t.due_at <= (select c.at from clock c)
+           -- unnest: a hash table, which = any (array) does not make
+           and t.kind || '/' || t.biz_id not in (select unnest(fire_timers.except_keys))
+         order by t.due_at, t.kind, t.biz_id, t.version, t.reason
+         limit fire_timers.how_many
+           for update skip locked) early
+    union all
+    select mine.*
+      from wanted o
+     cross join lateral (
+       select t.ctid as address, t.due_at, t.kind, t.biz_id, t.version, t.reason
+         from taskledger.timer t
+        where t.due_at = o.due_at and t.kind = o.kind and t.biz_id = o.biz_id
+        order by t.due_at, t.kind, t.biz_id, t.version, t.reason
+        limit fire_timers.how_many
+          for update skip locked) mine
   ), headed as materialized (
     select d.*, h.version as head, h.attempt, h.shard, h.type
       from due d
@@ -223,25 +242,28 @@ begin
   )
   select (select c.at from clock c), count(*), (select count(*) from added a where a.type = 'released'),
          (select count(*) from added a where a.type = 'expired'), (select count(*) from kept),
-         case when cardinality(fire_timers.only_keys) = 0 then 0 else (
-           select count(*) from taskledger.timer t
-            where t.due_at >= fire_timers.due_from
-              and t.due_at <= (select least(c.at, fire_timers.due_to) from clock c)
-              and t.kind || '/' || t.biz_id in (select unnest(fire_timers.only_keys))
-              and not exists (select from due mine where mine.address = t.ctid)) end,
+         (select count(*)
+            from wanted o
+           cross join lateral (
+             select t.ctid as address
+               from taskledger.timer t
+              where t.due_at = o.due_at and t.kind = o.kind and t.biz_id = o.biz_id
+              order by t.due_at, t.kind, t.biz_id, t.version, t.reason
+              limit fire_timers.how_many) there
+           where not exists (select from due mine where mine.address = there.address)),
          min(d.due_at), max(d.due_at)
     from due d;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.fire_timers(timestamptz, timestamptz, integer, taskledger.event_type[],
-                                           taskledger.event_type[], text[], text[]) is
-  'Internal: appends the events of at most how_many timers due between due_from and due_to, and removes the timers. '
-  'may_release and may_expire: the types of events that released and expired may follow. except_keys: keys '
-  '(kind/biz_id) to leave out; only_keys: the only keys, empty for all. Returns the clock that decided, the numbers '
-  'of timers locked, of released and expired events, and of timers kept; of only_keys the timers that another '
-  'session has locked; due_at of the first and the last timer locked.';
+comment on function taskledger.fire_timers(timestamptz, integer, taskledger.event_type[], taskledger.event_type[],
+                                           text[], timestamptz[], text[], text[]) is
+  'Internal: appends the events of at most how_many timers due since due_from, and removes the timers. may_release and '
+  'may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out. '
+  'only_due, only_kinds and only_biz_ids, of one length: the only timers, instead; empty for all. Returns the clock '
+  'that decided, the numbers of timers locked, of released and expired events, and of timers kept; of the only timers '
+  'those that another session has locked; due_at of the first and the last timer locked.';
 
 -- Index: primary keys.
 -- +goose StatementBegin

@@ -1751,7 +1751,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json) IS 'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is that of taskledger.claim. Raises TL001 if the attempt has ended meanwhile, TL004 if the deadline of the task has passed.';
 
-CREATE FUNCTION taskledger.fire_timers(due_from timestamp with time zone, due_to timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_keys text[]) RETURNS TABLE(clock timestamp with time zone, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint, first_due_at timestamp with time zone, last_due_at timestamp with time zone)
+CREATE FUNCTION taskledger.fire_timers(due_from timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_due timestamp with time zone[], only_kinds text[], only_biz_ids text[]) RETURNS TABLE(clock timestamp with time zone, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint, first_due_at timestamp with time zone, last_due_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
@@ -1765,18 +1765,33 @@ begin
   return query
   with clock as materialized (
     select clock_timestamp() as at
+  ), wanted as materialized (
+    select distinct o.due_at, o.kind, o.biz_id
+      from unnest(fire_timers.only_due, fire_timers.only_kinds, fire_timers.only_biz_ids) o(due_at, kind, biz_id)
+      cross join clock c
+     where o.due_at <= c.at
   ), due as materialized (
-    select t.ctid as address, t.due_at, t.kind, t.biz_id, t.version, t.reason
-      from taskledger.timer t
-     where t.due_at >= fire_timers.due_from
-       and t.due_at <= (select least(c.at, fire_timers.due_to) from clock c)
-       -- unnest: a hash table, which = any (array) does not make
-       and t.kind || '/' || t.biz_id not in (select unnest(fire_timers.except_keys))
-       and (cardinality(fire_timers.only_keys) = 0
-            or t.kind || '/' || t.biz_id in (select unnest(fire_timers.only_keys)))
-     order by t.due_at, t.kind, t.biz_id, t.version, t.reason
-     limit fire_timers.how_many
-       for update skip locked
+    select early.*
+      from (
+        select t.ctid as address, t.due_at, t.kind, t.biz_id, t.version, t.reason
+          from taskledger.timer t
+         where cardinality(fire_timers.only_kinds) = 0 and t.due_at >= fire_timers.due_from
+           and t.due_at <= (select c.at from clock c)
+           -- unnest: a hash table, which = any (array) does not make
+           and t.kind || '/' || t.biz_id not in (select unnest(fire_timers.except_keys))
+         order by t.due_at, t.kind, t.biz_id, t.version, t.reason
+         limit fire_timers.how_many
+           for update skip locked) early
+    union all
+    select mine.*
+      from wanted o
+     cross join lateral (
+       select t.ctid as address, t.due_at, t.kind, t.biz_id, t.version, t.reason
+         from taskledger.timer t
+        where t.due_at = o.due_at and t.kind = o.kind and t.biz_id = o.biz_id
+        order by t.due_at, t.kind, t.biz_id, t.version, t.reason
+        limit fire_timers.how_many
+          for update skip locked) mine
   ), headed as materialized (
     select d.*, h.version as head, h.attempt, h.shard, h.type
       from due d
@@ -1831,18 +1846,21 @@ begin
   )
   select (select c.at from clock c), count(*), (select count(*) from added a where a.type = 'released'),
          (select count(*) from added a where a.type = 'expired'), (select count(*) from kept),
-         case when cardinality(fire_timers.only_keys) = 0 then 0 else (
-           select count(*) from taskledger.timer t
-            where t.due_at >= fire_timers.due_from
-              and t.due_at <= (select least(c.at, fire_timers.due_to) from clock c)
-              and t.kind || '/' || t.biz_id in (select unnest(fire_timers.only_keys))
-              and not exists (select from due mine where mine.address = t.ctid)) end,
+         (select count(*)
+            from wanted o
+           cross join lateral (
+             select t.ctid as address
+               from taskledger.timer t
+              where t.due_at = o.due_at and t.kind = o.kind and t.biz_id = o.biz_id
+              order by t.due_at, t.kind, t.biz_id, t.version, t.reason
+              limit fire_timers.how_many) there
+           where not exists (select from due mine where mine.address = there.address)),
          min(d.due_at), max(d.due_at)
     from due d;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.fire_timers(due_from timestamp with time zone, due_to timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_keys text[]) IS 'Internal: appends the events of at most how_many timers due between due_from and due_to, and removes the timers. may_release and may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out; only_keys: the only keys, empty for all. Returns the clock that decided, the numbers of timers locked, of released and expired events, and of timers kept; of only_keys the timers that another session has locked; due_at of the first and the last timer locked.';
+COMMENT ON FUNCTION taskledger.fire_timers(due_from timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_due timestamp with time zone[], only_kinds text[], only_biz_ids text[]) IS 'Internal: appends the events of at most how_many timers due since due_from, and removes the timers. may_release and may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out. only_due, only_kinds and only_biz_ids, of one length: the only timers, instead; empty for all. Returns the clock that decided, the numbers of timers locked, of released and expired events, and of timers kept; of the only timers those that another session has locked; due_at of the first and the last timer locked.';
 
 CREATE FUNCTION taskledger.fits(args_bytes integer, meta_bytes integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -4674,6 +4692,8 @@ CREATE INDEX task_cause ON taskledger.task USING btree (cause, kind, biz_id) WHE
 CREATE INDEX task_dead ON taskledger.task USING btree (fingerprint, kind, biz_id) WHERE (fingerprint IS NOT NULL);
 
 CREATE INDEX task_lingering ON taskledger.task USING btree (enqueued_at, kind, biz_id) WHERE lingering;
+
+CREATE INDEX timer_turn ON taskledger.timer USING btree (kind, due_at) WHERE (reason <> 'after'::text);
 
 CREATE UNIQUE INDEX token_name ON taskledger.token USING btree (name) WHERE ((hash IS NULL) AND (revoked_at IS NULL));
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 )
@@ -63,24 +64,33 @@ func (s *Scheduler) fireNext(ctx context.Context) (time.Duration, error) {
 	if !f.clockSetBack {
 		s.horizon.next = f.next
 	}
+	s.isBehind = f.Timers == maxBatch
 	if f.Timers == 0 {
 		return maxIdle, nil
 	}
 	return 0, nil
 }
 
-// fire fires a batch of the timers that are due from a moment on: those of the deferred tasks in only or, if
-// only is nil, those of tasks that are not deferred.
+// fire fires a batch of the timers that are due from a moment on, without those of deferred tasks. If only is not nil,
+// it fires these timers instead.
 func (s *Scheduler) fire(ctx context.Context, from string, only []dueTask) (fired, error) {
 	fault.Point(pointFiring)
-	except, to, patience := s.deferred.literal(), "infinity", batchPatience
+	except, patience := s.deferred.literal(), batchPatience
 	if only != nil {
-		except, to, patience = "{}", pgquery.Time(only[len(only)-1].at), deferredPatience
+		except, patience = "{}", deferredPatience
 	}
 	var f fired
 	var kept int
 	var clock, first, last time.Time
-	args := []any{from, int64(maxBatch), s.releasable, s.expirable, except, keysLiteral(only), to}
+	var dues, kinds, ids pgarray.Builder
+	for _, t := range only {
+		dues.Add(pgquery.Time(t.at))
+		kinds.Add(string(t.key.Kind))
+		ids.Add(string(t.key.BizID))
+	}
+	args := []any{
+		from, int64(maxBatch), s.releasable, s.expirable, except, dues.String(), kinds.String(), ids.String(),
+	}
 	err := s.execute(ctx, patience, timersFireSQL, args,
 		pgquery.Micros(&clock), &f.Timers, &f.Released, &f.Expired, &kept, &f.elsewhere,
 		pgquery.Micros(&first), pgquery.Micros(&last))

@@ -26,7 +26,7 @@ func (b *fixture) pollBlocks(from string) int {
 
 func (b *fixture) fireBlocks(from string) int {
 	const before = "{enqueued,scheduled,failed,snoozed}"
-	return b.blocks("timers_fire.sql", from, 1000, before, before, "{}", "{}", "infinity")
+	return b.blocks("timers_fire.sql", from, 1000, before, before, "{}", "{}", "{}", "{}")
 }
 
 // A poll and a batch of one timer cost the same with no other timer and with 100,000, with the statistics of an

@@ -11,6 +11,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
 )
 
 //go:embed sql/timers_due.sql
@@ -45,9 +46,9 @@ type group struct {
 	retryAt  time.Time // by the monotonic clock
 }
 
-// dueTask is a task with a due timer.
+// dueTask is a task with a timer that is due.
 type dueTask struct {
-	key string // kind/biz_id
+	key ledger.Key
 	at  time.Time
 }
 
@@ -114,7 +115,7 @@ func (d *deferred) literal() string {
 func keysLiteral(tasks []dueTask) string {
 	var keys pgarray.Builder
 	for _, t := range tasks {
-		keys.Add(t.key)
+		keys.Add(t.key.String())
 	}
 	return keys.String()
 }
@@ -140,7 +141,7 @@ func (s *Scheduler) readDue(ctx context.Context, limit int) (tasks []dueTask, er
 	args := []any{pgquery.Time(s.horizon.next), int64(limit), s.deferred.literal()}
 	batch.Queue(timersDueSQL, args...).Query(func(rows pgx.Rows) error {
 		tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t dueTask, err error) {
-			err = row.Scan(&t.key, pgquery.Micros(&t.at))
+			err = row.Scan((*string)(&t.key.Kind), (*string)(&t.key.BizID), pgquery.Micros(&t.at))
 			return t, err
 		})
 		return err
@@ -155,7 +156,7 @@ func (s *Scheduler) retryDeferred(ctx context.Context) error {
 		return nil
 	}
 	g := s.deferred.groups[i]
-	f, err := s.fire(ctx, pgquery.Time(g.tasks[0].at), g.tasks)
+	f, err := s.fire(ctx, pgquery.Time(s.horizon.next), g.tasks)
 	switch {
 	case pgerr.Is(err, pgerr.LockNotAvailable) && len(g.tasks) > 1:
 		s.deferred.remove(i)
@@ -184,5 +185,5 @@ func (s *Scheduler) warnLocked(ctx context.Context) {
 	s.deferred.warnedAt = time.Now()
 	i := max(0, slices.IndexFunc(s.deferred.groups, func(g group) bool { return g.isLocked }))
 	s.config.Logger.WarnContext(ctx, "an open transaction locks tasks that are due",
-		"task", s.deferred.groups[i].tasks[0].key, "deferred", s.deferred.count(), "retry_in", lockedDelay)
+		"task", s.deferred.groups[i].tasks[0].key.String(), "deferred", s.deferred.count(), "retry_in", lockedDelay)
 }

@@ -8,9 +8,11 @@
 //
 // # Timers
 //
-// A scheduler fires timers in batches, in the order of their due times (batch.go). Two things would make it
+// A scheduler fires timers in batches, in the order of their due times (batch.go). Three things would make it
 // late, and each has a file:
 //
+//   - Many timers of one kind are due. While batches are full, each is followed by some timers of every
+//     kind (turn.go).
 //   - An open transaction that has appended to a task blocks every batch with a timer of that task. The tasks
 //     of such a batch are deferred, and tried again in ever smaller groups (deferred.go).
 //   - While a snapshot is held, fired timers stay in the index as dead entries. The scheduler steps over them

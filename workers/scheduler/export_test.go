@@ -12,6 +12,7 @@ var Statements = map[string]string{
 	"timers_due.sql":    timersDueSQL,
 	"timers_fire.sql":   timersFireSQL,
 	"timers_lowest.sql": timersLowestSQL,
+	"timers_turns.sql":  timersTurnsSQL,
 	"timers_status.sql": timersStatusSQL,
 	"overloads.sql":     overloadsSQL,
 	"backlog_start.sql": backlogStartSQL,

@@ -38,8 +38,10 @@ type Scheduler struct {
 	// When to poll from the horizon, to poll from the beginning, to look for kinds above their limits, and to sample
 	// the clock, by the monotonic clock.
 	pollAt, pollAllAt, limitsAt, sampleAt time.Time
-	activeAt                              time.Time // when a poll last found a timer or work of the other loops
-	hasFired                              bool      // timers were removed since the last sample
+	activeAt                              time.Time   // when a poll last found a timer or work of the other loops
+	hasFired                              bool        // timers were removed since the last sample
+	isBehind                              bool        // the last batch was full
+	turn                                  ledger.Kind // that had its turn last
 }
 
 // New returns a scheduler. It does not use the database yet. It returns the error of [Config.Validate].
@@ -92,7 +94,8 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	}.Run(ctx)
 }
 
-// step fires a batch of due timers, and one deferred group. It returns how long to wait for the next step.
+// step fires a batch of due timers, one deferred group and, if it is behind, a turn. It returns how long to wait for
+// the next step.
 func (s *Scheduler) step(ctx context.Context) (time.Duration, error) {
 	if s.hasFired && time.Now().After(s.sampleAt) {
 		if err := s.sampleClock(ctx); err != nil {
@@ -101,6 +104,11 @@ func (s *Scheduler) step(ctx context.Context) (time.Duration, error) {
 	}
 	if err := s.retryDeferred(ctx); err != nil {
 		return 0, err
+	}
+	if s.isBehind {
+		if err := s.fireTurn(ctx); err != nil {
+			return 0, err
+		}
 	}
 	wait, err := s.fireNext(ctx)
 	return min(wait, s.deferred.wait()), err
