@@ -6,13 +6,20 @@ GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+# Go's own limit of 10 minutes for a package is too short for a busy laptop.
+TEST ?= ./...
+
+.PHONY: setup
+setup: ## Install or fetch PostgreSQL where it is missing; YES=1 answers the question
+	@go run ./internal/setup
+
 .PHONY: check
 check: ## What CI runs: format, go.mod, linters, tests, race detector, newest PostgreSQL, vulnerabilities
 	.ci/run
 
 .PHONY: test
-test: ## All tests, with servers of their own
-	go test ./...
+test: setup ## All tests, with servers of their own; TEST="-run 'TestX$$' ./ledger" for some
+	go test -timeout 60m $(TEST)
 
 .PHONY: race
 race: ## All tests under the race detector
@@ -57,8 +64,8 @@ api: ## Rewrite internal/rules/testdata/api.txt after a change of the exported G
 	go test ./internal/rules -run TestGoAPI -update
 
 .PHONY: demo
-demo: ## Play the shop, make trouble, prove the outcome
-	go run ./cmd/taskledger demo --once
+demo: setup ## Play the shop, make trouble, prove the outcome
+	go run ./cmd/taskledger demo --once $(DEMO)
 
 .PHONY: bench
 bench: ## Compare with the peers, an hour; BENCH="-quick" for five minutes

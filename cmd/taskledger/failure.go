@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"time"
@@ -90,8 +91,13 @@ func (a *app) describe(err error) *failure {
 	if f.isRefused {
 		f.hint = a.roleHint()
 	}
-	if binaries := (*pgserver.NoBinariesError)(nil); errors.As(err, &binaries) && a.command == "taskledger serve" {
-		f.hint = "or set " + envDatabaseURL + " to a running server"
+	if binaries := (*pgserver.NoBinariesError)(nil); errors.As(err, &binaries) {
+		if a.command == "taskledger serve" {
+			f.hint = "or set " + envDatabaseURL + " to a running server"
+		}
+		if a.config.logLevel <= slog.LevelDebug {
+			f.message += "; searched: " + strings.Join(binaries.Searched, ", ")
+		}
 	}
 	return f
 }

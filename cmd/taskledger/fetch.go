@@ -24,7 +24,9 @@ func (a *app) fetchPostgres(refused bool) func(context.Context) (string, error) 
 		stop := func() {}
 		defer func() { stop() }()
 		return pgfetch.Binaries(ctx, pgfetch.Config{
-			Begin: func(n pgfetch.Notice) { fmt.Fprintf(a.stderr, "%s; --no-fetch refuses\n", n) },
+			Begin: func(n pgfetch.Notice) {
+				fmt.Fprintf(a.stderr, "PostgreSQL is not installed: %s; --no-fetch refuses\n", n)
+			},
 			Progress: func(done, total int64) {
 				if show == nil {
 					show, stop = a.progress("fetched bytes", total)

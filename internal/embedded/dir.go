@@ -54,7 +54,7 @@ func checkPassable(dir string) error {
 			return err
 		}
 		if info.Mode()&0o001 == 0 {
-			return fmt.Errorf("root runs the server as user postgres, which cannot enter %s: "+
+			return fmt.Errorf("root runs the server as another user, which cannot enter %s: "+
 				"choose another data directory, or chmod o+x", d)
 		}
 		if d == filepath.Dir(d) {

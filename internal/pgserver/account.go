@@ -15,22 +15,21 @@ type account struct {
 	uid, gid int
 }
 
-// serverAccount returns nil for an ordinary user. For root, as which PostgreSQL refuses to run, it
-// returns the user that PostgreSQL's packages create.
-func serverAccount() (*account, error) {
+// serverAccount returns nil for an ordinary user. For root, as which PostgreSQL refuses to run, it returns the owner of
+// the data. Without data it returns the user that PostgreSQL's packages make, else the machine's unprivileged user.
+func serverAccount(data string) (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
-	var server *user.User
-	var err error
-	for _, name := range []string{"postgres", "_postgres"} {
-		if server, err = user.Lookup(name); err == nil {
-			break
+	server := ownerOf(data)
+	for _, name := range []string{"postgres", "_postgres", "nobody"} {
+		if server == nil {
+			server, _ = user.Lookup(name)
 		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("PostgreSQL cannot run as root, and user postgres does not exist (%w); "+
-			"start as an ordinary user, or set --database-url to a running server", err)
+	if server == nil {
+		return nil, errors.New("PostgreSQL cannot run as root, and user postgres does not exist; " +
+			"start as an ordinary user, or set --database-url to a running server")
 	}
 	uid, err1 := strconv.Atoi(server.Uid)
 	gid, err2 := strconv.Atoi(server.Gid)

@@ -25,52 +25,96 @@ var installed = []string{
 	"/usr/local/pgsql/bin",                               // built from source
 }
 
+// oldest is the oldest major version of PostgreSQL that has all that the migrations use.
+const oldest = 15
+
 // NoBinariesError reports that PostgreSQL's server binaries were not found. Its text has the cure.
 type NoBinariesError struct {
 	Searched []string // places, in the order of the search
+	Data     string   // directory of data that only binaries of version Major can read; "": none
+	Major    int
+	Fetch    error // why they could not be fetched; nil: that was not tried
 }
 
 func (e *NoBinariesError) Error() string {
-	return fmt.Sprintf("no PostgreSQL server binaries (postgres, initdb) in %s; "+
-		"install them (Debian, Ubuntu: apt install postgresql; Fedora: dnf install postgresql-server; "+
-		"Homebrew: brew install postgresql@17)",
-		strings.Join(e.Searched, ", "))
+	what, cure := "PostgreSQL is not installed", "install it: "+InstallCommand()
+	switch {
+	case e.Data != "":
+		what = fmt.Sprintf("PostgreSQL %d, which made the data in %s, is not installed", e.Major, e.Data)
+		cure = fmt.Sprintf("install PostgreSQL %d", e.Major)
+	case len(e.Searched) == 1:
+		what = fmt.Sprintf("%s does not have postgres and initdb", e.Searched[0])
+	}
+	if e.Fetch != nil {
+		return fmt.Sprintf("%v; %s; %s", e.Fetch, what, cure)
+	}
+	return what + "; " + cure
+}
+
+func (e *NoBinariesError) Unwrap() error { return e.Fetch }
+
+// InstallCommand returns the command that installs PostgreSQL's server binaries on this machine.
+func InstallCommand() string {
+	for _, c := range []string{
+		"apt-get install postgresql", "dnf install postgresql-server", "apk add postgresql",
+		"brew install postgresql@17",
+	} {
+		if _, err := exec.LookPath(strings.Fields(c)[0]); err == nil {
+			return c
+		}
+	}
+	return "https://www.postgresql.org/download"
 }
 
 // Variable is the environment variable with the directory of postgres and initdb, for a version that is
 // not the first one found.
 const Variable = "TASKLEDGER_POSTGRES_BINARIES"
 
-// findBinaries returns the directory of the server's binaries: dir or that of [Variable] if given. Otherwise
-// it is the first of these: the directory of postgres in PATH, the one that pg_config prints, the highest
-// version in the installed ones.
-func findBinaries(dir string) (string, error) {
+// FindBinaries returns the directory of the server's binaries: dir or that of [Variable] if given. Otherwise it is the
+// first of these that has a version which the migrations support: the directory of postgres in PATH, the one that
+// pg_config prints, the highest version in the installed ones. The error is a *[NoBinariesError].
+func FindBinaries(dir string) (string, error) { return findBinaries(dir, "") }
+
+// findBinaries is [FindBinaries] for the data in a directory, which may not exist yet: only the version that made the
+// data can read it.
+func findBinaries(dir, data string) (string, error) {
 	if dir = cmp.Or(dir, os.Getenv(Variable)); dir != "" {
 		if hasServer(dir) {
 			return dir, nil
 		}
-		return "", &NoBinariesError{[]string{dir}}
+		return "", &NoBinariesError{Searched: []string{dir}}
 	}
-	if path, err := exec.LookPath("postgres"); err == nil {
-		// PATH may have a link to postgres alone; initdb is beside the link's target.
-		if path, err = filepath.EvalSymlinks(path); err == nil && hasServer(filepath.Dir(path)) {
-			return filepath.Dir(path), nil
-		}
+	missing := &NoBinariesError{Searched: append([]string{"PATH", "pg_config --bindir"}, installed...)}
+	if text, err := os.ReadFile(filepath.Join(data, "PG_VERSION")); err == nil {
+		missing.Major, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		missing.Data = data
 	}
-	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
-		if dir := strings.TrimSpace(string(out)); hasServer(dir) {
+	for _, dir := range candidates() {
+		if v := majorVersion(dir); v == missing.Major || missing.Major == 0 && v >= oldest {
 			return dir, nil
 		}
 	}
-	var candidates []string
+	return "", missing
+}
+
+// candidates returns the directories of server binaries on this machine, in the order of preference.
+func candidates() (dirs []string) {
+	if path, err := exec.LookPath("postgres"); err == nil {
+		// PATH may have a link to postgres alone; initdb is beside the link's target.
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			dirs = append(dirs, filepath.Dir(path))
+		}
+	}
+	if out, err := exec.Command("pg_config", "--bindir").Output(); err == nil {
+		dirs = append(dirs, strings.TrimSpace(string(out)))
+	}
+	var packaged []string
 	for _, pattern := range installed {
-		dirs, _ := filepath.Glob(pattern) // the patterns are well-formed
-		candidates = append(candidates, slices.DeleteFunc(dirs, func(dir string) bool { return !hasServer(dir) })...)
+		matches, _ := filepath.Glob(pattern) // the patterns are well-formed
+		packaged = append(packaged, matches...)
 	}
-	if len(candidates) == 0 {
-		return "", &NoBinariesError{append([]string{"PATH", "pg_config --bindir"}, installed...)}
-	}
-	return slices.MaxFunc(candidates, func(a, b string) int { return cmp.Compare(version(a), version(b)) }), nil
+	slices.SortStableFunc(packaged, func(a, b string) int { return cmp.Compare(version(b), version(a)) })
+	return slices.DeleteFunc(append(dirs, packaged...), func(dir string) bool { return !hasServer(dir) })
 }
 
 // hasServer reports whether dir has the executables postgres and initdb.
@@ -91,5 +135,13 @@ var number = regexp.MustCompile(`\d+(\.\d+)?`)
 func version(dir string) float64 {
 	numbers := append([]string{"0"}, number.FindAllString(dir, -1)...)
 	v, _ := strconv.ParseFloat(numbers[len(numbers)-1], 64)
+	return v
+}
+
+// majorVersion returns the major version that the server in a directory prints, or 0.
+func majorVersion(dir string) int {
+	out, _ := exec.Command(filepath.Join(dir, "postgres"), "--version").Output()
+	major, _, _ := strings.Cut(number.FindString(string(out)), ".")
+	v, _ := strconv.Atoi(major)
 	return v
 }

@@ -16,7 +16,8 @@ func SetInstalled(t *testing.T, patterns ...string) {
 	t.Cleanup(func() { installed = old })
 }
 
-var FindBinaries = findBinaries
+// FindBinariesOf returns the directory of the binaries for the data in a directory.
+func FindBinariesOf(data string) (string, error) { return findBinaries("", data) }
 
 // Dir returns the directory of the server's files.
 func (s *Server) Dir() string { return s.dir }

@@ -4,6 +4,8 @@ package pgserver
 
 import (
 	"os"
+	"os/user"
+	"strconv"
 	"syscall"
 )
 
@@ -31,4 +33,18 @@ func (a *account) canWrite(dir os.FileInfo) bool {
 		return false
 	}
 	return mode&0o002 != 0 || mode&0o020 != 0 && stat.Gid == uint32(a.gid)
+}
+
+// ownerOf returns the owner of a file; nil if it does not exist or belongs to root or to an unknown user.
+func ownerOf(name string) *user.User {
+	info, err := os.Lstat(name)
+	if err != nil {
+		return nil
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || stat.Uid == 0 {
+		return nil
+	}
+	owner, _ := user.LookupId(strconv.FormatUint(uint64(stat.Uid), 10))
+	return owner
 }

@@ -2,6 +2,7 @@ package pgserver
 
 import (
 	"os"
+	"os/user"
 	"syscall"
 )
 
@@ -10,3 +11,5 @@ func attributes(*account) *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 const noFollow = 0 // Windows has no such flag
 
 func (a *account) canWrite(os.FileInfo) bool { return false } // a server runs as the user of this process
+
+func ownerOf(string) *user.User { return nil }

