@@ -192,6 +192,57 @@ func TestWorkersOfOtherLogins(t *testing.T) {
 	}
 }
 
+// A login that may not work on a kind stops no task of it by the name of a worker: neither by the lease that a lost
+// worker has left, nor by a lease of its own with this name.
+func TestLeaseOfALostWorker(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	pays := limitedWorker(t, owner, "pay")
+	alice, aliceName := poolOf(t, owner, "grant "+pays+" to $1")
+	bob, _ := poolOf(t, owner, "grant "+pays+" to $1")
+	mallory, _ := poolOf(t, owner, "grant "+limitedWorker(t, owner, "mail")+" to $1")
+	ledgertest.Enqueue(t, owner, ledgertest.Key(t, "pay/1"), "")
+	for _, id := range []string{"alice-1", "alice-2"} {
+		if err := execute(t, alice, "select taskledger.heartbeat('"+id+"', '{pay}')"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := count(t, alice, "select count(*) from taskledger.claim('pay', '1', 'alice-1')"); n != 1 {
+		t.Fatalf("%d tasks are claimed", n)
+	}
+	ledgertest.ExecAsOwner(t, owner, "update taskledger.lease set alive_until = now()")
+
+	const adopt = `
+		update taskledger.lease
+		   set login = session_user, alive_until = now() + interval '23 hours', detail = '{"kinds":["mail"]}'`
+	if err := execute(t, mallory, adopt, "select taskledger.remove_lease(name) from taskledger.lease"); err != nil {
+		t.Error(err)
+	}
+	refused(t, mallory, "select taskledger.heartbeat('alice-2', '{mail}')")
+	if n := count(t, owner, "select count(*) from taskledger.lease where login = '"+aliceName+"'"); n != 2 {
+		t.Errorf("%d leases still belong to the login of the lost workers, want 2", n)
+	}
+	if err := execute(t, alice, "select taskledger.heartbeat('alice-2', '{pay}')"); err != nil {
+		t.Errorf("the worker cannot renew its lease: %v", err)
+	}
+
+	ledgertest.ExecAsOwner(t, owner, "delete from taskledger.lease where holder = 'alice-1'") // as after a day
+	if err := execute(t, mallory, "select taskledger.heartbeat('alice-1', '{mail}', '1 day')"); err != nil {
+		t.Fatal(err)
+	}
+	err := execute(t, ledgertest.As(t, owner, "worker"), "select taskledger.heartbeat('w-1', '{mail}')",
+		"select taskledger.claim('pay', '1', 'w-1')")
+	if !pgerr.Is(err, noLease) {
+		t.Errorf("a worker without a lease for the kind claims: %v, want %s", err, noLease)
+	}
+	if err := execute(t, bob, "select taskledger.heartbeat('bob-1', '{pay}')"); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, bob, "select count(*) from taskledger.claim('pay', '1', 'bob-1')"); n != 1 {
+		t.Errorf("another worker of the kind takes over %d tasks of the lost one, want 1", n)
+	}
+}
+
 // Rights add up: a login may have several roles of workers, and that of a producer, which reads no events of others.
 func TestLimitedWorkerWithOtherRoles(t *testing.T) {
 	t.Parallel()

@@ -143,22 +143,23 @@ select l.detail->>'kind' as kind, l.detail->>'biz_id' as biz_id, (l.detail->>'ti
 comment on view taskledger.repeated_releases is
   'The tasks that the reconciler has released several times in a row, until it would release them again.';
 
+-- Any login may have a lease by a name that is free, so a lease counts only for the kinds that its detail has.
 -- The two functions are inlined where they stand in FROM, and find their row by the primary key.
 -- +goose StatementBegin
-create function taskledger.worker_alive_ms(worker text) returns table (alive_ms bigint)
+create function taskledger.worker_alive_ms(worker text, kind text) returns table (alive_ms bigint)
 language sql stable rows 1
 begin atomic
   select case when l.alive_until <= clock_timestamp() then 0
               else greatest(0, extract(epoch from least(l.alive_until, clock_timestamp() + interval '1 year')
                                                   - clock_timestamp()) * 1000) end::bigint
     from taskledger.lease l
-   where l.name = 'worker/' || worker_alive_ms.worker;
+   where l.name = 'worker/' || worker_alive_ms.worker and worker_alive_ms.kind = any (taskledger.lease_kinds(l.detail));
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.worker_alive_ms(text) is
-  'Internal: returns for how many milliseconds a worker still counts as alive, 0 if it is lost; '
-  'no row if it has no lease.';
+comment on function taskledger.worker_alive_ms(text, text) is
+  'Internal: returns for how many milliseconds a worker of a kind still counts as alive, 0 if it is lost; '
+  'no row if it has no lease for this kind.';
 
 -- +goose StatementBegin
 create function taskledger.shards_alive(worker text) returns table (is_alive boolean)
@@ -174,32 +175,52 @@ comment on function taskledger.shards_alive(text) is
   'Internal: returns a row if a worker is a live member of a division of shards.';
 
 -- +goose StatementBegin
-create function taskledger.has_lease(worker text) returns boolean
+create function taskledger.has_lease(worker text, kind text) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   return exists (
     select from taskledger.lease l
-     where l.name = 'worker/' || worker and l.login = session_user and l.alive_until > clock_timestamp());
+     where l.name = 'worker/' || worker and l.login = session_user and l.alive_until > clock_timestamp()
+       and has_lease.kind = any (taskledger.lease_kinds(l.detail)));
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.has_lease(text) is
-  'Internal: returns whether a worker of the session''s login is alive.';
+comment on function taskledger.has_lease(text, text) is
+  'Internal: returns whether a worker of a kind and of the session''s login is alive.';
 
 -- +goose StatementBegin
-create function taskledger.is_anothers_worker(worker text) returns boolean
+create function taskledger.is_anothers_worker(worker text, kind text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   return exists (
     select from taskledger.lease l
-     where l.name = 'worker/' || worker and l.login <> session_user and l.alive_until > clock_timestamp());
+     where l.name = 'worker/' || worker and l.login <> session_user and l.alive_until > clock_timestamp()
+       and is_anothers_worker.kind = any (taskledger.lease_kinds(l.detail)));
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.is_anothers_worker(text) is
-  'Internal: returns whether a worker of another login is alive, so that the session''s login must not act as it.';
+comment on function taskledger.is_anothers_worker(text, text) is
+  'Internal: returns whether a worker of a kind and of another login is alive, so that the session''s login must not '
+  'act as it.';
+
+-- As the policy of the table.
+-- +goose StatementBegin
+create function taskledger.is_anothers_lease(worker text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  return exists (
+    select from taskledger.lease l
+     where l.name = 'worker/' || worker and l.login <> session_user
+       and (l.alive_until > clock_timestamp()
+            or taskledger.login_refused(taskledger.lease_kinds(l.detail)) is not null));
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.is_anothers_lease(text) is
+  'Internal: returns whether another login has the lease of a worker, and the session''s login must not take it.';
 
 -- +goose StatementBegin
 create function taskledger.raise_anothers_worker(worker text) returns void
@@ -207,7 +228,8 @@ language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception 'taskledger: worker % belongs to another login than %', quote_literal(left(worker, 260)), session_user
     using errcode = 'insufficient_privilege',
-          hint = 'choose another id: an id belongs to the login that has its lease, until the lease ends';
+          hint = 'choose another id: an id belongs to the login that has its lease; when the lease has ended, another '
+                 'login may have it that may work on all its kinds';
 end
 $$;
 -- +goose StatementEnd
@@ -216,19 +238,19 @@ comment on function taskledger.raise_anothers_worker(text) is
   'Internal: raises the error of a session that would act as a worker of another login.';
 
 -- +goose StatementBegin
-create function taskledger.raise_no_lease(worker text) returns void
+create function taskledger.raise_no_lease(worker text, kind text) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
-  if taskledger.is_anothers_worker(worker) then
+  if taskledger.is_anothers_lease(worker) then
     perform taskledger.raise_anothers_worker(worker);
   end if;
-  raise exception 'taskledger: worker % has no lease', quote_literal(left(worker, 260))
-    using errcode = 'TL002', hint = 'call taskledger.heartbeat, and again before the lease ends';
+  raise exception 'taskledger: worker % has no lease for kind %', quote_literal(left(worker, 260)), kind
+    using errcode = 'TL002', hint = 'call taskledger.heartbeat with this kind, and again before the lease ends';
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.raise_no_lease(text) is
+comment on function taskledger.raise_no_lease(text, text) is
   'Internal: raises the error of a worker whose lease has ended or belongs to another login.';
 
 -- As shards_alive: shards of a worker that has no such lease are free, whatever other lease it has. Index: primary key.
@@ -257,13 +279,16 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 begin
   delete from taskledger.lease l
    where l.name = remove_lease.name and (l.name like 'worker/%' or l.name like 'shards/%')
-     and (l.login = session_user or l.alive_until <= statement_timestamp());
+     and (l.login = session_user
+          or l.alive_until <= statement_timestamp()
+             and taskledger.login_refused(taskledger.lease_kinds(l.detail)) is null);
 end
 $$;
 -- +goose StatementEnd
 
 comment on function taskledger.remove_lease(text) is
-  'Internal: removes a lease of a worker of the session''s login, or one that has ended.';
+  'Internal: removes a lease of a worker of the session''s login, or one that has ended if the login may work on all '
+  'its kinds.';
 
 -- As remove_lease. Skips rows that another transaction has locked. Reads the whole small table. A program that crashes
 -- at its start again and again leaves a lease each time: so few remain that they can be read.
@@ -331,7 +356,7 @@ begin
   end if;
   if lease_for = interval '0' then
     perform taskledger.remove_lease('worker/' || worker);
-    if taskledger.is_anothers_worker(worker) then
+    if taskledger.is_anothers_lease(worker) then
       perform taskledger.raise_anothers_worker(worker);
     end if;
     return;
@@ -340,7 +365,7 @@ begin
     raise exception 'taskledger: invalid lease_for %: must be between 1 second and 1 day', lease_for
       using errcode = 'invalid_parameter_value', hint = '0 removes the lease';
   end if;
-  if row_security_active('taskledger.lease') and taskledger.is_anothers_worker(worker) then
+  if row_security_active('taskledger.lease') and taskledger.is_anothers_lease(worker) then
     perform taskledger.raise_anothers_worker(worker);
   end if;
   insert into taskledger.lease as l (name, holder, alive_until, detail)

@@ -134,7 +134,7 @@ begin
          = e.attempt + taskledger.begins_attempt(follows_as_worker.type, e.type)::integer
        and taskledger.may_follow(follows_as_worker.type, e.type)
        and case when e.type not in ('started', 'progressed') or e.login_id = follows_as_worker.login_id then true
-                else not taskledger.is_anothers_worker(e.actor) end);
+                else not taskledger.is_anothers_worker(e.actor, e.kind) end);
 end
 $$;
 -- +goose StatementEnd
@@ -276,15 +276,32 @@ comment on function taskledger.check_kinds(text[]) is
   'Internal: returns true if the role may work on all these kinds, and raises an error that names the first other one.';
 
 -- +goose StatementBegin
-create function taskledger.check_login_kinds(kinds text[]) returns void
+create function taskledger.login_refused(kinds text[]) returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
   refused constant text := taskledger.refused_kind(kinds, session_user, 'member');
 begin
-  if refused is not null and not exists (
+  if refused is not null and exists (
       select from pg_roles r, pg_class c
        where r.rolname = session_user and c.oid = 'taskledger.event'::regclass
          and (r.rolbypassrls or pg_has_role(r.oid, c.relowner, 'member'))) then
+    return null;
+  end if;
+  return refused;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.login_refused(text[]) is
+  'Internal: returns the first of some kinds on which the session''s login may not work; null if none.';
+
+-- +goose StatementBegin
+create function taskledger.check_login_kinds(kinds text[]) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  refused constant text := taskledger.login_refused(kinds);
+begin
+  if refused is not null then
     perform taskledger.raise_refused(refused);
   end if;
 end

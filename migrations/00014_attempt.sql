@@ -216,7 +216,7 @@ begin
     perform taskledger.raise_fenced(attempt_of.kind, attempt_of.biz_id, attempt_of.version);
   end if;
   if found.login_id is distinct from (select l.id from taskledger.logins l where l.name = session_user limit 1)
-      and row_security_active('taskledger.event') and taskledger.is_anothers_worker(found.actor) then
+      and row_security_active('taskledger.event') and taskledger.is_anothers_worker(found.actor, kind) then
     raise exception 'taskledger: login % may not end the attempt at task %/% with version %',
         session_user, kind, biz_id, version
       using errcode = 'insufficient_privilege',
@@ -318,9 +318,9 @@ declare
   appended integer;
 begin
   perform taskledger.check_key(claim.kind, claim.biz_id);
-  if not taskledger.has_lease(claim.worker) then
+  if not taskledger.has_lease(claim.worker, claim.kind) then
     perform taskledger.check_kinds(array[claim.kind]);
-    perform taskledger.raise_no_lease(claim.worker);
+    perform taskledger.raise_no_lease(claim.worker, claim.kind);
   end if;
   if exists (select from taskledger.paused_kinds p where p.kind = claim.kind) then
     perform taskledger.check_kinds(array[claim.kind]);
@@ -338,7 +338,7 @@ begin
     return;
   end if;
   if head.type in ('started', 'progressed') and not (resume and head.actor = claim.worker)
-      and exists (select from taskledger.worker_alive_ms(head.actor) w where w.alive_ms > 0) then
+      and exists (select from taskledger.worker_alive_ms(head.actor, claim.kind) w where w.alive_ms > 0) then
     return;
   end if;
   select f.data, f.meta into first
@@ -445,8 +445,8 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_kinds(array[claim_next.kind]);
-  if not taskledger.has_lease(claim_next.worker) then
-    perform taskledger.raise_no_lease(claim_next.worker);
+  if not taskledger.has_lease(claim_next.worker, claim_next.kind) then
+    perform taskledger.raise_no_lease(claim_next.worker, claim_next.kind);
   end if;
   if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind) then
     return;

@@ -183,7 +183,7 @@ grant execute on function taskledger.is_hidden to worker;
 grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive, taskledger.lease_kinds to worker,
    relay, operator, reader, archiver;
 grant execute on function taskledger.is_lease, taskledger.check_kinds, taskledger.refused_kind,
-   taskledger.raise_refused to worker, relay;
+   taskledger.login_refused, taskledger.raise_refused to worker, relay;
 grant execute on function taskledger.fits to producer, worker, relay, operator;
 grant execute on function taskledger.enqueue, taskledger.enqueue_many to producer;
 grant execute on function taskledger.fire_timers, taskledger.remove_awaiting to relay;
@@ -195,7 +195,7 @@ grant execute on function taskledger.append_event, taskledger.may_follow, taskle
 -- Workers in SQL, with the functions that they call with the rights of their caller.
 grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.claim_next, taskledger.finish,
    taskledger.fail, taskledger.snooze to worker;
-grant execute on function taskledger.follows_as_worker, taskledger.is_anothers_worker,
+grant execute on function taskledger.follows_as_worker, taskledger.is_anothers_worker, taskledger.is_anothers_lease,
    taskledger.raise_anothers_worker, taskledger.is_anothers_member, taskledger.has_lease, taskledger.raise_no_lease,
    taskledger.may_have_lease, taskledger.poll_place, taskledger.set_poll_place, taskledger.waiting_tasks,
    taskledger.lock_task, taskledger.take_over, taskledger.attempt_of, taskledger.raise_fenced to worker;
@@ -271,7 +271,7 @@ create policy worker on taskledger.event for insert to worker with check (
                 'progressed')
   and taskledger.follows_as_worker(kind, biz_id, version, attempt, shard, type, login_id)
       in ('enqueued', 'released', 'interrupted', 'started', 'progressed', 'failed')
-  and (type not in ('started', 'progressed') or not taskledger.is_anothers_worker(actor))
+  and (type not in ('started', 'progressed') or not taskledger.is_anothers_worker(actor, kind))
   or type = 'released' and taskledger.follows(kind, biz_id, version, attempt, shard, type) = 'failed'));
 
 -- The services enqueue firings and alarms, and release, bury, cancel or discard tasks. They finish no attempt but of
@@ -308,9 +308,11 @@ create policy worker on taskledger.timer for insert to worker with check (
   and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
 
 -- A worker has the leases of its own login, and a login has a limited number of them. A lease of a worker that has
--- ended counts as none: any login may take it.
+-- ended counts as none: another login may take it, and with it the worker's name, if it may work on all its kinds.
 create policy worker on taskledger.lease for all to worker using (
-  (name like 'worker/%' or name like 'shards/%') and (login = session_user or alive_until <= statement_timestamp()))
+  (name like 'worker/%' or name like 'shards/%')
+  and (login = session_user
+       or alive_until <= statement_timestamp() and taskledger.login_refused(taskledger.lease_kinds(detail)) is null))
   with check ((name like 'worker/%' or name like 'shards/%') and login = session_user
               and taskledger.may_have_lease(name, detail));
 

@@ -236,7 +236,7 @@ begin
     perform taskledger.raise_fenced(attempt_of.kind, attempt_of.biz_id, attempt_of.version);
   end if;
   if found.login_id is distinct from (select l.id from taskledger.logins l where l.name = session_user limit 1)
-      and row_security_active('taskledger.event') and taskledger.is_anothers_worker(found.actor) then
+      and row_security_active('taskledger.event') and taskledger.is_anothers_worker(found.actor, kind) then
     raise exception 'taskledger: login % may not end the attempt at task %/% with version %',
         session_user, kind, biz_id, version
       using errcode = 'insufficient_privilege',
@@ -485,12 +485,9 @@ CREATE FUNCTION taskledger.check_login_kinds(kinds text[]) RETURNS void
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  refused constant text := taskledger.refused_kind(kinds, session_user, 'member');
+  refused constant text := taskledger.login_refused(kinds);
 begin
-  if refused is not null and not exists (
-      select from pg_roles r, pg_class c
-       where r.rolname = session_user and c.oid = 'taskledger.event'::regclass
-         and (r.rolbypassrls or pg_has_role(r.oid, c.relowner, 'member'))) then
+  if refused is not null then
     perform taskledger.raise_refused(refused);
   end if;
 end
@@ -736,9 +733,9 @@ declare
   appended integer;
 begin
   perform taskledger.check_key(claim.kind, claim.biz_id);
-  if not taskledger.has_lease(claim.worker) then
+  if not taskledger.has_lease(claim.worker, claim.kind) then
     perform taskledger.check_kinds(array[claim.kind]);
-    perform taskledger.raise_no_lease(claim.worker);
+    perform taskledger.raise_no_lease(claim.worker, claim.kind);
   end if;
   if exists (select from taskledger.paused_kinds p where p.kind = claim.kind) then
     perform taskledger.check_kinds(array[claim.kind]);
@@ -756,7 +753,7 @@ begin
     return;
   end if;
   if head.type in ('started', 'progressed') and not (resume and head.actor = claim.worker)
-      and exists (select from taskledger.worker_alive_ms(head.actor) w where w.alive_ms > 0) then
+      and exists (select from taskledger.worker_alive_ms(head.actor, claim.kind) w where w.alive_ms > 0) then
     return;
   end if;
   select f.data, f.meta into first
@@ -800,8 +797,8 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_kinds(array[claim_next.kind]);
-  if not taskledger.has_lease(claim_next.worker) then
-    perform taskledger.raise_no_lease(claim_next.worker);
+  if not taskledger.has_lease(claim_next.worker, claim_next.kind) then
+    perform taskledger.raise_no_lease(claim_next.worker, claim_next.kind);
   end if;
   if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind) then
     return;
@@ -1907,7 +1904,7 @@ begin
          = e.attempt + taskledger.begins_attempt(follows_as_worker.type, e.type)::integer
        and taskledger.may_follow(follows_as_worker.type, e.type)
        and case when e.type not in ('started', 'progressed') or e.login_id = follows_as_worker.login_id then true
-                else not taskledger.is_anothers_worker(e.actor) end);
+                else not taskledger.is_anothers_worker(e.actor, e.kind) end);
 end
 $$;
 
@@ -1969,18 +1966,19 @@ $$;
 
 COMMENT ON FUNCTION taskledger.give_subscriber(subscriber text, login text) IS 'Gives a subscriber to another login, leaves its place, and reports whether there is such a subscriber.';
 
-CREATE FUNCTION taskledger.has_lease(worker text) RETURNS boolean
+CREATE FUNCTION taskledger.has_lease(worker text, kind text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
   return exists (
     select from taskledger.lease l
-     where l.name = 'worker/' || worker and l.login = session_user and l.alive_until > clock_timestamp());
+     where l.name = 'worker/' || worker and l.login = session_user and l.alive_until > clock_timestamp()
+       and has_lease.kind = any (taskledger.lease_kinds(l.detail)));
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.has_lease(worker text) IS 'Internal: returns whether a worker of the session''s login is alive.';
+COMMENT ON FUNCTION taskledger.has_lease(worker text, kind text) IS 'Internal: returns whether a worker of a kind and of the session''s login is alive.';
 
 CREATE SEQUENCE taskledger.limits_set
     START WITH 1
@@ -2056,7 +2054,7 @@ begin
   end if;
   if lease_for = interval '0' then
     perform taskledger.remove_lease('worker/' || worker);
-    if taskledger.is_anothers_worker(worker) then
+    if taskledger.is_anothers_lease(worker) then
       perform taskledger.raise_anothers_worker(worker);
     end if;
     return;
@@ -2065,7 +2063,7 @@ begin
     raise exception 'taskledger: invalid lease_for %: must be between 1 second and 1 day', lease_for
       using errcode = 'invalid_parameter_value', hint = '0 removes the lease';
   end if;
-  if row_security_active('taskledger.lease') and taskledger.is_anothers_worker(worker) then
+  if row_security_active('taskledger.lease') and taskledger.is_anothers_lease(worker) then
     perform taskledger.raise_anothers_worker(worker);
   end if;
   insert into taskledger.lease as l (name, holder, alive_until, detail)
@@ -2112,6 +2110,21 @@ END;
 
 COMMENT ON FUNCTION taskledger.installation() IS 'Returns the id of this ledger, which its stream and its CloudEvents carry.';
 
+CREATE FUNCTION taskledger.is_anothers_lease(worker text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return exists (
+    select from taskledger.lease l
+     where l.name = 'worker/' || worker and l.login <> session_user
+       and (l.alive_until > clock_timestamp()
+            or taskledger.login_refused(taskledger.lease_kinds(l.detail)) is not null));
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.is_anothers_lease(worker text) IS 'Internal: returns whether another login has the lease of a worker, and the session''s login must not take it.';
+
 CREATE FUNCTION taskledger.is_anothers_member(worker text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2127,18 +2140,19 @@ $$;
 
 COMMENT ON FUNCTION taskledger.is_anothers_member(worker text) IS 'Internal: returns whether a worker of another login by this id is a live member of a division of shards.';
 
-CREATE FUNCTION taskledger.is_anothers_worker(worker text) RETURNS boolean
+CREATE FUNCTION taskledger.is_anothers_worker(worker text, kind text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
   return exists (
     select from taskledger.lease l
-     where l.name = 'worker/' || worker and l.login <> session_user and l.alive_until > clock_timestamp());
+     where l.name = 'worker/' || worker and l.login <> session_user and l.alive_until > clock_timestamp()
+       and is_anothers_worker.kind = any (taskledger.lease_kinds(l.detail)));
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.is_anothers_worker(worker text) IS 'Internal: returns whether a worker of another login is alive, so that the session''s login must not act as it.';
+COMMENT ON FUNCTION taskledger.is_anothers_worker(worker text, kind text) IS 'Internal: returns whether a worker of a kind and of another login is alive, so that the session''s login must not act as it.';
 
 CREATE UNLOGGED SEQUENCE taskledger.awaited_until
     START WITH 1
@@ -2517,6 +2531,25 @@ $$;
 
 COMMENT ON FUNCTION taskledger.locked_events(kinds text[], biz_ids text[], expected integer[], types text[], actors text[]) IS 'Internal: returns the numbers of the events that cannot be appended after versions expected now, because other transactions have their keys locked. Appends nothing.';
 
+CREATE FUNCTION taskledger.login_refused(kinds text[]) RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  refused constant text := taskledger.refused_kind(kinds, session_user, 'member');
+begin
+  if refused is not null and exists (
+      select from pg_roles r, pg_class c
+       where r.rolname = session_user and c.oid = 'taskledger.event'::regclass
+         and (r.rolbypassrls or pg_has_role(r.oid, c.relowner, 'member'))) then
+    return null;
+  end if;
+  return refused;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.login_refused(kinds text[]) IS 'Internal: returns the first of some kinds on which the session''s login may not work; null if none.';
+
 CREATE FUNCTION taskledger.mark_feed(reader text, mark json) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2867,7 +2900,8 @@ CREATE FUNCTION taskledger.raise_anothers_worker(worker text) RETURNS void
 begin
   raise exception 'taskledger: worker % belongs to another login than %', quote_literal(left(worker, 260)), session_user
     using errcode = 'insufficient_privilege',
-          hint = 'choose another id: an id belongs to the login that has its lease, until the lease ends';
+          hint = 'choose another id: an id belongs to the login that has its lease; when the lease has ended, another '
+                 'login may have it that may work on all its kinds';
 end
 $$;
 
@@ -2886,20 +2920,20 @@ $$;
 
 COMMENT ON FUNCTION taskledger.raise_fenced(kind text, biz_id text, version integer) IS 'Internal: raises the error of a worker that no longer has its task.';
 
-CREATE FUNCTION taskledger.raise_no_lease(worker text) RETURNS void
+CREATE FUNCTION taskledger.raise_no_lease(worker text, kind text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  if taskledger.is_anothers_worker(worker) then
+  if taskledger.is_anothers_lease(worker) then
     perform taskledger.raise_anothers_worker(worker);
   end if;
-  raise exception 'taskledger: worker % has no lease', quote_literal(left(worker, 260))
-    using errcode = 'TL002', hint = 'call taskledger.heartbeat, and again before the lease ends';
+  raise exception 'taskledger: worker % has no lease for kind %', quote_literal(left(worker, 260)), kind
+    using errcode = 'TL002', hint = 'call taskledger.heartbeat with this kind, and again before the lease ends';
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.raise_no_lease(worker text) IS 'Internal: raises the error of a worker whose lease has ended or belongs to another login.';
+COMMENT ON FUNCTION taskledger.raise_no_lease(worker text, kind text) IS 'Internal: raises the error of a worker whose lease has ended or belongs to another login.';
 
 CREATE FUNCTION taskledger.raise_refused(kind text) RETURNS void
     LANGUAGE plpgsql STABLE
@@ -3113,11 +3147,13 @@ CREATE FUNCTION taskledger.remove_lease(name text) RETURNS void
 begin
   delete from taskledger.lease l
    where l.name = remove_lease.name and (l.name like 'worker/%' or l.name like 'shards/%')
-     and (l.login = session_user or l.alive_until <= statement_timestamp());
+     and (l.login = session_user
+          or l.alive_until <= statement_timestamp()
+             and taskledger.login_refused(taskledger.lease_kinds(l.detail)) is null);
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.remove_lease(name text) IS 'Internal: removes a lease of a worker of the session''s login, or one that has ended.';
+COMMENT ON FUNCTION taskledger.remove_lease(name text) IS 'Internal: removes a lease of a worker of the session''s login, or one that has ended if the login may work on all its kinds.';
 
 CREATE FUNCTION taskledger.remove_limit(kind text) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3871,7 +3907,7 @@ CREATE FUNCTION taskledger.with_times(meta text, run_at timestamp with time zone
 
 COMMENT ON FUNCTION taskledger.with_times(meta text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: returns the meta of a task''s first event with its times added.';
 
-CREATE FUNCTION taskledger.worker_alive_ms(worker text) RETURNS TABLE(alive_ms bigint)
+CREATE FUNCTION taskledger.worker_alive_ms(worker text, kind text) RETURNS TABLE(alive_ms bigint)
     LANGUAGE sql STABLE ROWS 1
     BEGIN ATOMIC
  SELECT (
@@ -3880,10 +3916,10 @@ CREATE FUNCTION taskledger.worker_alive_ms(worker text) RETURNS TABLE(alive_ms b
              ELSE GREATEST((0)::numeric, (EXTRACT(epoch FROM (LEAST(l.alive_until, (clock_timestamp() + '1 year'::interval)) - clock_timestamp())) * (1000)::numeric))
          END)::bigint AS "greatest"
     FROM taskledger.lease l
-   WHERE (l.name = ('worker/'::text || worker_alive_ms.worker));
+   WHERE ((l.name = ('worker/'::text || worker_alive_ms.worker)) AND (worker_alive_ms.kind = ANY (taskledger.lease_kinds(l.detail))));
 END;
 
-COMMENT ON FUNCTION taskledger.worker_alive_ms(worker text) IS 'Internal: returns for how many milliseconds a worker still counts as alive, 0 if it is lost; no row if it has no lease.';
+COMMENT ON FUNCTION taskledger.worker_alive_ms(worker text, kind text) IS 'Internal: returns for how many milliseconds a worker of a kind still counts as alive, 0 if it is lost; no row if it has no lease for this kind.';
 
 CREATE VIEW taskledger.broker AS
  SELECT l.holder,

@@ -14,7 +14,7 @@ select p.biz_id, head.version, head.running,
                     and not (e.type = 'released' and e.actor = 'reconciler')), 20),
        floor(extract(epoch from clock_timestamp() - waking.recorded_at) * 1000)::bigint,
        waking.version,
-       head.running and exists (select from taskledger.worker_alive_ms(head.actor) w where w.alive_ms > 0)
+       head.running and exists (select from taskledger.worker_alive_ms(head.actor, $1::text) w where w.alive_ms > 0)
   from unnest($2::text::text[]) as p(biz_id)
  cross join lateral (
    select h.version, h.actor, h.type in ('started', 'progressed') as running
