@@ -94,7 +94,7 @@ var problems = map[code]struct {
 	},
 	codeOtherArgs: {
 		status: http.StatusConflict, title: "The task exists with other args.",
-		cure: "use another biz_id, or send the same args, byte for byte",
+		cure: "use another biz_id, or send args that are equal as JSON values",
 	},
 	codeState: {
 		status: http.StatusConflict, title: "The state of the task does not allow the change.",

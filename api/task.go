@@ -49,6 +49,9 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 	w.Header().Set("Location", client.Path(entry.Key))
 	if !enqueued.SameArgs {
 		p := problem(codeOtherArgs, "the task "+entry.Key.String()+" exists with other args")
+		if enqueued.Difference != "" {
+			p.Detail += ": " + enqueued.Difference
+		}
 		p.State, p.Version = enqueued.State, enqueued.Version
 		return p
 	}
@@ -80,7 +83,7 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 
 func newEnqueued(e ledger.Enqueued) client.Enqueued {
 	return client.Enqueued{Key: e.Key, New: e.New, SameArgs: e.SameArgs, State: e.State, Version: e.Version,
-		Position: e.Position}
+		Position: e.Position, Difference: e.Difference}
 }
 
 func isFinished(t ledger.Task) bool { return t.State.Finished() }

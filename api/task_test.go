@@ -33,8 +33,12 @@ func TestPostAndGet(t *testing.T) {
 	}
 	other := s.call(api.Producer, "POST", "/v1/tasks", `{"kind":"coupon.send","biz_id":"A-1","args":{"cents":1}}`)
 	p := s.wantProblem(other, http.StatusConflict, "other_args")
-	if p.State != ledger.StateAvailable || p.Version != 1 {
+	if p.State != ledger.StateAvailable || p.Version != 1 || !strings.Contains(p.Detail, "args.cents was 500, is 1") {
 		t.Errorf("other args: %+v", p)
+	}
+	equal := s.call(api.Producer, "POST", "/v1/tasks", `{"kind":"coupon.send","biz_id":"A-1","args":{ "cents" : 5e2 }}`)
+	if equal.status != http.StatusOK {
+		t.Errorf("equal args: %d %s", equal.status, equal.body)
 	}
 	got := s.call(api.Viewer, "GET", path, "")
 	task := decode[ledger.Task](s, got, http.StatusOK)

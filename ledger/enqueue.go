@@ -74,7 +74,9 @@ type Entry struct {
 	Args    json.RawMessage // default: no args
 	Options *EnqueueOptions // nil: all defaults
 
-	hooks []EnqueueHook // of the kind, set by [TypedKind.Entry]
+	// Of the kind, set by [TypedKind.Entry].
+	hooks  []EnqueueHook
+	isSame func(was, is json.RawMessage) bool
 }
 
 // Enqueued is the result of an enqueue.
@@ -83,8 +85,11 @@ type Enqueued struct {
 	New      bool     `json:"new"`       // whether this call inserted the task; if not, nothing was written
 	State    State    `json:"state"`     // the current state of the task
 	Version  Version  `json:"version"`   // of its last event
-	SameArgs bool     `json:"same_args"` // whether the task has exactly these args, byte for byte
+	SameArgs bool     `json:"same_args"` // whether the task has these args: see [Enqueue]
 	Position Position `json:"position"`  // of its first event
+	// Difference is the first difference of the args, such as "args.cents was 500, is 600". It is bounded and
+	// printable. It is empty if another login enqueued the task.
+	Difference string `json:"difference,omitempty"`
 	// MustRun reports that the kind's limit is reached: the caller must run the task in this transaction
 	// or roll back. It is set only with [EnqueueOptions].CanRun.
 	MustRun bool `json:"must_run,omitempty"`
@@ -94,8 +99,13 @@ type Enqueued struct {
 // If a task with this key and these args exists, Enqueue writes nothing and returns that task. If another
 // transaction has enqueued the key and is open, Enqueue waits until it ends. It never commits.
 //
-// If the task exists with other args, byte for byte, Enqueue writes nothing and returns an [*OtherArgsError] with that
-// task, unless AcceptOtherArgs is set. To run a finished task again, enqueue another biz_id, such as order-17/2.
+// If the task exists with other args, Enqueue writes nothing and returns an [*OtherArgsError] with that task, unless
+// AcceptOtherArgs is set. To run a finished task again, enqueue another biz_id, such as order-17/2.
+//
+// Args are the same if they are equal as JSON values: the order of members, spaces, and the notation of strings and
+// numbers do not matter, so 1 equals 1.0 and 1e0. Numbers are exact. Exponents of more than 15 digits, and objects
+// with a repeated name, are compared as written. The task keeps the args of its first enqueue.
+// [TypedKind.WithSameArgs] compares Go values.
 //
 // It takes one statement for a new task and two for an existing one.
 //

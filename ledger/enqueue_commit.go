@@ -17,8 +17,8 @@ import (
 var enqueueRequiredSQL string
 
 // EnqueueAndCommit enqueues a task as [Enqueue] does and commits the transaction in the same round trip.
-// A task with a due time or a deadline takes two. The transaction is also committed if the task exists with
-// the same args.
+// A task with a due time or a deadline, or of a kind [TypedKind.WithSameArgs], takes two. The transaction is also
+// committed if the task exists with the same args.
 //
 // It returns the errors of [Enqueue], and [ErrTransactionAborted] or [ErrTransactionEnded] if the
 // transaction cannot be committed. After an error the transaction is rolled back. If the connection was
@@ -65,7 +65,7 @@ func (t *Tx) finishOne(ctx context.Context, e Entry) (Enqueued, error) {
 	if row.canRun {
 		return Enqueued{}, t.abort(ctx, fmt.Errorf("enqueue %s: %w", e.Key, errCanRun))
 	}
-	if !row.hasTimes() {
+	if !row.hasTimes() && row.isSame == nil {
 		return t.enqueueAndCommit(ctx, row)
 	}
 	answer, err := enqueueRow(ctx, t, row, false)

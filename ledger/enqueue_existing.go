@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -73,8 +74,9 @@ func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqu
 		var position, version *int64
 		var eventType *string
 		var same bool
+		var stored *string // the args, unless they are the same or another login enqueued the task
 		var r refusal
-		if err := result.Scan(&position, &version, &eventType, &same, &r.argsLen, &r.maxArgs, &r.maxMeta,
+		if err := result.Scan(&position, &version, &eventType, &same, &stored, &r.argsLen, &r.maxArgs, &r.maxMeta,
 			&r.policy, &r.waiting, &r.maxWaiting, &r.retryAfterMS, &r.mayBeUnseen); err != nil {
 			return nil, nil, pgerr.Explain("enqueue: read existing task", err)
 		}
@@ -82,6 +84,9 @@ func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqu
 			answers[i] = Enqueued{
 				Key: rows[i].key, State: EventType(*eventType).State(), Version: Version(*version),
 				SameArgs: same, Position: Position(*position),
+			}
+			if stored != nil {
+				answers[i].compareArgs(rows[i], json.RawMessage(*stored))
 			}
 			continue
 		}
@@ -98,6 +103,16 @@ func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqu
 		return nil, nil, pgerr.Explain("enqueue: read existing task", err)
 	}
 	return answers, discard, unseen
+}
+
+// compareArgs sets SameArgs and Difference for a task whose args are not equal to those of row.
+func (e *Enqueued) compareArgs(row firstEvent, stored json.RawMessage) {
+	if row.isSame != nil {
+		e.SameArgs = row.isSame(stored, row.args)
+	}
+	if !e.SameArgs {
+		e.Difference = argsDifference(stored, row.args)
+	}
 }
 
 // refusal holds the possible reasons why a task was not inserted although it does not exist.

@@ -140,10 +140,14 @@ type OtherArgsError struct {
 	More     int      // number of further entries whose tasks exist with other args
 }
 
-// Error returns the key, the state and the version.
+// Error returns the key, the difference if it is known, the state and the version.
 func (e *OtherArgsError) Error() string {
 	t := e.Existing
-	text := fmt.Sprintf("%s exists with other args: it is %s, at version %d", t.Key, t.State, t.Version)
+	text := t.Key.String() + " exists with other args: "
+	if t.Difference != "" {
+		text += t.Difference + "; "
+	}
+	text += fmt.Sprintf("it is %s, at version %d", t.State, t.Version)
 	if e.More > 0 {
 		text += fmt.Sprintf(" (and %d other tasks)", e.More)
 	}

@@ -183,7 +183,7 @@ func ExampleEnqueue_again() {
 	// Output:
 	// new: true, state: available
 	// new: false, state: available
-	// error: coupon.send/A-1 exists with other args: it is available, at version 1
+	// error: coupon.send/A-1 exists with other args: args.percent was 10, is 90; it is available, at version 1
 }
 
 // EnqueueMany enqueues tasks in one statement. Results are in the order of the entries.

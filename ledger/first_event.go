@@ -25,6 +25,8 @@ type firstEvent struct {
 	canRun          bool // see [EnqueueOptions].CanRun
 	acceptOtherArgs bool // see [EnqueueOptions].AcceptOtherArgs
 
+	isSame func(was, is json.RawMessage) bool // see [TypedKind.WithSameArgs], or nil
+
 	after []Key // its predecessors
 
 	run               dueTime
@@ -70,7 +72,7 @@ func newFirstEvent(e Entry) (firstEvent, error) {
 	}
 	row := firstEvent{key: e.Key, shard: e.Key.BizID.Shard(), actor: o.Actor, args: e.Args,
 		dataVersion: max(o.DataVersion, 1), canRun: o.CanRun,
-		acceptOtherArgs: o.AcceptOtherArgs}
+		acceptOtherArgs: o.AcceptOtherArgs, isSame: e.isSame}
 	if err := e.Key.Validate(); err != nil {
 		return row, err
 	}

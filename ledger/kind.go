@@ -13,6 +13,8 @@ import (
 type TypedKind[A any] struct {
 	name  Kind
 	hooks []EnqueueHook
+
+	isSame func(was, is json.RawMessage) bool // nil: as JSON values
 }
 
 // NewKind returns the kind with this name and args of type A, which are stored as JSON.
@@ -53,7 +55,25 @@ func (k TypedKind[A]) Entry(id BizID, args A, o *EnqueueOptions) (Entry, error) 
 	if err != nil {
 		return Entry{}, &InvalidError{Field: "args", Rule: "must be JSON: " + err.Error()}
 	}
-	return Entry{Key: k.Key(id), Args: text, Options: o, hooks: k.hooks}, nil
+	return Entry{Key: k.Key(id), Args: text, Options: o, hooks: k.hooks, isSame: k.isSame}, nil
+}
+
+// WithSameArgs returns the kind with a comparison of Go values. It is for args that may change without a change of
+// their meaning, such as an added field with its zero value, or a time in another zone.
+//
+// An enqueue of an existing task whose args are not equal as JSON values calls isSame with the decoded args of the task
+// and the new ones. Its result is [Enqueued].SameArgs. Args that do not decode are not the same; neither are those of a
+// task that another login enqueued. isSame must be safe for concurrent use.
+func (k TypedKind[A]) WithSameArgs(isSame func(was, is A) bool) TypedKind[A] {
+	k.isSame = func(was, is json.RawMessage) bool {
+		a, err := k.Decode(was)
+		if err != nil {
+			return false
+		}
+		b, err := k.Decode(is)
+		return err == nil && isSame(a, b)
+	}
+	return k
 }
 
 // Enqueue enqueues a task of this kind: see the function [Enqueue]. It also returns an [*InvalidError] if

@@ -25,6 +25,7 @@ func TestEnqueueWithOtherArgs(t *testing.T) {
 		other := wantErrorAs[*ledger.OtherArgsError](t, err)
 		want := &ledger.OtherArgsError{Existing: ledger.Enqueued{
 			Key: k, State: ledger.StateAvailable, Version: 1, Position: made.Position,
+			Difference: "args.cents was 500, is 600",
 		}}
 		if diff := cmp.Diff(want, other); diff != "" {
 			t.Errorf("%s: %s", name, diff)

@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -70,5 +71,32 @@ func TestArrayNullsAreOff(t *testing.T) {
 	_, err = ledger.EnqueueMany(t.Context(), db, entries)
 	if err == nil || !strings.Contains(err.Error(), "array_nulls = off: reset it") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Nor can it change the comparison of args.
+func TestSameArgsUnderOtherStringSettings(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.As(t, ledgertest.Pool(t, ledgertest.Owner), "producer")
+	err := pgx.BeginFunc(t.Context(), db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "set local standard_conforming_strings = off"); err != nil {
+			return err
+		}
+		for i, c := range comparedArgs {
+			const query = "select same_args from taskledger.enqueue('coupon.send', $1, $2)"
+			var same bool
+			for _, args := range []string{c.was, c.is} {
+				if err := tx.QueryRow(t.Context(), query, strconv.Itoa(i), jsonOrNone(args)).Scan(&same); err != nil {
+					return err
+				}
+			}
+			if same != c.same {
+				t.Errorf("%s, then %s: %v", c.was, c.is, same)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -6,20 +6,126 @@
 
 -- +goose Up
 
+-- Whether two JSON texts have the same value: the one definition of "the same args", for all languages. The order of
+-- members, spaces, and the notation of strings and numbers do not matter. An object with a repeated name has no
+-- defined value: a text that contains one is the same as texts that differ from it in spaces and notation alone.
+--
+-- jsonb refuses the escape \u0000 and halves of surrogate pairs, and numeric large numbers. So both texts are rewritten
+-- first: strings and numbers become strings that are equal if and only if the values are equal.
+-- +goose StatementBegin
+create function taskledger.number_value(number text) returns text
+language plpgsql immutable strict parallel safe as $$
+declare
+  part constant text[] := regexp_match(number, '^(-?)([0-9]+)(?:[.]([0-9]+))?(?:[eE][+]?(-?)0*([0-9]*))?$');
+  fraction constant text := coalesce(part[3], '');
+  digits constant text := ltrim(part[2] || fraction, '0');
+  significant constant text := rtrim(digits, '0');
+begin
+  if significant = '' then
+    return '0';
+  elsif length(part[5]) > 15 then
+    return number;  -- as it is written, because its exponent is too large to calculate with
+  end if;
+  return part[1] || significant || 'e'
+         || coalesce((part[4] || nullif(part[5], ''))::bigint, 0) - length(fraction)
+            + length(digits) - length(significant);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.number_value(text) is
+  'Internal: returns a text that is the same for all notations of a JSON number, such as 5e2 for 500.0.';
+
+-- +goose StatementBegin
+create function taskledger.string_value(string text) returns text
+language sql immutable strict parallel safe as $$
+  select coalesce(string_agg(case
+           when left(e.m[1], 1) <> E'\\' then e.m[1]
+           when e.m[1] ~ E'^\\\\u(0000|[dD][89a-fA-F]..)$' then lower(e.m[1])  -- its only form
+           else replace(('"' || e.m[1] || '"')::json #>> '{}', E'\\', E'\\\\')
+         end, '' order by e.n), '')
+    from regexp_matches(string, E'\\\\u[dD][89abAB]..\\\\u[dD][c-fC-F]..|\\\\u....|\\\\.|[^\\\\]+', 'g')
+         with ordinality e(m, n)
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.string_value(text) is
+  'Internal: returns the characters of a JSON string. The escapes of backslashes, of \u0000 and of halves of surrogate '
+  'pairs remain.';
+
+-- +goose StatementBegin
+create function taskledger.json_value(json text, out in_order text, out value text, out is_unique boolean)
+language plpgsql immutable strict parallel safe set search_path = pg_catalog, pg_temp as $$
+declare
+  names bigint;
+begin
+  select string_agg(case
+           when t.token ~ '^-?([1-9][0-9]*)?[1-9]$' then '"#' || t.token || 'e0"'  -- as number_value, but faster
+           when t.token ~ '^[-0-9]' then '"#' || taskledger.number_value(t.token) || '"'
+           when left(t.token, 1) <> '"' then t.token
+           when position(E'\\' in t.token) = 0 then
+             '"' || t.mark || substr(t.token, 2) || t.colon
+           else to_json(t.mark || taskledger.string_value(substr(t.token, 2, length(t.token) - 2)))::text
+                || t.colon
+         end, '' order by t.n),
+         count(*) filter (where t.mark = '@')
+    into in_order, names
+    from (
+      select rtrim(f.m[1], E': \t\n\r') as token, f.n, case right(f.m[1], 1) when ':' then '@' else '=' end as mark,
+             case right(f.m[1], 1) when ':' then ':' else '' end as colon
+        from regexp_matches(
+               json, E'"(?:[^"\\\\]|\\\\.)*"(?:[ \t\n\r]*:)?|[-+.0-9eE]+|true|false|null|[][{},]', 'g')
+             with ordinality f(m, n)) t;
+  value := in_order::jsonb::text;
+  is_unique := names = regexp_count(value, '[{ ]"@');  -- within strings, a backslash precedes the quotation mark
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.json_value(text) is
+  'Internal: returns a JSON text rewritten so that jsonb can hold it, in the order of its members and in that of '
+  'jsonb, and whether all names of each object differ.';
+
+-- +goose StatementBegin
+create function taskledger.is_same_json(a text, b text) returns boolean
+language plpgsql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
+declare
+  x record;
+  y record;
+begin
+  if a = b or a is null or b is null then
+    return a is not distinct from b;
+  end if;
+  select v.* into x from taskledger.json_value(a) v;
+  select v.* into y from taskledger.json_value(b) v;
+  return x.in_order = y.in_order or x.value = y.value and x.is_unique and y.is_unique;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.is_same_json(text, text) is
+  'Internal: returns whether two JSON texts have the same value, or are both null. The order of members, spaces, and '
+  'the notation of strings and numbers do not matter.';
+
 -- The statement ledger/sql/existing.sql, for roles that may not read events. Index: primary key, twice per key.
 -- It is volatile, so that it has a snapshot of its own, in which the winner of a race is visible: see
--- ledger/sql/enqueue_required.sql.
+-- ledger/sql/enqueue_required.sql. A login gets the args of its own tasks alone, to report the difference.
 -- +goose StatementBegin
 create function taskledger.existing_tasks(kinds text[], biz_ids text[], args text[])
-returns table (i bigint, "position" bigint, version integer, type taskledger.event_type, same_args boolean)
+returns table (i bigint, "position" bigint, version integer, type taskledger.event_type, same_args boolean,
+               stored_args text)
 language plpgsql volatile rows 10 security definer set search_path = pg_catalog, pg_temp as $$
 begin
   return query
-  select e.i, first.position, head.version, head.type, first.data::text is not distinct from e.args
+  select e.i, first.position, head.version, head.type, compared.is_same,
+         case when not compared.is_same and first.login_id = any (taskledger.own_logins())
+              then coalesce(first.args, '') end
     from unnest(kinds, biz_ids, existing_tasks.args) with ordinality as e(kind, biz_id, args, i)
    cross join lateral (
-     select f.position, f.data from taskledger.event f
+     select f.position, f.login_id, f.data::text as args from taskledger.event f
       where f.kind = e.kind and f.biz_id = e.biz_id and f.version = 1) first
+   cross join lateral (
+     select taskledger.is_same_json(first.args, e.args) as is_same offset 0) compared
    cross join lateral (
      select h.version, h.type from taskledger.event h
       where h.kind = e.kind and h.biz_id = e.biz_id
@@ -30,7 +136,8 @@ $$;
 
 comment on function taskledger.existing_tasks(text[], text[], text[]) is
   'Internal: returns for each key whose task exists its number in the arrays, the position of the first event, the '
-  'version and the type of the last one, and whether the task has these args.';
+  'version and the type of the last one, and whether the task has these args. If it has others and the session''s '
+  'login enqueued it, also its args.';
 
 -- A statement that inserts a task and is followed by the commit in the same round trip calls this if it has inserted
 -- nothing. In place of a second insert in the statement, which cost a quarter of the transaction.
@@ -203,7 +310,7 @@ begin
   return query
   select w.kind, w.biz_id, w.nth = 1 and first.position in (select unnest(added_positions)),
          taskledger.state_after(head.type), head.version,
-         first.data::text is not distinct from w.args::text, first.position
+         taskledger.is_same_json(first.data::text, w.args::text), first.position
     from (
       select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
              coalesce(args_apart[e.i]::json, e.v->'args') as args,
@@ -362,7 +469,7 @@ begin
 
   return query
   select false, taskledger.state_after(head.type), head.version,
-         first.data::text is not distinct from enqueue.args::text, first.position
+         taskledger.is_same_json(first.data::text, enqueue.args::text), first.position
     from taskledger.event first
    cross join lateral (
       select h.version, h.type from taskledger.event h
@@ -378,4 +485,5 @@ comment on function taskledger.enqueue(text, text, json, timestamptz, integer, t
   'a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. '
   'data_version is the version of the format of args. after has the keys of tasks that must have succeeded before, and '
   'what happens otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. '
-  'If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args compares its args with args.';
+  'If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args '
+  'are equal as JSON values.';

@@ -999,7 +999,7 @@ begin
 
   return query
   select false, taskledger.state_after(head.type), head.version,
-         first.data::text is not distinct from enqueue.args::text, first.position
+         taskledger.is_same_json(first.data::text, enqueue.args::text), first.position
     from taskledger.event first
    cross join lateral (
       select h.version, h.type from taskledger.event h
@@ -1008,7 +1008,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. after has the keys of tasks that must have succeeded before, and what happens otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args compares its args with args.';
+COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. after has the keys of tasks that must have succeeded before, and what happens otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values.';
 
 CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1131,7 +1131,7 @@ begin
   return query
   select w.kind, w.biz_id, w.nth = 1 and first.position in (select unnest(added_positions)),
          taskledger.state_after(head.type), head.version,
-         first.data::text is not distinct from w.args::text, first.position
+         taskledger.is_same_json(first.data::text, w.args::text), first.position
     from (
       select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
              coalesce(args_apart[e.i]::json, e.v->'args') as args,
@@ -1197,17 +1197,21 @@ $$;
 
 COMMENT ON FUNCTION taskledger.error_text(data json) IS 'Internal: returns the message of a failed or buried event, as ledger.Event.ErrorText does in Go.';
 
-CREATE FUNCTION taskledger.existing_tasks(kinds text[], biz_ids text[], args text[]) RETURNS TABLE(i bigint, "position" bigint, version integer, type taskledger.event_type, same_args boolean)
+CREATE FUNCTION taskledger.existing_tasks(kinds text[], biz_ids text[], args text[]) RETURNS TABLE(i bigint, "position" bigint, version integer, type taskledger.event_type, same_args boolean, stored_args text)
     LANGUAGE plpgsql SECURITY DEFINER ROWS 10
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
   return query
-  select e.i, first.position, head.version, head.type, first.data::text is not distinct from e.args
+  select e.i, first.position, head.version, head.type, compared.is_same,
+         case when not compared.is_same and first.login_id = any (taskledger.own_logins())
+              then coalesce(first.args, '') end
     from unnest(kinds, biz_ids, existing_tasks.args) with ordinality as e(kind, biz_id, args, i)
    cross join lateral (
-     select f.position, f.data from taskledger.event f
+     select f.position, f.login_id, f.data::text as args from taskledger.event f
       where f.kind = e.kind and f.biz_id = e.biz_id and f.version = 1) first
+   cross join lateral (
+     select taskledger.is_same_json(first.args, e.args) as is_same offset 0) compared
    cross join lateral (
      select h.version, h.type from taskledger.event h
       where h.kind = e.kind and h.biz_id = e.biz_id
@@ -1215,7 +1219,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.existing_tasks(kinds text[], biz_ids text[], args text[]) IS 'Internal: returns for each key whose task exists its number in the arrays, the position of the first event, the version and the type of the last one, and whether the task has these args.';
+COMMENT ON FUNCTION taskledger.existing_tasks(kinds text[], biz_ids text[], args text[]) IS 'Internal: returns for each key whose task exists its number in the arrays, the position of the first event, the version and the type of the last one, and whether the task has these args. If it has others and the session''s login enqueued it, also its args.';
 
 CREATE FUNCTION taskledger.fail(kind text, biz_id text, version integer, error text, error_type text DEFAULT ''::text, retry_in interval DEFAULT NULL::interval, permanent boolean DEFAULT false, retry json DEFAULT NULL::json) RETURNS taskledger.task_state
     LANGUAGE plpgsql
@@ -2288,11 +2292,61 @@ CREATE FUNCTION taskledger.is_reserved(kind text) RETURNS boolean
 
 COMMENT ON FUNCTION taskledger.is_reserved(kind text) IS 'Returns whether a kind is one of taskledger itself: only its services enqueue tasks of these kinds.';
 
+CREATE FUNCTION taskledger.is_same_json(a text, b text) RETURNS boolean
+    LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  x record;
+  y record;
+begin
+  if a = b or a is null or b is null then
+    return a is not distinct from b;
+  end if;
+  select v.* into x from taskledger.json_value(a) v;
+  select v.* into y from taskledger.json_value(b) v;
+  return x.in_order = y.in_order or x.value = y.value and x.is_unique and y.is_unique;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.is_same_json(a text, b text) IS 'Internal: returns whether two JSON texts have the same value, or are both null. The order of members, spaces, and the notation of strings and numbers do not matter.';
+
 CREATE FUNCTION taskledger.is_timer_of(reason text, type taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE reason WHEN 'due'::text THEN (type = ANY (ARRAY['scheduled'::taskledger.event_type, 'snoozed'::taskledger.event_type])) WHEN 'retry'::text THEN (type = 'failed'::taskledger.event_type) WHEN 'after'::text THEN (type = 'scheduled'::taskledger.event_type) ELSE (type = ANY (ARRAY['enqueued'::taskledger.event_type, 'scheduled'::taskledger.event_type])) END;
 
 COMMENT ON FUNCTION taskledger.is_timer_of(reason text, type taskledger.event_type) IS 'Internal: reports whether an event of this type may set a timer with this reason.';
+
+CREATE FUNCTION taskledger.json_value(json text, OUT in_order text, OUT value text, OUT is_unique boolean) RETURNS record
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+declare
+  names bigint;
+begin
+  select string_agg(case
+           when t.token ~ '^-?([1-9][0-9]*)?[1-9]$' then '"#' || t.token || 'e0"'  -- as number_value, but faster
+           when t.token ~ '^[-0-9]' then '"#' || taskledger.number_value(t.token) || '"'
+           when left(t.token, 1) <> '"' then t.token
+           when position(E'\\' in t.token) = 0 then
+             '"' || t.mark || substr(t.token, 2) || t.colon
+           else to_json(t.mark || taskledger.string_value(substr(t.token, 2, length(t.token) - 2)))::text
+                || t.colon
+         end, '' order by t.n),
+         count(*) filter (where t.mark = '@')
+    into in_order, names
+    from (
+      select rtrim(f.m[1], E': \t\n\r') as token, f.n, case right(f.m[1], 1) when ':' then '@' else '=' end as mark,
+             case right(f.m[1], 1) when ':' then ':' else '' end as colon
+        from regexp_matches(
+               json, E'"(?:[^"\\\\]|\\\\.)*"(?:[ \t\n\r]*:)?|[-+.0-9eE]+|true|false|null|[][{},]', 'g')
+             with ordinality f(m, n)) t;
+  value := in_order::jsonb::text;
+  is_unique := names = regexp_count(value, '[{ ]"@');  -- within strings, a backslash precedes the quotation mark
+end
+$_$;
+
+COMMENT ON FUNCTION taskledger.json_value(json text, OUT in_order text, OUT value text, OUT is_unique boolean) IS 'Internal: returns a JSON text rewritten so that jsonb can hold it, in the order of its members and in that of jsonb, and whether all names of each object differ.';
 
 CREATE FUNCTION taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) RETURNS TABLE(xid xid8, events integer)
     LANGUAGE plpgsql STABLE ROWS 20
@@ -2747,6 +2801,28 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.note_limit() IS 'Internal: the trigger that notes that a limit is set.';
+
+CREATE FUNCTION taskledger.number_value(number text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+    AS $_$
+declare
+  part constant text[] := regexp_match(number, '^(-?)([0-9]+)(?:[.]([0-9]+))?(?:[eE][+]?(-?)0*([0-9]*))?$');
+  fraction constant text := coalesce(part[3], '');
+  digits constant text := ltrim(part[2] || fraction, '0');
+  significant constant text := rtrim(digits, '0');
+begin
+  if significant = '' then
+    return '0';
+  elsif length(part[5]) > 15 then
+    return number;  -- as it is written, because its exponent is too large to calculate with
+  end if;
+  return part[1] || significant || 'e'
+         || coalesce((part[4] || nullif(part[5], ''))::bigint, 0) - length(fraction)
+            + length(digits) - length(significant);
+end
+$_$;
+
+COMMENT ON FUNCTION taskledger.number_value(number text) IS 'Internal: returns a text that is the same for all notations of a JSON number, such as 5e2 for 500.0.';
 
 CREATE FUNCTION taskledger.own_logins() RETURNS integer[]
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3573,6 +3649,20 @@ CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskl
     RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
 
 COMMENT ON FUNCTION taskledger.state_after(type taskledger.event_type) IS 'Returns the state of a task whose last event has this type.';
+
+CREATE FUNCTION taskledger.string_value(string text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $_$
+  select coalesce(string_agg(case
+           when left(e.m[1], 1) <> E'\\' then e.m[1]
+           when e.m[1] ~ E'^\\\\u(0000|[dD][89a-fA-F]..)$' then lower(e.m[1])  -- its only form
+           else replace(('"' || e.m[1] || '"')::json #>> '{}', E'\\', E'\\\\')
+         end, '' order by e.n), '')
+    from regexp_matches(string, E'\\\\u[dD][89abAB]..\\\\u[dD][c-fC-F]..|\\\\u....|\\\\.|[^\\\\]+', 'g')
+         with ordinality e(m, n)
+$_$;
+
+COMMENT ON FUNCTION taskledger.string_value(string text) IS 'Internal: returns the characters of a JSON string. The escapes of backslashes, of \u0000 and of halves of surrogate pairs remain.';
 
 CREATE FUNCTION taskledger.subscriber_login(reader text) RETURNS text
     LANGUAGE plpgsql STABLE

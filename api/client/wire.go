@@ -34,10 +34,12 @@ type NewTask struct {
 type Enqueued struct {
 	ledger.Key
 	New      bool            `json:"new"`       // whether this request made the task
-	SameArgs bool            `json:"same_args"` // whether the task has exactly these args, byte for byte
+	SameArgs bool            `json:"same_args"` // whether the args are equal as JSON values
 	State    ledger.State    `json:"state"`
 	Version  ledger.Version  `json:"version"`
 	Position ledger.Position `json:"position"` // of the first event
+	// Difference is the first difference of the args, see [ledger.Enqueued].
+	Difference string `json:"difference,omitempty"`
 	// Task is the whole task, if the request asked to wait for its result.
 	Task *ledger.Task `json:"task,omitempty"`
 }

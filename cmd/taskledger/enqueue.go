@@ -127,7 +127,7 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 		return err
 	}
 	if !sameArgs {
-		return failf(exitConflict, "%s exists with other args; nothing was changed", key).
+		return failf(exitConflict, "%s; nothing was changed", &ledger.OtherArgsError{Existing: answer}).
 			hinted("a key names one task: show it with taskledger task show, or choose another BIZ_ID")
 	}
 	return nil

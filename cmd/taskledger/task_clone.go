@@ -46,8 +46,8 @@ func cloneTask(ctx context.Context, a *app, key ledger.Key, as ledger.BizID, aud
 	return a.withOperator(ctx, false, func(o *operator.Operator, _ *pgxpool.Pool) error {
 		clone := ledger.Key{Kind: key.Kind, BizID: as}
 		answer, err := o.Clone(ctx, key, as, audit)
-		if errors.As(err, new(*ledger.OtherArgsError)) {
-			return failf(exitConflict, "%s exists with other args; nothing was changed", clone).
+		if other := (*ledger.OtherArgsError)(nil); errors.As(err, &other) {
+			return failf(exitConflict, "%s; nothing was changed", other).
 				hinted("choose another BIZ_ID")
 		}
 		if err != nil {

@@ -66,7 +66,7 @@ var rules = []rule{
 	{
 		pkg: "/ledger",
 		may: []string{"/internal/lastevent", "/internal/pgerr", "/internal/pgarray", "/internal/pgquery",
-			"/internal/reserved", "/internal/strictjson", pgx},
+			"/internal/printable", "/internal/reserved", "/internal/strictjson", pgx},
 		reason: "a program that only enqueues needs the standard library and pgx alone",
 	},
 	{
