@@ -1,14 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"os"
-	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // maxRead is more than any database accepts for args, and bounds the memory.
@@ -33,16 +28,8 @@ func (a *app) readJSON(name string) ([]byte, error) {
 	if err != nil || json.Valid(text) {
 		return text, err
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	var value, second any
-	if err := decoder.Decode(&value); err != nil && !errors.Is(err, io.EOF) {
-		return nil, usagef("%s is neither JSON nor YAML: %s", name, strings.TrimPrefix(err.Error(), "yaml: "))
-	}
-	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
-		return nil, usagef("%s has more than one YAML document: put each into a file of its own", name)
-	}
-	if text, err = json.Marshal(value); err != nil {
-		return nil, usagef("%s: %s", name, strings.TrimPrefix(err.Error(), "json: "))
+	if text, err = yamlToJSON(text); err != nil {
+		return nil, usagef("%s: %s", name, err)
 	}
 	return text, nil
 }

@@ -49,10 +49,14 @@ type ApplyOptions struct {
 // If db is a transaction of the caller, the following holds until it ends: other calls of Apply wait, the
 // schedules that differ do not fire, and all others do.
 //
-// Errors: every [*ledger.InvalidError] of all schedules, also for args that the ledger would refuse later.
+// Errors: every [*ledger.InvalidError] of all schedules, also for args that the ledger would refuse later; one if Prune
+// is set and want is empty, so that a list that could not be read deletes nothing.
 func Apply(ctx context.Context, db DB, want []Schedule, o *ApplyOptions) ([]Difference, error) {
 	if o == nil {
 		o = &ApplyOptions{}
+	}
+	if o.Prune && len(want) == 0 {
+		return nil, invalid("schedules", "", "at least one is required to prune; to delete all, call Remove for each")
 	}
 	if err := errors.Join(validateAll(want), checkReason(o.Reason)); err != nil {
 		return nil, err

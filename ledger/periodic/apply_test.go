@@ -381,3 +381,22 @@ func TestApplyBesideAForeignLock(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A list without schedules is refused: it is what a template that failed leaves, and would delete every schedule.
+func TestApplyOfNothingDeletesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(hourly("a"))
+	var invalid *ledger.InvalidError
+	for _, text := range []string{`null`, `{}`, `[]`, `{"schedules":null}`, `{"schedules":[]}`, ` [ ] `} {
+		if found, err := periodic.Parse([]byte(text)); !errors.As(err, &invalid) || found != nil {
+			t.Errorf("%s: %v, %v", text, found, err)
+		}
+	}
+	for _, o := range []*periodic.ApplyOptions{{Prune: true}, {Prune: true, DryRun: true}} {
+		if _, err := periodic.Apply(t.Context(), b.db, nil, o); !errors.As(err, &invalid) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	b.load("a")
+}

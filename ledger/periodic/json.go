@@ -30,6 +30,9 @@ func Parse(text []byte) ([]Schedule, error) {
 	case err != nil:
 		return nil, invalidJSON("schedules", err)
 	}
+	if len(file.Schedules) == 0 { // as of a template that failed
+		return nil, invalid("schedules", "", "at least one is required; to delete one, use its name")
+	}
 	return file.Schedules, nil
 }
 

@@ -96,7 +96,9 @@ func TestChangesAreOnRecord(t *testing.T) {
 	if err := periodic.Pause(t.Context(), b.db, "a", "gus", strings.Repeat("x", 4097)); !errors.As(err, &invalid) {
 		t.Errorf("a long reason: %v", err)
 	}
-	applyAs("dave")
+	if err := periodic.Remove(t.Context(), b.db, "a", "dave", ""); err != nil {
+		t.Fatal(err)
+	}
 	rows, err := b.db.Query(t.Context(), `
 		select concat_ws(' ', min(actor), string_agg(type::text, '+' order by version),
 			min(data->>'schedule'), min(data->>'action'), min(data->>'reason'),
