@@ -145,10 +145,17 @@ func rollback(ctx context.Context, conn *pgx.Conn, cause error) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 		defer cancel()
 		if _, err := conn.Exec(ctx, "rollback"); err != nil {
-			return fmt.Errorf("%w (and rollback: %w)", cause, err)
+			return joinRollback(cause, err)
 		}
 	}
 	return cause
+}
+
+func joinRollback(cause, err error) error {
+	if cause == nil {
+		return err
+	}
+	return fmt.Errorf("%w (and rollback: %w)", cause, err)
 }
 
 // newEvent returns the event to append, without the columns that the database sets.

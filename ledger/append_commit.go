@@ -121,7 +121,7 @@ func (t *Tx) checkAppend(requests []AppendRequest) error {
 
 // failAppend rolls back the transaction because of err, the error of request r, and returns what err means.
 func (t *Tx) failAppend(ctx context.Context, r AppendRequest, err error) error {
-	err = pgerr.Explain("append to "+r.Key.String(), rollback(ctx, t.conn, err))
+	err = pgerr.Explain("append to "+r.Key.String(), t.rollBack(ctx, err))
 	defer t.end()
 	if !isNotAppended(err) {
 		return err

@@ -57,10 +57,12 @@ func (t *Tx) checkAtCommit() error {
 	return nil
 }
 
-// executeSimple executes the statements of AtCommit if the connection uses the simple protocol, in which one of them
-// may be several, with several results. It returns the number of the statement that failed, or 0.
-func (t *Tx) executeSimple(ctx context.Context) (failed int, err error) {
-	if t.conn.Config().DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
+// executeBefore executes the statements of AtCommit before those of the end, if the connection cannot send all of them
+// together. In the simple protocol one of them may be several, with several results. It returns the number of the
+// statement that failed, or 0.
+func (t *Tx) executeBefore(ctx context.Context) (failed int, err error) {
+	describes := t.session != nil && t.tx != nil && describesFirst(t.conn)
+	if !describes && t.conn.Config().DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
 		return 0, nil
 	}
 	for i, q := range t.atCommit {
@@ -69,7 +71,10 @@ func (t *Tx) executeSimple(ctx context.Context) (failed int, err error) {
 		}
 	}
 	t.atCommit = nil
-	return 0, nil
+	if describes {
+		_, err = t.Exec(ctx, t.session.roleText())
+	}
+	return 0, err
 }
 
 // commitWith begins the transaction if it has not begun, executes the statements of AtCommit and those that queue
@@ -85,8 +90,10 @@ func (t *Tx) commitWith(
 		if err := t.checkOpen(); err != nil {
 			return false, err
 		}
+	} else if err := t.readSession(ctx); err != nil {
+		return false, err
 	}
-	failed, err := t.executeSimple(ctx)
+	failed, err := t.executeBefore(ctx)
 	if err == nil {
 		failed, err = t.sendEnd(ctx, queue, read)
 	}
@@ -120,16 +127,30 @@ func (t *Tx) sendEnd(
 	for _, q := range t.atCommit {
 		batch.Queue(q.SQL, q.Arguments...)
 	}
+	if t.session != nil {
+		batch.Queue(sessionRoleSQL, t.session.login, t.session.role)
+	}
 	queue(batch)
 	batch.Queue("commit")
+	if t.session != nil {
+		batch.Queue(sessionResetSQL, t.session.settings)
+	}
 	results := t.conn.SendBatch(ctx, batch)
-	if failed, err = t.readBefore(results, first); err == nil {
+	failed, err = t.readBefore(results, first)
+	if err == nil && t.session != nil {
+		_, err = results.Exec()
+	}
+	if err == nil {
 		err = read(results)
 	}
 	if err == nil {
 		_, err = results.Exec()
 	}
-	if closeErr := results.Close(); err == nil {
+	isCommitted := err == nil
+	switch closeErr := results.Close(); {
+	case isCommitted && t.session != nil && closeErr != nil: // the session could not be reset
+		_ = t.conn.Close(ctx)
+	case isCommitted:
 		err = closeErr
 	}
 	var unprepared pgx.ErrPreprocessingBatch // returned at the first result, whichever statement it is of

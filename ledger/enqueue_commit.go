@@ -125,13 +125,13 @@ func (t *Tx) abort(ctx context.Context, cause error) error {
 		return cause
 	}
 	defer t.end()
-	return rollback(ctx, t.conn, cause)
+	return t.rollBack(ctx, cause)
 }
 
 // failEnqueue rolls back the transaction because of err, the error of the batch that inserts row and commits.
 // It returns what err means.
 func (t *Tx) failEnqueue(ctx context.Context, row firstEvent, err error) error {
-	err = rollback(ctx, t.conn, err)
+	err = t.rollBack(ctx, err)
 	defer t.end()
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) ||

@@ -25,9 +25,10 @@ var (
 	// concurrent one: it cannot see a task that exists, or PostgreSQL reports a serialization failure. Roll back and
 	// run the whole transaction again.
 	ErrRetryTransaction = pgerr.ErrRetryTransaction
-	// ErrTransactionEnded means that code in the transaction ended it by COMMIT or ROLLBACK in SQL. The
-	// writes before that may be committed.
-	ErrTransactionEnded = errors.New("the transaction was ended by COMMIT or ROLLBACK in SQL")
+	// ErrTransactionEnded means that code in the transaction ended it by COMMIT or ROLLBACK in SQL, or removed the
+	// mark of [TxOptions].Guard by RESET ALL. The writes before that may be committed.
+	ErrTransactionEnded = errors.New("the transaction was ended by COMMIT or ROLLBACK in SQL, " +
+		"or RESET ALL removed its mark: RESET each setting by its name")
 	// ErrTransactionAborted means that a statement in the transaction failed and its error was ignored, so
 	// that the transaction cannot commit. Nothing was committed.
 	ErrTransactionAborted = errors.New("the transaction was aborted by a statement whose error was swallowed")

@@ -35,6 +35,14 @@ type TxOptions struct {
 	// transaction has ended it by COMMIT or ROLLBACK in SQL. The mark is sent together with the begin.
 	// Default: no mark.
 	Guard bool
+	// ResetSession undoes what code in the transaction sets for the session: settings, the role, advisory locks,
+	// LISTEN and temporary tables. This happens with the end of the transaction, in the same round trip. The session
+	// is then as it was before the first such transaction on the connection, which takes a few round trips more to
+	// read it. Events of [Tx.AppendAndCommit] are inserted with the role of that time.
+	//
+	// Prepared statements and cursors WITH HOLD remain. Custom settings (with a dot in their name) are reset to those
+	// of the address, the login or the database. A connection that cannot be reset is closed. Default: false.
+	ResetSession bool
 }
 
 // Tx is a transaction that saves round trips: it begins together with its first statement, and
@@ -56,7 +64,9 @@ type Tx struct {
 	release  func() // returns the connection to its pool; nil: the connection is the caller's
 	options  pgx.TxOptions
 	settings pgx.QueuedQuery
-	guard    string // value of the setting taskledger.attempt; "": no guard
+	guard    string   // value of the setting taskledger.attempt; "": no guard
+	resets   bool     // TxOptions.ResetSession
+	session  *session // set before it begins, if resets
 	atCommit []pgx.QueuedQuery
 
 	tx       pgx.Tx // nil until it has begun; of the connection, so its state does not change at the end
@@ -82,7 +92,10 @@ func BeginOn(ctx context.Context, conn *pgx.Conn, o *TxOptions) *Tx {
 	if o == nil {
 		o = &TxOptions{}
 	}
-	t := &Tx{ctx: ctx, conn: conn, options: pgx.TxOptions{IsoLevel: cmp.Or(o.Isolation, pgx.ReadCommitted)}}
+	t := &Tx{
+		ctx: ctx, conn: conn, options: pgx.TxOptions{IsoLevel: cmp.Or(o.Isolation, pgx.ReadCommitted)},
+		resets: o.ResetSession,
+	}
 	arguments := make([]any, 0, 2*len(o.Settings)+2)
 	for _, name := range slices.Sorted(maps.Keys(o.Settings)) {
 		arguments = append(arguments, name, o.Settings[name])
@@ -148,9 +161,16 @@ func (t *Tx) open(ctx context.Context) pgx.Tx {
 		t.beginErr = pgx.ErrTxClosed
 		t.tx = pgx.FailedBatchResults(t.beginBatch(), t.beginErr).Tx()
 	default:
-		results := t.conn.SendBatch(ctx, t.beginBatch())
-		t.tx = results.Tx()
-		if err := results.Close(); err != nil {
+		batch := t.beginBatch()
+		err := t.readSession(ctx)
+		if err != nil {
+			t.tx = pgx.FailedBatchResults(batch, err).Tx()
+		} else {
+			results := t.conn.SendBatch(ctx, batch)
+			t.tx = results.Tx()
+			err = results.Close()
+		}
+		if err != nil {
 			t.beginErr = errors.Join(t.beginErr, err)
 			_ = t.conn.Close(ctx)
 		} else {
@@ -158,6 +178,14 @@ func (t *Tx) open(ctx context.Context) pgx.Tx {
 		}
 	}
 	return t.tx
+}
+
+// readSession reads the session before the transaction begins, if it is to be reset.
+func (t *Tx) readSession(ctx context.Context) (err error) {
+	if t.resets && t.session == nil {
+		t.session, err = readSession(ctx, t.conn)
+	}
+	return err
 }
 
 // guards has the random prefix of this process and the number of its last guard.
@@ -204,7 +232,11 @@ func (t *Tx) Commit(ctx context.Context) error {
 	if t.tx == nil {
 		return nil
 	}
-	return pgerr.Explain("commit", t.tx.Commit(ctx))
+	err := pgerr.Explain("commit", t.tx.Commit(ctx))
+	if t.session != nil {
+		_ = t.rollBack(ctx, nil) // resets the session; there is nothing to roll back after a commit
+	}
+	return err
 }
 
 // Rollback rolls back. It sends nothing if the transaction has not begun. After the end it returns
@@ -217,7 +249,32 @@ func (t *Tx) Rollback(ctx context.Context) error {
 	if t.tx == nil {
 		return nil
 	}
+	if t.session != nil {
+		return t.rollBack(ctx, nil)
+	}
 	return t.tx.Rollback(ctx)
+}
+
+// rollBack rolls back the transaction, if one is open, and returns cause with the error of the rollback. It resets the
+// session, or closes the connection.
+func (t *Tx) rollBack(ctx context.Context, cause error) error {
+	if t.session == nil {
+		return rollback(ctx, t.conn, cause)
+	}
+	if t.conn.IsClosed() {
+		return cause
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	if pgerr.Is(cause, pgerr.InvalidStatementName) { // pgx would go on using statements that are gone
+		_ = t.conn.Close(ctx)
+		return cause
+	}
+	if _, err := t.conn.Exec(ctx, t.session.rollbackText()); err != nil {
+		_ = t.conn.Close(ctx)
+		return joinRollback(cause, err)
+	}
+	return cause
 }
 
 // sendFirst sends the first statement together with the begin. It returns nil if the statement must be sent
@@ -229,6 +286,9 @@ func (t *Tx) sendFirst(ctx context.Context, sql string, args []any) pgx.BatchRes
 	}
 	switch args[0].(type) {
 	case pgx.QueryExecMode, pgx.QueryResultFormats, pgx.QueryResultFormatsByOID:
+		return nil
+	}
+	if t.readSession(ctx) != nil { // open returns the error
 		return nil
 	}
 	b := t.beginBatch()

@@ -138,6 +138,38 @@ return case when current_setting('taskledger.login', true) = session_user
 comment on function taskledger.session_login() is
   'Internal: returns the id of the session''s login as the session has noted it, else that of login_id.';
 
+-- It keeps what the session has noted of its login and of the incarnation, which take a table to find again. Temporary
+-- tables are dropped only if there are some: DISCARD TEMP would cost the others a search. DISCARD ALL also drops
+-- prepared statements, and must not run in a transaction.
+-- +goose StatementBegin
+create function taskledger.reset_session(settings text) returns void
+language plpgsql volatile as $$
+declare
+  noted_login text := pg_catalog.current_setting('taskledger.login', true);
+  noted_id    text := pg_catalog.current_setting('taskledger.login_id', true);
+  noted_run   text := pg_catalog.current_setting('taskledger.incarnation', true);
+  pairs       text[];
+begin
+  reset all; -- from here on search_path is the one of the login
+  perform set_config('taskledger.login', noted_login, false), set_config('taskledger.login_id', noted_id, false),
+          set_config('taskledger.incarnation', noted_run, false), pg_advisory_unlock_all();
+  unlisten *;
+  if pg_my_temp_schema() <> 0 then
+    discard temp;
+  end if;
+  if settings <> '{}' then
+    pairs := settings;
+    for i in 1 .. cardinality(pairs) by 2 loop
+      perform set_config(pairs[i], pairs[i + 1], false);
+    end loop;
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.reset_session(text) is
+  'Internal: resets what code has set for the session, and restores these settings: names and values in turn.';
+
 -- xid must stand before position: PostgreSQL computes defaults in the order of the columns, and the
 -- feed relies on the transaction id being older than the position.
 -- Columns of 8 bytes come first, then those of 4 and of 2, so that there is no padding; then those of any length.

@@ -3314,6 +3314,33 @@ $$;
 
 COMMENT ON FUNCTION taskledger.remove_subscriber(subscriber text) IS 'Removes a subscriber, and reports whether there was one.';
 
+CREATE FUNCTION taskledger.reset_session(settings text) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+declare
+  noted_login text := pg_catalog.current_setting('taskledger.login', true);
+  noted_id    text := pg_catalog.current_setting('taskledger.login_id', true);
+  noted_run   text := pg_catalog.current_setting('taskledger.incarnation', true);
+  pairs       text[];
+begin
+  reset all; -- from here on search_path is the one of the login
+  perform set_config('taskledger.login', noted_login, false), set_config('taskledger.login_id', noted_id, false),
+          set_config('taskledger.incarnation', noted_run, false), pg_advisory_unlock_all();
+  unlisten *;
+  if pg_my_temp_schema() <> 0 then
+    discard temp;
+  end if;
+  if settings <> '{}' then
+    pairs := settings;
+    for i in 1 .. cardinality(pairs) by 2 loop
+      perform set_config(pairs[i], pairs[i + 1], false);
+    end loop;
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.reset_session(settings text) IS 'Internal: resets what code has set for the session, and restores these settings: names and values in turn.';
+
 CREATE FUNCTION taskledger.restored_until() RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'

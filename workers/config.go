@@ -35,6 +35,8 @@ const reservedConns = 3
 type Config struct {
 	// DB is the primary. Required. At most MaxConns - 3 ExactlyOnce handlers run at a time, however many slots their
 	// kinds have, because each holds a connection. (pgxpool's default is 4, or one for each CPU: raise MaxConns.)
+	// After each of them the connection's session is as before ([ledger.TxOptions].ResetSession). So custom settings,
+	// which have a dot in their name, belong into the address or the login, not into AfterConnect.
 	DB *pgxpool.Pool
 	// NATS is the connection that messages are received from. Required. It should never stop reconnecting:
 	// nats.MaxReconnects(-1).

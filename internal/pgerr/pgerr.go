@@ -17,6 +17,7 @@ import (
 
 // The SQLSTATEs that this module distinguishes; names as in PostgreSQL's appendix A.
 const (
+	FeatureNotSupported       = "0A000"
 	NotNullViolation          = "23502"
 	InvalidTextRepresentation = "22P02"
 	InvalidDatetimeFormat     = "22007"
@@ -68,6 +69,9 @@ var (
 	errArrayNulls = errors.New("the database or the login has the setting array_nulls = off: reset it")
 	errPooler     = errors.New("a pooler in transaction mode mixes up prepared statements: " +
 		"add default_query_exec_mode=exec to the address of the database")
+	errStatements = errors.New("the session has lost its prepared statements: " +
+		"do not execute DEALLOCATE ALL or DISCARD ALL in it, " +
+		"and behind a pooler in transaction mode add default_query_exec_mode=exec to the address of the database")
 )
 
 // Code returns the SQLSTATE of the first error of PostgreSQL in err's chain, or "".
@@ -109,7 +113,7 @@ func IsConnectionLost(err error) bool {
 
 // IsRetryable reports whether the same transaction may succeed when it is run again. It may after a
 // serialization failure, a deadlock, a lock timeout or a lost connection, while the server starts, stops or has no free
-// connection, and after a write on a standby.
+// connection, after a write on a standby, and after the change of a table for which the session had a plan.
 func IsRetryable(err error) bool {
 	if errors.Is(err, ErrRetryTransaction) {
 		return true
@@ -119,7 +123,14 @@ func IsRetryable(err error) bool {
 	}
 	return Class(err) == ClassConnectionException ||
 		Is(err, SerializationFailure, DeadlockDetected, LockNotAvailable, AdminShutdown, CrashShutdown,
-			CannotConnectNow, TooManyConnections, ReadOnlySQLTransaction)
+			CannotConnectNow, TooManyConnections, ReadOnlySQLTransaction) || isPlanStale(err)
+}
+
+// isPlanStale reports whether a prepared statement returns other columns than when it was prepared. The text of the
+// error is translated, the routine is not.
+func isPlanStale(err error) bool {
+	var pg *pgconn.PgError
+	return Is(err, FeatureNotSupported) && errors.As(err, &pg) && pg.Routine == "RevalidateCachedQuery"
 }
 
 // NotMigrated returns err wrapped by [ErrNotMigrated] if the schema is missing, else nil. It is a Stop
@@ -170,8 +181,10 @@ func cureOf(err error) error {
 		return ErrNotMigrated
 	case Is(err, SerializationFailure):
 		return ErrRetryTransaction
-	case Is(err, InvalidStatementName, DuplicateStatement):
+	case Is(err, DuplicateStatement):
 		return errPooler
+	case Is(err, InvalidStatementName):
+		return errStatements
 	case hasArrayNullsOff(err):
 		return errArrayNulls
 	}

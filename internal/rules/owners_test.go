@@ -71,6 +71,10 @@ type foreign struct {
 
 var foreigners = []foreign{
 	{
+		table: "incarnation", path: "migrations/00001_ledger.sql",
+		reason: "a setting of the session has the same name",
+	},
+	{
 		table: "event_position_seq", path: "ledger/feed/sql/window.sql",
 		reason: "a window ends at the last position that was drawn",
 	},

@@ -2,6 +2,7 @@ package attempt
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"net"
 	"strconv"
@@ -16,6 +17,13 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
+var (
+	//go:embed sql/role_read.sql
+	roleReadSQL string
+	//go:embed sql/role_set.sql
+	roleSetSQL string
+)
+
 // callerTx is the transactor of an attempt in the transaction of the process that enqueued its task. A savepoint
 // separates the handler's writes. Its random name also detects whether the handler ended the transaction: no code can
 // set it again. The fields are constant.
@@ -25,6 +33,7 @@ type callerTx struct {
 	tx        pgx.Tx
 	socket    net.Conn
 	savepoint string
+	role      string        // of the caller, with which the outcome is appended
 	abandoned chan struct{} // closed when the handler is abandoned
 }
 
@@ -48,7 +57,11 @@ func (a *Attempt) RunPrivate(ctx context.Context, tx pgx.Tx) (ledger.Version, le
 		kind: a.kind, ctx: ctx, tx: tx, socket: tx.Conn().PgConn().Conn(),
 		savepoint: savepoints.prefix + strconv.FormatUint(savepoints.number.Add(1), 36), abandoned: make(chan struct{}),
 	}
-	if _, err := tx.Exec(ctx, "savepoint "+c.savepoint); err != nil {
+	err := tx.QueryRow(ctx, roleReadSQL).Scan(&c.role)
+	if err == nil {
+		_, err = tx.Exec(ctx, "savepoint "+c.savepoint)
+	}
+	if err != nil {
 		a.kind.Tasks.Answer(a.task, nil)
 		return 0, "", err
 	}
@@ -95,7 +108,11 @@ func (c *callerTx) check(_, err error) error {
 func (c *callerTx) commit(a *Attempt) {
 	ctx, cancel := c.kind.Operation()
 	defer cancel()
-	e, err := ledger.Append(ctx, c.tx, a.succeeded())
+	var e ledger.Event
+	_, err := c.tx.Exec(ctx, roleSetSQL, c.role)
+	if err == nil {
+		e, err = ledger.Append(ctx, c.tx, a.succeeded())
+	}
 	if err != nil {
 		c.undo(a, nil, err)
 		return

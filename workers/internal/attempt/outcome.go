@@ -27,7 +27,7 @@ var nakAnswer = stream.NakAnswer
 // Reasons for which a task is buried.
 const (
 	reasonUnsafe = "the handler did not mark its error as safe to retry"
-	reasonEnded  = "the handler ended its transaction: its writes may be committed"
+	reasonEnded  = "the handler may have ended its transaction: its writes may be committed"
 )
 
 // committed ends an attempt whose handler succeeded. err is the error of appending succeeded, otherwise e is the event.

@@ -83,12 +83,9 @@ func (o *ownTx) commit(a *Attempt) {
 
 // undo rolls back. The connection is reused, so that a burst of failures is not a burst of logins.
 func (o *ownTx) undo(a *Attempt, cause, err error) {
-	conn := o.tx.conn.Conn()
-	if !conn.IsClosed() && !conn.PgConn().IsBusy() && conn.PgConn().TxStatus() != 'I' {
-		ctx, cancel := o.kind.Operation()
-		defer cancel()
-		_, _ = conn.Exec(ctx, "rollback")
-	}
+	ctx, cancel := o.kind.Operation()
+	defer cancel()
+	_ = o.tx.own.Rollback(ctx)
 	a.isElsewhere = o.isIntact && err != nil
 	a.conclude(cause, err)
 }

@@ -178,21 +178,19 @@ func (s *sharedTx) appendAndCommit(ctx context.Context, all []*Attempt) ([]ledge
 }
 
 // hasEnded rolls the transaction back. It reports whether a handler had ended it by COMMIT or ROLLBACK in SQL.
-func (s *sharedTx) hasEnded(ctx context.Context) bool {
+func (s *sharedTx) hasEnded(ctx context.Context) (ended bool) {
 	conn := s.tx.conn.Conn()
 	if conn.IsClosed() || conn.PgConn().IsBusy() {
 		return false // the server rolls back
 	}
-	status := conn.PgConn().TxStatus()
-	if status == 'I' {
-		return true
-	}
-	ended := false
-	if status == 'T' {
+	switch conn.PgConn().TxStatus() {
+	case 'I':
+		ended = true
+	case 'T':
 		open, err := s.tx.own.IsOpen(ctx)
 		ended = err == nil && !open
 	}
-	_, _ = conn.Exec(ctx, "rollback")
+	_ = s.tx.own.Rollback(ctx)
 	return ended
 }
 

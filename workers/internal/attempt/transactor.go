@@ -54,10 +54,11 @@ type Tx struct {
 	hasFailed bool // a savepoint was rolled back after an error of the server
 }
 
-// newTx returns a transaction of ctx on a connection. The server ends it when it has been idle for idle; 0 means the
+// newTx returns a transaction of ctx on a connection, which other handlers and the worker's own statements use
+// afterwards: so its session is reset. The server ends it when it has been idle for idle; 0 means the
 // server's setting.
 func newTx(ctx context.Context, conn Conn, idle time.Duration) *Tx {
-	o := &ledger.TxOptions{Guard: true}
+	o := &ledger.TxOptions{Guard: true, ResetSession: true}
 	if idle > 0 {
 		o.Settings = map[string]string{
 			"idle_in_transaction_session_timeout": strconv.FormatInt(idle.Milliseconds(), 10),
