@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"math"
@@ -55,22 +56,23 @@ func TestMeasures(t *testing.T) {
 			t.Errorf("timers: %s of %s is %v %s", f.Metric, f.System, f.Min, f.Unit)
 		}
 	}
-	for _, name := range []string{
-		"drain_vs_floor", "drain_vs_river", "relay_vs_jetstream", "relay_vs_floor", "relay_vs_forwarder",
-		"exactly_once_vs_table", "exactly_once_vs_floor", "exactly_once_vs_river",
-		"enqueue_32_vs_river", "enqueue_32_vs_pgbench", "enqueue_32_vs_floor",
-		"enqueue_32_vs_watermill",
-		"p50_500_vs_river", "p99_500_vs_river", "p50_2000_vs_river", "wal_vs_river",
-		"held_snapshot", "foreign_write", "waiting", "history", "relay_rss_mb", "sparse_p50_ms",
-	} {
-		if got.Ratios[name] <= 0 {
-			t.Errorf("ratio %s is %v", name, got.Ratios[name])
+	for _, x := range ratios {
+		value, ok := got.Ratios[x.name]
+		switch x.metric {
+		case coresMetric, servicesMetric:
+			// A tiny trial may use less CPU than the unit of the clock of processes.
+			if x.over == "" && !ok {
+				t.Errorf("no ratio %s", x.name)
+			}
+		default:
+			if value <= 0 {
+				t.Errorf("ratio %s is %v", x.name, value)
+			}
 		}
 	}
-	// A tiny trial may use less CPU than the unit of the clock of processes.
-	for _, name := range []string{"idle_cpu_percent"} {
-		if _, ok := got.Ratios[name]; !ok {
-			t.Errorf("no ratio %s", name)
+	for _, name := range []string{"held_snapshot", "foreign_write", "waiting", "history", "relay_rss_mb"} {
+		if got.Ratios[name] <= 0 {
+			t.Errorf("ratio %s is %v", name, got.Ratios[name])
 		}
 	}
 	if got.Settings.PostgreSQL["shared_buffers"] != "512MB" || got.Versions["postgresql"] == "" ||
@@ -79,12 +81,43 @@ func TestMeasures(t *testing.T) {
 	}
 }
 
-// Without -only, a run with -quick has what the ratios need.
+// Without -only, a run with -quick computes every ratio with a target, except services and worker in one process.
 func TestQuickHasEveryRatio(t *testing.T) {
+	quick := config{quick: true}.chosen()
+	has := func(measureName, system string) bool {
+		i := slices.IndexFunc(quick, func(m measure) bool { return m.name == measureName })
+		return i >= 0 && slices.ContainsFunc(quick[i].contenders, func(x contender) bool { return x.system == system })
+	}
 	for _, x := range ratios {
-		i := slices.IndexFunc(measures(), func(m measure) bool { return m.name == x.measure })
-		if i < 0 || measures()[i].notQuick {
-			t.Errorf("-quick leaves out %s, which %s needs", x.measure, x.name)
+		if x.target == 0 || x.of == oursOneProcess {
+			continue
+		}
+		for _, system := range []string{x.of, cmp.Or(x.over, x.of)} {
+			if !has(x.measure, system) {
+				t.Errorf("-quick leaves out %s of %s, which %s needs", system, x.measure, x.name)
+			}
+		}
+	}
+}
+
+// A ratio that reaches its target and is on the wrong side of 1 is reached, and the peer is better.
+func TestVerdict(t *testing.T) {
+	for _, test := range []struct {
+		x     ratio
+		value float64
+		want  string
+	}{
+		{x: ratio{metric: rate, over: peerRiver, target: 2}, value: 2.3, want: "reached"},
+		{x: ratio{metric: rate, over: peerRiver, target: 2}, value: 1.5, want: "missed"},
+		{x: ratio{metric: rate, over: peerWatermill, target: 1.2}, value: 0.9, want: "missed, watermill is better"},
+		{x: ratio{metric: coresMetric, over: peerRiver, target: 1.25}, value: 1.2, want: "reached, river is better"},
+		{x: ratio{metric: coresMetric, over: peerRiver, target: 1.25}, value: 0.9, want: "reached"},
+		{x: ratio{metric: servicesMetric, over: peerRiver}, value: 2.4, want: "river is better"},
+		{x: ratio{metric: rate, over: floorPgbenchOne, target: 0.9}, value: 0.83, want: "missed"},
+		{x: ratio{metric: coresMetric, over: ours, target: 0.05, minus: true}, value: 1.05, want: "missed"},
+	} {
+		if got := test.x.verdict(test.value); got != test.want {
+			t.Errorf("%+v, %v: %q, want %q", test.x, test.value, got, test.want)
 		}
 	}
 }

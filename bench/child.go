@@ -34,6 +34,7 @@ var roles = map[string]func(ctx context.Context, settings json.RawMessage, ready
 	"river":     runRiver,
 
 	"everyday-worker": runEverydayWorker,
+	"everyday-all":    runEverydayAll,
 	"floor-serve":     runFloorServe,
 	"floor-worker":    runFloorWorker,
 }
@@ -159,12 +160,12 @@ func (a *child) hasEnded() bool {
 	}
 }
 
-// stop stops the process and waits for it. It kills a process that is running after 20 s. Later calls
-// return the same error.
+// stop stops the process and waits for it. It kills the process after a minute: a broker with thousands of consumers
+// needs some time. Later calls return the same error.
 func (a *child) stop() error {
 	a.stopOnce.Do(func() {
 		_ = a.input.Close()
-		kill := time.AfterFunc(20*time.Second, func() { _ = a.command.Process.Kill() })
+		kill := time.AfterFunc(time.Minute, func() { _ = a.command.Process.Kill() })
 		defer kill.Stop()
 		<-a.outputDone
 		if err := a.command.Wait(); err != nil {

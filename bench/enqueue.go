@@ -27,13 +27,14 @@ func enqueueMeasures() []measure {
 			contenders: []contender{
 				{system: ours, run: by(enqueueOurs)},
 				{system: oursExec, run: by(enqueueOursExec)},
-				{system: oursPlain, run: by(enqueueOursPlain)},
+				{system: oursPlain, notQuick: true, run: by(enqueueOursPlain)},
 				{system: peerRiver, run: by(enqueueRiver)},
 				{system: peerWatermill, run: by(enqueueWatermill)},
 				{system: peerSkipLocked, run: by(enqueueSkipLocked)},
-				{system: floorPipeline, run: by(enqueueFloor)},
-				{system: floorPgbench, run: by(enqueuePgbench(frozenTransaction))},
+				{system: floorPipeline, run: by(enqueueFloor(floorTransaction))},
+				{system: floorTwoTrips, run: by(enqueueFloor(frozenTransaction))},
 				{system: floorPgbenchOne, run: by(enqueuePgbench(floorTransaction))},
+				{system: floorPgbenchTwo, run: by(enqueuePgbench(frozenTransaction))},
 			},
 		})
 	}
@@ -47,13 +48,15 @@ func enqueueOurs(ctx context.Context, t *trial, connections int) error {
 	return measureEnqueue(ctx, t, connections, oursTransaction(kind))
 }
 
-// enqueueFloor measures the insert of commit 3f4d70b sent by pgx in one round trip, as ours: what a program in Go can
-// reach beside pgbench, which is written in C and takes a share of the same cores.
-func enqueueFloor(ctx context.Context, t *trial, connections int) error {
-	if err := migrateFloor(ctx, t); err != nil {
-		return err
+// enqueueFloor measures the insert of commit 3f4d70b sent by pgx: the limit for a program in Go. pgbench is written in
+// C and takes a smaller share of the same cores.
+func enqueueFloor(run transaction) func(ctx context.Context, t *trial, connections int) error {
+	return func(ctx context.Context, t *trial, connections int) error {
+		if err := migrateFloor(ctx, t); err != nil {
+			return err
+		}
+		return measureEnqueue(ctx, t, connections, run)
 	}
-	return measureEnqueue(ctx, t, connections, floorTransaction)
 }
 
 // enqueueOursExec measures a transaction that waits for the result of its business insert.
@@ -87,7 +90,7 @@ func enqueueRiver(ctx context.Context, t *trial, connections int) error {
 	if err := migrateRiver(ctx, t); err != nil {
 		return err
 	}
-	c, err := riverProducer(t.db)
+	c, err := riverProducer(t.db, riverPace{})
 	if err != nil {
 		return err
 	}

@@ -2,26 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
-	"github.com/riverqueue/river"
-
-	"github.com/taskledger/taskledger/ledger/feed"
-	"github.com/taskledger/taskledger/ledger/periodic"
-	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/reconciler"
-	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
 // everydayMeasures measure the CPU time of all processes except the producers' at rates far below the limit, and in the
@@ -29,54 +17,128 @@ import (
 // rate 0 the services are idle.
 func everydayMeasures() []measure {
 	var all []measure
-	for _, perSecond := range []int{0, 1, 200, 500, 800, 2000} {
+	for _, perSecond := range []int{0, 1, 50, 200, 500, 800, 2000} {
 		name := fmt.Sprintf("everyday-%d", perSecond)
 		title := fmt.Sprintf("CPU and latency at %d tasks a second", perSecond)
 		if perSecond == 0 {
 			name, title = "idle", "CPU of idle services"
 		}
-		m := measure{
+		all = append(all, measure{
 			name: name, title: title + ", handlers of 1 ms, producers not counted", onceQuick: true,
-			notQuick: perSecond == 800,
-			contenders: []contender{
-				{system: ours, run: func(ctx context.Context, t *trial) error {
-					return everydayOurs(ctx, t, perSecond)
-				}},
-				{system: peerRiver, setting: "FetchCooldown and FetchPollInterval", tune: []string{everydayPace},
-					run: func(ctx context.Context, t *trial) error { return everydayRiver(ctx, t, perSecond) }},
-			},
-		}
-		if perSecond == 200 || perSecond == 500 {
-			m.contenders = append(m.contenders, contender{
-				system: floorPipeline, setting: "relay's pause", tune: []string{"5ms"},
-				run: func(ctx context.Context, t *trial) error { return everydayFloor(ctx, t, perSecond) },
-			})
-		}
-		all = append(all, m)
+			notQuick: perSecond == 800, contenders: everydayContenders(perSecond),
+		})
 	}
 	return all
 }
 
-// everydayOurs has a process with the services of the command serve, and one with workers.
-func everydayOurs(ctx context.Context, t *trial, perSecond int) error {
-	c, err := newPipeline(ctx, t)
+func everydayContenders(perSecond int) []contender {
+	byOurs := func(system string, notQuick bool, o oursEveryday) contender {
+		return contender{system: system, notQuick: notQuick, run: func(ctx context.Context, t *trial) error {
+			return everydayOurs(ctx, t, perSecond, o)
+		}}
+	}
+	byRiver := func(system, pace string, notQuick bool) contender {
+		return contender{system: system, notQuick: notQuick, setting: "FetchCooldown and FetchPollInterval",
+			tune: []string{pace}, run: func(ctx context.Context, t *trial) error {
+				return everydayRiver(ctx, t, perSecond)
+			}}
+	}
+	byFloor := func(system, budget string, notQuick bool) contender {
+		return contender{system: system, notQuick: notQuick, setting: "latency budget of the relay",
+			tune: []string{budget}, run: func(ctx context.Context, t *trial) error {
+				return everydayFloor(ctx, t, perSecond)
+			}}
+	}
+	all := []contender{byOurs(ours, false, oursEveryday{}), byRiver(peerRiver, everydayPace, perSecond <= 1)}
+	switch perSecond {
+	case 0:
+		all = append(all, byOurs(oursManyKinds, true, oursEveryday{otherKinds: 999}),
+			byRiver(riverPolling, pollingPace, true))
+	case 50, 200, 500:
+		all = append(all, byOurs(oursOneProcess, true, oursEveryday{oneProcess: true}),
+			byRiver(riverPolling, pollingPace, true), byFloor(floorPipeline, "5ms", perSecond == 50),
+			byFloor(floorRare, "20ms", true))
+	}
+	if perSecond == 200 {
+		all = append(all, byOurs(oursReplicated, true, oursEveryday{replicas: 3}))
+	}
+	return all
+}
+
+const subscribersName = "subscribers"
+
+// subscribers returns the system with n subscribers of the feed.
+func subscribers(n int) string { return fmt.Sprintf("taskledger, subscribers: %d", n) }
+
+// subscribersMeasure measures the cost of subscribers whose filter matches no event. They run in the process of serve,
+// like webhooks.
+func subscribersMeasure() measure {
+	m := measure{
+		name: subscribersName, onceQuick: true,
+		title: "CPU and write transactions at 100 tasks a second, and subscribers whose filter matches no event",
+	}
+	for _, n := range []int{0, 5, 20} {
+		system := ours
+		if n > 0 {
+			system = subscribers(n)
+		}
+		m.contenders = append(m.contenders, contender{
+			system: system, notQuick: n == 5,
+			run: func(ctx context.Context, t *trial) error {
+				return everydayOurs(ctx, t, 100, oursEveryday{subscribers: n})
+			},
+		})
+	}
+	return m
+}
+
+// oursEveryday is how taskledger runs at an even rate. The zero value has one process with the services of the command
+// serve, and one with workers.
+type oursEveryday struct {
+	oneProcess  bool // services and workers in one process
+	replicas    int  // of the stream, on as many servers. Default: 1
+	subscribers int  // in the process of the services
+	otherKinds  int  // of the worker, without tasks
+}
+
+func everydayOurs(ctx context.Context, t *trial, perSecond int, o oursEveryday) error {
+	if err := migrate(ctx, t); err != nil {
+		return err
+	}
+	replicas := max(o.replicas, 1)
+	address, err := brokerOf(ctx, t, replicas, false)
 	if err != nil {
 		return err
 	}
 	e := newEveryday(t, perSecond, oursTransaction(kind))
-	settings := serviceSettings{DatabaseURL: t.url, NATSURL: c.nats, Slots: 100}
-	if err := errors.Join(e.start(ctx, "serve", settings), e.start(ctx, "everyday-worker", settings)); err != nil {
-		return err
+	settings := serviceSettings{
+		DatabaseURL: t.url, NATSURL: address, Slots: 100, Replicas: replicas, Subscribers: o.subscribers,
+	}
+	if o.otherKinds > 0 {
+		settings.OtherKinds = t.size(o.otherKinds, o.otherKinds)
+	}
+	roles := []string{"serve", "everyday-worker"}
+	if o.oneProcess {
+		roles = []string{"everyday-all"}
+	}
+	for _, role := range roles {
+		if err := e.start(ctx, role, settings); err != nil {
+			return err
+		}
 	}
 	return e.measure(ctx)
 }
 
-// everydayRiver has a process with River's client. Inserts of the producers notify it as in its own process.
+// everydayRiver has a process with River's client. The producers run in the parent, as for all systems.
 func everydayRiver(ctx context.Context, t *trial, perSecond int) error {
 	if err := migrateRiver(ctx, t); err != nil {
 		return err
 	}
-	producer, err := riverProducer(t.db)
+	pace := riverPaces[t.tuning]
+	if t.tuning == pollingPace {
+		pace = riverPace{} // of the producer
+	}
+	producer, err := riverProducer(t.db, pace)
 	if err != nil {
 		return err
 	}
@@ -102,8 +164,12 @@ func everydayFloor(ctx context.Context, t *trial, perSecond int) error {
 	if err != nil {
 		return err
 	}
-	e := newEveryday(t, perSecond, floorTransaction)
-	settings := serviceSettings{DatabaseURL: t.url, NATSURL: address}
+	budget, err := time.ParseDuration(t.tuning)
+	if err != nil {
+		return err
+	}
+	e := newEveryday(t, perSecond, floorEvenTransaction)
+	settings := serviceSettings{DatabaseURL: t.url, NATSURL: address, Budget: budget}
 	if err := errors.Join(e.start(ctx, "floor-serve", settings), e.start(ctx, "floor-worker", settings)); err != nil {
 		return err
 	}
@@ -177,16 +243,9 @@ func (e *everyday) measure(ctx context.Context) error {
 	if err := sleep(ctx, e.settle); err != nil {
 		return err
 	}
-	var before, after meter
-	var clients [2]float64
-	read := func(m *meter, sum *float64) error {
-		for _, c := range e.children {
-			*sum += processSeconds(c.command.Process.Pid)
-		}
-		return m.read(ctx, t)
-	}
 	begin := time.Now()
-	if err := read(&before, &clients[0]); err != nil {
+	before, err := e.read(ctx, conns)
+	if err != nil {
 		return err
 	}
 	if err := e.offer(ctx, conns, len(e.watch.commits), "", e.watch.commits); err != nil {
@@ -195,25 +254,53 @@ func (e *everyday) measure(ctx context.Context) error {
 	if err := sleep(ctx, e.length-time.Since(begin)); err != nil {
 		return err
 	}
-	if err := read(&after, &clients[1]); err != nil {
+	after, err := e.read(ctx, conns)
+	if err != nil {
 		return err
 	}
 	seconds := time.Since(begin).Seconds()
-	postgres, broker := after.postgres-before.postgres, after.broker-before.broker
-	all := postgres + broker + clients[1] - clients[0]
-	t.add(coresMetric, all/seconds, "cores")
-	t.add("of PostgreSQL", postgres/seconds, "cores")
-	t.add("of NATS", broker/seconds, "cores")
-	t.add("of services and workers", (clients[1]-clients[0])/seconds, "cores")
+	add := func(metric string, of func(everydayMeter) float64, per float64, unit string) {
+		t.add(metric, (of(after)-of(before))/per, unit)
+	}
+	all := func(m everydayMeter) float64 { return m.postgres + m.broker + m.children }
+	services := func(m everydayMeter) float64 { return all(m) - m.producers }
+	add(coresMetric, all, seconds, "cores")
+	add(servicesMetric, services, seconds, "cores")
+	add("of PostgreSQL", func(m everydayMeter) float64 { return m.postgres }, seconds, "cores")
+	add("of the producers' backends", func(m everydayMeter) float64 { return m.producers }, seconds, "cores")
+	add("of NATS", func(m everydayMeter) float64 { return m.broker }, seconds, "cores")
+	add("of services and workers", func(m everydayMeter) float64 { return m.children }, seconds, "cores")
+	add(writesMetric, func(m everydayMeter) float64 { return m.xids }, seconds, "tx/s")
 	if e.perSecond == 0 {
 		return nil
 	}
-	t.add("CPU of each task", all/float64(len(e.watch.commits))*1e6, "µs")
+	tasks := float64(len(e.watch.commits))
+	add(cpuOfTaskMetric, all, tasks/1e6, "µs")
+	add(walPerTask, func(m everydayMeter) float64 { return m.wal }, tasks, "bytes")
 	if err := e.awaitHandled(ctx); err != nil {
 		return err
 	}
 	e.watch.add(t)
 	return nil
+}
+
+// everydayMeter is a meter with the CPU seconds of the child processes and of the producers' backends. The backends'
+// seconds are also part of meter.postgres.
+type everydayMeter struct {
+	meter
+	children, producers float64
+}
+
+func (e *everyday) read(ctx context.Context, conns []*pgxpool.Conn) (m everydayMeter, err error) {
+	for _, c := range e.children {
+		m.children += processSeconds(c.command.Process.Pid)
+	}
+	if e.t.server.own != nil { // else they are processes of another machine
+		for _, c := range conns {
+			m.producers += processSeconds(int(c.Conn().PgConn().PID()))
+		}
+	}
+	return m, m.meter.read(ctx, e.t)
 }
 
 // awaitHandled waits until every task has been handled. It fails if a child process has ended.
@@ -249,8 +336,15 @@ func (e *everyday) offer(ctx context.Context, conns []*pgxpool.Conn, tasks int, 
 	})
 }
 
-// coresMetric is the CPU time of all processes in a second.
-const coresMetric = "CPU"
+// Metrics of an even rate.
+const (
+	// coresMetric is the CPU time in a second of all processes but the producers'.
+	coresMetric = "CPU"
+	// servicesMetric is that without the backends of PostgreSQL that execute the producers' transactions.
+	servicesMetric  = "CPU without the producers' backends"
+	cpuOfTaskMetric = "CPU of each task"
+	writesMetric    = "write transactions"
+)
 
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
@@ -263,129 +357,3 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // millisecond is the work of an everyday handler.
 func millisecond(ctx context.Context) error { return sleep(ctx, time.Millisecond) }
-
-// newServe makes the services of the command serve.
-func newServe(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, _ *tally) (func(context.Context) error, error) {
-	found := feed.NewFindings()
-	relay, err1 := outbox.New(outbox.Config{DB: db, NATS: nc, Stream: streamSettings, Findings: found})
-	project, err2 := projector.New(projector.Config{DB: db, Findings: found})
-	timers, err3 := scheduler.New(scheduler.Config{DB: db})
-	schedules, err4 := periodic.New(periodic.Config{DB: db})
-	lost, err5 := reconciler.New(reconciler.Config{DB: db, NATS: nc})
-	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) error {
-		var running sync.WaitGroup
-		for _, run := range []func(context.Context) error{relay.Run, project.Run, timers.Run, schedules.Run, lost.Run} {
-			running.Go(func() { _ = run(ctx) })
-		}
-		running.Wait()
-		return nil
-	}, nil
-}
-
-func newEverydayWorker(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, starts *tally,
-) (func(context.Context) error, error) {
-	p, err := workers.New(workers.Config{DB: db, NATS: nc})
-	if err != nil {
-		return nil, err
-	}
-	handler := func(ctx context.Context, job *workers.Job, _ json.RawMessage) error {
-		starts.start(string(job.BizID))
-		return millisecond(ctx)
-	}
-	return p.Run, workers.RegisterAtLeastOnce(p, kind, handler, &workers.KindConfig{Slots: s.Slots})
-}
-
-func runServe(ctx context.Context, raw json.RawMessage, ready func(any)) error {
-	return runService(ctx, raw, 16, ready, everydayReports, newServe)
-}
-
-func runEverydayWorker(ctx context.Context, raw json.RawMessage, ready func(any)) error {
-	return runService(ctx, raw, 16, ready, everydayReports, newEverydayWorker)
-}
-
-// everydayReports is the interval in which these child processes report: their CPU counts.
-const everydayReports = 500 * time.Millisecond
-
-func newFloorServe(_ serviceSettings, db *pgxpool.Pool, nc *nats.Conn, _ *tally) (func(context.Context) error, error) {
-	f := &floor{db: db, nc: nc, pause: 5 * time.Millisecond}
-	if err := f.ensureStream(context.Background()); err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context) error {
-		var running sync.WaitGroup
-		for _, run := range []func(context.Context) error{f.relay, f.project} {
-			running.Go(func() { _ = run(ctx) })
-		}
-		running.Wait()
-		return nil
-	}, nil
-}
-
-func newFloorWorker(_ serviceSettings, db *pgxpool.Pool, nc *nats.Conn, starts *tally,
-) (func(context.Context) error, error) {
-	f := &floor{db: db, nc: nc, handle: func(ctx context.Context, bizID string) {
-		starts.start(bizID)
-		_ = millisecond(ctx)
-	}}
-	return func(ctx context.Context) error { _ = f.work(ctx); return nil }, nil
-}
-
-func runFloorServe(ctx context.Context, raw json.RawMessage, ready func(any)) error {
-	return runService(ctx, raw, 16, ready, everydayReports, newFloorServe)
-}
-
-func runFloorWorker(ctx context.Context, raw json.RawMessage, ready func(any)) error {
-	return runService(ctx, raw, 16, ready, everydayReports, newFloorWorker)
-}
-
-// riverSettings are the settings of a child process with River's client.
-type riverSettings struct {
-	DatabaseURL string `json:"database_url"`
-	Pace        string `json:"pace"`
-}
-
-// riverSleep is a worker of everyday tasks.
-type riverSleep struct {
-	river.WorkerDefaults[riverArgs]
-	starts *tally
-}
-
-func (w *riverSleep) Work(ctx context.Context, job *river.Job[riverArgs]) error {
-	w.starts.start(job.Args.BizID)
-	return millisecond(ctx)
-}
-
-func runRiver(ctx context.Context, raw json.RawMessage, ready func(any)) error {
-	var s riverSettings
-	if err := json.Unmarshal(raw, &s); err != nil {
-		return err
-	}
-	return reportCounts(ctx, ready, everydayReports, func(starts *tally) (func(context.Context) error, error) {
-		c, err := pgxpool.ParseConfig(s.DatabaseURL)
-		if err != nil {
-			return nil, err
-		}
-		c.MaxConns = 16
-		db, err := pgxpool.NewWithConfig(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-		client, err := newRiver(db, 100, riverPaces[s.Pace], &riverSleep{starts: starts})
-		if err != nil {
-			return nil, err
-		}
-		return func(ctx context.Context) error {
-			defer db.Close()
-			if err := client.Start(context.WithoutCancel(ctx)); err != nil {
-				return err
-			}
-			<-ctx.Done()
-			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
-			defer cancel()
-			return client.StopAndCancel(stopping)
-		}, nil
-	})
-}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -19,7 +20,8 @@ import (
 // The floor is the pipeline of taskledger without what it promises: committed rows, a window between snapshots,
 // JetStream with eleven headers and message ids, a pull consumer, heads, a grouped insert of outcomes, the
 // relay of both events, a projection. It has no leases, fences, retries, hooks, audits, shards or late commits' order.
-// It is a limit for the cost of such a pipeline, and no model for its correctness.
+// It is a limit for the cost of such a pipeline, and no model for its correctness. It drains a backlog as fast as it
+// can; at an even rate it works by its floorPace.
 
 const (
 	floorStream  = "FLOOR"
@@ -35,8 +37,8 @@ const (
 type floor struct {
 	db *pgxpool.Pool
 	nc *nats.Conn
-	// pause is the time between two windows of the relay without an event between them.
-	pause time.Duration
+	// pace is how the floor works at an even rate. The zero value drains a backlog.
+	pace floorPace
 	// handle is called for each task, all tasks of a batch at once. Default: none.
 	handle func(ctx context.Context, bizID string)
 	// transactions is how many tasks of a batch at once insert their business row and their outcome in a transaction
@@ -115,6 +117,12 @@ func (f *floor) relay(ctx context.Context) error {
 		}
 		return nil
 	}
+	rest, release, err := f.rest(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	var moved time.Time
 	for {
 		until, events, err := f.window(ctx, seen)
 		if err != nil {
@@ -122,7 +130,7 @@ func (f *floor) relay(ctx context.Context) error {
 		}
 		seen = until
 		if len(events) == 0 {
-			if err := sleep(ctx, f.pause); err != nil {
+			if err := rest(ctx); err != nil {
 				return err
 			}
 			continue
@@ -140,11 +148,19 @@ func (f *floor) relay(ctx context.Context) error {
 		if err := await(0); err != nil {
 			return err
 		}
-		if _, err := f.db.Exec(ctx, statement("floor_move"), "relay", until); err != nil {
-			return err
+		if now := time.Now(); now.Sub(moved) >= f.pace.cursor {
+			if _, err := f.db.Exec(ctx, statement("floor_move"), "relay", until); err != nil {
+				return err
+			}
+			moved = now
 		}
 		if f.published != nil {
 			f.published(len(events))
+		}
+		if f.pace.isEven() {
+			if err := rest(ctx); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -213,18 +229,13 @@ func (f *floor) work(ctx context.Context) error {
 		<-consuming.Closed()
 		close(arrived)
 	}()
+	if f.pace.isEven() {
+		return f.workEvenly(context.WithoutCancel(ctx), arrived)
+	}
 	return concurrently(floorBatches, func(int) error {
 		for m := range arrived {
 			batch := []jetstream.Msg{m}
-			for len(batch) < floorBatch && len(arrived) > 0 {
-				select {
-				case m, ok := <-arrived:
-					if ok {
-						batch = append(batch, m)
-					}
-				default: // another goroutine took it
-				}
-			}
+			batch = takeArrived(batch, arrived)
 			if err := f.attempt(context.WithoutCancel(ctx), batch); err != nil {
 				return err
 			}
@@ -233,19 +244,44 @@ func (f *floor) work(ctx context.Context) error {
 	})
 }
 
-// attempt handles a batch.
-func (f *floor) attempt(ctx context.Context, batch []jetstream.Msg) error {
-	ids := make([]string, len(batch))
-	for i, m := range batch {
-		ids[i] = m.Headers().Get("biz-id")
+// takeArrived adds the messages that have arrived to a batch.
+func takeArrived(batch []jetstream.Msg, arrived <-chan jetstream.Msg) []jetstream.Msg {
+	for len(batch) < floorBatch && len(arrived) > 0 {
+		select {
+		case m, ok := <-arrived:
+			if ok {
+				batch = append(batch, m)
+			}
+		default: // another goroutine took it
+		}
 	}
+	return batch
+}
+
+// readHeads reads the heads of a batch and returns the biz_ids.
+func (f *floor) readHeads(ctx context.Context, batch []jetstream.Msg) ([]string, error) {
+	ids := bizIDs(batch)
 	rows, err := f.db.Query(ctx, statement("floor_heads"), string(kind.Name()), ids)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var head floorEvent
 	fields := []any{&head.bizID, &head.version, &head.name, &head.recordedAt}
 	_, err = pgx.ForEachRow(rows, fields, func() error { return nil })
+	return ids, err
+}
+
+func bizIDs(batch []jetstream.Msg) []string {
+	ids := make([]string, len(batch))
+	for i, m := range batch {
+		ids[i] = m.Headers().Get("biz-id")
+	}
+	return ids
+}
+
+// attempt handles a batch.
+func (f *floor) attempt(ctx context.Context, batch []jetstream.Msg) error {
+	ids, err := f.readHeads(ctx, batch)
 	if err != nil {
 		return err
 	}
@@ -264,6 +300,10 @@ func (f *floor) attempt(ctx context.Context, batch []jetstream.Msg) error {
 	if err != nil {
 		return err
 	}
+	return f.acknowledge(batch)
+}
+
+func (f *floor) acknowledge(batch []jetstream.Msg) error {
 	for _, m := range batch {
 		if err := m.Ack(); err != nil {
 			return err
@@ -295,7 +335,7 @@ func (f *floor) succeedEach(ctx context.Context, ids []string) error {
 	})
 }
 
-// floorProjections is the time between two windows of the projection.
+// floorProjections is the time between two windows of the projection in a drain.
 const floorProjections = 50 * time.Millisecond
 
 // project writes one row for each task of a window, in one transaction with its cursor.
@@ -325,7 +365,7 @@ func (f *floor) project(ctx context.Context) error {
 		if f.projected != nil {
 			f.projected(finished)
 		}
-		if err := sleep(ctx, floorProjections); err != nil {
+		if err := sleep(ctx, cmp.Or(f.pace.projections, floorProjections)); err != nil {
 			return err
 		}
 	}
@@ -446,7 +486,7 @@ func newFloor(ctx context.Context, t *trial) (*floor, error) {
 	}
 	t.nc = nc
 	t.atEnd(func() error { nc.Close(); return nil })
-	f := &floor{db: t.db, nc: nc, pause: 2 * time.Millisecond}
+	f := &floor{db: t.db, nc: nc}
 	return f, f.ensureStream(ctx)
 }
 
@@ -454,7 +494,7 @@ func newFloor(ctx context.Context, t *trial) (*floor, error) {
 func runFloor(ctx context.Context, t *trial, parts ...func(context.Context) error) (failed <-chan error) {
 	errs := make(chan error, len(parts))
 	for _, run := range parts {
-		t.atEnd(ignoreStop(background(ctx, func(ctx context.Context) error {
+		t.atEnd(background(ctx, ignoreCanceled(func(ctx context.Context) error {
 			err := run(ctx)
 			errs <- err
 			return err
@@ -475,10 +515,10 @@ func awaitFloor(failed <-chan error, counters ...*counter) error {
 	return nil
 }
 
-// ignoreStop drops the error of a function that was canceled.
-func ignoreStop(stop func() error) func() error {
-	return func() error {
-		if err := stop(); !errors.Is(err, context.Canceled) {
+// ignoreCanceled drops the error of a part of the floor that was canceled.
+func ignoreCanceled(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := run(ctx); !errors.Is(err, context.Canceled) {
 			return err
 		}
 		return nil

@@ -18,13 +18,22 @@ const (
 	oursPlain       = "taskledger, Enqueue and Commit"
 	oursFromCommit  = "taskledger, relay included"
 	oursTogether    = "taskledger, Together"
+	oursReplicated  = "taskledger, three replicas"
+	oursOneProcess  = "taskledger, one process"
+	oursManyKinds   = "taskledger, 1,000 kinds"
 	peerRiver       = "river"
+	riverPolling    = "river, polls every 5 ms"
 	peerWatermill   = "watermill"
 	peerSkipLocked  = "skip-locked"
-	floorPgbench    = "pgbench"
+	floorPgbenchTwo = "pgbench, two round trips"
 	floorPgbenchOne = "pgbench, one round trip"
 	floorJetStream  = "jetstream"
 	floorPipeline   = "floor"
+	// floorTwoTrips is the enqueue of the floor that waits for the result of its business insert.
+	floorTwoTrips = "floor, two round trips"
+	// floorRare is the floor at an even rate with a greater latency budget.
+	floorRare                = "floor, budget of 20 ms"
+	floorJetStreamReplicated = "jetstream, three replicas"
 	// floorFromStream is the drain of a backlog that waits on the stream, as ours.
 	floorFromStream = "floor, backlog on the stream"
 	// floorUnderWaiting is the floor with many waiting tasks.
@@ -44,7 +53,7 @@ type measure struct {
 	contenders  []contender
 }
 
-// quickHalf is the time after which a run with -quick has one round for each measure, so that it ends within five
+// quickHalf is the time after which a run with -quick has one round for each measure, so that it ends within six
 // minutes.
 const quickHalf = 30 * time.Second
 
@@ -62,6 +71,8 @@ func (m measure) rounds(c config, spent time.Duration) int {
 // contender is a system in a measure, or taskledger under a condition.
 type contender struct {
 	system string
+	// notQuick contenders take part with -quick only if -only names the measure.
+	notQuick bool
 	// setting names what tune chooses.
 	setting string
 	// tune are the values to choose from. One trial on a fifth of the size decides. With -quick the
@@ -80,8 +91,10 @@ func measures() []measure {
 		enqueueMeasures(),
 		[]measure{bulkMeasure(), relayMeasure(), relaySyncedMeasure(), drainMeasure(), exactlyOnceMeasure()},
 		everydayMeasures(),
-		[]measure{subscriberMeasure(), costMeasure(), growthMeasure(), controlMeasure(), floorGrowthMeasure(),
-			stallMeasure(), memoryMeasure(), scaleMeasure(), timersMeasure()},
+		[]measure{
+			subscribersMeasure(), subscriberMeasure(), costMeasure(), growthMeasure(), controlMeasure(),
+			floorGrowthMeasure(), stallMeasure(), memoryMeasure(), scaleMeasure(), timersMeasure(),
+		},
 	)
 }
 
@@ -91,6 +104,22 @@ func names() []string {
 		names = append(names, m.name)
 	}
 	return names
+}
+
+// chosen returns the measures of a run with the contenders that take part.
+func (c config) chosen() []measure {
+	if len(c.only) > 0 {
+		return slices.DeleteFunc(measures(), func(m measure) bool { return !slices.Contains(c.only, m.name) })
+	}
+	all := measures()
+	if !c.quick {
+		return all
+	}
+	all = slices.DeleteFunc(all, func(m measure) bool { return m.notQuick })
+	for i := range all {
+		all[i].contenders = slices.DeleteFunc(all[i].contenders, func(x contender) bool { return x.notQuick })
+	}
+	return all
 }
 
 // measureAll runs the chosen measures. With an error it also returns the figures that it has.
@@ -104,12 +133,7 @@ func measureAll(ctx context.Context, c config, p *progress) (r *report, err erro
 	if err := r.describe(ctx, server); err != nil {
 		return r, err
 	}
-	chosen := slices.DeleteFunc(measures(), func(m measure) bool {
-		if len(c.only) > 0 {
-			return !slices.Contains(c.only, m.name)
-		}
-		return c.quick && m.notQuick
-	})
+	chosen := c.chosen()
 	for _, m := range chosen {
 		p.expect(len(m.turns(m.rounds(c, 0))))
 		for _, x := range m.contenders {

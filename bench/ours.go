@@ -22,12 +22,18 @@ import (
 var kind = ledger.MustKind[json.RawMessage]("bench.task")
 
 // streamSettings have room for ten million events.
-var streamSettings = outbox.StreamConfig{MaxBytes: 12 << 30}
+var streamSettings = streamOf(1)
+
+// streamOf returns the settings of a stream with this number of replicas.
+func streamOf(replicas int) outbox.StreamConfig {
+	return outbox.StreamConfig{MaxBytes: 12 << 30, Replicas: replicas}
+}
 
 // node is a ledger with relay and projector, like the command serve.
 type node struct {
 	t        *trial
 	nc       *nats.Conn
+	replicas int // of the stream
 	findings *feed.Findings
 }
 
@@ -41,7 +47,16 @@ func migrate(ctx context.Context, t *trial) error {
 
 // broker starts a JetStream server in a child process, for this trial.
 func broker(ctx context.Context, t *trial, syncAlways bool) (address string, err error) {
-	addresses, err := startBroker(ctx, t, brokerSettings{SyncAlways: syncAlways})
+	return brokerOf(ctx, t, 1, syncAlways)
+}
+
+// brokerOf starts a JetStream cluster in a child process, or a single server if members is 1.
+func brokerOf(ctx context.Context, t *trial, members int, syncAlways bool) (address string, err error) {
+	s := brokerSettings{SyncAlways: syncAlways}
+	if members > 1 {
+		s.Members = members
+	}
+	addresses, err := startBroker(ctx, t, s)
 	if err != nil {
 		return "", err
 	}
@@ -69,14 +84,19 @@ func startBroker(ctx context.Context, t *trial, s brokerSettings) (addresses []s
 
 // newNode migrates the database and starts a broker.
 func newNode(ctx context.Context, t *trial, syncAlways bool) (*node, error) {
+	return newReplicatedNode(ctx, t, 1, syncAlways)
+}
+
+// newReplicatedNode is newNode with a replicated stream. Each replica has a server.
+func newReplicatedNode(ctx context.Context, t *trial, replicas int, syncAlways bool) (*node, error) {
 	if err := migrate(ctx, t); err != nil {
 		return nil, err
 	}
-	address, err := broker(ctx, t, syncAlways)
+	address, err := brokerOf(ctx, t, replicas, syncAlways)
 	if err != nil {
 		return nil, err
 	}
-	n := &node{t: t, findings: feed.NewFindings()}
+	n := &node{t: t, replicas: replicas, findings: feed.NewFindings()}
 	if n.nc, err = outbox.Connect(address); err != nil {
 		return nil, err
 	}
@@ -101,7 +121,7 @@ func (n *node) relay(ctx context.Context, published func(messages int)) error {
 		hooks = append(hooks, publishedHook{published: published})
 	}
 	r, err := outbox.New(outbox.Config{
-		DB: n.t.db, NATS: n.nc, Stream: streamSettings, Hooks: hooks, Findings: n.findings,
+		DB: n.t.db, NATS: n.nc, Stream: streamOf(n.replicas), Hooks: hooks, Findings: n.findings,
 	})
 	if err != nil {
 		return err

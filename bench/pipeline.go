@@ -26,6 +26,11 @@ type serviceSettings struct {
 	NATSURL     string `json:"nats_url"`
 	ExactlyOnce bool   `json:"exactly_once"` // guarantee of the worker's handler
 	Slots       int    `json:"slots"`        // of the worker
+	Replicas    int    `json:"replicas"`     // of the stream
+	Subscribers int    `json:"subscribers"`  // of the feed, which want no event
+	OtherKinds  int    `json:"other_kinds"`  // kinds of the worker without tasks
+	// Budget is the time that the floor's relay lets events wait for others.
+	Budget time.Duration `json:"budget"`
 }
 
 // count is a report of a child process: the number of messages published, or of tasks succeeded, at a time, and when
@@ -87,7 +92,7 @@ func runService(ctx context.Context, raw json.RawMessage, connections int32, rea
 	if err != nil {
 		return err
 	}
-	c.MaxConns = connections
+	c.MaxConns = connections + 2*int32(s.Subscribers)
 	db, err := pgxpool.NewWithConfig(ctx, c)
 	if err != nil {
 		return err

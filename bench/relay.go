@@ -17,11 +17,15 @@ const forwarderSetting = "Forwarder with TrackMsgId, polls 10ms, SubscribeBatchS
 // relayMeasure measures the relay of a committed backlog to JetStream.
 func relayMeasure() measure {
 	return measure{
-		name: "relay", title: "200,000 committed events to JetStream",
+		name: "relay", title: "200,000 committed events to JetStream, on one server and with three replicas on three",
 		contenders: []contender{
 			{system: ours,
 				run: func(ctx context.Context, t *trial) error {
-					return relayOurs(ctx, t, false, t.size(200_000, 60_000))
+					return relayOurs(ctx, t, 1, false, t.size(200_000, 60_000))
+				}},
+			{system: oursReplicated, notQuick: true,
+				run: func(ctx context.Context, t *trial) error {
+					return relayOurs(ctx, t, 3, false, t.size(200_000, 60_000))
 				}},
 			{system: peerWatermill, setting: forwarderSetting, tune: []string{"1000", "100", "5000"},
 				run: func(ctx context.Context, t *trial) error {
@@ -29,7 +33,12 @@ func relayMeasure() measure {
 				}},
 			{system: floorJetStream, setting: "messages in flight", tune: []string{"4000", "1000", "16000"},
 				run: func(ctx context.Context, t *trial) error {
-					return publishRaw(ctx, t, false, t.size(200_000, 60_000))
+					return publishRaw(ctx, t, 1, false, t.size(200_000, 60_000))
+				}},
+			{system: floorJetStreamReplicated, notQuick: true, setting: "messages in flight",
+				tune: []string{"4000", "1000", "16000"},
+				run: func(ctx context.Context, t *trial) error {
+					return publishRaw(ctx, t, 3, false, t.size(200_000, 60_000))
 				}},
 			{system: floorPipeline,
 				run: func(ctx context.Context, t *trial) error { return relayFloor(ctx, t, t.size(200_000, 60_000)) }},
@@ -45,7 +54,7 @@ func relaySyncedMeasure() measure {
 		contenders: []contender{
 			{system: ours,
 				run: func(ctx context.Context, t *trial) error {
-					return relayOurs(ctx, t, true, t.size(20_000, 2_000))
+					return relayOurs(ctx, t, 1, true, t.size(20_000, 2_000))
 				}},
 			{system: peerWatermill, setting: forwarderSetting, tune: []string{"1000"},
 				run: func(ctx context.Context, t *trial) error {
@@ -53,15 +62,19 @@ func relaySyncedMeasure() measure {
 				}},
 			{system: floorJetStream, setting: "messages in flight", tune: []string{"4000", "1000"},
 				run: func(ctx context.Context, t *trial) error {
-					return publishRaw(ctx, t, true, t.size(20_000, 2_000))
+					return publishRaw(ctx, t, 1, true, t.size(20_000, 2_000))
 				}},
 		},
 	}
 }
 
-func relayOurs(ctx context.Context, t *trial, syncAlways bool, events int) error {
-	n, err := newNode(ctx, t, syncAlways)
+// relayOurs measures the relay. The stream exists before the clock starts, as for the peers.
+func relayOurs(ctx context.Context, t *trial, replicas int, syncAlways bool, events int) error {
+	n, err := newReplicatedNode(ctx, t, replicas, syncAlways)
 	if err != nil {
+		return err
+	}
+	if err := n.ensureStream(ctx); err != nil {
 		return err
 	}
 	if err := fillOurs(ctx, t, events); err != nil {
@@ -80,6 +93,20 @@ func relayOurs(ctx context.Context, t *trial, syncAlways bool, events int) error
 	}
 	t.add(rate, float64(events)/time.Since(begin).Seconds(), "events/s")
 	return checkMessages(ctx, n.nc, events)
+}
+
+// ensureStream makes the stream that the relay would make.
+func (n *node) ensureStream(ctx context.Context) error {
+	var installation string
+	if err := n.t.db.QueryRow(ctx, "select taskledger.installation()").Scan(&installation); err != nil {
+		return err
+	}
+	js, err := jetstream.New(n.nc)
+	if err != nil {
+		return err
+	}
+	_, err = stream.Ensure(ctx, js, streamOf(n.replicas), installation)
+	return err
 }
 
 // checkMessages returns an error unless the streams have n messages.
@@ -105,8 +132,8 @@ func checkMessages(ctx context.Context, nc *nats.Conn, n int) error {
 // publishRaw measures the floor, without a database: the asynchronous publish of nats.go to a stream like
 // ours. The messages have ids and our body, and exist before the clock starts. After that a pull consumer
 // reads them and acknowledges each one.
-func publishRaw(ctx context.Context, t *trial, syncAlways bool, messages int) error {
-	address, err := broker(ctx, t, syncAlways)
+func publishRaw(ctx context.Context, t *trial, replicas int, syncAlways bool, messages int) error {
+	address, err := brokerOf(ctx, t, replicas, syncAlways)
 	if err != nil {
 		return err
 	}
@@ -130,7 +157,7 @@ func publishRaw(ctx context.Context, t *trial, syncAlways bool, messages int) er
 	if err != nil {
 		return err
 	}
-	if _, err := stream.Ensure(ctx, js, streamSettings, "bench"); err != nil {
+	if _, err := stream.Ensure(ctx, js, streamOf(replicas), "bench"); err != nil {
 		return err
 	}
 	all := make([]*nats.Msg, messages)

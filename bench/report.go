@@ -78,7 +78,7 @@ func newReport(c config) *report {
 		},
 		Settings: settings{
 			JetStream: map[string]string{"sync_interval": "1s (relay-fsync: always)", "storage": "file",
-				"replicas": "1"},
+				"replicas": "1 (three replicas: on three servers in one process)"},
 			Systems: map[string]string{},
 		},
 		Versions: versions(), Ratios: map[string]float64{}, titles: map[string]string{},
@@ -152,7 +152,14 @@ func (r *report) record(m measure, system string, round int, figures []figure) {
 // finish computes medians and ratios.
 func (r *report) finish() {
 	r.Seconds = math.Round(time.Since(r.Began).Seconds())
-	r.Figures, r.Ratios, r.FloorRatios = nil, map[string]float64{}, map[string]float64{}
+	r.summarize()
+	r.Conditions = conditionRows(r.samples)
+	r.compare()
+}
+
+// summarize computes the figures of the samples.
+func (r *report) summarize() {
+	r.Figures = nil
 	for _, s := range r.samples {
 		i := slices.IndexFunc(r.Figures, func(w row) bool {
 			return w.Measure == s.measure && w.System == s.system && w.Metric == s.metric
@@ -174,6 +181,11 @@ func (r *report) finish() {
 			w.Ratio = mine / w.Median
 		}
 	}
+}
+
+// compare computes the ratios of the figures and conditions.
+func (r *report) compare() {
+	r.Ratios, r.FloorRatios = map[string]float64{}, map[string]float64{}
 	for _, x := range ratios {
 		if value, ok := x.value(r); ok {
 			r.Ratios[x.name] = value
@@ -182,11 +194,10 @@ func (r *report) finish() {
 			r.FloorRatios[x.name] = value
 		}
 	}
-	r.Conditions = conditionRows(r.samples)
 	for _, x := range r.Conditions {
 		ratios, name := r.Ratios, x.Name
-		if x.floor != "" {
-			ratios, name = r.FloorRatios, x.floor
+		if floor := conditionNamed(name).ofFloor; floor != "" {
+			ratios, name = r.FloorRatios, floor
 		}
 		least, seen := ratios[name]
 		if slices.Contains(conditionRates, x.Metric) && (!seen || x.Median < least) {

@@ -39,14 +39,19 @@ func migrateRiver(ctx context.Context, t *trial) error {
 	return createEffectTable(ctx, t)
 }
 
-// riverProducer returns a client that only inserts.
-func riverProducer(db *pgxpool.Pool) (*river.Client[pgx.Tx], error) {
-	return river.NewClient(riverpgxv5.New(db), &river.Config{Logger: slog.New(slog.DiscardHandler)})
+// riverProducer returns a client that only inserts, and notifies workers at most once per cooldown of the pace. The
+// zero pace is River's default, 100 ms.
+func riverProducer(db *pgxpool.Pool, pace riverPace) (*river.Client[pgx.Tx], error) {
+	return river.NewClient(riverpgxv5.New(db), &river.Config{
+		FetchCooldown:     pace.cooldown,
+		FetchPollInterval: pace.poll,
+		Logger:            slog.New(slog.DiscardHandler),
+	})
 }
 
 // fillRiver inserts n jobs by COPY, River's fastest way.
 func fillRiver(ctx context.Context, t *trial, n int) error {
-	c, err := riverProducer(t.db)
+	c, err := riverProducer(t.db, riverPace{})
 	if err != nil {
 		return err
 	}
@@ -63,15 +68,20 @@ func fillRiver(ctx context.Context, t *trial, n int) error {
 // benchPace is the pace of River's own benchmark.
 const benchPace = "2ms, polls 20ms"
 
-// everydayPace is the pace of a client with little load: fetches every 5 ms.
-const everydayPace = "5ms, polls 5ms"
+// Paces at everyday rates. River's documentation calls the poll a fallback for lost notifications; its default is one
+// second. The inserting client's cooldown limits how often it notifies workers.
+const (
+	everydayPace = "5ms, of the producer too, polls 1s"
+	pollingPace  = "5ms, of the producer 100ms, polls 5ms"
+)
 
 // riverPace has the intervals of River's fetches.
 type riverPace struct{ cooldown, poll time.Duration }
 
 var riverPaces = map[string]riverPace{
 	benchPace:    {2 * time.Millisecond, 20 * time.Millisecond},
-	everydayPace: {5 * time.Millisecond, 5 * time.Millisecond},
+	everydayPace: {5 * time.Millisecond, time.Second},
+	pollingPace:  {5 * time.Millisecond, 5 * time.Millisecond},
 }
 
 // newRiver returns a client with a worker. The caller must start it.

@@ -104,31 +104,27 @@ func (r *report) ratioTable(w io.Writer) {
 		return
 	}
 	t := newTable(w, table.Row{"ratio", "measured", "target", "", "floor"}, 2, 3, 5)
-	row := func(name string, target float64, atMost bool) {
+	row := func(name string, x ratio) {
 		value, ok := r.Ratios[name]
 		if !ok {
 			return
 		}
-		sign, verdict := "≥ ", "reached"
-		if atMost {
-			sign = "≤ "
+		var target, floor string
+		if x.target > 0 {
+			target = x.sign() + threeDigits(x.target)
 		}
-		if value < target != atMost && value != target {
-			verdict = "missed"
-		}
-		var floor string
 		if value, ok := r.FloorRatios[name]; ok {
 			floor = threeDigits(value)
 		}
-		t.AppendRow(table.Row{name, threeDigits(value), sign + threeDigits(target), verdict, floor})
+		t.AppendRow(table.Row{name, threeDigits(value), target, x.verdict(value), floor})
 	}
 	for _, x := range ratios {
-		row(x.name, x.target, x.atMost())
+		row(x.name, x)
 	}
 	for _, x := range conditions {
-		row(x.name, conditionTarget, false)
+		row(x.name, ratio{metric: rate, target: conditionTarget})
 	}
-	row(relayMemory, memoryTarget, true)
+	row(relayMemory, ratio{target: memoryTarget})
 	t.Render()
 }
 
@@ -146,6 +142,18 @@ func newTable(w io.Writer, head table.Row, right ...int) table.Writer {
 	}
 	t.SetColumnConfigs(columns)
 	return t
+}
+
+// grouped returns a number from 1,000 on without a fraction and with separators, and others with three digits.
+func grouped(v float64) string {
+	if v < 999.5 {
+		return threeDigits(v)
+	}
+	digits := strconv.FormatFloat(v, 'f', 0, 64)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
 }
 
 // threeDigits returns a number with three significant digits.

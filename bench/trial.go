@@ -41,6 +41,7 @@ type figure struct {
 const (
 	rate        = "rate"
 	p50         = "p50"
+	p99         = "p99"
 	walPerTask  = "wal per task"
 	deadPerTask = "dead tuples per task"
 	cpuPerTask  = "CPU per task"
