@@ -68,7 +68,7 @@ demo: setup ## Play the shop, make trouble, prove the outcome
 	go run ./cmd/taskledger demo --once $(DEMO)
 
 .PHONY: bench
-bench: ## Compare with the peers, an hour; BENCH="-quick" for five minutes
+bench: ## Compare with the peers, more than an hour; BENCH="-quick" for less than six minutes
 	cd bench && go run . $(BENCH)
 
 .PHONY: build

@@ -20,6 +20,7 @@ type config struct {
 	rounds      int
 	output      string
 	csv         string
+	report      []string // runs whose figures to write into the documentation
 	databaseURL string
 	binaries    string
 	tuned       bool // tune, although quick
@@ -31,14 +32,16 @@ var errHelp = errors.New("help requested")
 // parse parses the command line. Its error reports every fault.
 func parse(args []string, stderr io.Writer) (config, error) {
 	var c config
-	var only string
+	var only, runs string
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.BoolVar(&c.quick, "quick", false, "the measures of the ratios, smaller, in fewer rounds: five minutes")
+	f.BoolVar(&c.quick, "quick", false, "the measures of the ratios, smaller, in fewer rounds: less than six minutes")
 	f.StringVar(&only, "only", "", "measures to run, separated by commas: "+strings.Join(names(), ", "))
 	f.IntVar(&c.rounds, "rounds", 0, "number of rounds (default 3, with -quick 2)")
 	f.Float64Var(&c.scale, "scale", 1, "factor of every size and duration")
 	f.StringVar(&c.output, "o", "table", "output: table or json")
+	f.StringVar(&runs, "report", "", "write the figures of these runs, files with the output of -o json separated by "+
+		"commas, into "+docsDir+"; measures nothing")
 	f.StringVar(&c.csv, "csv", "", "write every sample to this file")
 	f.StringVar(&c.databaseURL, "database-url", "",
 		"PostgreSQL server to use, as superuser (default: start one); creates databases beside the given one")
@@ -50,7 +53,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	} else if err != nil {
 		return c, err
 	}
-	c.only = strings.FieldsFunc(only, func(r rune) bool { return r == ',' || r == ' ' })
+	isSeparator := func(r rune) bool { return r == ',' || r == ' ' }
+	c.only, c.report = strings.FieldsFunc(only, isSeparator), strings.FieldsFunc(runs, isSeparator)
 	return c, c.validate(f.Args())
 }
 

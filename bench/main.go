@@ -5,7 +5,8 @@
 //	cd bench && go run . -quick
 //
 // It prints medians with their spread, and the ratio of taskledger to each peer. -o json prints the same
-// as JSON. ../docs/benchmarks.md explains the measures and has the results of the last full run.
+// as JSON, and -report writes the figures of such runs into the documentation. ../docs/benchmarks.md explains the
+// measures and shows the results.
 package main
 
 import (
@@ -47,6 +48,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case err != nil:
 		_, _ = fmt.Fprintln(stderr, "bench:", err)
 		return exitUsage
+	case len(c.report) > 0:
+		if err := writeDocs(docsDir, c.report); err != nil {
+			_, _ = fmt.Fprintln(stderr, "bench:", err)
+			return exitFailed
+		}
+		return exitOK
 	}
 	return execute(ctx, c, stdout, stderr)
 }

@@ -1,0 +1,337 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// docsDir has the documentation. Its figures are between marks such as
+//
+//	<!-- bench:ratios -->
+//	<!-- /bench:ratios -->
+//
+// and are written by -report alone, from the runs in recordFile.
+const docsDir = "../docs"
+
+// recordFile has the runs whose figures the documentation shows.
+const recordFile = "benchmarks.json"
+
+// unmeasured stands where no run has figures.
+const unmeasured = "No run has measured this yet."
+
+// record is the content of recordFile.
+type record struct {
+	// Runs have the measures that no later run has, by the time at which they began.
+	Runs []*report `json:"runs"`
+}
+
+// readRecord reads the record of a directory. Without a file it is empty.
+func readRecord(dir string) (r record, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, recordFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return record{}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	return r, err
+}
+
+// add adds a run, whose measures replace those of earlier runs. Figures of the documentation are those of whole runs at
+// full size.
+func (r *record) add(run *report) error {
+	switch {
+	case run.Partial != "":
+		return fmt.Errorf("the run of %s is partial: %s", run.Began.Format(time.DateTime), run.Partial)
+	case run.Quick || run.Scale != 1:
+		return fmt.Errorf("the run of %s has -quick or -scale; the documentation has figures of full size",
+			run.Began.Format(time.DateTime))
+	}
+	for _, old := range r.Runs {
+		old.forget(run.measures())
+	}
+	r.Runs = slices.DeleteFunc(append(r.Runs, run), func(x *report) bool { return len(x.Figures) == 0 })
+	slices.SortStableFunc(r.Runs, func(a, b *report) int { return a.Began.Compare(b.Began) })
+	return nil
+}
+
+// measures returns the measures of the figures, in their order.
+func (r *report) measures() []string {
+	var names []string
+	for _, w := range r.Figures {
+		if !slices.Contains(names, w.Measure) {
+			names = append(names, w.Measure)
+		}
+	}
+	return names
+}
+
+// forget removes the figures of measures.
+func (r *report) forget(measures []string) {
+	r.Figures = slices.DeleteFunc(r.Figures, func(w row) bool { return slices.Contains(measures, w.Measure) })
+	r.Conditions = slices.DeleteFunc(r.Conditions, func(x conditionRow) bool {
+		return slices.Contains(measures, conditionNamed(x.Name).measureName())
+	})
+}
+
+// merged returns the figures of all runs, with their ratios. Each ratio is of one measure, so of one run.
+func (r record) merged() *report {
+	all := &report{}
+	for _, run := range r.Runs {
+		all.Figures = append(all.Figures, run.Figures...)
+		all.Conditions = append(all.Conditions, run.Conditions...)
+	}
+	all.compare()
+	return all
+}
+
+// writeDocs adds runs to the record of a directory and writes their figures into its pages.
+func writeDocs(dir string, files []string) error {
+	r, err := readRecord(dir)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		var run report
+		if err := json.Unmarshal(text, &run); err != nil {
+			return fmt.Errorf("%s is not the output of -o json: %w", file, err)
+		}
+		if err := r.add(&run); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	for page := range pages {
+		name := filepath.Join(dir, page)
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		text, err = render(page, text, r)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(name, text, 0o644); err != nil {
+			return err
+		}
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, recordFile), append(text, '\n'), 0o644)
+}
+
+// render returns a page with the figures of a record between its marks.
+func render(page string, text []byte, r record) ([]byte, error) {
+	all := r.merged()
+	for name, content := range pages[page] {
+		begin, end := fmt.Appendf(nil, "<!-- bench:%s -->\n", name), fmt.Appendf(nil, "<!-- /bench:%s -->\n", name)
+		before, rest, ok1 := bytes.Cut(text, begin)
+		_, after, ok2 := bytes.Cut(rest, end)
+		if !ok1 || !ok2 {
+			return nil, fmt.Errorf("%s lacks the marks %s and %s", page, bytes.TrimSpace(begin), bytes.TrimSpace(end))
+		}
+		figures := content(r, all)
+		if figures == "" {
+			figures = unmeasured + "\n"
+		}
+		text = slices.Concat(before, begin, []byte(figures), end, after)
+	}
+	return text, nil
+}
+
+// pages have the figures by page and mark. A function returns "" if no run has its figures.
+var pages = map[string]map[string]func(r record, all *report) string{
+	"benchmarks.md": {
+		"runs":        func(r record, _ *report) string { return runList(r) },
+		"ratios":      func(_ record, all *report) string { return ratioRows(all) },
+		"rates":       func(_ record, all *report) string { return rateRows(all) },
+		"everyday":    func(_ record, all *report) string { return everydayRows(all) },
+		"subscribers": func(_ record, all *report) string { return subscriberRows(all) },
+		"cost":        func(_ record, all *report) string { return costRows(all) },
+		"conditions":  func(_ record, all *report) string { return conditionTableRows(all) },
+	},
+	"sizing.md": {
+		"sizes": func(_ record, all *report) string { return sizeRows(all) },
+		"rates": func(_ record, all *report) string { return sizeByRate(all) },
+		"bytes": func(_ record, all *report) string { return sizeInBytes(all) },
+	},
+}
+
+// markdown returns a table, or "" without rows.
+func markdown(head []string, rows [][]string) string {
+	if len(rows) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	line := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
+	line(head)
+	b.WriteString(strings.Repeat("|---", len(head)) + "|\n")
+	for _, cells := range rows {
+		line(cells)
+	}
+	return b.String()
+}
+
+// cell returns a median, or "–" without one.
+func (r *report) cell(measure, system, metric string) string {
+	value, ok := r.median(measure, system, metric)
+	if !ok {
+		return "–"
+	}
+	return grouped(value)
+}
+
+// systems returns the systems of a measure, in the order of the run.
+func (r *report) systems(measure string) []string {
+	var names []string
+	for _, w := range r.Figures {
+		if w.Measure == measure && !slices.Contains(names, w.System) {
+			names = append(names, w.System)
+		}
+	}
+	return names
+}
+
+func runList(r record) string {
+	var b strings.Builder
+	for _, run := range r.Runs {
+		command := "go run ."
+		if run.Rounds > 0 {
+			command += fmt.Sprintf(" -rounds %d", run.Rounds)
+		}
+		if len(run.Only) > 0 {
+			command += " -only " + strings.Join(run.Only, ",")
+		}
+		postgres, _, _ := strings.Cut(run.Versions["postgresql"], " ")
+		fmt.Fprintf(&b, "- `%s`\n  on %s, %.0f minutes, %s, %d cores, PostgreSQL %s, nats-server %s, River %s, "+
+			"watermill-sql %s, commit %.8s. Figures of %s.\n", command, run.Began.Format("2006-01-02 15:04 MST"),
+			run.Seconds/60, run.Machine.CPU, run.Machine.Cores, postgres, run.Versions["nats-io/nats-server/v2"],
+			run.Versions["riverqueue/river"], run.Versions["ThreeDotsLabs/watermill-sql/v4"],
+			cmp.Or(run.Versions["taskledger"], "unknown"), strings.Join(run.measures(), ", "))
+	}
+	return b.String()
+}
+
+func ratioRows(r *report) string {
+	var rows [][]string
+	row := func(name, label string, x ratio) {
+		value, ok := r.Ratios[name]
+		if !ok {
+			return
+		}
+		floor, target := "–", "–"
+		if value, ok := r.FloorRatios[name]; ok {
+			floor = threeDigits(value)
+		}
+		if x.target > 0 {
+			target = x.sign() + threeDigits(x.target)
+		}
+		rows = append(rows, []string{label, threeDigits(value), floor, target, x.verdict(value)})
+	}
+	for _, x := range ratios {
+		row(x.name, x.label, x)
+	}
+	for _, x := range conditions {
+		row(x.name, x.label, ratio{metric: rate, target: conditionTarget})
+	}
+	row(relayMemory, "memory of the relay behind 1,000,000 events, MB", ratio{target: memoryTarget})
+	return markdown([]string{"ratio", "measured", "floor in our place", "target", ""}, rows)
+}
+
+// rateRows has the systems of the measures whose figure is a rate.
+func rateRows(r *report) string {
+	var rows [][]string
+	for _, measure := range []string{
+		"enqueue-1", "enqueue-8", "enqueue-32", "bulk", "relay", "relay-fsync", "drain", "exactly-once",
+	} {
+		for _, system := range r.systems(measure) {
+			for _, w := range r.Figures {
+				if w.Measure != measure || w.System != system || w.Metric != rate {
+					continue
+				}
+				ratio := ""
+				if w.Ratio > 0 {
+					ratio = threeDigits(w.Ratio)
+				}
+				rows = append(rows, []string{
+					measure, system, grouped(w.Median), grouped(w.Min), grouped(w.Max), w.Unit, ratio,
+				})
+			}
+		}
+	}
+	return markdown([]string{"measure", "system", "median", "least", "most", "", "ours / theirs"}, rows)
+}
+
+func everydayRows(r *report) string {
+	var rows [][]string
+	for _, measure := range []string{
+		"idle", "everyday-1", "everyday-50", "everyday-200", "everyday-500", "everyday-800", "everyday-2000",
+	} {
+		for _, system := range r.systems(measure) {
+			cells := []string{strings.TrimPrefix(measure, "everyday-"), system}
+			for _, metric := range []string{
+				coresMetric, servicesMetric, p50, p99, "max", writesMetric, cpuOfTaskMetric,
+			} {
+				cells = append(cells, r.cell(measure, system, metric))
+			}
+			rows = append(rows, cells)
+		}
+	}
+	return markdown([]string{"tasks/s", "system", "CPU, cores", "… without the producers' backends", "p50, ms",
+		"p99, ms", "max, ms", "write tx/s", "CPU of a task, µs"}, rows)
+}
+
+func subscriberRows(r *report) string {
+	var rows [][]string
+	for _, system := range r.systems(subscribersName) {
+		cells := []string{system}
+		for _, metric := range []string{coresMetric, servicesMetric, writesMetric, walPerTask} {
+			cells = append(cells, r.cell(subscribersName, system, metric))
+		}
+		rows = append(rows, cells)
+	}
+	return markdown([]string{"100 tasks/s", "CPU, cores", "… without the producers' backends", "write tx/s",
+		"WAL of a task, bytes"}, rows)
+}
+
+func costRows(r *report) string {
+	systems := r.systems("cost")
+	var metrics []string
+	for _, w := range r.Figures {
+		if w.Measure == "cost" && strings.HasSuffix(w.Metric, "per task") && !slices.Contains(metrics, w.Metric) {
+			metrics = append(metrics, w.Metric)
+		}
+	}
+	var rows [][]string
+	for _, metric := range metrics {
+		cells := []string{metric}
+		for _, system := range systems {
+			cells = append(cells, r.cell("cost", system, metric))
+		}
+		rows = append(rows, cells)
+	}
+	return markdown(append([]string{"cost"}, systems...), rows)
+}
+
+func conditionTableRows(r *report) string {
+	var rows [][]string
+	for _, x := range r.Conditions {
+		rows = append(rows, []string{conditionNamed(x.Name).label, x.Metric, threeDigits(x.Median), threeDigits(x.Min),
+			threeDigits(x.Max)})
+	}
+	return markdown([]string{"condition / clean", "", "median", "least", "most"}, rows)
+}

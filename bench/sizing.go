@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// size is a row of the table of sizes: figures in a sentence, each a median.
+type size struct {
+	need, text, limit string
+	figures           []figureName
+}
+
+// figureName names a figure.
+type figureName struct{ measure, system, metric string }
+
+var sizes = []size{
+	{"enqueues in transactions of yours", "%s/s by 32 connections", "commits of PostgreSQL",
+		[]figureName{{"enqueue-32", ours, rate}}},
+	{"… by fewer", "%s/s by one connection, %s/s by 8", "commits of PostgreSQL",
+		[]figureName{{"enqueue-1", ours, rate}, {"enqueue-8", ours, rate}}},
+	{"… whose business insert returns a value", "%s/s by 32 connections", "commits of PostgreSQL",
+		[]figureName{{"enqueue-32", oursExec, rate}}},
+	{"enqueues in bulk", "%s tasks/s", "PostgreSQL", []figureName{{"bulk", ours, rate}}},
+	{"tasks with an effect in PostgreSQL (ExactlyOnce)", "%s/s; %s/s with `Together`", "commits of PostgreSQL",
+		[]figureName{{"exactly-once", ours, rate}, {"exactly-once", oursTogether, rate}}},
+	{"tasks whose handler does nothing, relay included", "%s/s", "CPU", []figureName{{"drain", oursFromCommit, rate}}},
+	{"events to subscribers", "%s/s", "CPU", []figureName{{"relay", ours, rate}}},
+	{"… by three replicas on three servers", "%s/s", "CPU", []figureName{{"relay", oursReplicated, rate}}},
+	{"… if NATS syncs each write", "%s/s", "the disk of NATS", []figureName{{"relay-fsync", ours, rate}}},
+	{"memory of the relay behind 1,000,000 events", "%s MB", "", []figureName{{"memory", behindWhole, "relay memory"}}},
+	{"disk of a finished task: database; stream", "%s bytes; %s bytes",
+		"disk; the stream has an age limit",
+		[]figureName{{"cost", ours, "database per task"}, {"cost", ours, "stream per task"}}},
+	{"WAL of a task, over its whole life", "%s bytes", "disk, replicas, archive",
+		[]figureName{{"cost", ours, walPerTask}}},
+	{"CPU of a task in a backlog of 1,000,000, enqueued in bulk: PostgreSQL; NATS; services, workers and producer",
+		"%s µs; %s µs; %s µs", "CPU",
+		[]figureName{{"cost", ours, "CPU of PostgreSQL per task"}, {"cost", ours, "CPU of NATS per task"},
+			{"cost", ours, "CPU of the client per task"}}},
+}
+
+// sizeRows has the sizes of which all figures are known.
+func sizeRows(r *report) string {
+	var rows [][]string
+	for _, x := range sizes {
+		var medians []any
+		for _, f := range x.figures {
+			if value, ok := r.median(f.measure, f.system, f.metric); ok {
+				medians = append(medians, grouped(value))
+			}
+		}
+		if len(medians) == len(x.figures) {
+			rows = append(rows, []string{x.need, fmt.Sprintf(x.text, medians...), x.limit})
+		}
+	}
+	return markdown([]string{"you need", "two cores gave", "what limits"}, rows)
+}
+
+// sizeByRate has what a task costs and how soon it starts, by the rate of tasks.
+func sizeByRate(r *report) string {
+	var rows [][]string
+	for _, perSecond := range []int{50, 200, 500, 800, 2000} {
+		measure := fmt.Sprintf("everyday-%d", perSecond)
+		if _, ok := r.median(measure, ours, coresMetric); !ok {
+			continue
+		}
+		cells := []string{grouped(float64(perSecond))}
+		for _, metric := range []string{coresMetric, servicesMetric, cpuOfTaskMetric, p50, p99} {
+			cells = append(cells, r.cell(measure, ours, metric))
+		}
+		rows = append(rows, cells)
+	}
+	return markdown([]string{"tasks/s, handlers of 1 ms", "CPU, cores", "… without the enqueues", "CPU of a task, µs",
+		"start after the commit: p50, ms", "p99, ms"}, rows)
+}
+
+// sizeInBytes has what a million tasks take.
+func sizeInBytes(r *report) string {
+	var parts []string
+	for _, x := range []struct{ metric, of string }{
+		{"database per task", "in the database"}, {"stream per task", "on the stream"}, {walPerTask, "of WAL"},
+	} {
+		if bytes, ok := r.median("cost", ours, x.metric); ok {
+			parts = append(parts, fmt.Sprintf("%s GB %s", threeDigits(bytes/1e3), x.of))
+		}
+	}
+	if parts == nil {
+		return ""
+	}
+	return fmt.Sprintf("- **A million tasks**: %s, with args of %d bytes and keys of %d. Larger ones come on top.\n",
+		strings.Join(parts, ", "), len(args), len(kind.Name())+len(taskID(0)))
+}
