@@ -57,15 +57,8 @@ func (o *own) tables() ownTables {
 		invalidate: o.invalidate}
 }
 
-// stopOwn is [mustStop] for a projection of users: only the ledger itself ends the runner.
-func stopOwn(err error) error {
-	var apply *ApplyError
-	var tables *TablesError
-	if errors.As(err, &apply) || errors.As(err, &tables) {
-		return nil
-	}
-	return mustStop(err)
-}
+// stopOwn never ends the runner: if the ledger itself must not be read, the built-in projection does.
+func stopOwn(error) error { return nil }
 
 // recovering clears the failure in the registry with the first page that is applied after it.
 type recovering struct {

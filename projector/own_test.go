@@ -55,6 +55,31 @@ func TestOwnProjectionAppliesEachEventOnce(t *testing.T) {
 	verifyCoupons(t, pool, coupons())
 }
 
+// A projection whose cursor is refused, as after a restore of it alone, keeps no other one from its events.
+func TestRefusedProjectionStopsAlone(t *testing.T) {
+	t.Parallel()
+	pool := ownPool(t)
+	other := coupons()
+	other.Name = "coupons_again"
+	stop := start(t, quick(pool, coupons(), other))
+	enqueueCoupons(t, pool, "spring", 0, 10)
+	await(t, "the projection is registered", func() bool { return registered(t, pool).Version == 1 })
+	awaitApplied(t, pool)
+	stop()
+	ledgertest.ExecAsOwner(t, pool, `update taskledger.cursor set origin = '1/1' where reader = 'projection/coupons'`)
+	defer start(t, quick(pool, coupons(), other))()
+	enqueueCoupons(t, pool, "spring", 10, 10)
+	awaitCaughtUp(t, pool) // the built-in projection
+	await(t, "the other projection has caught up", func() bool {
+		var n int
+		const sql = `select coalesce(sum(sent), 0) from coupons_again.campaign`
+		if err := pool.QueryRow(t.Context(), sql).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n == 20
+	})
+}
+
 // An event that fails stops its projection alone, and is reported. After it is skipped the projection continues.
 func TestFailingEventStopsItsProjectionOnly(t *testing.T) {
 	t.Parallel()
