@@ -61,16 +61,16 @@ func (w *Watcher) Run(ctx context.Context) error {
 // pass polls once, creates alarms, and delivers those that are due. Receivers do not wait for each other.
 func (w *Watcher) pass(ctx context.Context) error {
 	observed, installation, failure := w.observer.observe(ctx)
-	for _, r := range w.config.Receivers {
-		if failure == nil {
-			failure = w.report(ctx, r, observed, installation)
+	errs := make([]error, len(w.config.Receivers))
+	if failure == nil {
+		for i, r := range w.config.Receivers {
+			errs[i] = w.report(ctx, r, observed, installation)
 		}
 	}
 	// Earlier alarms are delivered after a failure too.
-	errs := make([]error, len(w.config.Receivers))
 	var deliveries sync.WaitGroup
 	for i, r := range w.config.Receivers {
-		deliveries.Go(func() { errs[i] = w.deliver(ctx, r) })
+		deliveries.Go(func() { errs[i] = errors.Join(errs[i], w.deliver(ctx, r)) })
 	}
 	deliveries.Wait()
 	return errors.Join(append(errs, failure)...)

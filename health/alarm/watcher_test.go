@@ -67,6 +67,17 @@ func TestDeadAlarm(t *testing.T) {
 	}
 }
 
+// A receiver whose newest alarm cannot be read, because a program has enqueued it, keeps no other one from its alarms.
+func TestReceiverThatFailsSilencesNoOther(t *testing.T) {
+	t.Parallel()
+	b, broken, works := setup(t), newWebhookServer(t), newWebhookServer(t)
+	b.exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data) values
+		(1, 0, 0, 'enqueued', 'taskledger.alarm', 'a/9999999999999999999', '{}')`)
+	b.background(b.watcher(b.config(broken.receiver("a"), works.receiver("b"))).Run)
+	b.die("coupon.send", "c-", 1, "out of coupons")
+	b.await("the other one's alarm", func() bool { return len(works.got()) > 0 })
+}
+
 // An alarm that an operator cancels counts as delivered.
 func TestCancelledAlarm(t *testing.T) {
 	t.Parallel()
