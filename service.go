@@ -19,10 +19,6 @@ type service struct {
 	run  func(ctx context.Context, log *slog.Logger) error
 }
 
-// restartAfter is the delay after which a service that failed is started again: an operator may have removed
-// the cause.
-const restartAfter = 5 * time.Second
-
 // runAll runs services until ctx is done. They are independent: if one fails, the others continue, and the servers that
 // an operator needs for the cure stay up.
 func (c Config) runAll(ctx context.Context, services []service) {
@@ -35,21 +31,10 @@ func (c Config) runAll(ctx context.Context, services []service) {
 
 // keep runs a service again after each error. The same error is logged once.
 func (c Config) keep(ctx context.Context, s service) {
-	log, logged := c.Logger.With("service", s.name), ""
-	for {
-		err := s.run(ctx, log)
-		if ctx.Err() != nil {
-			return
-		}
-		reason := c.reason(err)
-		if reason != logged {
-			logged = reason
-			log.ErrorContext(ctx, "service failed; it is started again every 5s", "error", reason)
-		}
-		if loop.Sleep(ctx, restartAfter) != nil {
-			return
-		}
-	}
+	log := c.Logger.With("service", s.name)
+	loop.Keep(ctx, func(ctx context.Context) error { return s.run(ctx, log) }, func(err error) {
+		log.ErrorContext(ctx, "service failed; it is started again every 5s", "error", c.reason(err))
+	})
 }
 
 // reason returns the text of an error with its cure.

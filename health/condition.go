@@ -39,12 +39,13 @@ const (
 	ReleasesRepeated  Name = "releases_repeated"
 	AlarmUndelivered  Name = "alarm_undelivered"
 	SubscriberBehind  Name = "subscriber_behind"
+	WebhookStopped    Name = "webhook_stopped"
 )
 
 // Condition is a condition that holds.
 type Condition struct {
 	Name      Name          `json:"name"`
-	About     string        `json:"about,omitempty"` // the schedule, alarm or subscriber
+	About     string        `json:"about,omitempty"` // the schedule, alarm, subscriber or receiver
 	Since     time.Time     `json:"since,omitzero"`  // when it began; zero: unknown
 	Threshold time.Duration `json:"-"`               // the threshold that is exceeded; 0: the condition has none
 	Text      string        `json:"text"`            // one line, printable
@@ -242,6 +243,14 @@ var definitions = []Definition{
 			"other one. Events that it needs must not be archived.",
 		Cure: "start its program, or read its log; if it is paused: taskledger subscriber resume NAME; " +
 			"if it is not needed: taskledger subscriber delete NAME",
+	},
+	{
+		Name:      WebhookStopped,
+		Threshold: DefaultThreshold,
+		Meaning: "A receiver of webhooks has got no event that waits for it for longer than the threshold: no " +
+			"process has it, its subscriber was deleted or must not continue, or it has answered 410 Gone.",
+		Cure: "start: taskledger webhook serve, or read its log; after 410: taskledger kind resume " +
+			"taskledger.webhook.NAME; if it is not needed: taskledger subscriber delete webhook-NAME",
 	},
 }
 

@@ -71,12 +71,13 @@ var checks = []check{
 	{[]Name{AttemptsRepeated, ReleasesRepeated}, checkRepeated},
 	{[]Name{AlarmUndelivered}, checkAlarms},
 	{[]Name{SubscriberBehind}, checkSubscribers},
+	{[]Name{WebhookStopped}, checkWebhooks},
 	{nil, readCounts},
 }
 
 // Read returns a report. It only reads, in several statements, and never commits. Its cost does not grow with the
 // number of tasks. An unavailable stream is a condition, not an error. Schedules and subscribers have at most 100
-// conditions each: of those that are late for the longest time.
+// conditions each, of those that are late for the longest time; receivers of webhooks have at most 100.
 //
 // Errors: that of [Config.Validate], [ledger.ErrUnavailable], [ledger.ErrNotMigrated].
 func Read(ctx context.Context, c Config) (Report, error) {

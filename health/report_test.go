@@ -153,6 +153,15 @@ var conditionTests = map[health.Name]conditionTest{
 		text:  "behind and is paused; events that it has not passed: 1; the threshold is 1ms",
 		about: "mails", isSince: true,
 	},
+	health.WebhookStopped: {
+		arrange: func(b *bundle, _ *health.Config) {
+			b.exec(`insert into taskledger.pause (kind, actor, reason)
+				values ('taskledger.webhook.shop', 'a', 'the receiver has answered 410 Gone'),
+				       ('taskledger.webhook.club', 'b', 'it moves')`)
+		},
+		text: "receiver shop has answered 410 Gone", about: "shop", isSince: true,
+		cure: "when it answers again: taskledger kind resume taskledger.webhook.shop",
+	},
 	health.ProjectorRefused: {
 		arrange: func(b *bundle, _ *health.Config) {
 			ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")

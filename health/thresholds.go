@@ -25,6 +25,8 @@ type Thresholds struct {
 	KindUnhandled time.Duration // how long a task has been available for which no live worker exists
 	TasksUnbegun  time.Duration // how long a task has been available that no live worker of its kind has begun
 	SubscriberLag time.Duration // age of the oldest event that a subscriber of the feed has not passed
+	// WebhookStopped is the age of the oldest event that a receiver of webhooks has not passed, while it passes none.
+	WebhookStopped time.Duration
 }
 
 func (t Thresholds) withDefaults() Thresholds {
@@ -35,7 +37,7 @@ func (t Thresholds) withDefaults() Thresholds {
 		t.SubscriberLag = DefaultSubscriberLag
 	}
 	for _, field := range []*time.Duration{
-		&t.ProjectionLag, &t.TimersLate, &t.ScheduleLate, &t.KindUnhandled, &t.TasksUnbegun,
+		&t.ProjectionLag, &t.TimersLate, &t.ScheduleLate, &t.KindUnhandled, &t.TasksUnbegun, &t.WebhookStopped,
 	} {
 		if *field == 0 {
 			*field = DefaultThreshold

@@ -1,7 +1,7 @@
 -- Operators: the kinds that are paused.
 -- Owner: package workers/operator.
 --
---   pause  written and read by operator
+--   pause  written and read by operator; the deliveries of a receiver that is gone are paused by package webhook
 --
 -- Workers read the view paused_kinds.
 
@@ -35,6 +35,28 @@ $$;
 
 comment on function taskledger.remove_pause(text) is
   'Internal: ends the pause of a kind, and returns the kind if it was paused.';
+
+-- A receiver of webhooks that has answered 410 Gone gets no more requests until an operator resumes their kind. With
+-- its owner's rights: the login to which the receiver's subscriber belongs may pause no other kind.
+-- Index: primary key; that of cursor.
+-- +goose StatementBegin
+create function taskledger.pause_receiver(receiver text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if taskledger.subscriber_login('subscriber/webhook-' || receiver) is distinct from session_user then
+    raise exception 'taskledger: the receiver % has no subscriber of this login', receiver
+      using errcode = 'insufficient_privilege';
+  end if;
+  insert into taskledger.pause (kind, actor, reason)
+  values ('taskledger.webhook.' || receiver, session_user, 'the receiver has answered 410 Gone')
+  on conflict (kind) do nothing;
+  return found;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.pause_receiver(text) is
+  'Internal: pauses the deliveries of a receiver of webhooks that has answered 410 Gone, unless they are paused.';
 
 -- Locks nothing. Indexes: primary keys; of task_count a loose scan that goes backwards, so that it lands on the newest
 -- row of each total; of task at most max_aged rows of a kind that has no more by its totals, else none. Without jit:

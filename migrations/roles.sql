@@ -212,7 +212,8 @@ create policy producer_reads on taskledger.event for select to producer using (
 create policy subscriber on taskledger.event for select to subscriber using (true);
 
 -- The subscriber of a webhook enqueues its deliveries, with the grants of a producer. Their keys can be predicted from
--- the events, so no other login may enqueue one.
+-- the events, so no other login may enqueue one. It pauses them if the receiver answers 410 Gone.
+grant execute on function taskledger.pause_receiver to subscriber;
 create policy deliver on taskledger.event for insert to subscriber with check (
   taskledger.is_first(version, attempt, shard, type, kind, biz_id) and starts_with(kind, 'taskledger.webhook.')
   and taskledger.subscriber_login('subscriber/webhook-' || substr(kind, length('taskledger.webhook.') + 1))

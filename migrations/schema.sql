@@ -2835,6 +2835,24 @@ $$;
 
 COMMENT ON FUNCTION taskledger.own_logins() IS 'Internal: returns the ids of the session''s login.';
 
+CREATE FUNCTION taskledger.pause_receiver(receiver text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if taskledger.subscriber_login('subscriber/webhook-' || receiver) is distinct from session_user then
+    raise exception 'taskledger: the receiver % has no subscriber of this login', receiver
+      using errcode = 'insufficient_privilege';
+  end if;
+  insert into taskledger.pause (kind, actor, reason)
+  values ('taskledger.webhook.' || receiver, session_user, 'the receiver has answered 410 Gone')
+  on conflict (kind) do nothing;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.pause_receiver(receiver text) IS 'Internal: pauses the deliveries of a receiver of webhooks that has answered 410 Gone, unless they are paused.';
+
 CREATE FUNCTION taskledger.personal_digest(salt bytea, data text, meta text, actor text) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN sha256(((convert_to('taskledger personal data v1

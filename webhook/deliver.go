@@ -13,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
@@ -28,6 +29,8 @@ var (
 	installationSQL string
 	//go:embed sql/others.sql
 	othersSQL string
+	//go:embed sql/pause.sql
+	pauseSQL string
 )
 
 // enqueue enqueues a delivery for each event, in the transaction in which the place of the subscriber is kept. A
@@ -135,11 +138,31 @@ func (d *deliverer) deliver(ctx context.Context, job *workers.Job, of delivery) 
 	var status *post.StatusError
 	switch {
 	case errors.As(err, &status) && status.Status == http.StatusGone:
-		return workers.Permanent(err)
+		return d.pause(ctx, err)
 	case errors.As(err, &status) && status.RetryAfter > 0:
 		return d.retryAfter(ctx, job, status)
 	}
 	return err
+}
+
+// noticed is more than the time after which all workers have noticed a pause.
+const noticed = 2 * time.Second
+
+// pause pauses the deliveries of the receiver, which has answered 410 Gone, until an operator resumes their kind. It
+// returns the error of the delivery, which is not retried before. The attempt keeps its slot until the pause is
+// noticed, so that no other delivery begins.
+func (d *deliverer) pause(ctx context.Context, gone error) error {
+	isNew := false
+	if _, err := pgquery.Row(ctx, d.service.config.DB, pauseSQL, []any{d.Name}, &isNew); err != nil {
+		return errors.Join(gone, pgerr.Explain("pause the receiver "+d.Name, err))
+	}
+	if isNew {
+		err := fmt.Errorf("%w; when it answers again: taskledger kind resume %s", gone, d.kind.Name())
+		d.service.config.Logger.ErrorContext(ctx, "a receiver is paused; its deliveries wait",
+			"receiver", d.Name, "error", err)
+	}
+	_ = loop.Sleep(ctx, noticed) // an error means that the attempt ends
+	return gone
 }
 
 // retryAfter returns the error of a delivery whose receiver asks for a retry after a time. The delay of the policy is

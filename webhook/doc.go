@@ -12,6 +12,9 @@
 // A delivery is at least one request. Deliveries of the events of one task may overtake each other; the body has the
 // version.
 //
+// Receivers are independent: one that stops delays no other one. One that answers 410 Gone is paused until an operator
+// resumes its kind.
+//
 // A connection is made to public addresses only, unless the configuration allows others. The address is checked for
 // each connection, after its name was resolved, and redirects are not followed.
 package webhook

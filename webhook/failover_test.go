@@ -2,7 +2,6 @@ package webhook_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/servicetest"
@@ -18,7 +17,7 @@ func TestPositionsAreGivenAgain(t *testing.T) {
 	t.Parallel()
 	pair := servicetest.NewPair(t)
 	b := servicetest.NewServedOn(t, pair.DB, outbox.StreamConfig{})
-	h := &hooks{Bundle: b, db: ledgertest.As(t, b.DB, ledgertest.App, "subscriber"), log: &strings.Builder{}}
+	h := &hooks{Bundle: b, db: ledgertest.As(t, b.DB, ledgertest.App, "subscriber"), log: &logText{}}
 	r := newReceiver(t)
 	h.start(webhook.Receiver{Name: "shop", URL: r.server.URL, Allow: loopback(), Kinds: []ledger.Kind{"coupon.send"}})
 	const tasks = 50

@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
-	"golang.org/x/sync/errgroup"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/post"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
@@ -66,13 +67,16 @@ func New(c Config) (*Service, error) {
 
 // Run works until ctx is done, and then returns nil. It retries through outages. A service runs once.
 //
-// Errors are those of [outbox.Subscribe] and of [workers.Pool.Run].
+// Receivers are independent: if the subscriber of one must not continue, Run logs the reason once, starts it again
+// every 5 s, and goes on with the others. A subscriber that an operator has removed is not made again while Run works.
+//
+// Errors are those of [workers.Pool.Run].
 func (s *Service) Run(ctx context.Context) error {
 	pool, err := workers.New(workers.Config{DB: s.config.DB, NATS: s.config.NATS, Logger: s.config.Logger})
 	if err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
+	var all []*deliverer
 	for _, r := range s.config.File.Receivers {
 		d, err := s.newDeliverer(r.withDefaults())
 		if err != nil {
@@ -82,10 +86,43 @@ func (s *Service) Run(ctx context.Context) error {
 		if err := workers.RegisterAtLeastOnce(pool, d.kind, d.deliver, kind); err != nil {
 			return err
 		}
-		group.Go(func() error { return outbox.Subscribe(ctx, d.subscription()) })
+		all = append(all, d)
 	}
-	group.Go(func() error { return pool.Run(ctx) })
-	return group.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	var subscribers sync.WaitGroup
+	for _, d := range all {
+		subscribers.Go(func() { d.keepSubscribed(ctx) })
+	}
+	err = pool.Run(ctx)
+	stop()
+	subscribers.Wait()
+	return err
+}
+
+// keepSubscribed runs the subscriber of the receiver until ctx is done.
+func (d *deliverer) keepSubscribed(ctx context.Context) {
+	log := d.service.config.Logger.With("receiver", d.Name)
+	isRemoved := false
+	loop.Keep(ctx, func(ctx context.Context) error {
+		if isRemoved { // until an operator makes it again
+			found, err := feed.Subscribers(ctx, d.service.config.DB, Subscriber(d.Name))
+			if err != nil {
+				return err
+			}
+			if len(found) == 0 {
+				return outbox.ErrSubscriberRemoved
+			}
+		}
+		err := outbox.Subscribe(ctx, d.subscription())
+		isRemoved = errors.Is(err, outbox.ErrSubscriberRemoved)
+		return err
+	}, func(err error) {
+		if isRemoved {
+			err = fmt.Errorf("%w: take the receiver out of the file, or: taskledger subscriber seek %s --now", err,
+				Subscriber(d.Name))
+		}
+		log.ErrorContext(ctx, "a receiver gets no events, the others do; it is started again every 5s", "error", err)
+	})
 }
 
 // grace is the time of an attempt beside its request.

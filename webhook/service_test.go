@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
@@ -27,6 +29,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/webhook"
+	"github.com/taskledger/taskledger/workers/operator"
 )
 
 const secretText = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -57,7 +60,9 @@ type receiver struct {
 	mu       sync.Mutex
 	bodies   []string       // of requests that it has accepted, without the timestamp
 	ids      map[string]int // accepted requests by webhook-id
-	failures int            // further requests that it refuses
+	failures int            // further requests that it refuses, with status
+	status   int            // default: 503
+	refusals int            // requests that it has refused
 	open     int
 	most     int // requests at a time
 	pause    time.Duration
@@ -102,6 +107,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	pause, isRefused := r.pause, r.failures > 0
 	if isRefused {
 		r.failures--
+		r.refusals++
 	} else {
 		r.ids[id]++
 		r.bodies = append(r.bodies, fmt.Sprint(body.Type, " ", body.Data.BizID, " ", string(body.Data.Data)))
@@ -112,8 +118,21 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	r.open--
 	r.mu.Unlock()
 	if isRefused {
-		w.WriteHeader(http.StatusServiceUnavailable)
+		w.WriteHeader(cmp.Or(r.status, http.StatusServiceUnavailable))
 	}
+}
+
+// refuse has the receiver refuse so many further requests.
+func (r *receiver) refuse(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures = n
+}
+
+func (r *receiver) refused() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.refusals
 }
 
 func (r *receiver) accepted() []string {
@@ -126,7 +145,31 @@ func (r *receiver) accepted() []string {
 type hooks struct {
 	*servicetest.Bundle
 	db  *pgxpool.Pool // as webhook serve
-	log *strings.Builder
+	log *logText
+}
+
+// logText is a log in memory.
+type logText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logText) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+// has reports whether a line has all the words.
+func (l *logText) has(words ...string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {
+			return true
+		}
+	}
+	return false
 }
 
 func newHooks(t *testing.T) *hooks {
@@ -134,7 +177,7 @@ func newHooks(t *testing.T) *hooks {
 	t.Parallel()
 	b := servicetest.NewServed(t, outbox.StreamConfig{})
 	b.Schedule()
-	return &hooks{Bundle: b, db: ledgertest.As(t, b.DB, ledgertest.App, "subscriber"), log: &strings.Builder{}}
+	return &hooks{Bundle: b, db: ledgertest.As(t, b.DB, ledgertest.App, "subscriber"), log: &logText{}}
 }
 
 func (h *hooks) secretFile() string {
@@ -247,6 +290,109 @@ func TestDeliveriesBelongToTheirSubscriber(t *testing.T) {
 	h.Forge(squat)
 	ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "coupon.send", BizID: "c"}, `{}`)
 	h.Await("the event is delivered", func() bool { return len(r.accepted()) == 1 })
+}
+
+// conditions returns the texts of the receivers that get no events, by their names.
+func (h *hooks) conditions() map[string]string {
+	h.T.Helper()
+	c := health.Config{DB: h.As("reader"), Only: []health.Name{health.WebhookStopped},
+		Thresholds: health.Thresholds{WebhookStopped: time.Millisecond}}
+	r, err := health.Read(h.T.Context(), c)
+	if err != nil {
+		h.T.Fatal(err)
+	}
+	texts := make(map[string]string)
+	for _, held := range r.Degraded {
+		texts[held.About] += held.Text + "\n"
+	}
+	return texts
+}
+
+// Receivers whose subscribers are deleted, or given to another login, while the service works stop alone, each with a
+// condition. The others go on, and so do these once an operator has removed the cause.
+func TestReceiverThatMustNotContinueStopsAlone(t *testing.T) {
+	h := newHooks(t)
+	admin := h.As("operator")
+	receivers := map[string]*receiver{"deleted": newReceiver(t), "given": newReceiver(t), "other": newReceiver(t)}
+	var config []webhook.Receiver
+	for name, r := range receivers {
+		config = append(config, webhook.Receiver{Name: name, URL: r.server.URL, Allow: loopback()})
+	}
+	h.start(config...)
+	send := func(id string, to ...string) {
+		t.Helper()
+		ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(id)}, `{}`)
+		for _, name := range to {
+			h.Await(name+" has got "+id, func() bool {
+				return slices.Contains(receivers[name].accepted(), "coupon.send.enqueued "+id+" {}")
+			})
+		}
+	}
+	send("1", "deleted", "given", "other")
+	if err := outbox.RemoveSubscriber(t.Context(), admin, "webhook-deleted", "", ""); err != nil {
+		t.Fatal(err)
+	}
+	own := h.db.Config().ConnConfig.User
+	another := ledgertest.As(t, h.DB, "subscriber", "reader").Config().ConnConfig.User
+	if err := outbox.GiveSubscriber(t.Context(), admin, "webhook-given", another, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	send("2", "other")
+	send("3", "other")
+	h.Await("the two stopped ones have conditions", func() bool {
+		texts := h.conditions()
+		return strings.Contains(texts["deleted"], "was deleted") && strings.Contains(texts["given"], "not continue")
+	})
+	h.Await("the log has both reasons", func() bool {
+		return h.log.has("receiver=deleted", "taskledger subscriber seek webhook-deleted --now") &&
+			h.log.has("receiver=given", "belongs to the login "+another)
+	})
+	if err := outbox.SeekSubscriber(t.Context(), admin, "webhook-deleted", feed.Now(), "", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := outbox.GiveSubscriber(t.Context(), admin, "webhook-given", own, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	send("4", "deleted", "given", "other")
+	if got := receivers["deleted"].accepted(); len(got) != 2 {
+		t.Errorf("after it was made again, the deleted one has got %v", got)
+	}
+}
+
+// A receiver that answers 410 Gone gets no more requests than it has slots, with a condition, and the others go on. No
+// delivery is lost: once an operator resumes their kind, the receiver gets all events.
+func TestGoneReceiverIsPaused(t *testing.T) {
+	h := newHooks(t)
+	gone, other := newReceiver(t), newReceiver(t)
+	gone.status, gone.failures = http.StatusGone, 1<<30
+	const tasks, slots = 100, 3
+	for i := range tasks {
+		key := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(fmt.Sprint(i))}
+		ledgertest.Enqueue(t, h.As(ledgertest.App), key, `{}`)
+	}
+	quick := &ledger.RetryPolicy{Ladder: []time.Duration{time.Millisecond}, Attempts: 2}
+	h.start(webhook.Receiver{Name: "gone", URL: gone.server.URL, Allow: loopback(), Slots: slots, Retry: quick},
+		webhook.Receiver{Name: "other", URL: other.server.URL, Allow: loopback()})
+	h.Await("the other one has got all events", func() bool { return len(other.accepted()) == tasks })
+	h.Await("the receiver is paused", func() bool { return strings.Contains(h.conditions()["gone"], "410 Gone") })
+	h.Await("its attempts have ended", func() bool {
+		return h.deliveries("gone", ledger.StateRunning) == 0 && h.deliveries("gone", ledger.StateAvailable) == tasks
+	})
+	if n := gone.refused(); n < 1 || n > slots {
+		t.Errorf("it has got %d requests, want at most %d", n, slots)
+	}
+	gone.refuse(0)
+	kinds, err := operator.New(operator.Config{DB: h.As("operator")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kinds.ResumeKind(t.Context(), webhook.Kind("gone"), operator.Audit{}); err != nil {
+		t.Fatal(err)
+	}
+	h.Await("it has got all events", func() bool { return len(gone.accepted()) == tasks })
+	if text := h.conditions()["gone"]; strings.Contains(text, "410") {
+		t.Errorf("after it has answered: %s", text)
+	}
 }
 
 // An overloaded receiver that asks for a retry after a second gets it after the delay of the policy, so that the

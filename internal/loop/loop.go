@@ -10,6 +10,7 @@ package loop
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -130,4 +131,26 @@ func (s Steps) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// restartAfter is the delay after which a service that failed is started again.
+const restartAfter = 5 * time.Second
+
+// Keep runs a service of a group until ctx is done, and starts it again 5 s after it has ended: an operator may have
+// removed the cause, and the other services of the group go on meanwhile. failed is called with its error, and not
+// again for an error with the same text; nil: the service has ended by itself.
+func Keep(ctx context.Context, run func(context.Context) error, failed func(error)) {
+	for last := ""; ; {
+		err := run(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if text := fmt.Sprint(err); text != last {
+			last = text
+			failed(err)
+		}
+		if Sleep(ctx, restartAfter) != nil {
+			return
+		}
+	}
 }

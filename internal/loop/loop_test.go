@@ -142,3 +142,28 @@ func TestSteps(t *testing.T) {
 		}
 	})
 }
+
+// A service that has ended is started again, and the same error is reported once.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		script := []error{errors.New("a"), errors.New("a"), nil, errors.New("b"), errors.New("a")}
+		var reported []error
+		begin := time.Now()
+		loop.Keep(ctx, func(context.Context) error {
+			if len(script) == 1 {
+				cancel()
+			}
+			err := script[0]
+			script = script[1:]
+			return err
+		}, func(err error) { reported = append(reported, err) })
+		if len(reported) != 3 || reported[0].Error() != "a" || reported[1] != nil || reported[2].Error() != "b" {
+			t.Errorf("reported %v", reported)
+		}
+		if d := time.Since(begin); d != 20*time.Second {
+			t.Errorf("five runs took %s", d)
+		}
+	})
+}

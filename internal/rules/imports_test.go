@@ -201,8 +201,8 @@ var rules = []rule{
 	{
 		pkg: "/health",
 		may: []string{"/ledger", "/ledger/feed", "/ledger/periodic", "/outbox", "/projector", "/workers/scheduler",
-			"/workers/operator", "/internal/kept", "/internal/operation", "/internal/pgerr", "/internal/pgquery",
-			"/internal/printable", "/internal/stream", nats},
+			"/workers/operator", "/webhook", "/internal/kept", "/internal/operation", "/internal/pgerr",
+			"/internal/pgquery", "/internal/printable", "/internal/stream", nats},
 		reason: "it reads what the services store; only alarms, commands and probes are above it",
 	},
 	{
@@ -266,9 +266,9 @@ var rules = []rule{
 	{pkg: "/internal/smalldisk", may: nil, reason: "a helper of tests, which every package may use"},
 	{
 		pkg: "/webhook",
-		may: []string{"/ledger", "/ledger/feed", "/outbox", "/workers", "/internal/pgarray", "/internal/pgerr",
-			"/internal/pgquery", "/internal/post", "/internal/reserved", "/internal/secret", "/internal/settings", pgx,
-			nats, xSync},
+		may: []string{"/ledger", "/ledger/feed", "/outbox", "/workers", "/internal/loop", "/internal/pgarray",
+			"/internal/pgerr", "/internal/pgquery", "/internal/post", "/internal/reserved", "/internal/secret",
+			"/internal/settings", pgx, nats},
 		reason: "a subscriber whose deliveries are tasks: it is above both, as a program of users",
 	},
 	{pkg: "/internal/post", may: []string{"/internal/printable"}, reason: "a request is sent in one way"},

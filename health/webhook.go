@@ -1,0 +1,42 @@
+package health
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/taskledger/taskledger/webhook"
+)
+
+// maxReceivers is the greatest number of receivers of webhooks in a report.
+const maxReceivers = 100
+
+func checkWebhooks(ctx context.Context, c Config, r *Report) error {
+	if c.Thresholds.WebhookStopped < 0 {
+		return nil
+	}
+	stopped, err := webhook.ReadStopped(ctx, c.DB, c.Thresholds.WebhookStopped, maxReceivers)
+	for _, s := range stopped {
+		held := Condition{
+			Name: WebhookStopped, About: s.Receiver, Since: s.Since, Threshold: c.Thresholds.WebhookStopped,
+		}
+		name, subscriber := s.Receiver, webhook.Subscriber(s.Receiver)
+		switch s.Reason {
+		case webhook.Gone:
+			held.Text = fmt.Sprintf("receiver %s has answered 410 Gone; its deliveries wait", name)
+			held.Cure = fmt.Sprintf("when it answers again: taskledger kind resume %s", webhook.Kind(name))
+		case webhook.Deleted:
+			held.Text = fmt.Sprintf("receiver %s gets no events: its subscriber was deleted while it works", name)
+			held.Cure = fmt.Sprintf("take it out of the file of taskledger webhook serve, or: "+
+				"taskledger subscriber seek %s --now", subscriber)
+		case webhook.Unserved:
+			held.Text = fmt.Sprintf("receiver %s gets no events: no process has it", name)
+			held.Cure = fmt.Sprintf("start: taskledger webhook serve; if it is not needed: "+
+				"taskledger subscriber delete %s", subscriber)
+		case webhook.Stuck:
+			held.Text = fmt.Sprintf("receiver %s gets no events: its subscriber does not continue", name)
+			held.Cure = "read the log of taskledger webhook serve"
+		}
+		r.add(held)
+	}
+	return err
+}
