@@ -36,10 +36,13 @@ func (h *Handler) getEvents(w http.ResponseWriter, r *http.Request, c *caller) e
 		return q.err
 	}
 	field, after := "after", q.values.Get("after")
-	if last := r.Header.Values("Last-Event-ID"); len(last) > 0 && isStream {
-		field, after = "Last-Event-ID", last[0]
+	if last := r.Header.Get("Last-Event-ID"); last != "" && isStream { // an empty one counts as not sent
+		field, after = "Last-Event-ID", last
 	}
-	if isStream && after == "" {
+	switch {
+	case isStream && after == "" && q.values.Has("after"):
+		return invalid("after", "must not be empty for a stream; 0 is the beginning, and without it is the present")
+	case isStream && after == "":
 		return h.serveStream(w, r, chosen, nil, streamID{})
 	}
 	ctx, cancel := database(r)

@@ -164,6 +164,9 @@ func parseQuery(r *http.Request, names ...string) *query {
 			q.fault(name, "must be given at most 100 times")
 		}
 		for _, value := range all {
+			if value == "" && name != "after" && name != "reason" { // "" is the first page, and no reason
+				q.fault(name, "must not be empty; leave it out for its default")
+			}
 			if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
 				q.fault(name, "must be UTF-8 without NUL")
 			}
@@ -180,10 +183,10 @@ func (q *query) fault(field, format string, a ...any) {
 
 // number returns a parameter between two bounds, fallback if it is missing.
 func (q *query) number(name string, fallback, least, most int64) int64 {
-	text := q.values.Get(name)
-	if text == "" {
+	if !q.values.Has(name) {
 		return fallback
 	}
+	text := q.values.Get(name)
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < least || n > most {
 		q.fault(name, "must be a whole number from %d to %d, got %s", least, most, printable.Short(text, 80))

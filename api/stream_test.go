@@ -37,9 +37,7 @@ func (s *server) stream(parameters, after string) *reader {
 	}
 	r.Header.Set("Authorization", "Bearer "+s.tokens[api.Viewer])
 	r.Header.Set("Accept", "text/event-stream")
-	if after != "" {
-		r.Header.Set("Last-Event-ID", after)
-	}
+	r.Header.Set("Last-Event-ID", after) // an empty one counts as not sent
 	response, err := s.http.Client().Do(r)
 	if err != nil {
 		s.t.Fatal(err)
@@ -222,6 +220,16 @@ func TestStoppedReader(t *testing.T) {
 		if time.Since(begun) > ioTimeout {
 			t.Fatal("the client that does not read is not cut off")
 		}
+	}
+}
+
+// An empty Last-Event-ID is that of a client that has received no id: the stream begins after the parameter after.
+func TestStreamWithAnEmptyLastEventID(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	ledgertest.Enqueue(t, s.db, ledger.Key{Kind: "a.b", BizID: "1"}, `{}`)
+	if id, data, ok := s.stream("?after=0", "").next(); !ok || id != 1 {
+		t.Errorf("got the event %d %q (%v), want that at position 1", id, data, ok)
 	}
 }
 

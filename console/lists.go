@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -237,16 +238,16 @@ func (h *Handler) showEvents(ctx context.Context, r *http.Request, v *view) erro
 	q := r.URL.Query()
 	d := &eventsData{Prefix: q.Get("prefix"), Type: q.Get("type"), Actor: q.Get("actor")}
 	v.Data = d
-	before, err := strconv.ParseInt("0"+q.Get("before"), 10, 64)
+	before, err := position(q, "before")
 	if err != nil {
-		return invalid("before must be a position")
+		return err
 	}
 	filter := ledger.Range{Prefix: d.Prefix, Actor: d.Actor}
 	if d.Type != "" {
 		filter.Types = []ledger.EventType{ledger.EventType(d.Type)}
 	}
 	all, next, err := ledger.ReadBack(ctx, h.config.DB, filter,
-		ledger.BackOptions{Before: ledger.Position(before), Limit: pageEvents, Walk: walk})
+		ledger.BackOptions{Before: before, Limit: pageEvents, Walk: walk})
 	if err != nil {
 		return err
 	}
@@ -255,6 +256,19 @@ func (h *Handler) showEvents(ctx context.Context, r *http.Request, v *view) erro
 	}
 	d.Events = slices.DeleteFunc(all, func(e ledger.Event) bool { return !v.Caller.MayUse(e.Kind) })
 	return nil
+}
+
+// position returns a parameter, 0 if it is missing or empty.
+func position(q url.Values, name string) (ledger.Position, error) {
+	text := q.Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 {
+		return 0, invalid("%s must be a position, which is at least 1", name)
+	}
+	return ledger.Position(n), nil
 }
 
 // systemData is the content of the page System.

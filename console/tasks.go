@@ -5,7 +5,6 @@ import (
 	"html/template"
 	"net/http"
 	"slices"
-	"strconv"
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/ledger"
@@ -77,11 +76,11 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 		}
 		d.Tasks = tasks
 	} else {
-		after, err := strconv.ParseInt("0"+q.Get("after"), 10, 64)
+		after, err := position(q, "after")
 		if err != nil {
-			return invalid("after must be a position")
+			return err
 		}
-		f := projector.Filter{Kind: d.Kind, State: d.State, Prefix: d.Prefix, Tag: d.Tag, After: ledger.Position(after),
+		f := projector.Filter{Kind: d.Kind, State: d.State, Prefix: d.Prefix, Tag: d.Tag, After: after,
 			Limit: pageTasks, Walk: walk}
 		if d.Tag != "" {
 			f.Walk = walkTagged

@@ -81,7 +81,37 @@ const environment = "environment"
 func bind(flags *pflag.FlagSet, name, variable string) {
 	f := flags.Lookup(name)
 	f.Usage += " [$" + variable + "]"
-	f.Annotations = map[string][]string{environment: {variable}}
+	annotate(f, environment, variable)
+}
+
+func annotate(f *pflag.Flag, name string, values ...string) {
+	if f.Annotations == nil {
+		f.Annotations = make(map[string][]string)
+	}
+	f.Annotations[name] = values
+}
+
+// refusesZero is the annotation of a flag that must not be given with its zero value.
+const refusesZero = "refuses zero"
+
+// refuseZero marks flags whose zero value, 0 or "", means that they are not given. A user who types it, or a script
+// whose variable is empty, means something else.
+func refuseZero(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		annotate(flags.Lookup(name), refusesZero)
+	}
+}
+
+// checkZero returns an error if a flag that was given has its zero value and must not have it.
+func checkZero(name string, f *pflag.Flag) error {
+	_, refuses := f.Annotations[refusesZero]
+	switch value := f.Value.String(); {
+	case refuses && value == "":
+		return usagef("%s must not be empty", name).hinted("leave it out for its default")
+	case refuses && (value == "0" || value == "0s"):
+		return usagef("%s must not be 0", name).hinted("leave it out for its default")
+	}
+	return nil
 }
 
 // read completes the flags that were not given from the environment.
@@ -94,6 +124,9 @@ func (c *config) read(flags *pflag.FlagSet, getenv func(string) string) (err err
 				c.flagOf[variable] = "--" + f.Name
 			}
 		}
+		if f.Changed && err == nil {
+			err = checkZero("--"+f.Name, f)
+		}
 		if c.dataDirGiven && (f.Name == "database-url" || strings.HasPrefix(f.Name, "nats-")) {
 			return
 		}
@@ -104,6 +137,8 @@ func (c *config) read(flags *pflag.FlagSet, getenv func(string) string) (err err
 			}
 			if wrong := f.Value.Set(value); wrong != nil {
 				err = usagef("%s: %s", variable, wrongValue(f, value, wrong))
+			} else {
+				err = checkZero(variable, f)
 			}
 		}
 	})

@@ -75,6 +75,7 @@ The login needs the role reader beside producer for that.`,
 	cmd.Flags().StringVar(&f.otherwise, "otherwise", "",
 		"if a task of --after is dead or cancelled: cancel, run or wait (default: cancel)")
 	cmd.Flags().DurationVar(&f.wait, "wait", 0, "wait so long for its result (default: do not wait)")
+	refuseZero(cmd.Flags(), "data-version", "retry", "run-at", "start-by", "finish-by", "otherwise")
 	return cmd
 }
 
@@ -93,9 +94,6 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 	if sharded {
 		shard := ledger.Shard(f.shard)
 		options.Shard = &shard
-	}
-	if f.dataVersion == 0 { // which is the default in Go
-		return usagef("--data-version must be between 1 and 32767, got 0")
 	}
 	if err := f.setTimes(&options); err != nil {
 		return err

@@ -33,6 +33,7 @@ type eventFilter struct {
 func (f *eventFilter) addFilters(cmd *cobra.Command) {
 	f.addTaskFilters(cmd)
 	cmd.Flags().StringVar(&f.actor, "actor", "", "only events of this actor")
+	refuseZero(cmd.Flags(), "actor")
 }
 
 // addTaskFilters adds the options for kind, type and key.

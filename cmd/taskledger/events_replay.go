@@ -54,6 +54,7 @@ replay that has ended publishes nothing more.`,
 	f.addTaskFilters(cmd)
 	cmd.Flags().StringVar(&c.Subject, "to-subject", "", "`subject` to publish on")
 	cmd.Flags().IntVar(&c.Rate, "rate", 0, "maximum number of events per second (default: 1000)")
+	refuseZero(cmd.Flags(), "rate")
 	addActorFlag(cmd, &c.Actor)
 	addReasonFlag(cmd, &c.Reason)
 	return cmd

@@ -45,6 +45,7 @@ producers and other groups may run at the same time. It ends when the outbox is 
 	cmd.Flags().StringVar(&c.Schema, "schema", "", "schema of the outbox's tables (default: by the search_path)")
 	cmd.Flags().StringVar(&c.Actor, "actor", "", "author of the events (default: the database user)")
 	cmd.Flags().IntVar(&c.Batch, "batch", movein.DefaultBatch, "messages in one transaction")
+	refuseZero(cmd.Flags(), "kind", "schema", "batch")
 	cmd.Flags().BoolVar(&c.Follow, "follow", false,
 		"wait for more messages when the outbox is drained, until interrupted")
 	return cmd

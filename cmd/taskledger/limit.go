@@ -129,6 +129,7 @@ later. See docs/overload.md.`,
 		cobra.FixedCompletions(policies, cobra.ShellCompDirectiveNoFileComp)) // the flag exists, and has no other one
 	cmd.Flags().DurationVar(&l.RetryAfter, "retry-after", time.Second,
 		"delay after which a rejected producer should retry, as a hint")
+	refuseZero(cmd.Flags(), "policy", "retry-after")
 	addActorFlag(cmd, &actor)
 	return cmd
 }

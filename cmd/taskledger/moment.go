@@ -26,7 +26,10 @@ func (w *when) Type() string   { return "TIME|AGE|POSITION" }
 func (w *when) Set(text string) error {
 	*w = when{text: text}
 	position, err := strconv.ParseInt(text, 10, 64)
-	if err == nil && position > 0 {
+	switch { // before an age: 0 is one
+	case err == nil && position < 1:
+		return fmt.Errorf("must be the position of an event, which is at least 1, got %s", text)
+	case err == nil:
 		w.position = ledger.Position(position)
 		return nil
 	}

@@ -192,6 +192,7 @@ check checks them without a database. The exit code is 7 if an event is not the 
 	}
 	addCheckpointFlag(cmd, &f.kept, "file whose last checkpoint the proofs are for (default: all sealed events)")
 	cmd.Flags().Int32Var(&f.event, "event", 0, "version of the only event to prove (default: all)")
+	refuseZero(cmd.Flags(), "event")
 	cmd.Flags().IntVar(&f.limit, "limit", 100, "maximum number of events")
 	return cmd
 }

@@ -104,6 +104,7 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 		"after this time another relay replaces one that hangs (default: 5s)")
 	cmd.Flags().DurationVar(&f.ackTimeout, "ack-timeout", 0,
 		"how long the relay waits for JetStream to store a page (default: "+outbox.DefaultAckTimeout.String()+")")
+	refuseZero(cmd.Flags(), "stream-max-bytes", "stream-max-age", "stream-replicas", "lease-ttl", "ack-timeout")
 	f.api.add(cmd.Flags())
 	addAlarmsFlag(cmd, &f.alarms)
 	for _, name := range []string{

@@ -64,6 +64,7 @@ events up to the moment: a million tasks take some seconds.`,
 		},
 	}
 	cmd.Flags().StringVar(&f.kind, "kind", "", "only tasks of this kind")
+	refuseZero(cmd.Flags(), "kind")
 	cmd.Flags().BoolVar(&f.list, "list", false, "list the tasks (default: count them)")
 	cmd.Flags().StringArrayVar(&f.states, "state", nil, "with --list: only tasks in this state; may be repeated")
 	cmd.Flags().StringVar(&f.after, "after", "", "with --list: `KIND/BIZ_ID` after which to continue")

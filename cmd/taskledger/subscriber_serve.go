@@ -53,6 +53,7 @@ In NATS it is the user NAME-server of taskledger nats-config --served NAME, in t
 	cmd.Flags().IntVar(&c.InFlight, "in-flight", 0,
 		"messages that a new consumer may deliver before the first is acknowledged; 1: strict order (default: 500)")
 	cmd.Flags().IntVar(&c.Replicas, "stream-replicas", 0, "replicas of a new stream (default: 1)")
+	refuseZero(cmd.Flags(), "in-flight", "stream-replicas")
 	return cmd
 }
 

@@ -46,6 +46,7 @@ At most %s tasks of each group are read: "%[1]s+" means that it has more.`, coun
 		},
 	}
 	cmd.Flags().StringVar(&kind, "kind", "", "only tasks of this kind")
+	refuseZero(cmd.Flags(), "kind")
 	f.add(cmd, "groups")
 	return cmd
 }

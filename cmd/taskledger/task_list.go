@@ -27,10 +27,6 @@ alarms, acts on record) are listed with --all, or with their --kind.`,
 			"  taskledger task list --since 2026-11-17T09:00:00Z --utc --watch",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.limit == 0 { // ReadTasks would use its default
-				return &ledger.InvalidError{Field: "limit", Value: "0",
-					Rule: fmt.Sprintf("must be between 1 and %d", projector.MaxList)}
-			}
 			return listTasks(cmd.Context(), a, f)
 		},
 	}
@@ -48,6 +44,7 @@ alarms, acts on record) are listed with --all, or with their --kind.`,
 	flags.Int64Var(&f.after, "after", 0, "`position` at which to continue: \"next\" of the previous call")
 	flags.BoolVar(&f.utc, "utc", false, "show times in UTC (default: ages)")
 	flags.BoolVar(&f.local, "local", false, "show local times (default: ages)")
+	refuseZero(flags, "kind", "state", "actor", "tag", "error", "limit")
 	return a.watchable(cmd)
 }
 

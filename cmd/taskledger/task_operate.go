@@ -151,11 +151,13 @@ func newOperateCommand(a *app, cmd *cobra.Command, o operation) *cobra.Command {
 	if o.done == "released" {
 		cmd.Flags().StringVar(&f.fingerprint, "fingerprint", "",
 			"all dead tasks with this error, see taskledger task dead")
+		refuseZero(cmd.Flags(), "fingerprint")
 	}
 	cmd.Flags().DurationVar(&f.olderThan, "older-than", 0, "all tasks without an event for this time")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "maximum number of tasks (default: all)")
 	cmd.Flags().BoolVar(&f.everything, "all", false, "all tasks whose state permits the operation, without a filter")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the number of tasks, and change nothing")
+	refuseZero(cmd.Flags(), "kind", "state", "older-than", "limit")
 	return cmd
 }
 

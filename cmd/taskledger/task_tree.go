@@ -29,12 +29,6 @@ the other tasks from the projection.`,
 			if err != nil {
 				return err
 			}
-			for name, n := range map[string]int{"depth": limits.Depth, "breadth": limits.Breadth,
-				"limit": limits.Tasks} {
-				if n == 0 { // ReadTree would use its default
-					return &ledger.InvalidError{Field: name, Value: "0", Rule: "must be at least 1"}
-				}
-			}
 			return showTree(cmd.Context(), a, key, limits)
 		},
 	}
@@ -42,6 +36,7 @@ the other tasks from the projection.`,
 	cmd.Flags().IntVar(&limits.Breadth, "breadth", 50,
 		"maximum number of tasks below one task, of predecessors and of tasks that wait, 1 to 1000")
 	cmd.Flags().IntVar(&limits.Tasks, "limit", 1000, "maximum number of tasks in all, 1 to 10000")
+	refuseZero(cmd.Flags(), "depth", "breadth", "limit")
 	return cmd
 }
 

@@ -50,6 +50,7 @@ also reads the task five times a second. The exit code is
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "wait at most so long, such as 30s (default: without limit)")
+	refuseZero(cmd.Flags(), "timeout")
 	return cmd
 }
 
