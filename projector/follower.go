@@ -93,7 +93,7 @@ func (f *follower) run(ctx context.Context) error {
 	}.Run(ctx)
 }
 
-// follow opens the feed and applies its pages until an error, reading one page ahead. It reports whether it
+// follow opens the feed and applies its pages until an error, reading up to two pages ahead. It reports whether it
 // applied a page.
 func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 	if f.begin != nil {
@@ -123,7 +123,8 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 			return false, err
 		}
 	}
-	pages := make(chan feed.Page)
+	pages := make(chan feed.Page, 1)
+	isWaiting := func() bool { return len(pages) > 0 }
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		for {
@@ -144,10 +145,7 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 		for {
 			select {
 			case <-idle.C:
-				if err := f.listIdle(ctx); err != nil {
-					return err
-				}
-				if err := f.tagIdle(ctx); err != nil {
+				if err := f.tagIdle(ctx, isWaiting); err != nil {
 					return err
 				}
 			case page := <-pages:
@@ -157,6 +155,9 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 				applied = true
 			case <-ctx.Done():
 				return context.Cause(ctx)
+			}
+			if err := f.listIdle(ctx, isWaiting); err != nil {
+				return err
 			}
 		}
 	})
@@ -206,10 +207,10 @@ func (f *follower) applyAndList(ctx context.Context, page feed.Page) error {
 	return err
 }
 
-// listIdle lists lingering tasks without a page, because an idle ledger has none. The place stays in memory until the
-// next page: more tasks than the list must have are no harm.
-func (f *follower) listIdle(ctx context.Context) error {
-	for f.lingering != nil {
+// listIdle lists lingering tasks without a page, because an idle ledger has none, until it has all or a page waits. The
+// place stays in memory until the next page: more tasks than the list must have are no harm.
+func (f *follower) listIdle(ctx context.Context, isWaiting func() bool) error {
+	for f.lingering != nil && !isWaiting() {
 		list, err := f.lingering.next(ctx, f.config.DB)
 		if err != nil || list.place == f.lingering.place {
 			return err
@@ -226,10 +227,11 @@ func (f *follower) listIdle(ctx context.Context) error {
 	return nil
 }
 
-// tagIdle adds earlier tags without a page. The place stays in memory until the next page: a tag may be added again.
-func (f *follower) tagIdle(ctx context.Context) error {
+// tagIdle adds earlier tags without a page, until one waits. The place stays in memory until the next page: a tag may
+// be added again.
+func (f *follower) tagIdle(ctx context.Context, isWaiting func() bool) error {
 	for range tagPagesIdle {
-		if !f.lists || f.tags.isWhole() {
+		if !f.lists || f.tags.isWhole() || isWaiting() {
 			return nil
 		}
 		tags, err := f.tags.next(ctx, f.config.DB)

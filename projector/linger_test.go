@@ -159,3 +159,32 @@ func TestTheListIsPutOffWhileABacklogDrains(t *testing.T) {
 		}
 	}
 }
+
+// While a long list of lingering tasks is being made, new events are projected. Not parallel: the settings are of the
+// whole process.
+func TestListingDelaysNoPage(t *testing.T) {
+	defer projector.SetLingerPage(1)()
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
+	const n = 5000
+	if _, err := pool.Exec(t.Context(), `
+		select count(e.version) from generate_series(1, $1) i
+		 cross join lateral taskledger.enqueue('test.burst', i::text) e`, n); err != nil {
+		t.Fatal(err)
+	}
+	stop := start(t, projector.Config{DB: pool})
+	defer stop()
+	await(t, "the list to begin", func() bool { return readList(t, pool).listed > 0 })
+	ledgertest.Enqueue(t, pool, ledgertest.Key(t, "test.late/1"), "")
+	await(t, "the new task to be projected", func() bool {
+		var isProjected bool
+		err := pool.QueryRow(t.Context(), `
+			select exists (select from taskledger.tasks where kind = 'test.late')`).Scan(&isProjected)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return isProjected
+	})
+	if listed := readList(t, pool).listed; listed >= n {
+		t.Errorf("the new task is projected after all of %d unfinished ones were listed", listed)
+	}
+}
