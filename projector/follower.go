@@ -207,8 +207,8 @@ func (f *follower) applyAndList(ctx context.Context, page feed.Page) error {
 	return err
 }
 
-// listIdle lists lingering tasks without a page, because an idle ledger has none, until it has all or a page waits. The
-// place stays in memory until the next page: more tasks than the list must have are no harm.
+// listIdle lists lingering tasks without a page, because an idle ledger has none. It stops when a page waits. The place
+// stays in memory until the next page: more tasks than the list must have are no harm.
 func (f *follower) listIdle(ctx context.Context, isWaiting func() bool) error {
 	for f.lingering != nil && !isWaiting() {
 		list, err := f.lingering.next(ctx, f.config.DB)

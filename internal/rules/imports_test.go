@@ -158,7 +158,7 @@ var rules = []rule{
 	{
 		pkg: "/workers/scheduler",
 		may: []string{"/ledger", "/ledger/feed", "/internal/fault", "/internal/lease", "/internal/loop",
-			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx},
+			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx, xSync},
 		reason: "a service of its own: it appends what is due, and does not depend on how workers run tasks",
 	},
 	{

@@ -1,20 +1,24 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 var (
@@ -28,48 +32,74 @@ var (
 const pointAwaited = "scheduler.awaited"
 
 const (
-	// awaitingPage is how many waiting tasks one statement reads.
+	// awaitingPage is how many waiting tasks one statement reads, and how many are decided at once.
 	awaitingPage = 500
 	// awaitingHeads is how many predecessors one statement reads.
 	awaitingHeads = 5000
-	// awaitingEvery is the least time between two passes while no task waits, and awaitingLeast while some do.
+	// awaitingEvery is the least time between two looks whether tasks wait, while none does.
 	awaitingEvery = 100 * time.Millisecond
-	awaitingLeast = 20 * time.Millisecond
-	// awaitingShare: passes take at most one part in awaitingShare of the time.
-	awaitingShare = 4
-	// awaitingTurn is how long a pass reads the tasks of one kind before it goes on with the next kind.
+	// awaitingGather and awaitingIdle are the least and the longest time between two windows of the events that end a
+	// wait.
+	awaitingGather = 10 * time.Millisecond
+	awaitingIdle   = 40 * time.Millisecond
+	// awaitingTurn is how long a walk reads the tasks of one kind before it goes on with the next kind.
 	awaitingTurn = 50 * time.Millisecond
+	// walkEvery is the pause between two walks if all waiting tasks are known.
+	walkEvery = 10 * time.Second
+	// walkShare: otherwise walks take at most one part in walkShare of the time, unless the pause exceeds maxWalkRest.
+	walkShare   = 4
+	maxWalkRest = time.Second
+	// awaitingRetry is the pause after a failed decision, and between two log lines.
+	awaitingRetry = time.Second
 )
 
 // awaiting makes tasks available whose predecessors have succeeded ([ledger.EnqueueOptions].After), or cancels them.
 //
-// It reads the tasks that wait, by their timers, and the states of their predecessors. So it is never too late for a
-// predecessor that has finished before its successor was enqueued, or while no scheduler ran, and two predecessors that
-// finish at the same moment need not know of each other. The append is a compare-and-set on version 1; a timer that is
-// left behind is removed by the next pass. Nothing is locked that the end of a task needs.
+// While tasks wait, it follows the events of the ledger from the present on. When a task finishes, it decides the tasks
+// that wait for it, then those after them, so that a chain takes time proportional to its length.
 //
-// A pass reads every kind, but no more tasks of a kind than fit into its turn, so that many waiting tasks of one kind
-// delay this kind alone. The next pass continues there.
+// A walk reads the tasks that wait, by their timers, and decides each: at the beginning, for all that happened before,
+// and from time to time. So a task is never too late for a predecessor that has finished before its successor was
+// enqueued, or while no scheduler ran. The memory may be incomplete: tasks that do not fit in ([maxSuccessors]) are
+// found by walks, which then follow each other soon.
+//
+// Two predecessors that finish at the same moment need not know of each other. The append is a compare-and-set on
+// version 1; a timer that is left behind is removed by the next walk. Nothing is locked that the end of a task needs.
+//
+// Every kind gets its turn. A walk reads the tasks of a kind for a limited time, and the next walk continues there. A
+// batch of decisions takes one task of each kind before it takes a second one.
 //
 // The goroutine of run uses it.
 type awaiting struct {
 	config Config
 	wanted request
-	turn   time.Duration                // [awaitingTurn], changed by tests
-	places map[ledger.Kind]ledger.BizID // of the kinds that a pass has not read to their end: the last task read
+	turn   time.Duration // [awaitingTurn], changed by tests
+
+	known successors
+	due   turns        // to be decided
+	gone  []ledger.Key // of timers to be removed
+	retry []*successor // to be decided again at retryAt
+	walk  walk
+
+	retryAt, warnedAt time.Time
+}
+
+// walk is a pass over all waiting tasks.
+type walk struct {
+	from      ledger.Key                   // the last task read
+	places    map[ledger.Kind]ledger.BizID // of the kinds that the walk has not read to their end: the last task read
+	turn      time.Time                    // when the turn of from.Kind began
+	read      int                          // tasks
+	isPartial bool                         // a turn has ended, or not all tasks are known
+	cost      time.Duration
+	at        time.Time // when the next one begins, or this one continues
 }
 
 func newAwaiting(c Config) awaiting {
 	return awaiting{
-		config: c, wanted: newRequest(), turn: awaitingTurn, places: make(map[ledger.Kind]ledger.BizID),
+		config: c, wanted: newRequest(), turn: awaitingTurn, known: newSuccessors(maxSuccessors),
+		walk: walk{places: make(map[ledger.Kind]ledger.BizID)},
 	}
-}
-
-// successor is a task that waits for its predecessors.
-type successor struct {
-	key      ledger.Key
-	hasMoved bool // it has another event than its first
-	after    ledger.After
 }
 
 // run works until ctx is done. It logs errors, and retries.
@@ -77,13 +107,7 @@ func (a *awaiting) run(ctx context.Context) {
 	_ = loop.Steps{ // without Stop it returns nil
 		Step: func(ctx context.Context) (time.Duration, error) {
 			a.wanted.await(ctx, unasked)
-			begun := time.Now()
-			n, err := a.pass(ctx)
-			if n == 0 {
-				return awaitingEvery, err
-			}
-			a.wanted.ask()
-			return max(awaitingLeast, (awaitingShare-1)*time.Since(begun)), err
+			return awaitingEvery, a.follow(ctx)
 		},
 		Failed: func(ctx context.Context, err error, in time.Duration) {
 			a.config.Logger.WarnContext(ctx, "cannot release tasks after their predecessors; retrying",
@@ -92,39 +116,197 @@ func (a *awaiting) run(ctx context.Context) {
 	}.Run(ctx)
 }
 
-// pass reads the tasks that wait, those of each kind for at most a turn, and returns the number of tasks read.
-func (a *awaiting) pass(ctx context.Context) (n int, err error) {
-	var from ledger.Key
-	var faults []error
-	turn := time.Now()
+// errNothingWaits ends the work of follow.
+var errNothingWaits = errors.New("no task waits for predecessors")
+
+// follow works until no task waits, or until an error after which events may be missed.
+func (a *awaiting) follow(ctx context.Context) error {
+	if page, err := a.read(ctx, ledger.Key{}); err != nil || len(page) == 0 {
+		return err
+	}
+	o := &feed.Options{Gather: awaitingGather, Idle: awaitingIdle, Logger: a.config.Logger}
+	tail, err := feed.Tail(ctx, a.config.DB, o)
+	if err != nil {
+		return fmt.Errorf("follow the ends of predecessors: %w", err)
+	}
+	a.reset()
+	pages := make(chan feed.Page)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		for {
+			page, err := tail.Next(ctx)
+			if err != nil {
+				return err
+			}
+			select {
+			case pages <- page:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	})
+	group.Go(func() error { return a.work(ctx, pages) })
+	if err := group.Wait(); !errors.Is(err, errNothingWaits) {
+		return err
+	}
+	return nil
+}
+
+// reset forgets everything, so that the next walk reads all tasks.
+func (a *awaiting) reset() {
+	places := a.walk.places // else a walk that is often interrupted never reaches the last tasks
+	a.known, a.due, a.gone, a.retry = newSuccessors(a.known.limit), turns{}, nil, nil
+	a.walk = walk{places: places}
+}
+
+// work decides tasks as events and walks require, until an error.
+func (a *awaiting) work(ctx context.Context, pages <-chan feed.Page) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		page, err := a.read(ctx, from)
+		var ready <-chan time.Time // a batch waits
+		if a.due.n > 0 {
+			ready = closedTimer
+		}
+		timer.Reset(max(0, time.Until(a.nextAt())))
+		select {
+		case page := <-pages:
+			a.note(page.Events)
+		case <-ready:
+		case <-timer.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		faults, err := a.decideNext(ctx)
 		if err != nil {
-			return n, errors.Join(append(faults, err)...)
+			return err
 		}
-		if len(page) > 0 {
-			faults = append(faults, a.decide(ctx, page))
+		if len(faults) > 0 && time.Since(a.warnedAt) >= awaitingRetry {
+			a.warnedAt = time.Now()
+			a.config.Logger.WarnContext(ctx, "cannot release tasks after their predecessors; retrying",
+				"error", errors.Join(faults...), "retry_in", awaitingRetry)
 		}
-		if n += len(page); len(page) < awaitingPage {
-			delete(a.places, from.Kind)
-			return n, errors.Join(faults...)
+		if time.Now().Before(a.walk.at) || a.due.n >= awaitingPage {
+			continue
 		}
-		last := page[len(page)-1].key
-		switch {
-		case last.Kind != from.Kind: // the turn of the page's last kind begins
-			delete(a.places, from.Kind)
-			from, turn = ledger.Key{Kind: last.Kind, BizID: max(last.BizID, a.places[last.Kind])}, time.Now()
-		case time.Since(turn) < a.turn:
-			from = last
-		default:
-			a.places[last.Kind] = last.BizID
-			from = ledger.Key{Kind: last.Kind + "\x01"} // before every other kind that follows
+		if isAtEnd, err := a.walkOn(ctx); err != nil || isAtEnd && a.endWalk() {
+			return cmp.Or(err, errNothingWaits)
 		}
 	}
 }
 
+// closedTimer is always ready.
+var closedTimer = func() <-chan time.Time {
+	c := make(chan time.Time)
+	close(c)
+	return c
+}()
+
+// nextAt returns when the walk or a retry is due.
+func (a *awaiting) nextAt() time.Time {
+	if len(a.retry) > 0 && a.retryAt.Before(a.walk.at) {
+		return a.retryAt
+	}
+	return a.walk.at
+}
+
+// note queues the tasks that wait for the tasks of events, and new ones.
+func (a *awaiting) note(events []ledger.Event) {
+	for i := range events {
+		e := &events[i]
+		if e.Version > 1 && a.known.waiting[e.Key] != nil {
+			a.end(e.Key)
+		}
+		if after := e.Awaited(); len(after.Keys) > 0 {
+			key := ledger.Key{ // a copy: the event's page is not kept
+				Kind:  ledger.Kind(strings.Clone(string(e.Kind))),
+				BizID: ledger.BizID(strings.Clone(string(e.BizID))),
+			}
+			a.walk.isPartial = a.known.makeRoom(len(after.Keys)) || a.walk.isPartial
+			a.meet(&successor{key: key, after: after})
+		}
+		if e.Type.State().Finished() {
+			a.noteEnd(e.Key)
+		}
+	}
+}
+
+// noteEnd queues the tasks that wait for a task.
+func (a *awaiting) noteEnd(k ledger.Key) {
+	for s := range a.known.of[k] {
+		a.queue(s)
+	}
+}
+
+// meet queues a task that waits, and keeps it if there is room.
+func (a *awaiting) meet(s *successor) {
+	if !a.known.add(s) {
+		a.walk.isPartial = true
+	} else {
+		s = a.known.waiting[s.key]
+	}
+	a.queue(s)
+}
+
+func (a *awaiting) queue(s *successor) {
+	if !s.isQueued {
+		s.isQueued = true
+		a.due.add(s)
+	}
+}
+
+// end forgets a task that has moved on.
+func (a *awaiting) end(k ledger.Key) {
+	a.known.remove(k)
+	a.gone = append(a.gone, k)
+}
+
+// endWalk plans the next walk, and reports whether no task waits.
+func (a *awaiting) endWalk() (isIdle bool) {
+	w := a.walk
+	rest := walkEvery
+	if w.isPartial {
+		rest = max(awaitingEvery, loop.Rest(w.cost, walkShare, maxWalkRest))
+	}
+	a.walk = walk{places: w.places, at: time.Now().Add(rest)}
+	return w.read == 0 && len(a.known.waiting) == 0 && a.due.n == 0
+}
+
+// walkOn reads the next page of the tasks that wait, and queues them. It reports whether the walk is at its end.
+func (a *awaiting) walkOn(ctx context.Context) (isAtEnd bool, err error) {
+	w, begun := &a.walk, time.Now()
+	page, err := a.read(ctx, w.from)
+	if err != nil {
+		return false, err
+	}
+	for _, s := range page {
+		if s.hasMoved {
+			a.end(s.key)
+		} else {
+			a.meet(s)
+		}
+	}
+	w.cost += time.Since(begun)
+	if w.read += len(page); len(page) < awaitingPage {
+		delete(w.places, w.from.Kind)
+		return true, nil
+	}
+	last := page[len(page)-1].key
+	switch {
+	case last.Kind != w.from.Kind: // the turn of the page's last kind begins
+		delete(w.places, w.from.Kind)
+		w.from, w.turn = ledger.Key{Kind: last.Kind, BizID: max(last.BizID, w.places[last.Kind])}, time.Now()
+	case time.Since(w.turn) < a.turn:
+		w.from = last
+	default:
+		w.places[last.Kind], w.isPartial = last.BizID, true
+		w.from = ledger.Key{Kind: last.Kind + "\x01"} // before every other kind that follows
+	}
+	return false, nil
+}
+
 // read returns the next page of waiting tasks after a key.
-func (a *awaiting) read(ctx context.Context, last ledger.Key) (page []successor, err error) {
+func (a *awaiting) read(ctx context.Context, last ledger.Key) (page []*successor, err error) {
 	batch := &pgx.Batch{}
 	batch.Queue(settingsSQL, lockTimeout(batchPatience), "on")
 	statement := batch.Queue(awaitingSQL, string(last.Kind), string(last.BizID), int64(awaitingPage))
@@ -137,7 +319,8 @@ func (a *awaiting) read(ctx context.Context, last ledger.Key) (page []successor,
 		}, func() error {
 			first.Version = 1
 			s.after = first.Awaited()
-			page = append(page, s)
+			found := s
+			page = append(page, &found)
 			first.Meta = nil
 			return nil
 		})
@@ -149,51 +332,76 @@ func (a *awaiting) read(ctx context.Context, last ledger.Key) (page []successor,
 	return page, nil
 }
 
-// decide appends to the tasks of a page that need not wait any longer, and removes the timers of those that have moved.
-func (a *awaiting) decide(ctx context.Context, page []successor) error {
-	states, err := a.states(ctx, page)
+// decideNext decides a batch of queued tasks, and removes the timers of tasks that have moved on. It returns the errors
+// of single tasks, which it queues again later.
+func (a *awaiting) decideNext(ctx context.Context) (faults []error, err error) {
+	if len(a.retry) > 0 && !time.Now().Before(a.retryAt) {
+		for _, s := range a.retry {
+			a.queue(s)
+		}
+		a.retry = nil
+	}
+	begun := time.Now()
+	if faults, err = a.decide(ctx, a.due.take(awaitingPage)); err != nil {
+		return nil, err
+	}
+	a.walk.cost += time.Since(begun)
+	for len(a.gone) > 0 {
+		var kinds, ids pgarray.Builder
+		n := min(len(a.gone), awaitingPage)
+		for _, k := range a.gone[:n] {
+			kinds.Add(string(k.Kind))
+			ids.Add(string(k.BizID))
+		}
+		if _, err := a.config.DB.Exec(ctx, awaitingRemoveSQL, kinds.String(), ids.String()); err != nil {
+			return faults, fmt.Errorf("remove timers: %w", err)
+		}
+		a.gone = a.gone[n:]
+	}
+	return faults, nil
+}
+
+// decide appends the events that end the wait of tasks.
+func (a *awaiting) decide(ctx context.Context, tasks []*successor) (faults []error, err error) {
+	if len(tasks) == 0 {
+		return nil, nil
+	}
+	states, err := a.states(ctx, tasks)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var requests []ledger.AppendRequest
-	var kinds, ids pgarray.Builder
-	hasMoved := false
-	remove := func(k ledger.Key) {
-		kinds.Add(string(k.Kind))
-		ids.Add(string(k.BizID))
-		hasMoved = true
-	}
-	for _, s := range page {
-		if s.hasMoved {
-			remove(s.key)
-		} else if r, ok := s.verdict(states); ok {
-			requests = append(requests, r)
+	var ready []*successor
+	for _, s := range tasks {
+		s.isQueued = false
+		if r, ok := s.verdict(states); ok {
+			requests, ready = append(requests, r), append(ready, s)
 		}
 	}
-	var faults []error
 	for i, r := range ledger.AppendEach(ctx, a.config.DB, requests) {
-		if r.Err == nil || ledger.IsConflict(r.Err) {
-			remove(requests[i].Key)
-		} else {
+		s := ready[i]
+		switch {
+		case r.Err == nil || ledger.IsConflict(r.Err):
+			a.end(s.key)
+			if r.Err == nil && requests[i].Type.State().Finished() {
+				a.noteEnd(s.key) // its event follows later
+			}
+		default:
 			faults = append(faults, r.Err)
+			a.retry, a.retryAt = append(a.retry, s), time.Now().Add(awaitingRetry)
 		}
 	}
 	if len(requests) > 0 {
 		fault.Point(pointAwaited)
 	}
-	if hasMoved {
-		if _, err := a.config.DB.Exec(ctx, awaitingRemoveSQL, kinds.String(), ids.String()); err != nil {
-			faults = append(faults, fmt.Errorf("remove timers: %w", err))
-		}
-	}
-	return errors.Join(faults...)
+	return faults, nil
 }
 
-// states returns the states of the predecessors of a page.
-func (a *awaiting) states(ctx context.Context, page []successor) (map[ledger.Key]ledger.State, error) {
+// states returns the states of the predecessors of tasks.
+func (a *awaiting) states(ctx context.Context, tasks []*successor) (map[ledger.Key]ledger.State, error) {
 	all := make(map[ledger.Key]ledger.State)
 	var keys []ledger.Key
-	for _, s := range page {
+	for _, s := range tasks {
 		for _, k := range s.after.Keys {
 			if _, ok := all[k]; !ok {
 				all[k] = ledger.StateNone
@@ -215,7 +423,7 @@ func (a *awaiting) states(ctx context.Context, page []successor) (map[ledger.Key
 
 // verdict returns the event with which a task ends its wait, if it does. A task whose predecessors cannot be read
 // waits for an operator.
-func (s successor) verdict(states map[ledger.Key]ledger.State) (ledger.AppendRequest, bool) {
+func (s *successor) verdict(states map[ledger.Key]ledger.State) (ledger.AppendRequest, bool) {
 	r := ledger.AppendRequest{Key: s.key, Expected: 1, Actor: "scheduler"}
 	finished, succeeded := 0, 0
 	for _, k := range s.after.Keys {

@@ -1,12 +1,14 @@
 package scheduler_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
@@ -243,5 +245,130 @@ func TestLockedSuccessorHoldsUpNoOther(t *testing.T) {
 	}
 	if task := servicetest.Try(ledger.Load(t.Context(), b.DB, free))(t); task.State != ledger.StateAvailable {
 		t.Errorf("the other task is %s", task.State)
+	}
+}
+
+// counted starts a scheduler whose statements are counted.
+func (b *fixture) counted() *statementCounter {
+	b.T.Helper()
+	counter := &statementCounter{n: make(map[string]int)}
+	config := b.As("relay").Config()
+	config.ConnConfig.Tracer = counter
+	db := servicetest.Try(pgxpool.NewWithConfig(b.Context(), config))(b.T)
+	s := servicetest.Try(scheduler.New(scheduler.Config{DB: db}))(b.T)
+	ctx, stop := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	b.T.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			b.T.Error(err)
+		}
+		db.Close()
+	})
+	return counter
+}
+
+// The cancellation of the first task of a chain reaches the last one in one pass, however long the chain is and in
+// whatever order its tasks are read.
+func TestChainIsCancelledAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ledgertest.Enqueue(t, b.DB, partKey("first"), "{}")
+	const n = 2*scheduler.AwaitingPage + 100
+	last := partKey("first")
+	for i := range n {
+		last = b.join(fmt.Sprintf("%x", (i*7919)%n), "", last)
+	}
+	s := b.scheduler()
+	if task := b.pass(s, last); task.State != ledger.StateScheduled {
+		t.Fatalf("%s is %s before its predecessors", last, task.State)
+	}
+	b.end(partKey("first"), ledger.EventCancelled)
+	if task := b.pass(s, last); task.State != ledger.StateCancelled {
+		t.Errorf("after one pass %s is %s", last, task.State)
+	}
+	b.awaitNoTimers()
+	ledgertest.Check(t, b.DB)
+}
+
+// Each end of a task releases the next one of a chain by its event: the tasks that wait are not read again for it.
+func TestChainOfSuccesses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const n = 40
+	ledgertest.Enqueue(t, b.DB, partKey("first"), "{}")
+	chain := []ledger.Key{partKey("first")}
+	for i := range n {
+		chain = append(chain, b.join(fmt.Sprint(i), "", chain[i]))
+	}
+	counter := b.counted()
+	b.Await("the first walk", func() bool { return counter.count("awaiting.sql") >= 2 })
+	b.end(chain[0], ledger.EventSucceeded)
+	for _, k := range chain[1:] {
+		b.AwaitState(k, ledger.StateAvailable)
+		b.append(ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventSucceeded})
+	}
+	if walks := counter.count("awaiting.sql"); walks > n/2 {
+		t.Errorf("the tasks that wait were read %d times for %d ends", walks, n)
+	}
+	b.awaitNoTimers()
+}
+
+// Waiting tasks of many kinds delay no task of another kind, even if only a part of them fits into memory.
+func TestManyKindsOfWaitingTasksDelayNoOther(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ledgertest.Enqueue(t, b.DB, partKey("open"), "{}")
+	const kinds, each, probes = 300, 20, 10
+	if _, err := b.DB.Exec(t.Context(), `
+		select count(*) from generate_series(1, $1) k cross join generate_series(1, $2) i
+		 cross join lateral taskledger.enqueue('test.backlog-' || k, i::text, after =>
+		   '{"keys":[{"kind":"test.part","biz_id":"open"}]}') e`, kinds, each); err != nil {
+		t.Fatal(err)
+	}
+	counter := b.counted()
+	b.Await("the first walk", func() bool {
+		return counter.count("awaiting.sql") > kinds*each/scheduler.AwaitingPage
+	})
+	read := 0
+	for i := range probes {
+		p := partKey(fmt.Sprint(i))
+		ledgertest.Enqueue(t, b.DB, p, "{}")
+		k := b.join(fmt.Sprint(i), "", p)
+		before := counter.count("awaiting.sql")
+		b.end(p, ledger.EventSucceeded)
+		b.AwaitState(k, ledger.StateAvailable)
+		read += counter.count("awaiting.sql") - before
+	}
+	if walk := kinds * each / scheduler.AwaitingPage; read > 3*walk {
+		t.Errorf("%d pages of waiting tasks were read for %d ends; a walk has %d", read, probes, walk)
+	}
+}
+
+// Tasks that do not fit into memory are released by walks.
+func TestMoreWaitingTasksThanAreKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const n = 50
+	var tasks []ledger.Key
+	for i := range n {
+		p := partKey(fmt.Sprint(i))
+		ledgertest.Enqueue(t, b.DB, p, "{}")
+		tasks = append(tasks, b.join(fmt.Sprint(i), "", p))
+	}
+	s := b.scheduler()
+	s.KeepSuccessors(7)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	for i, k := range tasks {
+		b.end(partKey(fmt.Sprint(i)), ledger.EventSucceeded)
+		b.AwaitState(k, ledger.StateAvailable)
+	}
+	b.awaitNoTimers()
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

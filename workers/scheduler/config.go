@@ -9,7 +9,8 @@ import (
 
 // Config configures a [Scheduler].
 type Config struct {
-	// DB is the primary. At most two of its connections are in use at a time. Required.
+	// DB is the primary. At most three of its connections are in use at a time, and four while tasks wait for others.
+	// Required.
 	DB *pgxpool.Pool
 	// Logger receives outages, due tasks that an open transaction locks, and discarded tasks. Default: [slog.Default].
 	Logger *slog.Logger

@@ -26,6 +26,7 @@
 //
 // # Predecessors
 //
-// A scheduler makes tasks available whose predecessors have succeeded, or cancels them (awaiting.go). A task that waits
-// has a timer at the end of time, so that the tasks that wait are found without reading history.
+// A scheduler makes tasks available whose predecessors have succeeded, or cancels them (awaiting.go). While tasks wait,
+// it follows the events that end others, and keeps which task waits for which (successors.go). A task that waits has a
+// timer at the end of time, so that the tasks that wait are found without reading history.
 package scheduler

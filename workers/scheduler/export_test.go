@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -49,8 +50,30 @@ func (s *Scheduler) ShortTurns() { s.awaiting.turn = 0 }
 // AwaitingPage is the number of tasks of a page.
 const AwaitingPage = awaitingPage
 
-// ReleaseAwaiting decides about tasks that wait for predecessors, once. It returns how many it has read.
-func (s *Scheduler) ReleaseAwaiting(ctx context.Context) (int, error) { return s.awaiting.pass(ctx) }
+// ReleaseAwaiting walks once over the tasks that wait for predecessors, and decides until nothing is to be decided. It
+// returns how many the walk has read.
+func (s *Scheduler) ReleaseAwaiting(ctx context.Context) (read int, err error) {
+	a := &s.awaiting
+	var faults []error
+	for isAtEnd := false; !isAtEnd || a.due.n > 0 || len(a.gone) > 0; {
+		if !isAtEnd {
+			if isAtEnd, err = a.walkOn(ctx); err != nil {
+				return 0, err
+			}
+		}
+		found, err := a.decideNext(ctx)
+		if err != nil {
+			return 0, err
+		}
+		faults = append(faults, found...)
+	}
+	read = a.walk.read
+	a.endWalk()
+	return read, errors.Join(faults...)
+}
+
+// KeepSuccessors bounds the predecessors that are in memory.
+func (s *Scheduler) KeepSuccessors(n int) { s.awaiting.known.limit = n }
 
 // PointAwaited is the crash point between the end of a wait and the removal of its timer.
 const PointAwaited = pointAwaited

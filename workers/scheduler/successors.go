@@ -1,0 +1,118 @@
+package scheduler
+
+import (
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// maxSuccessors bounds what successors keeps: the predecessors of waiting tasks, each of which takes about half a
+// kilobyte.
+const maxSuccessors = 100_000
+
+// successor is a task that waits for its predecessors.
+type successor struct {
+	key      ledger.Key
+	hasMoved bool // it has another event than its first
+	after    ledger.After
+	isQueued bool // it is about to be decided
+}
+
+// successors finds the tasks that wait for a task. It is a copy of a part of the ledger: a walk finds the tasks that do
+// not fit in. The zero value is not usable, see newSuccessors. It is for one goroutine.
+type successors struct {
+	limit   int
+	size    int // number of predecessors of waiting
+	waiting map[ledger.Key]*successor
+	of      map[ledger.Key]map[*successor]struct{}
+}
+
+func newSuccessors(limit int) successors {
+	return successors{
+		limit: limit, waiting: make(map[ledger.Key]*successor),
+		of: make(map[ledger.Key]map[*successor]struct{}),
+	}
+}
+
+// add adds a task, if it is not there and there is room. It reports whether the task is there.
+func (g *successors) add(s *successor) bool {
+	if g.waiting[s.key] != nil {
+		return true
+	}
+	if g.size+len(s.after.Keys) > g.limit {
+		return false
+	}
+	g.size += len(s.after.Keys)
+	g.waiting[s.key] = s
+	for _, k := range s.after.Keys {
+		if g.of[k] == nil {
+			g.of[k] = make(map[*successor]struct{}, 1)
+		}
+		g.of[k][s] = struct{}{}
+	}
+	return true
+}
+
+// makeRoom removes any tasks, until one with n predecessors fits in. It reports whether it has removed some.
+func (g *successors) makeRoom(n int) (hasRemoved bool) {
+	for k := range g.waiting {
+		if g.size+n <= g.limit {
+			break
+		}
+		g.remove(k)
+		hasRemoved = true
+	}
+	return hasRemoved
+}
+
+// remove removes a task.
+func (g *successors) remove(k ledger.Key) {
+	s := g.waiting[k]
+	if s == nil {
+		return
+	}
+	delete(g.waiting, k)
+	g.size -= len(s.after.Keys)
+	for _, k := range s.after.Keys {
+		delete(g.of[k], s)
+		if len(g.of[k]) == 0 {
+			delete(g.of, k)
+		}
+	}
+}
+
+// turns is a queue that gives each kind its turn: many tasks of one kind delay no task of another. It is for one
+// goroutine.
+type turns struct {
+	n      int
+	kinds  []ledger.Kind // those with tasks, the next one first
+	queues map[ledger.Kind][]*successor
+}
+
+func (t *turns) add(s *successor) {
+	if t.queues == nil {
+		t.queues = make(map[ledger.Kind][]*successor)
+	}
+	if len(t.queues[s.key.Kind]) == 0 {
+		t.kinds = append(t.kinds, s.key.Kind)
+	}
+	t.queues[s.key.Kind] = append(t.queues[s.key.Kind], s)
+	t.n++
+}
+
+// take removes and returns up to n tasks, one of each kind after the other.
+func (t *turns) take(n int) (taken []*successor) {
+	n = min(n, t.n)
+	t.n -= n
+	for len(taken) < n {
+		kind := t.kinds[0]
+		t.kinds = t.kinds[1:]
+		queue := t.queues[kind]
+		taken = append(taken, queue[0])
+		if len(queue) == 1 {
+			delete(t.queues, kind)
+			continue
+		}
+		t.queues[kind] = queue[1:]
+		t.kinds = append(t.kinds, kind)
+	}
+	return taken
+}
