@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,15 @@ import (
 func TestScheduleFileOfExamples(t *testing.T) {
 	t.Parallel()
 	environment := map[string]string{envDatabaseURL: ledgertest.URL(t, "operator")}
+	file, err1 := os.ReadFile("../../examples/schedules.yaml")
+	doc, err2 := os.ReadFile("../../docs/periodic.md")
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	_, schedules, _ := strings.Cut(string(file), "\n") // after the comment
+	if !strings.Contains(string(doc), "```yaml\n"+schedules+"```") {
+		t.Error("docs/periodic.md does not print examples/schedules.yaml")
+	}
 	for _, want := range []string{"create", "keep"} {
 		stdout, stderr, exit := run(t, environment,
 			"schedule", "apply", "-f", "../../examples/schedules.yaml", "-o", "jsonl")

@@ -35,14 +35,15 @@ var servedPrograms = map[string]struct {
 		}},
 }
 
-// installNode installs npm's package nats.
+// installNode installs npm's packages of NATS.
 func installNode(ctx context.Context, dir string) string {
 	if _, err := exec.LookPath("npm"); err != nil {
 		return "npm is not installed"
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--prefer-offline", "nats@2.29.3")
+	cmd := exec.CommandContext(ctx, "npm", "install", "--no-audit", "--no-fund", "--prefer-offline",
+		"@nats-io/transport-node@3.4.0", "@nats-io/jetstream@3.4.0")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Sprintf("npm's registry cannot be reached: %v: %s", err, out)
