@@ -126,6 +126,11 @@ var rules = []rule{
 		may:    []string{"/ledger", "/internal/stream", nats},
 		reason: "it is a set of messages in flight",
 	},
+	{
+		pkg:    "/workers/internal/dispatch",
+		may:    []string{"/ledger"},
+		reason: "two state machines without sockets, clocks and statements, so that every order can be searched",
+	},
 	{pkg: "/workers/internal/slots", may: nil, reason: "slots are given to anything"},
 	{pkg: "/workers/internal/queue", may: nil, reason: "a queue of anything"},
 	{

@@ -1,0 +1,236 @@
+package dispatch
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Dispatcher gives ready tasks to workers, in one epoch.
+type Dispatcher struct {
+	incarnation string
+	epoch       int64
+	limit       int // of tasks of a kind that are ready in memory
+	mutant      mutant
+
+	isActive bool
+	// Tasks up to this position may have begun in a worker that did not answer before the dispatcher was active.
+	againThrough ledger.Position
+	opened       int64 // the number of windows that were opened
+
+	workers  map[string]*session // by worker: those with a live lease
+	sessions map[string]*session // by session
+	queues   map[ledger.Kind]*queue
+	tasks    map[ledger.Key]*task
+	doubts   []*task // doubtful or gone, now or earlier
+	offers   []Offer // to be sent
+}
+
+// New returns a dispatcher that is not active yet. At most limit tasks of a kind are ready in memory.
+func New(incarnation string, epoch int64, limit int) *Dispatcher {
+	return &Dispatcher{incarnation: incarnation, epoch: epoch, limit: limit, workers: map[string]*session{},
+		sessions: map[string]*session{}, queues: map[ledger.Kind]*queue{}, tasks: map[ledger.Key]*task{}}
+}
+
+// Join records a lease that is alive, or a change of it. A worker has one session: a new one ends the last.
+func (d *Dispatcher) Join(l Lease) {
+	if s := d.workers[l.Worker]; s != nil {
+		if s.Session == l.Session {
+			s.Lease = l
+			return
+		}
+		d.Leave(l.Worker)
+	}
+	s := newSession(l)
+	d.workers[l.Worker] = s
+	if l.Session != "" {
+		d.sessions[l.Session] = s
+		d.probe(s)
+	}
+	for kind := range l.Kinds {
+		if d.queues[kind] == nil {
+			d.queues[kind] = &queue{kind: kind, isSpilled: true}
+		}
+	}
+}
+
+// Leave records that a worker's lease has ended. The tasks that it had become doubtful.
+func (d *Dispatcher) Leave(worker string) {
+	s := d.workers[worker]
+	if s == nil {
+		return
+	}
+	delete(d.workers, worker)
+	delete(d.sessions, s.Session)
+	for _, t := range d.sorted() {
+		if t.place == assigned && t.session == s || t.place == running && t.Actor == worker {
+			d.doubt(t)
+		}
+	}
+}
+
+// sorted returns the tasks in memory by key.
+func (d *Dispatcher) sorted() []*task {
+	return slices.SortedFunc(maps.Values(d.tasks), func(a, b *task) int { return a.Key.Compare(b.Key) })
+}
+
+// Unanswered returns the workers with a session that has not answered in this epoch.
+func (d *Dispatcher) Unanswered() (workers []string) {
+	for worker, s := range d.workers {
+		if s.Session != "" && !s.hasAnswered() {
+			workers = append(workers, worker)
+		}
+	}
+	return workers
+}
+
+// Activate starts the offers. Before it, every session must have answered, or be unable to accept an offer of an
+// earlier epoch. The caller opens its first window between the two; top is the highest position in that window.
+func (d *Dispatcher) Activate(top ledger.Position) {
+	d.isActive = true
+	if len(d.Unanswered()) > 0 {
+		d.againThrough = top
+	}
+}
+
+// Receive takes a report.
+func (d *Dispatcher) Receive(r Report) {
+	s := d.sessions[r.Session]
+	if s == nil || r.Epoch != d.epoch || r.Incarnation != d.incarnation {
+		return // without a live lease, or not in this epoch: the next probe announces it
+	}
+	s.echo = max(s.echo, r.Sent)
+	s.received = max(s.received, r.Received)
+	for kind, n := range r.Asked {
+		s.asked[kind] = max(s.asked[kind], n)
+	}
+	if !s.hasReported {
+		s.hasReported, s.adopted = true, r.After
+	}
+	if !s.hasAnswered() {
+		if s.adopted == r.After {
+			d.adopt(s, r)
+		}
+		return
+	}
+	if d.mutant == neverFrees {
+		return
+	}
+	for _, t := range s.dropped(r.Received, r.Held, d.mutant == freesByKey) {
+		d.doubt(t)
+	}
+}
+
+// adopt assigns the tasks to a session that it holds from an earlier epoch.
+func (d *Dispatcher) adopt(s *session, r Report) {
+	for _, h := range r.Listed {
+		if _, isOfKind := s.Kinds[h.Key.Kind]; !isOfKind || s.holds >= s.Capacity || d.mutant == adoptsNothing {
+			continue
+		}
+		t := d.tasks[h.Key]
+		switch {
+		case t == nil:
+			t = &task{Task: Task{Key: h.Key, Version: h.Version, IsAgain: true}, isUnverified: true}
+			d.tasks[h.Key] = t
+		case t.place == assigned || t.Version > h.Version:
+			continue // its append will be refused, or it is the second start that the guarantee allows
+		}
+		d.takeOut(t)
+		if t.Version < h.Version {
+			t.Version, t.isUnverified = h.Version, true
+		}
+		s.assign(t, h.Number)
+	}
+	if s.adopted = r.Through; !s.hasAnswered() {
+		d.probe(s) // asks for the next ones
+	}
+}
+
+// doubt records that it is unknown whether a task has ended.
+func (d *Dispatcher) doubt(t *task) {
+	d.takeOut(t)
+	t.IsAgain = true
+	if d.mutant == freesAtOnce {
+		d.enqueue(t)
+		return
+	}
+	t.place, t.ticket = doubtful, d.opened
+	d.doubts = append(d.doubts, t)
+}
+
+// enqueue makes a task ready, or running if a worker has begun it that may still do it.
+func (d *Dispatcher) enqueue(t *task) {
+	if s := d.workers[t.Actor]; s != nil && !s.hasAnswered() {
+		t.place = running
+		return
+	}
+	q := d.queues[t.Key.Kind]
+	if q == nil {
+		q = &queue{kind: t.Key.Kind, isSpilled: true}
+		d.queues[q.kind] = q
+	}
+	q.push(t)
+}
+
+// Unverified returns the tasks that must be read from the ledger, because only a worker has named them. It returns each
+// once. The caller reads them by a statement that begins after the call, and passes them to [Dispatcher.Verify].
+func (d *Dispatcher) Unverified() (keys []ledger.Key) {
+	for _, t := range d.doubts {
+		if t.place == doubtful && t.isUnverified && !t.isBeingRead && d.mutant != isUnverified {
+			t.isBeingRead = true
+			keys = append(keys, t.Key)
+		}
+	}
+	return keys
+}
+
+// Verify records a task's version in the ledger, and the task if it is available or has begun; otherwise available is
+// nil.
+func (d *Dispatcher) Verify(k ledger.Key, version ledger.Version, available *Task) {
+	t := d.tasks[k]
+	if t == nil || t.place != doubtful || !t.isUnverified || t.Version > version {
+		return
+	}
+	t.isUnverified, t.ticket = false, d.opened
+	if available == nil {
+		t.place, t.Version = gone, version
+		return
+	}
+	t.Task = *available
+	t.IsAgain = true
+}
+
+// probe sends an offer without tasks. It announces the epoch and repeats the numbers of offers that may be lost.
+func (d *Dispatcher) probe(s *session) {
+	d.offers = append(d.offers, Offer{Session: s.Session, Incarnation: d.incarnation, Epoch: d.epoch, Echo: s.echo,
+		Number: s.sent, Given: maps.Clone(s.given), Adopted: s.adopted})
+}
+
+// Probe sends probes to the sessions that have not confirmed everything sent to them. The caller calls it from time to
+// time, so that a lost message is made good.
+func (d *Dispatcher) Probe() {
+	if d.mutant == neverProbes {
+		return
+	}
+	for _, s := range d.ordered() {
+		if !s.hasAnswered() || s.received < s.sent {
+			d.probe(s)
+		}
+	}
+}
+
+// ordered returns the sessions by name.
+func (d *Dispatcher) ordered() []*session {
+	return slices.SortedFunc(maps.Values(d.sessions), func(a, b *session) int {
+		return cmp.Compare(a.Session, b.Session)
+	})
+}
+
+// Offers returns the messages to be sent, in their order.
+func (d *Dispatcher) Offers() []Offer {
+	offers := d.offers
+	d.offers = nil
+	return offers
+}

@@ -1,0 +1,299 @@
+package dispatch
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// shop is a dispatcher with workers, between which messages arrive at once.
+type shop struct {
+	*Dispatcher
+
+	workers map[string]*shopWorker // by session
+}
+
+type shopWorker struct {
+	*Worker
+
+	room int      // the number of tasks that it wants to hold
+	got  []string // the tasks that it was given
+}
+
+func newShop(limit int) *shop { return &shop{New("i", 1, limit), map[string]*shopWorker{}} }
+
+// join lets a worker in that wants to hold room tasks, and may hold capacity.
+func (s *shop) join(worker, session string, room, capacity int, shards ledger.ShardSet) *shopWorker {
+	w := &shopWorker{Worker: NewWorker(session, s.incarnation), room: room}
+	s.workers[session] = w
+	s.Join(Lease{Worker: worker, Session: session, Capacity: capacity,
+		Kinds: map[ledger.Kind]ledger.ShardSet{testKind: shards}})
+	s.exchange()
+	return w
+}
+
+// exchange delivers messages until no more are sent.
+func (s *shop) exchange() {
+	for s.Match(); ; s.Match() {
+		offers := s.Offers()
+		if len(offers) == 0 {
+			return
+		}
+		for _, o := range offers {
+			w := s.workers[o.Session]
+			taken, _ := w.Receive(o)
+			for _, t := range taken {
+				w.got = append(w.got, string(t.Key.BizID))
+			}
+			s.report(w)
+		}
+	}
+}
+
+func (s *shop) report(w *shopWorker) {
+	w.Want(testKind, max(0, w.room-len(w.held)))
+	w.Want(Total, max(0, w.room-len(w.held)))
+	s.Receive(w.Report(0))
+}
+
+// end has a worker no longer hold a task.
+func (s *shop) end(w *shopWorker, id string) {
+	w.End(available(id, 0).Key)
+	s.report(w)
+}
+
+// begin makes the dispatcher active over an empty ledger.
+func (s *shop) begin() {
+	s.Activate(0)
+	for _, r := range s.Reads() {
+		s.TakeRead(r.Kind, nil, true)
+	}
+}
+
+// apply applies a window with these events, and what follows.
+func (s *shop) apply(events ...Event) {
+	s.Apply(s.Open(), events)
+	s.exchange()
+}
+
+func available(id string, position int) Event {
+	return Event{Change: Available, Task: Task{Key: ledger.Key{Kind: testKind, BizID: ledger.BizID(id)}, Version: 1,
+		Position: ledger.Position(position)}}
+}
+
+func (e Event) as(change Change, version int, actor string) Event {
+	e.Change, e.Version, e.Actor = change, ledger.Version(version), actor
+	return e
+}
+
+func (e Event) in(shard ledger.Shard) Event {
+	e.Shard = shard
+	return e
+}
+
+func same[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+func TestTasksBeginInTheirOrderAndInEqualShares(t *testing.T) {
+	s := newShop(100)
+	a := s.join("a", "1", 10, 10, ledger.AllShards)
+	b := s.join("b", "2", 2, 10, ledger.AllShards)
+	s.begin()
+	s.apply(available("t3", 3), available("t1", 1), available("t2", 2), available("t4", 4), available("t5", 5),
+		available("t6", 6))
+	same(t, "the worker with room for two", b.got, []string{"t1", "t2"})
+	same(t, "the other one", a.got, []string{"t3", "t4", "t5", "t6"})
+}
+
+func TestAWorkerGetsItsShardsOnly(t *testing.T) {
+	s := newShop(100)
+	low := s.join("low", "1", 10, 10, 1<<0)
+	high := s.join("high", "2", 10, 10, 1<<1)
+	s.begin()
+	s.apply(available("t1", 1).in(1), available("t2", 2), available("t3", 3).in(2), available("t4", 4).in(1))
+	same(t, "shard 0", low.got, []string{"t2"})
+	same(t, "shard 1", high.got, []string{"t1", "t4"})
+	same(t, "a task without a worker waits", s.tasks[available("t3", 0).Key].place, ready)
+}
+
+// A worker asks for everything and does nothing.
+func TestAGreedyWorkerHoldsItsCapacity(t *testing.T) {
+	s := newShop(100)
+	greedy := s.join("greedy", "1", 1_000_000, 2, ledger.AllShards)
+	s.begin()
+	s.apply(available("t1", 1), available("t2", 2), available("t3", 3))
+	same(t, "the greedy worker", greedy.got, []string{"t1", "t2"})
+	other := s.join("other", "2", 1, 1, ledger.AllShards)
+	same(t, "the other one", other.got, []string{"t3"})
+}
+
+// A worker lists, in a new epoch, a task of another kind, and more tasks than it may hold.
+func TestAWorkerHoldsNothingButItsOwn(t *testing.T) {
+	s := newShop(100)
+	s.Join(Lease{Worker: "a", Session: "1", Capacity: 1,
+		Kinds: map[ledger.Kind]ledger.ShardSet{testKind: 1 << 0}})
+	foreign := ledger.Key{Kind: "other", BizID: "x"}
+	s.Receive(Report{Session: "1", Incarnation: "i", Epoch: 1, After: -3, Listed: []Holding{
+		{Key: foreign, Version: 1, Number: -2},
+		{Key: available("t1", 0).Key, Version: 1, Number: -1},
+		{Key: available("t2", 0).Key, Version: 1, Number: 0},
+	}, Held: []Range{{-2, 0}}})
+	same(t, "the foreign task is unknown", s.tasks[foreign] == nil, true)
+	same(t, "tasks that it holds", s.sessions["1"].holds, 1)
+}
+
+// A report without a live lease, of another epoch or of another database changes nothing.
+func TestForeignReportsAreIgnored(t *testing.T) {
+	s := newShop(100)
+	w := s.join("a", "1", 1, 1, ledger.AllShards)
+	s.begin()
+	s.apply(available("t1", 1))
+	for name, change := range map[string]func(*Report){
+		"session":     func(r *Report) { r.Session = "unknown" },
+		"epoch":       func(r *Report) { r.Epoch = 2 },
+		"incarnation": func(r *Report) { r.Incarnation = "other" },
+	} {
+		r := w.Report(0)
+		r.Held, r.Received, r.Asked = nil, 100, map[ledger.Kind]int64{testKind: 100, Total: 100}
+		change(&r)
+		s.Receive(r)
+		same(t, name, s.tasks[available("t1", 0).Key].place, assigned)
+	}
+}
+
+// The record of a start does not end what the dispatcher knows of a task.
+func TestATaskThatWasBegunIsOfferedWhenItsWorkerIsGone(t *testing.T) {
+	s := newShop(100)
+	a := s.join("a", "1", 1, 1, ledger.AllShards)
+	s.begin()
+	s.apply(available("t1", 1))
+	s.apply(available("t1", 1).as(Begun, 2, "a"))
+	b := s.join("b", "2", 1, 1, ledger.AllShards)
+	s.apply()
+	same(t, "while its worker lives", b.got, nil)
+	s.Leave("a")
+	s.apply()
+	same(t, "its worker", a.got, []string{"t1"})
+	same(t, "the other one", b.got, []string{"t1"})
+	held := s.tasks[available("t1", 0).Key].Task
+	same(t, "version, actor and again", fmt.Sprintf("%d %s %t", held.Version, held.Actor, held.IsAgain), "2 a true")
+}
+
+// A worker that claims its tasks itself has no session. Its tasks wait for the end of its lease.
+func TestATaskOfAWorkerInSQLWaitsForItsLease(t *testing.T) {
+	s := newShop(100)
+	b := s.join("b", "2", 1, 1, ledger.AllShards)
+	s.Join(Lease{Worker: "sql", Kinds: map[ledger.Kind]ledger.ShardSet{testKind: ledger.AllShards}})
+	s.begin()
+	s.apply(available("t1", 1).as(Begun, 2, "sql"))
+	s.apply()
+	same(t, "while the lease lives", b.got, nil)
+	s.Leave("sql")
+	s.apply()
+	same(t, "afterwards", b.got, []string{"t1"})
+}
+
+// A process that restarts under its name begins with numbers of zero, and what it had is offered again.
+func TestAnotherSessionOfAWorkerStartsAnew(t *testing.T) {
+	s := newShop(100)
+	s.join("a", "1", 2, 2, ledger.AllShards)
+	s.begin()
+	s.apply(available("t1", 1), available("t2", 2))
+	again := s.join("a", "2", 2, 2, ledger.AllShards)
+	s.apply()
+	slices.Sort(again.got)
+	same(t, "the new session", again.got, []string{"t1", "t2"})
+}
+
+// A worker ends a task without an event: its args do not decode, its append is refused, or it stops.
+func TestATaskThatIsGivenBackBeginsElsewhere(t *testing.T) {
+	s := newShop(100)
+	a := s.join("a", "1", 1, 1, ledger.AllShards)
+	s.begin()
+	s.apply(available("t1", 1))
+	a.room = 0
+	s.end(a, "t1")
+	b := s.join("b", "2", 1, 1, ledger.AllShards)
+	same(t, "before a later window", b.got, nil)
+	s.apply()
+	same(t, "after it", b.got, []string{"t1"})
+}
+
+// The database was restored: its epochs are lower than those that the worker knows.
+func TestEpochsOfAnotherDatabaseStartAnew(t *testing.T) {
+	w := NewWorker("1", "before")
+	w.Receive(Offer{Session: "1", Incarnation: "before", Epoch: 7})
+	restored := Offer{Session: "1", Incarnation: "restored", Epoch: 2, Number: 1,
+		Tasks: []Task{available("t1", 1).Task}}
+	if taken, _ := w.Receive(restored); len(taken) > 0 {
+		t.Error("an offer of a database that the worker has not reached was accepted")
+	}
+	w.Reach("restored")
+	if taken, _ := w.Receive(restored); len(taken) != 1 {
+		t.Errorf("took %v", taken)
+	}
+}
+
+// A kind has more waiting tasks than the memory: they are read in steps, and all begin in their order.
+func TestMoreTasksThanTheMemoryHolds(t *testing.T) {
+	const tasks, limit = 1000, 16
+	s := newShop(limit)
+	w := s.join("a", "1", 1, 1, ledger.AllShards)
+	var all []Event
+	var want []string
+	for i := range tasks {
+		id := fmt.Sprintf("t%04d", i)
+		all, want = append(all, available(id, i+1)), append(want, id)
+	}
+	s.begin()
+	s.Apply(s.Open(), all)
+	for n := 0; n < tasks; n++ {
+		for _, r := range s.Reads() {
+			from := min(len(all), int(r.After))
+			page := all[from:min(len(all), from+r.Limit)]
+			var rows []Task
+			for _, e := range page {
+				rows = append(rows, e.Task)
+			}
+			s.TakeRead(r.Kind, rows, len(rows) < r.Limit)
+		}
+		if ready := len(s.queues[testKind].ready); ready > limit+limit/2 {
+			t.Fatalf("%d tasks in memory", ready)
+		}
+		s.exchange()
+		if len(w.got) != n+1 {
+			t.Fatalf("%d tasks begun, want %d", len(w.got), n+1)
+		}
+		s.apply(all[n].as(Ended, 2, ""))
+		s.end(w, want[n])
+	}
+	same(t, "order", w.got, want)
+	same(t, "tasks left in memory", len(s.tasks), 0)
+}
+
+func FuzzReport(f *testing.F) {
+	f.Add(int64(1), int64(5), int64(-3), int64(0), int64(100))
+	f.Fuzz(func(t *testing.T, first, last, after, through, asked int64) {
+		s := newShop(10)
+		w := s.join("a", "1", 2, 2, ledger.AllShards)
+		s.begin()
+		s.apply(available("t1", 1), available("t2", 2), available("t3", 3))
+		r := w.Report(0)
+		r.Held, r.Received = []Range{{first, last}}, last
+		r.After, r.Through = after, through
+		r.Asked = map[ledger.Kind]int64{testKind: asked, Total: asked}
+		s.Receive(r)
+		s.apply()
+		if n := s.sessions["1"].holds; n > 2 {
+			t.Errorf("the session holds %d tasks", n)
+		}
+	})
+}

@@ -1,0 +1,192 @@
+package dispatch
+
+import "github.com/taskledger/taskledger/ledger"
+
+// Event is an event of the feed, as far as the dispatcher needs it.
+type Event struct {
+	Task
+
+	Change Change
+}
+
+// Change is an event's effect on a task.
+type Change int
+
+const (
+	Ended     Change = iota // it is not available any more: finished, waiting, in need of a person
+	Available               // it may begin
+	Begun                   // Task.Actor has begun it, or made progress
+)
+
+// Open records that a window of the feed is being opened, and returns its ticket for [Dispatcher.Apply]. The window's
+// snapshot is taken after the call.
+func (d *Dispatcher) Open() (ticket int64) {
+	d.opened++
+	return d.opened
+}
+
+// Apply takes the last events of a window. Windows are applied in the order in which they were opened.
+func (d *Dispatcher) Apply(ticket int64, events []Event) {
+	for i := range events {
+		d.apply(&events[i])
+	}
+	left := d.doubts[:0]
+	for _, t := range d.doubts {
+		switch {
+		case d.tasks[t.Key] != t || t.place != doubtful && t.place != gone:
+		case !d.isResolved(t, ticket):
+			left = append(left, t)
+		case t.place == gone:
+			delete(d.tasks, t.Key)
+		default:
+			d.enqueue(t)
+		}
+	}
+	clear(d.doubts[len(left):])
+	d.doubts = left
+}
+
+// isResolved reports whether a doubtful task is known to be available, or gone, after a window.
+func (d *Dispatcher) isResolved(t *task, ticket int64) bool {
+	isLater := ticket > t.ticket || ticket == t.ticket && d.mutant == earlierWindow
+	return isLater && (!t.isUnverified || d.mutant == isUnverified)
+}
+
+func (d *Dispatcher) apply(e *Event) {
+	t, q := d.tasks[e.Key], d.queues[e.Key.Kind]
+	if q != nil && q.isReading && (t == nil || t.Version < e.Version || d.mutant != forgetsKnown) {
+		// Even if the event is known: the task may be forgotten before the read ends.
+		q.moved[e.Key] = max(q.moved[e.Key], e.Version)
+	}
+	if t != nil && t.Version >= e.Version {
+		return // known from a read
+	}
+	if t != nil && e.Change == Begun {
+		d.begin(t, e)
+		return
+	}
+	if t != nil {
+		d.forget(t)
+	}
+	switch {
+	case q == nil: // no worker asks for it: it is read when one does
+	case e.Change == Available:
+		d.add(q, e.Task, false)
+	case e.Change == Begun:
+		t = &task{Task: e.Task}
+		d.tasks[e.Key] = t
+		d.begin(t, e)
+	}
+}
+
+// begin records that a worker has begun a task.
+func (d *Dispatcher) begin(t *task, e *Event) {
+	isOwn := t.place == assigned && t.session.Worker == e.Actor
+	if !isOwn {
+		d.takeOut(t)
+	}
+	position := t.Position
+	t.Task = e.Task
+	t.isUnverified = false
+	if position != 0 {
+		t.Position = position
+	}
+	switch s := d.workers[e.Actor]; {
+	case isOwn:
+	case s == nil || s.hasAnswered(): // the worker is gone, or has dropped the task
+		d.doubt(t)
+	default:
+		t.place = running
+	}
+}
+
+// takeOut takes a task from its place.
+func (d *Dispatcher) takeOut(t *task) {
+	switch t.place {
+	case ready:
+		d.queues[t.Key.Kind].remove(t)
+	case assigned:
+		t.session.holds--
+		t.session = nil
+	}
+	t.place = outside
+}
+
+// forget removes a task from memory.
+func (d *Dispatcher) forget(t *task) {
+	d.takeOut(t)
+	delete(d.tasks, t.Key)
+}
+
+// add takes an available task into memory, unless its kind is full and it can be read later.
+func (d *Dispatcher) add(q *queue, t Task, isRead bool) {
+	if !isRead {
+		if !q.isSpilled && len(q.ready) >= d.limit {
+			q.isSpilled, q.place = true, t.Position-1
+		}
+		if q.isSpilled && t.Position > q.place {
+			if q.isReading && (q.skipped == 0 || t.Position < q.skipped) {
+				q.skipped = t.Position
+			}
+			return
+		}
+	}
+	t.IsAgain = t.IsAgain || t.Position <= d.againThrough
+	added := &task{Task: t}
+	d.tasks[t.Key] = added
+	d.enqueue(added)
+}
+
+// Read is a request to read the tasks of a kind that are available or have begun, by position.
+type Read struct {
+	Kind  ledger.Kind
+	After ledger.Position
+	Limit int
+}
+
+// Reads returns the requests to the ledger, each once. The caller executes a statement for each that begins after the
+// call, and passes its rows to [Dispatcher.TakeRead].
+func (d *Dispatcher) Reads() (reads []Read) {
+	if !d.isActive {
+		return nil
+	}
+	for _, q := range d.queues {
+		if q.isSpilled && !q.isReading && len(q.ready) <= d.limit/2 {
+			q.isReading, q.skipped, q.moved = true, 0, map[ledger.Key]ledger.Version{}
+			reads = append(reads, Read{q.kind, q.place, max(1, d.limit/2)})
+		}
+	}
+	return reads
+}
+
+// TakeRead takes the answer to a request. isEnd is set if there are no more tasks after these; a read that failed is
+// an answer without tasks that is no end.
+func (d *Dispatcher) TakeRead(kind ledger.Kind, tasks []Task, isEnd bool) {
+	q := d.queues[kind]
+	for _, t := range tasks {
+		known := d.tasks[t.Key]
+		switch {
+		case q.moved[t.Key] > t.Version && d.mutant != readsOld: // by a window that was applied meanwhile
+		case known != nil && known.Version == t.Version && known.place != gone:
+			known.isUnverified = false
+			known.Position = t.Position
+		case known != nil && known.Version >= t.Version:
+		default:
+			if known != nil {
+				d.forget(known)
+			}
+			d.add(q, t, true)
+		}
+		q.place = t.Position
+	}
+	if d.mutant == skipsLate {
+		q.skipped = 0
+	}
+	if isEnd && q.skipped == 0 {
+		q.isSpilled = false
+	}
+	if q.skipped > 0 { // events committed during the read are read next time
+		q.place = min(q.place, q.skipped-1)
+	}
+	q.isReading, q.moved = false, nil
+}

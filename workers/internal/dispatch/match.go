@@ -1,0 +1,64 @@
+package dispatch
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Match offers ready tasks to the workers with room. Those of a kind are shared equally, up to the room of each.
+func (d *Dispatcher) Match() {
+	if !d.isActive {
+		return
+	}
+	for _, kind := range slices.Sorted(maps.Keys(d.queues)) {
+		d.matchKind(d.queues[kind])
+	}
+}
+
+func (d *Dispatcher) matchKind(q *queue) {
+	if len(q.ready) == 0 {
+		return
+	}
+	var free []*session
+	for _, s := range d.ordered() {
+		if s.room(q.kind) > 0 {
+			free = append(free, s)
+		}
+	}
+	slices.SortStableFunc(free, func(a, b *session) int { return cmp.Compare(a.room(q.kind), b.room(q.kind)) })
+	for i, s := range free {
+		share := (len(q.ready) + len(free) - i - 1) / (len(free) - i)
+		for n := min(share, s.room(q.kind)); n > 0; n -= maxListed {
+			if !d.offer(q, s, min(n, maxListed)) {
+				break
+			}
+		}
+	}
+}
+
+// offer offers at most n tasks of a kind to a session. It returns false if it takes none.
+func (d *Dispatcher) offer(q *queue, s *session, n int) bool {
+	o := Offer{Session: s.Session, Incarnation: d.incarnation, Epoch: d.epoch, Echo: s.echo, Number: s.sent + 1,
+		Adopted: s.adopted}
+	for len(o.Tasks) < n {
+		t := q.pop(s)
+		if t == nil {
+			break
+		}
+		s.sent++
+		s.assign(t, s.sent)
+		o.Tasks = append(o.Tasks, t.Task)
+		t.Content = nil // the next worker that gets the task reads it
+	}
+	if len(o.Tasks) == 0 {
+		return false
+	}
+	s.given[q.kind] += int64(len(o.Tasks))
+	s.given[Total] += int64(len(o.Tasks))
+	o.Given = map[ledger.Kind]int64{q.kind: s.given[q.kind], Total: s.given[Total]}
+	d.offers = append(d.offers, o)
+	return true
+}

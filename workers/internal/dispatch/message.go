@@ -1,0 +1,72 @@
+package dispatch
+
+import (
+	"math"
+	"time"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Total is the kind under which the sums of all kinds together are counted.
+const Total ledger.Kind = ""
+
+// notAdopted is the Adopted of an offer to a session that has not answered in the offer's epoch.
+const notAdopted = math.MinInt64
+
+// maxListed is the maximum number of holdings that a report lists, and of tasks in an offer.
+const maxListed = 1000
+
+// Report is a message of a worker.
+type Report struct {
+	Session     string
+	Incarnation string        // of the database that the worker's last statement has reached
+	Epoch       int64         // of the dispatcher that the worker follows; 0: none yet
+	Sent        time.Duration // by the worker's monotonic clock
+
+	Asked    map[ledger.Kind]int64 // the number of tasks that the worker has asked for in this epoch
+	Received int64                 // the highest number that it has received in this epoch
+	Held     []Range               // the numbers of the tasks that it holds, rising
+
+	// Listed are the holdings of an earlier epoch with the numbers After+1 to Through. Those up to After are adopted.
+	// In the first report of an epoch, -After is their number.
+	Listed         []Holding
+	After, Through int64
+}
+
+// Holding is a task that a worker holds.
+type Holding struct {
+	Key     ledger.Key
+	Version ledger.Version
+	Number  int64
+}
+
+// Range is the numbers from First to Last.
+type Range struct{ First, Last int64 }
+
+// Offer is a message of the dispatcher.
+type Offer struct {
+	Session     string
+	Incarnation string
+	Epoch       int64
+	Echo        time.Duration // Sent of the newest report of the session; 0: none in this epoch
+
+	Number  int64                 // of the first task; without tasks, the highest number that was sent
+	Given   map[ledger.Kind]int64 // sums, this offer included: of its kind and Total, in a probe of all kinds
+	Adopted int64                 // the highest number of a holding that is adopted
+	Tasks   []Task                // of one kind
+}
+
+// Task is a task that may begin.
+type Task struct {
+	Key      ledger.Key
+	Version  ledger.Version  // of its last event, which the append of its outcome follows
+	Attempt  ledger.Attempt  // of that event
+	Shard    ledger.Shard    // as recorded
+	Position ledger.Position // of the event that made it available
+	Actor    string          // of the worker that has begun it and is gone; "": it has not begun
+
+	// IsAgain is set if the task may have begun elsewhere without a record: its start must be recorded first.
+	IsAgain bool
+	// Content is the handler's input, in the caller's format. It is nil if the worker must read it from the ledger.
+	Content []byte
+}

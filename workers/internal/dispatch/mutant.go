@@ -1,0 +1,23 @@
+package dispatch
+
+// mutant is a rule that the tests leave out, to show what it is for. The zero value leaves out none.
+type mutant int
+
+const (
+	_               mutant = iota
+	freesAtOnce            // a task that its worker no longer holds is ready at once
+	freesByKey             // a report frees tasks that were offered after it was sent
+	neverFrees             // a report frees nothing
+	lateIsAccepted         // a worker accepts an offer again
+	creditIsCounted        // credit is the number of tasks that have arrived
+	epochsFall             // a worker follows a lower epoch
+	neverProbes            // an offer that was lost is not repeated by number
+	adoptsNothing          // the holdings of an earlier epoch are ignored
+	isUnverified           // an adopted task that is freed is believed to be available
+	earlierWindow          // a window that was open already ends a doubt
+	skipsLate              // what is committed during a read is not read later
+	readsOld               // what a read has found is taken, even if an event has ended it meanwhile
+	forgetsKnown           // an event that is known from a read does not count during another one
+	readsBefore            // a new dispatcher reads the ledger before the workers have answered (in the test's shell)
+	hasNoBarrier           // an offer of the predecessor is accepted by a silent worker (in the test's shell)
+)

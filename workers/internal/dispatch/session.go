@@ -1,0 +1,90 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Lease is a live worker's row in the ledger.
+type Lease struct {
+	Worker  string
+	Session string // "": the worker claims its tasks itself and gets no offers
+	// Kinds are the kinds that the worker may have, each with its shards.
+	Kinds map[ledger.Kind]ledger.ShardSet
+	// Capacity is the maximum number of tasks that the worker may hold, whatever it asks for.
+	Capacity int
+}
+
+// session is the dispatcher's side of a session.
+type session struct {
+	Lease
+
+	hasReported bool  // in this epoch
+	adopted     int64 // the holdings up to this number
+	asked       map[ledger.Kind]int64
+	given       map[ledger.Kind]int64
+	sent        int64 // the highest number
+	received    int64
+	echo        time.Duration
+	numbers     []number // of the tasks that are or were assigned to the session, rising
+	holds       int      // the number of tasks that are assigned to it
+}
+
+// number is the number under which a task was offered to a session or adopted from it.
+type number struct {
+	n    int64
+	task *task
+}
+
+func newSession(l Lease) *session {
+	return &session{Lease: l, adopted: notAdopted, asked: map[ledger.Kind]int64{}, given: map[ledger.Kind]int64{}}
+}
+
+// hasAnswered reports whether everything that the session holds is known.
+func (s *session) hasAnswered() bool { return s.hasReported && s.adopted >= 0 }
+
+// room returns how many tasks of a kind the session takes now.
+func (s *session) room(kind ledger.Kind) int {
+	if !s.hasAnswered() {
+		return 0
+	}
+	credit := min(s.asked[kind]-s.given[kind], s.asked[Total]-s.given[Total])
+	return max(0, min(int(credit), s.Capacity-s.holds))
+}
+
+// takes reports whether the session may have a task.
+func (s *session) takes(t *task) bool {
+	shards, isOfKind := s.Kinds[t.Key.Kind]
+	return isOfKind && shards.Has(t.Shard)
+}
+
+// assign records that the session has a task. Numbers rise from call to call.
+func (s *session) assign(t *task, n int64) {
+	t.place, t.session, t.number = assigned, s, n
+	s.numbers = append(s.numbers, number{n, t})
+	s.holds++
+}
+
+// dropped returns the assigned tasks whose numbers the worker has received and does not hold, and forgets numbers of
+// tasks that are assigned no more. With all set, the report may be older than the offer of a task.
+func (s *session) dropped(received int64, held []Range, all bool) (free []*task) {
+	kept := s.numbers[:0]
+	for _, x := range s.numbers {
+		if x.task.place != assigned || x.task.session != s || x.task.number != x.n {
+			continue
+		}
+		for len(held) > 0 && held[0].Last < x.n {
+			held = held[1:]
+		}
+		isHeld := len(held) > 0 && held[0].First <= x.n
+		if isHeld || x.n > received && !all {
+			kept = append(kept, x)
+		} else {
+			free = append(free, x.task)
+		}
+	}
+	clear(s.numbers[len(kept):])
+	s.numbers = kept
+	return free
+}

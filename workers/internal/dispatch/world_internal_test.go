@@ -1,0 +1,775 @@
+package dispatch
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+const (
+	testKind        ledger.Kind = "k"
+	testIncarnation             = "i"
+)
+
+func testKey(i int) ledger.Key { return ledger.Key{Kind: testKind, BizID: ledger.BizID(rune('a' + i))} }
+
+func sessionOf(w int) string { return string(rune('0' + w)) }
+
+// setup is a small world to be searched: how many of everything, and how many faults may happen.
+type setup struct {
+	name                            string
+	tasks, workers, capacity, limit int
+
+	hasTakeOver        bool // a second dispatcher begins, while the first one goes on
+	isDead             bool // it does not: it is killed
+	reports            int  // the number of reports of a worker that may be on their way; 0: 1
+	losses             int  // messages that are lost
+	copies             int  // messages that are delayed or arrive twice
+	beats              int  // reports without news
+	giveBacks          int  // tasks that a worker ends without an event
+	hasLateCommit      bool // the second task is enqueued second and commits at any time
+	hasOldAnnouncement bool // an announcement of the first epoch is late
+	isSlow             bool // reading a window, tasks or heads takes time, in which anything happens
+}
+
+// world is a ledger, two dispatchers, workers, and the messages on their way.
+type world struct {
+	setup  *setup
+	mutant mutant
+
+	log         []entry // the events in the order of their commits
+	isCommitted []bool  // by task: its first event
+	isDone      []bool
+	begins      []int
+	isExcused   []bool // held by a worker that was silent when a dispatcher became active
+
+	dispatchers [2]*desk
+	workers     []*hand
+	messages    []message
+
+	isFenced                         bool // workers refuse the first dispatcher, whose lease has ended
+	losses, copies, beats, giveBacks int
+}
+
+// entry is an event in the log.
+type entry struct {
+	task    int
+	version ledger.Version
+}
+
+// desk is a dispatcher with its shell.
+type desk struct {
+	*Dispatcher
+
+	isDead bool
+	fed    int // the events of the log before this one are applied
+
+	ticket int64 // of the open window; 0: none
+	until  int   // its events end before this one
+
+	isReading bool
+	hasRows   bool
+	rows      []Task
+	isEnd     bool
+
+	isVerifying bool // it has asked the ledger for the tasks in unverified
+	unverified  []ledger.Key
+}
+
+// hand is a worker with its shell.
+type hand struct {
+	*Worker
+
+	phases []phase // by task
+	last   string  // the report that was sent last
+}
+
+type phase int
+
+const (
+	notHeld phase = iota
+	queued
+	begun
+	committed
+)
+
+// message is on its way. Those of one channel arrive in their order, unless isStray is set.
+type message struct {
+	report  *Report
+	offer   *Offer
+	from    int // the dispatcher of an offer
+	key     string
+	isStray bool
+}
+
+// channel is a name of one byte.
+func (m *message) channel() byte {
+	if m.report != nil {
+		return m.report.Session[0]
+	}
+	return m.offer.Session[0] + byte(10+10*m.from)
+}
+
+func reportMessage(r Report) message { return message{report: &r, key: describe(r)} }
+
+func offerMessage(o Offer, from int) message {
+	k := keyWriter{}
+	k.text(o.Session)
+	k.ints(int(o.Epoch), int(o.Number), int(max(o.Adopted, -100)), len(o.Tasks), from)
+	k.sums(o.Given)
+	for _, t := range o.Tasks {
+		k.text(string(t.Key.BizID))
+		k.ints(int(t.Version))
+		k.bools(t.IsAgain)
+	}
+	return message{offer: &o, from: from, key: string(k.b)}
+}
+
+// describe encodes a report.
+func describe(r Report) string {
+	k := keyWriter{}
+	k.text(r.Session)
+	k.ints(int(r.Epoch), int(r.Received), int(r.After), int(r.Through), len(r.Held))
+	k.sums(r.Asked)
+	for _, held := range r.Held {
+		k.ints(int(held.First), int(held.Last))
+	}
+	for _, h := range r.Listed {
+		k.text(string(h.Key.BizID))
+		k.ints(int(h.Version), int(h.Number))
+	}
+	return string(k.b)
+}
+
+func (m *message) String() string {
+	if m.report != nil {
+		return fmt.Sprintf("report%+v", *m.report)
+	}
+	return fmt.Sprintf("offer%+v", *m.offer)
+}
+
+func newWorld(s *setup, m mutant) *world {
+	w := &world{setup: s, mutant: m, losses: s.losses, copies: s.copies, beats: s.beats, giveBacks: s.giveBacks,
+		isCommitted: make([]bool, s.tasks), isDone: make([]bool, s.tasks), begins: make([]int, s.tasks),
+		isExcused: make([]bool, s.tasks)}
+	for t := range s.tasks {
+		if t != late || !s.hasLateCommit {
+			w.commit(t)
+		}
+	}
+	for i := range s.workers {
+		h := &hand{Worker: NewWorker(sessionOf(i), testIncarnation), phases: make([]phase, s.tasks)}
+		h.mutant = m
+		w.workers = append(w.workers, h)
+	}
+	w.begin(0)
+	d := w.dispatchers[0]
+	if s.hasTakeOver { // the first dispatcher is at work: its start is searched without a second one
+		d.Offers()
+		for i, h := range w.workers {
+			h.enter(1)
+			h.want(s.capacity)
+			d.Receive(h.Report(0))
+			h.last = describe(h.Report(0))
+			w.workers[i] = h
+		}
+		w.activate(0)
+		d.Offers()
+	}
+	if s.hasOldAnnouncement {
+		m := offerMessage(Offer{Session: sessionOf(0), Incarnation: testIncarnation, Epoch: 1, Adopted: notAdopted}, 0)
+		m.isStray = true
+		w.messages = append(w.messages, m)
+	}
+	return w
+}
+
+// late is the task that commits late.
+const late = 1
+
+// commit makes the first event of a task visible.
+func (w *world) commit(t int) {
+	w.isCommitted[t] = true
+	w.log = append(w.log, entry{t, 1})
+}
+
+// begin starts a dispatcher.
+func (w *world) begin(i int) {
+	d := &desk{Dispatcher: New(testIncarnation, int64(i+1), w.setup.limit)}
+	d.mutant = w.mutant
+	w.dispatchers[i] = d
+	for k := range w.workers {
+		d.Join(Lease{Worker: "w" + sessionOf(k), Session: sessionOf(k), Capacity: w.setup.capacity,
+			Kinds: map[ledger.Kind]ledger.ShardSet{testKind: ledger.AllShards}})
+	}
+	if w.mutant == readsBefore {
+		d.isActive = true
+		w.read(d)
+		d.isActive = false
+		d.fed = len(w.log)
+	}
+	w.post(i)
+}
+
+// activate has a dispatcher offer tasks. Its first window ends here.
+func (w *world) activate(i int) {
+	d := w.dispatchers[i]
+	if len(d.Unanswered()) > 0 {
+		w.isFenced = true
+		for _, worker := range d.Unanswered() {
+			h := w.workers[worker[1]-'0']
+			for t, p := range h.phases {
+				w.isExcused[t] = w.isExcused[t] || p != notHeld
+			}
+		}
+	}
+	d.Activate(ledger.Position(w.setup.tasks))
+	if w.mutant != readsBefore {
+		d.fed = len(w.log)
+		if !w.setup.isSlow {
+			w.read(d)
+		}
+	}
+}
+
+// read answers a request of a dispatcher at once.
+func (w *world) read(d *desk) {
+	for _, r := range d.Reads() {
+		rows, isEnd := w.available(r)
+		d.TakeRead(r.Kind, rows, isEnd)
+	}
+}
+
+// available is what the ledger answers to a request.
+func (w *world) available(r Read) (rows []Task, isEnd bool) {
+	for t := range w.isDone {
+		if w.isCommitted[t] && !w.isDone[t] && w.position(t) > r.After && len(rows) < r.Limit {
+			rows = append(rows, w.task(t))
+		}
+	}
+	return rows, len(rows) < r.Limit
+}
+
+func (w *world) position(t int) ledger.Position { return ledger.Position(t + 1) }
+
+func (w *world) task(t int) Task {
+	return Task{Key: testKey(t), Version: 1, Position: w.position(t)}
+}
+
+// post puts the offers of a dispatcher on their way. A probe that repeats one on its way is left out: it would make the
+// world endless.
+func (w *world) post(i int) {
+	for _, o := range w.dispatchers[i].Offers() {
+		m := offerMessage(o, i)
+		if len(o.Tasks) > 0 || !slices.ContainsFunc(w.messages, func(one message) bool {
+			return one.key == m.key && !one.isStray
+		}) {
+			w.messages = append(w.messages, m)
+		}
+	}
+}
+
+func (h *hand) want(capacity int) {
+	h.Want(testKind, max(0, capacity-len(h.held)))
+	h.Want(Total, max(0, capacity-len(h.held)))
+}
+
+// act is one thing that may happen next.
+type act struct {
+	name    func() string
+	isFault bool
+	do      func(*world)
+}
+
+// acts returns everything that may happen next, in a fixed order.
+func (w *world) acts() (all []act) {
+	add := func(isFault bool, do func(*world), name string, args ...any) {
+		all = append(all, act{func() string { return fmt.Sprintf(name, args...) }, isFault, do})
+	}
+	w.addMessages(add)
+	w.addWorkers(add)
+	for i, d := range w.dispatchers {
+		if d != nil && !d.isDead {
+			w.addDispatcher(i, d, add)
+		}
+	}
+	if w.setup.hasLateCommit && !w.isCommitted[late] {
+		add(false, func(w *world) { w.commit(late) }, "the late task commits")
+	}
+	if w.setup.hasTakeOver && w.dispatchers[1] == nil {
+		add(true, func(w *world) {
+			w.dispatchers[0].isDead = w.setup.isDead
+			w.begin(1)
+		}, "TAKE OVER")
+	}
+	return all
+}
+
+type adder = func(isFault bool, do func(*world), name string, args ...any)
+
+func (w *world) addMessages(add adder) {
+	var seen [256]bool
+	for i := range w.messages {
+		m := &w.messages[i]
+		if c := m.channel(); !m.isStray {
+			if seen[c] {
+				continue
+			}
+			seen[c] = true
+		}
+		add(false, func(w *world) { w.deliver(w.remove(i)) }, "deliver %s", m)
+		if w.losses > 0 {
+			add(true, func(w *world) { w.losses--; w.remove(i) }, "LOSE %s", m)
+		}
+		if w.copies > 0 && !m.isStray {
+			add(true, func(w *world) { w.copies--; w.stray(i) }, "DELAY %s", m)
+			add(true, func(w *world) { w.copies--; w.deliver(w.stray(i)) }, "COPY %s", m)
+		}
+	}
+}
+
+func (w *world) remove(i int) message {
+	m := w.messages[i]
+	w.messages = slices.Delete(w.messages, i, i+1)
+	return m
+}
+
+// stray lets a message arrive at any time.
+func (w *world) stray(i int) message {
+	w.messages[i].isStray = true
+	return w.messages[i]
+}
+
+func (w *world) deliver(m message) {
+	if m.report != nil {
+		for i, d := range w.dispatchers {
+			if d != nil && !d.isDead {
+				d.Receive(*m.report)
+				w.post(i)
+			}
+		}
+		return
+	}
+	if w.isFenced && m.from == 0 && w.mutant != hasNoBarrier {
+		return
+	}
+	h := w.workers[m.offer.Session[0]-'0']
+	taken, _ := h.Receive(*m.offer)
+	for _, t := range taken {
+		h.phases[t.Key.BizID[0]-'a'] = queued
+	}
+	h.want(w.setup.capacity)
+}
+
+func (w *world) addWorkers(add adder) {
+	for i, h := range w.workers {
+		for t, p := range h.phases {
+			switch p {
+			case queued:
+				add(false, func(w *world) { w.workers[i].phases[t] = begun; w.begins[t]++ }, "w%d begins %d", i, t)
+				if w.giveBacks > 0 {
+					add(true, func(w *world) { w.giveBacks--; w.end(i, t) }, "w%d gives %d back", i, t)
+				}
+			case begun:
+				add(false, func(w *world) {
+					w.workers[i].phases[t] = committed
+					if !w.isDone[t] {
+						w.isDone[t] = true
+						w.log = append(w.log, entry{t, 2})
+					}
+				}, "w%d commits %d", i, t)
+			case committed:
+				add(false, func(w *world) { w.end(i, t) }, "w%d ends %d", i, t)
+			case notHeld:
+			}
+		}
+		w.addReport(i, h, add)
+	}
+}
+
+func (w *world) end(i, t int) {
+	h := w.workers[i]
+	h.phases[t] = notHeld
+	h.End(testKey(t))
+	h.want(w.setup.capacity)
+}
+
+// addReport adds a report: one with news, one that a dispatcher needs, and some without news.
+func (w *world) addReport(i int, h *hand, add adder) {
+	onWay := 0
+	for _, m := range w.messages {
+		if m.report != nil && m.report.Session == h.session {
+			onWay++
+		}
+	}
+	send := func(w *world) {
+		h := w.workers[i]
+		r := h.Report(0)
+		h.last = describe(r)
+		w.messages = append(w.messages, reportMessage(r))
+	}
+	switch now := describe(h.clone().Report(0)); {
+	case now != h.last && onWay < max(1, w.setup.reports):
+		add(false, send, "w%d reports", i)
+	case now == h.last && onWay == 0 && w.isBehind(h):
+		add(false, send, "w%d reports again", i)
+	case now == h.last && onWay <= max(1, w.setup.reports) && w.beats > 0:
+		add(true, func(w *world) { w.beats--; send(w) }, "w%d reports for no reason", i)
+	}
+}
+
+// isBehind reports whether a dispatcher that the worker follows has not received its side.
+func (w *world) isBehind(h *hand) bool {
+	for _, d := range w.dispatchers {
+		if d == nil || d.isDead || d.epoch < h.epoch {
+			continue
+		}
+		s := d.sessions[h.session]
+		if d.epoch > h.epoch || !s.hasAnswered() || s.received != h.received || !maps.Equal(s.asked, h.asked) ||
+			s.holds > len(h.held) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) addDispatcher(i int, d *desk, add adder) {
+	if !d.isActive {
+		if isAll := len(d.Unanswered()) == 0; isAll || w.setup.hasTakeOver && i == 1 {
+			add(false, func(w *world) { w.activate(i) }, "d%d is active, all answered: %v", i, isAll)
+		}
+	}
+	if w.mutant != neverProbes && !w.hasOffer(i) && w.needsProbe(d) {
+		add(false, func(w *world) { w.dispatchers[i].Probe(); w.post(i) }, "d%d probes", i)
+	}
+	switch {
+	case d.ticket != 0:
+		add(false, func(w *world) { w.apply(w.dispatchers[i]) }, "d%d applies its window", i)
+	case d.isActive && (d.fed < len(w.log) || d.hasDoubts()):
+		add(false, func(w *world) {
+			d := w.dispatchers[i]
+			d.ticket, d.until = d.Open(), len(w.log)
+			if !w.setup.isSlow {
+				w.apply(d)
+			}
+		}, "d%d opens a window", i)
+	}
+	if !d.isActive {
+		return
+	}
+	w.addReads(i, d, add)
+	if q := d.queues[testKind]; len(q.ready) > 0 {
+		for _, s := range d.ordered() {
+			if s.room(testKind) > 0 {
+				add(false, func(w *world) {
+					d := w.dispatchers[i]
+					d.offer(d.queues[testKind], d.sessions[s.Session], 1)
+					w.post(i)
+				}, "d%d offers %s to %s", i, q.ready[0].Key, s.Worker)
+			}
+		}
+	}
+}
+
+func (w *world) addReads(i int, d *desk, add adder) {
+	switch q := d.queues[testKind]; {
+	case d.hasRows:
+		add(false, func(w *world) {
+			d := w.dispatchers[i]
+			d.TakeRead(testKind, d.rows, d.isEnd)
+			d.isReading, d.hasRows, d.rows = false, false, nil
+		}, "d%d takes what it has read", i)
+	case d.isReading:
+		add(false, func(w *world) {
+			d := w.dispatchers[i]
+			d.rows, d.isEnd = w.available(Read{testKind, d.queues[testKind].place, max(1, d.limit/2)})
+			d.hasRows = true
+		}, "the ledger answers d%d", i)
+	case q.isSpilled && len(q.ready) <= d.limit/2 && !d.isReading:
+		add(false, func(w *world) {
+			d := w.dispatchers[i]
+			if w.setup.isSlow {
+				d.Reads()
+				d.isReading = true
+			} else {
+				w.read(d)
+			}
+		}, "d%d reads on", i)
+	}
+	if d.isVerifying {
+		add(false, func(w *world) { w.verify(w.dispatchers[i]) }, "d%d verifies", i)
+	} else if d.hasUnverified() {
+		add(false, func(w *world) {
+			d := w.dispatchers[i]
+			d.unverified, d.isVerifying = d.Unverified(), true
+			if !w.setup.isSlow {
+				w.verify(d)
+			}
+		}, "d%d asks for heads", i)
+	}
+}
+
+func (d *desk) hasDoubts() bool {
+	return slices.ContainsFunc(d.doubts, func(t *task) bool { return t.place == doubtful || t.place == gone })
+}
+
+func (d *desk) hasUnverified() bool {
+	return d.mutant != isUnverified && slices.ContainsFunc(d.doubts, func(t *task) bool {
+		return t.place == doubtful && t.isUnverified && !t.isBeingRead
+	})
+}
+
+func (w *world) verify(d *desk) {
+	for _, k := range d.unverified {
+		t := int(k.BizID[0] - 'a')
+		if w.isDone[t] {
+			d.Verify(k, 2, nil)
+		} else {
+			one := w.task(t)
+			d.Verify(k, 1, &one)
+		}
+	}
+	d.unverified, d.isVerifying = nil, false
+}
+
+func (w *world) apply(d *desk) {
+	var events []Event
+	for _, e := range w.log[d.fed:d.until] {
+		one := Event{Task: w.task(e.task), Change: Available}
+		if one.Version = e.version; e.version == 2 {
+			one.Change = Ended
+		}
+		events = append(events, one)
+	}
+	d.Apply(d.ticket, events)
+	d.fed, d.ticket, d.until = d.until, 0, 0
+}
+
+func (w *world) hasOffer(i int) bool {
+	return slices.ContainsFunc(w.messages, func(m message) bool { return m.offer != nil && m.from == i && !m.isStray })
+}
+
+// needsProbe reports whether a probe would teach a worker something, and nothing on its way does.
+func (w *world) needsProbe(d *desk) bool {
+	for _, s := range d.sessions {
+		h := w.workers[s.Session[0]-'0']
+		if h.epoch > d.epoch || s.hasAnswered() && s.received == s.sent {
+			continue
+		}
+		if h.epoch < d.epoch || h.received < s.sent || h.adopted < s.adopted {
+			return true
+		}
+	}
+	return false
+}
+
+// verdict returns the task that has begun twice without an excuse, or -1, and whether all tasks are done.
+func (w *world) verdict() (twice int, isDone bool) {
+	for t, n := range w.begins {
+		if n > 1 && !w.isExcused[t] {
+			return t, false
+		}
+	}
+	return -1, !slices.Contains(w.isDone, false)
+}
+
+func (h *hand) clone() *hand {
+	n := *h.Worker
+	n.wanted, n.asked, n.got = maps.Clone(n.wanted), maps.Clone(n.asked), maps.Clone(n.got)
+	n.held = make(map[ledger.Key]*Holding, len(h.held))
+	for k, v := range h.held {
+		one := *v
+		n.held[k] = &one
+	}
+	return &hand{&n, slices.Clone(h.phases), h.last}
+}
+
+func (d *desk) clone() *desk {
+	if d == nil {
+		return nil
+	}
+	n, c := *d, *d.Dispatcher
+	n.Dispatcher = &c
+	tasks := map[*task]*task{}
+	sessions := map[*session]*session{}
+	c.workers, c.sessions = map[string]*session{}, map[string]*session{}
+	for worker, s := range d.workers {
+		one := *s
+		one.asked, one.given = maps.Clone(s.asked), maps.Clone(s.given)
+		sessions[s] = &one
+		c.workers[worker], c.sessions[s.Session] = &one, &one
+	}
+	of := func(t *task) *task {
+		if t == nil {
+			return nil
+		}
+		if tasks[t] == nil {
+			one := *t
+			one.session = sessions[t.session]
+			tasks[t] = &one
+		}
+		return tasks[t]
+	}
+	c.tasks = make(map[ledger.Key]*task, len(d.tasks))
+	for k, t := range d.tasks {
+		c.tasks[k] = of(t)
+	}
+	c.doubts = nil
+	for _, t := range d.doubts {
+		c.doubts = append(c.doubts, of(t))
+	}
+	for s, one := range sessions {
+		one.numbers = nil
+		for _, x := range s.numbers {
+			one.numbers = append(one.numbers, number{x.n, of(x.task)})
+		}
+	}
+	c.queues = map[ledger.Kind]*queue{}
+	for kind, q := range d.queues {
+		one := *q
+		one.ready = nil
+		for _, t := range q.ready {
+			one.ready = append(one.ready, of(t))
+		}
+		one.moved = maps.Clone(q.moved)
+		c.queues[kind] = &one
+	}
+	return &n
+}
+
+func (w *world) clone() *world {
+	n := *w
+	n.log = slices.Clip(w.log)
+	n.isCommitted, n.isDone = slices.Clone(w.isCommitted), slices.Clone(w.isDone)
+	n.begins, n.isExcused = slices.Clone(w.begins), slices.Clone(w.isExcused)
+	n.dispatchers = [2]*desk{w.dispatchers[0].clone(), w.dispatchers[1].clone()}
+	n.workers = nil
+	for _, h := range w.workers {
+		n.workers = append(n.workers, h.clone())
+	}
+	n.messages = slices.Clone(w.messages)
+	return &n
+}
+
+// key encodes all that decides what may happen: two worlds with one key have one future.
+func (w *world) key() string {
+	k := &keyWriter{}
+	for _, e := range w.log {
+		k.ints(e.task, int(e.version))
+	}
+	k.bools(w.isCommitted...)
+	k.bools(w.isExcused...)
+	k.ints(w.begins...)
+	k.ints(w.losses, w.copies, w.beats, w.giveBacks)
+	k.bools(w.isFenced)
+	for _, d := range w.dispatchers {
+		k.desk(d)
+	}
+	for _, h := range w.workers {
+		k.hand(h)
+	}
+	k.messages(w.messages)
+	return string(k.b)
+}
+
+// keyWriter encodes a world.
+type keyWriter struct{ b []byte }
+
+func (k *keyWriter) ints(all ...int) {
+	for _, n := range all {
+		k.b = binary.AppendVarint(k.b, int64(n))
+	}
+}
+func (k *keyWriter) bools(all ...bool) {
+	for _, is := range all {
+		if is {
+			k.b = append(k.b, 1)
+		} else {
+			k.b = append(k.b, 0)
+		}
+	}
+}
+func (k *keyWriter) text(s string) { k.ints(len(s)); k.b = append(k.b, s...) }
+func (k *keyWriter) sums(m map[ledger.Kind]int64) {
+	k.ints(int(m[testKind]), int(m[Total]))
+}
+
+func (k *keyWriter) desk(d *desk) {
+	k.bools(d != nil)
+	if d == nil {
+		return
+	}
+	k.bools(d.isDead, d.isActive, d.ticket != 0, d.isReading, d.hasRows, d.isEnd, d.isVerifying)
+	k.ints(d.fed, d.until, int(d.againThrough), len(d.rows), len(d.unverified))
+	for _, t := range d.rows {
+		k.text(string(t.Key.BizID))
+	}
+	for _, u := range d.unverified {
+		k.text(string(u.BizID))
+	}
+	for _, s := range d.ordered() {
+		k.bools(s.hasReported)
+		k.ints(int(s.adopted), int(s.sent), int(s.received), s.holds)
+		k.sums(s.asked)
+		k.sums(s.given)
+	}
+	for _, t := range d.sorted() {
+		k.text(string(t.Key.BizID))
+		k.ints(int(t.place), int(t.Version), int(t.number))
+		isOpen := (t.place == doubtful || t.place == gone) && t.ticket == d.opened
+		k.bools(t.isUnverified, t.isBeingRead, t.IsAgain, isOpen)
+		if t.session != nil {
+			k.text(t.session.Session)
+		}
+	}
+	for _, q := range d.queues {
+		k.bools(q.isSpilled, q.isReading)
+		k.ints(int(q.place), int(q.skipped), len(q.moved))
+		for _, key := range slices.SortedFunc(maps.Keys(q.moved), ledger.Key.Compare) {
+			k.text(string(key.BizID))
+			k.ints(int(q.moved[key]))
+		}
+	}
+}
+
+func (k *keyWriter) hand(h *hand) {
+	k.ints(int(h.epoch), int(h.received), int(h.adopted))
+	k.sums(h.wanted)
+	k.sums(h.asked)
+	k.sums(h.got)
+	for _, p := range h.phases {
+		k.ints(int(p))
+	}
+	for _, one := range h.holdings() {
+		k.text(string(one.Key.BizID))
+		k.ints(int(one.Number))
+	}
+	k.text(h.last)
+}
+
+// messages encodes the messages of each channel in their order, and those that are stray in any.
+func (k *keyWriter) messages(all []message) {
+	ordered := make([]*message, len(all))
+	for i := range all {
+		ordered[i] = &all[i]
+	}
+	slices.SortStableFunc(ordered, func(a, b *message) int {
+		switch {
+		case a.isStray != b.isStray && a.isStray:
+			return 1
+		case a.isStray != b.isStray:
+			return -1
+		case a.isStray:
+			return cmp.Compare(a.key, b.key)
+		}
+		return cmp.Compare(a.channel(), b.channel())
+	})
+	for _, m := range ordered {
+		k.bools(m.isStray)
+		k.text(m.key)
+	}
+}
