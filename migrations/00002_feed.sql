@@ -334,14 +334,18 @@ return to_timestamp(pg_sequence_last_value('taskledger.awaited_until'::regclass)
 comment on function taskledger.is_awaited() is
   'Internal: returns whether a process waits for outcomes; null if none ever did.';
 
--- With its owner's rights: a role that reads events may wait, for at most a minute at a time.
+-- With its owner's rights: a role that reads events may wait, for at most a minute at a time. A later moment is from
+-- before the clock was set back.
 -- +goose StatementBegin
 create function taskledger.await_outcomes(microseconds bigint) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  longest constant bigint := 60000000;
+  now constant bigint := date_part('epoch', clock_timestamp()) * 1e6;
+  until constant bigint := pg_sequence_last_value('taskledger.awaited_until');
 begin
   perform setval('taskledger.awaited_until', greatest(
-    pg_sequence_last_value('taskledger.awaited_until'),
-    (date_part('epoch', clock_timestamp()) * 1e6)::bigint + least(greatest(microseconds, 0), 60000000)));
+    case when until <= now + longest then until end, now + least(greatest(microseconds, 0), longest)));
 end
 $$;
 -- +goose StatementEnd

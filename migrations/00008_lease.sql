@@ -19,6 +19,7 @@ create table taskledger.lease (
   holder      text not null,
   since       timestamptz not null default clock_timestamp(),
   alive_until timestamptz not null,
+  term        interval not null default '1 day' check (term between '0' and '1 day'),
   backend     integer,
   detail      json,
   login       text collate "C" not null default session_user)
@@ -26,6 +27,7 @@ create table taskledger.lease (
 
 comment on table taskledger.lease is
   'One row for each role (relay, copy, original, discarder, broker) and each worker process, valid until alive_until. '
+  'term is for how long it was last taken: if alive_until is further away, it was taken while the clock was ahead. '
   'backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. '
   'login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. '
   'A lease saves double work; correctness never depends on it.';
@@ -36,7 +38,7 @@ select l.holder, l.since, l.alive_until, l.alive_until > clock_timestamp() as is
        coalesce((l.detail->>'refused')::boolean, false) as is_refusing,
        copy.holder as copy_holder, copy.since as copy_since, original.holder as original_holder,
        original.since as original_since, original.detail->>'stream_created' as original_stream,
-       coalesce(l.backend, 0) as backend,
+       l.alive_until > clock_timestamp() + l.term as is_ahead, coalesce(l.backend, 0) as backend,
        l.backend is not null and not pg_is_in_recovery()
          and not exists (select from pg_catalog.pg_stat_activity a where a.pid = l.backend) as is_gone
   from taskledger.lease l
@@ -49,7 +51,8 @@ comment on view taskledger.relay_lease is
   'if JetStream stores no message. '
   'If is_refusing, it does not continue before an operator acts. copy_holder is the relay of a physical copy of this '
   'database that has claimed to work on the same NATS within two minutes. original_holder is the relay of another copy '
-  'that had the stream created at original_stream when the relay of this one last refused beside it. is_gone: the '
+  'that had the stream created at original_stream when the relay of this one last refused beside it. is_ahead: it was '
+  'taken before the clock was set back, and not renewed since. is_gone: the '
   'server process backend of the holder''s connection has ended; a holder that lives connects again at once.';
 
 -- Any program can have written a row, so nothing in it may make a reader fail.
@@ -89,27 +92,27 @@ comment on function taskledger.lease_kinds(json) is
   'Internal: returns the kinds in the detail of a worker''s lease; null if the detail is malformed.';
 
 -- +goose StatementBegin
-create function taskledger.is_lease(name text, holder text, since timestamptz, alive_until timestamptz, detail json)
-returns boolean
+create function taskledger.is_lease(name text, holder text, since timestamptz, alive_until timestamptz, term interval,
+                                    detail json) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   return not starts_with(name, 'worker/') and not starts_with(name, 'shards/')
       or name in ('worker/' || holder, 'shards/' || holder) and octet_length(holder) between 1 and 255
      and least(since, alive_until) >= '1970-01-01 00:00:00+00'
-     and greatest(since, alive_until) <= clock_timestamp() + interval '1 day'
+     and since <= clock_timestamp() + interval '1 day' and alive_until <= clock_timestamp() + term
      and taskledger.lease_kinds(detail) is not null and taskledger.check_kinds(taskledger.lease_kinds(detail));
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.is_lease(text, text, timestamptz, timestamptz, json) is
-  'Internal: reports whether a lease is well-formed: that of a worker lasts at most a day, and its detail has kinds '
+comment on function taskledger.is_lease(text, text, timestamptz, timestamptz, interval, json) is
+  'Internal: reports whether a lease is well-formed: that of a worker lasts at most its term, and its detail has kinds '
   'that the role may work on.';
 
 create view taskledger.workers as
 select l.holder as worker, l.since, l.alive_until,
        case when l.alive_until <= clock_timestamp() then 0
-            else greatest(0, extract(epoch from least(l.alive_until, clock_timestamp() + interval '1 year')
+            else greatest(0, extract(epoch from least(l.alive_until, clock_timestamp() + l.term)
                                                 - clock_timestamp()) * 1000) end::bigint as alive_ms, l.detail
   from taskledger.lease l
  where l.name like 'worker/%' and l.since between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00'
@@ -150,7 +153,7 @@ create function taskledger.worker_alive_ms(worker text, kind text) returns table
 language sql stable rows 1
 begin atomic
   select case when l.alive_until <= clock_timestamp() then 0
-              else greatest(0, extract(epoch from least(l.alive_until, clock_timestamp() + interval '1 year')
+              else greatest(0, extract(epoch from least(l.alive_until, clock_timestamp() + l.term)
                                                   - clock_timestamp()) * 1000) end::bigint
     from taskledger.lease l
    where l.name = 'worker/' || worker_alive_ms.worker and worker_alive_ms.kind = any (taskledger.lease_kinds(l.detail));
@@ -317,6 +320,22 @@ $$;
 comment on function taskledger.sweep_leases() is
   'Internal: removes the leases that ended a day ago, and those of workers but the 1000 that ended last.';
 
+-- A lease that ends in more than its term was taken before the clock was set back. A holder that lives renews it within
+-- one term. The relay calls this with each renewal, and while it stands by. Locks such rows. Reads the small table.
+-- +goose StatementBegin
+create function taskledger.bound_leases() returns void
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  update taskledger.lease l
+     set alive_until = clock_timestamp() + l.term
+   where l.alive_until > clock_timestamp() + l.term;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.bound_leases() is
+  'Internal: has leases that were taken before the clock was set back end after one more term.';
+
 -- As remove_lease.
 -- +goose StatementBegin
 create function taskledger.release_relay(holder text) returns void
@@ -368,10 +387,10 @@ begin
   if row_security_active('taskledger.lease') and taskledger.is_anothers_lease(worker) then
     perform taskledger.raise_anothers_worker(worker);
   end if;
-  insert into taskledger.lease as l (name, holder, alive_until, detail)
-  values ('worker/' || worker, worker, clock_timestamp() + lease_for, about)
+  insert into taskledger.lease as l (name, holder, alive_until, term, detail)
+  values ('worker/' || worker, worker, clock_timestamp() + lease_for, lease_for, about)
       on conflict (name) do update
-     set alive_until = excluded.alive_until, login = excluded.login,
+     set alive_until = excluded.alive_until, term = excluded.term, login = excluded.login,
          detail = case when l.detail::jsonb - 'places' = excluded.detail::jsonb then l.detail else excluded.detail end;
 end
 $$;

@@ -20,9 +20,9 @@ create policy readable on taskledger.lease for select using (true);
 create policy readable on taskledger.shard_owner for select using (true);
 
 create policy form on taskledger.lease as restrictive for insert
-  with check (taskledger.is_lease(name, holder, since, alive_until, detail));
+  with check (taskledger.is_lease(name, holder, since, alive_until, term, detail));
 create policy form_of_update on taskledger.lease as restrictive for update
-  using (true) with check (taskledger.is_lease(name, holder, since, alive_until, detail));
+  using (true) with check (taskledger.is_lease(name, holder, since, alive_until, term, detail));
 
 -- Deliveries of a webhook are enqueued by its subscriber alone, and then worked on as tasks of users: see roles.sql.
 -- +goose StatementBegin

@@ -61,9 +61,9 @@ grant execute on function taskledger.schema_version to relay, operator, reader, 
 -- delete from tables that the services alone write.
 grant insert on taskledger.timer to producer, worker, relay, operator;
 grant insert on taskledger.lease to worker, relay;
-grant update (holder, since, alive_until, backend, detail, login) on taskledger.lease to relay;
-grant update (alive_until, detail, login) on taskledger.lease to worker;
-grant execute on function taskledger.release_relay to relay;
+grant update (holder, since, alive_until, term, backend, detail, login) on taskledger.lease to relay;
+grant update (alive_until, term, detail, login) on taskledger.lease to worker;
+grant execute on function taskledger.release_relay, taskledger.bound_leases to relay;
 grant execute on function taskledger.remove_lease, taskledger.sweep_leases, taskledger.leave_shards to worker;
 grant insert on taskledger.shard_owner to worker;
 grant update (worker, since) on taskledger.shard_owner to worker;

@@ -256,10 +256,13 @@ CREATE FUNCTION taskledger.await_outcomes(microseconds bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
+declare
+  longest constant bigint := 60000000;
+  now constant bigint := date_part('epoch', clock_timestamp()) * 1e6;
+  until constant bigint := pg_sequence_last_value('taskledger.awaited_until');
 begin
   perform setval('taskledger.awaited_until', greatest(
-    pg_sequence_last_value('taskledger.awaited_until'),
-    (date_part('epoch', clock_timestamp()) * 1e6)::bigint + least(greatest(microseconds, 0), 60000000)));
+    case when until <= now + longest then until end, now + least(greatest(microseconds, 0), longest)));
 end
 $$;
 
@@ -283,6 +286,19 @@ CREATE FUNCTION taskledger.begins_attempt(type taskledger.event_type, last taskl
     RETURN ((type = 'started'::taskledger.event_type) OR ((type = ANY (ARRAY['progressed'::taskledger.event_type, 'succeeded'::taskledger.event_type, 'failed'::taskledger.event_type, 'interrupted'::taskledger.event_type, 'snoozed'::taskledger.event_type])) AND (last = ANY (ARRAY['enqueued'::taskledger.event_type, 'released'::taskledger.event_type, 'interrupted'::taskledger.event_type]))));
 
 COMMENT ON FUNCTION taskledger.begins_attempt(type taskledger.event_type, last taskledger.event_type) IS 'Returns whether an event of type that follows one of type last belongs to a new attempt.';
+
+CREATE FUNCTION taskledger.bound_leases() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  update taskledger.lease l
+     set alive_until = clock_timestamp() + l.term
+   where l.alive_until > clock_timestamp() + l.term;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.bound_leases() IS 'Internal: has leases that were taken before the clock was set back end after one more term.';
 
 CREATE TABLE taskledger.broker_user (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -2070,10 +2086,10 @@ begin
   if row_security_active('taskledger.lease') and taskledger.is_anothers_lease(worker) then
     perform taskledger.raise_anothers_worker(worker);
   end if;
-  insert into taskledger.lease as l (name, holder, alive_until, detail)
-  values ('worker/' || worker, worker, clock_timestamp() + lease_for, about)
+  insert into taskledger.lease as l (name, holder, alive_until, term, detail)
+  values ('worker/' || worker, worker, clock_timestamp() + lease_for, lease_for, about)
       on conflict (name) do update
-     set alive_until = excluded.alive_until, login = excluded.login,
+     set alive_until = excluded.alive_until, term = excluded.term, login = excluded.login,
          detail = case when l.detail::jsonb - 'places' = excluded.detail::jsonb then l.detail else excluded.detail end;
 end
 $$;
@@ -2242,7 +2258,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger.is_hidden(kind text, biz_id text) IS 'Internal: returns false for a task that does not exist, and raises an error for one that row-level security hides.';
 
-CREATE FUNCTION taskledger.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, detail json) RETURNS boolean
+CREATE FUNCTION taskledger.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, term interval, detail json) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2250,12 +2266,12 @@ begin
   return not starts_with(name, 'worker/') and not starts_with(name, 'shards/')
       or name in ('worker/' || holder, 'shards/' || holder) and octet_length(holder) between 1 and 255
      and least(since, alive_until) >= '1970-01-01 00:00:00+00'
-     and greatest(since, alive_until) <= clock_timestamp() + interval '1 day'
+     and since <= clock_timestamp() + interval '1 day' and alive_until <= clock_timestamp() + term
      and taskledger.lease_kinds(detail) is not null and taskledger.check_kinds(taskledger.lease_kinds(detail));
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, detail json) IS 'Internal: reports whether a lease is well-formed: that of a worker lasts at most a day, and its detail has kinds that the role may work on.';
+COMMENT ON FUNCTION taskledger.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, term interval, detail json) IS 'Internal: reports whether a lease is well-formed: that of a worker lasts at most its term, and its detail has kinds that the role may work on.';
 
 CREATE FUNCTION taskledger.is_primary() RETURNS boolean
     LANGUAGE plpgsql STABLE
@@ -3592,13 +3608,15 @@ CREATE TABLE taskledger.lease (
     holder text NOT NULL,
     since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
     alive_until timestamp with time zone NOT NULL,
+    term interval DEFAULT '1 day'::interval NOT NULL,
     backend integer,
     detail json,
-    login text DEFAULT SESSION_USER NOT NULL COLLATE pg_catalog."C"
+    login text DEFAULT SESSION_USER NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT lease_term_check CHECK (((term >= '00:00:00'::interval) AND (term <= '1 day'::interval)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay, copy, original, discarder, broker) and each worker process, valid until alive_until. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. A lease saves double work; correctness never depends on it.';
+COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay, copy, original, discarder, broker) and each worker process, valid until alive_until. term is for how long it was last taken: if alive_until is further away, it was taken while the clock was ahead. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. A lease saves double work; correctness never depends on it.';
 
 CREATE FUNCTION taskledger.shards_alive(worker text) RETURNS TABLE(is_alive boolean)
     LANGUAGE sql STABLE ROWS 1
@@ -4048,7 +4066,7 @@ CREATE FUNCTION taskledger.worker_alive_ms(worker text, kind text) RETURNS TABLE
  SELECT (
          CASE
              WHEN (l.alive_until <= clock_timestamp()) THEN (0)::numeric
-             ELSE GREATEST((0)::numeric, (EXTRACT(epoch FROM (LEAST(l.alive_until, (clock_timestamp() + '1 year'::interval)) - clock_timestamp())) * (1000)::numeric))
+             ELSE GREATEST((0)::numeric, (EXTRACT(epoch FROM (LEAST(l.alive_until, (clock_timestamp() + l.term)) - clock_timestamp())) * (1000)::numeric))
          END)::bigint AS "greatest"
     FROM taskledger.lease l
    WHERE ((l.name = ('worker/'::text || worker_alive_ms.worker)) AND (worker_alive_ms.kind = ANY (taskledger.lease_kinds(l.detail))));
@@ -4465,6 +4483,7 @@ CREATE VIEW taskledger.relay_lease AS
     original.holder AS original_holder,
     original.since AS original_since,
     (original.detail ->> 'stream_created'::text) AS original_stream,
+    (l.alive_until > (clock_timestamp() + l.term)) AS is_ahead,
     COALESCE(l.backend, 0) AS backend,
     ((l.backend IS NOT NULL) AND (NOT pg_is_in_recovery()) AND (NOT (EXISTS ( SELECT
            FROM pg_stat_activity a
@@ -4474,7 +4493,7 @@ CREATE VIEW taskledger.relay_lease AS
      LEFT JOIN taskledger.lease original ON ((original.name = 'original'::text)))
   WHERE (l.name = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message. If is_refusing, it does not continue before an operator acts. copy_holder is the relay of a physical copy of this database that has claimed to work on the same NATS within two minutes. original_holder is the relay of another copy that had the stream created at original_stream when the relay of this one last refused beside it. is_gone: the server process backend of the holder''s connection has ended; a holder that lives connects again at once.';
+COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message. If is_refusing, it does not continue before an operator acts. copy_holder is the relay of a physical copy of this database that has claimed to work on the same NATS within two minutes. original_holder is the relay of another copy that had the stream created at original_stream when the relay of this one last refused beside it. is_ahead: it was taken before the clock was set back, and not renewed since. is_gone: the server process backend of the holder''s connection has ended; a holder that lives connects again at once.';
 
 CREATE VIEW taskledger.relay_mark AS
  SELECT c.n,
@@ -4744,7 +4763,7 @@ CREATE VIEW taskledger.workers AS
     (
         CASE
             WHEN (l.alive_until <= clock_timestamp()) THEN (0)::numeric
-            ELSE GREATEST((0)::numeric, (EXTRACT(epoch FROM (LEAST(l.alive_until, (clock_timestamp() + '1 year'::interval)) - clock_timestamp())) * (1000)::numeric))
+            ELSE GREATEST((0)::numeric, (EXTRACT(epoch FROM (LEAST(l.alive_until, (clock_timestamp() + l.term)) - clock_timestamp())) * (1000)::numeric))
         END)::bigint AS alive_ms,
     l.detail
    FROM taskledger.lease l
@@ -4880,9 +4899,9 @@ ALTER TABLE taskledger.cursor ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE taskledger.event ENABLE ROW LEVEL SECURITY;
 
-CREATE POLICY form ON taskledger.lease AS RESTRICTIVE FOR INSERT WITH CHECK (taskledger.is_lease(name, holder, since, alive_until, detail));
+CREATE POLICY form ON taskledger.lease AS RESTRICTIVE FOR INSERT WITH CHECK (taskledger.is_lease(name, holder, since, alive_until, term, detail));
 
-CREATE POLICY form_of_update ON taskledger.lease AS RESTRICTIVE FOR UPDATE USING (true) WITH CHECK (taskledger.is_lease(name, holder, since, alive_until, detail));
+CREATE POLICY form_of_update ON taskledger.lease AS RESTRICTIVE FOR UPDATE USING (true) WITH CHECK (taskledger.is_lease(name, holder, since, alive_until, term, detail));
 
 ALTER TABLE taskledger.lease ENABLE ROW LEVEL SECURITY;
 

@@ -102,3 +102,28 @@ func TestTwoRelaysLead(t *testing.T) {
 		t.Errorf("generation %d, want 1", got)
 	}
 }
+
+// A relay and a worker took their leases while the clock was ahead by hours, and were killed. The status does not show
+// that relay as alive. Another relay takes over after one term, and the worker counts as lost after one of its own.
+func TestLeasesFromBeforeAStepOfTheClock(t *testing.T) {
+	t.Parallel()
+	b := newBundle(t)
+	b.enqueue("coupon.send", "order-", 10)
+	ledgertest.ExecAsOwner(t, b.pool, `
+		insert into taskledger.lease (name, holder, since, alive_until, term, detail) values
+		  ('relay', 'killed/relay', now() + interval '3 hours', now() + interval '3 hours', '1 s', null),
+		  ('worker/killed', 'killed', now() + interval '3 hours', now() + interval '3 hours', '1 s',
+		   '{"kinds":["coupon.send"]}')`)
+	status, err := outbox.ReadStatus(b.ctx(), b.pool, nil, outbox.StreamConfig{})
+	if err != nil || status.Relay == nil || status.Relay.Alive {
+		t.Errorf("the lease of the killed relay: %+v, %v, want that it is not alive", status.Relay, err)
+	}
+	b.relay(smallPages)
+	b.awaitPublished()
+	b.await("the killed worker counts as lost", func() bool {
+		isLost := false
+		err := b.pool.QueryRow(b.ctx(),
+			`select alive_ms = 0 from taskledger.worker_alive_ms('killed', 'coupon.send')`).Scan(&isLost)
+		return err == nil && isLost
+	})
+}

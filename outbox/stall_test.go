@@ -316,11 +316,11 @@ func TestSlowRelaysDisplaceEachOtherLessOften(t *testing.T) {
 	for i := range 4 {
 		begun := time.Now() // before the holder begins
 		ledgertest.ExecAsOwner(t, pool, `
-			insert into taskledger.lease as l (name, holder, alive_until, detail)
-			values ('relay', 'slow', clock_timestamp() + interval '1 hour',
+			insert into taskledger.lease as l (name, holder, alive_until, term, detail)
+			values ('relay', 'slow', clock_timestamp() + interval '1 hour', '1 hour',
 			        json_build_object('note', 'it begins', 'since', clock_timestamp()))
 			    on conflict (name) do update set holder = excluded.holder, since = excluded.since,
-			        alive_until = excluded.alive_until, detail = excluded.detail`)
+			        alive_until = excluded.alive_until, term = excluded.term, detail = excluded.detail`)
 		if err := l.Await(t.Context()); err != nil {
 			t.Fatal(err)
 		}

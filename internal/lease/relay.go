@@ -12,6 +12,8 @@ import (
 )
 
 var (
+	//go:embed sql/bound.sql
+	boundSQL string
 	//go:embed sql/relay_take.sql
 	relayTakeSQL string
 	//go:embed sql/relay_look.sql
@@ -47,7 +49,13 @@ type RelayClaim struct {
 
 // TakeRelay takes or renews the relay's lease. It returns the beginning of the holder's term, in which no other relay
 // has had the lease, in microseconds since 1970; 0 if another holder has it.
+//
+// First it shortens every lease, also of workers, that was taken before the database's clock was set back, to one more
+// term. So no lease outlives its holder by more than two terms, whatever the clock does.
 func TakeRelay(ctx context.Context, db ledger.DB, c RelayClaim) (term int64, err error) {
+	if _, err := db.Exec(ctx, boundSQL); err != nil {
+		return 0, pgerr.Explain("shorten leases", err)
+	}
 	var text *string
 	cause := ""
 	if c.Note != nil {

@@ -4,9 +4,9 @@
 -- $4 detail (JSON text), $5 peers, or ''.
 -- Returns a row if the holder has the lease now. Writes nothing while another holder has it.
 -- Locks the row. Index: primary key.
-insert into taskledger.lease as held (name, holder, alive_until, detail)
+insert into taskledger.lease as held (name, holder, alive_until, term, detail)
 select case when $1::text = '' then 'broker' else 'broker/' || $1::text end, $2::text,
-       clock_timestamp() + $3::bigint * interval '1 millisecond', $4::text::json
+       clock_timestamp() + $3::bigint * interval '1 millisecond', $3::bigint * interval '1 millisecond', $4::text::json
  where not exists (
    select
      from taskledger.broker b
@@ -16,7 +16,8 @@ select case when $1::text = '' then 'broker' else 'broker/' || $1::text end, $2:
            or coalesce(b.peers, '') <> $5::text and b.address is not null
               and (own.holder is null or (b.since, b.member) < (own.since, own.member))))
     on conflict (name) do update
-   set holder = excluded.holder, login = excluded.login, alive_until = excluded.alive_until, detail = excluded.detail,
+   set holder = excluded.holder, login = excluded.login, alive_until = excluded.alive_until, term = excluded.term,
+       detail = excluded.detail,
        since = case when held.holder = excluded.holder and held.alive_until > clock_timestamp() then held.since
                     else excluded.since end
  where held.holder = $2::text or held.alive_until <= clock_timestamp()

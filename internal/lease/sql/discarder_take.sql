@@ -2,13 +2,14 @@
 -- $1 holder, $2 milliseconds until it expires.
 -- Returns a row if the holder has the lease now. Writes nothing while another holder is alive.
 -- Locks the row. Index: primary key.
-insert into taskledger.lease as held (name, holder, alive_until)
-select 'discarder', $1::text, clock_timestamp() + $2::bigint * interval '1 millisecond'
+insert into taskledger.lease as held (name, holder, alive_until, term)
+select 'discarder', $1::text, clock_timestamp() + $2::bigint * interval '1 millisecond',
+       $2::bigint * interval '1 millisecond'
  where not exists (
    select from taskledger.lease l
     where l.name = 'discarder' and l.holder <> $1::text and l.alive_until > clock_timestamp())
     on conflict (name) do update
-   set holder = excluded.holder, login = excluded.login, alive_until = excluded.alive_until,
+   set holder = excluded.holder, login = excluded.login, alive_until = excluded.alive_until, term = excluded.term,
        since = case when held.holder = excluded.holder then held.since else excluded.since end
  where held.holder = $1::text or held.alive_until <= clock_timestamp()
 returning true

@@ -8,9 +8,9 @@
 -- Returns a row if the holder has the lease now: since when, in microseconds since 1970, no other holder has had it.
 -- Writes nothing while another holder is alive.
 -- Locks the row. Index: primary key.
-insert into taskledger.lease as held (name, holder, since, alive_until, backend, detail)
+insert into taskledger.lease as held (name, holder, since, alive_until, term, backend, detail)
 select 'relay', $1::text, clock_timestamp(), clock_timestamp() + $2::bigint * interval '1 millisecond',
-       case when pg_backend_pid() = $4::bigint then pg_backend_pid() end,
+       $2::bigint * interval '1 millisecond', case when pg_backend_pid() = $4::bigint then pg_backend_pid() end,
        case when $3::text <> '' then json_build_object('note', $3::text, 'cause', nullif($6::text, ''),
          'since', clock_timestamp()) end
  where not exists (
@@ -19,7 +19,7 @@ select 'relay', $1::text, clock_timestamp(), clock_timestamp() + $2::bigint * in
     on conflict (name) do update
    set holder = excluded.holder, login = excluded.login,
        since = case when held.holder = excluded.holder then held.since else excluded.since end,
-       alive_until = excluded.alive_until,
+       alive_until = excluded.alive_until, term = excluded.term,
        backend = excluded.backend,
        detail = case
          when $3::text is null or held.detail->>'note' = $3::text then held.detail
