@@ -138,6 +138,16 @@ return case when current_setting('taskledger.login', true) = session_user
 comment on function taskledger.session_login() is
   'Internal: returns the id of the session''s login as the session has noted it, else that of login_id.';
 
+-- A statement whose success is acknowledged calls it, so that no crash of the server undoes it. Other values than off
+-- wait for the disk of this server.
+create function taskledger.commit_durably() returns text
+language sql volatile
+return case when current_setting('synchronous_commit') = 'off'
+            then set_config('synchronous_commit', 'on', true) end;
+
+comment on function taskledger.commit_durably() is
+  'Internal: has the commit of this transaction wait for the disk if synchronous_commit is off.';
+
 -- It keeps what the session has noted of its login and of the incarnation, which take a table to find again. Temporary
 -- tables are dropped only if there are some: DISCARD TEMP would cost the others a search. DISCARD ALL also drops
 -- prepared statements, and must not run in a transaction.

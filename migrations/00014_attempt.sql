@@ -44,6 +44,9 @@ begin
      where due.at is not null
   )
   select a.version into appended from added a;
+  if append_event.type not in ('succeeded', 'failed', 'interrupted', 'snoozed') then
+    perform taskledger.commit_durably();
+  end if;
   if taskledger.is_awaited() then
     perform taskledger.wake();
   end if;

@@ -166,6 +166,9 @@ begin
      where due.at is not null
   )
   select a.version into appended from added a;
+  if append_event.type not in ('succeeded', 'failed', 'interrupted', 'snoozed') then
+    perform taskledger.commit_durably();
+  end if;
   if taskledger.is_awaited() then
     perform taskledger.wake();
   end if;
@@ -838,6 +841,12 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims waiting tasks of a kind as the projector has them, at most how_many. A call reads at most 5000 tasks of the kind and the next one continues there, so that several calls may be needed to find a task of a large kind. Tasks have no order. Raises TL002 if the worker has no lease. Returns no row if the kind is paused.';
+
+CREATE FUNCTION taskledger.commit_durably() RETURNS text
+    LANGUAGE sql
+    RETURN CASE WHEN (current_setting('synchronous_commit'::text) = 'off'::text) THEN set_config('synchronous_commit'::text, 'on'::text, true) ELSE NULL::text END;
+
+COMMENT ON FUNCTION taskledger.commit_durably() IS 'Internal: has the commit of this transaction wait for the disk if synchronous_commit is off.';
 
 CREATE FUNCTION taskledger.count_rejection() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER

@@ -5,11 +5,15 @@
 -- $9 meta (JSON text or null). The task is released after $10 microseconds or at time $11; both may be null.
 -- That time is written into the data and as a timer.
 -- Returns the new event, with its data only if a time may have been written into them.
+-- A crash of the server may undo the outcome of an attempt, which is then repeated or examined. Other events are on
+-- disk when the transaction has committed.
 -- Waits for a concurrent append to the same task. Locks nothing else. Index: primary key.
 -- The xid is drawn before the position (see package ledger/feed) and before the clock is read (see table timer).
 with tx as materialized (
   select pg_current_xact_id() as xid, taskledger.session_login() as login_id,
-         case when taskledger.is_awaited() then taskledger.wake() end
+         case when taskledger.is_awaited() then taskledger.wake() end,
+         case when $4::text <> all ('{succeeded,failed,interrupted,snoozed}'::text[])
+              then taskledger.commit_durably() end
 ), due as materialized (
   select tx.xid, tx.login_id,
          case when $10::bigint is not null or $11::text is not null

@@ -16,7 +16,9 @@ with tx as materialized (
   select pg_current_xact_id() as xid,
          taskledger.session_login() as login_id,
          case when $14::text <> '' then set_config('lock_timeout', $14::text, true) end,
-         case when taskledger.is_awaited() then taskledger.wake() end as woken
+         case when taskledger.is_awaited() then taskledger.wake() end as woken,
+         case when not $7::text::text[] <@ '{succeeded,failed,interrupted,snoozed}'::text[]
+              then taskledger.commit_durably() end
 ), rule as materialized (
   select r.i, r.kind, r.type::taskledger.event_type, r.actor,
          string_to_array(r.follows, ' ')::taskledger.event_type[] as follows,

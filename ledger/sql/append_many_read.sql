@@ -15,6 +15,8 @@ with tx as materialized (
          taskledger.session_login() as login_id,
          set_config('lock_timeout', $11::text, true),
          case when taskledger.is_awaited() then taskledger.wake() end as woken,
+         case when not $8::text::text[] <@ '{succeeded,failed,interrupted,snoozed}'::text[]
+              then taskledger.commit_durably() end,
          coalesce(taskledger.session_incarnation() = $12::text, false) as is_unharmed
 ), rule as materialized (
   select r.i, r.kind, r.type::taskledger.event_type, coalesce(nullif(r.actor, ''), session_user) as actor, r.attempt
