@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
@@ -89,12 +90,24 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	return c, nil
 }
 
-// Close closes the connections. It waits until those to PostgreSQL are released.
+// CloseTimeout is how long [Client.Close] waits.
+const CloseTimeout = 5 * time.Second
+
+// Close closes the connections. It waits until those to PostgreSQL are released, but at most [CloseTimeout]: an
+// ExactlyOnce handler that does not return keeps its connection after [workers.Pool.Run] has given its task back.
 func (c *Client) Close() {
 	if c.NATS != nil {
 		c.NATS.Close()
 	}
-	c.DB.Close()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		c.DB.Close()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(CloseTimeout):
+	}
 }
 
 // connectReason returns the text of the error of a connection to NATS, with its cure.
