@@ -86,6 +86,10 @@ func TestScripts(t *testing.T) {
 			"port":      cmdPort,
 			"get":       cmdGet,
 
+			"oddvalues": cmdOddValues,
+			"readall":   cmdReadAll,
+			"receiver":  cmdReceiver,
+
 			"terminate":     cmdTerminate,
 			"wrongpassword": cmdWrongPassword,
 		},

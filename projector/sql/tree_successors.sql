@@ -16,7 +16,7 @@ with waiting as (
      select e.meta from taskledger.event e
       where e.kind = w.kind and e.biz_id = w.biz_id and e.version = 1
       limit 1) f
-   where f.meta::jsonb -> 'after' -> 'keys'
+   where (f.meta -> 'after' -> 'keys')::jsonb -- not all of meta: jsonb refuses large numbers
            @> jsonb_build_array(jsonb_build_object('kind', $1::text, 'biz_id', $2::text))
      and not exists (select from taskledger.event e
                       where e.kind = w.kind and e.biz_id = w.biz_id and e.version = 2)
