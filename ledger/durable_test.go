@@ -26,7 +26,9 @@ func TestStartOutlivesACrash(t *testing.T) {
 	}
 	for name, begin := range map[string]func(id string) error{
 		"append":      func(id string) error { _, err := ledger.Append(ctx, pool, start(id)); return err },
-		"append each": func(id string) error { return ledger.AppendEach(ctx, pool, []ledger.AppendRequest{start(id)})[0].Err },
+		"append each": func(id string) error {
+			return ledger.AppendEach(ctx, pool, []ledger.AppendRequest{start(id)})[0].Err
+		},
 		"append each after what was read": func(id string) error {
 			beginIncarnation(t, server.URL(ledgertest.Database)) // a crash has ended that of before
 			requests := []ledger.AppendRequest{start(id)}
@@ -38,7 +40,8 @@ func TestStartOutlivesACrash(t *testing.T) {
 				return err
 			}
 			var version int
-			_, err := pgquery.Row(ctx, pool, "select version from taskledger.claim('pay', $1, 'w-1')", []any{id}, &version)
+			const claim = "select version from taskledger.claim('pay', $1, 'w-1')"
+			_, err := pgquery.Row(ctx, pool, claim, []any{id}, &version)
 			return err
 		},
 	} {
