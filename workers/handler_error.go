@@ -50,7 +50,7 @@ type SnoozeError struct {
 }
 
 // SnoozeFor returns an error that postpones a task for d. It is not a failure and uses no attempt, however often it
-// is returned. The handler's writes in its transaction are rolled back.
+// is returned. The handler's writes in its transaction are rolled back. A negative d is invalid, and the attempt fails.
 func SnoozeFor(d time.Duration) error { return &SnoozeError{For: d} }
 
 // SnoozeUntil is [SnoozeFor] for a point in time. A past one means at once. From the year 9999 on it is invalid, and

@@ -165,7 +165,9 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 	p.config.Logger.InfoContext(ctx, "worker runs", "id", p.id, "kinds", kindNames(kinds))
 	p.warnOfConnections()
-	if err := p.work(ctx, kinds); err != nil {
+	err := p.work(ctx, kinds)
+	p.config.Logger.InfoContext(ctx, "worker has stopped", "id", p.id)
+	if err != nil {
 		return fmt.Errorf("workers: %w", err)
 	}
 	return nil

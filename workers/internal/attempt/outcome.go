@@ -488,9 +488,13 @@ func (rec *recorder) interrupt(ctx context.Context) {
 	rec.recordAll(ctx, OutcomeInterrupted, rec.request(ledger.EventInterrupted, marshalReason("shutdown", rec.data())))
 }
 
-// snooze records that the task is postponed, which is not a failure. A time after the year 9998 is invalid, and
-// counts as a failure.
+// snooze records that the task is postponed, which is not a failure. A negative duration and a time after the year 9998
+// are invalid, and count as failures.
 func (rec *recorder) snooze(ctx context.Context, d Decision) {
+	if d.At.IsZero() && d.In < 0 { // it would be tried again without an end
+		rec.fail(ctx, fmt.Errorf("SnoozeFor must not be negative, got %s", d.In), "")
+		return
+	}
 	r := rec.request(ledger.EventSnoozed, marshalReason("", rec.data()))
 	if r.At = d.At; r.At.IsZero() {
 		r.After = max(d.In, time.Microsecond)
