@@ -216,7 +216,7 @@ func TestNoBinaries(t *testing.T) {
 	if code := run(t.Context(), []string{"-pg-bin", t.TempDir()}, t.Output(), &stderr); code != exitUnavailable {
 		t.Errorf("exit code %d", code)
 	}
-	if !strings.Contains(stderr.String(), "install them") {
+	if !strings.Contains(stderr.String(), "install it: ") {
 		t.Errorf("no cure in %q", stderr.String())
 	}
 }
