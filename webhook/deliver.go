@@ -119,7 +119,7 @@ func (d *deliverer) deliver(ctx context.Context, job *workers.Job, of delivery) 
 	if err != nil {
 		return fmt.Errorf("secret: %w", err)
 	}
-	key, err := ParseSecret(text)
+	keys, err := parseSecrets(text)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (d *deliverer) deliver(ctx context.Context, job *workers.Job, of delivery) 
 	header := http.Header{}
 	header.Set(HeaderID, id)
 	header.Set(HeaderTimestamp, strconv.FormatInt(now.Unix(), 10))
-	header.Set(HeaderSignature, Sign(key, id, now, body))
+	header.Set(HeaderSignature, signAll(keys, id, now, body))
 	err = d.client.Send(ctx, d.URL, header, body)
 	var status *post.StatusError
 	switch {

@@ -19,10 +19,13 @@ import (
 
 // Receiver is an HTTP server that gets events.
 type Receiver struct {
-	Name       string `json:"name"`        // 1 to 50 of A-Z, a-z, 0-9, _ and -
-	URL        string `json:"url"`         // https, or http
-	SecretFile string `json:"secret_file"` // file with the secret of the signature, see [ParseSecret],
-	SecretEnv  string `json:"secret_env"`  // or environment variable with it; one is required
+	Name string `json:"name"` // 1 to 50 of A-Z, a-z, 0-9, _ and -
+	URL  string `json:"url"`  // https, or http
+	// SecretFile is a file with the secret of the signature, see [ParseSecret], and SecretEnv an environment variable
+	// with it. One of them is required. While the receiver changes its secret, it has both, each on a line: each request
+	// then has a signature by each.
+	SecretFile string `json:"secret_file"`
+	SecretEnv  string `json:"secret_env"`
 
 	Kinds []ledger.Kind      `json:"kinds"` // of the events. Default: all but taskledger.*.
 	Types []ledger.EventType `json:"types"` // of the events. Default: all.
@@ -70,16 +73,14 @@ func (r Receiver) faults() (faults []error) {
 	u, err := url.Parse(r.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
 		fault("url", "", "must be an http or https URL without a user") // its value may contain a token
-	} else if a, err := netip.ParseAddr(u.Hostname()); err == nil { // a name is resolved for each connection
-		if err := post.CheckAddress(a, r.Allow); err != nil {
-			fault("url", "", "%s", err)
-		}
+	} else if err := post.CheckHost(u.Hostname(), r.Allow); err != nil {
+		fault("url", "", "%s", err)
 	}
 	faults = append(faults, secret.Faults("secret", r.SecretFile, r.SecretEnv)...)
 	if text, err := secret.Read(r.SecretFile, r.SecretEnv); r.SecretFile+r.SecretEnv == "" {
 		fault("secret_file", "", "secret_file or secret_env is required: it signs the requests")
 	} else if err == nil && text != "" {
-		if _, err := ParseSecret(text); err != nil {
+		if _, err := parseSecrets(text); err != nil {
 			fault("secret_file", "", "%s", err)
 		}
 	}

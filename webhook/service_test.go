@@ -188,10 +188,51 @@ func (h *hooks) secretFile() string {
 	return name
 }
 
+// While a receiver changes its secret, each request has a signature by each, so that it may verify with either.
+func TestSecretsAreRotated(t *testing.T) {
+	h := newHooks(t)
+	const old = "whsec_b2xkb2xkb2xkb2xkb2xkb2xkb2xkb2xk"
+	file := filepath.Join(t.TempDir(), "secrets")
+	if err := os.WriteFile(file, []byte(secretText+"\n"+old+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	received := make(chan http.Header, 1)
+	bodies := make(chan []byte, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		received <- r.Header
+		bodies <- body
+	}))
+	t.Cleanup(server.Close)
+	ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "coupon.send", BizID: "1"}, `{}`)
+	h.start(webhook.Receiver{Name: "shop", URL: server.URL, Allow: loopback(), SecretFile: file})
+	header, body := <-received, <-bodies
+	signatures := strings.Split(header.Get(webhook.HeaderSignature), " ")
+	seconds, err := strconv.ParseInt(header.Get(webhook.HeaderTimestamp), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, secret := range []string{secretText, old} {
+		key, err := webhook.ParseSecret(secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := webhook.Sign(key, header.Get(webhook.HeaderID), time.Unix(seconds, 0), body)
+		if len(signatures) != 2 || signatures[i] != want {
+			t.Errorf("signatures %q, want %q at %d", signatures, want, i)
+		}
+	}
+}
+
 func (h *hooks) start(receivers ...webhook.Receiver) {
 	h.T.Helper()
 	for i := range receivers {
-		receivers[i].SecretFile = h.secretFile()
+		if receivers[i].SecretFile == "" {
+			receivers[i].SecretFile = h.secretFile()
+		}
 		receivers[i].FromBeginning = true
 	}
 	s, err := webhook.New(webhook.Config{DB: h.db, NATS: h.Connect(), File: webhook.File{Receivers: receivers},
@@ -396,14 +437,18 @@ func TestGoneReceiverIsPaused(t *testing.T) {
 }
 
 // An overloaded receiver that asks for a retry after a second gets it after the delay of the policy, so that the
-// delivery keeps its attempts; one that asks for a later one gets that.
+// delivery keeps its attempts; one that asks for a later one gets that, in seconds or as a date, and a day at most.
 func TestRetryAfterShortensNoDelay(t *testing.T) {
 	h := newHooks(t)
 	ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "coupon.send", BizID: "1"}, `{}`)
 	var receivers []webhook.Receiver
-	for name, seconds := range map[string]string{"early": "1", "late": "7200"} {
+	date := time.Date(2026, time.March, 1, 23, 59, 59, 0, time.UTC) // of the receiver's clock, which is wrong
+	for name, after := range map[string]string{"early": "1", "late": "7200", "days": "172800",
+		"overflow": "99999999999999999999", "date": date.Add(2 * time.Hour).Format(http.TimeFormat),
+		"far": date.Add(999 * time.Hour).Format(http.TimeFormat), "past": date.Add(-time.Hour).Format(http.TimeFormat)} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Retry-After", seconds)
+			w.Header().Set("Retry-After", after)
+			w.Header().Set("Date", date.Format(http.TimeFormat))
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}))
 		t.Cleanup(server.Close)
@@ -411,7 +456,8 @@ func TestRetryAfterShortensNoDelay(t *testing.T) {
 			Retry: &ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}, Attempts: 3, Jitter: -1}})
 	}
 	h.start(receivers...)
-	for name, want := range map[string]int{"early": 3600, "late": 7200} {
+	for name, want := range map[string]int{"early": 3600, "late": 7200, "days": 86400, "overflow": 86400, "date": 7200,
+		"far": 86400, "past": 3600} {
 		h.Await(name+" has failed", func() bool { return h.deliveries(name, ledger.StateRetrying) == 1 })
 		seconds := servicetest.One[int](h, `
 			select extract(epoch from t.due_at - e.recorded_at)::integer
@@ -467,13 +513,18 @@ func TestParseFaults(t *testing.T) {
 		{"name": "a b", "url": "ftp://x/hidden", "secret_env": "WEBHOOK_TEST_SHORT", "kinds": ["taskledger.webhook.a"],
 		 "types": ["lost"], "slots": -1, "timeout": "2m"},
 		{"name": "c", "url": "https://user:hidden@x/"},
-		{"name": "d", "url": "http://127.0.0.1:8080/hidden"}]}`))
+		{"name": "d", "url": "http://127.0.0.1:8080/hidden"},
+		{"name": "e", "url": "http://0x7f000001/"}, {"name": "f", "url": "http://2130706433/"},
+		{"name": "g", "url": "http://127.1/"}, {"name": "h", "url": "http://0/"},
+		{"name": "i", "url": "http://0177.0.0.01./"}]}`))
 	if err == nil {
 		t.Fatal("it is valid")
 	}
 	for _, want := range []string{"receivers[0].name", "receivers[0].url", "receivers[0].secret_file",
 		"receivers[0].kinds", "receivers[0].types", "receivers[0].slots", "receivers[0].timeout", "receivers[1].url",
-		"receivers[1].secret_file", "receivers[2].url: address 127.0.0.1 is not public"} {
+		"receivers[1].secret_file", "receivers[2].url: address 127.0.0.1 is not public",
+		"receivers[3].url: must have a name", "receivers[4].url", "receivers[5].url", "receivers[6].url",
+		"receivers[7].url"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no fault names %s: %v", want, err)
 		}

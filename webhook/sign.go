@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +15,7 @@ import (
 const (
 	HeaderID        = "Webhook-Id"        // the same for each attempt, and for each delivery of an event
 	HeaderTimestamp = "Webhook-Timestamp" // of the attempt, in seconds since 1970
-	HeaderSignature = "Webhook-Signature" // see [Sign]
+	HeaderSignature = "Webhook-Signature" // one or several, separated by spaces, see [Sign]
 )
 
 const (
@@ -34,9 +35,40 @@ func ParseSecret(secret string) ([]byte, error) {
 	return key, nil
 }
 
-// Sign returns the value of [HeaderSignature]: v1, a comma, and base64 of the HMAC-SHA256, with the key, of the id, the
-// seconds and the body, joined by dots. A receiver computes the same over the bytes that it got, compares in constant
-// time, and refuses requests that are some minutes old.
+// maxSecrets is the greatest number of secrets of a receiver.
+const maxSecrets = 8
+
+// parseSecrets returns the keys of secrets with white space between them.
+func parseSecrets(text string) (keys [][]byte, err error) {
+	secrets := strings.Fields(text)
+	if len(secrets) > maxSecrets {
+		return nil, fmt.Errorf("secrets must be at most %d, got %d", maxSecrets, len(secrets))
+	}
+	for _, s := range secrets {
+		key, err := ParseSecret(s)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("secret must not be empty")
+	}
+	return keys, nil
+}
+
+// signAll returns the signatures by each of the keys, separated by spaces: by Standard Webhooks one of them must match.
+func signAll(keys [][]byte, id string, at time.Time, body []byte) string {
+	signatures := make([]string, len(keys))
+	for i, key := range keys {
+		signatures[i] = Sign(key, id, at, body)
+	}
+	return strings.Join(signatures, " ")
+}
+
+// Sign returns a signature of [HeaderSignature]: v1, a comma, and base64 of the HMAC-SHA256, with the key, of the id,
+// the seconds and the body, joined by dots. A receiver computes the same over the bytes that it got, compares in
+// constant time, and refuses requests that are some minutes old.
 func Sign(key []byte, id string, at time.Time, body []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(id + "." + strconv.FormatInt(at.Unix(), 10) + "."))

@@ -1,9 +1,12 @@
 package post
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -47,6 +50,23 @@ func (c Config) check(_, address string, _ syscall.RawConn) error {
 		return err
 	}
 	return CheckAddress(to.Addr(), c.Allow)
+}
+
+// number matches the last label of a host that systems resolve as an IPv4 address in another notation: 127.1,
+// 2130706433 and 0x7f000001 are 127.0.0.1. No name ends so.
+var number = regexp.MustCompile(`^([0-9]+|0[xX][0-9a-fA-F]*)$`)
+
+// CheckHost returns an error if the host of a URL is an address that is not public and not allowed, or not in its usual
+// notation. A name is resolved and checked for each connection.
+func CheckHost(host string, allow []netip.Prefix) error {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return CheckAddress(a, allow)
+	}
+	host = strings.TrimSuffix(host, ".")
+	if number.MatchString(host[strings.LastIndexByte(host, '.')+1:]) {
+		return errors.New("must have a name, or an address such as 192.0.2.1 or [2001:db8::1]")
+	}
+	return nil
 }
 
 // CheckAddress returns an [*AddressError] unless an address is public or allowed.

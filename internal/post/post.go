@@ -24,6 +24,8 @@ import (
 const (
 	// MaxReply is the greatest part of a receiver's answer that is recorded, in bytes.
 	MaxReply = 1 << 10
+	// MaxRetryAfter is the greatest delay that a receiver can ask for. A longer one counts as this one.
+	MaxRetryAfter = 24 * time.Hour
 
 	maxHeader   = 16 << 10
 	idleTimeout = 30 * time.Second
@@ -64,7 +66,7 @@ func New(c Config) *Client {
 type StatusError struct {
 	Status     int
 	Reply      string        // its beginning, printable
-	RetryAfter time.Duration // 0: the answer has none
+	RetryAfter time.Duration // at most MaxRetryAfter; 0: the answer has none
 }
 
 func (e *StatusError) Error() string { return fmt.Sprintf("HTTP status %d: %s", e.Status, e.Reply) }
@@ -92,12 +94,26 @@ func (c *Client) Send(ctx context.Context, address string, header http.Header, b
 	if response.StatusCode/100 == 2 {
 		return nil
 	}
-	seconds, err := strconv.Atoi(response.Header.Get("Retry-After"))
-	if err != nil || seconds < 0 || seconds > 24*60*60 {
-		seconds = 0
-	}
 	return &StatusError{
 		Status: response.StatusCode, Reply: printable.Text(strings.TrimSpace(string(reply))),
-		RetryAfter: time.Duration(seconds) * time.Second,
+		RetryAfter: retryAfter(response.Header),
 	}
+}
+
+// retryAfter returns the time of Retry-After by RFC 9110, in seconds or as a date, at most [MaxRetryAfter]. A date is
+// compared with that of the answer, since the clocks may differ.
+func retryAfter(h http.Header) time.Duration {
+	text := h.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(min(seconds, uint64(MaxRetryAfter/time.Second))) * time.Second
+	}
+	at, err := http.ParseTime(text)
+	if err != nil {
+		return 0
+	}
+	now, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		now = time.Now()
+	}
+	return max(0, min(at.Sub(now), MaxRetryAfter))
 }
