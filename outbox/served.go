@@ -63,7 +63,7 @@ func servedSubject(name, subject string) string {
 }
 
 // ServeSubscriber publishes the events from the place of the subscriber on, until ctx is done, and then returns nil. It
-// makes the stream and its consumer if they are missing.
+// makes the stream and its consumer if they are missing, before the first event.
 //
 // A page of events is published when all messages of the one before are acknowledged, and the subscriber passes the
 // events of a page when they are: its lag is that of the program, and a loss of the stream loses no event. Events of a
@@ -85,12 +85,19 @@ func ServeSubscriber(ctx context.Context, c Served) error {
 		c.Logger = slog.Default()
 	}
 	s := &server{Served: c}
-	var installation string
-	read := func(ctx context.Context) (time.Duration, error) {
-		_, err := queryRow(ctx, c.DB, installationSQL, nil, &installation)
-		return 0, pgerr.Explain("read the installation", err)
+	var err error
+	if s.js, err = jetstream.New(c.NATS); err != nil {
+		return err
 	}
-	if err := retryUntilDone(ctx, read); err != nil {
+	var installation string
+	begin := func(ctx context.Context) (time.Duration, error) {
+		if _, err := queryRow(ctx, c.DB, installationSQL, nil, &installation); err != nil {
+			return 0, pgerr.Explain("read the installation", err)
+		}
+		_, err := s.ensure(ctx) // before the first event, so that the program finds its consumer
+		return 0, err
+	}
+	if err := s.retryUntilDone(ctx, begin); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
@@ -101,9 +108,6 @@ func ServeSubscriber(ctx context.Context, c Served) error {
 		return err
 	}
 	defer func() { _ = publisher.Close() }() // an error means that the connection is closed
-	if s.js, err = jetstream.New(c.NATS); err != nil {
-		return err
-	}
 	s.publisher = publisher
 	s.encoder = encoder{db: c.DB, source: stream.Source(installation)}
 	subscription := c.subscription(s.receive)
@@ -140,7 +144,7 @@ func (c Served) Validate() error {
 }
 
 // retryUntilDone repeats a step until it succeeds or its error is permanent.
-func retryUntilDone(ctx context.Context, step func(context.Context) (time.Duration, error)) error {
+func (s *server) retryUntilDone(ctx context.Context, step func(context.Context) (time.Duration, error)) error {
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	return loop.Steps{
@@ -152,6 +156,9 @@ func retryUntilDone(ctx context.Context, step func(context.Context) (time.Durati
 			return wait, err
 		},
 		Stop: pgerr.Permanent,
+		Failed: func(ctx context.Context, err error, in time.Duration) {
+			s.Logger.WarnContext(ctx, "subscriber failed; retrying", "subscriber", s.Name, "retry_in", in, "error", err)
+		},
 	}.Run(ctx)
 }
 

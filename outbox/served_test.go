@@ -250,6 +250,18 @@ func TestServedSubscriberWaits(t *testing.T) {
 	})
 }
 
+// A program that starts before the first event finds its stream and its consumer.
+func TestServedStreamIsMadeAtTheStart(t *testing.T) {
+	c := newClient(t)
+	c.serve(50)
+	c.await("the consumer exists", func() bool {
+		_, err := c.js.Consumer(c.ctx(), outbox.ServedStream("mails"), "mails")
+		return err == nil
+	})
+	c.enqueue("coupon.send", "a-", 1)
+	c.receive(1)
+}
+
 // A client that can never handle one event gets the ones after it when the subscriber is moved past that one: the old
 // page does not stay on the stream.
 func TestServedSubscriberIsMovedPastAnEvent(t *testing.T) {
