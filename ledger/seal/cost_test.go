@@ -33,6 +33,7 @@ func TestCostDoesNotGrow(t *testing.T) {
 		"events":   {sql: seal.EventsSQL, args: []any{"{1,2,30}"}, more: 6},
 		"task":     {sql: seal.TaskSQL, args: []any{"coupon.send", "1", int64(0), int64(10)}, more: 30},
 		"inserted": {sql: seal.InsertedSQL, args: []any{"{1,2,3}"}, more: 30},
+		"unplaced": {sql: seal.UnplacedSQL, args: []any{int64(100)}, more: 6},
 	}
 	measure := func() map[string]int {
 		f.forge("vacuum analyze taskledger.seal, taskledger.event, taskledger.cursor")

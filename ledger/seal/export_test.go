@@ -8,4 +8,5 @@ var (
 	TaskSQL     = taskSQL
 	EventsSQL   = eventsSQL
 	InsertedSQL = insertedSQL
+	UnplacedSQL = unplacedSQL
 )

@@ -130,6 +130,26 @@ func TestForgeriesAreReported(t *testing.T) {
 			},
 			want: []string{"inserted: coupon.send/forged@1, position 8: another event has this position"},
 		},
+		"an event inserted without a position": {
+			forgery: []string{
+				`update pg_attribute set attidentity = '' where attrelid = 'taskledger.event'::regclass
+				    and attname = 'position'`,
+				`alter table taskledger.event alter column position drop not null`,
+				`insert into taskledger.event (position, version, attempt, type, shard, kind, biz_id)
+				 values (null, 4, 1, 'cancelled', 0, 'coupon.send', '3')`,
+				`update pg_attribute set attnotnull = true where attrelid = 'taskledger.event'::regclass
+				    and attname = 'position'`,
+			},
+			want: []string{"inserted: coupon.send/3@4, position 0: it has no position"},
+		},
+		"an event inserted without a transaction ID": {
+			forgery: []string{
+				`alter table taskledger.event alter column xid drop not null`,
+				`insert into taskledger.event (xid, position, version, attempt, type, shard, kind, biz_id)
+				 overriding system value values (null, 10, 1, 0, 'enqueued', 0, 'coupon.send', 'forged')`,
+			},
+			want: []string{"inserted: coupon.send/forged@1, position 10"},
+		},
 		"an event inserted, and a batch below all others that has it": {
 			forgery: []string{
 				`insert into taskledger.seal

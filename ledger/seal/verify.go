@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/taskledger/taskledger/internal/pgquery"
@@ -21,6 +22,8 @@ var (
 	placeSQL string
 	//go:embed sql/inserted.sql
 	insertedSQL string
+	//go:embed sql/unplaced.sql
+	unplacedSQL string
 )
 
 // VerifyOptions are the options of [Verify]. Nil is the default of every field.
@@ -368,6 +371,20 @@ func (v *verifier) lookUpExtra(ctx context.Context) error {
 	return explain("look up events in the seal", rows.Err())
 }
 
+// reportUnplaced reports events without a position, at most [MaxFaults]. No sealer reads one, and readers in SQL do.
+func (v *verifier) reportUnplaced(ctx context.Context) error {
+	rows, err := v.db.Query(ctx, unplacedSQL, int64(MaxFaults))
+	if err != nil {
+		return explain("look for events without a position", err)
+	}
+	f := Fault{Fault: Inserted, Leaf: -1, Detail: "it has no position"}
+	_, err = pgx.ForEachRow(rows, []any{(*string)(&f.Kind), (*string)(&f.BizID), (*int32)(&f.Version)}, func() error {
+		v.add(f)
+		return nil
+	})
+	return explain("look for events without a position", err)
+}
+
 func (v *verifier) add(f Fault) {
 	v.report.Faulty++
 	if len(v.report.Faults) < MaxFaults {
@@ -401,6 +418,9 @@ func (v *verifier) finish(ctx context.Context) (Report, error) {
 		v.extra = append(v.extra, int64(e.Position))
 	})
 	if err != nil {
+		return Report{}, err
+	}
+	if err := v.reportUnplaced(ctx); err != nil {
 		return Report{}, err
 	}
 	if err := v.compareTree(); err != nil {

@@ -3,6 +3,7 @@
 -- $1 positions (array literal). Locks nothing. Indexes: (position), those of taskledger.sealed_leaf.
 select e.position, e.kind, e.biz_id, e.version,
        coalesce(taskledger.feed_passed(e.xid, e.position, f.floor, c.seen, c.until, c.after_position), false)
+         or e.xid is null
          or (e.position > f.floor and not pg_visible_in_snapshot(e.xid, pg_current_snapshot())
              and e.xid is distinct from pg_current_xact_id_if_assigned())
   from (select taskledger.feed_floor() as floor) f
