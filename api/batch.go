@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 
 	"github.com/taskledger/taskledger/api/client"
@@ -50,7 +51,7 @@ func (l *newTasks) UnmarshalJSON(text []byte) error {
 
 // postBatch enqueues tasks, all of them or none.
 func (h *Handler) postBatch(w http.ResponseWriter, r *http.Request, c *caller) error {
-	if err := parseQuery(r).err; err != nil {
+	if err := errors.Join(parseQuery(r).err, refusePreconditions(r)); err != nil {
 		return err
 	}
 	var batch batch

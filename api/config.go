@@ -21,7 +21,7 @@ const (
 	MaxBodyBytes    = 1 << 20 // of a request with one task, also after decompression
 	MaxBatchBytes   = 8 << 20 // of a batch
 	MaxList         = 1000    // items of a page
-	MaxWait         = time.Minute
+	MaxWait         = 50 * time.Second
 	MaxTokens       = 10_000 // that are not revoked
 	MaxHeaderBytes  = 32 << 10
 	maxURLBytes     = 16 << 10  // a cursor has the ids of all transactions that were unfinished

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -66,8 +67,20 @@ func (h *Handler) change(
 	}
 	ctx, cancel := database(r)
 	defer cancel()
-	if err := h.changeOne(ctx, k, name, change, operator.Audit{Actor: c.name, Reason: change.Reason}); err != nil {
-		return err
+	audit := operator.Audit{Actor: c.name, Reason: change.Reason}
+	for conflicts := 0; ; conflicts++ {
+		by, err := h.conditional(r, k)
+		if err == nil {
+			err = changeOne(ctx, by, k, name, change, audit)
+		}
+		var conflict *ledger.ConflictError
+		if isMoved := errors.As(err, &conflict) && by != changer(h.operator); isMoved && conflicts < maxConflicts {
+			continue // the preconditions decide about the new version
+		}
+		if err != nil {
+			return err
+		}
+		break
 	}
 	t, err := h.load(r, k)
 	if err != nil {
@@ -77,21 +90,46 @@ func (h *Handler) change(
 	return h.writeJSON(w, r, http.StatusOK, t)
 }
 
+// changer changes one task: [*operator.Operator], or one with a condition.
+type changer interface {
+	Release(context.Context, ledger.Key, operator.Audit) (ledger.Event, error)
+	Bury(context.Context, ledger.Key, operator.Audit) (ledger.Event, error)
+	Cancel(context.Context, ledger.Key, operator.Audit) (ledger.Event, error)
+	Reschedule(context.Context, ledger.Key, operator.Due, operator.Audit) (ledger.Event, error)
+}
+
+// maxConflicts is how often a task may move on between the check of the preconditions and the append.
+const maxConflicts = 20
+
+// conditional returns the changer of a request. If the request has preconditions, it changes the task only at the
+// version that meets them now.
+func (h *Handler) conditional(r *http.Request, k ledger.Key) (changer, error) {
+	p, err := parsePreconditions(r)
+	if err != nil || p.match == nil && p.noneMatch == nil {
+		return h.operator, err
+	}
+	t, err := h.load(r, k)
+	if err == nil {
+		err = p.check(t, false)
+	}
+	return h.operator.IfVersion(t.Version), err
+}
+
 // changeOne changes a task.
-func (h *Handler) changeOne(
-	ctx context.Context, k ledger.Key, name string, change client.Change, audit operator.Audit,
+func changeOne(
+	ctx context.Context, by changer, k ledger.Key, name string, change client.Change, audit operator.Audit,
 ) (err error) {
 	switch name {
 	case "cancel":
-		_, err = h.operator.Cancel(ctx, k, audit)
+		_, err = by.Cancel(ctx, k, audit)
 	case "release":
-		_, err = h.operator.Release(ctx, k, audit)
+		_, err = by.Release(ctx, k, audit)
 	case "bury":
-		_, err = h.operator.Bury(ctx, k, audit)
+		_, err = by.Bury(ctx, k, audit)
 	case "reschedule":
 		due := operator.Due{At: change.At}
 		if due.In, err = seconds("in", change.In); err == nil {
-			_, err = h.operator.Reschedule(ctx, k, due, audit)
+			_, err = by.Reschedule(ctx, k, due, audit)
 		}
 	}
 	return err
@@ -99,7 +137,7 @@ func (h *Handler) changeOne(
 
 // changeKind pauses or resumes a kind.
 func (h *Handler) changeKind(w http.ResponseWriter, r *http.Request, c *caller) error {
-	if err := parseQuery(r).err; err != nil {
+	if err := errors.Join(parseQuery(r).err, refusePreconditions(r)); err != nil {
 		return err
 	}
 	name, change, err := splitChange(r, "pause", "resume")

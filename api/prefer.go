@@ -1,15 +1,14 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/taskledger/taskledger/internal/printable"
 )
 
-// preference is what the header Prefer (RFC 7240) asks for. Unknown preferences are ignored.
+// preference is what the header Prefer (RFC 7240) asks for. Preferences that are unknown or malformed are ignored.
 type preference struct {
 	wait    time.Duration
 	isAsync bool
@@ -17,7 +16,7 @@ type preference struct {
 }
 
 // parsePrefer returns the preference of a request.
-func parsePrefer(header http.Header) (p preference, err error) {
+func parsePrefer(header http.Header) (p preference) {
 	hasWait := false
 	for _, line := range header.Values("Prefer") {
 		for line != "" {
@@ -32,18 +31,16 @@ func parsePrefer(header http.Header) (p preference, err error) {
 					p.applied = append(p.applied, "respond-async")
 				}
 			case "wait":
-				if hasWait {
+				wait, ok := parseWait(unquote(strings.TrimSpace(value)))
+				if !ok || hasWait {
 					continue // the first one counts
 				}
-				if p.wait, err = parseWait("Prefer", unquote(strings.TrimSpace(value))); err != nil {
-					return p, err
-				}
-				hasWait = true
+				p.wait, hasWait = wait, true
 				p.applied = append(p.applied, "wait="+strconv.Itoa(int(p.wait.Seconds())))
 			}
 		}
 	}
-	return p, nil
+	return p
 }
 
 // cutUnquoted returns the text before and after the first separator outside of quoted strings (RFC 9110, 5.6.4). A
@@ -78,13 +75,14 @@ func unquote(text string) string {
 	return content.String()
 }
 
-// parseWait returns a number of seconds to wait, at most [MaxWait].
-func parseWait(field, text string) (time.Duration, error) {
+// parseWait returns a whole number of seconds to wait, and whether the text is one. It is at most [MaxWait], which is
+// less than the usual time-out of a proxy, 60 s.
+func parseWait(text string) (wait time.Duration, ok bool) {
 	n, err := strconv.ParseUint(text, 10, 31)
-	if err != nil {
-		return 0, invalid(field, "wait must be a whole number of seconds, got %s", printable.Short(text, 80))
+	if errors.Is(err, strconv.ErrRange) {
+		return MaxWait, true
 	}
-	return min(time.Duration(n)*time.Second, MaxWait), nil
+	return min(time.Duration(n)*time.Second, MaxWait), err == nil
 }
 
 // setApplied reports the preferences that were applied.

@@ -37,6 +37,7 @@ const (
 	codeState           code = "state"
 	codeConflict        code = "conflict"
 	codeGone            code = "cursor_gone"
+	codePrecondition    code = "precondition"
 	codeTooLarge        code = "too_large"
 	codeMediaType       code = "media_type"
 	codeOverloaded      code = "overloaded"
@@ -107,6 +108,10 @@ var problems = map[code]struct {
 	codeGone: {
 		status: http.StatusGone, title: "The cursor is not one of this database as it is now.",
 		cure: "begin again with after=POSITION, the position of the last event that was read and still exists",
+	},
+	codePrecondition: {
+		status: http.StatusPreconditionFailed, title: "The task has another version than the request names.",
+		cure: "read the task, and decide again; its strong ETag, without W/, is the version",
 	},
 	codeTooLarge: {
 		status: http.StatusRequestEntityTooLarge, title: "The request is too large.",
@@ -244,11 +249,14 @@ func (h *Handler) writeProblem(w http.ResponseWriter, r *http.Request, p *client
 	if p.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="taskledger"`)
 	}
+	if p.Status == http.StatusPreconditionFailed {
+		setVersion(w, p.Version)
+	}
 	body, err := json.Marshal(p)
 	if err != nil { // strings and numbers always marshal
 		panic(err)
 	}
-	h.write(w, r, p.Status, "application/problem+json", body)
+	h.write(w, r, p.Status, "application/problem+json", append(body, '\n'))
 }
 
 // retryIn returns p with the time after which the request may succeed.

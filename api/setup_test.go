@@ -129,6 +129,9 @@ func (s *server) send(r *http.Request) answer {
 // check compares an answer with the document.
 func (a answer) check(t testing.TB, r *http.Request) {
 	t.Helper()
+	if n := len(a.body); n > 0 && a.body[n-1] != '\n' {
+		t.Errorf("%s %s: the answer has no newline at its end: %s", r.Method, r.URL, a.body)
+	}
 	d := readDocument(t)
 	route := d.find(r)
 	if a.status >= http.StatusBadRequest {

@@ -2,10 +2,10 @@ package api
 
 import (
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -14,7 +14,8 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 	if err := parseQuery(r).err; err != nil {
 		return err
 	}
-	prefer, err := parsePrefer(r.Header)
+	prefer := parsePrefer(r.Header)
+	isCreateOnly, err := parseCreateOnly(r)
 	if err != nil {
 		return err
 	}
@@ -47,6 +48,9 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 		return err
 	}
 	w.Header().Set("Location", client.Path(entry.Key))
+	if isCreateOnly && !enqueued.New {
+		return failedPrecondition("If-None-Match", enqueued.State, enqueued.Version)
+	}
 	if !enqueued.SameArgs {
 		p := problem(codeOtherArgs, "the task "+entry.Key.String()+" exists with other args")
 		if enqueued.Difference != "" {
@@ -88,6 +92,20 @@ func newEnqueued(e ledger.Enqueued) client.Enqueued {
 
 func isFinished(t ledger.Task) bool { return t.State.Finished() }
 
+// parseCreateOnly reports whether a request enqueues a task only if it does not exist.
+func parseCreateOnly(r *http.Request) (bool, error) {
+	p, err := parsePreconditions(r)
+	switch {
+	case err != nil:
+		return false, err
+	case p.match != nil:
+		return false, invalid("If-Match", "is for changes of a task; If-None-Match: * enqueues only a new one")
+	case p.noneMatch != nil && !(len(p.noneMatch) == 1 && p.noneMatch[0].isAny):
+		return false, invalid("If-None-Match", "must be *")
+	}
+	return p.noneMatch != nil, nil
+}
+
 // entry returns a task to enqueue, with the caller as its actor.
 func (c *caller) entry(t client.NewTask, header http.Header) (ledger.Entry, error) {
 	e := ledger.Entry{Key: ledger.Key{Kind: t.Kind, BizID: t.BizID}, Args: t.Args}
@@ -96,6 +114,9 @@ func (c *caller) entry(t client.NewTask, header http.Header) (ledger.Entry, erro
 	}
 	if !c.mayUse(t.Kind) {
 		return e, c.refuseKind(t.Kind)
+	}
+	if t.BizID == "." || t.BizID == ".." {
+		return e, invalid("biz_id", "must not be . or .., whose path browsers and many clients cannot send")
 	}
 	if t.DataVersion < 0 || t.DataVersion > 32767 {
 		return e, invalid("data_version", "must be between 1 and 32767")
@@ -169,12 +190,12 @@ func parseIdempotencyKey(header http.Header) (string, error) {
 // version.
 func (h *Handler) getTask(w http.ResponseWriter, r *http.Request, c *caller) error {
 	q := parseQuery(r, "wait")
-	prefer, err := parsePrefer(r.Header)
-	if err != nil {
-		return err
-	}
-	if text := q.values.Get("wait"); text != "" && q.err == nil {
-		prefer.wait, q.err = parseWait("wait", text)
+	prefer := parsePrefer(r.Header)
+	if q.values.Has("wait") {
+		var ok bool
+		if prefer.wait, ok = parseWait(q.values.Get("wait")); !ok {
+			q.fault("wait", "must be a whole number of seconds, got %s", printable.Short(q.values.Get("wait"), 80))
+		}
 		prefer.applied = nil
 	}
 	if q.err != nil {
@@ -184,19 +205,26 @@ func (h *Handler) getTask(w http.ResponseWriter, r *http.Request, c *caller) err
 	if err != nil {
 		return err
 	}
-	known := r.Header.Values("If-None-Match")
+	conditions, err := parsePreconditions(r)
+	if err != nil {
+		return err
+	}
+	known := conditions.noneMatch
 	done := isFinished
-	if len(known) > 0 {
-		done = func(t ledger.Task) bool { return !hasVersion(known, t.Version) }
+	if known != nil {
+		done = func(t ledger.Task) bool { return !known.have(t.Version) }
 	}
 	t, err := h.load(r, k)
+	if err == nil {
+		err = conditions.check(t, true)
+	}
 	if err == nil && prefer.wait > 0 && !done(t) {
 		var leave func()
 		if leave, err = h.waiting.enter(c); err != nil {
 			return err
 		}
 		defer leave()
-		if len(known) > 0 {
+		if known != nil {
 			t, err = h.await(r, k, prefer.wait, done)
 		} else {
 			t, err = h.awaitFinished(r, k, prefer.wait)
@@ -210,24 +238,11 @@ func (h *Handler) getTask(w http.ResponseWriter, r *http.Request, c *caller) err
 	}
 	prefer.setApplied(w)
 	setVersion(w, t.Version)
-	if len(known) > 0 && !done(t) {
+	if known != nil && !done(t) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
 	return h.writeJSON(w, r, http.StatusOK, t)
-}
-
-// hasVersion reports whether the values of If-None-Match have the ETag of a version.
-func hasVersion(values []string, v ledger.Version) bool {
-	tag := `"` + strconv.Itoa(int(v)) + `"`
-	for _, value := range values {
-		for part := range strings.SplitSeq(value, ",") {
-			if part = strings.TrimSpace(part); part == "*" || strings.TrimPrefix(part, "W/") == tag {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // load reads a task.

@@ -159,7 +159,7 @@ func TestPostAfter(t *testing.T) {
 		{name: "itself", body: `{"kind":"a","biz_id":"3","after":{"keys":[{"kind":"a","biz_id":"3"}]}}`,
 			field: "after"},
 		{name: "no keys", body: `{"kind":"a","biz_id":"3","after":{}}`, field: "after"},
-		{name: "misspelled", body: `{"kind":"a","biz_id":"3","after":{"key":[]}}`, field: "key"},
+		{name: "misspelled", body: `{"kind":"a","biz_id":"3","after":{"key":[]}}`, field: "after.key"},
 		{name: "otherwise", body: fmt.Sprintf(after, "3", "1", "dance"), field: "otherwise"},
 		{name: "due", body: `{"kind":"a","biz_id":"3","run_in":1,"after":{"keys":[{"kind":"sum.part","biz_id":"1"}]}}`,
 			field: "after"},

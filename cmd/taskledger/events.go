@@ -91,7 +91,10 @@ func newEventsListCommand(a *app) *cobra.Command {
 		Use:   "list",
 		Short: "List events in the order of their positions",
 		Long: `List events in the order of their positions. The output ends with the position at which to continue; in
-JSON that is "next". With -o jsonl it streams all events, one a line.`,
+JSON that is "next". With -o jsonl it streams all events, one a line.
+
+Give --to with each page: without it, an event that commits between two calls may have a lower position, and no page has
+it. An export that continues later misses none as a subscriber, or by the "next" of GET /v1/events.`,
 		Example: "  taskledger events list --type buried --from 2026-11-17T00:00:00Z --to 1h\n" +
 			"  taskledger events list --key coupon.send/order-1 --limit 10\n" +
 			"  taskledger events list --actor alice -o jsonl",
@@ -158,6 +161,9 @@ func listEvents(ctx context.Context, a *app, db ledger.DB, f eventsFlags) error 
 	switch {
 	case list.Next != 0 && a.config.output != formatJSON:
 		fmt.Fprintf(a.stderr, "there are more: continue with --after %d\n", list.Next)
+		if !f.to.isSet() {
+			fmt.Fprintln(a.stderr, "without --to, pages miss events that commit late: -o jsonl lists all at once")
+		}
 	case shown == 0:
 		fmt.Fprintln(a.stderr, "no such events")
 	}

@@ -13,6 +13,8 @@ type action struct {
 	event ledger.EventType
 	due   Due // of EventScheduled
 	audit Audit
+
+	version ledger.Version // that the task must have; 0: any
 }
 
 // defaultReasons are the reasons in events whose audit has none.

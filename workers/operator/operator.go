@@ -65,6 +65,36 @@ func (o *Operator) Reschedule(ctx context.Context, k ledger.Key, due Due, audit 
 	return o.one(ctx, k, action{event: ledger.EventScheduled, due: due, audit: audit})
 }
 
+// Versioned changes one task if it is at a version, see [Operator.IfVersion].
+type Versioned struct {
+	operator *Operator
+	version  ledger.Version
+}
+
+// IfVersion returns the changes of a task that is at version v, which the append decides. At another version they
+// return a [*ledger.ConflictError], whatever the task's state. For their other errors see [Operator.Release].
+func (o *Operator) IfVersion(v ledger.Version) Versioned { return Versioned{o, v} }
+
+// Release is [Operator.Release] of a task at the version.
+func (c Versioned) Release(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
+	return c.operator.one(ctx, k, action{event: ledger.EventReleased, audit: audit, version: c.version})
+}
+
+// Bury is [Operator.Bury] of a task at the version.
+func (c Versioned) Bury(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
+	return c.operator.one(ctx, k, action{event: ledger.EventBuried, audit: audit, version: c.version})
+}
+
+// Cancel is [Operator.Cancel] of a task at the version.
+func (c Versioned) Cancel(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
+	return c.operator.one(ctx, k, action{event: ledger.EventCancelled, audit: audit, version: c.version})
+}
+
+// Reschedule is [Operator.Reschedule] of a task at the version.
+func (c Versioned) Reschedule(ctx context.Context, k ledger.Key, due Due, audit Audit) (ledger.Event, error) {
+	return c.operator.one(ctx, k, action{event: ledger.EventScheduled, due: due, audit: audit, version: c.version})
+}
+
 // maxConflicts is how often the task may move on between the reading of its state and the append.
 const maxConflicts = 20
 
@@ -80,7 +110,7 @@ func (o *Operator) one(ctx context.Context, k ledger.Key, a action) (ledger.Even
 }
 
 // apply applies an action to one task, and returns the state before. After a conflict it tries again if the task's new
-// state allows the action.
+// state, and its version, allow the action.
 func (a action) apply(ctx context.Context, db ledger.DB, k ledger.Key) (ledger.Event, ledger.State, error) {
 	if err := a.validate(); err != nil {
 		return ledger.Event{}, "", err
@@ -89,6 +119,11 @@ func (a action) apply(ctx context.Context, db ledger.DB, k ledger.Key) (ledger.E
 		task, err := ledger.Load(ctx, db, k)
 		if err != nil {
 			return ledger.Event{}, "", err
+		}
+		if a.version != 0 && a.version != task.Version {
+			return ledger.Event{}, "", &ledger.ConflictError{
+				Key: k, Expected: a.version, Found: task.Version, State: task.State,
+			}
 		}
 		if !slices.Contains(a.states(), task.State) {
 			return ledger.Event{}, "", &ledger.TransitionError{Key: k, Type: a.event, State: task.State}
