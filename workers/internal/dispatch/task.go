@@ -54,7 +54,7 @@ func (h *readyHeap) Pop() any {
 	return t
 }
 
-// queue contains the ready tasks of a kind. While it is spilled, the ledger contains further ones after place, which are
+// queue contains the ready tasks of a kind. While it is spilled, the ledger contains further ones after place. They are
 // read when most of the others have been offered. A new queue is spilled from the beginning, so that start and overflow
 // are one path.
 type queue struct {
