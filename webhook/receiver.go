@@ -22,8 +22,8 @@ type Receiver struct {
 	Name string `json:"name"` // 1 to 50 of A-Z, a-z, 0-9, _ and -
 	URL  string `json:"url"`  // https, or http
 	// SecretFile is a file with the secret of the signature, see [ParseSecret], and SecretEnv an environment variable
-	// with it. One of them is required. While the receiver changes its secret, it has both, each on a line: each request
-	// then has a signature by each.
+	// with it. One of them is required. While the receiver changes its secret, it has both, each on a line: each
+	// request then has a signature by each.
 	SecretFile string `json:"secret_file"`
 	SecretEnv  string `json:"secret_env"`
 

@@ -445,7 +445,8 @@ func TestRetryAfterShortensNoDelay(t *testing.T) {
 	date := time.Date(2026, time.March, 1, 23, 59, 59, 0, time.UTC) // of the receiver's clock, which is wrong
 	for name, after := range map[string]string{"early": "1", "late": "7200", "days": "172800",
 		"overflow": "99999999999999999999", "date": date.Add(2 * time.Hour).Format(http.TimeFormat),
-		"far": date.Add(999 * time.Hour).Format(http.TimeFormat), "past": date.Add(-time.Hour).Format(http.TimeFormat)} {
+		"far":  date.Add(999 * time.Hour).Format(http.TimeFormat),
+		"past": date.Add(-time.Hour).Format(http.TimeFormat)} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", after)
 			w.Header().Set("Date", date.Format(http.TimeFormat))
