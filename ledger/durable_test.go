@@ -25,7 +25,7 @@ func TestStartOutlivesACrash(t *testing.T) {
 		return ledgertest.Request(ledger.Key{Kind: "pay", BizID: ledger.BizID(id)}, 1, ledger.EventStarted)
 	}
 	for name, begin := range map[string]func(id string) error{
-		"append":      func(id string) error { _, err := ledger.Append(ctx, pool, start(id)); return err },
+		"append": func(id string) error { _, err := ledger.Append(ctx, pool, start(id)); return err },
 		"append each": func(id string) error {
 			return ledger.AppendEach(ctx, pool, []ledger.AppendRequest{start(id)})[0].Err
 		},
