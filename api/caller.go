@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/taskledger/taskledger/api/client"
-	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -166,9 +165,9 @@ func (h *Handler) ChangeSchedule(
 	return task, &ledger.InvalidError{Field: "act", Value: string(act), Rule: "must be pause, resume or run"}
 }
 
-// audit returns the author of a change and its reason, as the database can store it.
+// audit returns the author of a change and its reason.
 func (c *caller) audit(reason string) operator.Audit {
-	return operator.Audit{Actor: c.name, Reason: printable.Storable(reason, operator.MaxReasonBytes)}
+	return operator.Audit{Actor: c.name, Reason: reason}
 }
 
 // HistoryPage is a part of the events of a task.

@@ -48,7 +48,7 @@ func TestBadInput(t *testing.T) {
 		{name: "surrogate", body: `{"kind":"a","biz_id":"1","args":"\ud800"}`,
 			status: 201},
 		{name: "NUL", body: `{"kind":"a","biz_id":"\u0000"}`, field: "biz_id"},
-		{name: "NUL in a tag", body: `{"kind":"a","biz_id":"2","tags":["\u0000"]}`, field: "meta"},
+		{name: "NUL in a tag", body: `{"kind":"a","biz_id":"2","tags":["\u0000"]}`, field: "tags"},
 		{name: "reserved", body: `{"kind":"taskledger.alarm","biz_id":"1"}`, field: "kind"},
 		{name: "deep", body: `{"kind":"a","biz_id":"1","args":` + deep + `}`, field: "args"},
 		{name: "very deep", body: `{"kind":"a","args":` + veryDeep, field: "body"},

@@ -344,13 +344,17 @@ func TestChanges(t *testing.T) {
 	k := ledger.Key{Kind: "a.b", BizID: "1"}
 	ledgertest.Enqueue(t, s.db, k, `{}`)
 	path := client.Path(k)
+	nul := s.call(api.Operator, "POST", path+":bury", `{"reason":"bad\u0000"}`)
+	if p := s.wantProblem(nul, http.StatusBadRequest, "invalid"); p.Field != "reason" {
+		t.Errorf("NUL in a reason: %+v", p)
+	}
 	for _, step := range []struct {
 		method, path, body string
 		state              ledger.State
 	}{
 		{method: "POST", path: path + ":reschedule", body: `{"in":36.5,"reason":"x"}`, state: ledger.StateScheduled},
 		{method: "POST", path: path + ":release", body: ``, state: ledger.StateAvailable},
-		{method: "POST", path: path + ":bury", body: `{"reason":"bad\u0000"}`, state: ledger.StateDead},
+		{method: "POST", path: path + ":bury", body: `{"reason":"bad\u0001"}`, state: ledger.StateDead},
 		{method: "POST", path: path + ":release", body: `{}`, state: ledger.StateAvailable},
 		{method: "POST", path: path + ":cancel", body: `{}`, state: ledger.StateCancelled},
 		{method: "POST", path: path + ":release", body: `{}`, state: ledger.StateAvailable},

@@ -93,6 +93,11 @@ func newFirstEvent(e Entry) (firstEvent, error) {
 		return row, err
 	}
 	meta := o.Meta
+	for _, tag := range meta.Tags {
+		if err := checkStorable("tags", tag); err != nil {
+			return row, err
+		}
+	}
 	if meta.hasTimes() {
 		rule := "must not contain times: use the options RunAt, StartBy and FinishBy"
 		return row, &InvalidError{Field: "meta", Rule: rule}

@@ -9,7 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -74,13 +76,23 @@ type Operation struct {
 	Same map[string]string `json:"-"`
 }
 
-// Validate returns an [*ledger.InvalidError] if the reason is too long.
-func (o Operation) Validate() error {
-	if n := len(o.Reason); n > MaxReasonBytes {
-		rule := fmt.Sprintf("must have at most %d bytes, got %d", MaxReasonBytes, n)
-		return &ledger.InvalidError{Field: "reason", Rule: rule}
+// Validate returns an [*ledger.InvalidError] if the reason is invalid.
+func (o Operation) Validate() error { return CheckReason(o.Reason) }
+
+// CheckReason returns an [*ledger.InvalidError] if a reason is too long, or cannot be stored as it is.
+func CheckReason(reason string) error {
+	rule := ""
+	switch {
+	case len(reason) > MaxReasonBytes:
+		rule = fmt.Sprintf("must have at most %d bytes, got %d", MaxReasonBytes, len(reason))
+	case !utf8.ValidString(reason):
+		rule = "must be valid UTF-8"
+	case strings.Contains(reason, "\x00"):
+		rule = "must not contain the character NUL"
+	default:
+		return nil
 	}
-	return nil
+	return &ledger.InvalidError{Field: "reason", Rule: rule}
 }
 
 // Record records an operation in the transaction of the act. It does not commit.
@@ -210,7 +222,6 @@ func enqueue(ctx context.Context, tx pgx.Tx, o Operation) (ledger.Key, error) {
 	if err := o.Validate(); err != nil {
 		return ledger.Key{}, err
 	}
-	o.Reason = printable.Storable(o.Reason, MaxReasonBytes)
 	args, err := json.Marshal(o)
 	if err != nil {
 		return ledger.Key{}, err

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -54,7 +56,12 @@ func parseCron(text string, zone *time.Location) (*calendar, error) {
 	}
 	parsed, err := parser.Parse(text)
 	if err != nil {
-		return nil, err
+		return nil, cronFault(text)
+	}
+	for _, r := range numericRange.FindAllStringSubmatch(text, -1) {
+		if begin, end := number(r[1]), number(r[2]); begin > end {
+			return nil, fmt.Errorf("must not have the range %s, which ends before it begins: give two", r[0])
+		}
 	}
 	walls, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
@@ -79,6 +86,38 @@ func parseCron(text string, zone *time.Location) (*calendar, error) {
 		return nil, errors.New("must name a day that exists")
 	}
 	return &calendar{walls, zone, bits.OnesCount64(walls.Hour&allHours) == 24}, nil
+}
+
+// numericRange is a range such as 9-17. Those of names, such as FRI-MON, may go round.
+var numericRange = regexp.MustCompile(`\b([0-9]+)-([0-9]+)\b`)
+
+// number returns the value of digits.
+func number(digits string) int {
+	n, _ := strconv.Atoi(digits)
+	return n
+}
+
+// cronFields are the fields of an expression, with their values.
+var cronFields = [...]struct{ name, values string }{
+	{"minute", "0 to 59"}, {"hour", "0 to 23"}, {"day of month", "1 to 31"}, {"month", "1 to 12 or JAN to DEC"},
+	{"day of week", "0 to 7 or SUN to SAT"},
+}
+
+// cronFault returns the rule that an expression breaks, which the parser refuses. It parses each field alone.
+func cronFault(text string) error {
+	fields := strings.Fields(text)
+	if len(fields) != len(cronFields) {
+		return errors.New("must be five fields, minute, hour, day of month, month and day of week, " +
+			"or @hourly, @daily, @weekly, @monthly or @yearly")
+	}
+	for i, field := range fields {
+		alone := []string{"*", "*", "*", "*", "*"}
+		alone[i] = field
+		if _, err := parser.Parse(strings.Join(alone, " ")); err != nil {
+			return fmt.Errorf("must have a valid %s, of %s, got %q", cronFields[i].name, cronFields[i].values, field)
+		}
+	}
+	return errors.New("must be a valid expression")
 }
 
 // loadZone returns a zone by its name in the IANA database. It refuses "Local": the zone of this machine is not

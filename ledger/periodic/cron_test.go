@@ -321,3 +321,31 @@ func FuzzCron(f *testing.F) {
 		}
 	})
 }
+
+// The fault of an expression names the field and its values, and a range of numbers does not go round.
+func TestCronFaults(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ cron, want string }{
+		{cron: "61 * * * *", want: `must have a valid minute, of 0 to 59, got "61"`},
+		{cron: "* 9-25 * * *", want: `must have a valid hour, of 0 to 23, got "9-25"`},
+		{cron: "* * x * *", want: `must have a valid day of month, of 1 to 31, got "x"`},
+		{cron: "* * * H *", want: `must have a valid month, of 1 to 12 or JAN to DEC, got "H"`},
+		{cron: "* * * * */99999999999999999999", want: `must have a valid day of week`},
+		{cron: "H * * * *", want: `must have a valid minute`},
+		{cron: "* * * *", want: "must be five fields"},
+		{cron: "0 * * * * *", want: "must be five fields"},
+		{cron: "@noon", want: "must be five fields"},
+		{cron: "", want: "must be five fields"},
+		{cron: "5-1 * * * *", want: "must not have the range 5-1, which ends before it begins"},
+		{cron: "0 1,22-2/2 * * *", want: "must not have the range 22-2"},
+		{cron: "0 0 * * 5-1", want: "must not have the range 5-1"},
+	} {
+		_, err := parseCron(tc.cron, time.UTC)
+		if err == nil || !strings.HasPrefix(err.Error(), tc.want) || strings.Contains(err.Error(), "strconv") {
+			t.Errorf("%q: %v, want %s", tc.cron, err, tc.want)
+		}
+	}
+	for _, text := range []string{"1-5,7-9/2 22-23,0-2 1-1 1-12 1-5", "0 0 * * FRI-MON", "0 0 L-3 NOV-FEB *"} {
+		mustParse(t, text, "UTC")
+	}
+}

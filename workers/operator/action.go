@@ -2,9 +2,8 @@ package operator
 
 import (
 	"encoding/json"
-	"fmt"
 
-	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -60,13 +59,7 @@ func (a action) validate() error {
 	return nil
 }
 
-func (a Audit) validate() error {
-	if n := len(a.Reason); n > MaxReasonBytes {
-		rule := fmt.Sprintf("must have at most %d bytes, got %d", MaxReasonBytes, n)
-		return &ledger.InvalidError{Field: "reason", Rule: rule}
-	}
-	return nil
-}
+func (a Audit) validate() error { return operation.CheckReason(a.Reason) }
 
 // request returns the append that applies the action to a task at a version.
 func (a action) request(k ledger.Key, v ledger.Version) (ledger.AppendRequest, error) {
@@ -74,7 +67,7 @@ func (a action) request(k ledger.Key, v ledger.Version) (ledger.AppendRequest, e
 	if reason == "" {
 		reason = defaultReasons[a.event]
 	}
-	data, err := json.Marshal(map[string]string{"reason": printable.Storable(reason, MaxReasonBytes)})
+	data, err := json.Marshal(map[string]string{"reason": reason})
 	return ledger.AppendRequest{
 		Key: k, Expected: v, Type: a.event, Actor: a.audit.Actor, Data: data, At: a.due.At, After: a.due.In,
 	}, err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -53,7 +52,7 @@ func cloneOptions(first ledger.Event, audit Audit) (ledger.EnqueueOptions, error
 	if reason == "" {
 		reason = defaultCloneReason
 	}
-	text, err := json.Marshal(printable.Storable(reason, MaxReasonBytes))
+	text, err := json.Marshal(reason)
 	if err != nil {
 		return ledger.EnqueueOptions{}, err
 	}

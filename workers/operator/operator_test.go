@@ -139,6 +139,10 @@ func TestOperatorRefuses(t *testing.T) {
 		t.Errorf("unknown task: %v", err)
 	}
 	bulk := func(f operator.Filter) error { _, err := o.BuryAll(ctx, f, audit, nil); return err }
+	bulkReason := func(reason string) error {
+		_, err := o.BuryAll(ctx, operator.Filter{}, operator.Audit{Reason: reason}, nil)
+		return err
+	}
 	one := func(due operator.Due, audit operator.Audit) error {
 		_, err := o.Reschedule(ctx, k, due, audit)
 		return err
@@ -158,6 +162,8 @@ func TestOperatorRefuses(t *testing.T) {
 		"negative":      {err: one(operator.Due{In: -time.Second}, audit), field: "in"},
 		"the year 9999": {err: one(operator.Due{At: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, audit), field: "at"},
 		"long reason":   {err: one(operator.Due{In: 1}, operator.Audit{Reason: long}), field: "reason"},
+		"reason UTF-8":  {err: one(operator.Due{In: 1}, operator.Audit{Reason: "\xff"}), field: "reason"},
+		"reason NUL":    {err: bulkReason("a\x00b"), field: "reason"},
 		"actor":         {err: one(operator.Due{In: 1}, operator.Audit{Actor: "a\x1b[2J"}), field: "actor"},
 	} {
 		var invalid *ledger.InvalidError
