@@ -134,10 +134,17 @@ func (h *Handler) timeline(events []ledger.Event) []eventView {
 	first, last := events[0].RecordedAt, events[len(events)-1].RecordedAt
 	whole := max(last.Sub(first).Seconds(), 1e-6)
 	all := make([]eventView, len(events))
+	before := first
 	for i, e := range events {
-		all[i] = eventView{Event: e, Error: lines(wholeError(e)), X: 100 * e.RecordedAt.Sub(first).Seconds() / whole}
+		at := e.RecordedAt
+		if began, ok := e.BeganAt(); ok && e.Type == ledger.EventStarted { // which is recorded some time after it
+			at = began
+		}
+		all[i] = eventView{Event: e, Error: lines(wholeError(e)), X: max(0, 100*at.Sub(first).Seconds()/whole)}
+		since := at.Sub(before)
+		before = at
 		if i > 0 {
-			all[i].Since = e.RecordedAt.Sub(events[i-1].RecordedAt)
+			all[i].Since = since
 			all[i].Width = max(0, all[i].X-all[i-1].X)
 			all[i].Data = pretty(e.Data, h.config.Hide)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -92,6 +93,32 @@ func TestLedgerAtWork(t *testing.T) {
 	}
 	checkDefinitions(t, text)
 	checkNames(t, text)
+	checkBoundaries(t, text)
+}
+
+// checkBoundaries checks that a quantile of waiting times from 1 ms to a minute is exact to the half, and that the
+// number of lines is bounded.
+func checkBoundaries(t *testing.T, text string) {
+	t.Helper()
+	le := regexp.MustCompile(`(?m)^taskledger_task_waiting_seconds_bucket{kind="test.order",le="([0-9.e+-]+)"}`)
+	found := le.FindAllStringSubmatch(text, -1)
+	if len(found) > 40 {
+		t.Errorf("%d boundaries", len(found))
+	}
+	before := 0.001
+	for _, f := range found {
+		at, err := strconv.ParseFloat(f[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if before < 60 && at > 1.5*before {
+			t.Errorf("boundary %g follows %g", at, before)
+		}
+		before = at
+	}
+	if before < 3600 {
+		t.Errorf("the last boundary is %g s", before)
+	}
 }
 
 // checkDefinitions compares a scrape with the definitions.

@@ -35,22 +35,27 @@ func (v *values) bool(m *metric, is bool, labels ...string) {
 	v.add(m, 0, labels...)
 }
 
-// Bucket i of a projector.Histogram ends at 2^(i/4) ms. Each boundary here is 4 times that before it, which is one of
-// those: 1 ms, 4 ms, 16 ms and so on, to 4.7 hours.
-const (
-	bucketsPerBoundary = 8
-	boundaries         = 13
-)
+// boundaries are the buckets of a projector.Histogram at whose ends the metrics have a boundary. Bucket i ends at
+// 2^(i/4) ms. Each boundary is 1.4 times the one before it from 1 ms to a minute, and 4 times up to 4.7 hours.
+var boundaries = func() (all []int) {
+	for i := 0; i <= 64; i += 2 {
+		all = append(all, i)
+	}
+	for i := 72; i <= 96; i += 8 {
+		all = append(all, i)
+	}
+	return all
+}()
 
 // histogram adds a histogram of times.
 func (v *values) histogram(m *metric, h projector.Histogram, labels ...string) {
-	cumulative := make(map[float64]uint64, boundaries)
-	for b := range boundaries {
-		n := int64(0)
-		for _, in := range h[:min(len(h), b*bucketsPerBoundary+1)] {
-			n += in
+	cumulative := make(map[float64]uint64, len(boundaries))
+	n, done := int64(0), 0
+	for _, b := range boundaries {
+		for ; done < min(len(h), b+1); done++ {
+			n += h[done]
 		}
-		cumulative[math.Exp2(float64(b)*bucketsPerBoundary/4)/1000] = uint64(n)
+		cumulative[math.Exp2(float64(b)/4)/1000] = uint64(n)
 	}
 	sum := 0.0
 	for i, in := range h {

@@ -169,17 +169,19 @@ func (s *stats) add(before ledger.Task, e ledger.Event, after ledger.Task, data 
 
 var durationMember = []byte(`"duration_ms":`)
 
-// ranFor returns how long the attempt has run that an event ends. It does not decode the data, which may be large: the
-// duration stands before everything that a handler has chosen.
-func ranFor(t ledger.EventType, data json.RawMessage) (time.Duration, bool) {
+// ranFor returns how long the attempt of an event had run when the event was recorded, and whether the event ended it.
+// It does not decode the data, which may be large: the duration stands before everything that a handler has chosen.
+func ranFor(t ledger.EventType, data json.RawMessage) (ran time.Duration, ended bool) {
 	switch t {
 	case ledger.EventSucceeded, ledger.EventFailed, ledger.EventInterrupted, ledger.EventSnoozed:
-	case ledger.EventEnqueued, ledger.EventScheduled, ledger.EventReleased, ledger.EventStarted,
-		ledger.EventProgressed, ledger.EventBuried, ledger.EventCancelled, ledger.EventExpired, ledger.EventDiscarded:
+		ended = true
+	case ledger.EventStarted, ledger.EventProgressed:
+	case ledger.EventEnqueued, ledger.EventScheduled, ledger.EventReleased, ledger.EventBuried,
+		ledger.EventCancelled, ledger.EventExpired, ledger.EventDiscarded:
 		return 0, false
 	}
 	i := bytes.Index(data, durationMember)
-	if i < 0 {
+	if i < 0 || !ended && i != len("{") { // else it is a part of the progress
 		return 0, false
 	}
 	text := bytes.TrimLeft(data[i+len(durationMember):], " ")
@@ -188,7 +190,7 @@ func ranFor(t ledger.EventType, data json.RawMessage) (time.Duration, bool) {
 	if err != nil || ms > float64(maxRan/time.Millisecond) {
 		return 0, false
 	}
-	return time.Duration(ms * float64(time.Millisecond)), true
+	return time.Duration(ms * float64(time.Millisecond)), ended
 }
 
 // maxRan is the longest time of an attempt that counts.

@@ -35,6 +35,12 @@ func TestKindStats(t *testing.T) {
 		    (1, 0, 'enqueued',  'lost',  interval '10 s',   null),
 		    (2, 1, 'started',   'lost',  interval '14 s',   null),
 		    (3, 2, 'started',   'lost',  interval '55 s',   null),
+		    (1, 0, 'enqueued',  'noted', interval '20 s',   null),
+		    (2, 1, 'started',   'noted', interval '21.2 s', '{"duration_ms":1000}'),
+		    (1, 0, 'enqueued',  'told',  interval '20 s',   null),
+		    (2, 1, 'progressed', 'told', interval '21 s',   '{"duration_ms":800,"progress":{"duration_ms":1}}'),
+		    (1, 0, 'enqueued',  'plain', interval '20 s',   null),
+		    (2, 1, 'progressed', 'plain', interval '20.2 s', '{"progress":{"duration_ms":200}}'),
 		    (1, 0, 'scheduled', 'none',  interval '3 s',    null),
 		    (2, 0, 'cancelled', 'none',  interval '3 s',    null)) e(version, attempt, type, biz_id, at, data)`)
 	project(t, pool)
@@ -44,8 +50,9 @@ func TestKindStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []projector.KindStats{
-		{Kind: "a", Minute: from, Enqueued: 4, Started: 4, Succeeded: 1, Cancelled: 1,
-			Waiting: histogram(200*time.Millisecond, 10*time.Second, 4*time.Second),
+		{Kind: "a", Minute: from, Enqueued: 7, Started: 7, Succeeded: 1, Cancelled: 1,
+			Waiting: histogram(200*time.Millisecond, 10*time.Second, 4*time.Second, 200*time.Millisecond,
+				200*time.Millisecond, 200*time.Millisecond),
 			Running: histogram(300 * time.Millisecond)},
 		{Kind: "a", Minute: from.Add(time.Minute), Started: 1, Failed: 2, Dead: 1,
 			Waiting: histogram(6 * time.Second), Running: histogram(4 * time.Second)},

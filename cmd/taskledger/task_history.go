@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -88,18 +89,29 @@ func renderHistory(w io.Writer, events []ledger.Event, f historyFlags) {
 	}
 	t := newTable(header, 1, 2, 4, 6)
 	for i, e := range events {
-		after := ""
+		after, detail := "", e.ErrorText()
 		if i > 0 {
-			after = age(e.RecordedAt.Sub(events[i-1].RecordedAt))
+			after = age(happenedAt(e).Sub(happenedAt(events[i-1])))
+		}
+		if at := happenedAt(e); !at.Equal(e.RecordedAt) {
+			detail = "began at " + clock(at, f.utc)
 		}
 		row := table.Row{e.Version, e.Position, e.Type, e.Attempt, clock(e.RecordedAt, f.utc), after, plain(e.Actor),
-			plain(e.Login), plain(workerOf(e)), plain(e.ErrorText())}
+			plain(e.Login), plain(workerOf(e)), plain(detail)}
 		if f.data {
 			row = append(row, plain(string(e.Data)), plain(string(e.Meta)))
 		}
 		t.AppendRow(row)
 	}
 	renderTable(w, t)
+}
+
+// happenedAt returns when an event happened: the start of an attempt is recorded some time after it.
+func happenedAt(e ledger.Event) time.Time {
+	if began, ok := e.BeganAt(); ok && e.Type == ledger.EventStarted {
+		return began
+	}
+	return e.RecordedAt
 }
 
 // workerOf returns the worker of an attempt that an event records, or "".

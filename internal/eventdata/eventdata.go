@@ -31,13 +31,16 @@ type Failure struct {
 	Message string         `json:"message"` // shortened
 }
 
-// Started has the guarantee of an attempt that must not be repeated. The data of other attempts are empty.
+// Started has the guarantee of an attempt that must not be repeated. DurationMS is for how long the attempt had run when
+// the event was recorded. Without data it had just begun.
 type Started struct {
-	Guarantee string `json:"guarantee,omitempty"`
+	Guarantee  string  `json:"guarantee,omitempty"`
+	DurationMS float64 `json:"duration_ms,omitempty"`
 }
 
-// Progressed is a report of a handler.
+// Progressed is a report of a handler. The first event of an attempt has for how long the attempt had run.
 type Progressed struct {
+	DurationMS float64         `json:"duration_ms,omitempty"`
 	Progress   json.RawMessage `json:"progress,omitempty"`
 	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
 }

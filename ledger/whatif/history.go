@@ -1,11 +1,9 @@
 package whatif
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 
-	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -45,7 +43,7 @@ func readPast(events []ledger.Event) past {
 		switch e.Type {
 		case ledger.EventStarted:
 			if p.firstBegan.IsZero() {
-				p.firstBegan = e.RecordedAt
+				p.firstBegan, _ = e.BeganAt()
 			}
 		case ledger.EventFailed, ledger.EventSucceeded:
 			a := attemptOf(e, events[:i])
@@ -82,9 +80,8 @@ func readPast(events []ledger.Event) past {
 // attemptOf returns the attempt that an event ended, after the events before it.
 func attemptOf(e ledger.Event, before []ledger.Event) attempt {
 	a := attempt{began: e.RecordedAt, ended: e.RecordedAt}
-	var ms *float64
-	if json.Unmarshal(strictjson.Member(e.Data, "duration_ms"), &ms) == nil && ms != nil && *ms >= 0 {
-		a.began = a.ended.Add(-time.Duration(*ms * float64(time.Millisecond)))
+	if began, ok := e.BeganAt(); ok {
+		a.began = began
 		return a
 	}
 	for _, b := range slices.Backward(before) {
@@ -92,7 +89,7 @@ func attemptOf(e ledger.Event, before []ledger.Event) attempt {
 			break
 		}
 		if b.Type == ledger.EventStarted {
-			a.began = b.RecordedAt
+			a.began, _ = b.BeganAt()
 		}
 	}
 	return a

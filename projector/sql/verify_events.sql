@@ -11,7 +11,7 @@ with newest as materialized (
 )
 select e.kind, e.biz_id, e.version, e.attempt, e.shard::integer, e.type::text,
        (date_part('epoch', e.recorded_at) * 1e6)::bigint,
-       case when e.type in ('succeeded', 'failed', 'buried', 'snoozed', 'interrupted')
+       case when e.type in ('started', 'progressed', 'succeeded', 'failed', 'buried', 'snoozed', 'interrupted')
                  or e.type = 'scheduled' and e.version > 1
             then e.data::text end,
        case when e.version = 1 then e.meta::text end, e.data_version, e.position

@@ -1,6 +1,7 @@
 package attempt
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -33,6 +34,17 @@ func marshalSucceeded(worker []byte, beganAt time.Time, result json.RawMessage) 
 	if result != nil {
 		b = append(b, `,"result":`...)
 		b = append(b, result...)
+	}
+	return append(b, '}')
+}
+
+// startData returns the data of the event that records the start of an attempt: for how long the attempt has run,
+// before the members of data, a JSON object or nil.
+func (rec *recorder) startData(data json.RawMessage) json.RawMessage {
+	b := append(make([]byte, 0, 32+len(data)), `{"duration_ms":`...)
+	b = strconv.AppendFloat(b, float64(rec.Elapsed().Microseconds())/1000, 'f', -1, 64)
+	if members := bytes.TrimPrefix(data, []byte("{")); len(members) > 1 {
+		return append(append(b, ','), members...)
 	}
 	return append(b, '}')
 }

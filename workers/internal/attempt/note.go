@@ -67,6 +67,9 @@ func (a *Attempt) Note(t ledger.EventType, data json.RawMessage) error {
 	case isJoined || a.private || claimed && t == ledger.EventStarted:
 		return errEnded
 	}
+	if !claimed {
+		data = a.startData(data)
+	}
 	e, version, fence, err := a.appendNote(t, data)
 	a.mu.Lock()
 	a.claimed = a.claimed || version != a.version

@@ -283,7 +283,7 @@ func (rec *recorder) afterStart(r ledger.AppendRequest) []ledger.AppendRequest {
 	if rec.claimed {
 		return []ledger.AppendRequest{r}
 	}
-	return []ledger.AppendRequest{rec.request(ledger.EventStarted, nil), r}
+	return []ledger.AppendRequest{rec.request(ledger.EventStarted, rec.startData(nil)), r}
 }
 
 // append appends successive events in one transaction.
