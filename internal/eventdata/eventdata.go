@@ -31,8 +31,8 @@ type Failure struct {
 	Message string         `json:"message"` // shortened
 }
 
-// Started has the guarantee of an attempt that must not be repeated. DurationMS is for how long the attempt had run when
-// the event was recorded. Without data it had just begun.
+// Started has the guarantee of an attempt that must not be repeated. DurationMS is for how long the attempt had run
+// when the event was recorded; without data it had just begun.
 type Started struct {
 	Guarantee  string  `json:"guarantee,omitempty"`
 	DurationMS float64 `json:"duration_ms,omitempty"`
