@@ -7,7 +7,7 @@
 //	…
 //	err = tx.Commit()
 //
-// Wrap accepts a *sqlx.Tx directly, because it embeds a *sql.Tx. For GORM, wrap tx.Statement.ConnPool inside
+// Wrap accepts a *sqlx.Tx and a bun.Tx directly, because they embed a *sql.Tx. For GORM, wrap tx.Statement.ConnPool inside
 // of db.Transaction.
 //
 // The driver must be one for PostgreSQL. The tests use the driver of pgx, github.com/jackc/pgx/v5/stdlib.
@@ -19,6 +19,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"reflect"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -38,8 +39,41 @@ type Querier interface {
 // Wrap returns a [ledger.DB] that runs its statements on q. If q is a transaction, they become part of it; the
 // DB never commits it or rolls it back. The DB is as safe for concurrent use as q.
 //
+// If q is a struct that embeds a *sql.Tx, *sql.Conn or *sql.DB, the statements run on that. The methods of some
+// libraries, such as bun, replace parameters by their own placeholders, so that $1 has no value.
+//
 // Errors of other drivers are wrapped so that package ledger finds their SQLSTATE.
-func Wrap(q Querier) ledger.DB { return db{q} }
+func Wrap(q Querier) ledger.DB { return db{embedded(q)} }
+
+// embedded returns what q embeds of database/sql, or q.
+func embedded(q Querier) Querier {
+	v := reflect.ValueOf(q)
+	if v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	if v.Kind() != reflect.Struct {
+		return q
+	}
+	for _, name := range []string{"Tx", "Conn", "DB"} {
+		field, ok := v.Type().FieldByName(name)
+		if !ok || !field.Anonymous {
+			continue
+		}
+		inner, err := v.FieldByIndexErr(field.Index)
+		if err != nil || inner.IsZero() || !inner.CanInterface() {
+			continue
+		}
+		switch inner := inner.Interface().(type) {
+		case *sql.Tx:
+			return inner
+		case *sql.Conn:
+			return inner
+		case *sql.DB:
+			return inner
+		}
+	}
+	return q
+}
 
 type db struct{ q Querier }
 

@@ -1,0 +1,90 @@
+package stdsql_test
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/ledger/stdsql"
+)
+
+// bunTx, bunConn and bunDB imitate the types of bun: their methods put the args in place of question marks, and send
+// none.
+type (
+	bunTx   struct{ *sql.Tx }
+	bunConn struct{ *sql.Conn }
+	bunDB   struct{ *state }
+	state   struct{ *sql.DB }
+)
+
+func (t bunTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return t.Tx.QueryContext(ctx, formatted(query, args))
+}
+
+func (t bunTx) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return t.Tx.ExecContext(ctx, formatted(query, args))
+}
+
+func (c bunConn) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return c.Conn.QueryContext(ctx, formatted(query, args))
+}
+
+func (c bunConn) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return c.Conn.ExecContext(ctx, formatted(query, args))
+}
+
+func (d *bunDB) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return d.DB.QueryContext(ctx, formatted(query, args))
+}
+
+func (d *bunDB) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return d.DB.ExecContext(ctx, formatted(query, args))
+}
+
+func formatted(query string, args []any) string {
+	for _, arg := range args {
+		query = strings.Replace(query, "?", fmt.Sprintf("'%v'", arg), 1)
+	}
+	return query
+}
+
+// Statements run in the transactions of libraries with placeholders of their own, such as bun.
+func TestLibrariesWithTheirOwnPlaceholders(t *testing.T) {
+	t.Parallel()
+	db := stdlib.OpenDBFromPool(ledgertest.Pool(t))
+	defer db.Close()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	conn, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for name, q := range map[string]stdsql.Querier{
+		"tx": bunTx{tx}, "conn": bunConn{conn}, "db": &bunDB{&state{db}},
+	} {
+		k := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(name)}
+		for _, isNew := range []bool{true, false} {
+			answer, err := ledger.Enqueue(t.Context(), stdsql.Wrap(q), k, json.RawMessage(`{"ask":"?"}`), nil)
+			if err != nil || answer.New != isNew {
+				t.Errorf("%s: %+v, %v", name, answer, err)
+			}
+		}
+	}
+	if _, err := ledger.Load(t.Context(), stdsql.Wrap(db), ledger.Key{Kind: "coupon.send", BizID: "tx"}); err == nil {
+		t.Error("the task of the open transaction is visible outside")
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+}
