@@ -321,14 +321,16 @@ comment on function taskledger.sweep_leases() is
   'Internal: removes the leases that ended a day ago, and those of workers but the 1000 that ended last.';
 
 -- A lease that ends in more than its term was taken before the clock was set back. A holder that lives renews it within
--- one term. The relay calls this with each renewal, and while it stands by. Locks such rows. Reads the small table.
+-- one term. The relay calls this with each renewal, and while it stands by. Locks such rows, and skips those that
+-- another transaction has locked: no worker may stop the relay. Reads the whole small table.
 -- +goose StatementBegin
 create function taskledger.bound_leases() returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   update taskledger.lease l
      set alive_until = clock_timestamp() + l.term
-   where l.alive_until > clock_timestamp() + l.term;
+   where l.name in (
+     select d.name from taskledger.lease d where d.alive_until > clock_timestamp() + d.term for update skip locked);
 end
 $$;
 -- +goose StatementEnd

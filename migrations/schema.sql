@@ -297,7 +297,8 @@ CREATE FUNCTION taskledger.bound_leases() RETURNS void
 begin
   update taskledger.lease l
      set alive_until = clock_timestamp() + l.term
-   where l.alive_until > clock_timestamp() + l.term;
+   where l.name in (
+     select d.name from taskledger.lease d where d.alive_until > clock_timestamp() + d.term for update skip locked);
 end
 $$;
 
