@@ -7,8 +7,8 @@
 //	…
 //	err = tx.Commit()
 //
-// Wrap accepts a *sqlx.Tx and a bun.Tx directly, because they embed a *sql.Tx. For GORM, wrap tx.Statement.ConnPool inside
-// of db.Transaction.
+// Wrap accepts a *sqlx.Tx and a bun.Tx directly, because they embed a *sql.Tx. For GORM, wrap
+// tx.Statement.ConnPool inside of db.Transaction.
 //
 // The driver must be one for PostgreSQL. The tests use the driver of pgx, github.com/jackc/pgx/v5/stdlib.
 // Parameters are only strings, integers and NULL, and database/sql converts the results. So
