@@ -252,8 +252,8 @@ func crashAfterReading(t *testing.T) (_ *pgxpool.Pool, _ []ledger.AppendRequest,
 		if _, err := tx.Exec(t.Context(), "set local synchronous_commit to off"); err != nil {
 			return err
 		}
-		for _, r := range requests[10:] {
-			ledgertest.Append(t, tx, r.Key, ledger.EventStarted)
+		for _, r := range requests[10:] { // an outcome: a start waits for the disk
+			ledgertest.Append(t, tx, r.Key, ledger.EventInterrupted)
 		}
 		return nil
 	})
