@@ -72,6 +72,7 @@ func (t Task) applyLater(l later) Task {
 	next.State, next.Version, next.Attempt = head.Type.State(), head.Version, head.Attempt
 	next.UpdatedAt, next.Actor, next.DueAt = head.RecordedAt, head.Actor, head.DueAt()
 	next.LostInARow, next.Fingerprint = t.lostBefore(l.newest), ""
+	next.Reason, next.Progress = head.reason(), head.progress()
 	if next.Failures = l.failures; !l.released && !t.State.Finished() {
 		next.Failures += t.Failures
 	}

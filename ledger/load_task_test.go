@@ -63,7 +63,12 @@ func randomHistory(random *rand.Rand, k ledger.Key, n int, rare bool) []ledger.E
 			e.Data = fmt.Appendf(nil, `{"error":{"message":"failure %d"},"retry_at":"2030-01-01T00:00:%02dZ"}`,
 				e.Version, random.IntN(60))
 		case ledger.EventBuried:
-			e.Data = fmt.Appendf(nil, `{"reason":"buried at %d"}`, e.Version)
+			e.Data = fmt.Appendf(nil, `{"reason":"buried at %d"%s}`, e.Version,
+				[]string{"", `,"error":{"message":"broken"}`}[random.IntN(2)])
+		case ledger.EventCancelled, ledger.EventExpired, ledger.EventDiscarded:
+			e.Data = fmt.Appendf(nil, `{"reason":"ended at %d"}`, e.Version)
+		case ledger.EventProgressed:
+			e.Data = fmt.Appendf(nil, `{%q:%d}`, []string{"checkpoint", "progress"}[random.IntN(2)], e.Version)
 		case ledger.EventSucceeded:
 			e.Data = [][]byte{nil, []byte(`[]`), fmt.Appendf(nil, `{"result":%d}`, e.Version)}[random.IntN(3)]
 		}

@@ -25,7 +25,7 @@ type Task struct {
 	FinishBy   time.Time `json:"finish_by,omitzero"` // see [EnqueueOptions]
 	Actor      string    `json:"actor,omitempty"`    // of the last event
 	Error      string    `json:"error,omitempty"`    // of the last failed or buried event
-	Reason     string    `json:"reason,omitempty"`   // why it is cancelled, expired or discarded, if that is recorded
+	Reason     string    `json:"reason,omitempty"`   // why it is dead, cancelled, expired or discarded, if recorded
 	LostInARow int       `json:"lost_in_a_row"`      // consecutive attempts without an outcome before this one
 
 	// Retry is the policy that the producer chose, see [ParseRetryPolicy]. Default: that of the kind. It is in the meta
@@ -43,6 +43,8 @@ type Task struct {
 	// ArgsEncoding is [EncodingBase64] if Args are bytes in a JSON string, else "".
 	ArgsEncoding string          `json:"args_encoding,omitempty"`
 	Result       json.RawMessage `json:"result,omitempty"` // data.result of the succeeded event
+	// Progress is the newest report of the handler that runs, data.progress of the last event.
+	Progress json.RawMessage `json:"progress,omitempty"`
 }
 
 // String returns the key, the state, the version, the attempt and the error, if there is one, such as
@@ -81,7 +83,8 @@ func (t Task) Apply(e Event) (Task, error) {
 	next := t
 	next.State, next.Version, next.Attempt = e.Type.State(), e.Version, e.Attempt
 	next.UpdatedAt, next.Actor = e.RecordedAt, e.Actor
-	next.DueAt, next.LostInARow, next.Fingerprint, next.Reason = e.DueAt(), 0, "", ""
+	next.DueAt, next.LostInARow, next.Fingerprint = e.DueAt(), 0, ""
+	next.Reason, next.Progress = e.reason(), e.progress()
 	if t.Version == 0 {
 		next.Key, next.Shard, next.EnqueuedAt, next.Args = e.Key, e.Shard, e.RecordedAt, e.Data
 		next.ArgsEncoding, _ = parseEncoding(e.Meta) // an invalid meta must not make the task unreadable
@@ -108,9 +111,7 @@ func (t Task) Apply(e Event) (Task, error) {
 		}
 	case EventSucceeded:
 		next.Result = e.result()
-	case EventCancelled, EventExpired, EventDiscarded:
-		next.Reason = e.ErrorText()
-	case EventEnqueued, EventScheduled, EventInterrupted, EventSnoozed:
+	case EventEnqueued, EventScheduled, EventInterrupted, EventSnoozed, EventCancelled, EventExpired, EventDiscarded:
 		// The members above are all that changes.
 	}
 	return next, nil
@@ -137,6 +138,27 @@ func (e Event) result() json.RawMessage {
 		return nil
 	}
 	return strictjson.Member(e.Data, "result")
+}
+
+// reason returns why a task is dead, cancelled, expired or discarded, "" if its error is all that is recorded.
+func (e Event) reason() string {
+	switch e.Type {
+	case EventCancelled, EventExpired, EventDiscarded:
+		return e.ErrorText()
+	case EventBuried:
+		if strictjson.Text(e.Data, "error", "message") != "" {
+			return strings.ReplaceAll(strictjson.Text(e.Data, "reason"), "\x00", "\uFFFD")
+		}
+	}
+	return ""
+}
+
+// progress returns what a progressed event reports, nil of other events.
+func (e Event) progress() json.RawMessage {
+	if e.Type != EventProgressed || len(e.Data) == 0 {
+		return nil
+	}
+	return strictjson.Member(e.Data, "progress")
 }
 
 // Fold returns the task after events, which are the events of one task in order, from version 1 on. For the

@@ -132,6 +132,7 @@ Addresses come from flags, else the environment, else from the servers that
 		newVersionCommand(a),
 		newNATSConfigCommand(a),
 		newNATSURLCommand(a),
+		newDatabaseURLCommand(a),
 		newDemoCommand(a),
 		newDemoChildCommand(a),
 		newExitCodesTopic(),
@@ -200,7 +201,11 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 func exactArgs(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usagef("%s takes %d arguments, not %d", cmd.CommandPath(), n, len(args)).
+			noun := "arguments"
+			if n == 1 {
+				noun = "argument"
+			}
+			return usagef("%s takes %d %s, not %d", cmd.CommandPath(), n, noun, len(args)).
 				hinted("usage: %s", cmd.UseLine())
 		}
 		return nil

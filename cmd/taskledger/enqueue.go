@@ -67,14 +67,14 @@ The login needs the role reader beside producer for that.`,
 		"such as '{\"ladder\":[60,300,1200]}' (default: that of its kind)")
 	cmd.Flags().StringVar(&f.runAt, "run-at", "",
 		"run it at this `TIME`, such as 2026-12-24T18:00:00+01:00 (default: now)")
-	cmd.Flags().DurationVar(&f.runIn, "run-in", 0, "run it after this time, such as 90s or 36h (default: now)")
+	addDuration(cmd.Flags(), &f.runIn, "run-in", "run it after this time, such as 90s or 36h (default: now)")
 	cmd.Flags().StringVar(&f.startBy, "start-by", "", "let it expire if it is unstarted at this `TIME`")
 	cmd.Flags().StringVar(&f.finishBy, "finish-by", "", "let it expire if it is unfinished at this `TIME`")
 	cmd.Flags().StringArrayVar(&f.after, "after", nil,
 		"let it wait until this task has succeeded, as `KIND/BIZ_ID`; may be repeated")
 	cmd.Flags().StringVar(&f.otherwise, "otherwise", "",
 		"if a task of --after is dead or cancelled: cancel, run or wait (default: cancel)")
-	cmd.Flags().DurationVar(&f.wait, "wait", 0, "wait so long for its result (default: do not wait)")
+	addDuration(cmd.Flags(), &f.wait, "wait", "wait so long for its result (default: do not wait)")
 	refuseZero(cmd.Flags(), "data-version", "retry", "run-at", "start-by", "finish-by", "otherwise")
 	return cmd
 }

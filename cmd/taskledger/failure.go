@@ -80,7 +80,7 @@ func wrongValue(f *pflag.Flag, value string, cause error) string {
 	case "bool":
 		return fmt.Sprintf("must be true or false, got %q", value)
 	case "duration":
-		return fmt.Sprintf("must be a duration such as 90s or 72h, got %q", value)
+		return fmt.Sprintf("must be a duration such as 90s, 72h or 3d, got %q", value)
 	}
 	return cause.Error()
 }
@@ -159,7 +159,12 @@ func describe(err error) *failure {
 	case errors.As(err, &otherArgs):
 		f.exit = exitConflict
 		f.hint = "a key names one task: show it with taskledger task show, or choose another BIZ_ID"
-	case errors.As(err, &conflict), errors.As(err, &transition), errors.As(err, &inUse),
+	case errors.As(err, &transition):
+		f.exit = exitConflict
+		if transition.Type == ledger.EventReleased && transition.State == ledger.StateSucceeded {
+			f.hint = "run it again as another task: taskledger task clone " + shellKey(transition.Key) + " --as BIZ_ID"
+		}
+	case errors.As(err, &conflict), errors.As(err, &inUse),
 		errors.As(err, &subscribed), errors.Is(err, ledger.ErrRetryTransaction):
 		f.exit = exitConflict
 	case errors.Is(err, reserve.ErrHeld):

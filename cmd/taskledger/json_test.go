@@ -19,6 +19,7 @@ import (
 var examples = map[string]string{
 	"taskledger alarm list":     "alarm list",
 	"taskledger alarm test":     "alarm test --alarms testdata/alarms.json",
+	"taskledger database-url":   "database-url",
 	"taskledger enqueue":        "enqueue coupon.send order-17",
 	"taskledger illegal list":   "illegal list",
 	"taskledger kind list":      "kind list",

@@ -2,20 +2,25 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
 func newKindCommand(a *app) *cobra.Command {
 	return group(
-		&cobra.Command{Use: "kind", Short: "Pause and resume kinds"},
+		&cobra.Command{Use: "kind", Short: "List kinds, pause and resume them"},
 		newKindPauseCommand(a),
 		newKindResumeCommand(a),
 		newKindListCommand(a),
@@ -76,6 +81,9 @@ func (a *app) changeKind(ctx context.Context, kind, done string,
 		if err != nil {
 			return err
 		}
+		if err := a.noteUnknownKind(ctx, pool, ledger.Kind(kind)); err != nil {
+			return err
+		}
 		answer := struct {
 			Kind    string `json:"kind"`
 			Changed bool   `json:"changed"`
@@ -93,8 +101,10 @@ func (a *app) changeKind(ctx context.Context, kind, done string,
 func newKindListCommand(a *app) *cobra.Command {
 	var f pageFlags
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List the kinds that are paused",
+		Use:   "list",
+		Short: "List the kinds, their tasks and workers, and which are paused",
+		Long: `List the kinds that have tasks or live workers, or are paused. The numbers of tasks are those of the
+projector, a moment behind the ledger.`,
 		Example: "  taskledger kind list\n  taskledger kind list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -102,7 +112,7 @@ func newKindListCommand(a *app) *cobra.Command {
 				return err
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return listPausedKinds(ctx, a, pool, f)
+				return listKinds(ctx, a, pool, f)
 			})
 		},
 	}
@@ -110,31 +120,109 @@ func newKindListCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-func listPausedKinds(ctx context.Context, a *app, pool *pgxpool.Pool, f pageFlags) error {
-	paused, next, err := readPage(ctx, pool, f, operator.ReadPausedAfter,
-		func(k operator.PausedKind) ledger.Kind { return k.Kind })
+// listedKind is a row of kind list.
+type listedKind struct {
+	Kind    ledger.Kind            `json:"kind"`
+	Tasks   map[ledger.State]int64 `json:"tasks"`
+	Workers int64                  `json:"workers"` // live
+	Paused  *operator.PausedKind   `json:"paused,omitempty"`
+}
+
+// readKinds returns at most limit kinds, the first ones after a kind, by name.
+func readKinds(ctx context.Context, db ledger.DB, after ledger.Kind, limit int) ([]listedKind, error) {
+	counts, err1 := projector.ReadCountsAfter(ctx, db, after, limit)
+	live, err2 := workers.ReadLiveCounts(ctx, db)
+	paused, err3 := operator.ReadPausedAfter(ctx, db, after, limit)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, err
+	}
+	kinds := make(map[ledger.Kind]*listedKind)
+	get := func(kind ledger.Kind) *listedKind {
+		k := kinds[kind]
+		if k == nil {
+			k = &listedKind{Kind: kind, Tasks: make(map[ledger.State]int64), Workers: live[kind]}
+			kinds[kind] = k
+		}
+		return k
+	}
+	for _, c := range counts {
+		get(c.Kind).Tasks[c.State] = c.Tasks
+	}
+	for i, p := range paused {
+		get(p.Kind).Paused = &paused[i]
+	}
+	for kind := range live {
+		if kind > after {
+			get(kind)
+		}
+	}
+	var page []listedKind
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		if len(page) < limit {
+			page = append(page, *kinds[kind])
+		}
+	}
+	return page, nil
+}
+
+func listKinds(ctx context.Context, a *app, pool *pgxpool.Pool, f pageFlags) error {
+	kinds, next, err := readPage(ctx, pool, f, readKinds, func(k listedKind) ledger.Kind { return k.Kind })
 	if err != nil {
 		return err
 	}
 	list := struct {
-		Paused []operator.PausedKind `json:"paused"`
-		Next   ledger.Kind           `json:"next,omitempty"`
-	}{paused, next}
-	if err := printList(a, list, paused, func(w io.Writer) {
-		if len(paused) == 0 {
-			return
+		Kinds []listedKind `json:"kinds"`
+		Next  ledger.Kind  `json:"next,omitempty"`
+	}{kinds, next}
+	if err := printList(a, list, kinds, func(w io.Writer) {
+		if len(kinds) > 0 {
+			renderKinds(w, kinds)
 		}
-		t := newTable([]any{"paused kind", "since", "by", "reason"}, 4)
-		for _, k := range paused {
-			t.AppendRow(table.Row{plain(string(k.Kind)), ago(k.Since), plain(k.Actor), plain(k.Reason)})
-		}
-		renderTable(w, t)
 	}); err != nil {
 		return err
 	}
-	if len(paused) == 0 {
-		fmt.Fprintln(a.stderr, "no kind is paused")
+	if len(kinds) == 0 {
+		fmt.Fprintln(a.stderr, "no kind has tasks or workers, or is paused")
 	}
 	noteNext(a, next)
+	return nil
+}
+
+func renderKinds(w io.Writer, kinds []listedKind) {
+	states := []ledger.State{
+		ledger.StateAvailable, ledger.StateRunning, ledger.StateRetrying, ledger.StateScheduled, ledger.StateDead,
+	}
+	header := []any{"kind"}
+	for _, s := range states {
+		header = append(header, string(s))
+	}
+	t := newTable(append(header, "workers", "paused", "by", "reason"), 2, 3, 4, 5, 6, 7)
+	for _, k := range kinds {
+		row := table.Row{plain(string(k.Kind))}
+		for _, s := range states {
+			row = append(row, count(k.Tasks[s]))
+		}
+		row = append(row, count(k.Workers))
+		if p := k.Paused; p != nil {
+			row = append(row, ago(p.Since), plain(p.Actor), plain(p.Reason))
+		} else {
+			row = append(row, "", "", "")
+		}
+		t.AppendRow(row)
+	}
+	renderTable(w, t)
+}
+
+// noteUnknownKind writes a note if a kind has no task and no live worker: its name may be a mistake.
+func (a *app) noteUnknownKind(ctx context.Context, db ledger.DB, kind ledger.Kind) error {
+	tasks, _, err1 := projector.ReadTasks(ctx, db, projector.Filter{Kind: kind, Limit: 1})
+	live, err2 := workers.ReadLiveCounts(ctx, db)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	if len(tasks) == 0 && live[kind] == 0 {
+		fmt.Fprintf(a.stderr, "warning: %s has no task and no worker; taskledger kind list shows the kinds\n",
+			plain(string(kind)))
+	}
 	return nil
 }

@@ -127,7 +127,8 @@ later. See docs/overload.md.`,
 		string(ledger.CallerRuns)}
 	_ = cmd.RegisterFlagCompletionFunc("policy",
 		cobra.FixedCompletions(policies, cobra.ShellCompDirectiveNoFileComp)) // the flag exists, and has no other one
-	cmd.Flags().DurationVar(&l.RetryAfter, "retry-after", time.Second,
+	l.RetryAfter = time.Second
+	addDuration(cmd.Flags(), &l.RetryAfter, "retry-after",
 		"delay after which a rejected producer should retry, as a hint")
 	refuseZero(cmd.Flags(), "policy", "retry-after")
 	addActorFlag(cmd, &actor)

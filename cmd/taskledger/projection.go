@@ -386,7 +386,8 @@ this command.`,
 	) (string, error) {
 		return awaitRetry(ctx, db, name, k, wait)
 	})
-	cmd.Flags().DurationVar(&wait, "wait", 10*time.Second, "how long to wait for the program; 0: not at all")
+	wait = 10 * time.Second
+	addDuration(cmd.Flags(), &wait, "wait", "how long to wait for the program; 0: not at all")
 	return cmd
 }
 

@@ -76,10 +76,11 @@ func mainAs() {
 func TestEachCommandHasARole(t *testing.T) {
 	t.Parallel()
 	needsNone := map[string]string{
-		"taskledger demo":        "has servers of its own",
-		"taskledger version":     "connects to nothing",
-		"taskledger migrate sql": "connects to nothing",
-		"taskledger nats-config": "connects to nothing",
+		"taskledger demo":         "has servers of its own",
+		"taskledger version":      "connects to nothing",
+		"taskledger migrate sql":  "connects to nothing",
+		"taskledger nats-config":  "connects to nothing",
+		"taskledger database-url": "connects to nothing",
 	}
 	found := 0
 	walk(newApp().newRootCommand(), func(cmd *cobra.Command) {

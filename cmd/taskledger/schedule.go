@@ -140,7 +140,7 @@ func renderSchedule(w io.Writer, s periodic.Status) {
 		fields = append(fields, [2]string{"missed firings", missed}, [2]string{"overlap", string(d.Overlap)})
 	}
 	next := nextFiring(s)
-	if !s.NextAt.IsZero() {
+	if !s.NextAt.IsZero() && !s.Paused {
 		next += " (" + s.NextAt.Format(time.RFC3339) + ")"
 	}
 	fields = append(fields, [2]string{"next", next}, [2]string{"last", lastFiring(s)})

@@ -86,7 +86,7 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	addNoFetchFlag(cmd, &f.noFetch)
 	cmd.Flags().Int64Var(&f.stream.MaxBytes, "stream-max-bytes", 0,
 		"greatest size of a new stream, in bytes (default: 4 GiB)")
-	cmd.Flags().DurationVar(&f.stream.MaxAge, "stream-max-age", 0,
+	addDuration(cmd.Flags(), &f.stream.MaxAge, "stream-max-age",
 		"greatest age of messages on a new stream (default: 72h)")
 	cmd.Flags().IntVar(&f.stream.Replicas, "stream-replicas", 0,
 		"replicas of a new stream (default: 1, with --peers 3)")
@@ -100,9 +100,9 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 			"one cluster (default: one server)")
 	cmd.Flags().StringVar(&f.server.ClusterListen, "cluster-listen", "",
 		"`address` where that server listens for its peers (default: the host of --nats-listen, the port in --peers)")
-	cmd.Flags().DurationVar(&f.leaseTTL, "lease-ttl", 0,
+	addDuration(cmd.Flags(), &f.leaseTTL, "lease-ttl",
 		"after this time another relay replaces one that hangs (default: 5s)")
-	cmd.Flags().DurationVar(&f.ackTimeout, "ack-timeout", 0,
+	addDuration(cmd.Flags(), &f.ackTimeout, "ack-timeout",
 		"how long the relay waits for JetStream to store a page (default: "+outbox.DefaultAckTimeout.String()+")")
 	refuseZero(cmd.Flags(), "stream-max-bytes", "stream-max-age", "stream-replicas", "lease-ttl", "ack-timeout")
 	f.api.add(cmd.Flags())

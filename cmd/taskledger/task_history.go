@@ -89,7 +89,7 @@ func renderHistory(w io.Writer, events []ledger.Event, f historyFlags) {
 	}
 	t := newTable(header, 1, 2, 4, 6)
 	for i, e := range events {
-		after, detail := "", e.ErrorText()
+		after, detail := "", detailOf(e)
 		if i > 0 {
 			after = age(happenedAt(e).Sub(happenedAt(events[i-1])))
 		}
@@ -112,6 +112,21 @@ func happenedAt(e ledger.Event) time.Time {
 		return began
 	}
 	return e.RecordedAt
+}
+
+// detailOf returns the error, reason or progress that an event records. The args of the task are the user's.
+func detailOf(e ledger.Event) string {
+	text, reason := e.ErrorText(), ""
+	if e.Version > 1 {
+		reason = strictjson.Text(e.Data, "reason")
+	}
+	switch {
+	case e.Type == ledger.EventProgressed:
+		return string(strictjson.Member(e.Data, "progress"))
+	case reason != "" && reason != text:
+		return reason + ": " + text
+	}
+	return text
 }
 
 // workerOf returns the worker of an attempt that an event records, or "".

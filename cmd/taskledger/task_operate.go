@@ -121,7 +121,7 @@ task must be scheduled, retrying or available. With a time in the past the task 
 		},
 	})
 	cmd.Flags().StringVar(&at, "at", "", "new `time`, in the format of RFC 3339")
-	cmd.Flags().DurationVar(&due.In, "in", 0, "new time, as a delay from now")
+	addDuration(cmd.Flags(), &due.In, "in", "new time, as a delay from now")
 	return cmd
 }
 
@@ -153,7 +153,7 @@ func newOperateCommand(a *app, cmd *cobra.Command, o operation) *cobra.Command {
 			"all dead tasks with this error, see taskledger task dead")
 		refuseZero(cmd.Flags(), "fingerprint")
 	}
-	cmd.Flags().DurationVar(&f.olderThan, "older-than", 0, "all tasks without an event for this time")
+	addDuration(cmd.Flags(), &f.olderThan, "older-than", "all tasks without an event for this time")
 	cmd.Flags().IntVar(&f.limit, "limit", 0, "maximum number of tasks (default: all)")
 	cmd.Flags().BoolVar(&f.everything, "all", false, "all tasks whose state permits the operation, without a filter")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the number of tasks, and change nothing")

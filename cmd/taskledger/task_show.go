@@ -87,7 +87,7 @@ func printTask(a *app, task ledger.Task) error {
 		for _, f := range [][2]string{
 			{"led by", cause}, {"after", strings.Join(after, ", ")}, {"error", task.Error}, {"reason", task.Reason},
 			{"fingerprint", task.Fingerprint},
-			{args, string(task.Args)}, {"result", string(task.Result)}} {
+			{args, string(task.Args)}, {"progress", string(task.Progress)}, {"result", string(task.Result)}} {
 			if f[1] != "" {
 				fields = append(fields, [2]string{f[0], plain(f[1])})
 			}
@@ -100,6 +100,9 @@ func printTask(a *app, task ledger.Task) error {
 func unknownTask(err error, key ledger.Key) error {
 	if f := describe(err); f.exit != exitNotFound {
 		return err
+	}
+	if invalid := key.Kind.Validate(); invalid != nil {
+		return invalid
 	}
 	return failf(exitNotFound, "task %s does not exist", key).
 		hinted("%s", "list tasks with: taskledger task list --kind "+shellWord(string(key.Kind)))

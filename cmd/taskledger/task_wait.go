@@ -49,7 +49,7 @@ also reads the task five times a second. The exit code is
 			return waitForTask(cmd.Context(), a, pool, key, timeout)
 		},
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "wait at most so long, such as 30s (default: without limit)")
+	addDuration(cmd.Flags(), &timeout, "timeout", "wait at most so long, such as 30s (default: without limit)")
 	refuseZero(cmd.Flags(), "timeout")
 	return cmd
 }

@@ -70,7 +70,7 @@ With --no-secret the caller is known by a client certificate or a trusted proxy,
 	cmd.Flags().StringArrayVar(&o.Kinds, "kind", nil,
 		"a `kind`, or a beginning such as coupon.*; may be repeated (default: all kinds)")
 	cmd.Flags().IntVar(&o.Rate, "rate", 0, "maximum number of requests a second (default: that of the API)")
-	cmd.Flags().DurationVar(&expiresIn, "expires-in", 0, "how long the token works (default: until it is revoked)")
+	addDuration(cmd.Flags(), &expiresIn, "expires-in", "how long the token works (default: until it is revoked)")
 	cmd.Flags().BoolVar(&o.NoSecret, "no-secret", false, "for a client certificate or a trusted proxy")
 	refuseZero(cmd.Flags(), "role", "rate", "expires-in")
 	addActorFlag(cmd, &o.Actor)

@@ -21,7 +21,7 @@ const clearScreen = "\x1b[H\x1b[2J"
 // terminal each output replaces the one before it.
 func (a *app) watchable(cmd *cobra.Command) *cobra.Command {
 	var every time.Duration
-	cmd.Flags().DurationVar(&every, "watch", 0, "show it again at this `interval` (--watch alone: 2s)")
+	addDuration(cmd.Flags(), &every, "watch", "show it again at this `interval` (--watch alone: 2s)")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -30,7 +30,7 @@ func TestZeroOfFlags(t *testing.T) {
 	seen := map[string]bool{}
 	walk(a.newRootCommand(), func(cmd *cobra.Command) {
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			isNumber := f.DefValue == "0" || f.DefValue == "0s"
+			isNumber := f.DefValue == "0" || f.DefValue == "" && f.Value.Type() == "duration"
 			isFilter := f.Value.Type() == "string" && slices.Contains(filters, f.Name)
 			name := cmd.CommandPath() + " --" + f.Name
 			seen[name] = true
