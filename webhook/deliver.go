@@ -31,40 +31,111 @@ var (
 	othersSQL string
 	//go:embed sql/pause.sql
 	pauseSQL string
+	//go:embed sql/previous.sql
+	previousSQL string
 )
 
-// enqueue enqueues a delivery for each event, in the transaction in which the place of the subscriber is kept. A
-// finished delivery of an event exists if the subscriber was moved back: then another one is enqueued, as where the
-// position had another event, or where another login has enqueued a task with this key.
+// enqueue enqueues a delivery for each event, in the transaction in which the place of the subscriber is kept. With
+// [OrderTask] each delivery of a task's events begins after the previous one.
 func (d *deliverer) enqueue(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
 	ctx = reserved.Allow(ctx)
-	entries, err := d.entries(events, "")
-	if err != nil {
+	if d.Order != OrderTask {
+		_, err := d.enqueueEach(ctx, tx, events, nil)
 		return err
+	}
+	last, err := d.previous(ctx, tx, events)
+	for len(events) > 0 && err == nil {
+		var first, rest []ledger.Event // the first events of their tasks, and later ones
+		seen := map[ledger.Key]bool{}
+		for _, e := range events {
+			if seen[e.Key] {
+				rest = append(rest, e)
+			} else {
+				first, seen[e.Key] = append(first, e), true
+			}
+		}
+		var ids []ledger.BizID
+		ids, err = d.enqueueEach(ctx, tx, first, last)
+		for i, id := range ids {
+			last[first[i].Key] = id
+		}
+		events = rest
+	}
+	return err
+}
+
+// previous returns the biz_id of the newest delivery of the event before a task's first one in events, by task. A task
+// without such a delivery is missing.
+func (d *deliverer) previous(ctx context.Context, tx pgx.Tx, events []ledger.Event) (map[ledger.Key]ledger.BizID, error) {
+	var tasks []ledger.Key
+	var kinds, ids, versions, types []string
+	seen := map[ledger.Key]bool{}
+	for _, e := range events {
+		if seen[e.Key] {
+			continue
+		}
+		seen[e.Key] = true
+		tasks = append(tasks, e.Key)
+		kinds, ids = append(kinds, string(e.Kind)), append(ids, string(e.BizID))
+		versions = append(versions, strconv.FormatInt(int64(e.Version), 10))
+	}
+	for _, t := range d.Types {
+		types = append(types, string(t))
+	}
+	rows, err := tx.Query(ctx, previousSQL, string(d.kind.Name()), pgarray.Of(kinds...), pgarray.Of(ids...),
+		pgarray.Of(versions...), pgarray.Of(types...))
+	if err != nil {
+		return nil, pgerr.Explain("read previous deliveries", err)
+	}
+	previous := map[ledger.Key]ledger.BizID{}
+	var i int64
+	var id string
+	_, err = pgx.ForEachRow(rows, []any{&i, &id}, func() error {
+		previous[tasks[i-1]] = ledger.BizID(id)
+		return nil
+	})
+	return previous, pgerr.Explain("read previous deliveries", err)
+}
+
+// enqueueEach enqueues a delivery for each event, and returns their biz_ids. after has the preceding delivery by task,
+// as in entries. A finished delivery of an event exists if the subscriber was moved back: then a further one is
+// enqueued, as where the position had another event, or where another login has enqueued a task with this key.
+func (d *deliverer) enqueueEach(
+	ctx context.Context, tx pgx.Tx, events []ledger.Event, after map[ledger.Key]ledger.BizID,
+) ([]ledger.BizID, error) {
+	entries, err := d.entries(events, "", after)
+	if err != nil {
+		return nil, err
 	}
 	results, err := ledger.EnqueueMany(ctx, tx, entries)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	others, err := d.others(ctx, tx, results)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	ids := make([]ledger.BizID, len(events))
 	var again []ledger.Event
+	var places []int
 	for i, r := range results {
+		ids[i] = r.Key.BizID
 		if !r.New && (r.State.Finished() || !r.SameArgs || others[r.Key.BizID]) {
-			again = append(again, events[i])
+			again, places = append(again, events[i]), append(places, i)
 		}
 	}
 	if len(again) == 0 {
-		return nil
+		return ids, nil
 	}
-	entries, err = d.entries(again, "-again-"+strconv.FormatInt(time.Now().UnixMicro(), 10))
+	entries, err = d.entries(again, "-again-"+strconv.FormatInt(time.Now().UnixMicro(), 10), after)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	for i, entry := range entries {
+		ids[places[i]] = entry.Key.BizID
 	}
 	_, err = ledger.EnqueueMany(ctx, tx, entries)
-	return err
+	return ids, err
 }
 
 // others returns the tasks among existing ones that another login has enqueued.
@@ -91,12 +162,19 @@ func (d *deliverer) others(ctx context.Context, tx pgx.Tx, results []ledger.Enqu
 	return others, pgerr.Explain("read deliveries", err)
 }
 
-// entries returns the deliveries of events. Their biz_id is the position of the event and a suffix.
-func (d *deliverer) entries(events []ledger.Event, suffix string) (entries []ledger.Entry, err error) {
+// entries returns the deliveries of events. Their biz_id is the position of the event and a suffix. Each begins when
+// the delivery that after has for its task has finished.
+func (d *deliverer) entries(
+	events []ledger.Event, suffix string, after map[ledger.Key]ledger.BizID,
+) (entries []ledger.Entry, err error) {
 	for _, e := range events {
 		id := ledger.BizID(strconv.FormatInt(int64(e.Position), 10) + suffix)
 		args := delivery{Kind: e.Kind, BizID: e.BizID, Version: e.Version, Position: e.Position}
-		entry, err := d.kind.Entry(id, args, &ledger.EnqueueOptions{AcceptOtherArgs: true})
+		o := &ledger.EnqueueOptions{AcceptOtherArgs: true}
+		if previous, ok := after[e.Key]; ok {
+			o.After, o.Otherwise = []ledger.Key{d.kind.Key(previous)}, ledger.OtherwiseRun
+		}
+		entry, err := d.kind.Entry(id, args, o)
 		if err != nil {
 			return nil, err
 		}

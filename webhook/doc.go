@@ -9,8 +9,8 @@
 // delivery, also after a crash. Workers (package workers) make the deliveries: retries, dead letters, slots, pauses and
 // history are those of tasks. A subscriber that is moved back delivers the events again, with the same webhook-id.
 //
-// A delivery is at least one request. Deliveries of the events of one task may overtake each other; the body has the
-// version.
+// A delivery is at least one request. Deliveries of the events of one task may overtake each other, unless
+// [Receiver].Order is [OrderTask]; the body has the version.
 //
 // Receivers are independent: one that stops delays no other one. One that answers 410 Gone is paused until an operator
 // resumes its kind.

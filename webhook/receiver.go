@@ -30,6 +30,10 @@ type Receiver struct {
 	Kinds []ledger.Kind      `json:"kinds"` // of the events. Default: all but taskledger.*.
 	Types []ledger.EventType `json:"types"` // of the events. Default: all.
 
+	// Order is OrderTask for the events of a task in the order of their versions: each is sent after the previous one
+	// was delivered or given up. Default: retries let a later event overtake an earlier one.
+	Order Order `json:"order"`
+
 	Slots   int               `json:"slots"`   // requests at a time, in each process. Default: 8.
 	Timeout settings.Duration `json:"timeout"` // of a request with its answer, at most 1 min. Default: 10s.
 	// Retry is the policy of failed deliveries. Default: 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h, then dead.
@@ -39,6 +43,12 @@ type Receiver struct {
 	// FromBeginning begins a new receiver at the first event of the ledger. Default: at the present.
 	FromBeginning bool `json:"from_beginning"`
 }
+
+// Order is an order of deliveries, see [Receiver].
+type Order string
+
+// OrderTask is the order of the events of each task.
+const OrderTask Order = "task"
 
 const (
 	defaultSlots   = 8
@@ -95,6 +105,9 @@ func (r Receiver) faults() (faults []error) {
 		if t.State() == ledger.StateNone {
 			fault("types", string(t), "must be types of events")
 		}
+	}
+	if r.Order != "" && r.Order != OrderTask {
+		fault("order", string(r.Order), "must be task, or left out")
 	}
 	if r.Slots < 0 || r.Slots > maxSlots {
 		fault("slots", fmt.Sprint(r.Slots), "must be between 1 and %d", maxSlots)

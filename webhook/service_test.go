@@ -512,7 +512,7 @@ func TestParseFaults(t *testing.T) {
 	t.Setenv("WEBHOOK_TEST_SHORT", "short")
 	_, err := webhook.Parse([]byte(`{"receivers": [
 		{"name": "a b", "url": "ftp://x/hidden", "secret_env": "WEBHOOK_TEST_SHORT", "kinds": ["taskledger.webhook.a"],
-		 "types": ["lost"], "slots": -1, "timeout": "2m"},
+		 "types": ["lost"], "slots": -1, "timeout": "2m", "order": "kind"},
 		{"name": "c", "url": "https://user:hidden@x/"},
 		{"name": "d", "url": "http://127.0.0.1:8080/hidden"},
 		{"name": "e", "url": "http://0x7f000001/"}, {"name": "f", "url": "http://2130706433/"},
@@ -522,8 +522,9 @@ func TestParseFaults(t *testing.T) {
 		t.Fatal("it is valid")
 	}
 	for _, want := range []string{"receivers[0].name", "receivers[0].url", "receivers[0].secret_file",
-		"receivers[0].kinds", "receivers[0].types", "receivers[0].slots", "receivers[0].timeout", "receivers[1].url",
-		"receivers[1].secret_file", "receivers[2].url: address 127.0.0.1 is not public",
+		"receivers[0].kinds", "receivers[0].types", "receivers[0].slots", "receivers[0].timeout", "receivers[0].order",
+		"receivers[1].url", "receivers[1].secret_file",
+		"receivers[2].url: address 127.0.0.1 is not public",
 		"receivers[3].url: must have a name", "receivers[4].url", "receivers[5].url", "receivers[6].url",
 		"receivers[7].url"} {
 		if !strings.Contains(err.Error(), want) {
