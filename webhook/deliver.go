@@ -66,7 +66,9 @@ func (d *deliverer) enqueue(ctx context.Context, tx pgx.Tx, events []ledger.Even
 
 // previous returns the biz_id of the newest delivery of the event before a task's first one in events, by task. A task
 // without such a delivery is missing.
-func (d *deliverer) previous(ctx context.Context, tx pgx.Tx, events []ledger.Event) (map[ledger.Key]ledger.BizID, error) {
+func (d *deliverer) previous(
+	ctx context.Context, tx pgx.Tx, events []ledger.Event,
+) (map[ledger.Key]ledger.BizID, error) {
 	var tasks []ledger.Key
 	var kinds, ids, versions, types []string
 	seen := map[ledger.Key]bool{}
