@@ -54,7 +54,7 @@ comment on function taskledger.string_value(text) is
   'pairs remain.';
 
 -- +goose StatementBegin
-create function taskledger.json_value(json text, out in_order text, out value text, out is_unique boolean)
+create function taskledger.json_value(document text, out in_order text, out value text, out is_unique boolean)
 language plpgsql immutable strict parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
   names bigint;
@@ -74,7 +74,7 @@ begin
       select rtrim(f.m[1], E': \t\n\r') as token, f.n, case right(f.m[1], 1) when ':' then '@' else '=' end as mark,
              case right(f.m[1], 1) when ':' then ':' else '' end as colon
         from regexp_matches(
-               json, E'"(?:[^"\\\\]|\\\\.)*"(?:[ \t\n\r]*:)?|[-+.0-9eE]+|true|false|null|[][{},]', 'g')
+               document, E'"(?:[^"\\\\]|\\\\.)*"(?:[ \t\n\r]*:)?|[-+.0-9eE]+|true|false|null|[][{},]', 'g')
              with ordinality f(m, n)) t;
   value := in_order::jsonb::text;
   is_unique := names = regexp_count(value, '[{ ]"@');  -- within strings, a backslash precedes the quotation mark

@@ -2343,7 +2343,7 @@ CREATE FUNCTION taskledger.is_timer_of(reason text, type taskledger.event_type) 
 
 COMMENT ON FUNCTION taskledger.is_timer_of(reason text, type taskledger.event_type) IS 'Internal: reports whether an event of this type may set a timer with this reason.';
 
-CREATE FUNCTION taskledger.json_value(json text, OUT in_order text, OUT value text, OUT is_unique boolean) RETURNS record
+CREATE FUNCTION taskledger.json_value(document text, OUT in_order text, OUT value text, OUT is_unique boolean) RETURNS record
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -2365,14 +2365,14 @@ begin
       select rtrim(f.m[1], E': \t\n\r') as token, f.n, case right(f.m[1], 1) when ':' then '@' else '=' end as mark,
              case right(f.m[1], 1) when ':' then ':' else '' end as colon
         from regexp_matches(
-               json, E'"(?:[^"\\\\]|\\\\.)*"(?:[ \t\n\r]*:)?|[-+.0-9eE]+|true|false|null|[][{},]', 'g')
+               document, E'"(?:[^"\\\\]|\\\\.)*"(?:[ \t\n\r]*:)?|[-+.0-9eE]+|true|false|null|[][{},]', 'g')
              with ordinality f(m, n)) t;
   value := in_order::jsonb::text;
   is_unique := names = regexp_count(value, '[{ ]"@');  -- within strings, a backslash precedes the quotation mark
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.json_value(json text, OUT in_order text, OUT value text, OUT is_unique boolean) IS 'Internal: returns a JSON text rewritten so that jsonb can hold it, in the order of its members and in that of jsonb, and whether all names of each object differ.';
+COMMENT ON FUNCTION taskledger.json_value(document text, OUT in_order text, OUT value text, OUT is_unique boolean) IS 'Internal: returns a JSON text rewritten so that jsonb can hold it, in the order of its members and in that of jsonb, and whether all names of each object differ.';
 
 CREATE FUNCTION taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) RETURNS TABLE(xid xid8, events integer)
     LANGUAGE plpgsql STABLE ROWS 20
