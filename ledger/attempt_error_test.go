@@ -43,6 +43,8 @@ func TestErrorsOfWorkersInSQL(t *testing.T) {
 			statement: "select taskledger.claim_next('coupon.send', 'x')",
 			code:      "TL002", text: "worker 'x' has no lease for kind coupon.send",
 			cure: "call taskledger.heartbeat"},
+		{name: "a search without a number", statement: "select taskledger.claim_next('coupon.send', 'own', null)",
+			code: "22023", text: "invalid how_many null: must be between 1 and 100"},
 		{name: "a search as a worker of another login", statement: "select taskledger.claim_next('coupon.send', 'w')",
 			code: "42501", text: anothers, cure: "choose another id"},
 		{name: "a claim of another kind, without a lease", statement: "select taskledger.claim('pay', '1', 'x')",

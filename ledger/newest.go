@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -23,6 +24,9 @@ var (
 // Newest returns the limit events with the highest positions that match the filters of r, oldest first. It ignores the
 // moments of r. It reads back from the end of the ledger until it has found them.
 func Newest(ctx context.Context, db DB, r Range, limit int) ([]Event, error) {
+	if limit == 0 {
+		return nil, r.Validate()
+	}
 	all, _, err := ReadBack(ctx, db, r, BackOptions{Limit: limit})
 	slices.Reverse(all)
 	return all, err
@@ -31,17 +35,30 @@ func Newest(ctx context.Context, db DB, r Range, limit int) ([]Event, error) {
 // BackOptions are the options of [ReadBack].
 type BackOptions struct {
 	Before Position // Only events with a lower position. Default: all.
-	Limit  int      // How many events are returned at most.
+	Limit  int      // How many events are returned at most, at least 1.
 	Walk   int      // How many events are read at most, whether they match or not. Default: no limit.
+}
+
+// validate returns an error for options by which a read would not get on.
+func (o BackOptions) validate() error {
+	switch {
+	case o.Before < 0:
+		return &InvalidError{Field: "before", Value: fmt.Sprint(int64(o.Before)), Rule: "must not be negative"}
+	case o.Limit < 1:
+		return &InvalidError{Field: "limit", Value: fmt.Sprint(o.Limit), Rule: "must be at least 1"}
+	case o.Walk < 0:
+		return &InvalidError{Field: "walk", Value: fmt.Sprint(o.Walk), Rule: "must not be negative"}
+	}
+	return nil
 }
 
 // ReadBack returns the events with the highest positions that match the filters of r, newest first. It ignores the
 // moments of r. next is what Before must be to read on; 0: there are no more events. It may find none and have a next,
 // because of Walk. It never commits.
 //
-// Errors: the [*InvalidError] of [Range.Validate], [ErrNotMigrated], or that of the database.
+// Errors: [*InvalidError], as of [Range.Validate] or for o, [ErrNotMigrated], or that of the database.
 func ReadBack(ctx context.Context, db DB, r Range, o BackOptions) (all []Event, next Position, err error) {
-	if err := r.Validate(); err != nil {
+	if err := errors.Join(r.Validate(), o.validate()); err != nil {
 		return nil, 0, fmt.Errorf("newest events: %w", err)
 	}
 	before, left := int64(o.Before), int64(o.Walk)

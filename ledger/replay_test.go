@@ -122,6 +122,24 @@ func readBack(t *testing.T, pool *pgxpool.Pool, r ledger.Range, walk int) (all [
 	}
 }
 
+// Options by which a read would not get on are refused.
+func TestReadBackRefuses(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, ledgertest.App, "operator")
+	for field, o := range map[string]ledger.BackOptions{
+		"limit": {}, "limit ": {Limit: -1}, "walk": {Limit: 1, Walk: -1}, "before": {Limit: 1, Before: -1},
+	} {
+		_, next, err := ledger.ReadBack(t.Context(), pool, ledger.Range{}, o)
+		invalid, ok := errors.AsType[*ledger.InvalidError](err)
+		if !ok || invalid.Field != strings.TrimSpace(field) {
+			t.Errorf("%+v: next %d, %v, want an InvalidError about %s", o, next, err, field)
+		}
+	}
+	if events, err := ledger.Newest(t.Context(), pool, ledger.Range{}, 0); err != nil || len(events) > 0 {
+		t.Errorf("the newest 0 events: %v, %v", events, err)
+	}
+}
+
 // Each filter selects what it names, and a read that is continued after any event has the rest.
 func TestReplayFilters(t *testing.T) {
 	t.Parallel()

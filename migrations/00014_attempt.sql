@@ -443,8 +443,8 @@ declare
   task record;
   found record;
 begin
-  if how_many not between 1 and 100 then
-    raise exception 'taskledger: invalid how_many %: must be between 1 and 100', how_many
+  if how_many is null or how_many not between 1 and 100 then
+    raise exception 'taskledger: invalid how_many %: must be between 1 and 100', coalesce(how_many::text, 'null')
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_kinds(array[claim_next.kind]);
