@@ -125,7 +125,9 @@ func (h *Handler) addTree(ctx context.Context, v *view, d *taskData) error {
 		}
 	}
 	prune(tree.Task)
-	d.Tree, d.HasTree = tree, len(tree.Causes)+len(tree.Task.After)+len(tree.Task.Before)+len(tree.Task.Children) > 0
+	root := tree.Task
+	d.Tree, d.HasTree = tree, root.More || root.MoreBefore || root.MoreAfter > 0 ||
+		len(tree.Causes)+len(root.After)+len(root.Before)+len(root.Children) > 0
 	return nil
 }
 

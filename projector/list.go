@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -26,12 +25,8 @@ var (
 	listNewestSQL string
 	//go:embed sql/list_exceptional.sql
 	listExceptionalSQL string
-	//go:embed sql/walked_to.sql
-	walkedToSQL string
 	//go:embed sql/list_tagged.sql
 	listTaggedSQL string
-	//go:embed sql/tagged_to.sql
-	taggedToSQL string
 )
 
 // Task is a row of the projection.
@@ -152,14 +147,12 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next 
 		f.Walk = maxWalk
 	}
 	sql, tag, walks := listNewestSQL, f.tagPattern(), true
-	end, endArgs := walkedToSQL, []any{int64(f.After)}
 	switch isTagged, err := f.isTagged(ctx, db); {
 	case err != nil:
 		return nil, 0, err
 	case isTagged:
 		f.Walk = min(f.Walk, max(1, maxWalk/10))
 		sql, tag = listTaggedSQL, f.Tag
-		end, endArgs = taggedToSQL, []any{f.Tag, int64(f.After)}
 	case f.State != "" && f.State.Exceptional():
 		sql, walks = listExceptionalSQL, false
 	}
@@ -175,14 +168,13 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next 
 	if found, err = pgx.CollectRows(rows, scanTask); err != nil {
 		return nil, 0, pgerr.Explain("read tasks", err)
 	}
-	switch {
-	case len(found) == f.Limit:
-		return found, found[f.Limit-1].Position, nil
-	case !walks:
-		return found, 0, nil
+	if n := len(found); n > 0 && found[n-1].Version == 0 { // the place that the walk reached
+		return found[:n-1], found[n-1].Position, nil
 	}
-	next, err = walkedTo(ctx, db, end, append(endArgs, int64(f.Walk)))
-	return found, next, err
+	if len(found) == f.Limit {
+		next = found[f.Limit-1].Position
+	}
+	return found, next, nil
 }
 
 // isTagged reports whether the tasks are found by their tag. Otherwise, while the tags of earlier tasks are not added,
@@ -192,18 +184,6 @@ func (f Filter) isTagged(ctx context.Context, db ledger.DB) (bool, error) {
 		return false, nil
 	}
 	return tagsAreWhole(ctx, db)
-}
-
-func walkedTo(ctx context.Context, db ledger.DB, sql string, args []any) (ledger.Position, error) {
-	rows, err := db.Query(ctx, sql, args...)
-	if err != nil {
-		return 0, pgerr.Explain("read tasks", err)
-	}
-	next, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, nil
-	}
-	return ledger.Position(next), pgerr.Explain("read tasks", err)
 }
 
 func scanTask(row pgx.CollectableRow) (t Task, err error) {

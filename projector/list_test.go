@@ -1,12 +1,15 @@
 package projector_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -117,6 +120,65 @@ func TestListRefusesBadFilters(t *testing.T) {
 		tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{State: row.To})
 		if err != nil || !slices.Equal(tasks, []projector.Task{}) {
 			t.Errorf("%s: got %v, %v", row.To, tasks, err)
+		}
+	}
+}
+
+// whenQueried is a database that runs a function before each statement.
+type whenQueried struct {
+	*pgxpool.Pool
+	run func()
+}
+
+func (w whenQueried) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	w.run()
+	return w.Pool.Query(ctx, sql, args...)
+}
+
+// Pages list each task once, although others are enqueued between the statements of a call.
+func TestListBesideNewEvents(t *testing.T) {
+	defer projector.SetMaxWalk(10)()
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
+	var want []ledger.BizID
+	for n := range 20 {
+		id := ledger.BizID(fmt.Sprint(n))
+		kind := ledger.Kind([]string{"rare", "usual", "usual", "rare"}[n%4])
+		if kind == "rare" {
+			want = append(want, id)
+		}
+		if _, err := ledger.Enqueue(t.Context(), pool, ledger.Key{Kind: kind, BizID: id}, nil,
+			&ledger.EnqueueOptions{Meta: ledger.Meta{Tags: []string{"t"}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Reverse(want)
+	project(t, pool)
+	later := 0
+	db := whenQueried{pool, func() {
+		for range 3 {
+			later++
+			key := ledger.Key{Kind: "later", BizID: ledger.BizID(fmt.Sprint(later))}
+			if _, err := ledger.Enqueue(t.Context(), pool, key, nil,
+				&ledger.EnqueueOptions{Meta: ledger.Meta{Tags: []string{"t"}}}); err != nil {
+				t.Error(err)
+			}
+			project(t, pool)
+		}
+	}}
+	for _, f := range []projector.Filter{{Kind: "rare"}, {Kind: "rare", Tag: "t", Walk: 1}} {
+		var got []ledger.BizID
+		for isMore := true; isMore; {
+			tasks, next, err := projector.ReadTasks(t.Context(), db, f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, task := range tasks {
+				got = append(got, task.BizID)
+			}
+			isMore, f.After = next != 0, next
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", f, diff)
 		}
 	}
 }

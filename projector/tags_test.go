@@ -204,7 +204,7 @@ func TestListByTagCostsTheSameInALargeLedger(t *testing.T) {
 	}
 	measure := func() int {
 		return blocksOf(t, pool, "list_tagged", "", "", int64(1)<<62, 50, "", "", "vip", "", "", "", "false", 5000) +
-			blocksOf(t, pool, "tagged_to", "vip", int64(1)<<62, 50)
+			blocksOf(t, pool, "list_tagged", "none", "", int64(1)<<62, 50, "", "", "vip", "", "", "", "false", 50)
 	}
 	fill(1_000)
 	small := measure()
@@ -248,7 +248,6 @@ func TestPlansOfTags(t *testing.T) {
 	for name, want := range map[string][]string{
 		"list_tagged": {"Index Only Scan Backward using task_tag_pkey", "Index Scan using event_position_key",
 			"Index Scan using task_pkey"},
-		"tagged_to":    {"Index Only Scan Backward using task_tag_pkey"},
 		"tags_history": {"Index Scan using event_position_key", "Index Only Scan using task_pkey"},
 		"verify_tags":  {"Index Only Scan using task_tag_pkey"},
 	} {

@@ -43,8 +43,9 @@ type Node struct {
 
 // Tree is a task with its causes, its predecessors, the tasks that wait for it and those that it caused.
 type Tree struct {
-	Causes []Node `json:"causes"` // the task's cause, the cause of that, and so on
-	Task   *Node  `json:"task"`
+	Causes     []Node `json:"causes"`                // the task's cause, the cause of that, and so on
+	MoreCauses bool   `json:"more_causes,omitempty"` // the last of Causes has a cause as well
+	Task       *Node  `json:"task"`
 }
 
 // TreeLimits bounds a [Tree].
@@ -92,7 +93,7 @@ func ReadTree(ctx context.Context, db ledger.DB, k ledger.Key, l TreeLimits) (Tr
 		return Tree{}, err
 	}
 	t := tree{db: db, limits: l, seen: map[ledger.Key]bool{k: true}}
-	causes, err := t.causes(ctx, task.Cause)
+	causes, moreCauses, err := t.causes(ctx, task.Cause)
 	if err != nil {
 		return Tree{}, err
 	}
@@ -109,7 +110,7 @@ func ReadTree(ctx context.Context, db ledger.DB, k ledger.Key, l TreeLimits) (Tr
 	if err := t.successors(ctx, &root, room); err != nil {
 		return Tree{}, err
 	}
-	return Tree{Causes: causes, Task: &root}, nil
+	return Tree{Causes: causes, MoreCauses: moreCauses, Task: &root}, nil
 }
 
 func nodeOf(t ledger.Task) Node {
@@ -123,23 +124,26 @@ type tree struct {
 	seen   map[ledger.Key]bool // the tasks in it, causes included
 }
 
-// causes returns the causes of a task, the nearest first. The last one may be a task that is not in the
-// ledger.
-func (t *tree) causes(ctx context.Context, k ledger.Key) ([]Node, error) {
-	causes := []Node{}
-	for k != (ledger.Key{}) && !t.seen[k] && len(causes) < t.limits.Depth {
+// causes returns the causes of a task, the nearest first, and whether Depth has cut the list.
+// The last one may be a task that is not in the ledger.
+func (t *tree) causes(ctx context.Context, k ledger.Key) (causes []Node, hasMore bool, err error) {
+	causes = []Node{}
+	for k != (ledger.Key{}) && !t.seen[k] {
+		if len(causes) == t.limits.Depth {
+			return causes, true, nil
+		}
 		t.seen[k] = true
 		task, err := ledger.Load(ctx, t.db, k)
 		switch {
 		case errors.Is(err, ledger.ErrUnknownTask):
-			return append(causes, Node{Key: k}), nil
+			return append(causes, Node{Key: k}), false, nil
 		case err != nil:
-			return nil, err
+			return nil, false, err
 		}
 		causes = append(causes, nodeOf(task))
 		k = task.Cause
 	}
-	return causes, nil
+	return causes, false, nil
 }
 
 // predecessors adds the predecessors of the root, the predecessors of these, and so on. A predecessor that is not in
@@ -237,6 +241,7 @@ func (t *tree) descend(ctx context.Context, parents []*Node, tooDeep bool) ([]*N
 	defer rows.Close()
 	var next []*Node
 	read, last := 0, 0
+	ofParent := make([]int, len(parents)) // rows read of each parent
 	for ; rows.Next(); read++ {
 		var c Node
 		if err := rows.Scan(&last, (*string)(&c.Kind), (*string)(&c.BizID), (*string)(&c.State), (*int32)(&c.Attempt),
@@ -244,9 +249,12 @@ func (t *tree) descend(ctx context.Context, parents []*Node, tooDeep bool) ([]*N
 			return nil, pgerr.Explain("task tree", err)
 		}
 		p := parents[last]
+		ofParent[last]++
 		switch {
+		case ofParent[last] > breadth:
+			p.More = true
 		case t.seen[c.Key]:
-		case len(p.Children) >= breadth || len(next) >= room:
+		case len(next) >= room:
 			p.More = true
 		default:
 			t.seen[c.Key] = true

@@ -170,6 +170,44 @@ func TestTreeOfACircle(t *testing.T) {
 	}
 }
 
+// A tree that is cut reports it, above and below, also where a task of a cycle is among the children of another.
+func TestTreeReportsItsCuts(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
+	lead(t, pool, "k/c/1@1", "k/a") // a cycle: a, b, c
+	lead(t, pool, "k/a/1@1", "k/b")
+	lead(t, pool, "k/b/1@1", "k/c")
+	lead(t, pool, "k/c/1@1", "k/d", "k/e")
+	project(t, pool)
+	for _, c := range []struct {
+		of            string
+		limits        projector.TreeLimits
+		isCut, hasTop bool
+	}{
+		{of: "k/b", limits: projector.TreeLimits{Depth: 1}, hasTop: true, isCut: true},
+		{of: "k/b", limits: projector.TreeLimits{Depth: 2}},
+		{of: "k/d", limits: projector.TreeLimits{Depth: 2}, hasTop: true},
+		{of: "k/d", limits: projector.TreeLimits{Depth: 3}},
+		{of: "k/c", limits: projector.TreeLimits{Breadth: 2}, isCut: true}, // a takes one of the two places
+		{of: "k/c", limits: projector.TreeLimits{Breadth: 3}},
+	} {
+		kind, id, _ := strings.Cut(c.of, "/")
+		key := ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}
+		tree, err := projector.ReadTree(t.Context(), pool, key, c.limits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		isCut := tree.Task.More
+		for _, n := range tree.Task.Children {
+			isCut = isCut || n.More
+		}
+		if isCut != c.isCut || tree.MoreCauses != c.hasTop {
+			t.Errorf("%s, %+v: more below %t, above %t, want %t, %t", c.of, c.limits, isCut, tree.MoreCauses, c.isCut,
+				c.hasTop)
+		}
+	}
+}
+
 func TestTreeRefuses(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")

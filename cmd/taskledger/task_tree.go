@@ -58,6 +58,9 @@ func showTree(ctx context.Context, a *app, key ledger.Key, limits projector.Tree
 
 func renderTree(w io.Writer, tree projector.Tree) {
 	t := newTable([]any{"task", "state", "attempt", "enqueued", "updated"}, 3, 4, 5)
+	if tree.MoreCauses {
+		t.AppendRow(table.Row{"led by … and more"})
+	}
 	for i := len(tree.Causes) - 1; i >= 0; i-- { // the first cause first
 		appendNode(t, "led by ", &tree.Causes[i])
 	}

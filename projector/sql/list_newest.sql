@@ -4,31 +4,45 @@
 -- from which and $10 time before which the task was enqueued, each '' for all; $11 whether to leave out kinds of
 -- taskledger.
 -- $12 maximum number of events to read.
+-- If fewer are found, the last row is no task: its version is 0, and its position is that of the last event read.
+-- Without this row the walk has reached the beginning. One snapshot has both, so that no task is listed twice.
 -- Locks nothing. Indexes: (position) of event, primary key of task. Ends as soon as $4 are found.
-select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
-       (extract(epoch from t.enqueued_at) * 1e6)::bigint, (extract(epoch from t.updated_at) * 1e6)::bigint,
-       coalesce(t.error, ''), coalesce(t.fingerprint, ''), (extract(epoch from t.due_at) * 1e6)::bigint
+with found as materialized (
+  select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
+         (extract(epoch from t.enqueued_at) * 1e6)::bigint, (extract(epoch from t.updated_at) * 1e6)::bigint,
+         coalesce(t.error, ''), coalesce(t.fingerprint, ''), (extract(epoch from t.due_at) * 1e6)::bigint
+    from (
+     select w.position, w.kind, w.biz_id, w.version, w.actor, w.meta
+       from taskledger.event w
+      where w.position < $3::bigint
+      order by w.position desc
+      limit $12::integer) e
+   cross join lateral (
+     select c.kind, c.biz_id, c.shard, c.state, c.version, c.attempt, c.failures, c.enqueued_at, c.updated_at,
+            c.error, c.fingerprint, c.due_at
+       from taskledger.task c
+      where c.kind = e.kind and c.biz_id = e.biz_id
+      limit 1) t
+   where e.version = 1
+     and ($1::text = '' or e.kind = $1::text)
+     and ($2::text = '' or t.state = nullif($2::text, '')::taskledger.task_state)
+     and ($5::text = '' or starts_with(t.biz_id, $5::text))
+     and ($6::text = '' or e.actor = $6::text)
+     and ($7::text = '' or e.meta::text ~ $7::text)
+     and ($8::text = '' or position($8::text in t.error) > 0)
+     and ($9::text = '' or t.enqueued_at >= nullif($9::text, '')::timestamptz)
+     and ($10::text = '' or t.enqueued_at < nullif($10::text, '')::timestamptz)
+     and not ($11::text::boolean and starts_with(t.kind, 'taskledger.'))
+   order by e.position desc
+   limit $4::integer
+)
+select f.* from found f
+ union all
+select w.position, '', '', 0, '', 0, 0, 0, null, null, '', '', null
   from (
-   select w.position, w.kind, w.biz_id, w.version, w.actor, w.meta
-     from taskledger.event w
-    where w.position < $3::bigint
-    order by w.position desc
-    limit $12::integer) e
- cross join lateral (
-   select c.kind, c.biz_id, c.shard, c.state, c.version, c.attempt, c.failures, c.enqueued_at, c.updated_at,
-          c.error, c.fingerprint, c.due_at
-     from taskledger.task c
-    where c.kind = e.kind and c.biz_id = e.biz_id
-    limit 1) t
- where e.version = 1
-   and ($1::text = '' or e.kind = $1::text)
-   and ($2::text = '' or t.state = nullif($2::text, '')::taskledger.task_state)
-   and ($5::text = '' or starts_with(t.biz_id, $5::text))
-   and ($6::text = '' or e.actor = $6::text)
-   and ($7::text = '' or e.meta::text ~ $7::text)
-   and ($8::text = '' or position($8::text in t.error) > 0)
-   and ($9::text = '' or t.enqueued_at >= nullif($9::text, '')::timestamptz)
-   and ($10::text = '' or t.enqueued_at < nullif($10::text, '')::timestamptz)
-   and not ($11::text::boolean and starts_with(t.kind, 'taskledger.'))
- order by e.position desc
- limit $4::integer
+   select e.position from taskledger.event e
+    where e.position < $3::bigint
+    order by e.position desc
+   offset $12::integer - 1
+    limit 1) w
+ where (select count(*) from found) < $4::integer
