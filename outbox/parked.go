@@ -31,7 +31,7 @@ var (
 // ErrNotParked is the error of an event that is not parked.
 var ErrNotParked = errors.New("the event is not parked")
 
-// MaxParked is the maximum number of events in a call of [ReadParked], [RetryParked] or [DiscardParked].
+// MaxParked is the maximum number of events in a call of [RetryParked] or [DiscardParked].
 const MaxParked = 1000
 
 // ParkedCure is what an operator does about parked events.
@@ -51,10 +51,10 @@ type Parked struct {
 // DB is a pgxpool.Pool or pgx.Conn, or a pgx.Tx, whose transactions are savepoints.
 type DB = operation.DB
 
-// ReadParked returns the parked events after a position, in the order of their positions, at most limit and MaxParked.
-// It never commits. Errors: [ledger.ErrNotMigrated].
+// ReadParked returns at most limit parked events after a position, in the order of their positions. It never commits.
+// Errors: [ledger.ErrNotMigrated].
 func ReadParked(ctx context.Context, db ledger.DB, after ledger.Position, limit int) ([]Parked, error) {
-	rows, err := db.Query(ctx, parkedListSQL, int64(after), int64(min(limit, MaxParked)))
+	rows, err := db.Query(ctx, parkedListSQL, int64(after), int64(limit))
 	if err != nil {
 		return nil, pgerr.Explain("read parked events", err)
 	}

@@ -202,7 +202,7 @@ func TestRolesNeedNoRightOnTheSchema(t *testing.T) {
 		if _, err := projector.ReadLagOf(t.Context(), db, "coupons"); err != nil {
 			t.Errorf("%s: %v", role, err)
 		}
-		if _, err := projector.ReadProjectionParked(t.Context(), db, "coupons", 10); err != nil {
+		if _, err := projector.ReadProjectionParked(t.Context(), db, "coupons", projector.EventName{}, 10); err != nil {
 			t.Errorf("%s: %v", role, err)
 		}
 	}

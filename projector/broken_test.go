@@ -61,7 +61,7 @@ func TestEventThatBreaksTheTransaction(t *testing.T) {
 				if onFailure == projector.Park {
 					await(t, "the event is parked", func() bool { return registered(t, pool).Parked == 1 })
 					awaitApplied(t, pool)
-					all, err := projector.ReadProjectionParked(t.Context(), pool, "coupons", 10)
+					all, err := projector.ReadProjectionParked(t.Context(), pool, "coupons", projector.EventName{}, 10)
 					if err != nil || len(all) != 1 || all[0].Key != bad ||
 						!strings.Contains(all[0].Error, test.reason) {
 						t.Errorf("parked: %+v, %v", all, err)

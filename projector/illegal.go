@@ -39,6 +39,12 @@ type Illegal struct {
 // ErrNotIllegal is the error of a task without illegal events on record.
 var ErrNotIllegal = errors.New("no illegal event of the task is on record")
 
+// EventName names an event by its task and its version in the task.
+type EventName struct {
+	Key     ledger.Key
+	Version ledger.Version
+}
+
 // IllegalEvent is an event that cannot follow those before it.
 type IllegalEvent struct {
 	Key     ledger.Key     `json:"key"`
@@ -65,10 +71,11 @@ func addIllegal(ctx context.Context, tx pgx.Tx, sql string, k ledger.Key, err er
 	return pgerr.Explain("record an illegal event", err)
 }
 
-// ListIllegal returns the illegal events on record by key and version, at most limit and MaxIllegal. It never commits.
-// Errors: [ledger.ErrNotMigrated].
-func ListIllegal(ctx context.Context, db ledger.DB, limit int) ([]IllegalEvent, error) {
-	rows, err := db.Query(ctx, illegalListSQL, int64(min(limit, MaxIllegal)))
+// ListIllegal returns at most limit illegal events on record after one, by key and version. The zero EventName is
+// before the first one. It never commits. Errors: [ledger.ErrNotMigrated].
+func ListIllegal(ctx context.Context, db ledger.DB, after EventName, limit int) ([]IllegalEvent, error) {
+	rows, err := db.Query(ctx, illegalListSQL, string(after.Key.Kind), string(after.Key.BizID), int64(after.Version),
+		int64(limit))
 	if err != nil {
 		return nil, pgerr.Explain("list illegal events", err)
 	}

@@ -41,7 +41,7 @@ func TestIllegalEventsAreRecorded(t *testing.T) {
 		t.Errorf("%d tasks are projected, want 4", tasks)
 	}
 
-	listed, err := projector.ListIllegal(t.Context(), pool, 10)
+	listed, err := projector.ListIllegal(t.Context(), pool, projector.EventName{}, 10)
 	if err != nil || len(listed) != 1 || listed[0].Version != 5 || !strings.HasSuffix(listed[0].Reason, want) {
 		t.Errorf("listed: %+v, %v", listed, err)
 	}

@@ -163,7 +163,7 @@ func TestFailingEventIsParked(t *testing.T) {
 	enqueueCoupons(t, pool, "spring", 100, 50)
 	await(t, "the events of the task are parked", func() bool { return registered(t, pool).Parked == 2 })
 	awaitApplied(t, pool)
-	parked, err := projector.ReadProjectionParked(t.Context(), pool, "coupons", 10)
+	parked, err := projector.ReadProjectionParked(t.Context(), pool, "coupons", projector.EventName{}, 10)
 	if err != nil || len(parked) != 2 || !strings.Contains(parked[0].Error, "not yet") || parked[1].Error != "" {
 		t.Fatalf("parked: %+v, %v", parked, err)
 	}
@@ -179,7 +179,7 @@ func TestFailingEventIsParked(t *testing.T) {
 	}
 	retry()
 	await(t, "the event fails again", func() bool {
-		parked, err := projector.ReadProjectionParked(t.Context(), pool, "coupons", 10)
+		parked, err := projector.ReadProjectionParked(t.Context(), pool, "coupons", projector.EventName{}, 10)
 		return err == nil && len(parked) == 2 && parked[0].Failures == 2 && parked[0].State == "parked"
 	})
 	close(fixed)

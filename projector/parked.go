@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -148,32 +149,32 @@ func parkAgain(ctx context.Context, tx pgx.Tx, name string, e ledger.Event, reas
 	return pgerr.Explain("park events", err)
 }
 
-// ReadProjectionParked returns the events that a projection has not applied, by key and version: at most limit and
-// [MaxListed]. It never commits.
+// ReadProjectionParked returns at most limit events after one that a projection has not applied, by key and version.
+// The zero EventName is before the first one. It never commits.
 //
 // Errors: [ErrUnknownProjection], [ledger.ErrNotMigrated].
-func ReadProjectionParked(ctx context.Context, db ledger.DB, name string, limit int) ([]ParkedEvent, error) {
-	return readParked(ctx, db, name, limit, nil)
+func ReadProjectionParked(
+	ctx context.Context, db ledger.DB, name string, after EventName, limit int,
+) ([]ParkedEvent, error) {
+	return readParked(ctx, db, name, after, limit, false)
 }
 
-// ReadParkedTask returns the events of a task that a projection has not applied, by version: at most [MaxListed]. It
-// never commits.
+// ReadParkedTask returns all events of a task that a projection has not applied, by version. It never commits.
 //
 // Errors: [ErrUnknownProjection], [ledger.ErrNotMigrated].
 func ReadParkedTask(ctx context.Context, db ledger.DB, name string, k ledger.Key) ([]ParkedEvent, error) {
-	return readParked(ctx, db, name, MaxListed, &k)
+	return readParked(ctx, db, name, EventName{Key: k}, math.MaxInt64, true)
 }
 
-// readParked returns the events of one task, or with nil those of all.
-func readParked(ctx context.Context, db ledger.DB, name string, limit int, k *ledger.Key) ([]ParkedEvent, error) {
+// readParked returns the events after one; with ofTask, only events of its task.
+func readParked(
+	ctx context.Context, db ledger.DB, name string, after EventName, limit int, ofTask bool,
+) ([]ParkedEvent, error) {
 	if err := mustExist(ctx, db, name); err != nil {
 		return nil, err
 	}
-	var kind, id *string
-	if k != nil {
-		kind, id = (*string)(&k.Kind), (*string)(&k.BizID)
-	}
-	rows, err := db.Query(ctx, parkedListSQL, name, int64(min(limit, MaxListed)), kind, id)
+	rows, err := db.Query(ctx, parkedListSQL, name, string(after.Key.Kind), string(after.Key.BizID),
+		int64(after.Version), int64(limit), strconv.FormatBool(ofTask))
 	if err != nil {
 		return nil, pgerr.Explain("list parked events", err)
 	}

@@ -64,7 +64,7 @@ type Work struct {
 	Result json.RawMessage `json:"result"` // null: it has not ended
 }
 
-// MaxListed is the highest number of events that [Registered] counts and [ReadProjectionParked] returns.
+// MaxListed is the highest number of events that [Registered] counts.
 const MaxListed = 10_000
 
 // ReadProjections returns the registered projections by name. It never commits. Errors: [ledger.ErrNotMigrated].

@@ -45,25 +45,28 @@ func newAlarmListCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the newest alarms of every receiver, and the state of their delivery",
-		Args:  exactArgs(0),
+		Long: `List the newest alarms of every receiver, and the state of their delivery. Alarms are tasks: older ones
+are listed with taskledger task list --kind ` + string(alarm.Kind) + `.`,
+		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
-				alarms, err := alarm.ReadAlarms(ctx, db, limit)
+				alarms, hasMore, err := alarm.ReadAlarms(ctx, db, limit)
 				if err != nil {
 					return err
 				}
-				return listAlarms(a, alarms)
+				return listAlarms(a, alarms, hasMore)
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 10, "number of alarms of each receiver")
+	cmd.Flags().IntVar(&limit, "limit", 10, fmt.Sprintf("number of alarms of each receiver, 1 to %d", alarm.MaxList))
 	return cmd
 }
 
-func listAlarms(a *app, alarms []alarm.Alarm) error {
+func listAlarms(a *app, alarms []alarm.Alarm, hasMore bool) error {
 	value := struct {
 		Alarms []alarm.Alarm `json:"alarms"`
-	}{append([]alarm.Alarm{}, alarms...)}
+		More   bool          `json:"more,omitempty"` // there are older ones
+	}{append([]alarm.Alarm{}, alarms...), hasMore}
 	if err := printList(a, value, alarms, func(w io.Writer) {
 		if len(alarms) == 0 {
 			return
@@ -81,6 +84,9 @@ func listAlarms(a *app, alarms []alarm.Alarm) error {
 	}
 	if len(alarms) == 0 {
 		fmt.Fprintln(a.stderr, "no alarms")
+	}
+	if hasMore && a.config.output != formatJSON {
+		fmt.Fprintf(a.stderr, "there are older ones: raise --limit, or: taskledger task list --kind %s\n", alarm.Kind)
 	}
 	return nil
 }

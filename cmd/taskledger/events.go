@@ -158,13 +158,10 @@ func listEvents(ctx context.Context, a *app, db ledger.DB, f eventsFlags) error 
 	if a.config.output != formatJSONL {
 		err = a.print(list, func(w io.Writer) { renderEvents(w, list.Events, f.utc, f.data) })
 	}
-	switch {
-	case list.Next != 0 && a.config.output != formatJSON:
-		fmt.Fprintf(a.stderr, "there are more: continue with --after %d\n", list.Next)
-		if !f.to.isSet() {
-			fmt.Fprintln(a.stderr, "without --to, pages miss events that commit late: -o jsonl lists all at once")
-		}
-	case shown == 0:
+	if noteNext(a, list.Next) && !f.to.isSet() {
+		fmt.Fprintln(a.stderr, "without --to, pages miss events that commit late: -o jsonl lists all at once")
+	}
+	if shown == 0 {
 		fmt.Fprintln(a.stderr, "no such events")
 	}
 	return err

@@ -22,33 +22,40 @@ func newIllegalCommand(a *app) *cobra.Command {
 }
 
 func newIllegalListCommand(a *app) *cobra.Command {
-	var limit int
+	var f pageFlags
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List the illegal events that the projector has found",
 		Example: "  taskledger illegal list\n  taskledger illegal list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 || limit > projector.MaxIllegal {
-				return usagef("--limit must be between 1 and %d, got %d", projector.MaxIllegal, limit)
+			if err := f.validate(); err != nil {
+				return err
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return listIllegal(ctx, a, pool, limit)
+				return listIllegal(ctx, a, pool, f)
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of events")
+	f.add(cmd, "events")
 	return cmd
 }
 
-func listIllegal(ctx context.Context, a *app, pool *pgxpool.Pool, limit int) error {
-	all, err := projector.ListIllegal(ctx, pool, limit)
+func listIllegal(ctx context.Context, a *app, pool *pgxpool.Pool, f pageFlags) error {
+	after, err := parseEventPlace(f.after)
+	if err != nil {
+		return err
+	}
+	all, next, err := cutPage(f.limit, func(limit int) ([]projector.IllegalEvent, error) {
+		return projector.ListIllegal(ctx, pool, after, limit)
+	}, func(e projector.IllegalEvent) string { return eventPlace(e.Key, e.Version) })
 	if err != nil {
 		return err
 	}
 	list := struct {
 		Illegal []projector.IllegalEvent `json:"illegal"`
-	}{append([]projector.IllegalEvent{}, all...)}
+		Next    string                   `json:"next,omitempty"`
+	}{all, next}
 	if err := printList(a, list, all, func(w io.Writer) {
 		if len(all) == 0 {
 			return
@@ -64,7 +71,7 @@ func listIllegal(ctx context.Context, a *app, pool *pgxpool.Pool, limit int) err
 	if len(all) == 0 {
 		fmt.Fprintln(a.stderr, "no illegal events")
 	}
-	noteLimit(a, len(all), limit)
+	noteNext(a, next)
 	return nil
 }
 

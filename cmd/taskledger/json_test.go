@@ -181,6 +181,13 @@ func run(t *testing.T, environment map[string]string, args ...string) (stdout, s
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	return runUntil(ctx, t, environment, cancel, args...)
+}
+
+// runUntil is run for a command that is stopped as ctx or after its output as then decides.
+func runUntil(ctx context.Context, t *testing.T, environment map[string]string, then func(), args ...string,
+) (stdout, stderr string, exit int) {
+	t.Helper()
 	var out, errs bytes.Buffer
 	a := newApp()
 	address := addressFor(environment[envDatabaseURL], logins(t, environment[envDatabaseURL]), args)
@@ -190,7 +197,7 @@ func run(t *testing.T, environment map[string]string, args ...string) (stdout, s
 		}
 		return environment[name]
 	}
-	exit = a.Run(ctx, args, strings.NewReader(""), &firstWrite{&out, cancel}, &errs)
+	exit = a.Run(ctx, args, strings.NewReader(""), &firstWrite{&out, then}, &errs)
 	return out.String(), errs.String(), exit
 }
 

@@ -33,31 +33,30 @@ func newParkedListCommand(a *app) *cobra.Command {
 		Example: "  taskledger parked list\n  taskledger parked list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 || limit > outbox.MaxParked {
-				return usagef("--limit must be between 1 and %d, got %d", outbox.MaxParked, limit)
+			if limit < 1 || limit > maxPage {
+				return usagef("--limit must be between 1 and %d, got %d", maxPage, limit)
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 				return listParked(ctx, a, pool, ledger.Position(after), limit)
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of events")
+	cmd.Flags().IntVar(&limit, "limit", 100, fmt.Sprintf("maximum number of events, 1 to %d", maxPage))
 	cmd.Flags().Int64Var(&after, "after", 0, "begin after the event with this `position`")
 	return cmd
 }
 
 func listParked(ctx context.Context, a *app, pool *pgxpool.Pool, after ledger.Position, limit int) error {
-	all, err := outbox.ReadParked(ctx, pool, after, limit)
+	all, next, err := cutPage(limit, func(limit int) ([]outbox.Parked, error) {
+		return outbox.ReadParked(ctx, pool, after, limit)
+	}, func(p outbox.Parked) ledger.Position { return p.Position })
 	if err != nil {
 		return err
 	}
 	list := struct {
 		Parked []outbox.Parked `json:"parked"`
 		Next   ledger.Position `json:"next,omitempty"`
-	}{Parked: append([]outbox.Parked{}, all...)}
-	if len(all) == limit {
-		list.Next = all[limit-1].Position
-	}
+	}{all, next}
 	if err := printList(a, list, all, func(w io.Writer) {
 		if len(all) == 0 {
 			return
@@ -78,9 +77,7 @@ func listParked(ctx context.Context, a *app, pool *pgxpool.Pool, after ledger.Po
 	case a.config.output == formatTable:
 		fmt.Fprintln(a.stderr, outbox.ParkedCure)
 	}
-	if list.Next != 0 && a.config.output != formatJSON {
-		fmt.Fprintf(a.stderr, "there may be more: continue with --after %d\n", list.Next)
-	}
+	noteNext(a, next)
 	return nil
 }
 

@@ -323,37 +323,44 @@ func renderReport(w io.Writer, name string, r projector.Report) {
 }
 
 func newProjectionParkedCommand(a *app) *cobra.Command {
-	var limit int
+	var f pageFlags
 	cmd := &cobra.Command{
 		Use:     "parked NAME",
 		Short:   "List the events that a projection has parked or skips",
 		Example: "  taskledger projection parked coupons",
 		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if limit < 1 || limit > projector.MaxListed {
-				return usagef("--limit must be between 1 and %d, got %d", projector.MaxListed, limit)
+			if err := f.validate(); err != nil {
+				return err
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return listProjectionParked(ctx, a, pool, args[0], limit)
+				return listProjectionParked(ctx, a, pool, args[0], f)
 			})
 		},
 	}
-	cmd.Flags().IntVar(&limit, "limit", 100, "maximum number of events")
+	f.add(cmd, "events")
 	return cmd
 }
 
-func listProjectionParked(ctx context.Context, a *app, pool *pgxpool.Pool, name string, limit int) error {
-	all, err := projector.ReadProjectionParked(ctx, pool, name, limit)
+func listProjectionParked(ctx context.Context, a *app, pool *pgxpool.Pool, name string, f pageFlags) error {
+	after, err := parseEventPlace(f.after)
+	if err != nil {
+		return err
+	}
+	all, next, err := cutPage(f.limit, func(limit int) ([]projector.ParkedEvent, error) {
+		return projector.ReadProjectionParked(ctx, pool, name, after, limit)
+	}, func(p projector.ParkedEvent) string { return eventPlace(p.Key, p.Version) })
 	if err != nil {
 		return err
 	}
 	list := struct {
 		Parked []projector.ParkedEvent `json:"parked"`
-	}{append([]projector.ParkedEvent{}, all...)}
+		Next   string                  `json:"next,omitempty"`
+	}{all, next}
 	if len(all) == 0 {
 		fmt.Fprintln(a.stderr, "no parked events")
 	}
-	noteLimit(a, len(all), limit)
+	noteNext(a, next)
 	return printList(a, list, all, func(w io.Writer) {
 		if len(all) == 0 {
 			return

@@ -46,7 +46,8 @@ func TestProjectionRetryWaitsForTheOutcome(t *testing.T) {
 		}
 	}()
 	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		if all, err := projector.ReadProjectionParked(t.Context(), pool, "coupons", 1); err == nil && len(all) == 1 {
+		all, err := projector.ReadProjectionParked(t.Context(), pool, "coupons", projector.EventName{}, 1)
+		if err == nil && len(all) == 1 {
 			break
 		}
 		if time.Since(begun) > time.Minute {

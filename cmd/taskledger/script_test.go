@@ -209,21 +209,31 @@ func cmdProject(ts *testscript.TestScript, _ bool, _ []string) {
 	pool, err := pgxpool.New(ctx, ts.Getenv("DATABASE_URL"))
 	ts.Check(err)
 	defer pool.Close()
+	ts.Check(projectAll(ctx, pool))
+}
+
+// projectAll runs a projector until it has projected all events.
+func projectAll(ctx context.Context, pool *pgxpool.Pool) error {
 	p, err := projector.New(projector.Config{DB: pool})
-	ts.Check(err)
+	if err != nil {
+		return err
+	}
 	running, stop := context.WithCancel(ctx)
+	defer stop()
 	done := make(chan error, 1)
 	go func() { done <- p.Run(running) }()
 	for {
 		lag, err := projector.ReadLag(ctx, pool)
-		ts.Check(err)
+		if err != nil {
+			return err
+		}
 		if lag.Events == 0 {
 			break
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 	stop()
-	ts.Check(<-done)
+	return <-done
 }
 
 // cmdExits CODE PROGRAM ARGS… runs a program that must end with this exit code.

@@ -166,6 +166,7 @@ func renderSealReport(w io.Writer, r seal.Report, took time.Duration) {
 type proofFlags struct {
 	kept  string
 	event int32
+	after int32
 	limit int
 }
 
@@ -184,8 +185,13 @@ check checks them without a database. The exit code is 7 if an event is not the 
 			if f.limit < 1 || f.limit > maxProofs {
 				return usagef("--limit must be between 1 and %d, got %d", maxProofs, f.limit)
 			}
-			if f.event < 0 {
+			switch {
+			case f.event < 0:
 				return usagef("--event must be a version, 1 or more, got %d", f.event)
+			case f.after < 0:
+				return usagef("--after must be a version, got %d", f.after)
+			case f.event > 0 && f.after > 0:
+				return usagef("--event and --after cannot be used together")
 			}
 			return proveTask(cmd.Context(), a, args, f)
 		},
@@ -193,7 +199,8 @@ check checks them without a database. The exit code is 7 if an event is not the 
 	addCheckpointFlag(cmd, &f.kept, "file whose last checkpoint the proofs are for (default: all sealed events)")
 	cmd.Flags().Int32Var(&f.event, "event", 0, "version of the only event to prove (default: all)")
 	refuseZero(cmd.Flags(), "event")
-	cmd.Flags().IntVar(&f.limit, "limit", 100, "maximum number of events")
+	cmd.Flags().IntVar(&f.limit, "limit", 100, fmt.Sprintf("maximum number of events, 1 to %d", maxProofs))
+	cmd.Flags().Int32Var(&f.after, "after", 0, "`version` at which to continue: \"next\" of the previous call")
 	return cmd
 }
 
@@ -204,6 +211,7 @@ const maxProofs = 10_000
 type provedTask struct {
 	Checkpoint seal.Checkpoint  `json:"checkpoint"`
 	Events     []seal.TaskEvent `json:"events"`
+	Next       ledger.Version   `json:"next,omitempty"`
 }
 
 func proveTask(ctx context.Context, a *app, args []string, f proofFlags) error {
@@ -229,21 +237,24 @@ func proveTask(ctx context.Context, a *app, args []string, f proofFlags) error {
 			return err
 		}
 	}
-	after, limit := ledger.Version(0), f.limit
+	after, limit := ledger.Version(f.after), f.limit
 	if f.event > 0 {
 		after, limit = ledger.Version(f.event-1), 1
 	}
-	events, err := seal.ProveTask(ctx, pool, key, after, limit, c)
+	events, next, err := cutPage(limit, func(limit int) ([]seal.TaskEvent, error) {
+		return seal.ProveTask(ctx, pool, key, after, limit, c)
+	}, func(e seal.TaskEvent) ledger.Version { return e.Version })
 	if err != nil {
 		return err
+	}
+	if f.event > 0 {
+		next = 0
 	}
 	if len(events) == 0 || f.event > 0 && int32(events[0].Version) != f.event {
 		return failf(exitNotFound, "task %s has no such event", key).
 			hinted("see: taskledger task history %s %s", key.Kind, key.BizID)
 	}
-	if f.event == 0 {
-		noteLimit(a, len(events), limit)
-	}
+	noteNext(a, next)
 	unsealed, wrong := 0, error(nil)
 	for _, e := range events {
 		if e.Proof == nil {
@@ -252,7 +263,7 @@ func proveTask(ctx context.Context, a *app, args []string, f proofFlags) error {
 			wrong = errors.Join(wrong, e.Proof.Check(c))
 		}
 	}
-	err = printList(a, provedTask{c, events}, events, func(w io.Writer) {
+	err = printList(a, provedTask{c, events, next}, events, func(w io.Writer) {
 		renderProofs(w, c, events)
 		if f.kept == "" {
 			fmt.Fprintln(w, "no checkpoint was given: the proofs are for the tree that the database has now")

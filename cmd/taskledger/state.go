@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -123,9 +122,9 @@ func listStates(ctx context.Context, a *app, db ledger.DB, f stateFlags, moment 
 	for _, s := range f.states {
 		filter.States = append(filter.States, ledger.State(s))
 	}
-	if f.after != "" {
-		kind, id, _ := strings.Cut(f.after, "/")
-		filter.After = ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}
+	var err error
+	if filter.After, err = parseTaskPlace(f.after); err != nil {
+		return err
 	}
 	list := listedStates{AsOf: moment, Tasks: []ledger.PastTask{}}
 	shown, last := 0, ledger.Key{}
@@ -136,7 +135,7 @@ func listStates(ctx context.Context, a *app, db ledger.DB, f stateFlags, moment 
 			return err
 		}
 		if f.limit > 0 && shown == f.limit {
-			list.Next = last.String()
+			list.Next = taskPlace(last)
 			break
 		}
 		shown, last = shown+1, task.Key
@@ -149,7 +148,6 @@ func listStates(ctx context.Context, a *app, db ledger.DB, f stateFlags, moment 
 		list.Tasks = append(list.Tasks, task)
 	}
 	stop()
-	var err error
 	if a.config.output != formatJSONL {
 		err = a.print(list, func(w io.Writer) {
 			t := newTable([]any{"kind", "biz_id", "state", "version", "attempt", "updated"}, 4, 5)
@@ -160,10 +158,7 @@ func listStates(ctx context.Context, a *app, db ledger.DB, f stateFlags, moment 
 			renderTable(w, t)
 		})
 	}
-	switch {
-	case list.Next != "" && a.config.output != formatJSON:
-		fmt.Fprintf(a.stderr, "there are more: continue with --after %s\n", shellWord(list.Next))
-	case shown == 0:
+	if noteNext(a, list.Next); shown == 0 {
 		fmt.Fprintln(a.stderr, "no such tasks")
 	}
 	return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -51,17 +52,21 @@ At most %s tasks of each group are read: "%[1]s+" means that it has more.`, coun
 	return cmd
 }
 
-// deadName returns the name of a group for --after. A kind has no slash.
-func deadName(g operator.DeadGroup) string { return g.Fingerprint + "/" + string(g.Kind) }
+// deadName returns the name of a group for --after. A forged kind may contain a slash.
+func deadName(g operator.DeadGroup) string {
+	return g.Fingerprint + "/" + url.PathEscape(string(g.Kind))
+}
 
 // deadAfter returns a function that reads groups after one of a name.
 func deadAfter(kind ledger.Kind) func(context.Context, ledger.DB, string, int) ([]operator.DeadGroup, error) {
 	return func(ctx context.Context, db ledger.DB, after string, limit int) (all []operator.DeadGroup, err error) {
 		search := operator.DeadSearch{Kind: kind, Tasks: deadTasks}
-		if slash := strings.LastIndexByte(after, '/'); slash >= 0 {
-			search.AfterFingerprint, search.AfterKind = after[:slash], ledger.Kind(after[slash+1:])
-		} else if after != "" {
-			return nil, usagef("--after must be FINGERPRINT/KIND, got %q", after)
+		if slash := strings.LastIndexByte(after, '/'); after != "" {
+			last, err := url.PathUnescape(after[slash+1:])
+			if err != nil || slash < 0 {
+				return nil, usagef("--after must be FINGERPRINT/KIND, got %q", after)
+			}
+			search.AfterFingerprint, search.AfterKind = after[:slash], ledger.Kind(last)
 		}
 		for hasMore := true; hasMore && len(all) < limit; {
 			search.Groups = min(limit-len(all), deadPage)

@@ -162,7 +162,7 @@ func (b *bundle) pass(w *alarm.Watcher) {
 // alarms returns all alarms, the newest first, by receiver.
 func (b *bundle) alarms() []alarm.Alarm {
 	b.t.Helper()
-	found, err := alarm.ReadAlarms(context.Background(), b.db, alarm.MaxList)
+	found, _, err := alarm.ReadAlarms(context.Background(), b.db, alarm.MaxList)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -33,41 +33,45 @@ type Alarm struct {
 // MaxList is the greatest limit of [ReadAlarms].
 const MaxList = 1000
 
-// ReadAlarms returns the newest alarms of every receiver, limit of each, by receiver. The cost does not grow with
-// the number of older alarms.
+// ReadAlarms returns the newest alarms of every receiver, at most limit of each, by receiver, and reports whether a
+// receiver has older ones. The cost does not grow with the number of older alarms.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrUnavailable], [ledger.ErrNotMigrated].
-func ReadAlarms(ctx context.Context, db ledger.DB, limit int) ([]Alarm, error) {
+func ReadAlarms(ctx context.Context, db ledger.DB, limit int) (alarms []Alarm, hasMore bool, err error) {
 	if limit < 1 || limit > MaxList {
-		return nil, invalid("limit", fmt.Sprint(limit), "must be between 1 and %d", MaxList)
+		return nil, false, invalid("limit", fmt.Sprint(limit), "must be between 1 and %d", MaxList)
 	}
-	rows, err := db.Query(ctx, listSQL, string(Kind), int64(limit))
+	rows, err := db.Query(ctx, listSQL, string(Kind), int64(limit+1))
 	if err != nil {
-		return nil, pgerr.Explain("list alarms", err)
+		return nil, false, pgerr.Explain("list alarms", err)
 	}
 	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
-		return nil, pgerr.Explain("list alarms", err)
+		return nil, false, pgerr.Explain("list alarms", err)
 	}
-	var alarms []Alarm
+	listed := make(map[string]int) // by receiver
 	for _, id := range ids {
+		receiver, _, _ := strings.Cut(id, "/")
+		if listed[receiver]++; listed[receiver] > limit {
+			hasMore = true
+			continue
+		}
 		l, err := load(ctx, db, ledger.BizID(id))
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		receiver, _, _ := strings.Cut(id, "/")
 		alarms = append(alarms, Alarm{
 			Receiver: receiver, Task: l.task.Key, State: l.task.State, Attempt: l.task.Attempt, Test: l.args.Test,
 			Subject: l.message().Subject(), Error: lastError(l.task), MadeAt: l.task.EnqueuedAt, DueAt: l.task.DueAt,
 		})
 	}
-	return alarms, nil
+	return alarms, hasMore, nil
 }
 
 // ReadUndelivered returns the newest alarm of each receiver whose newest alarm has failed and is not delivered,
 // except tests and cancelled alarms. It is the source of [health.AlarmUndelivered]. Errors as of [ReadAlarms].
 func ReadUndelivered(ctx context.Context, db ledger.DB) ([]health.UndeliveredAlarm, error) {
-	newest, err := ReadAlarms(ctx, db, 1)
+	newest, _, err := ReadAlarms(ctx, db, 1)
 	var undelivered []health.UndeliveredAlarm
 	for _, a := range newest {
 		if a.Error != "" && !a.Test && a.State != ledger.StateCancelled {

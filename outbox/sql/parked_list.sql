@@ -4,4 +4,4 @@ select p.position, p.kind, p.biz_id, p.version, p.reason, (extract(epoch from p.
   from taskledger.parked p
  where p.position > $1::bigint and not p.discarded
  order by p.position
- limit $2::integer
+ limit $2::bigint
