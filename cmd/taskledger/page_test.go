@@ -28,9 +28,11 @@ var pagedLists = map[string]pagedList{
 	"taskledger worker list":     {list: "workers", name: "id", want: []string{"w 1", "w/2", "w3"}},
 	"taskledger schedule list":   {list: "schedules", name: "schedule.name", want: []string{"s1", "s2", "s3"}},
 	"taskledger subscriber list": {list: "subscribers", name: "name", want: []string{"s1", "s2", "s3"}},
-	"taskledger kind list":       {list: "paused", name: "kind", want: []string{"k1", "k2", "k3"}},
-	"taskledger limit list":      {list: "limits", name: "kind", want: []string{"k1", "k2", "k3"}},
-	"taskledger parked list":     {list: "parked", name: "position", want: []string{"7", "8", "9"}},
+	"taskledger kind list": {
+		list: "kinds", name: "kind", want: []string{"a", "d", "d/e", "f%2Fg", "k1", "k2", "k3", "seal", "t"},
+	},
+	"taskledger limit list":  {list: "limits", name: "kind", want: []string{"k1", "k2", "k3"}},
+	"taskledger parked list": {list: "parked", name: "position", want: []string{"7", "8", "9"}},
 	"taskledger illegal list": {
 		list: "illegal", name: "key.kind,key.biz_id,version",
 		want: []string{"a 1/2 1", "a 1/2 2", "a/1 2 1", "a/1 2/3 1", "b%2Fc x 1"},
