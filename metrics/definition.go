@@ -155,4 +155,9 @@ var (
 		"Attempts of a kind that have ended in this process.", "kind", "outcome")
 	workerRedelivered = define(Counter, "taskledger_worker_redelivered_total",
 		"Messages of a kind that were delivered again to this process.", "kind")
+
+	workerWaiting = define(Histogram, "taskledger_worker_task_waiting_seconds",
+		"Time from when a task became available to the beginning of its attempt in this process.", "kind")
+	workerRan = define(Histogram, "taskledger_worker_attempt_running_seconds",
+		"Time that an attempt ran in this process, with hooks and the recording of its outcome.", "kind")
 )

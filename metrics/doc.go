@@ -1,11 +1,12 @@
 // Package metrics exports the state of a ledger and of its processes to Prometheus.
 //
 //	taskledger serve --listen     /metrics with the ledger, its pool of connections and its connection to NATS
-//	a program with workers        Handler(NewWorkers(pool), NewDatabase(db), NewNATS(nc))
+//	a program with workers        Handler(NewWorkers(pool), NewAttempts(), NewDatabase(db), NewNATS(nc)); the
+//	                              NewAttempts is also one of the pool's Hooks
 //
 // [NewLedger] reads the ledger at each scrape: every process that exports it has the same values, so queries take their
 // max and never their sum. The others are about one process, and their sum is that of all processes.
 //
 // [Definitions] lists every metric with its type, labels and meaning; docs/metrics.md is that list. Labels are bounded:
-// a process exports at most 200 kinds, and adds up the others under the kind "(others)".
+// a process exports at most 100 kinds, and adds up the others under the kind "(others)".
 package metrics

@@ -14,11 +14,15 @@ import (
 // A program with workers serves its metrics where it listens.
 func ExampleHandler() {
 	var (
-		db   *pgxpool.Pool
-		nc   *nats.Conn
-		pool *workers.Pool
+		db *pgxpool.Pool
+		nc *nats.Conn
 	)
-	handler, err := metrics.Handler(metrics.NewWorkers(pool), metrics.NewDatabase(db), metrics.NewNATS(nc))
+	attempts := metrics.NewAttempts()
+	pool, err := workers.New(workers.Config{DB: db, NATS: nc, Hooks: []workers.Hook{attempts}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler, err := metrics.Handler(metrics.NewWorkers(pool), attempts, metrics.NewDatabase(db), metrics.NewNATS(nc))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -146,7 +146,7 @@ func (v *values) kinds(s *statistics, r health.Report, oldest map[ledger.Kind]ti
 	type state struct{ kind, state string }
 	inState := make(map[state]int64)
 	for _, n := range r.Tasks {
-		inState[state{s.label(n.Kind), string(n.State)}] += n.Tasks
+		inState[state{s.labels.of(n.Kind), string(n.State)}] += n.Tasks
 	}
 	for of, n := range inState {
 		v.number(tasks, int(n), of.kind, of.state)
@@ -163,7 +163,7 @@ func (v *values) kinds(s *statistics, r health.Report, oldest map[ledger.Kind]ti
 	}
 	ages := make(map[string]time.Duration)
 	for kind, at := range oldest {
-		label := s.label(kind)
+		label := s.labels.of(kind)
 		ages[label] = max(ages[label], r.At.Sub(at))
 	}
 	for kind, age := range ages {
@@ -171,7 +171,7 @@ func (v *values) kinds(s *statistics, r health.Report, oldest map[ledger.Kind]ti
 	}
 	without := make(map[string]int64)
 	for _, u := range r.Unhandled {
-		without[s.label(u.Kind)] += u.Waiting
+		without[s.labels.of(u.Kind)] += u.Waiting
 	}
 	for kind, n := range without {
 		v.number(unhandled, int(n), kind)

@@ -9,15 +9,9 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-const (
-	// maxKinds is the greatest number of kinds that have metrics of their own.
-	maxKinds = 200
-	// others is the label of all other kinds. It is no valid kind.
-	others = "(others)"
-	// openFor is how long the statistics of a minute may still change: those of a transaction that was open for longer
-	// are not counted here.
-	openFor = 5 * time.Minute
-)
+// openFor is how long the statistics of a minute may still change: those of a transaction that was open for longer are
+// not counted here.
+const openFor = 5 * time.Minute
 
 // statistics are the sums of a ledger's statistics since the minute of the first read. A read takes the minutes that
 // may have changed since the one before.
@@ -25,25 +19,13 @@ type statistics struct {
 	closedTo time.Time                       // the minutes before it do not change
 	closed   map[string]*projector.KindStats // their sums
 	open     map[string]*projector.KindStats // those of the minutes from closedTo on
-	labels   map[ledger.Kind]string
-}
-
-// label returns the label of a kind. The first kinds keep their own.
-func (s *statistics) label(k ledger.Kind) string {
-	if label, found := s.labels[k]; found {
-		return label
-	}
-	if len(s.labels) >= maxKinds {
-		return others
-	}
-	s.labels[k] = string(k)
-	return string(k)
+	labels   labels
 }
 
 // read adds what has happened since the last read. r is the report of now.
 func (s *statistics) read(ctx context.Context, db ledger.DB, r health.Report) error {
 	if s.labels == nil {
-		s.labels, s.closed = make(map[ledger.Kind]string), make(map[string]*projector.KindStats)
+		s.labels, s.closed = make(labels), make(map[string]*projector.KindStats)
 		s.closedTo = r.At.Truncate(time.Minute)
 	}
 	// A kind is exported from its first task on, so that its counters begin at 0 where they can.
@@ -74,7 +56,7 @@ func (s *statistics) read(ctx context.Context, db ledger.DB, r health.Report) er
 }
 
 func (s *statistics) addTo(sums map[string]*projector.KindStats, row projector.KindStats) {
-	label := s.label(row.Kind)
+	label := s.labels.of(row.Kind)
 	sum := sums[label]
 	if sum == nil {
 		sum = &projector.KindStats{}

@@ -47,6 +47,18 @@ var boundaries = func() (all []int) {
 	return all
 }()
 
+// boundary returns the end of a bucket in seconds.
+func boundary(bucket int) float64 { return math.Round(math.Exp2(float64(bucket)/4)*1000) / 1e6 }
+
+// vec returns a histogram for each kind, with the same boundaries.
+func (m *metric) vec() *prometheus.HistogramVec {
+	all := make([]float64, len(boundaries))
+	for i, b := range boundaries {
+		all[i] = boundary(b)
+	}
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: all}, m.Labels)
+}
+
 // histogram adds a histogram of times.
 func (v *values) histogram(m *metric, h projector.Histogram, labels ...string) {
 	cumulative := make(map[float64]uint64, len(boundaries))
@@ -55,7 +67,7 @@ func (v *values) histogram(m *metric, h projector.Histogram, labels ...string) {
 		for ; done < min(len(h), b+1); done++ {
 			n += h[done]
 		}
-		cumulative[math.Exp2(float64(b)/4)/1000] = uint64(n)
+		cumulative[boundary(b)] = uint64(n)
 	}
 	sum := 0.0
 	for i, in := range h {

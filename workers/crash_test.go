@@ -90,10 +90,15 @@ func TestZombieCannotFinish(t *testing.T) {
 	if err := zombie.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	w := b.Work(workers.Config{}, exactly(insertEffect, nil))
+	hook := &witness{}
+	w := b.Work(workers.Config{Hooks: []workers.Hook{hook}}, exactly(insertEffect, nil))
 	b.AwaitState(k, ledger.StateSucceeded)
 	if w.KindStatus().TakenOver != 1 {
 		t.Errorf("taken over %d times, want once", w.KindStatus().TakenOver)
+	}
+	b.Await("the end of its attempt", func() bool { return hook.ended() == 1 })
+	if end := hook.ends[0]; end.Waited != 0 {
+		t.Errorf("an attempt that was taken over has waited: %+v", end)
 	}
 	if err := zombie.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)

@@ -74,6 +74,9 @@ type AttemptEnd struct {
 	Err      error
 	Began    time.Time     // by this machine's clock
 	Duration time.Duration // of hooks, handler and the recording of the outcome
+	// Waited is the time from [Job].AvailableAt to Began; the clocks of machines need not agree. It is 0 in a [Caller],
+	// and if the attempt was taken over from a worker that is gone.
+	Waited time.Duration
 }
 
 // PanicError is the panic of a handler, or of a BeforeAttempt.

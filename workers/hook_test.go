@@ -206,7 +206,7 @@ func TestHooksReceiveOutcomes(t *testing.T) {
 				var got []workers.Outcome
 				for _, end := range hook.ends {
 					got = append(got, end.Outcome)
-					if end.Began.IsZero() || end.Duration <= 0 {
+					if end.Began.IsZero() || end.Duration <= 0 || end.Waited <= 0 {
 						t.Errorf("%+v has no time", end)
 					}
 				}

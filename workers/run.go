@@ -19,7 +19,9 @@ import (
 type run struct {
 	*attempt.Attempt
 	kind *kind // constant
-	job  Job   // written by newRun and, before the handler runs, by its goroutine; Job guards its result
+	// waited is how long the task had been available when its head was read, by the database's clock; 0: unknown
+	waited time.Duration // constant
+	job    Job           // written by newRun and, before the handler runs, by its goroutine; Job guards its result
 
 	mu     sync.Mutex
 	values context.Context // of the handler, if hooks derived one from the attempt's; guarded by mu
@@ -29,6 +31,9 @@ type run struct {
 func (k *kind) newRun(t *attempt.Task, v attempt.Verdict, h attempt.Head, decided time.Time) *run {
 	r := &run{kind: k}
 	r.Attempt = attempt.New(k.Kind, t, v, h, decided, r)
+	if h.Version == t.Message.Version { // otherwise an attempt has begun since
+		r.waited = max(1, h.Clock.Sub(h.RecordedAt))
+	}
 	r.setJob()
 	return r
 }
@@ -119,6 +124,9 @@ func (r *run) notifyEnded(e attempt.End) {
 	}
 	if !e.Began.IsZero() {
 		end := AttemptEnd{Outcome: Outcome(e.Outcome), State: e.State, Err: e.Err, Began: e.Began, Duration: e.Duration}
+		if r.waited > 0 {
+			end.Waited = r.waited + e.Began.Sub(r.Decided())
+		}
 		if end.Outcome == OutcomeFenced || end.Outcome == OutcomeRetried {
 			end.State = ""
 		}
