@@ -14,12 +14,14 @@
 
 -- +goose Up
 
+-- The length of a month or of a year depends on the date, and 1200 months less 35,999 days equal a day.
 create table taskledger.lease (
   name        text collate "C" primary key,
   holder      text not null,
   since       timestamptz not null default clock_timestamp(),
   alive_until timestamptz not null,
-  term        interval not null default '1 day' check (term between '0' and '1 day'),
+  term        interval not null default '1 day'
+    check (term between '0' and '1 day' and date_part('year', term) = 0 and date_part('month', term) = 0),
   backend     integer,
   detail      json,
   login       text collate "C" not null default session_user)
@@ -382,10 +384,11 @@ begin
     end if;
     return;
   end if;
-  if lease_for is null or lease_for not between interval '1 second' and interval '1 day' then
+  if lease_for is null or date_part('epoch', lease_for) not between 1 and 86400 then
     raise exception 'taskledger: invalid lease_for %: must be between 1 second and 1 day', lease_for
       using errcode = 'invalid_parameter_value', hint = '0 removes the lease';
   end if;
+  lease_for := date_part('epoch', lease_for) * interval '1 second';  -- without months, whose length differs
   if row_security_active('taskledger.lease') and taskledger.is_anothers_lease(worker) then
     perform taskledger.raise_anothers_worker(worker);
   end if;

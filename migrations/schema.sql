@@ -2089,10 +2089,11 @@ begin
     end if;
     return;
   end if;
-  if lease_for is null or lease_for not between interval '1 second' and interval '1 day' then
+  if lease_for is null or date_part('epoch', lease_for) not between 1 and 86400 then
     raise exception 'taskledger: invalid lease_for %: must be between 1 second and 1 day', lease_for
       using errcode = 'invalid_parameter_value', hint = '0 removes the lease';
   end if;
+  lease_for := date_part('epoch', lease_for) * interval '1 second';  -- without months, whose length differs
   if row_security_active('taskledger.lease') and taskledger.is_anothers_lease(worker) then
     perform taskledger.raise_anothers_worker(worker);
   end if;
@@ -3622,7 +3623,7 @@ CREATE TABLE taskledger.lease (
     backend integer,
     detail json,
     login text DEFAULT SESSION_USER NOT NULL COLLATE pg_catalog."C",
-    CONSTRAINT lease_term_check CHECK (((term >= '00:00:00'::interval) AND (term <= '1 day'::interval)))
+    CONSTRAINT lease_term_check CHECK ((((term >= '00:00:00'::interval) AND (term <= '1 day'::interval)) AND (date_part('year'::text, term) = (0)::double precision) AND (date_part('month'::text, term) = (0)::double precision)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 

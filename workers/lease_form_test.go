@@ -79,6 +79,28 @@ func TestMalformedLeases(t *testing.T) {
 	}
 }
 
+// No lease of a worker lasts for longer than a day, whatever its term is called: as intervals, 1200 months less 35,999
+// days equal a day.
+func TestLeaseLastsADayAtMost(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.As(t, ledgertest.Pool(t, ledgertest.Owner), "worker")
+	const long = "interval '1200 months -35999 days'"
+	for _, sql := range []string{
+		"insert into taskledger.lease (name, holder, alive_until, term, detail) values " +
+			"('worker/w', 'w', now() + " + long + ", " + long + `, '{"kinds":[]}')`,
+		"select taskledger.heartbeat('w', '{}', " + long + ")",
+	} {
+		if _, err := db.Exec(t.Context(), sql); err == nil {
+			t.Errorf("%s is no error", sql)
+		}
+	}
+	lasting := 0
+	const read = "select count(*) from taskledger.lease where alive_until > now() + interval '1 day'"
+	if err := db.QueryRow(t.Context(), read).Scan(&lasting); err != nil || lasting > 0 {
+		t.Errorf("%d leases last for more than a day, %v", lasting, err)
+	}
+}
+
 // A worker writes no lease but those of workers. The reconciler would extend a row of its own that a worker had written
 // before, and every status would read what it holds.
 func TestWorkersWriteNoReleases(t *testing.T) {
