@@ -4132,8 +4132,14 @@ CREATE VIEW taskledger.floors AS
  SELECT f."position",
     f.is_local,
         CASE
-            WHEN f.is_local THEN f."position"
-            ELSE taskledger.restored_until()
+            WHEN (EXISTS ( SELECT
+               FROM ( SELECT e.xmin
+                       FROM taskledger.event e
+                      WHERE ((e.xid = pg_current_xact_id_if_assigned()) AND (e."position" > f."position"))
+                      ORDER BY e."position"
+                     LIMIT 1) first
+              WHERE (age(first.xmin) > 0))) THEN taskledger.restored_until()
+            ELSE f."position"
         END AS foreign_until
    FROM ( SELECT l."position",
             ((((l.xmin)::text)::bigint = ((((l.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint) OR (l.origin = taskledger.origin())) AS is_local

@@ -71,6 +71,31 @@ func TestRestoredTransactionIDsGiveNoRights(t *testing.T) {
 	}
 }
 
+// As above, of events that came without the floor, by logical replication or a dump of some tables.
+func TestReplicatedTransactionIDsGiveNoRights(t *testing.T) {
+	f := newFeedFixture(t)
+	f.enqueue(f.pool, "victim")
+	id := f.restoreAhead()
+	f.exec(f.owner, "update taskledger.floor set origin = taskledger.origin(), xid = pg_current_xact_id()")
+	tx := f.awaitXid(ledgertest.As(t, f.pool, "producer"), id)
+	seen := 0
+	if err := tx.QueryRow(f.ctx, `select count(*) from taskledger.event`).Scan(&seen); err != nil || seen > 0 {
+		t.Errorf("a producer reads %d events of others, %v", seen, err)
+	}
+	if _, err := ledger.Enqueue(f.ctx, tx, ledger.Key{Kind: "k", BizID: "own"}, nil, nil); err != nil {
+		t.Error(err)
+	}
+	if err := tx.QueryRow(f.ctx, `select count(*) from taskledger.event`).Scan(&seen); err != nil || seen != 1 {
+		t.Errorf("a producer reads %d events, want its own, %v", seen, err)
+	}
+	const discard = `
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, data)
+		values (2, 0, taskledger.shard_of('victim'), 'discarded', 'k', 'victim', 'alice', '{}')`
+	if _, err := tx.Exec(f.ctx, discard); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		t.Errorf("discard: %v, want insufficient_privilege", err)
+	}
+}
+
 // restoreAhead makes the events look as if they came from a dump, all of one transaction, whose id it returns. This
 // database will assign that id soon.
 func (f *feedFixture) restoreAhead() (id int64) {
