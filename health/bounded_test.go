@@ -3,6 +3,7 @@ package health_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 )
 
 // A report counts all schedules and subscribers, and has at most 100 of each: those that are late for the longest time.
+// One more condition counts the others.
 func TestManySchedulesAndSubscribers(t *testing.T) {
 	t.Parallel()
 	const many, most = 130, 100
@@ -54,8 +56,21 @@ func TestManySchedulesAndSubscribers(t *testing.T) {
 		Thresholds: health.Thresholds{SubscriberLag: time.Nanosecond},
 	})
 	held := map[health.Name]int{}
+	others := map[health.Name]string{}
 	for _, c := range r.Degraded {
+		if c.About == "" {
+			others[c.Name] = c.Text
+			continue
+		}
 		held[c.Name]++
+	}
+	for name, want := range map[health.Name]string{
+		health.ScheduleLate:     "as well: 29; list them with: taskledger schedule list",
+		health.SubscriberBehind: "as well: 30; list them with: taskledger subscriber list",
+	} {
+		if !strings.HasSuffix(others[name], want) {
+			t.Errorf("%s: %q, want %q at its end", name, others[name], want)
+		}
 	}
 	if s := r.Schedules; s.Total != many || s.Due != many-1 || s.Paused != 1 || held[health.ScheduleLate] != most ||
 		s.Late[0].Name != "s128" || s.Late[most-1].Name != "s029" {

@@ -77,7 +77,8 @@ var checks = []check{
 
 // Read returns a report. It only reads, in several statements, and never commits. Its cost does not grow with the
 // number of tasks. An unavailable stream is a condition, not an error. Schedules and subscribers have at most 100
-// conditions each, of those that are late for the longest time; receivers of webhooks have at most 100.
+// conditions each, of those that are late for the longest time; receivers of webhooks have at most 100. One more
+// condition, with an empty About, counts the others.
 //
 // Errors: that of [Config.Validate], [ledger.ErrUnavailable], [ledger.ErrNotMigrated].
 func Read(ctx context.Context, c Config) (Report, error) {

@@ -17,7 +17,11 @@ func checkSubscribers(ctx context.Context, c Config, r *Report) (err error) {
 	if err != nil {
 		return err
 	}
+	var last feed.Subscriber // the one that is the least behind
 	for _, s := range r.Subscribers {
+		if last.Name == "" || s.IsLocal && (!last.IsLocal || s.Position > last.Position) {
+			last = s
+		}
 		age := time.Duration(s.Age) * time.Millisecond
 		if !isExceeded(age, c.Thresholds.SubscriberLag) {
 			continue
@@ -34,6 +38,14 @@ func checkSubscribers(ctx context.Context, c Config, r *Report) (err error) {
 			Name: SubscriberBehind, About: s.Name, Since: s.OldestAt, Threshold: c.Thresholds.SubscriberLag,
 			Text: fmt.Sprintf("subscriber %s is %s behind%s; events that it has not passed: %s; the threshold is %s",
 				s.Name, printable.Age(age), state, events, c.Thresholds.SubscriberLag),
+		})
+	}
+	isLate := isExceeded(time.Duration(last.Age)*time.Millisecond, c.Thresholds.SubscriberLag)
+	if others := r.SubscribersTotal - len(r.Subscribers); others > 0 && (isLate || !last.IsLocal) {
+		r.add(Condition{
+			Name: SubscriberBehind, Threshold: c.Thresholds.SubscriberLag,
+			Text: fmt.Sprintf("other subscribers that may be late as well: %s; "+
+				"list them with: taskledger subscriber list", printable.Count(int64(others))),
 		})
 	}
 	return nil

@@ -75,7 +75,7 @@ func checkSchedules(ctx context.Context, c Config, r *Report) (err error) {
 	if r.Schedules, err = periodic.ReadSummary(ctx, c.DB); err != nil {
 		return err
 	}
-	for _, s := range r.Schedules.Late {
+	for i, s := range r.Schedules.Late {
 		late := r.At.Sub(s.NextAt)
 		if !isExceeded(late, c.Thresholds.ScheduleLate) {
 			continue
@@ -84,6 +84,14 @@ func checkSchedules(ctx context.Context, c Config, r *Report) (err error) {
 			Name: ScheduleLate, About: s.Name, Since: s.NextAt, Threshold: c.Thresholds.ScheduleLate,
 			Text: fmt.Sprintf("schedule %s has been due for %s and does not fire", s.Name, printable.Age(late)),
 		})
+		isLast := i == len(r.Schedules.Late)-1
+		if others := r.Schedules.Due - len(r.Schedules.Late); isLast && others > 0 {
+			r.add(Condition{
+				Name: ScheduleLate, Threshold: c.Thresholds.ScheduleLate,
+				Text: fmt.Sprintf("other schedules that are due and may be late as well: %s; "+
+					"list them with: taskledger schedule list", printable.Count(int64(others))),
+			})
+		}
 	}
 	return nil
 }

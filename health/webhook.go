@@ -3,19 +3,29 @@ package health
 import (
 	"context"
 	"fmt"
+	"math"
 
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/webhook"
 )
 
-// maxReceivers is the greatest number of receivers of webhooks in a report.
+// maxReceivers is the greatest number of receivers of webhooks with a condition of their own.
 const maxReceivers = 100
 
 func checkWebhooks(ctx context.Context, c Config, r *Report) error {
 	if c.Thresholds.WebhookStopped < 0 {
 		return nil
 	}
-	stopped, err := webhook.ReadStopped(ctx, c.DB, c.Thresholds.WebhookStopped, maxReceivers)
-	for _, s := range stopped {
+	stopped, err := webhook.ReadStopped(ctx, c.DB, c.Thresholds.WebhookStopped, math.MaxInt)
+	for i, s := range stopped {
+		if i == maxReceivers {
+			r.add(Condition{
+				Name: WebhookStopped, Threshold: c.Thresholds.WebhookStopped,
+				Text: fmt.Sprintf("other receivers that get no events: %s; compare the receivers with: "+
+					"taskledger subscriber list", printable.Count(int64(len(stopped)-maxReceivers))),
+			})
+			break
+		}
 		held := Condition{
 			Name: WebhookStopped, About: s.Receiver, Since: s.Since, Threshold: c.Thresholds.WebhookStopped,
 		}

@@ -50,6 +50,8 @@ var (
 	conditions = define(Gauge, "taskledger_conditions",
 		"Conditions that hold and on which an operator should act, see docs/operations.md.", "condition")
 
+	kindsSummed = define(Gauge, "taskledger_kinds_summed",
+		"Kinds without metrics of their own: after the first 100, they are summed as kind=\"(others)\".")
 	tasks = define(Gauge, "taskledger_tasks",
 		"Tasks in each state, as projected.", "kind", "state")
 	enqueued = define(Counter, "taskledger_tasks_enqueued_total",
@@ -105,6 +107,8 @@ var (
 		"Age of the oldest event that the built-in projection has not applied.")
 	projectionParked = define(Gauge, "taskledger_projection_parked_events",
 		"Events that a projection has parked.", "projection")
+	subscribersLeftOut = define(Gauge, "taskledger_subscribers_left_out",
+		"Subscribers without metrics of their own: those beyond the 100 that are the furthest behind.")
 	subscriberLag = define(Gauge, "taskledger_subscriber_lag_events",
 		"Events that a subscriber of the feed has not passed, at most 10,000.", "subscriber")
 	subscriberLagSeconds = define(Gauge, "taskledger_subscriber_lag_seconds",

@@ -145,9 +145,15 @@ func (v *values) report(r health.Report) {
 func (v *values) kinds(s *statistics, r health.Report, oldest map[ledger.Kind]time.Time) {
 	type state struct{ kind, state string }
 	inState := make(map[state]int64)
+	summed := make(map[ledger.Kind]bool)
 	for _, n := range r.Tasks {
-		inState[state{s.labels.of(n.Kind), string(n.State)}] += n.Tasks
+		label := s.labels.of(n.Kind)
+		inState[state{label, string(n.State)}] += n.Tasks
+		if label == others {
+			summed[n.Kind] = true
+		}
 	}
+	v.number(kindsSummed, len(summed))
 	for of, n := range inState {
 		v.number(tasks, int(n), of.kind, of.state)
 	}
@@ -206,6 +212,7 @@ func (v *values) readers(r health.Report) {
 	for _, p := range r.Projections {
 		v.number(projectionParked, p.Parked, p.Name)
 	}
+	v.number(subscribersLeftOut, r.SubscribersTotal-len(r.Subscribers))
 	for _, s := range r.Subscribers {
 		v.number(subscriberLag, int(s.Lag), s.Name)
 		v.seconds(subscriberLagSeconds, time.Duration(s.Age)*time.Millisecond, s.Name)

@@ -222,6 +222,9 @@ func TestLabelsAreBounded(t *testing.T) {
 	if len(text) > 1e6 {
 		t.Errorf("%d bytes", len(text))
 	}
+	if !strings.Contains(text, "\ntaskledger_kinds_summed 150\n") {
+		t.Error("150 kinds are summed, and no metric has this number")
+	}
 }
 
 // The table in docs/metrics.md is that of the definitions.
