@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,34 +19,47 @@ import (
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers/operator"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
-// maxNamed is the greatest number of paused kinds that are shown.
-const maxNamed = 5
+const (
+	// maxNamed is the greatest number of paused kinds and of projections that are shown.
+	maxNamed = 5
+	// maxShown is the greatest number of kinds, of subscribers and of conditions of one name that are shown.
+	maxShown = 20
+)
 
 func newStatusCommand(a *app) *cobra.Command {
-	return a.watchable(&cobra.Command{
+	var all bool
+	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the state of all services, and the conditions that an operator should act on",
 		Long: `Show the state of publishing, projecting, timers and kinds, and the number of tasks. Each condition
 that an operator should act on is listed at the end as "degraded", with its name, the time since
 which it holds, and a cure. docs/operations.md lists all conditions. The exit code is 0 even if
-conditions hold.`,
+conditions hold.
+
+Of more than 20 kinds, subscribers or conditions of one name, the worst are shown: kinds with dead tasks
+first, then those with the most unfinished ones. JSON has all.`,
 		Example: "  taskledger status\n" +
 			"  taskledger status -o json | jq -e '.degraded == []'   # for a monitor\n" +
 			"  taskledger status -o json | jq -r '.degraded[] | .name + \": \" + .text + \"; \" + .cure'",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return showStatus(ctx, a, pool)
+				return showStatus(ctx, a, pool, all)
 			})
 		},
-	})
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "show all kinds, subscribers and conditions")
+	return a.watchable(cmd)
 }
 
-func showStatus(ctx context.Context, a *app, db *pgxpool.Pool) error {
+func showStatus(ctx context.Context, a *app, db *pgxpool.Pool, all bool) error {
 	js, failure := a.jetStream()
 	if js != nil {
 		defer js.Conn().Close()
@@ -54,7 +70,7 @@ func showStatus(ctx context.Context, a *app, db *pgxpool.Pool) error {
 	if err != nil {
 		return err
 	}
-	return a.print(r, status(r).render)
+	return a.print(r, status{r, all}.render)
 }
 
 // jetStream connects to NATS. Its error is part of the status, so its text contains no secret.
@@ -76,27 +92,91 @@ func (a *app) jetStream() (jetstream.JetStream, error) {
 }
 
 // status is a report as text.
-type status health.Report
+type status struct {
+	health.Report
+
+	all bool // without bounds
+}
 
 func (s status) render(w io.Writer) {
 	renderFields(w, s.fields()...)
-	if len(s.Tasks) > 0 {
-		fmt.Fprintln(w)
-		t := newTable([]any{"kind", "state", "tasks"}, 3)
-		for _, c := range s.Tasks {
-			t.AppendRow(table.Row{plain(string(c.Kind)), c.State, count(c.Tasks)})
-		}
-		renderTable(w, t)
-	}
-	if len(s.Subscribers) > 0 {
-		fmt.Fprintln(w)
-		renderReaders(w, s.Subscribers)
-		if n := s.SubscribersTotal - len(s.Subscribers); n > 0 {
-			fmt.Fprintf(w, "other subscribers, less far behind: %s\n", count(int64(n)))
-		}
-	}
+	s.renderTasks(w)
+	s.renderSubscribers(w)
 	s.renderUnhandled(w)
 	s.renderDegraded(w)
+}
+
+// cut returns how many of n elements are shown.
+func (s status) cut(n int) int {
+	if s.all {
+		return n
+	}
+	return min(n, maxShown)
+}
+
+// noteMore writes a line about elements that are not shown.
+func noteMore(w io.Writer, n int, elements string) {
+	if n > 0 {
+		fmt.Fprintf(w, "and %s more %s: taskledger status --all\n", count(int64(n)), elements)
+	}
+}
+
+// renderTasks writes the tasks by kind and state: by name, or, if there are too many kinds, the worst first.
+func (s status) renderTasks(w io.Writer) {
+	if len(s.Tasks) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	type kindTasks struct {
+		states           []projector.Count
+		dead, unfinished int64
+	}
+	var kinds []*kindTasks
+	for i, c := range s.Tasks { // sorted by kind
+		if i == 0 || c.Kind != s.Tasks[i-1].Kind {
+			kinds = append(kinds, &kindTasks{})
+		}
+		k := kinds[len(kinds)-1]
+		k.states = append(k.states, c)
+		switch {
+		case c.State == ledger.StateDead:
+			k.dead += c.Tasks
+		case !c.State.Finished():
+			k.unfinished += c.Tasks
+		}
+	}
+	shown := s.cut(len(kinds))
+	if shown < len(kinds) {
+		slices.SortStableFunc(kinds, func(a, b *kindTasks) int {
+			return cmp.Or(cmp.Compare(b.dead, a.dead), cmp.Compare(b.unfinished, a.unfinished))
+		})
+	}
+	t := newTable([]any{"kind", "state", "tasks"}, 3)
+	for _, k := range kinds[:shown] {
+		for _, c := range k.states {
+			t.AppendRow(table.Row{plain(string(c.Kind)), c.State, count(c.Tasks)})
+		}
+	}
+	renderTable(w, t)
+	noteMore(w, len(kinds)-shown, "kinds")
+}
+
+// renderSubscribers writes the report's subscribers: if there are too many, only the furthest behind.
+func (s status) renderSubscribers(w io.Writer) {
+	if len(s.Subscribers) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	subscribers := s.Subscribers
+	if shown := s.cut(len(subscribers)); shown < len(subscribers) {
+		subscribers = slices.SortedStableFunc(slices.Values(subscribers), func(a, b feed.Subscriber) int {
+			return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(b.Lag, a.Lag))
+		})[:shown]
+	}
+	renderReaders(w, subscribers)
+	if n := s.SubscribersTotal - len(subscribers); n > 0 {
+		fmt.Fprintf(w, "other subscribers, less far behind: %s; all: taskledger subscriber list\n", count(int64(n)))
+	}
 }
 
 func (s status) fields() [][2]string {
@@ -106,12 +186,21 @@ func (s status) fields() [][2]string {
 		{"to publish", waitingText(o.Waiting, o.WaitingCapped, o.OldestWaiting)},
 		{"to project", waitingText(int64(p.Waiting), p.WaitingCapped, oldest)},
 	}
-	for _, own := range s.Projections[:min(len(s.Projections), maxNamed)] {
-		if own.Name != projector.TasksName {
+	others := 0
+	for i, own := range s.Projections {
+		switch {
+		case own.Name == projector.TasksName:
+		case i >= maxNamed && !s.all:
+			others++
+		default:
 			oldest := time.Duration(own.OldestWaitingMS) * time.Millisecond
 			fields = append(fields, [2]string{"to project, " + plain(own.Name),
 				waitingText(int64(own.Waiting), own.WaitingCapped, oldest)})
 		}
+	}
+	if others > 0 {
+		fields = append(fields, [2]string{"other projections",
+			count(int64(others)) + "; all: taskledger projection list"})
 	}
 	fields = append(fields, [][2]string{
 		{"timers", timersText(s.Timers)},
@@ -184,8 +273,15 @@ func (s status) renderUnhandled(w io.Writer) {
 		return
 	}
 	fmt.Fprintln(w)
+	unhandled := s.Unhandled
+	shown := s.cut(len(unhandled))
+	if shown < len(unhandled) { // an unknown time first, then the longest
+		unhandled = slices.SortedStableFunc(slices.Values(unhandled), func(a, b operator.UnhandledKind) int {
+			return cmp.Compare(waitOf(b), waitOf(a))
+		})
+	}
 	t := newTable([]any{"kind without worker", "waiting", "oldest"}, 2)
-	for _, u := range s.Unhandled {
+	for _, u := range unhandled[:shown] {
 		oldest := "unknown"
 		if u.OldestMS != nil {
 			oldest = age(time.Duration(*u.OldestMS) * time.Millisecond)
@@ -193,18 +289,46 @@ func (s status) renderUnhandled(w io.Writer) {
 		t.AppendRow(table.Row{plain(string(u.Kind)), count(u.Waiting), oldest})
 	}
 	renderTable(w, t)
+	noteMore(w, len(unhandled)-shown, "kinds without worker")
+}
+
+// waitOf returns how many milliseconds the oldest task of a kind has waited.
+func waitOf(u operator.UnhandledKind) int64 {
+	if u.OldestMS == nil {
+		return math.MaxInt64
+	}
+	return *u.OldestMS
 }
 
 func (s status) renderDegraded(w io.Writer) {
 	if len(s.Degraded) > 0 {
 		fmt.Fprintln(w)
 	}
-	for _, c := range s.Degraded {
+	conditions := s.Degraded
+	if s.cut(len(conditions)) < len(conditions) { // the oldest first
+		conditions = slices.SortedStableFunc(slices.Values(conditions), func(a, b health.Condition) int {
+			if a.Since.IsZero() != b.Since.IsZero() { // an unknown time is the last
+				return -a.Since.Compare(b.Since)
+			}
+			return a.Since.Compare(b.Since)
+		})
+	}
+	listed := make(map[health.Name]int)
+	for _, c := range conditions {
+		if c.About != "" { // others are the only ones of their name, or count the rest
+			listed[c.Name]++
+		}
+		if c.About != "" && listed[c.Name] > s.cut(listed[c.Name]) {
+			continue
+		}
 		since := ""
 		if !c.Since.IsZero() {
 			since = ", since " + ago(c.Since)
 		}
 		fmt.Fprintf(w, "degraded: %s%s: %s\n  cure: %s\n", c.Name, since, plain(c.Text), c.Cure)
+	}
+	for _, d := range health.Definitions() {
+		noteMore(w, listed[d.Name]-s.cut(listed[d.Name]), "conditions "+string(d.Name))
 	}
 }
 
