@@ -78,7 +78,7 @@ type awaiting struct {
 	known successors
 	due   turns        // to be decided
 	gone  []ledger.Key // of timers to be removed
-	retry []*successor // to be decided again at retryAt
+	retry turns        // to be decided again at retryAt
 	walk  walk
 
 	retryAt, warnedAt time.Time
@@ -155,7 +155,7 @@ func (a *awaiting) follow(ctx context.Context) error {
 // reset forgets everything, so that the next walk reads all tasks.
 func (a *awaiting) reset() {
 	places := a.walk.places // else a walk that is often interrupted never reaches the last tasks
-	a.known, a.due, a.gone, a.retry = newSuccessors(a.known.limit), turns{}, nil, nil
+	a.known, a.due, a.gone, a.retry = newSuccessors(a.known.limit), turns{}, nil, turns{}
 	a.walk = walk{places: places}
 }
 
@@ -204,7 +204,7 @@ var closedTimer = func() <-chan time.Time {
 
 // nextAt returns when the walk or a retry is due.
 func (a *awaiting) nextAt() time.Time {
-	if len(a.retry) > 0 && a.retryAt.Before(a.walk.at) {
+	if a.retry.n > 0 && a.retryAt.Before(a.walk.at) {
 		return a.retryAt
 	}
 	return a.walk.at
@@ -222,7 +222,9 @@ func (a *awaiting) note(events []ledger.Event) {
 				Kind:  ledger.Kind(strings.Clone(string(e.Kind))),
 				BizID: ledger.BizID(strings.Clone(string(e.BizID))),
 			}
-			a.walk.isPartial = a.known.makeRoom(len(after.Keys)) || a.walk.isPartial
+			if a.known.makeRoom(len(after.Keys)) {
+				a.walkSoon()
+			}
 			a.meet(&successor{key: key, after: after})
 		}
 		if e.Type.State().Finished() {
@@ -234,24 +236,23 @@ func (a *awaiting) note(events []ledger.Event) {
 // noteEnd queues the tasks that wait for a task.
 func (a *awaiting) noteEnd(k ledger.Key) {
 	for s := range a.known.of[k] {
-		a.queue(s)
+		a.due.add(s)
 	}
 }
 
 // meet queues a task that waits, and keeps it if there is room.
 func (a *awaiting) meet(s *successor) {
 	if !a.known.add(s) {
-		a.walk.isPartial = true
-	} else {
-		s = a.known.waiting[s.key]
+		a.walkSoon()
 	}
-	a.queue(s)
+	a.due.add(s)
 }
 
-func (a *awaiting) queue(s *successor) {
-	if !s.isQueued {
-		s.isQueued = true
-		a.due.add(s)
+// walkSoon plans the next walk for tasks that are not known.
+func (a *awaiting) walkSoon() {
+	a.walk.isPartial = true
+	if at := time.Now().Add(maxWalkRest); at.Before(a.walk.at) {
+		a.walk.at = at
 	}
 }
 
@@ -335,11 +336,10 @@ func (a *awaiting) read(ctx context.Context, last ledger.Key) (page []*successor
 // decideNext decides a batch of queued tasks, and removes the timers of tasks that have moved on. It returns the errors
 // of single tasks, which it queues again later.
 func (a *awaiting) decideNext(ctx context.Context) (faults []error, err error) {
-	if len(a.retry) > 0 && !time.Now().Before(a.retryAt) {
-		for _, s := range a.retry {
-			a.queue(s)
+	if a.retry.n > 0 && !time.Now().Before(a.retryAt) {
+		for _, s := range a.retry.take(a.retry.n) {
+			a.due.add(s)
 		}
-		a.retry = nil
 	}
 	begun := time.Now()
 	if faults, err = a.decide(ctx, a.due.take(awaitingPage)); err != nil {
@@ -373,7 +373,6 @@ func (a *awaiting) decide(ctx context.Context, tasks []*successor) (faults []err
 	var requests []ledger.AppendRequest
 	var ready []*successor
 	for _, s := range tasks {
-		s.isQueued = false
 		if r, ok := s.verdict(states); ok {
 			requests, ready = append(requests, r), append(ready, s)
 		}
@@ -388,7 +387,10 @@ func (a *awaiting) decide(ctx context.Context, tasks []*successor) (faults []err
 			}
 		default:
 			faults = append(faults, r.Err)
-			a.retry, a.retryAt = append(a.retry, s), time.Now().Add(awaitingRetry)
+			if a.retry.n == 0 {
+				a.retryAt = time.Now().Add(awaitingRetry)
+			}
+			a.retry.add(s)
 		}
 	}
 	if len(requests) > 0 {

@@ -372,3 +372,59 @@ func TestMoreWaitingTasksThanAreKept(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A task that does not fit into memory, and that another transaction has locked during several walks, is decided once
+// when the lock ends.
+func TestLockedSuccessorIsQueuedOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.scheduler()
+	s.KeepSuccessors(0)
+	ledgertest.Enqueue(t, b.DB, partKey("a"), "{}")
+	locked := b.join("a", "", partKey("a"))
+	b.end(partKey("a"), ledger.EventSucceeded)
+	tx := servicetest.Try(b.DB.Begin(t.Context()))(t)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	servicetest.Try(ledger.Append(t.Context(), tx,
+		ledger.AppendRequest{Key: locked, Expected: 1, Type: ledger.EventCancelled}))(t)
+	for range 3 {
+		if _, err := s.ReleaseAwaiting(t.Context()); err == nil {
+			t.Fatal("a locked task is decided without an error")
+		}
+	}
+	if n := s.Retries(); n != 1 {
+		t.Errorf("%d retries of one task", n)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.Await("the task is released, and nothing is to be retried", func() bool {
+		if _, err := s.ReleaseAwaiting(t.Context()); err != nil {
+			t.Error(err)
+		}
+		return s.Retries() == 0
+	})
+	if task := servicetest.Try(ledger.Load(t.Context(), b.DB, locked))(t); task.State != ledger.StateAvailable {
+		t.Errorf("the task is %s", task.State)
+	}
+}
+
+// When a new task displaces others from memory, the walk that finds these again does not wait for as long as one after
+// which all are known.
+func TestDisplacedSuccessorsAreFoundSoon(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.scheduler()
+	s.KeepSuccessors(1)
+	for _, id := range []string{"a", "b"} {
+		ledgertest.Enqueue(t, b.DB, partKey(id), "{}")
+	}
+	b.join("a", "", partKey("a"))
+	servicetest.Try(s.ReleaseAwaiting(t.Context()))(t)
+	known := s.NextWalk()
+	later := b.join("b", "", partKey("b"))
+	s.Note(servicetest.Try(ledger.History(t.Context(), b.DB, later))(t))
+	if next := s.NextWalk(); !next.Before(known) {
+		t.Errorf("the next walk is at %v, want it before %v, as all tasks were known", next, known)
+	}
+}

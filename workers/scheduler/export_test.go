@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/taskledger/taskledger/ledger"
 )
 
 // Statements are those of this package, by file name.
@@ -77,3 +79,12 @@ func (s *Scheduler) KeepSuccessors(n int) { s.awaiting.known.limit = n }
 
 // PointAwaited is the crash point between the end of a wait and the removal of its timer.
 const PointAwaited = pointAwaited
+
+// Retries returns how many tasks are to be decided again.
+func (s *Scheduler) Retries() int { return s.awaiting.retry.n }
+
+// NextWalk returns when the next walk begins.
+func (s *Scheduler) NextWalk() time.Time { return s.awaiting.walk.at }
+
+// Note queues what events require.
+func (s *Scheduler) Note(events []ledger.Event) { s.awaiting.note(events) }

@@ -13,7 +13,6 @@ type successor struct {
 	key      ledger.Key
 	hasMoved bool // it has another event than its first
 	after    ledger.After
-	isQueued bool // it is about to be decided
 }
 
 // successors finds the tasks that wait for a task. It is a copy of a part of the ledger: a walk finds the tasks that do
@@ -79,18 +78,23 @@ func (g *successors) remove(k ledger.Key) {
 	}
 }
 
-// turns is a queue that gives each kind its turn: many tasks of one kind delay no task of another. It is for one
-// goroutine.
+// turns is a queue that gives each kind its turn: many tasks of one kind delay no task of another. A task is queued once.
+// It is for one goroutine.
 type turns struct {
 	n      int
 	kinds  []ledger.Kind // those with tasks, the next one first
 	queues map[ledger.Kind][]*successor
+	keys   map[ledger.Key]struct{} // of all tasks
 }
 
 func (t *turns) add(s *successor) {
 	if t.queues == nil {
-		t.queues = make(map[ledger.Kind][]*successor)
+		t.queues, t.keys = make(map[ledger.Kind][]*successor), make(map[ledger.Key]struct{})
 	}
+	if _, isQueued := t.keys[s.key]; isQueued {
+		return
+	}
+	t.keys[s.key] = struct{}{}
 	if len(t.queues[s.key.Kind]) == 0 {
 		t.kinds = append(t.kinds, s.key.Kind)
 	}
@@ -107,6 +111,7 @@ func (t *turns) take(n int) (taken []*successor) {
 		t.kinds = t.kinds[1:]
 		queue := t.queues[kind]
 		taken = append(taken, queue[0])
+		delete(t.keys, queue[0].key)
 		if len(queue) == 1 {
 			delete(t.queues, kind)
 			continue
