@@ -78,8 +78,8 @@ func (g *successors) remove(k ledger.Key) {
 	}
 }
 
-// turns is a queue that gives each kind its turn: many tasks of one kind delay no task of another. A task is queued once.
-// It is for one goroutine.
+// turns is a queue that gives each kind its turn: many tasks of one kind delay no task of another. Each task is queued
+// once. It is for one goroutine.
 type turns struct {
 	n      int
 	kinds  []ledger.Kind // those with tasks, the next one first
