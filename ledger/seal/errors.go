@@ -19,6 +19,7 @@ var (
 
 var (
 	errNotErased = errors.New("the seal has a digest in place of the salt, as after erasure, and the event has a text")
+	errType      = errors.New("the type has a line break")
 	errSalt      = errors.New("the salt must have 16 bytes, or the digest 32")
 )
 

@@ -1,12 +1,15 @@
 package seal
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -28,16 +31,35 @@ type Proof struct {
 	Event      Event            `json:"event"`
 }
 
-// UnmarshalJSON returns an error for a member with another name, even if only its case differs, and for one that is
-// given twice: a reader could take their values for proved.
+// UnmarshalJSON returns an error unless the text has the members that Marshal writes, with the same values. A reader
+// could take others for proved: a member with a name in another case or given twice, null or nothing in place of 0,
+// another base64 of the same bytes.
 func (p *Proof) UnmarshalJSON(text []byte) error {
 	type fields Proof
 	var read fields
 	if err := strictjson.Unmarshal(text, &read); err != nil {
 		return err
 	}
+	same, err := json.Marshal(read)
+	if err == nil && !equalJSON(text, same) {
+		err = errors.New("a member is missing, null, or not in the form in which proofs are written")
+	}
+	if err != nil {
+		return err
+	}
 	*p = Proof(read)
 	return nil
+}
+
+// equalJSON reports whether two valid texts have the same members with the same values, numbers digit by digit.
+func equalJSON(a, b []byte) bool {
+	read := func(text []byte) (value any) {
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		_ = d.Decode(&value)
+		return value
+	}
+	return reflect.DeepEqual(read(a), read(b))
 }
 
 // Record returns the record of the event, see the package comment. It has neither the salt nor the text of data, meta
