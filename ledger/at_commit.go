@@ -183,8 +183,8 @@ func (t *Tx) readBefore(results pgx.BatchResults, begin int) (failed int, err er
 	return 0, nil
 }
 
-// commitAtCommit executes the statements of AtCommit and commits.
-func (t *Tx) commitAtCommit(ctx context.Context) error {
+// commitWithAll executes the statements of AtCommit, commits, and resets the session, in one round trip.
+func (t *Tx) commitWithAll(ctx context.Context) error {
 	isCallers, err := t.commitWith(ctx, func(*pgx.Batch) {}, func(pgx.BatchResults) error { return nil })
 	switch {
 	case isCallers:

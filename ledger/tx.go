@@ -225,18 +225,14 @@ func (t *Tx) Commit(ctx context.Context) error {
 	if t.isEnded {
 		return pgx.ErrTxClosed
 	}
-	if len(t.atCommit) > 0 {
-		return t.commitAtCommit(ctx)
+	if len(t.atCommit) > 0 || t.tx != nil && t.session != nil {
+		return t.commitWithAll(ctx)
 	}
 	defer t.end()
 	if t.tx == nil {
 		return nil
 	}
-	err := pgerr.Explain("commit", t.tx.Commit(ctx))
-	if t.session != nil {
-		_ = t.rollBack(ctx, nil) // resets the session; there is nothing to roll back after a commit
-	}
-	return err
+	return pgerr.Explain("commit", t.tx.Commit(ctx))
 }
 
 // Rollback rolls back. It sends nothing if the transaction has not begun. After the end it returns

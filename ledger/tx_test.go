@@ -126,6 +126,38 @@ func TestRoundTripsOfATx(t *testing.T) {
 	}
 }
 
+// The session is reset in the round trip of the end: after it, a pooler may give the server's connection to another
+// client.
+func TestSessionIsResetInTheRoundTripOfTheEnd(t *testing.T) {
+	t.Parallel()
+	pool, sent := countedPool(t)
+	newBusiness(t, pool)
+	for name, end := range map[string]func(*ledger.Tx) error{
+		"Commit":   func(tx *ledger.Tx) error { return tx.Commit(t.Context()) },
+		"Rollback": func(tx *ledger.Tx) error { return tx.Rollback(t.Context()) },
+		"AtCommit, Commit": func(tx *ledger.Tx) error {
+			tx.AtCommit("select $1::integer", 1)
+			return tx.Commit(t.Context())
+		},
+	} {
+		for i := range 3 {
+			tx := beginLedgerTx(t, pool, &ledger.TxOptions{ResetSession: true})
+			_, err := tx.Exec(t.Context(), "select set_config('search_path', $1, false)", "nowhere")
+			before := sent.Load()
+			if err := errors.Join(err, end(tx)); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if n := sent.Load() - before; i > 0 && n != 1 {
+				t.Errorf("%s took %d round trips, want 1", name, n)
+			}
+			var path string
+			if err := pool.QueryRow(t.Context(), "show search_path").Scan(&path); err != nil || path == "nowhere" {
+				t.Errorf("%s left the search_path %s, %v", name, path, err)
+			}
+		}
+	}
+}
+
 // execOne returns a function that executes a statement with one argument.
 func execOne(t *testing.T, sql string) func(*ledger.Tx, int) error {
 	return func(tx *ledger.Tx, id int) error {
