@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/health"
 )
 
@@ -80,23 +79,24 @@ type status struct {
 // boundedReport returns a report whose lists have at most MaxList items: kinds may be many.
 func boundedReport(r health.Report) status {
 	s := status{Report: r}
-	s.Projections = truncate(&s, "projections", s.Projections)
-	s.Subscribers = truncate(&s, "subscribers", s.Subscribers)
-	s.Tasks = truncate(&s, "tasks", s.Tasks)
-	s.Unhandled = truncate(&s, "unhandled", s.Unhandled)
-	s.Unbegun = truncate(&s, "unbegun", s.Unbegun)
-	s.Paused = truncate(&s, "paused", s.Paused)
-	s.Alarms = truncate(&s, "undelivered_alarms", s.Alarms)
-	s.Degraded = truncate(&s, "degraded", s.Degraded)
-	s.Outbox.Withheld = truncate(&s, "outbox.withheld", s.Outbox.Withheld)
+	s.Projections = truncate(&s.Truncated, "projections", s.Projections)
+	s.Subscribers = truncate(&s.Truncated, "subscribers", s.Subscribers)
+	s.Tasks = truncate(&s.Truncated, "tasks", s.Tasks)
+	s.Unhandled = truncate(&s.Truncated, "unhandled", s.Unhandled)
+	s.Unbegun = truncate(&s.Truncated, "unbegun", s.Unbegun)
+	s.Paused = truncate(&s.Truncated, "paused", s.Paused)
+	s.Alarms = truncate(&s.Truncated, "undelivered_alarms", s.Alarms)
+	s.Degraded = truncate(&s.Truncated, "degraded", s.Degraded)
+	s.Outbox.Withheld = truncate(&s.Truncated, "outbox.withheld", s.Outbox.Withheld)
 	return s
 }
 
-func truncate[T any](s *status, name string, all []T) []T {
+// truncate returns the first MaxList items of a list, and adds its name to names if it has more.
+func truncate[T any](names *[]string, name string, all []T) []T {
 	if len(all) <= MaxList {
 		return all
 	}
-	s.Truncated = append(s.Truncated, name)
+	*names = append(*names, name)
 	return all[:MaxList]
 }
 
@@ -109,6 +109,10 @@ func (h *Handler) listConditions(w http.ResponseWriter, r *http.Request, c *call
 	if err != nil {
 		return err
 	}
-	held := report.Degraded
-	return h.writeJSON(w, r, http.StatusOK, client.List[health.Condition]{Items: held[:min(len(held), MaxList)]})
+	var answer struct {
+		Items     []health.Condition `json:"items"`
+		Truncated []string           `json:"truncated,omitempty"` // as in status
+	}
+	answer.Items = append([]health.Condition{}, truncate(&answer.Truncated, "items", report.Degraded)...)
+	return h.writeJSON(w, r, http.StatusOK, answer)
 }

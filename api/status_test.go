@@ -80,6 +80,28 @@ func TestStatusIsBounded(t *testing.T) {
 	}
 }
 
+// The list of conditions is bounded, and the answer reports whether there are more. No condition is an empty list.
+func TestConditionsAreBounded(t *testing.T) {
+	t.Parallel()
+	for n, truncated := range map[int][]string{0: nil, api.MaxList: nil, api.MaxList + 1: {"items"}} {
+		s := serve(t, func(c *api.Config) {
+			c.Report = func(context.Context) (r health.Report, err error) {
+				for i := range n {
+					r.Degraded = append(r.Degraded, health.Condition{Name: health.RelayLag, About: fmt.Sprint(i)})
+				}
+				return r, nil
+			}
+		})
+		got := decode[struct {
+			Items     []json.RawMessage
+			Truncated []string
+		}](s, s.call(api.Viewer, "GET", "/v1/conditions", ""), http.StatusOK)
+		if len(got.Items) != min(n, api.MaxList) || !slices.Equal(got.Truncated, truncated) {
+			t.Errorf("of %d conditions %d items, truncated: %v", n, len(got.Items), got.Truncated)
+		}
+	}
+}
+
 // A caller that is limited to kinds has no status, because that is about all kinds. Requests share a report; a failed
 // one is not kept.
 func TestStatusIsShared(t *testing.T) {
