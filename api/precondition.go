@@ -57,7 +57,7 @@ func parseTags(header http.Header, name string) (all tags, err error) {
 	for _, line := range lines {
 		for line != "" {
 			var part string
-			part, line = cutUnquoted(line, ',')
+			part, line = cutTag(line)
 			part = strings.TrimSpace(part)
 			text, isWeak := strings.CutPrefix(part, "W/")
 			isQuoted := len(text) >= 2 && text[0] == '"' && strings.IndexByte(text[1:], '"') == len(text)-2
@@ -73,6 +73,21 @@ func parseTags(header http.Header, name string) (all tags, err error) {
 		}
 	}
 	return all, nil
+}
+
+// cutTag returns the text before and after the first comma outside of tags. In them a backslash escapes nothing, other
+// than in quoted strings (RFC 9110, 8.8.3).
+func cutTag(line string) (before, after string) {
+	isQuoted := false
+	for i := range len(line) {
+		switch {
+		case line[i] == '"':
+			isQuoted = !isQuoted
+		case line[i] == ',' && !isQuoted:
+			return line[:i], line[i+1:]
+		}
+	}
+	return line, ""
 }
 
 // haveStrong reports whether a strong tag is that of a version, for If-Match.

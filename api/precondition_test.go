@@ -121,10 +121,28 @@ func TestTagsOfProxies(t *testing.T) {
 	ledgertest.Enqueue(t, s.db, k, `{}`)
 	for tag, status := range map[string]int{
 		`"1"`: 304, `W/"1"`: 304, `"1-gzip"`: 304, `"1--gzip"`: 304, `W/"1;gzip"`: 304, `"7","1"`: 304, "*": 304,
-		`"10"`: 200, `"2-gzip"`: 200, `"x"`: 200, `"11-gzip"`: 200, `"a,1"`: 200,
+		`"a\", "1"`: 304, `"10"`: 200, `"2-gzip"`: 200, `"x"`: 200, `"11-gzip"`: 200, `"a,1"`: 200,
 	} {
 		if a := s.call(api.Viewer, "GET", client.Path(k)+"?wait=0", "", "If-None-Match", tag); a.status != status {
 			t.Errorf("%s: got %d, want %d", tag, a.status, status)
+		}
+	}
+}
+
+// The answer without a body has the headers for caches of the one with a body (RFC 9110, 15.4.5).
+func TestNotModifiedHasTheHeadersForCaches(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	k := ledger.Key{Kind: "a.b", BizID: "1"}
+	ledgertest.Enqueue(t, s.db, k, `{}`)
+	full := s.call(api.Viewer, "GET", client.Path(k), "")
+	not := s.call(api.Viewer, "GET", client.Path(k), "", "If-None-Match", `"1"`)
+	if full.status != http.StatusOK || not.status != http.StatusNotModified {
+		t.Fatalf("got %d and %d", full.status, not.status)
+	}
+	for _, name := range []string{"Cache-Control", "ETag", "Vary"} {
+		if got, want := not.header.Get(name), full.header.Get(name); got != want || want == "" {
+			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
 }

@@ -239,6 +239,7 @@ func (h *Handler) getTask(w http.ResponseWriter, r *http.Request, c *caller) err
 	prefer.setApplied(w)
 	setVersion(w, t.Version)
 	if known != nil && !done(t) {
+		w.Header().Add("Vary", "Accept-Encoding") // as the answer with a body has it
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
