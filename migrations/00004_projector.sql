@@ -311,7 +311,7 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 begin
   if not exists (
        select from taskledger.event e
-        where e.xid = pg_current_xact_id_if_assigned()
+        where e.xid = pg_current_xact_id_if_assigned() and age(e.xmin) <= 0
           and e.position > (select f.foreign_until from taskledger.floors f)
           and e.kind = 'taskledger.operation' and e.version = 1
           and e.data->>'action' = check_recorded.action

@@ -180,7 +180,8 @@ create policy size on taskledger.event as restrictive for insert
           else taskledger.fits(octet_length(data::text), octet_length(meta::text))
         end);
 
--- As follows.
+-- As follows. The row's inserting transaction decides, too: where the sequence of positions is behind, a restored event
+-- can come after one of this transaction.
 -- +goose StatementBegin
 create function taskledger.appended_here(kind text, biz_id text, version integer) returns taskledger.event_type
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -189,7 +190,8 @@ begin
     select e.type
       from taskledger.event e
      where e.kind = appended_here.kind and e.biz_id = appended_here.biz_id and e.version = appended_here.version
-       and e.xid = pg_current_xact_id_if_assigned() and e.position > (select f.foreign_until from taskledger.floors f));
+       and e.xid = pg_current_xact_id_if_assigned() and age(e.xmin) <= 0
+       and e.position > (select f.foreign_until from taskledger.floors f));
 end
 $$;
 -- +goose StatementEnd

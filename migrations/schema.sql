@@ -187,7 +187,8 @@ begin
     select e.type
       from taskledger.event e
      where e.kind = appended_here.kind and e.biz_id = appended_here.biz_id and e.version = appended_here.version
-       and e.xid = pg_current_xact_id_if_assigned() and e.position > (select f.foreign_until from taskledger.floors f));
+       and e.xid = pg_current_xact_id_if_assigned() and age(e.xmin) <= 0
+       and e.position > (select f.foreign_until from taskledger.floors f));
 end
 $$;
 
@@ -619,7 +620,7 @@ CREATE FUNCTION taskledger.check_recorded(action text, projection text) RETURNS 
 begin
   if not exists (
        select from taskledger.event e
-        where e.xid = pg_current_xact_id_if_assigned()
+        where e.xid = pg_current_xact_id_if_assigned() and age(e.xmin) <= 0
           and e.position > (select f.foreign_until from taskledger.floors f)
           and e.kind = 'taskledger.operation' and e.version = 1
           and e.data->>'action' = check_recorded.action

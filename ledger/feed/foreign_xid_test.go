@@ -96,6 +96,30 @@ func TestReplicatedTransactionIDsGiveNoRights(t *testing.T) {
 	}
 }
 
+// A transaction whose own event has a position before a replicated one, because the sequence is behind, ends no task of
+// the replicated one.
+func TestReplicatedEventBehindAnOwnOne(t *testing.T) {
+	f := newFeedFixture(t)
+	f.exec(f.owner, `select nextval('taskledger.event_position_seq')`)
+	f.enqueue(f.pool, "victim")
+	id := f.restoreAhead()
+	f.exec(f.owner, "update taskledger.floor set origin = taskledger.origin(), xid = pg_current_xact_id()")
+	const behind = `select setval('taskledger.event_position_seq', max(position) - $1, false) from taskledger.event`
+	f.exec(f.owner, behind, 1)
+	tx := f.awaitXid(ledgertest.As(t, f.pool, "producer"), id)
+	f.exec(tx, `
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, data)
+		values (1, 0, taskledger.shard_of('own'), 'enqueued', 'k', 'own', 'alice', '{}')`)
+	f.exec(f.owner, behind, -1)
+	const discard = `
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, data)
+		values (2, 0, taskledger.shard_of('%[1]s'), 'discarded', 'k', '%[1]s', 'alice', '{}')`
+	f.exec(tx, fmt.Sprintf(discard, "own"))
+	if _, err := tx.Exec(f.ctx, fmt.Sprintf(discard, "victim")); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		t.Errorf("discard: %v, want insufficient_privilege", err)
+	}
+}
+
 // restoreAhead makes the events look as if they came from a dump, all of one transaction, whose id it returns. This
 // database will assign that id soon.
 func (f *feedFixture) restoreAhead() (id int64) {
