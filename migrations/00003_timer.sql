@@ -17,7 +17,7 @@
 -- can be made again from the events.
 --
 -- No row is inserted with a due_at below the database's clock at the insert, read after the inserting
--- transaction has got its xid: the scheduler's marks rest on it. Rows leave at the low end of the index,
+-- transaction has got its xid: the scheduler's marks rest on it. Most rows leave at the low end of the index,
 -- and their entries stay there while another transaction holds an old snapshot.
 create table taskledger.timer (
   due_at  timestamptz not null,
@@ -280,3 +280,57 @@ end;
 
 comment on function taskledger.remove_awaiting(text[], text[]) is
   'Internal: removes the timers of tasks with predecessors that have another event than their first one.';
+
+-- Without it the timer of a cancelled task stays until its time, and that of a deadline, long after the success.
+-- A timer is obsolete if no later event can give it an effect: versions and attempts only grow, and succeeded is final.
+-- A task in another finished state may be released, with its deadlines.
+--
+-- Locks only the timers that it removes. Index: primary keys; see fire_timers for the settings.
+-- +goose StatementBegin
+create function taskledger.remove_obsolete_timers(due_from timestamptz, after_kind text, after_biz_id text,
+                                                  how_many integer)
+returns table (timers bigint, removed bigint, last_due_at timestamptz, last_kind text, last_biz_id text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off set enable_nestloop = off
+set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_column
+begin
+  return query
+  with page as materialized (
+    select t.ctid as address, t.due_at, t.kind, t.biz_id, t.version, t.reason
+      from taskledger.timer t
+     where (t.due_at, t.kind, t.biz_id) > ((select greatest(remove_obsolete_timers.due_from, clock_timestamp())),
+                                           remove_obsolete_timers.after_kind, remove_obsolete_timers.after_biz_id)
+       and t.due_at < taskledger.end_of_time()
+     order by t.due_at, t.kind, t.biz_id
+     fetch first remove_obsolete_timers.how_many rows with ties
+  ), obsolete as materialized (
+    select p.address
+      from page p
+     cross join lateral (
+       select e.version, e.attempt, e.type
+         from taskledger.event e
+        where e.kind = p.kind and e.biz_id = p.biz_id
+        order by e.version desc
+        limit 1) h
+     where case when p.reason in ('due', 'retry') then h.version > p.version
+                else h.type = 'succeeded' or p.reason = 'start_by' and h.attempt > 0 end
+  ), gone as (
+    delete from taskledger.timer t where t.ctid = any (array(select o.address from obsolete o))
+    returning 1
+  )
+  select (select count(*) from page), (select count(*) from gone), l.due_at, l.kind, l.biz_id
+    from (values (true)) one
+    left join (
+      select p.due_at, p.kind, p.biz_id
+        from page p
+       order by p.due_at desc, p.kind desc, p.biz_id desc
+       limit 1) l on true;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.remove_obsolete_timers(timestamptz, text, text, integer) is
+  'Internal: reads the next how_many timers that are not due, after a moment, a kind and a biz_id, and removes those '
+  'that can have no effect because their task has moved on. Returns how many it has read and removed, and the place of '
+  'the last one.';

@@ -187,7 +187,8 @@ grant execute on function taskledger.is_lease, taskledger.check_kinds, taskledge
    taskledger.login_refused, taskledger.raise_refused to worker, relay;
 grant execute on function taskledger.fits to producer, worker, relay, operator;
 grant execute on function taskledger.enqueue, taskledger.enqueue_many to producer;
-grant execute on function taskledger.fire_timers, taskledger.remove_awaiting to relay;
+grant execute on function taskledger.fire_timers, taskledger.remove_awaiting, taskledger.remove_obsolete_timers
+   to relay;
 grant execute on function taskledger.end_of_time to producer, worker, relay, operator, reader, archiver;
 
 grant execute on function taskledger.append_event, taskledger.may_follow, taskledger.begins_attempt,

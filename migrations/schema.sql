@@ -3290,6 +3290,53 @@ $$;
 
 COMMENT ON FUNCTION taskledger.remove_limit(kind text) IS 'Internal: removes the limit of a kind, and returns the kind if it had one.';
 
+CREATE FUNCTION taskledger.remove_obsolete_timers(due_from timestamp with time zone, after_kind text, after_biz_id text, how_many integer) RETURNS TABLE(timers bigint, removed bigint, last_due_at timestamp with time zone, last_kind text, last_biz_id text)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_bitmapscan TO 'off'
+    SET enable_seqscan TO 'off'
+    SET enable_nestloop TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  with page as materialized (
+    select t.ctid as address, t.due_at, t.kind, t.biz_id, t.version, t.reason
+      from taskledger.timer t
+     where (t.due_at, t.kind, t.biz_id) > ((select greatest(remove_obsolete_timers.due_from, clock_timestamp())),
+                                           remove_obsolete_timers.after_kind, remove_obsolete_timers.after_biz_id)
+       and t.due_at < taskledger.end_of_time()
+     order by t.due_at, t.kind, t.biz_id
+     fetch first remove_obsolete_timers.how_many rows with ties
+  ), obsolete as materialized (
+    select p.address
+      from page p
+     cross join lateral (
+       select e.version, e.attempt, e.type
+         from taskledger.event e
+        where e.kind = p.kind and e.biz_id = p.biz_id
+        order by e.version desc
+        limit 1) h
+     where case when p.reason in ('due', 'retry') then h.version > p.version
+                else h.type = 'succeeded' or p.reason = 'start_by' and h.attempt > 0 end
+  ), gone as (
+    delete from taskledger.timer t where t.ctid = any (array(select o.address from obsolete o))
+    returning 1
+  )
+  select (select count(*) from page), (select count(*) from gone), l.due_at, l.kind, l.biz_id
+    from (values (true)) one
+    left join (
+      select p.due_at, p.kind, p.biz_id
+        from page p
+       order by p.due_at desc, p.kind desc, p.biz_id desc
+       limit 1) l on true;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.remove_obsolete_timers(due_from timestamp with time zone, after_kind text, after_biz_id text, how_many integer) IS 'Internal: reads the next how_many timers that are not due, after a moment, a kind and a biz_id, and removes those that can have no effect because their task has moved on. Returns how many it has read and removed, and the place of the last one.';
+
 CREATE FUNCTION taskledger.remove_parked(positions bigint[]) RETURNS SETOF bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'

@@ -18,6 +18,8 @@
 //   - While a snapshot is held, fired timers stay in the index as dead entries. The scheduler steps over them
 //     once and not at every poll (horizon.go).
 //
+// The timer of a task that has moved on, such as a cancelled one, is removed before it is due (obsolete.go).
+//
 // # Discarding
 //
 // A scheduler compares what the projector has counted with the limits, and discards the oldest waiting tasks

@@ -10,16 +10,17 @@ import (
 
 // Statements are those of this package, by file name.
 var Statements = map[string]string{
-	"settings.sql":      settingsSQL,
-	"clock_sample.sql":  clockSampleSQL,
-	"timers_due.sql":    timersDueSQL,
-	"timers_fire.sql":   timersFireSQL,
-	"timers_lowest.sql": timersLowestSQL,
-	"timers_turns.sql":  timersTurnsSQL,
-	"timers_status.sql": timersStatusSQL,
-	"overloads.sql":     overloadsSQL,
-	"backlog_start.sql": backlogStartSQL,
-	"backlog_page.sql":  backlogPageSQL,
+	"settings.sql":        settingsSQL,
+	"clock_sample.sql":    clockSampleSQL,
+	"timers_due.sql":      timersDueSQL,
+	"timers_fire.sql":     timersFireSQL,
+	"timers_lowest.sql":   timersLowestSQL,
+	"timers_turns.sql":    timersTurnsSQL,
+	"timers_obsolete.sql": timersObsoleteSQL,
+	"timers_status.sql":   timersStatusSQL,
+	"overloads.sql":       overloadsSQL,
+	"backlog_start.sql":   backlogStartSQL,
+	"backlog_page.sql":    backlogPageSQL,
 
 	"awaiting.sql":        awaitingSQL,
 	"awaiting_remove.sql": awaitingRemoveSQL,
@@ -72,6 +73,12 @@ func (s *Scheduler) ReleaseAwaiting(ctx context.Context) (read int, err error) {
 	read = a.walk.read
 	a.endWalk()
 	return read, errors.Join(faults...)
+}
+
+// RemoveObsolete removes the obsolete timers of the next page.
+func (s *Scheduler) RemoveObsolete(ctx context.Context) error {
+	_, err := s.obsolete.removePage(ctx)
+	return err
 }
 
 // KeepSuccessors bounds the predecessors that are in memory.

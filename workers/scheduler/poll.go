@@ -80,6 +80,9 @@ func (s *Scheduler) poll(ctx context.Context) (time.Time, error) {
 	if hasOverload {
 		s.discarder.wanted.ask()
 	}
+	if !first.IsZero() {
+		s.obsolete.wanted.ask()
+	}
 	cost := time.Since(begun)
 	if !first.IsZero() || hasAwaiting || hasOverload {
 		s.activeAt = time.Now()

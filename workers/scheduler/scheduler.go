@@ -27,6 +27,7 @@ type Scheduler struct {
 	releasable, expirable string // types of events that released and expired may follow, as array literals
 	discarder             discarder
 	awaiting              awaiting
+	obsolete              obsolete
 
 	// The fields below belong to the goroutine of Run.
 
@@ -57,6 +58,7 @@ func New(c Config) (*Scheduler, error) {
 		config: c, releasable: typesBefore(ledger.EventReleased), expirable: typesBefore(ledger.EventExpired),
 		activeAt: time.Now(),
 		awaiting: newAwaiting(c),
+		obsolete: obsolete{config: c, wanted: newRequest()},
 		discarder: discarder{
 			config: c, backlogs: make(map[ledger.Kind]*backlog), holder: rand.Text(), wanted: newRequest(),
 		},
@@ -83,6 +85,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	var others sync.WaitGroup
 	others.Go(func() { s.discarder.run(ctx) })
 	others.Go(func() { s.awaiting.run(ctx) })
+	others.Go(func() { s.obsolete.run(ctx) })
 	defer others.Wait()
 	defer stop()
 	return loop.Steps{
