@@ -87,18 +87,19 @@ func templates(zone *time.Location) map[string]*template.Template {
 // functions are those that templates call.
 func functions(zone *time.Location) template.FuncMap {
 	return template.FuncMap{
-		"when":  func(t time.Time) string { return formatTime(t, zone) },
-		"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
-		"ago":   ago,
-		"dur":   printable.Age,
-		"count": func(n any) string { return printable.Count(toInt(n)) },
-		"text":  func(s any) string { return printable.Text(toText(s)) },
-		"short": func(limit int, s any) string { return printable.Short(toText(s), limit) },
-		"parts": func(limit int, s any) template.HTML { return parts(printable.Short(toText(s), limit)) },
-		"lines": lines,
-		"task":  taskPathOf,
-		"query": query,
-		"pair":  func(base string, node any) map[string]any { return map[string]any{"base": base, "node": node} },
+		"when":    func(t time.Time) string { return formatTime(t, zone) },
+		"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+		"ago":     ago,
+		"dur":     printable.Age,
+		"count":   func(n any) string { return printable.Count(toInt(n)) },
+		"counted": func(n any) string { return printable.Counted(toInt(n)) },
+		"text":    func(s any) string { return printable.Text(toText(s)) },
+		"short":   func(limit int, s any) string { return printable.Short(toText(s), limit) },
+		"parts":   func(limit int, s any) template.HTML { return parts(printable.Short(toText(s), limit)) },
+		"lines":   lines,
+		"task":    taskPathOf,
+		"query":   query,
+		"pair":    func(base string, node any) map[string]any { return map[string]any{"base": base, "node": node} },
 	}
 }
 

@@ -32,7 +32,7 @@ func checkOutbox(ctx context.Context, c Config, r *Report) error {
 		r.add(Condition{
 			Name: EventsParked, Since: s.ParkedAt,
 			Text: fmt.Sprintf("events that cannot be published and are parked: %s; the reason of the last one: %s",
-				printable.Count(s.Parked), s.ParkedReason),
+				printable.Counted(s.Parked), s.ParkedReason),
 		})
 	}
 	r.addStream(c, s)

@@ -86,7 +86,7 @@ func checkProjections(ctx context.Context, c Config, r *Report) error {
 		if p.Parked > 0 {
 			r.add(Condition{
 				Name: ProjectionParked, About: p.Name,
-				Text: fmt.Sprintf("projection %s: parked events: %s", p.Name, printable.Count(int64(p.Parked))),
+				Text: fmt.Sprintf("projection %s: parked events: %s", p.Name, printable.Counted(int64(p.Parked))),
 			})
 		}
 	}
@@ -123,7 +123,8 @@ func checkIllegal(ctx context.Context, c Config, r *Report) error {
 	}
 	r.add(Condition{
 		Name: EventsIllegal, Since: illegal.Since,
-		Text: fmt.Sprintf("illegal events: %s; the last one: %s", printable.Count(int64(illegal.Events)), illegal.Last),
+		Text: fmt.Sprintf("illegal events: %s; the last one: %s",
+			printable.Counted(int64(illegal.Events)), illegal.Last),
 	})
 	return nil
 }

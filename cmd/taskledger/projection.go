@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -71,13 +72,9 @@ func listProjections(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	return printList(a, list, all, func(w io.Writer) {
 		t := newTable([]any{"projection", "version", "to apply", "parked", "skipped", "state"}, 2, 3, 4, 5)
 		for _, p := range all {
-			waiting := count(int64(p.Waiting))
-			if p.Waiting == projector.MaxLag {
-				waiting += "+"
-			}
 			t.AppendRow(table.Row{
-				plain(p.Name), p.Version, waiting, count(int64(p.Parked)), count(int64(p.Skipped)),
-				projectionState(p.Registered),
+				plain(p.Name), p.Version, printable.Counted(int64(p.Waiting)), printable.Counted(int64(p.Parked)),
+				printable.Counted(int64(p.Skipped)), projectionState(p.Registered),
 			})
 		}
 		renderTable(w, t)

@@ -204,7 +204,7 @@ func (s status) fields() [][2]string {
 	}
 	fields = append(fields, [][2]string{
 		{"timers", timersText(s.Timers)},
-		{"parked", count(o.Parked)},
+		{"parked", printable.Counted(o.Parked)},
 		{"rejected", count(s.Rejected)},
 	}...)
 	if s.Schedules.Total > 0 {

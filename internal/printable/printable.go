@@ -65,6 +65,17 @@ func Count(n int64) string {
 	return s
 }
 
+// maxCounted is how far the numbers are counted of what may be any number of rows.
+const maxCounted = 10_000
+
+// Counted is [Count] of a number that is counted up to 10,000: there may be more.
+func Counted(n int64) string {
+	if n >= maxCounted {
+		return Count(maxCounted) + "+"
+	}
+	return Count(n)
+}
+
 // Names returns [Text] of the first names, at most limit of them, and the number of the others.
 func Names(names []string, limit int) string {
 	shown := make([]string, min(len(names), limit))
