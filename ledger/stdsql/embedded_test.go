@@ -20,9 +20,20 @@ import (
 type (
 	bunTx   struct{ *sql.Tx }
 	bunConn struct{ *sql.Conn }
-	bunDB   struct{ *state }
-	state   struct{ *sql.DB }
 )
+
+// unitOfWork runs its statements in the transaction of ctx, and embeds the pool for its other methods.
+type unitOfWork struct{ *sql.DB }
+
+type txOfContext struct{}
+
+func (u unitOfWork) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return ctx.Value(txOfContext{}).(*sql.Tx).QueryContext(ctx, query, args...)
+}
+
+func (u unitOfWork) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return ctx.Value(txOfContext{}).(*sql.Tx).ExecContext(ctx, query, args...)
+}
 
 func (t bunTx) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	return t.Tx.QueryContext(ctx, formatted(query, args))
@@ -38,14 +49,6 @@ func (c bunConn) QueryContext(ctx context.Context, query string, args ...any) (*
 
 func (c bunConn) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	return c.Conn.ExecContext(ctx, formatted(query, args))
-}
-
-func (d *bunDB) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	return d.DB.QueryContext(ctx, formatted(query, args))
-}
-
-func (d *bunDB) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	return d.DB.ExecContext(ctx, formatted(query, args))
 }
 
 func formatted(query string, args []any) string {
@@ -71,7 +74,7 @@ func TestLibrariesWithTheirOwnPlaceholders(t *testing.T) {
 	}
 	defer conn.Close()
 	for name, q := range map[string]stdsql.Querier{
-		"tx": bunTx{tx}, "conn": bunConn{conn}, "db": &bunDB{&state{db}},
+		"tx": bunTx{tx}, "conn": bunConn{conn}, "pointer": &bunTx{tx}, "wrapped twice": struct{ bunTx }{bunTx{tx}},
 	} {
 		k := ledger.Key{Kind: "coupon.send", BizID: ledger.BizID(name)}
 		for _, isNew := range []bool{true, false} {
@@ -86,5 +89,31 @@ func TestLibrariesWithTheirOwnPlaceholders(t *testing.T) {
 	}
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Statements of a type that embeds a pool run where its methods run them: in the transaction.
+func TestTransactionOfATypeThatEmbedsAPool(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	db := stdlib.OpenDBFromPool(pool)
+	defer db.Close()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	ctx := context.WithValue(t.Context(), txOfContext{}, tx)
+	key := ledger.Key{Kind: "coupon.send", BizID: "A-1"}
+	for name, q := range map[string]stdsql.Querier{"value": unitOfWork{db}, "pointer": &unitOfWork{db}} {
+		if _, err := ledger.Enqueue(ctx, stdsql.Wrap(q), key, nil, nil); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if task, err := ledger.Load(t.Context(), pool, key); err == nil {
+		t.Errorf("after the rollback: %+v", task)
 	}
 }

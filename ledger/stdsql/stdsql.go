@@ -39,40 +39,42 @@ type Querier interface {
 // Wrap returns a [ledger.DB] that runs its statements on q. If q is a transaction, they become part of it; the
 // DB never commits it or rolls it back. The DB is as safe for concurrent use as q.
 //
-// If q is a struct that embeds a *sql.Tx, *sql.Conn or *sql.DB, the statements run on that. The methods of some
-// libraries, such as bun, replace parameters by their own placeholders, so that $1 has no value.
+// If q is a struct that embeds a *sql.Tx or a *sql.Conn, the statements run on that. The methods of some libraries, such
+// as bun, replace parameters by their own placeholders, so that $1 has no value. A *sql.DB that q embeds is not used,
+// because the methods of q may run statements in a transaction: wrap the DB field of a *bun.DB.
 //
 // Errors of other drivers are wrapped so that package ledger finds their SQLSTATE.
-func Wrap(q Querier) ledger.DB { return db{embedded(q)} }
+func Wrap(q Querier) ledger.DB {
+	if inner := embedded(reflect.ValueOf(q)); inner != nil {
+		q = inner
+	}
+	return db{q}
+}
 
-// embedded returns what q embeds of database/sql, or q.
-func embedded(q Querier) Querier {
-	v := reflect.ValueOf(q)
-	if v.Kind() == reflect.Pointer {
+// embedded returns the *sql.Tx or *sql.Conn that v is or embeds, also within embedded structs, or nil.
+func embedded(v reflect.Value) Querier {
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		if v.CanInterface() {
+			switch q := v.Interface().(type) {
+			case *sql.Tx:
+				return q
+			case *sql.Conn:
+				return q
+			}
+		}
 		v = v.Elem()
 	}
 	if v.Kind() != reflect.Struct {
-		return q
+		return nil
 	}
-	for _, name := range []string{"Tx", "Conn", "DB"} {
-		field, ok := v.Type().FieldByName(name)
-		if !ok || !field.Anonymous {
-			continue
-		}
-		inner, err := v.FieldByIndexErr(field.Index)
-		if err != nil || inner.IsZero() || !inner.CanInterface() {
-			continue
-		}
-		switch inner := inner.Interface().(type) {
-		case *sql.Tx:
-			return inner
-		case *sql.Conn:
-			return inner
-		case *sql.DB:
-			return inner
+	for i := range v.NumField() {
+		if v.Type().Field(i).Anonymous {
+			if q := embedded(v.Field(i)); q != nil {
+				return q
+			}
 		}
 	}
-	return q
+	return nil
 }
 
 type db struct{ q Querier }
