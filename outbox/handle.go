@@ -50,7 +50,11 @@ const (
 
 // handleInTx handles events in the transaction that advances the cursor.
 func (s *subscriber) handleInTx(ctx context.Context, page feed.Page, events []ledger.Event) error {
-	tx, err := s.DB.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := s.DB.BeginTx(ctx, pgx.TxOptions{
+		BeginQuery: "begin isolation level read committed; savepoint taskledger_handle",
+		// It fails in another transaction: "rollback and chain" in Handle would drop the cursor, and repeat the events.
+		CommitQuery: "release savepoint taskledger_handle; commit",
+	})
 	if err != nil {
 		return err
 	}
@@ -74,6 +78,10 @@ func (s *subscriber) handleInTx(ctx context.Context, page feed.Page, events []le
 		err = errAbortedTx
 	default:
 		err = tx.Commit(ctx)
+		if pgerr.Is(err, pgerr.InvalidSavepoint) {
+			err = errEndedTx
+			break
+		}
 		if pgerr.Code(err) == "" || pgerr.IsRetryable(err) {
 			return err
 		} // else a deferred constraint or trigger of the handler's tables has failed

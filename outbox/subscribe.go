@@ -37,8 +37,8 @@ type Subscription struct {
 	// committed once for each event. It must not commit. Either Handle or Receive is required.
 	//
 	// The events are not empty, are committed, and those of a task are in order. After an error they are handled again,
-	// after a growing delay: the first one alone, and then twice as many with each call. A panic is an error. Neither
-	// function is called concurrently.
+	// after a growing delay: the first one alone, and then twice as many with each call. A panic and runtime.Goexit are
+	// errors. Neither function is called concurrently.
 	Handle func(ctx context.Context, tx pgx.Tx, events []ledger.Event) error
 	// Receive handles events at least once: again after its error, and after a crash. Its ctx is done when the
 	// subscriber is paused, moved or removed, or when another process works as it, because this one could not reach the

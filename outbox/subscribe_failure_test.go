@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -66,8 +67,13 @@ func TestSubscriberNamesTheEventThatFails(t *testing.T) {
 			want: "no such mail"},
 		"ErrorPanics": {fail: func(context.Context, pgx.Tx) error { var e *ledger.TaskError; return e },
 			want: "panic"},
-		"SwallowedError": {fail: dropError("select 1/0"), want: "after a statement of it failed"},
-		"Rollback":       {fail: dropError("rollback"), want: "has ended the transaction"},
+		"Goexit": {fail: func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, want: "runtime.Goexit"},
+		"ReceiveGoexit": {fail: func(context.Context, pgx.Tx) error { runtime.Goexit(); return nil }, receive: true,
+			want: "runtime.Goexit"},
+		"UnwrapPanics":     {fail: func(context.Context, pgx.Tx) error { var e *nilError; return e }, want: "panic"},
+		"RollbackAndChain": {fail: dropError("rollback and chain"), want: "has ended the transaction"},
+		"SwallowedError":   {fail: dropError("select 1/0"), want: "after a statement of it failed"},
+		"Rollback":         {fail: dropError("rollback"), want: "has ended the transaction"},
 		"LostConnection": {fail: dropError("select pg_terminate_backend(pg_backend_pid())"),
 			want: "its connection was lost"},
 		"AtCommit": {fail: dropError("insert into later values (1), (1)"), want: "later_n_key"},
@@ -115,6 +121,12 @@ func TestSubscriberNamesTheEventThatFails(t *testing.T) {
 		})
 	}
 }
+
+// nilError is an error of which a nil pointer has a text and no cause.
+type nilError struct{ cause error }
+
+func (*nilError) Error() string   { return "no cause" }
+func (e *nilError) Unwrap() error { return e.cause }
 
 // dropError returns a handler that drops the error of a statement.
 func dropError(sql string) func(context.Context, pgx.Tx) error {

@@ -23,7 +23,7 @@ func yamlToJSON(text []byte) ([]byte, error) {
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, errors.New("more than one YAML document: put each into a file of its own")
 	}
-	w := yamlWriter{open: make(map[*yaml.Node]bool)}
+	w := yamlWriter{open: make(map[*yaml.Node]bool), members: make(map[*yaml.Node][]yamlMember)}
 	if len(document.Content) == 0 {
 		return []byte("null"), nil
 	}
@@ -37,6 +37,9 @@ func yamlToJSON(text []byte) ([]byte, error) {
 type yamlWriter struct {
 	json bytes.Buffer
 	open map[*yaml.Node]bool // the nodes that contain the current one
+	// members has those of each mapping that was read; nil while they are being read. A mapping that others merge is read
+	// once: mappings that merge each other would else take exponential time.
+	members map[*yaml.Node][]yamlMember
 }
 
 // refuse returns an error that names the line of a node.
@@ -83,7 +86,7 @@ func (w *yamlWriter) writeArray(n *yaml.Node) error {
 }
 
 func (w *yamlWriter) writeObject(n *yaml.Node) error {
-	members, err := yamlMembers(n, 0)
+	members, err := w.membersOf(n)
 	if err != nil {
 		return err
 	}
@@ -110,12 +113,19 @@ type yamlMember struct {
 	value *yaml.Node
 }
 
-// yamlMembers returns the members of a mapping in their order, then those of the mappings that << merges into it.
-func yamlMembers(n *yaml.Node, depth int) ([]yamlMember, error) {
-	if n.Tag != "!!map" || depth > 10 {
-		return nil, refuse(n, "must be a mapping without a tag, merged at most 10 levels deep")
+// membersOf returns the members of a mapping in their order, then those of the mappings that << merges into it.
+func (w *yamlWriter) membersOf(n *yaml.Node) ([]yamlMember, error) {
+	if n.Tag != "!!map" {
+		return nil, refuse(n, "must be a mapping without a tag")
 	}
-	var members []yamlMember
+	if members, ok := w.members[n]; ok {
+		if members == nil {
+			return nil, refuse(n, "the anchor %s merges itself", n.Anchor)
+		}
+		return members, nil
+	}
+	w.members[n] = nil
+	members := []yamlMember{} // not nil
 	var merged []*yaml.Node
 	has := make(map[string]bool)
 	for i := 0; i < len(n.Content); i += 2 {
@@ -136,7 +146,7 @@ func yamlMembers(n *yaml.Node, depth int) ([]yamlMember, error) {
 		members = append(members, yamlMember{key.Value, value})
 	}
 	for _, from := range merged {
-		more, err := yamlMembers(from, depth+1)
+		more, err := w.membersOf(from)
 		if err != nil {
 			return nil, err
 		}
@@ -147,6 +157,7 @@ func yamlMembers(n *yaml.Node, depth int) ([]yamlMember, error) {
 			}
 		}
 	}
+	w.members[n] = members
 	return members, nil
 }
 

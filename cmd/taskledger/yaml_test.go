@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -55,13 +56,28 @@ func TestYAMLKeepsWhatIsWritten(t *testing.T) {
 		{yaml: `{[1]: 2}`, want: `line 1: the name of a member`},
 		{yaml: `&a [*a]`, want: `contains itself`},
 		{yaml: `&a {x: *a}`, want: `contains itself`},
-		{yaml: `&a {<<: *a}`, want: `merged at most`},
+		{yaml: `&a {<<: *a}`, want: `line 1: the anchor a merges itself`},
 		{yaml: "a: 1\n---\na: 2", want: `more than one YAML document`},
 		{yaml: `*`, want: `neither JSON nor YAML`},
 	} {
 		if got, err := yamlToJSON([]byte(tc.yaml)); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s\nis %s, %v\nwant %s", tc.yaml, got, err, tc.want)
 		}
+	}
+}
+
+// Mappings that merge each other in many ways are each read once: 11 lines would else be 10^10 mappings.
+func TestYAMLMergesEachMappingOnce(t *testing.T) {
+	t.Parallel()
+	text := "a0: &a0 {x: 1}\n"
+	want := `{"a0":{"x":1}`
+	for i := 1; i <= 10; i++ {
+		merged := strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ",")
+		text += fmt.Sprintf("a%d: &a%[1]d {<<: [%s]}\n", i, merged)
+		want += fmt.Sprintf(`,"a%d":{"x":1}`, i)
+	}
+	if got, err := yamlToJSON([]byte(text)); err != nil || string(got) != want+"}" {
+		t.Errorf("%s, %v", got, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
 )
@@ -13,15 +14,26 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
 
-// Guard calls f and returns its error. It returns a panic as a [*PanicError].
-func Guard(f func() error) (err error) {
-	defer func() {
-		if value := recover(); value != nil {
-			err = &PanicError{Value: value, Stack: debug.Stack()}
+// ErrGoexit is the error of a function that has called [runtime.Goexit].
+var ErrGoexit = errors.New("the function has called runtime.Goexit")
+
+// Guard calls f in a goroutine of its own and returns its error. It returns a panic as a [*PanicError], also of a method
+// of the error, such as Error or Unwrap of a nil pointer.
+func Guard(f func() error) error {
+	returned := make(chan error, 1)
+	go func() {
+		err := ErrGoexit // unless f returns
+		defer func() {
+			if value := recover(); value != nil {
+				err = &PanicError{Value: value, Stack: debug.Stack()}
+			}
+			returned <- err
+		}()
+		if err = f(); err != nil {
+			_ = err.Error()
+			_ = errors.Is(err, ErrGoexit)
+			_ = errors.As(err, new(*PanicError))
 		}
 	}()
-	if err = f(); err != nil {
-		_ = err.Error() // an Error method that panics, for example on a nil pointer, does so here
-	}
-	return err
+	return <-returned
 }

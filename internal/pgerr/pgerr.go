@@ -26,6 +26,7 @@ const (
 	ReadOnlySQLTransaction    = "25006"
 	InvalidAuthorization      = "28000"
 	InvalidPassword           = "28P01"
+	InvalidSavepoint          = "3B001"
 	InvalidCatalogName        = "3D000"
 	InvalidSchemaName         = "3F000"
 	InvalidStatementName      = "26000"
