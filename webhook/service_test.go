@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -227,7 +228,8 @@ func TestSecretsAreRotated(t *testing.T) {
 	}
 }
 
-func (h *hooks) start(receivers ...webhook.Receiver) {
+// start starts a service. It returns a function that stops it.
+func (h *hooks) start(receivers ...webhook.Receiver) (stop func()) {
 	h.T.Helper()
 	for i := range receivers {
 		if receivers[i].SecretFile == "" {
@@ -240,7 +242,14 @@ func (h *hooks) start(receivers ...webhook.Receiver) {
 	if err != nil {
 		h.T.Fatal(err)
 	}
-	h.Start(s.Run)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	h.Start(func(end context.Context) error {
+		defer close(ended)
+		defer context.AfterFunc(end, cancel)()
+		return s.Run(ctx)
+	})
+	return func() { cancel(); <-ended }
 }
 
 func loopback() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} }

@@ -1,5 +1,6 @@
 -- Selects the receivers of webhooks that get no events, and why: gone (paused after an answer 410), deleted (a process
 -- has the receiver, and its subscriber is missing), unserved (no process has it) or stuck; since when, null: unknown.
+-- A receiver without a process and a subscriber was removed: its pause remains, and is no fault.
 -- $1 threshold in milliseconds; $2 most receivers.
 -- Locks nothing. Indexes: as the views subscribers and workers, few rows of each; of paused_kinds all rows; as
 -- feed_lag, one event of each receiver; the primary key of task_count.
@@ -25,6 +26,7 @@ with served as materialized (
           or exists (select from taskledger.task_totals t where t.kind = 'taskledger.webhook.' || s.name))
 ), found as (
   select g.name, 'gone' as why, g.since from gone g
+   where g.name in (select s.name from subscribed s union all select v.name from served v)
   union all
   select v.name, 'deleted', null from served v
    where v.name not in (select s.name from subscribed s)
