@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -123,4 +124,48 @@ func TestEventsOfATaskAreInOrder(t *testing.T) {
 		}
 		ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "other.kind", BizID: "1"}, `{}`) // wakes it
 	}
+}
+
+// An event waits for the previous one that has a delivery, even if events between them have none, because they were not
+// wanted when they were passed, or an operator has moved the subscriber past them.
+func TestOrderBeyondEventsWithoutDelivery(t *testing.T) {
+	h := newHooks(t)
+	f := &forgetful{refusals: 1 << 30}
+	f.reset()
+	server := httptest.NewServer(f)
+	t.Cleanup(server.Close)
+	shop := webhook.Receiver{Name: "shop", URL: server.URL, Allow: loopback(), Order: webhook.OrderTask,
+		Types: []ledger.EventType{ledger.EventEnqueued},
+		Retry: &ledger.RetryPolicy{Ladder: []time.Duration{10 * time.Millisecond}, Attempts: 1_000_000, Jitter: -1}}
+	key := ledger.Key{Kind: "coupon.send", BizID: "1"}
+	ledgertest.Enqueue(t, h.As(ledgertest.App), key, `{}`)
+	ledgertest.Append(t, h.DB, key, ledger.EventStarted)
+	ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "coupon.send", BizID: "2"}, `{}`)
+	stop := h.start(shop)
+	refused := func() (n int) {
+		f.read(func() { n = f.refused["1/1"] })
+		return n
+	}
+	deliveries := func() int {
+		return servicetest.One[int](h, `select count(*)::integer from taskledger.event e
+			where e.kind = 'taskledger.webhook.shop' and e.version = 1`)
+	}
+	h.Await("version 1 is refused, and version 2 passed", func() bool { return refused() > 0 && deliveries() == 2 })
+	stop()
+	shop.Types = nil
+	ledgertest.Append(t, h.DB, key, ledger.EventCancelled)
+	h.start(shop)
+	h.Await("version 3 has a delivery", func() bool { return deliveries() == 3 })
+	n := refused()
+	h.Await("version 1 is refused again", func() bool { return refused() > n+2 })
+	f.read(func() { f.refusals = 0 })
+	h.Await("both are delivered", func() (ok bool) {
+		f.read(func() { ok = len(f.accepted["1"]) == 2 })
+		return ok
+	})
+	f.read(func() {
+		if diff := cmp.Diff([]int{1, 3}, f.accepted["1"]); diff != "" {
+			t.Error(diff)
+		}
+	})
 }
