@@ -126,8 +126,8 @@ func TestEventsOfATaskAreInOrder(t *testing.T) {
 	}
 }
 
-// An event waits for the previous one that has a delivery, even if events between them have none, because they were not
-// wanted when they were passed, or an operator has moved the subscriber past them.
+// An event waits for the previous one that has a delivery, even if events between them have none. They were not wanted
+// when they were passed, or an operator has moved the subscriber past them.
 func TestOrderBeyondEventsWithoutDelivery(t *testing.T) {
 	h := newHooks(t)
 	f := &forgetful{refusals: 1 << 30}

@@ -37,8 +37,8 @@ func yamlToJSON(text []byte) ([]byte, error) {
 type yamlWriter struct {
 	json bytes.Buffer
 	open map[*yaml.Node]bool // the nodes that contain the current one
-	// members has those of each mapping that was read; nil while they are being read. A mapping that others merge is read
-	// once: mappings that merge each other would else take exponential time.
+	// members holds the members of each mapping, nil while the mapping is read. Each mapping is read once, because
+	// mappings that merge each other could otherwise take exponential time.
 	members map[*yaml.Node][]yamlMember
 }
 
@@ -113,7 +113,7 @@ type yamlMember struct {
 	value *yaml.Node
 }
 
-// membersOf returns the members of a mapping in their order, then those of the mappings that << merges into it.
+// membersOf returns the members of a mapping in their order, then the members that << merges into it.
 func (w *yamlWriter) membersOf(n *yaml.Node) ([]yamlMember, error) {
 	if n.Tag != "!!map" {
 		return nil, refuse(n, "must be a mapping without a tag")

@@ -17,8 +17,8 @@ func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Valu
 // ErrGoexit is the error of a function that has called [runtime.Goexit].
 var ErrGoexit = errors.New("the function has called runtime.Goexit")
 
-// Guard calls f in a goroutine of its own and returns its error. It returns a panic as a [*PanicError], also of a method
-// of the error, such as Error or Unwrap of a nil pointer.
+// Guard calls f in its own goroutine and returns the error of f, [ErrGoexit], or a panic as a [*PanicError]. A panic of
+// the error's methods counts, such as Error or Unwrap of a nil pointer.
 func Guard(f func() error) error {
 	returned := make(chan error, 1)
 	go func() {

@@ -15,12 +15,14 @@ select q.i, d.biz_id
             order by e.version desc
             limit 100) p
     cross join lateral (
-      select a.biz_id, a.position from taskledger.event a
-       where a.kind = $1::text and a.biz_id = p.id and a.version = 1
-       union all
-      select b.biz_id, b.position from taskledger.event b
-       where b.kind = $1::text and b.biz_id > p.id || '-again-' and b.biz_id < p.id || '-again.' and b.version = 1
-       order by position desc
+      select d.biz_id
+        from (select a.biz_id, a.position from taskledger.event a
+               where a.kind = $1::text and a.biz_id = p.id and a.version = 1
+               union all
+              select b.biz_id, b.position from taskledger.event b
+               where b.kind = $1::text and b.biz_id > p.id || '-again-' and b.biz_id < p.id || '-again.'
+                 and b.version = 1) d
+       order by d.position + 0 desc -- no index has this order
        limit 1) f
     order by p.version desc
     limit 1) d
