@@ -39,8 +39,8 @@ type Querier interface {
 // Wrap returns a [ledger.DB] that runs its statements on q. If q is a transaction, they become part of it; the
 // DB never commits it or rolls it back. The DB is as safe for concurrent use as q.
 //
-// If q is a struct that embeds a *sql.Tx or a *sql.Conn, the statements run on that. The methods of some libraries, such
-// as bun, replace parameters by their own placeholders, so that $1 has no value. An embedded *sql.DB is not used,
+// If q is a struct that embeds a *sql.Tx or a *sql.Conn, the statements run on that. The methods of some libraries,
+// such as bun, replace parameters by their own placeholders, so that $1 has no value. An embedded *sql.DB is not used,
 // because the methods of q may run statements in a transaction: pass the DB field of a *bun.DB.
 //
 // Errors of other drivers are wrapped so that package ledger finds their SQLSTATE.
