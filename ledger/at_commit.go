@@ -128,7 +128,7 @@ func (t *Tx) sendEnd(
 		batch.Queue(q.SQL, q.Arguments...)
 	}
 	if t.session != nil {
-		batch.Queue(sessionRoleSQL, t.session.login, t.session.role)
+		batch.Queue(sessionRoleSQL, t.session.login, t.session.role, t.session.encoding)
 	}
 	queue(batch)
 	batch.Queue("commit")

@@ -23,7 +23,7 @@ var (
 
 // session is the state of a connection's session before code of callers ran in it: what [TxOptions].ResetSession
 // restores. It is constant.
-type session struct{ login, role, settings string }
+type session struct{ login, role, encoding, settings string }
 
 // sessionKey is the key of a connection's session in its custom data.
 const sessionKey = "taskledger.session"
@@ -37,7 +37,8 @@ func readSession(ctx context.Context, conn *pgx.Conn) (*session, error) {
 		return s, nil
 	}
 	s := &session{}
-	if _, err := pgquery.Row(ctx, conn, sessionReadSQL, nil, &s.login, &s.role, &s.settings); err != nil {
+	_, err := pgquery.Row(ctx, conn, sessionReadSQL, nil, &s.login, &s.role, &s.encoding, &s.settings)
+	if err != nil {
 		return nil, pgerr.Explain("read the settings of the session", err)
 	}
 	if conn.Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
@@ -64,8 +65,8 @@ func describesFirst(conn *pgx.Conn) bool {
 
 // roleText is session_role.sql with literals.
 func (s *session) roleText() string {
-	return fmt.Sprintf("select set_config('session_authorization', %s, false), set_config('role', %s, false)",
-		quote(s.login), quote(s.role))
+	return fmt.Sprintf("select set_config('session_authorization', %s, false), set_config('role', %s, false), "+
+		"set_config('client_encoding', %s, false)", quote(s.login), quote(s.role), quote(s.encoding))
 }
 
 // rollbackText returns the statements that roll back a transaction and reset the session. They are one message, and

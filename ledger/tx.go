@@ -40,7 +40,8 @@ type TxOptions struct {
 	// is then as it was before the first such transaction on the connection, which takes a few round trips more to
 	// read it. Events of [Tx.AppendAndCommit] are inserted with the role of that time.
 	//
-	// Prepared statements and cursors WITH HOLD remain. Custom settings (with a dot in their name) are reset to those
+	// Prepared statements and cursors WITH HOLD remain. Advisory locks, channels and temporary tables that the session
+	// had before are dropped, too. Custom settings (with a dot in their name) are reset to those
 	// of the address, the login or the database. A connection that cannot be reset is closed. Default: false.
 	ResetSession bool
 }

@@ -158,6 +158,37 @@ func TestSessionIsResetInTheRoundTripOfTheEnd(t *testing.T) {
 	}
 }
 
+// An event is stored as it is although code in the transaction has set another encoding. The simple protocol of pgx
+// refuses any other than UTF8.
+func TestEventAfterAnotherEncoding(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	for _, mode := range queryModes {
+		if mode == pgx.QueryExecModeSimpleProtocol {
+			continue
+		}
+		conn := connectIn(t, pool.Config().ConnString(), mode)
+		k := ledger.Key{Kind: "test.tx", BizID: ledger.BizID(mode.String())}
+		ledgertest.Enqueue(t, pool, k, "")
+		tx := ledger.BeginOn(t.Context(), conn, &ledger.TxOptions{Guard: true, ResetSession: true})
+		_, err := tx.Exec(t.Context(), "set client_encoding = 'LATIN1'")
+		r := ledgertest.Request(k, 1, ledger.EventSucceeded)
+		r.Data = json.RawMessage(`{"result":"ü"}`)
+		_, appendErr := tx.AppendAndCommit(t.Context(), r)
+		if err := errors.Join(err, appendErr); err != nil {
+			t.Fatalf("%s: %v", mode, err)
+		}
+		for e, err := range ledger.Read(t.Context(), pool, 0, 100) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Key == k && e.Type == ledger.EventSucceeded && string(e.Data) != string(r.Data) {
+				t.Errorf("%s: the event has %s, want %s", mode, e.Data, r.Data)
+			}
+		}
+	}
+}
+
 // execOne returns a function that executes a statement with one argument.
 func execOne(t *testing.T, sql string) func(*ledger.Tx, int) error {
 	return func(tx *ledger.Tx, id int) error {
