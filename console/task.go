@@ -73,11 +73,11 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 		if err != nil {
 			return err
 		}
-		past, err := ledger.LoadAsOf(ctx, h.config.DB, d.Key, moment)
+		version, err := ledger.VersionAsOf(ctx, h.config.DB, d.Key, moment)
 		if err != nil {
 			return err
 		}
-		d.Version = min(int(past.Version), d.Newest)
+		d.Version = min(int(version), d.Newest)
 	}
 	d.IsPast = d.Version < d.Newest
 	events = events[:d.Version]

@@ -153,11 +153,11 @@ func checkPredecessors(ctx context.Context, db DB, rows []firstEvent) error {
 //
 // It returns [ErrUnknownTask] if the task does not exist, or db's login may not read a predecessor.
 func Predecessors(ctx context.Context, db DB, k Key) ([]Task, error) {
-	first, err := readHistory(ctx, db, k, loadSQL, string(k.Kind), string(k.BizID), int64(1))
+	first, err := FirstEvent(ctx, db, k)
 	if err != nil {
 		return nil, err
 	}
-	keys := parseAfter(first[0].Meta).Keys
+	keys := parseAfter(first.Meta).Keys
 	if len(keys) == 0 {
 		return nil, nil
 	}

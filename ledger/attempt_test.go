@@ -386,7 +386,7 @@ func TestManyFailuresAndOddMetaEnd(t *testing.T) {
 		events, _ := ledger.History(t.Context(), app, key)
 		var data struct{ Errors []struct{ Attempt int } }
 		if err := json.Unmarshal(events[len(events)-1].Data, &data); err != nil || len(data.Errors) != 100 ||
-			data.Errors[9].Attempt != 10 || data.Errors[10].Attempt != 41 {
+			data.Errors[0].Attempt != 31 || data.Errors[99].Attempt != 130 {
 			t.Errorf("%s ends with %s, %d errors, %v", key, events[len(events)-1].Type, len(data.Errors), err)
 		}
 	}

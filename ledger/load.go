@@ -29,20 +29,6 @@ func History(ctx context.Context, db DB, k Key) ([]Event, error) {
 	return HistoryAsOf(ctx, db, k, Moment{})
 }
 
-// LoadAsOf is [Load] for a moment in the past: it returns the task as a reader would have loaded it then. It returns
-// [ErrUnknownTask] if the task did not exist.
-func LoadAsOf(ctx context.Context, db DB, k Key, m Moment) (Task, error) {
-	events, err := HistoryAsOf(ctx, db, k, m)
-	if err != nil {
-		return Task{}, err
-	}
-	t, err := Fold(events)
-	if err != nil {
-		return Task{}, fmt.Errorf("load %s as of %s: %w", k, m, err)
-	}
-	return t, nil
-}
-
 // HistoryAsOf is [History] for a moment in the past: it returns the events that were committed before it.
 func HistoryAsOf(ctx context.Context, db DB, k Key, m Moment) ([]Event, error) {
 	statement, args := historySQL, []any{string(k.Kind), string(k.BizID)}

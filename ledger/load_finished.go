@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"math"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -62,7 +63,7 @@ func LoadFinished(ctx context.Context, db DB, keys []Key) ([]LoadedTask, error) 
 	}
 	for _, i := range long {
 		if l := &loaded[i]; l.Err == nil {
-			if l.Task, err = l.Task.applyLong(ctx, db); err != nil {
+			if l.Task, err = l.Task.applyLong(ctx, db, math.MaxInt32); err != nil {
 				return nil, err
 			}
 		}

@@ -4,8 +4,10 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"math"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
 var (
@@ -13,6 +15,8 @@ var (
 	loadSQL string
 	//go:embed sql/load_long.sql
 	loadLongSQL string
+	//go:embed sql/version_as_of.sql
+	versionAsOfSQL string
 )
 
 // longTask is the number of events of a task from which on the index event_long has them.
@@ -25,13 +29,61 @@ const longTask = 64
 // It returns [ErrUnknownTask] if the task does not exist, the [*InvalidError] of [Key.ValidateStored], and an
 // [*IllegalError] if the events that it folds do not fold; [Fold] of the [History] checks all events.
 func Load(ctx context.Context, db DB, k Key) (Task, error) {
-	first, err := readHistory(ctx, db, k, loadSQL, string(k.Kind), string(k.BizID), int64(longTask+1))
+	return loadUpTo(ctx, db, k, math.MaxInt32)
+}
+
+// LoadAsOf is [Load] for a moment in the past: it returns the task as a reader would have loaded it then. It returns
+// [ErrUnknownTask] if the task did not exist.
+func LoadAsOf(ctx context.Context, db DB, k Key, m Moment) (Task, error) {
+	if m.IsZero() {
+		return Load(ctx, db, k)
+	}
+	version, err := VersionAsOf(ctx, db, k, m)
+	if err != nil {
+		return Task{}, err
+	}
+	t, err := loadUpTo(ctx, db, k, version)
+	if err != nil {
+		return Task{}, fmt.Errorf("as of %s: %w", m, err)
+	}
+	return t, nil
+}
+
+// VersionAsOf returns the version of a task as of a moment, now for the zero value. It reads some events and not the
+// history. It returns [ErrUnknownTask] if the task did not exist.
+func VersionAsOf(ctx context.Context, db DB, k Key, m Moment) (Version, error) {
+	if err := k.ValidateStored(); err != nil {
+		return 0, fmt.Errorf("version of %s: %w", k, err)
+	}
+	var version Version
+	var isFound bool
+	var err error
+	if args := []any{string(k.Kind), string(k.BizID)}; m.IsZero() {
+		var last string
+		isFound, err = pgquery.Row(ctx, db, headSQL, args, (*int32)(&version), &last)
+	} else {
+		args = append(args, m.passedArgs()...)
+		isFound, err = pgquery.Row(ctx, db, versionAsOfSQL, args, (*int32)(&version))
+	}
+	switch {
+	case err != nil:
+		return 0, pgerr.Explain("version of "+k.String(), err)
+	case !isFound || version == 0:
+		return 0, fmt.Errorf("version of %s: %w", k, ErrUnknownTask)
+	}
+	return version, nil
+}
+
+// loadUpTo returns the task after the event of a version, or after its last one.
+func loadUpTo(ctx context.Context, db DB, k Key, version Version) (Task, error) {
+	limit := min(int64(version), longTask+1)
+	first, err := readHistory(ctx, db, k, loadSQL, string(k.Kind), string(k.BizID), limit)
 	if err != nil {
 		return Task{}, err
 	}
 	t, err := Fold(first[:min(len(first), longTask)])
 	if err == nil && len(first) > longTask {
-		t, err = t.applyLong(ctx, db)
+		t, err = t.applyLong(ctx, db, version)
 	}
 	if err != nil {
 		return Task{}, fmt.Errorf("load %s: %w", k, err)
@@ -46,9 +98,9 @@ type later struct {
 	released bool    // the task was released from a finished state after the first events
 }
 
-// applyLong returns the task after all later events, as the fold does.
-func (t Task) applyLong(ctx context.Context, db DB) (Task, error) {
-	rows, err := db.Query(ctx, loadLongSQL, string(t.Kind), string(t.BizID))
+// applyLong returns the task after later events up to a version, as the fold does.
+func (t Task) applyLong(ctx context.Context, db DB, last Version) (Task, error) {
+	rows, err := db.Query(ctx, loadLongSQL, string(t.Kind), string(t.BizID), int64(last))
 	if err != nil {
 		return t, pgerr.Explain("load "+t.Key.String(), err)
 	}

@@ -130,7 +130,7 @@ func TestLoadOfALongHistory(t *testing.T) {
 		if _, err := pool.Exec(t.Context(), statistics); err != nil {
 			t.Fatal(err)
 		}
-		short, long := blocks("sql/load_long.sql", "short"), blocks("sql/load_long.sql", "long")
+		short, long := blocks("sql/load_long.sql", "short", 1<<30), blocks("sql/load_long.sql", "long", 1<<30)
 		first := blocks("sql/load.sql", "long", 65)
 		t.Logf("%q: blocks of 1,000 events %d, of 100,000 events %d, first events %d", statistics, short, long, first)
 		if long > 2*short || first > 300 {

@@ -170,27 +170,63 @@ return coalesce((policy ->> 'attempts')::double precision::integer,
 comment on function taskledger.retry_limit(json) is
   'Internal: returns the number of failures after which a task with this retry policy is dead.';
 
--- Reads the events of one task. Index: primary key.
+-- Indexes: primary key for the first 64 events, event_long for the others, however many they are.
 -- +goose StatementBegin
-create function taskledger.failures_of(kind text, biz_id text) returns table (attempt integer, failed_at timestamptz,
-                                                                              message text)
-language sql stable rows 5
+create function taskledger.newest_of(kind text, biz_id text, types taskledger.event_type[]) returns integer
+language sql stable
 begin atomic
-  select f.attempt, f.recorded_at, taskledger.shortened(taskledger.error_text(f.data), 512)
-    from taskledger.event f
-   where f.kind = failures_of.kind and f.biz_id = failures_of.biz_id and f.type = 'failed'
-     and f.version > coalesce((
-           select max(r.version)
-             from taskledger.event r
-             join taskledger.event e on e.kind = r.kind and e.biz_id = r.biz_id and e.version = r.version - 1
-            where r.kind = failures_of.kind and r.biz_id = failures_of.biz_id and r.type = 'released'
-              and e.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')), 0)
-   order by f.version;
+  select coalesce(max(v.version), 0)
+    from (
+      select l.version
+        from unnest(newest_of.types) as t(type)
+       cross join lateral (
+         select e.version
+           from taskledger.event e
+          where e.kind = newest_of.kind and e.biz_id = newest_of.biz_id and e.type = t.type and e.version > 64
+          order by e.version desc
+          limit 1) l
+       union all
+      (select f.version
+         from taskledger.event f
+        where f.kind = newest_of.kind and f.biz_id = newest_of.biz_id and f.type = any (newest_of.types)
+          and f.version <= 64
+        order by f.version desc
+        limit 1)) v;
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.failures_of(text, text) is
-  'Internal: returns the failed attempts of a task since it was last released from a finished state, oldest first.';
+comment on function taskledger.newest_of(text, text, taskledger.event_type[]) is
+  'Internal: returns the version of the newest event of a task that has one of these types, or 0.';
+
+-- Indexes: primary key for the first 64 events, event_long for the others.
+-- +goose StatementBegin
+create function taskledger.failures_of(kind text, biz_id text, since integer)
+returns table (attempt integer, failed_at timestamptz, message text)
+language sql stable rows 5
+begin atomic
+  select n.attempt, n.recorded_at, taskledger.shortened(taskledger.error_text(n.data), 512)
+    from (
+      select l.*
+        from (
+          select e.*
+            from taskledger.event e
+           where e.kind = failures_of.kind and e.biz_id = failures_of.biz_id and e.type = 'failed'
+             and e.version > 64 and e.version > failures_of.since
+           order by e.version desc
+           limit 100) l
+       union all
+      select f.*
+        from taskledger.event f
+       where f.kind = failures_of.kind and f.biz_id = failures_of.biz_id and f.type = 'failed'
+         and f.version <= 64 and f.version > failures_of.since
+       order by version desc
+       limit 100) n
+   order by n.version;
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.failures_of(text, text, integer) is
+  'Internal: returns the newest 100 failed attempts of a task after a version, oldest first.';
 
 -- Index: primary key.
 -- +goose StatementBegin
@@ -253,7 +289,7 @@ comment on function taskledger.raise_fenced(text, text, integer) is
   'Internal: raises the error of a worker that no longer has its task.';
 
 -- A task whose worker has no lease any more is taken over, by the rules of package workers: it is buried after five
--- workers in a row, or if its attempt must not be repeated. Index: primary key.
+-- workers in a row, or if its attempt must not be repeated.
 -- +goose StatementBegin
 create function taskledger.take_over(kind text, biz_id text, version integer, worker text) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
@@ -261,16 +297,16 @@ declare
   lost integer;
   reason text;
 begin
-  select count(*) filter (where e.type = 'started' and p.type in ('started', 'progressed')) + 1 into lost
-    from taskledger.event e
-    join taskledger.event p on p.kind = e.kind and p.biz_id = e.biz_id and p.version = e.version - 1
-   where e.kind = take_over.kind and e.biz_id = take_over.biz_id and e.version > (
-           select max(o.version) from taskledger.event o
-            where o.kind = take_over.kind and o.biz_id = take_over.biz_id
-              and o.type not in ('started', 'progressed'));
+  select h.attempt - o.attempt into lost -- the attempts that began since the task was last available or postponed
+    from taskledger.event h, taskledger.event o
+   where h.kind = take_over.kind and h.biz_id = take_over.biz_id and h.version = take_over.version
+     and o.kind = take_over.kind and o.biz_id = take_over.biz_id
+     and o.version = taskledger.newest_of(take_over.kind, take_over.biz_id,
+           '{enqueued,scheduled,released,failed,interrupted,snoozed}');
   if (select s.data::text from taskledger.event s
-       where s.kind = take_over.kind and s.biz_id = take_over.biz_id and s.type = 'started'
-       order by s.version desc limit 1) = '{"guarantee":"at most once"}' then
+       where s.kind = take_over.kind and s.biz_id = take_over.biz_id
+         and s.version = taskledger.newest_of(take_over.kind, take_over.biz_id, '{started}'))
+      = '{"guarantee":"at most once"}' then
     reason := '{"reason":"unknown outcome","worker":' || to_json(worker) || '}';
   elsif lost >= 5 then
     reason := '{"reason":"its workers were lost one after the other","lost":' || lost || ',"worker":'
@@ -517,6 +553,7 @@ declare
   described constant json := json_build_object(
     'message', taskledger.shortened(coalesce(error, ''), 4096),
     'type', taskledger.shortened(coalesce(error_type, ''), 512));
+  ended constant integer := taskledger.newest_of(kind, biz_id, '{buried,cancelled,expired,discarded}');
   policy json;
   failures integer;
   reason text;
@@ -532,7 +569,13 @@ begin
     end;
   end if;
   policy := taskledger.policy_of(kind, biz_id, retry);
-  failures := (select count(*) from taskledger.failures_of(kind, biz_id)) + 1;
+  failures := 1 + (
+    select count(*) from taskledger.event e
+     where e.kind = fail.kind and e.biz_id = fail.biz_id and e.type = 'failed' and e.version > ended
+       and e.version > 64) + (
+    select count(*) from taskledger.event e
+     where e.kind = fail.kind and e.biz_id = fail.biz_id and e.type = 'failed' and e.version > ended
+       and e.version <= 64);
   delay_us := coalesce((extract(epoch from retry_in) * 1e6)::bigint,
                        taskledger.retry_delay(policy, failures, random()));
   reason := case when permanent then 'the handler returned a permanent error'
@@ -548,8 +591,7 @@ begin
       '{"reason":' || to_json(reason) || ',"error":' || described || ',"errors":'
       || (select json_agg(json_build_object('attempt', f.attempt, 'at', f.failed_at at time zone 'UTC' || 'Z',
                                             'message', f.message))
-            from taskledger.failures_of(kind, biz_id) with ordinality f
-           where f.ordinality <= 10 or f.ordinality > failures - 90) || ',' || own.data || '}');
+            from taskledger.failures_of(kind, biz_id, ended) f) || ',' || own.data || '}');
     return 'dead';
   elsif delay_us = 0 then
     perform taskledger.append_event(kind, biz_id, appended, 'released', own.worker, '{"reason":"retry"}');

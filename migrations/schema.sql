@@ -1257,6 +1257,7 @@ declare
   described constant json := json_build_object(
     'message', taskledger.shortened(coalesce(error, ''), 4096),
     'type', taskledger.shortened(coalesce(error_type, ''), 512));
+  ended constant integer := taskledger.newest_of(kind, biz_id, '{buried,cancelled,expired,discarded}');
   policy json;
   failures integer;
   reason text;
@@ -1272,7 +1273,13 @@ begin
     end;
   end if;
   policy := taskledger.policy_of(kind, biz_id, retry);
-  failures := (select count(*) from taskledger.failures_of(kind, biz_id)) + 1;
+  failures := 1 + (
+    select count(*) from taskledger.event e
+     where e.kind = fail.kind and e.biz_id = fail.biz_id and e.type = 'failed' and e.version > ended
+       and e.version > 64) + (
+    select count(*) from taskledger.event e
+     where e.kind = fail.kind and e.biz_id = fail.biz_id and e.type = 'failed' and e.version > ended
+       and e.version <= 64);
   delay_us := coalesce((extract(epoch from retry_in) * 1e6)::bigint,
                        taskledger.retry_delay(policy, failures, random()));
   reason := case when permanent then 'the handler returned a permanent error'
@@ -1288,8 +1295,7 @@ begin
       '{"reason":' || to_json(reason) || ',"error":' || described || ',"errors":'
       || (select json_agg(json_build_object('attempt', f.attempt, 'at', f.failed_at at time zone 'UTC' || 'Z',
                                             'message', f.message))
-            from taskledger.failures_of(kind, biz_id) with ordinality f
-           where f.ordinality <= 10 or f.ordinality > failures - 90) || ',' || own.data || '}');
+            from taskledger.failures_of(kind, biz_id, ended) f) || ',' || own.data || '}');
     return 'dead';
   elsif delay_us = 0 then
     perform taskledger.append_event(kind, biz_id, appended, 'released', own.worker, '{"reason":"retry"}');
@@ -1387,21 +1393,79 @@ COMMENT ON COLUMN taskledger.event.order_key IS 'Tasks of one order key run one 
 
 COMMENT ON COLUMN taskledger.event.partition IS 'The id of the tenant that the task belongs to; null: none. Always null for now.';
 
-CREATE FUNCTION taskledger.failures_of(kind text, biz_id text) RETURNS TABLE(attempt integer, failed_at timestamp with time zone, message text)
+CREATE FUNCTION taskledger.failures_of(kind text, biz_id text, since integer) RETURNS TABLE(attempt integer, failed_at timestamp with time zone, message text)
     LANGUAGE sql STABLE ROWS 5
     BEGIN ATOMIC
- SELECT f.attempt,
-     f.recorded_at,
-     taskledger.shortened(taskledger.error_text(f.data), 512) AS shortened
-    FROM taskledger.event f
-   WHERE ((f.kind = failures_of.kind) AND (f.biz_id = failures_of.biz_id) AND (f.type = 'failed'::taskledger.event_type) AND (f.version > COALESCE(( SELECT max(r.version) AS max
-            FROM (taskledger.event r
-              JOIN taskledger.event e ON (((e.kind = r.kind) AND (e.biz_id = r.biz_id) AND (e.version = (r.version - 1)))))
-           WHERE ((r.kind = failures_of.kind) AND (r.biz_id = failures_of.biz_id) AND (r.type = 'released'::taskledger.event_type) AND (e.type = ANY (ARRAY['succeeded'::taskledger.event_type, 'buried'::taskledger.event_type, 'cancelled'::taskledger.event_type, 'expired'::taskledger.event_type, 'discarded'::taskledger.event_type])))), 0)))
-   ORDER BY f.version;
+ SELECT n.attempt,
+     n.recorded_at,
+     taskledger.shortened(taskledger.error_text(n.data), 512) AS shortened
+    FROM ( SELECT l.xid,
+             l."position",
+             l.recorded_at,
+             l.version,
+             l.attempt,
+             l.type,
+             l.login_id,
+             l.run,
+             l.shard,
+             l.data_version,
+             l.priority,
+             l.kind,
+             l.biz_id,
+             l.actor,
+             l.order_key,
+             l.partition,
+             l.data,
+             l.meta
+            FROM ( SELECT e.xid,
+                     e."position",
+                     e.recorded_at,
+                     e.version,
+                     e.attempt,
+                     e.type,
+                     e.login_id,
+                     e.run,
+                     e.shard,
+                     e.data_version,
+                     e.priority,
+                     e.kind,
+                     e.biz_id,
+                     e.actor,
+                     e.order_key,
+                     e.partition,
+                     e.data,
+                     e.meta
+                    FROM taskledger.event e
+                   WHERE ((e.kind = failures_of.kind) AND (e.biz_id = failures_of.biz_id) AND (e.type = 'failed'::taskledger.event_type) AND (e.version > 64) AND (e.version > failures_of.since))
+                   ORDER BY e.version DESC
+                  LIMIT 100) l
+         UNION ALL
+          SELECT f.xid,
+             f."position",
+             f.recorded_at,
+             f.version,
+             f.attempt,
+             f.type,
+             f.login_id,
+             f.run,
+             f.shard,
+             f.data_version,
+             f.priority,
+             f.kind,
+             f.biz_id,
+             f.actor,
+             f.order_key,
+             f.partition,
+             f.data,
+             f.meta
+            FROM taskledger.event f
+           WHERE ((f.kind = failures_of.kind) AND (f.biz_id = failures_of.biz_id) AND (f.type = 'failed'::taskledger.event_type) AND (f.version <= 64) AND (f.version > failures_of.since))
+   ORDER BY 4 DESC
+  LIMIT 100) n
+   ORDER BY n.version;
 END;
 
-COMMENT ON FUNCTION taskledger.failures_of(kind text, biz_id text) IS 'Internal: returns the failed attempts of a task since it was last released from a finished state, oldest first.';
+COMMENT ON FUNCTION taskledger.failures_of(kind text, biz_id text, since integer) IS 'Internal: returns the newest 100 failed attempts of a task after a version, oldest first.';
 
 CREATE FUNCTION taskledger.feed_floor() RETURNS bigint
     LANGUAGE plpgsql STABLE
@@ -2800,6 +2864,27 @@ END;
 
 COMMENT ON FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) IS 'Internal: merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
 
+CREATE FUNCTION taskledger.newest_of(kind text, biz_id text, types taskledger.event_type[]) RETURNS integer
+    LANGUAGE sql STABLE
+    BEGIN ATOMIC
+ SELECT COALESCE(max(v.version), 0) AS "coalesce"
+    FROM ( SELECT l.version
+            FROM (unnest(newest_of.types) t(type)
+              CROSS JOIN LATERAL ( SELECT e.version
+                    FROM taskledger.event e
+                   WHERE ((e.kind = newest_of.kind) AND (e.biz_id = newest_of.biz_id) AND (e.type = t.type) AND (e.version > 64))
+                   ORDER BY e.version DESC
+                  LIMIT 1) l)
+         UNION ALL
+         ( SELECT f.version
+            FROM taskledger.event f
+           WHERE ((f.kind = newest_of.kind) AND (f.biz_id = newest_of.biz_id) AND (f.type = ANY (newest_of.types)) AND (f.version <= 64))
+           ORDER BY f.version DESC
+          LIMIT 1)) v;
+END;
+
+COMMENT ON FUNCTION taskledger.newest_of(kind text, biz_id text, types taskledger.event_type[]) IS 'Internal: returns the version of the newest event of a task that has one of these types, or 0.';
+
 CREATE FUNCTION taskledger.note_incarnation(of_table oid) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3845,16 +3930,16 @@ declare
   lost integer;
   reason text;
 begin
-  select count(*) filter (where e.type = 'started' and p.type in ('started', 'progressed')) + 1 into lost
-    from taskledger.event e
-    join taskledger.event p on p.kind = e.kind and p.biz_id = e.biz_id and p.version = e.version - 1
-   where e.kind = take_over.kind and e.biz_id = take_over.biz_id and e.version > (
-           select max(o.version) from taskledger.event o
-            where o.kind = take_over.kind and o.biz_id = take_over.biz_id
-              and o.type not in ('started', 'progressed'));
+  select h.attempt - o.attempt into lost -- the attempts that began since the task was last available or postponed
+    from taskledger.event h, taskledger.event o
+   where h.kind = take_over.kind and h.biz_id = take_over.biz_id and h.version = take_over.version
+     and o.kind = take_over.kind and o.biz_id = take_over.biz_id
+     and o.version = taskledger.newest_of(take_over.kind, take_over.biz_id,
+           '{enqueued,scheduled,released,failed,interrupted,snoozed}');
   if (select s.data::text from taskledger.event s
-       where s.kind = take_over.kind and s.biz_id = take_over.biz_id and s.type = 'started'
-       order by s.version desc limit 1) = '{"guarantee":"at most once"}' then
+       where s.kind = take_over.kind and s.biz_id = take_over.biz_id
+         and s.version = taskledger.newest_of(take_over.kind, take_over.biz_id, '{started}'))
+      = '{"guarantee":"at most once"}' then
     reason := '{"reason":"unknown outcome","worker":' || to_json(worker) || '}';
   elsif lost >= 5 then
     reason := '{"reason":"its workers were lost one after the other","lost":' || lost || ',"worker":'

@@ -102,15 +102,15 @@ func (c *Caller[A]) Status() KindStatus { return c.kind.status() }
 // runFor runs a task that was just enqueued in tx, in the same transaction.
 func (k *kind) runFor(ctx context.Context, tx pgx.Tx, key ledger.Key) (ledger.Version, ledger.State, error) {
 	now := time.Now()
-	history, err := ledger.History(ctx, tx, key)
+	first, err := ledger.FirstEvent(ctx, tx, key)
 	if err != nil {
 		return 0, "", err
 	}
-	msg, err := k.messageOf(history[0])
+	msg, err := k.messageOf(first)
 	if err != nil {
 		return 0, "", err
 	}
-	h := attempt.Head{Version: history[0].Version, Type: history[0].Type, Clock: history[0].RecordedAt}
+	h := attempt.Head{Version: first.Version, Type: first.Type, Clock: first.RecordedAt}
 	r := &run{kind: k}
 	r.Attempt = attempt.NewPrivate(ctx, k.Kind, k.Tasks.AddWithoutDelivery(msg), h, now, r, tx)
 	r.setJob()

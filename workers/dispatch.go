@@ -105,11 +105,11 @@ func (k *kind) correct(ctx context.Context, t *attempt.Task, h attempt.Head) err
 	if !h.IsFound || h.HasArgs {
 		return nil
 	}
-	history, err := ledger.History(ctx, k.pool.config.DB, t.Message.Key)
+	first, err := ledger.FirstEvent(ctx, k.pool.config.DB, t.Message.Key)
 	if err != nil {
 		return err
 	}
-	payload, err := history[0].Payload()
+	payload, err := first.Payload()
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (k *kind) correct(ctx context.Context, t *attempt.Task, h attempt.Head) err
 	k.Logger.WarnContext(
 		ctx, "the message has other args than the ledger, whose args are used", "event", t.Message.ID(),
 	)
-	envelope, finishBy := stream.BesideArgs(history[0].Meta)
+	envelope, finishBy := stream.BesideArgs(first.Meta)
 	k.Tasks.Correct(t, payload, envelope, finishBy)
 	return nil
 }

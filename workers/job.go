@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
 // MaxResultBytes bounds the result of a handler, as JSON.
@@ -72,15 +71,15 @@ type PreviousError struct {
 	Message string         `json:"message"` // shortened
 }
 
-// PreviousErrors returns the failed attempts of the task since it was last released from a finished state, oldest
-// first. It reads the task's history, in one statement.
+// PreviousErrors returns the failed attempts of the task since it was last released from a finished state, at most the
+// last 100, oldest first. It takes one statement.
 func (j *Job) PreviousErrors(ctx context.Context) ([]PreviousError, error) {
-	history, err := j.run.History(ctx)
+	failures, err := j.run.Failures(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var all []PreviousError
-	for _, f := range attempt.FailuresIn(history) {
+	for _, f := range failures {
 		all = append(all, PreviousError(f))
 	}
 	return all, nil

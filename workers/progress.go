@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/internal/strictjson"
@@ -62,27 +63,29 @@ func (j *Job) Checkpoint(v any) error {
 }
 
 // Resume decodes the newest checkpoint of the task's earlier attempts, or of this one, into v. It reports whether
-// there is one. It reads the task's history, in one statement.
+// there is one. It takes one statement, which reads the progress reports since that checkpoint, and nothing else of
+// the task's history.
 func (j *Job) Resume(ctx context.Context, v any) (bool, error) {
-	history, err := j.run.History(ctx)
-	if err != nil {
-		return false, err
+	o := ledger.NewestOptions{Types: []ledger.EventType{ledger.EventProgressed}, Contains: `"checkpoint"`, Limit: 1}
+	for {
+		newest, err := j.run.Newest(ctx, o)
+		if err != nil || len(newest) == 0 {
+			return false, err
+		}
+		for _, e := range slices.Backward(newest) {
+			if checkpoint := strictjson.Member(e.Data, "checkpoint"); checkpoint != nil {
+				if err := json.Unmarshal(checkpoint, v); err != nil {
+					return true, fmt.Errorf("checkpoint of version %d: %w", e.Version, err)
+				}
+				return true, nil
+			}
+		}
+		o.Before, o.Limit = newest[0].Version, maxReportsRead // they contain the text elsewhere
 	}
-	for i := len(history) - 1; i >= 0; i-- {
-		if history[i].Type != ledger.EventProgressed {
-			continue
-		}
-		checkpoint := strictjson.Member(history[i].Data, "checkpoint")
-		if checkpoint == nil {
-			continue
-		}
-		if err := json.Unmarshal(checkpoint, v); err != nil {
-			return true, fmt.Errorf("checkpoint of version %d: %w", history[i].Version, err)
-		}
-		return true, nil
-	}
-	return false, nil
 }
+
+// maxReportsRead bounds how many progress reports Resume reads at once.
+const maxReportsRead = 100
 
 // marshal returns v as JSON that an event can carry.
 func marshal(field string, v any) (json.RawMessage, error) {

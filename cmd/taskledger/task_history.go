@@ -17,16 +17,28 @@ import (
 type historyFlags struct {
 	asOf      when
 	utc, data bool
+	limit     int
+	before    int
 }
+
+const (
+	// defaultHistory is the number of events that task history shows unless it streams.
+	defaultHistory = 200
+	// historyPage is the number of events that task history reads at once when it streams.
+	historyPage = 1000
+)
 
 func newTaskHistoryCommand(a *app) *cobra.Command {
 	var f historyFlags
 	cmd := &cobra.Command{
 		Use:   "history KIND BIZ_ID",
-		Short: "Show all events of a task, oldest first",
-		Long: `Show all events of a task, oldest first, with their actor, the login that the database recorded, and the
-whole reason or error. With --as-of, show the task as it was: its state, its attempt and the events that were
-committed by that time, or up to the event at that position.`,
+		Short: "Show the events of a task, oldest first",
+		Long: `Show the newest events of a task, oldest first, with their actor, the login that the database recorded,
+and the whole reason or error. If there are earlier ones, the output ends with the version with which to go on; in JSON
+that is "next". With -o jsonl all events are listed, one a line.
+
+With --as-of, show the task as it was: its state, its attempt and the events that were committed by that time, or up
+to the event at that position.`,
 		Example: "  taskledger task history coupon.send order-17\n" +
 			"  taskledger task history coupon.send order-17 --as-of 2026-11-17T09:00:00Z --utc\n" +
 			"  taskledger task history coupon.send/order-17 --data -o jsonl",
@@ -36,12 +48,21 @@ committed by that time, or up to the event at that position.`,
 			if err != nil {
 				return err
 			}
+			switch isSet := cmd.Flags().Changed("limit"); {
+			case isSet && f.limit < 1:
+				return usagef("--limit must be at least 1, got %d", f.limit)
+			case cmd.Flags().Changed("before") && f.before < 2:
+				return usagef("--before must be at least 2, got %d", f.before)
+			case !isSet && a.config.output == formatJSONL:
+				f.limit = 0 // all
+			}
 			return showHistory(cmd.Context(), a, key, f)
 		},
 	}
 	cmd.Flags().Var(&f.asOf, "as-of", "the task as it was then (default: now)")
-	addUTCFlag(cmd, &f.utc)
-	cmd.Flags().BoolVar(&f.data, "data", false, "show args, results and all other data of the events too")
+	cmd.Flags().IntVar(&f.limit, "limit", defaultHistory, "maximum number of events (with -o jsonl: all)")
+	cmd.Flags().IntVar(&f.before, "before", 0, "only events before this `version`: \"next\" of the previous call")
+	addEventFlags(cmd, &f.utc, &f.data)
 	return cmd
 }
 
@@ -51,6 +72,7 @@ type history struct {
 	State   ledger.State   `json:"state"`
 	Attempt ledger.Attempt `json:"attempt"`
 	Events  []ledger.Event `json:"events"`
+	Next    ledger.Version `json:"next,omitempty"` // to be given as --before; 0: there are no earlier events
 }
 
 func showHistory(ctx context.Context, a *app, key ledger.Key, f historyFlags) error {
@@ -63,39 +85,86 @@ func showHistory(ctx context.Context, a *app, key ledger.Key, f historyFlags) er
 	if err != nil {
 		return err
 	}
-	events, err := ledger.HistoryAsOf(ctx, pool, key, moment)
+	version, err := ledger.VersionAsOf(ctx, pool, key, moment)
 	if err != nil {
 		return unknownTaskAsOf(ctx, pool, err, key, moment)
 	}
-	last := events[len(events)-1] // the head decides, also if the events before it do not fold
-	h := history{State: last.Type.State(), Attempt: last.Attempt, Events: events}
+	end := version + 1
+	if f.before > 0 {
+		end = min(end, ledger.Version(f.before))
+	}
+	if f.limit == 0 {
+		return streamHistory(ctx, a, pool, key, end)
+	}
+	// The head decides the state, even if the events before it do not fold.
+	head, err := ledger.NewestOf(ctx, pool, key, ledger.NewestOptions{Before: version + 1, Limit: 1})
+	if err != nil {
+		return err
+	}
+	events, err := ledger.NewestOf(ctx, pool, key, ledger.NewestOptions{Before: end, Limit: f.limit + 1})
+	if err != nil {
+		return err
+	}
+	h := history{State: head[0].Type.State(), Attempt: head[0].Attempt, Events: events}
 	if !moment.IsZero() {
 		h.AsOf = &moment
 	}
-	return printList(a, h, events, func(w io.Writer) {
+	var earlier *ledger.Event // the last one that is not shown
+	if len(events) > f.limit {
+		earlier, h.Events, h.Next = &events[0], events[1:], events[1].Version
+	}
+	err = printList(a, h, h.Events, func(w io.Writer) {
 		asOf := ""
 		if h.AsOf != nil {
 			asOf = " as of " + f.asOf.text
 		}
 		fmt.Fprintf(w, "%s%s: %s, attempt %d\n", plain(key.String()), asOf, h.State, h.Attempt)
-		renderHistory(w, events, f)
+		renderHistory(w, earlier, h.Events, f)
 	})
+	if h.Next != 0 && a.config.output != formatJSON {
+		fmt.Fprintf(a.stderr, "there are earlier events: continue with --before %d\n", h.Next)
+	}
+	return err
 }
 
-func renderHistory(w io.Writer, events []ledger.Event, f historyFlags) {
+// streamHistory writes all events of a task before a version, one a line.
+func streamHistory(ctx context.Context, a *app, db ledger.DB, key ledger.Key, end ledger.Version) error {
+	for next := ledger.Version(1); next < end; {
+		until := min(next+historyPage, end)
+		o := ledger.NewestOptions{Before: until, Limit: int(until - next)}
+		events, err := ledger.NewestOf(ctx, db, key, o)
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			if e.Version < next { // a forged history has gaps
+				continue
+			}
+			if err := a.printJSON(e, ""); err != nil {
+				return err
+			}
+		}
+		next = until
+	}
+	return nil
+}
+
+// renderHistory shows events as a table. earlier is the event before them, or nil.
+func renderHistory(w io.Writer, earlier *ledger.Event, events []ledger.Event, f historyFlags) {
 	header := []any{"version", "position", "event", "attempt", "time", "after", "actor", "login", "worker", "detail"}
 	if f.data {
 		header = append(header, "data", "meta")
 	}
 	t := newTable(header, 1, 2, 4, 6)
-	for i, e := range events {
+	for _, e := range events {
 		after, detail := "", detailOf(e)
-		if i > 0 {
-			after = age(happenedAt(e).Sub(happenedAt(events[i-1])))
+		if earlier != nil {
+			after = age(happenedAt(e).Sub(happenedAt(*earlier)))
 		}
 		if at := happenedAt(e); !at.Equal(e.RecordedAt) {
 			detail = "began at " + clock(at, f.utc)
 		}
+		earlier = &e
 		row := table.Row{e.Version, e.Position, e.Type, e.Attempt, clock(e.RecordedAt, f.utc), after, plain(e.Actor),
 			plain(e.Login), plain(workerOf(e)), plain(detail)}
 		if f.data {
@@ -146,11 +215,11 @@ func unknownTaskAsOf(ctx context.Context, db ledger.DB, err error, key ledger.Ke
 	if moment.IsZero() || describe(err).exit != exitNotFound {
 		return unknownTask(err, key)
 	}
-	events, now := ledger.History(ctx, db, key)
+	first, now := ledger.FirstEvent(ctx, db, key)
 	if now != nil {
 		return unknownTask(now, key)
 	}
 	return failf(exitNotFound, "task %s did not exist as of %s", key, moment).
-		hinted("its first event is at position %d, recorded at %s", events[0].Position,
-			clock(events[0].RecordedAt, true))
+		hinted("its first event is at position %d, recorded at %s", first.Position,
+			clock(first.RecordedAt, true))
 }

@@ -102,8 +102,8 @@ func discardFiring(ctx context.Context, tx pgx.Tx, s Schedule, firing time.Time,
 // isFiring reports whether the task with a firing's key was enqueued for the schedule. Only taskledger can enqueue a
 // task with this actor.
 func isFiring(ctx context.Context, tx pgx.Tx, s Schedule, k ledger.Key) (bool, error) {
-	history, err := ledger.History(ctx, tx, k)
-	return err == nil && history[0].Actor == firingActor(s), err
+	first, err := ledger.FirstEvent(ctx, tx, k)
+	return err == nil && first.Actor == firingActor(s), err
 }
 
 // firingActor returns the actor of a schedule's firings.

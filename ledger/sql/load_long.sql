@@ -1,14 +1,14 @@
 -- Reads what decides the state of a task with a long history: the newest event of each type after the first 64, oldest
 -- first. Before its columns, each row has the number of failures since the task was last released from a finished
 -- state, and whether it was, both after the first 64.
--- $1 kind, $2 biz_id.
+-- $1 kind, $2 biz_id, $3 the last version that counts.
 -- Locks nothing. Indexes: primary key, backwards, for the head; event_long for the others, of which the count alone
 -- reads more than one entry for each type: one for each failure. The lateral limits keep the planner on them, whatever
 -- the statistics are.
 with head as materialized (
   select h.version
     from taskledger.event h
-   where h.kind = $1::text and h.biz_id = $2::text
+   where h.kind = $1::text and h.biz_id = $2::text and h.version <= $3::bigint
    order by h.version desc
    limit 1
 ), finish as materialized (
@@ -27,7 +27,7 @@ with head as materialized (
          (select count(*)
             from taskledger.event e
            where e.kind = $1::text and e.biz_id = $2::text and e.type = 'failed' and e.version > 64
-             and e.version > coalesce(finish.version, 0)) as failures
+             and e.version > coalesce(finish.version, 0) and e.version <= $3::bigint) as failures
     from finish
 )
 select failures.failures, failures.released,
@@ -41,6 +41,7 @@ select failures.failures, failures.released,
    select n.*
      from taskledger.event n
     where n.kind = $1::text and n.biz_id = $2::text and n.type = t.type and n.version > 64
+      and n.version <= $3::bigint
     order by n.version desc
     limit 1) e
  order by e.version

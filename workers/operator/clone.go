@@ -26,11 +26,10 @@ func (o *Operator) Clone(ctx context.Context, k ledger.Key, as ledger.BizID, aud
 	if err := audit.validate(); err != nil {
 		return ledger.Enqueued{}, err
 	}
-	events, err := ledger.History(ctx, o.config.DB, k)
+	first, err := ledger.FirstEvent(ctx, o.config.DB, k)
 	if err != nil {
 		return ledger.Enqueued{}, err
 	}
-	first := events[0]
 	args, err := first.Payload()
 	if err != nil {
 		return ledger.Enqueued{}, fmt.Errorf("clone %s: %w", k, err)

@@ -150,12 +150,12 @@ func (r *Reconciler) request(ctx context.Context, k ledger.Key, t lostTask) (led
 	request := ledger.AppendRequest{Key: k, Expected: t.version, Type: ledger.EventReleased, Actor: "reconciler"}
 	reason := "its message has gone"
 	if t.isRunning {
-		history, err := ledger.History(ctx, r.config.DB, k)
+		wasOnce, err := atmostonce.HasStarted(ctx, r.config.DB, k)
 		if err != nil {
 			return request, err
 		}
 		request.Type, reason = ledger.EventInterrupted, "its worker and its message have gone"
-		if atmostonce.HasStarted(history) {
+		if wasOnce {
 			request.Type, reason = ledger.EventBuried, atmostonce.ReasonUnknown
 		}
 	}

@@ -3,6 +3,7 @@
 package atmostonce
 
 import (
+	"context"
 	"encoding/json"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -18,12 +19,9 @@ var StartedData = json.RawMessage(`{"guarantee":"` + Guarantee + `"}`)
 // ReasonUnknown is the reason of a burial after an attempt that may have had its effect, a part of it, or no effect.
 const ReasonUnknown = "unknown outcome"
 
-// HasStarted reports whether the last attempt in a task's history must not be repeated.
-func HasStarted(history []ledger.Event) bool {
-	for i := len(history) - 1; i >= 0; i-- {
-		if e := history[i]; e.Type == ledger.EventStarted {
-			return string(e.Data) == string(StartedData)
-		}
-	}
-	return false
+// HasStarted reports whether the last attempt of a task must not be repeated.
+func HasStarted(ctx context.Context, db ledger.DB, k ledger.Key) (bool, error) {
+	o := ledger.NewestOptions{Types: []ledger.EventType{ledger.EventStarted}, Limit: 1}
+	started, err := ledger.NewestOf(ctx, db, k, o)
+	return err == nil && len(started) > 0 && string(started[0].Data) == string(StartedData), err
 }

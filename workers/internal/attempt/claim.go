@@ -42,10 +42,10 @@ func (a *Attempt) claim() bool {
 // row, it is buried. If it is a suspect and another suspect runs, it is redelivered later.
 func (a *Attempt) canTakeOver(ctx context.Context) bool {
 	k := a.kind
-	history, err := a.History(ctx)
-	var task ledger.Task
+	task, err := ledger.Load(ctx, a.store, a.task.Message.Key)
+	var wasOnce bool
 	if err == nil {
-		task, err = ledger.Fold(history)
+		wasOnce, err = atmostonce.HasStarted(ctx, a.store, task.Key)
 	}
 	if err != nil {
 		a.answerUnclaimed(err)
@@ -56,7 +56,7 @@ func (a *Attempt) canTakeOver(ctx context.Context) bool {
 	case task.Version != a.version:
 		k.Again(a.task)
 		return false
-	case atmostonce.HasStarted(history): // by a worker with an earlier guarantee of the kind
+	case wasOnce: // by a worker with an earlier guarantee of the kind
 		a.bury(ctx, burial{Reason: atmostonce.ReasonUnknown})
 		return false
 	case lost >= k.MaxLost:

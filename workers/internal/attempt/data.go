@@ -2,8 +2,8 @@ package attempt
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
-	"slices"
 	"strconv"
 	"time"
 
@@ -69,7 +69,7 @@ func marshalReason(reason string, o eventdata.Outcome) json.RawMessage {
 type burial struct {
 	Reason string
 	Err    error               // may be nil
-	Errors []eventdata.Failure // of the attempts since the task was last released from a finished state
+	Errors []eventdata.Failure // of attempts since the task was last released from a finished state: the last ones
 	Lost   int                 // workers in a row, if that is the reason
 }
 
@@ -79,20 +79,9 @@ func marshalBuried(b burial, e *eventdata.Error, o eventdata.Outcome) json.RawMe
 		e.Stack = "" // the failed event before has it
 	}
 	text, _ := json.Marshal(eventdata.Buried{ // strings, times and finite numbers
-		Reason: b.Reason, Error: e, Errors: firstAndLast(b.Errors), Lost: b.Lost, Outcome: &o,
+		Reason: b.Reason, Error: e, Errors: b.Errors, Lost: b.Lost, Outcome: &o,
 	})
 	return text
-}
-
-// Of many failures, a buried event has the first and the last ones: its size is limited. The same numbers are in
-// taskledger.fail.
-const firstErrors, lastErrors = 10, 90
-
-func firstAndLast(all []eventdata.Failure) []eventdata.Failure {
-	if len(all) <= firstErrors+lastErrors {
-		return all
-	}
-	return slices.Concat(all[:firstErrors], all[len(all)-lastErrors:])
 }
 
 // describe returns an error as events store it.
@@ -104,21 +93,33 @@ func (k *Kind) describe(err error) eventdata.Error {
 	return d
 }
 
-// FailuresIn returns the failed attempts of a task since it was last released from a finished state, oldest first.
-// They count against the limit, as in the fold (ledger.Task.Failures).
-func FailuresIn(history []ledger.Event) []eventdata.Failure {
-	var all []eventdata.Failure
-	for i, e := range history {
-		switch {
-		case e.Type == ledger.EventFailed:
-			all = append(all, eventdata.Failure{
-				Attempt: e.Attempt, At: e.RecordedAt, Message: shortMessage(e.ErrorText()),
-			})
-		case e.Type == ledger.EventReleased && history[i-1].Type.State().Finished():
-			all = nil
-		}
+// MaxFailures bounds the failed attempts in a buried event and in a job's previous errors. taskledger.failures_of has
+// the same number.
+const MaxFailures = 100
+
+// failureTypes are the types of failures, and of the events before the release of a finished task.
+var failureTypes = []ledger.EventType{
+	ledger.EventFailed, ledger.EventBuried, ledger.EventCancelled, ledger.EventExpired, ledger.EventDiscarded,
+}
+
+// Failures returns the failed attempts of the task since it was last released from a finished state, at most the last
+// [MaxFailures], oldest first. They count against the limit, as in the fold (ledger.Task.Failures).
+func (rec *recorder) Failures(ctx context.Context) ([]eventdata.Failure, error) {
+	events, err := rec.Newest(ctx, ledger.NewestOptions{Types: failureTypes, Limit: MaxFailures})
+	if err != nil {
+		return nil, err
 	}
-	return all
+	var all []eventdata.Failure
+	for _, e := range events {
+		if e.Type != ledger.EventFailed { // it was finished, and is released
+			all = nil
+			continue
+		}
+		all = append(all, eventdata.Failure{
+			Attempt: e.Attempt, At: e.RecordedAt, Message: shortMessage(e.ErrorText()),
+		})
+	}
+	return all, nil
 }
 
 func shortMessage(s string) string { return printable.Storable(s, maxShortMessage) }

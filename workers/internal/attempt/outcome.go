@@ -184,9 +184,9 @@ func (rec *recorder) Elapsed() time.Duration {
 	return time.Since(rec.beganAt)
 }
 
-// History reads the events of the task, where this attempt sees them.
-func (rec *recorder) History(ctx context.Context) ([]ledger.Event, error) {
-	return ledger.History(ctx, rec.store, rec.task.Message.Key)
+// Newest returns the newest events of the task, oldest first, as this attempt sees them.
+func (rec *recorder) Newest(ctx context.Context, o ledger.NewestOptions) ([]ledger.Event, error) {
+	return ledger.NewestOf(ctx, rec.store, rec.task.Message.Key, o)
 }
 
 // Predecessors returns the predecessors of the task.
@@ -377,13 +377,14 @@ func (rec *recorder) fail(ctx context.Context, err error, buryReason string) {
 		buryReason = "attempts used up"
 	}
 	if buryReason != "" {
-		history, readErr := rec.History(ctx)
+		failures, readErr := rec.Failures(ctx)
 		if readErr != nil {
 			rec.record(OutcomeFailed, readErr)
 			return
 		}
-		failures := append(FailuresIn(history),
+		failures = append(failures,
 			eventdata.Failure{Attempt: rec.number, At: time.Now().UTC(), Message: shortMessage(err.Error())})
+		failures = failures[max(0, len(failures)-MaxFailures):]
 		rec.bury(ctx, burial{Reason: buryReason, Err: err, Errors: failures})
 		return
 	}
@@ -411,13 +412,20 @@ func (rec *recorder) load(ctx context.Context) (ledger.Task, error) {
 	if !errors.As(err, &illegal) {
 		return task, err
 	}
-	history, err := rec.History(ctx)
+	first, err := ledger.FirstEvent(ctx, rec.store, rec.task.Message.Key)
 	if err != nil {
 		return ledger.Task{}, err
 	}
-	task, _ = ledger.Fold(history[:1])
-	last := history[len(history)-1]
-	task.Version, task.State, task.Failures = last.Version, last.Type.State(), len(FailuresIn(history))
+	last, err := rec.Newest(ctx, ledger.NewestOptions{Limit: 1})
+	if err != nil {
+		return ledger.Task{}, err
+	}
+	failures, err := rec.Failures(ctx)
+	if err != nil {
+		return ledger.Task{}, err
+	}
+	task, _ = ledger.Fold([]ledger.Event{first})
+	task.Version, task.State, task.Failures = last[0].Version, last[0].Type.State(), len(failures)
 	return task, nil
 }
 

@@ -1,0 +1,62 @@
+package ledger
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/taskledger/taskledger/internal/pgarray"
+)
+
+var (
+	//go:embed sql/history_end.sql
+	historyEndSQL string
+	//go:embed sql/newest_of.sql
+	newestOfSQL string
+)
+
+// FirstEvent returns the event with which a task was enqueued: its args and meta. It returns [ErrUnknownTask] if the
+// task does not exist.
+func FirstEvent(ctx context.Context, db DB, k Key) (Event, error) {
+	first, err := readHistory(ctx, db, k, loadSQL, string(k.Kind), string(k.BizID), int64(1))
+	if err != nil {
+		return Event{}, err
+	}
+	return first[0], nil
+}
+
+// NewestOptions select events of [NewestOf].
+type NewestOptions struct {
+	Limit  int         // How many events are returned at most.
+	Before Version     // Only events before this version. Default: all.
+	Types  []EventType // Default: all.
+	// Contains is a text that the data contain. Events of these types without it are read, and not returned. It needs
+	// Types. Default: any.
+	Contains string
+}
+
+// NewestOf returns the newest events of a task, oldest first; none if the task does not exist. Without Contains, its
+// cost does not depend on the number of other events.
+func NewestOf(ctx context.Context, db DB, k Key, o NewestOptions) ([]Event, error) {
+	if o.Limit < 1 {
+		return nil, fmt.Errorf("newest events of %s: Limit must be at least 1, got %d", k, o.Limit)
+	}
+	before := int64(cmp.Or(o.Before, math.MaxInt32))
+	kind, id := string(k.Kind), string(k.BizID)
+	var events []Event
+	var err error
+	switch {
+	case len(o.Types) > 0:
+		types := pgarray.Of(o.Types...)
+		events, err = readHistory(ctx, db, k, newestOfSQL, kind, id, types, before, int64(o.Limit), o.Contains)
+	default:
+		events, err = readHistory(ctx, db, k, historyEndSQL, kind, id, before, int64(o.Limit))
+	}
+	if errors.Is(err, ErrUnknownTask) {
+		return nil, nil
+	}
+	return events, err
+}
