@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -19,7 +20,7 @@ type BulkOptions struct {
 type BulkResult struct {
 	Found   int `json:"found"`   // tasks that match the filter
 	Done    int `json:"done"`    // of them, those that were changed; in a dry run none
-	Skipped int `json:"skipped"` // of them, those that had moved on meanwhile
+	Skipped int `json:"skipped"` // of them, those that had moved on meanwhile and no longer matched
 }
 
 // ReleaseAll is [Operator.Release] for all tasks that match a filter. Default state: dead.
@@ -81,7 +82,7 @@ func (o *Operator) all(ctx context.Context, f Filter, a action, b *BulkOptions) 
 			}
 			result.Found += n
 			if !b.DryRun {
-				if err := o.batch(ctx, a, tasks[:n], &result); err != nil {
+				if err := o.batch(ctx, a, s, tasks[:n], &result); err != nil {
 					return result, err
 				}
 			}
@@ -94,26 +95,33 @@ func (o *Operator) all(ctx context.Context, f Filter, a action, b *BulkOptions) 
 	return result, nil
 }
 
-// batch applies an action to some tasks, unless they have moved on since they were found.
-func (o *Operator) batch(ctx context.Context, a action, tasks []match, result *BulkResult) error {
-	requests := make([]ledger.AppendRequest, len(tasks))
-	for i, t := range tasks {
-		var err error
-		if requests[i], err = a.request(t.key, t.version); err != nil {
-			return err
-		}
-	}
+// batch applies an action to some tasks. A task that has moved on since it was found is tried again at its new version,
+// at most maxConflicts times, if it still matches the filter.
+func (o *Operator) batch(ctx context.Context, a action, s *search, tasks []match, result *BulkResult) error {
 	var failed error
-	for i, r := range ledger.AppendEach(ctx, o.config.DB, requests) {
-		switch {
-		case r.Err == nil:
-			result.Done++
-			o.recall(tasks[i].key, tasks[i].state)
-		case ledger.IsConflict(r.Err), pgerr.Is(r.Err, pgerr.LockNotAvailable): // a lock: it is moving on
-			result.Skipped++
-		case failed == nil:
-			failed = r.Err
+	for conflicts := 1; len(tasks) > 0 && failed == nil; conflicts++ {
+		requests := make([]ledger.AppendRequest, len(tasks))
+		for i, t := range tasks {
+			var err error
+			if requests[i], err = a.request(t.key, t.version); err != nil {
+				return err
+			}
 		}
+		var again []match
+		for i, r := range ledger.AppendEach(ctx, o.config.DB, requests) {
+			switch t := tasks[i]; {
+			case r.Err == nil:
+				result.Done++
+				o.recall(t.key, t.state)
+			case !ledger.IsConflict(r.Err) && !pgerr.Is(r.Err, pgerr.LockNotAvailable): // a lock: it is moving on
+				failed = cmp.Or(failed, r.Err)
+			case conflicts < maxConflicts && s.stillMatches(&t, r.Err):
+				again = append(again, t)
+			default:
+				result.Skipped++
+			}
+		}
+		tasks = again
 	}
 	return failed
 }

@@ -153,3 +153,25 @@ func TestOperatorFilters(t *testing.T) {
 		}
 	}
 }
+
+// A task that has moved on since the projection saw it is cancelled if its new state matches the filter.
+func TestOperatorCatchesTasksThatMoveOn(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	again, finished, young := b.EnqueueIn(ledger.StateAvailable, "again"),
+		b.EnqueueIn(ledger.StateAvailable, "finished"), b.EnqueueIn(ledger.StateAvailable, "young")
+	b.Project()
+	ledgertest.Append(t, b.DB, again, ledger.EventStarted, ledger.EventSnoozed, ledger.EventReleased)
+	ledgertest.Append(t, b.DB, finished, ledger.EventSucceeded)
+	o := b.Operator(nil)
+	result, err := o.CancelAll(b.Context(), operator.Filter{Kind: again.Kind}, audit, nil)
+	if diff := cmp.Diff(operator.BulkResult{Found: 3, Done: 2, Skipped: 1}, result); diff != "" || err != nil {
+		t.Errorf("%v; result (-want +got):\n%s", err, diff)
+	}
+	if s := b.Task(again).State; s != ledger.StateCancelled {
+		t.Errorf("the task that moved on is %s", s)
+	}
+	if s := b.Task(young).State; s != ledger.StateCancelled {
+		t.Errorf("the other task is %s", s)
+	}
+}

@@ -10,8 +10,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Filter selects tasks. It reads the projection, which may be a moment behind: a task that has moved on since is
-// skipped.
+// Filter selects tasks. It reads the projection, which may be a moment behind. A task that has moved on since is tried
+// again if its new state matches; with Fingerprint or OlderThan it is skipped.
 type Filter struct {
 	// Kind of the tasks. Default: all kinds.
 	Kind ledger.Kind

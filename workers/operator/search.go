@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"slices"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
@@ -77,4 +78,16 @@ func (s *search) next(ctx context.Context, db ledger.DB) (tasks []match, hasMore
 		}
 	}
 	return tasks, hasMore, pgerr.Explain("find tasks", rows.Err())
+}
+
+// stillMatches reports whether a task may match the filter after an append to it has failed with a conflict or a lock.
+// It updates the task.
+func (s *search) stillMatches(t *match, err error) bool {
+	var conflict *ledger.ConflictError
+	if !errors.As(err, &conflict) {
+		return pgerr.Is(err, pgerr.LockNotAvailable)
+	}
+	t.version, t.state = conflict.Found, conflict.State
+	needsOldEvent := s.filter.OlderThan > 0 || s.filter.Fingerprint != "" // the task has a new last event
+	return !needsOldEvent && slices.Contains(s.states, t.state)
 }
