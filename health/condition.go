@@ -37,6 +37,7 @@ const (
 	TasksUnbegun      Name = "tasks_unbegun"
 	AttemptsRepeated  Name = "attempts_repeated"
 	ReleasesRepeated  Name = "releases_repeated"
+	SnoozedInARow     Name = "snoozed_in_a_row"
 	AlarmUndelivered  Name = "alarm_undelivered"
 	SubscriberBehind  Name = "subscriber_behind"
 	WebhookStopped    Name = "webhook_stopped"
@@ -230,6 +231,12 @@ var definitions = []Definition{
 			"The delay doubles each time, up to an hour.",
 		Cure: "check that the workers of the kind connect to the primary of this ledger, and that nothing else " +
 			"acknowledges their messages",
+	},
+	{
+		Name: SnoozedInARow,
+		Meaning: "A handler has snoozed its task five times in a row for less than a second, or until a time that " +
+			"is not in the future. Each attempt adds events to the ledger.",
+		Cure: "correct the time that the handler returns, or: taskledger task bury KIND BIZ_ID",
 	},
 	{
 		Name:    AlarmUndelivered,

@@ -300,6 +300,18 @@ var conditionTests = map[health.Name]conditionTest{
 		},
 		text: "tasks: 1; coupon.send/1 was released 4 times in a row", isSince: true,
 	},
+	health.SnoozedInARow: {
+		arrange: func(b *bundle, _ *health.Config) {
+			// Of two tasks that were snoozed five times in a row, one has gone on.
+			b.exec(`
+				insert into taskledger.event (kind, biz_id, version, attempt, shard, type, actor, data)
+				select 'coupon.send', n, i, i / 2, 0, (case when i = 1 then 'enqueued' when i % 2 = 1 then 'released'
+				         when i = 12 then 'succeeded' else 'snoozed' end)::taskledger.event_type, 'w',
+				       (case when i % 2 = 0 and i < 12 then '{"short_in_a_row":' || i / 2 || '}' end)::json
+				  from (values ('well', 12), ('round', 11)) t(n, last), generate_series(1, last) i`)
+		},
+		text: "tasks: 1; coupon.send/round 5 times in a row",
+	},
 	health.AlarmUndelivered: {
 		arrange: func(_ *bundle, c *health.Config) {
 			c.Alarms = func(context.Context, ledger.DB) ([]health.UndeliveredAlarm, error) {

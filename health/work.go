@@ -61,14 +61,25 @@ func checkRepeated(ctx context.Context, c Config, r *Report) error {
 		})
 	}
 	releases, err := operator.ReadReleased(ctx, c.DB)
-	if err != nil || len(releases) == 0 {
+	if err != nil {
 		return err
 	}
-	most := releases[0]
+	if len(releases) > 0 {
+		most := releases[0]
+		r.add(Condition{
+			Name: ReleasesRepeated, Since: firstSince(releases),
+			Text: fmt.Sprintf("messages vanish without an attempt; tasks: %s; %s was released %d times in a row",
+				countRepeated(releases), most.Key, most.Times),
+		})
+	}
+	snoozes, err := operator.ReadSnoozed(ctx, c.DB)
+	if err != nil || len(snoozes) == 0 {
+		return err
+	}
 	r.add(Condition{
-		Name: ReleasesRepeated, Since: firstSince(releases),
-		Text: fmt.Sprintf("messages vanish without an attempt; tasks: %s; %s was released %d times in a row",
-			countRepeated(releases), most.Key, most.Times),
+		Name: SnoozedInARow,
+		Text: fmt.Sprintf("tasks are snoozed repeatedly for less than a second; tasks: %s; %s %d times in a row",
+			countRepeated(snoozes), snoozes[0].Key, snoozes[0].Times),
 	})
 	return nil
 }

@@ -478,3 +478,46 @@ func TestShortenedInSQL(t *testing.T) {
 		}
 	}
 }
+
+// A snooze in SQL that is due at once is, the second one in a row waits by the policy, and a longer one ends the row.
+func TestSnoozesInSQLUntilThePastWait(t *testing.T) {
+	t.Parallel()
+	app := ledgertest.Pool(t)
+	db, operator := sqlWorker(t, app), ledgertest.As(t, app, "operator")
+	key := ledgertest.Key(t, "mail/round")
+	policy := ledger.RetryPolicy{Attempts: 1, Ladder: []time.Duration{2 * time.Hour}, Jitter: -1}
+	if _, err := ledger.Enqueue(t.Context(), app, key, nil, &ledger.EnqueueOptions{Retry: &policy}); err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		due  string
+		wait time.Duration
+		row  string
+	}{
+		{due: "run_in => '0'", row: `"short_in_a_row":1`},
+		{due: "run_at => '2001-01-01'", wait: 2 * time.Hour, row: `"short_in_a_row":2`},
+		{due: "run_in => '0'", wait: 2 * time.Hour, row: `"short_in_a_row":3`},
+		{due: "run_in => '1 hour'", wait: time.Hour},
+		{due: "run_at => '2001-01-01'", row: `"short_in_a_row":1`},
+	} {
+		a, ok := claim(t, db, key)
+		if !ok {
+			t.Fatalf("snooze %d: not available", i)
+		}
+		if _, err := db.Exec(t.Context(), `select taskledger.snooze($1, $2, $3, `+c.due+`)`,
+			key.Kind, key.BizID, a.version); err != nil {
+			t.Fatal(err)
+		}
+		task, err := ledger.Load(t.Context(), app, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events, _ := ledger.History(t.Context(), app, key)
+		data := string(events[len(events)-1].Data)
+		if wait := max(0, task.DueAt.Sub(task.UpdatedAt)); wait.Round(time.Minute) != c.wait ||
+			!strings.Contains(data, c.row) || strings.Contains(data, "short_in_a_row") != (c.row != "") {
+			t.Errorf("snooze %d: waits %s, %s", i, wait, data)
+		}
+		ledgertest.Append(t, operator, key, ledger.EventReleased)
+	}
+}

@@ -157,6 +157,9 @@ func TestPartsOfALongHistory(t *testing.T) {
 			}
 		}
 	}
+	if n := plantest.Blocks(t, pool, nil, "select * from taskledger.snoozed_in_a_row(100)"); n > 100 {
+		t.Errorf("without short snoozes the statement reads %d blocks", n)
+	}
 	if all := plantest.Blocks(t, pool, nil, text("history.sql"), "poll", "long"); all < 2_000 {
 		t.Errorf("the whole history has %d blocks: this proves nothing", all)
 	}

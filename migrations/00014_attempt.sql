@@ -632,20 +632,36 @@ $$;
 comment on function taskledger.policy_of(text, text, json) is
   'Internal: returns the retry policy of a task: its own if that is valid, else otherwise, else the default.';
 
+-- A snooze that is due within a second has its number in a row in short_in_a_row: see attempt.recorder.snooze. One that
+-- is due at once after such a one waits by the retry policy.
 -- +goose StatementBegin
 create function taskledger.snooze(kind text, biz_id text, version integer, run_at timestamptz default null,
                                   run_in interval default null) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   own constant record := taskledger.attempt_of(kind, biz_id, version);
+  due timestamptz := coalesce(run_at, clock_timestamp() + run_in);
+  short text := '';
+  before integer;
 begin
   perform taskledger.check_times(run_at, run_in, null, null);
   if num_nonnulls(run_at, run_in) = 0 then
     raise exception 'taskledger: invalid run_at: either run_at or run_in must be set'
       using errcode = 'invalid_parameter_value';
   end if;
-  if taskledger.append_event(kind, biz_id, version, 'snoozed', own.worker, '{' || own.data || '}',
-       null, coalesce(run_at, clock_timestamp() + run_in)) is null then
+  if due < clock_timestamp() + interval '1 second' then
+    before := coalesce((
+      select taskledger.short_in_a_row(e.data) from taskledger.event e
+       where e.kind = snooze.kind and e.biz_id = snooze.biz_id and e.attempt = own.number - 1
+         and e.version = taskledger.newest_of(snooze.kind, snooze.biz_id, '{snoozed}')), 0);
+    short := ',"short_in_a_row":' || before + 1;
+    if before > 0 and due <= clock_timestamp() then
+      due := clock_timestamp() + greatest(interval '1 second', interval '1 microsecond'
+        * taskledger.retry_delay(taskledger.policy_of(kind, biz_id, null), before, random()));
+    end if;
+  end if;
+  if taskledger.append_event(kind, biz_id, version, 'snoozed', own.worker, '{' || own.data || short || '}',
+       null, due) is null then
     perform taskledger.raise_fenced(kind, biz_id, version);
   end if;
 end
@@ -654,6 +670,40 @@ $$;
 
 comment on function taskledger.snooze(text, text, integer, timestamptz, interval) is
   'Ends an attempt without failure: the task is available again at run_at, or run_in from now by the database''s '
-  'clock. version is that of taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
+  'clock. The second snooze in a row that is due at once waits by the retry policy. version is that of '
+  'taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
+
+-- +goose StatementBegin
+create function taskledger.short_in_a_row(data json) returns integer
+language sql immutable
+return coalesce(substring(data::text from '"short_in_a_row":([0-9]{1,9})')::integer, 0);
+-- +goose StatementEnd
+
+comment on function taskledger.short_in_a_row(json) is
+  'Internal: returns the number in a row of a snooze of less than a second; 0: it was longer.';
+
+-- Indexes: event_short_snooze, backwards; primary key and event_long for the events after each.
+-- +goose StatementBegin
+create function taskledger.snoozed_in_a_row(how_many integer)
+returns table (kind text, biz_id text, times integer, snoozed_at timestamptz)
+language sql stable
+begin atomic
+  select s.kind, s.biz_id, taskledger.short_in_a_row(s.data), s.recorded_at
+    from (
+      select e.kind, e.biz_id, e.version, e.data, e.recorded_at
+        from taskledger.event e
+       where e.type = 'snoozed' and strpos(e.data::text, '"short_in_a_row"') > 0
+       order by e.position desc
+       limit how_many) s
+   where taskledger.short_in_a_row(s.data) >= 5
+     and s.version = taskledger.newest_of(s.kind, s.biz_id,
+           '{snoozed,succeeded,failed,interrupted,scheduled,buried,cancelled,expired,discarded}')
+   order by 3 desc, s.kind, s.biz_id;
+end;
+-- +goose StatementEnd
+
+comment on function taskledger.snoozed_in_a_row(integer) is
+  'Internal: returns the tasks among the newest snoozes of less than a second that have only been snoozed so, five '
+  'times or more in a row.';
 
 revoke all on all functions in schema taskledger from public;

@@ -3772,6 +3772,12 @@ END;
 
 COMMENT ON FUNCTION taskledger.shards_alive(worker text) IS 'Internal: returns a row if a worker is a live member of a division of shards.';
 
+CREATE FUNCTION taskledger.short_in_a_row(data json) RETURNS integer
+    LANGUAGE sql IMMUTABLE
+    RETURN COALESCE(("substring"((data)::text, '"short_in_a_row":([0-9]{1,9})'::text))::integer, 0);
+
+COMMENT ON FUNCTION taskledger.short_in_a_row(data json) IS 'Internal: returns the number in a row of a snooze of less than a second; 0: it was longer.';
+
 CREATE FUNCTION taskledger.skip_projection(projection text, kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3811,20 +3817,56 @@ CREATE FUNCTION taskledger.snooze(kind text, biz_id text, version integer, run_a
     AS $$
 declare
   own constant record := taskledger.attempt_of(kind, biz_id, version);
+  due timestamptz := coalesce(run_at, clock_timestamp() + run_in);
+  short text := '';
+  before integer;
 begin
   perform taskledger.check_times(run_at, run_in, null, null);
   if num_nonnulls(run_at, run_in) = 0 then
     raise exception 'taskledger: invalid run_at: either run_at or run_in must be set'
       using errcode = 'invalid_parameter_value';
   end if;
-  if taskledger.append_event(kind, biz_id, version, 'snoozed', own.worker, '{' || own.data || '}',
-       null, coalesce(run_at, clock_timestamp() + run_in)) is null then
+  if due < clock_timestamp() + interval '1 second' then
+    before := coalesce((
+      select taskledger.short_in_a_row(e.data) from taskledger.event e
+       where e.kind = snooze.kind and e.biz_id = snooze.biz_id and e.attempt = own.number - 1
+         and e.version = taskledger.newest_of(snooze.kind, snooze.biz_id, '{snoozed}')), 0);
+    short := ',"short_in_a_row":' || before + 1;
+    if before > 0 and due <= clock_timestamp() then
+      due := clock_timestamp() + greatest(interval '1 second', interval '1 microsecond'
+        * taskledger.retry_delay(taskledger.policy_of(kind, biz_id, null), before, random()));
+    end if;
+  end if;
+  if taskledger.append_event(kind, biz_id, version, 'snoozed', own.worker, '{' || own.data || short || '}',
+       null, due) is null then
     perform taskledger.raise_fenced(kind, biz_id, version);
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.snooze(kind text, biz_id text, version integer, run_at timestamp with time zone, run_in interval) IS 'Ends an attempt without failure: the task is available again at run_at, or run_in from now by the database''s clock. version is that of taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
+COMMENT ON FUNCTION taskledger.snooze(kind text, biz_id text, version integer, run_at timestamp with time zone, run_in interval) IS 'Ends an attempt without failure: the task is available again at run_at, or run_in from now by the database''s clock. The second snooze in a row that is due at once waits by the retry policy. version is that of taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
+
+CREATE FUNCTION taskledger.snoozed_in_a_row(how_many integer) RETURNS TABLE(kind text, biz_id text, times integer, snoozed_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    BEGIN ATOMIC
+ SELECT s.kind,
+     s.biz_id,
+     taskledger.short_in_a_row(s.data) AS short_in_a_row,
+     s.recorded_at
+    FROM ( SELECT e.kind,
+             e.biz_id,
+             e.version,
+             e.data,
+             e.recorded_at
+            FROM taskledger.event e
+           WHERE ((e.type = 'snoozed'::taskledger.event_type) AND (strpos((e.data)::text, '"short_in_a_row"'::text) > 0))
+           ORDER BY e."position" DESC
+          LIMIT snoozed_in_a_row.how_many) s
+   WHERE ((taskledger.short_in_a_row(s.data) >= 5) AND (s.version = taskledger.newest_of(s.kind, s.biz_id, '{snoozed,succeeded,failed,interrupted,scheduled,buried,cancelled,expired,discarded}'::taskledger.event_type[])))
+   ORDER BY (taskledger.short_in_a_row(s.data)) DESC, s.kind, s.biz_id;
+END;
+
+COMMENT ON FUNCTION taskledger.snoozed_in_a_row(how_many integer) IS 'Internal: returns the tasks among the newest snoozes of less than a second that have only been snoozed so, five times or more in a row.';
 
 CREATE FUNCTION taskledger.split_args(entries json, OUT others json, OUT args text[]) RETURNS record
     LANGUAGE plpgsql IMMUTABLE
@@ -5010,6 +5052,8 @@ ALTER TABLE ONLY taskledger.token
     ADD CONSTRAINT token_pkey PRIMARY KEY (id);
 
 CREATE INDEX event_long ON taskledger.event USING btree (kind, biz_id, type, version) WHERE (version > 64);
+
+CREATE INDEX event_short_snooze ON taskledger.event USING btree ("position") WHERE ((type = 'snoozed'::taskledger.event_type) AND (strpos((data)::text, '"short_in_a_row"'::text) > 0));
 
 CREATE INDEX event_xid_position ON taskledger.event USING btree (xid, "position");
 

@@ -50,11 +50,12 @@ type SnoozeError struct {
 }
 
 // SnoozeFor returns an error that postpones a task for d. It is not a failure and uses no attempt, however often it
-// is returned. The handler's writes in its transaction are rolled back. A negative d is invalid, and the attempt fails.
+// is returned. The handler's writes in its transaction are rolled back. 0 means at once; from the second time in a row
+// on, the task waits as after a failure, at least a second. A negative d is invalid, and the attempt fails.
 func SnoozeFor(d time.Duration) error { return &SnoozeError{For: d} }
 
-// SnoozeUntil is [SnoozeFor] for a point in time. A past one means at once. From the year 9999 on it is invalid, and
-// the attempt fails.
+// SnoozeUntil is [SnoozeFor] for a point in time. A past one is as SnoozeFor(0). From the year 9999 on it is invalid,
+// and the attempt fails.
 func SnoozeUntil(t time.Time) error { return &SnoozeError{Until: t} }
 
 func (e *SnoozeError) Error() string {

@@ -26,3 +26,45 @@ func TestNegativeSnoozeIsAFailure(t *testing.T) {
 		t.Errorf("error %q", reason)
 	}
 }
+
+// A task that is snoozed until a time that is not in the future is available at once. The second time in a row it waits
+// by the policy, and uses no attempt. A longer snooze ends the row.
+func TestSnoozesUntilThePastWait(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Relay()
+	b.Schedule()
+	past := time.Unix(1, 0)
+	b.Work(workers.Config{}, exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, args orderArgs) error {
+		if job.BizID == "until" {
+			return workers.SnoozeUntil(past)
+		}
+		if job.BizID == "then" && job.Attempt > 1 {
+			return workers.SnoozeFor(time.Hour)
+		}
+		return workers.SnoozeFor(0)
+	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1, Ladder: []time.Duration{2 * time.Hour}, Jitter: -1}}))
+	for id, want := range map[ledger.BizID]struct {
+		wait time.Duration
+		data string
+	}{
+		"until": {wait: 2 * time.Hour, data: `"short_in_a_row":2`},
+		"for":   {wait: 2 * time.Hour, data: `"short_in_a_row":2`},
+		"then":  {wait: time.Hour},
+	} {
+		k := b.Enqueue(string(id))
+		b.Await("the wait of "+string(id), func() bool {
+			return b.Task(k).DueAt.After(time.Now().Add(time.Minute))
+		})
+		task, last := b.Task(k), b.History(k)
+		e := last[len(last)-1]
+		if wait := task.DueAt.Sub(task.UpdatedAt); task.State != ledger.StateScheduled || task.Attempt != 2 ||
+			task.Failures != 0 || wait.Round(time.Minute) != want.wait {
+			t.Errorf("%v, %d failures, waits %s, want %s", task, task.Failures, wait, want.wait)
+		}
+		if want.data == "" == strings.Contains(string(e.Data), "short_in_a_row") ||
+			!strings.Contains(string(e.Data), want.data) {
+			t.Errorf("%s: %s", id, e.Data)
+		}
+	}
+}

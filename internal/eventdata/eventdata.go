@@ -73,10 +73,12 @@ type Reason struct {
 	*Outcome
 }
 
-// Postponed is the data of a snoozed or scheduled event. The database adds RunAt.
+// Postponed is the data of a snoozed or scheduled event. The database adds RunAt. ShortInARow is the number in a row of
+// a snooze that was to be due within a second.
 type Postponed struct {
 	Reason
-	RunAt time.Time `json:"run_at,omitzero"`
+	ShortInARow int       `json:"short_in_a_row,omitempty"`
+	RunAt       time.Time `json:"run_at,omitzero"`
 }
 
 // Expired has the deadline, if the scheduler recorded the event.

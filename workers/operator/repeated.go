@@ -17,9 +17,11 @@ var (
 	repeatedSQL string
 	//go:embed sql/released.sql
 	releasedSQL string
+	//go:embed sql/snoozed.sql
+	snoozedSQL string
 )
 
-// MaxRepeated is the greatest number of tasks that [ReadRepeated] and [ReadReleased] return.
+// MaxRepeated is the greatest number of tasks that [ReadRepeated], [ReadReleased] and [ReadSnoozed] return.
 const MaxRepeated = 100
 
 // RepeatedTask is a task on which work is repeated in vain.
@@ -42,6 +44,15 @@ func ReadRepeated(ctx context.Context, db ledger.DB) ([]RepeatedTask, error) {
 // commits. Errors: [ledger.ErrNotMigrated].
 func ReadReleased(ctx context.Context, db ledger.DB) ([]RepeatedTask, error) {
 	return readRepeated(ctx, db, "read repeated releases", releasedSQL, func(t *RepeatedTask) []any {
+		return []any{(*string)(&t.Key.Kind), (*string)(&t.Key.BizID), &t.Times, pgquery.Micros(&t.Since)}
+	})
+}
+
+// ReadSnoozed returns the tasks whose handlers have snoozed them five times or more in a row for less than a second,
+// among the newest 100 such snoozes. Since is the time of the last one. It never commits. Errors:
+// [ledger.ErrNotMigrated].
+func ReadSnoozed(ctx context.Context, db ledger.DB) ([]RepeatedTask, error) {
+	return readRepeated(ctx, db, "read repeated snoozes", snoozedSQL, func(t *RepeatedTask) []any {
 		return []any{(*string)(&t.Key.Kind), (*string)(&t.Key.BizID), &t.Times, pgquery.Micros(&t.Since)}
 	})
 }

@@ -497,13 +497,41 @@ func (rec *recorder) interrupt(ctx context.Context) {
 }
 
 // snooze records that the task is postponed, which is not a failure. A negative duration and a time after the year 9998
-// are invalid, and count as failures.
+// are invalid, and count as failures. A snooze that is due within a second is counted with those in a row before it. If
+// it is due at once, the first one in a row is, and each further one waits by the policy: the handler would be called
+// again without an end. taskledger.snooze has the same rules.
 func (rec *recorder) snooze(ctx context.Context, d Decision) {
-	if d.At.IsZero() && d.In < 0 { // it would be tried again without an end
+	if d.At.IsZero() && d.In < 0 {
 		rec.fail(ctx, fmt.Errorf("SnoozeFor must not be negative, got %s", d.In), "")
 		return
 	}
-	r := rec.request(ledger.EventSnoozed, marshalReason("", rec.data()))
+	wait := d.In
+	if !d.At.IsZero() {
+		wait = time.Until(d.At)
+	}
+	var before int
+	outcome := rec.data()
+	data := eventdata.Postponed{Reason: eventdata.Reason{Outcome: &outcome}}
+	if wait < shortSnooze {
+		var err error
+		if before, err = rec.shortSnoozes(ctx); err != nil {
+			rec.record(OutcomeSnoozed, err)
+			return
+		}
+		data.ShortInARow = before + 1
+	}
+	if before > 0 && wait <= 0 {
+		task, err := rec.load(ctx)
+		if err != nil {
+			rec.record(OutcomeSnoozed, err)
+			return
+		}
+		d.In, d.At = max(shortSnooze, rec.kind.policy(task).Delay(before, rand.Float64())), time.Time{}
+		rec.kind.warn("a handler snoozes its task repeatedly until a time that is not in the future; it waits",
+			"biz_id", string(rec.task.Message.BizID), "delay", d.In)
+	}
+	text, _ := json.Marshal(data) // strings, times and finite numbers
+	r := rec.request(ledger.EventSnoozed, text)
 	if r.At = d.At; r.At.IsZero() {
 		r.After = max(d.In, time.Microsecond)
 	}
@@ -513,6 +541,23 @@ func (rec *recorder) snooze(ctx context.Context, d Decision) {
 		return
 	}
 	rec.record(OutcomeSnoozed, err)
+}
+
+// shortSnooze is the duration below which snoozes in a row are counted.
+const shortSnooze = time.Second
+
+// shortSnoozes returns how many attempts in a row before this one ended with a short snooze.
+func (rec *recorder) shortSnoozes(ctx context.Context) (int, error) {
+	o := ledger.NewestOptions{Types: []ledger.EventType{ledger.EventSnoozed}, Limit: 1}
+	newest, err := rec.Newest(ctx, o)
+	if err != nil || len(newest) == 0 || newest[0].Attempt != rec.number-1 {
+		return 0, err
+	}
+	var data eventdata.Postponed
+	if json.Unmarshal(newest[0].Data, &data) != nil { // written by another program
+		return 0, nil
+	}
+	return max(0, data.ShortInARow), nil
 }
 
 // policy returns the retry policy of a task: its own, or that of its kind.
