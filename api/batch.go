@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/durably"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -72,7 +73,11 @@ func (h *Handler) postBatch(w http.ResponseWriter, r *http.Request, c *caller) e
 	}
 	ctx, cancel := database(r)
 	defer cancel()
-	enqueued, err := ledger.EnqueueMany(ctx, h.config.DB, entries)
+	var enqueued []ledger.Enqueued
+	err := durably.Do(ctx, h.config.DB, func(tx *ledger.Tx) (err error) {
+		enqueued, err = ledger.EnqueueMany(ctx, tx, entries)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/durably"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -43,7 +44,11 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 	}
 	ctx, cancel := database(r)
 	defer cancel()
-	enqueued, err := ledger.Enqueue(ctx, h.config.DB, entry.Key, entry.Args, entry.Options)
+	var enqueued ledger.Enqueued
+	err = durably.Do(ctx, h.config.DB, func(tx *ledger.Tx) (err error) {
+		enqueued, err = ledger.Enqueue(ctx, tx, entry.Key, entry.Args, entry.Options)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -83,6 +83,10 @@ func (t *Tx) executeBefore(ctx context.Context) (failed int, err error) {
 func (t *Tx) commitWith(
 	ctx context.Context, queue func(*pgx.Batch), read func(pgx.BatchResults) error,
 ) (isCallers bool, err error) {
+	if t.durable {
+		t.AtCommit(commitDurablySQL)
+		t.durable = false
+	}
 	if err := t.checkAtCommit(); err != nil {
 		return true, err
 	}

@@ -21,8 +21,12 @@ import (
 	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
-//go:embed sql/guard_holds.sql
-var guardHoldsSQL string
+var (
+	//go:embed sql/guard_holds.sql
+	guardHoldsSQL string
+	//go:embed sql/commit_durably.sql
+	commitDurablySQL string
+)
 
 // TxOptions are the options of [Begin] and [BeginOn]. Nil means all defaults.
 type TxOptions struct {
@@ -31,6 +35,9 @@ type TxOptions struct {
 	// Settings are server settings for the transaction, by name: statement_timeout, or a setting that
 	// row-level security reads. They are sent together with the begin. Default: no settings.
 	Settings map[string]string
+	// Durable has the commit wait for the disk of the server although synchronous_commit is off, for a commit that is
+	// acknowledged to others. This is sent together with the commit. Default: synchronous_commit decides.
+	Durable bool
 	// Guard marks the transaction, so that [Tx.AppendAndCommit] and [Tx.IsOpen] detect that code in the
 	// transaction has ended it by COMMIT or ROLLBACK in SQL. The mark is sent together with the begin.
 	// Default: no mark.
@@ -65,6 +72,7 @@ type Tx struct {
 	release  func() // returns the connection to its pool; nil: the connection is the caller's
 	options  pgx.TxOptions
 	settings pgx.QueuedQuery
+	durable  bool
 	guard    string   // value of the setting taskledger.attempt; "": no guard
 	resets   bool     // TxOptions.ResetSession
 	session  *session // set before it begins, if resets
@@ -95,7 +103,7 @@ func BeginOn(ctx context.Context, conn *pgx.Conn, o *TxOptions) *Tx {
 	}
 	t := &Tx{
 		ctx: ctx, conn: conn, options: pgx.TxOptions{IsoLevel: cmp.Or(o.Isolation, pgx.ReadCommitted)},
-		resets: o.ResetSession,
+		durable: o.Durable, resets: o.ResetSession,
 	}
 	arguments := make([]any, 0, 2*len(o.Settings)+2)
 	for _, name := range slices.Sorted(maps.Keys(o.Settings)) {
@@ -226,7 +234,7 @@ func (t *Tx) Commit(ctx context.Context) error {
 	if t.isEnded {
 		return pgx.ErrTxClosed
 	}
-	if len(t.atCommit) > 0 || t.tx != nil && t.session != nil {
+	if len(t.atCommit) > 0 || t.tx != nil && (t.session != nil || t.durable) {
 		return t.commitWithAll(ctx)
 	}
 	defer t.end()

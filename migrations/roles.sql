@@ -28,7 +28,7 @@ grant insert (version, attempt, shard, type, login_id, data_version, kind, biz_i
 
 -- The login of an event, which a policy of migrations/00013_rights.sql compares with the session's.
 grant select on taskledger.logins to producer, worker, relay, operator, reader, archiver, subscriber;
-grant execute on function taskledger.commit_durably to producer, worker, relay, operator, archiver;
+grant execute on function taskledger.commit_durably to producer, worker, relay, operator, archiver, subscriber;
 grant execute on function taskledger.login_id, taskledger.session_login, taskledger.own_logins,
    taskledger.reset_session to producer, worker, relay, operator;
 

@@ -126,7 +126,7 @@ func (k *kind) correct(ctx context.Context, t *attempt.Task, h attempt.Head) err
 func (k *kind) verdict(t *attempt.Task, h attempt.Head) attempt.Verdict {
 	v := attempt.Decide(t.Message, t.Redelivered, h, k.pool.id)
 	if k.Once {
-		v = v.Once()
+		v = v.Once(h.Version < t.Started)
 	}
 	if v == attempt.Begin && k.isShed.Load() {
 		v = attempt.ClaimFirst

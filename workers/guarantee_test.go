@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/operator"
 )
@@ -364,6 +365,59 @@ func TestAtMostOnceStartWhoseAnswerWasLost(t *testing.T) {
 	b.WantOneEffect(k)
 }
 
+// Two processes have workers of one name, and one loses the answer to a start that came too late: it does not take the
+// start of the other for its own.
+func TestAtMostOnceStartOfAnotherProcess(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Relay()
+	config := workers.Config{Name: "w-1"}
+	other := b.Work(config, atMost(b.outside, nil))
+	first := b.Enqueue("o-1")
+	b.AwaitState(first, ledger.StateSucceeded)
+	other.Stop()
+
+	losing, lose := b.losing(ledger.EventStarted, 1)
+	k := ledger.Key{Kind: order.Name(), BizID: "o-2"}
+	lose.before = func() {
+		r := ledgertest.Request(k, 1, ledger.EventStarted)
+		r.Actor, r.Data = other.ID(), b.History(first)[1].Data
+		try(ledger.Append(b.Context(), b.DB, r))(t)
+	}
+	config.DB = losing
+	b.Work(config, atMost(b.outside, nil))
+	b.Enqueue(string(k.BizID))
+	b.AwaitState(k, ledger.StateDead)
+	if n := b.Effects(k); n != 0 {
+		t.Errorf("%d effects of the process that did not begin", n)
+	}
+}
+
+// The database loses the start of an attempt whose handler runs, by a fail-over for example. The worker remembers it,
+// and does not begin again.
+func TestAtMostOnceStartThatWasUndone(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Relay()
+	var runs atomic.Int32
+	b.Work(workers.Config{}, atMost(func(context.Context, *workers.Job, orderArgs) error {
+		runs.Add(1)
+		ledgertest.ExecAsOwner(t, b.DB, `set session_replication_role = replica;
+			delete from taskledger.event where version = 2`)
+		return nil
+	}, nil))
+	k := b.Enqueue("o-1")
+	b.AwaitState(k, ledger.StateDead)
+	history := b.History(k)
+	const want = "unknown outcome: the database has lost the start of an attempt"
+	if got := b.data(history[len(history)-1]).Reason; got != want {
+		t.Errorf("dead of %q, want %q", got, want)
+	}
+	if n := runs.Load(); n != 1 {
+		t.Errorf("the handler began %d times", n)
+	}
+}
+
 // The answer to successes that are recorded together is lost, and lost again when they are sent again. Each is
 // recorded once, and none counts as fenced.
 func TestCompletionsWhoseAnswerWasLost(t *testing.T) {
@@ -435,13 +489,17 @@ func (b *bundle) losing(t ledger.EventType, answers int32) (*pgxpool.Pool, *lose
 
 // loser loses the answers to the first appends of an event type.
 type loser struct {
-	event string
-	left  atomic.Int32
+	event  string
+	left   atomic.Int32
+	before func() // is called before such an append is sent; or nil
 }
 
 func (l *loser) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
 	records := slices.ContainsFunc(data.Args, func(arg any) bool { return arg == l.event || arg == `{"`+l.event+`"}` })
 	if records && l.left.Add(-1) >= 0 {
+		if l.before != nil {
+			l.before()
+		}
 		conn.PgConn().Conn().(*losingConn).lose.Store(true)
 	}
 	return ctx

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/durably"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -106,7 +107,11 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 		return err
 	}
 	defer pool.Close()
-	answer, err := ledger.Enqueue(ctx, pool, key, args, &options)
+	var answer ledger.Enqueued
+	err = durably.Do(ctx, pool, func(tx *ledger.Tx) (err error) {
+		answer, err = ledger.Enqueue(ctx, tx, key, args, &options)
+		return err
+	})
 	if err != nil {
 		return err
 	}

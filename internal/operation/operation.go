@@ -23,6 +23,8 @@ import (
 )
 
 var (
+	//go:embed sql/durably.sql
+	durablySQL string
 	//go:embed sql/now.sql
 	nowSQL string
 	//go:embed sql/open.sql
@@ -251,10 +253,13 @@ func Append(
 	return succeed(ctx, tx, key, actor)
 }
 
-// begin enqueues the task of an act.
+// begin enqueues the task of an act. The transaction is on disk when it has committed: an act is acknowledged.
 func begin(
 	ctx context.Context, tx pgx.Tx, kind ledger.Kind, subject string, args json.RawMessage, actor string, now time.Time,
 ) (ledger.Key, error) {
+	if _, err := tx.Exec(ctx, durablySQL); err != nil {
+		return ledger.Key{}, pgerr.Explain("record "+subject, err)
+	}
 	// If the clock was set back, an earlier act may have this time.
 	for at := now; ; at = at.Add(time.Microsecond) {
 		id := subject + "/" + at.UTC().Format("2006-01-02T15:04:05.000000Z")

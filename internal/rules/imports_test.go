@@ -151,6 +151,16 @@ var rules = []rule{
 		reason: "the acts of operators are recorded in one way, whichever package they are about",
 	},
 	{
+		pkg:    "/internal/durably",
+		may:    []string{"/ledger", pgx},
+		reason: "an enqueue that is acknowledged commits in one way, in the API and in commands",
+	},
+	{
+		pkg:    "/internal/crashtest",
+		may:    []string{"/ledger/ledgertest", "/internal/pgserver", pgx},
+		reason: "for tests alone: a server whose crash undoes commits",
+	},
+	{
 		pkg:    "/workers/internal/atmostonce",
 		may:    []string{"/ledger"},
 		reason: "workers and the reconciler recognize the same attempts without importing each other",
@@ -175,7 +185,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/workers/operator",
-		may: []string{"/ledger", "/internal/operation", "/internal/pgarray", "/internal/pgerr",
+		may: []string{"/ledger", "/internal/durably", "/internal/operation", "/internal/pgarray", "/internal/pgerr",
 			"/internal/pgquery", "/internal/printable", "/internal/stream", pgx, nats},
 		reason: "a service of its own: it changes tasks by appending events, as other processes do",
 	},
@@ -245,8 +255,8 @@ var rules = []rule{
 		pkg: "/api",
 		may: []string{"/api/client", "/health", "/ledger", "/ledger/feed", "/ledger/periodic", "/projector",
 			"/workers", "/workers/operator",
-			"/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/printable",
-			"/internal/reserved", "/internal/strictjson", pgx, nats, xTime},
+			"/internal/durably", "/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
+			"/internal/printable", "/internal/reserved", "/internal/strictjson", pgx, nats, xTime},
 		reason: "it serves what the packages below it read and change; tests alone know OpenAPI",
 	},
 	{

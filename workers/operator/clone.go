@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/taskledger/taskledger/internal/durably"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -38,7 +39,12 @@ func (o *Operator) Clone(ctx context.Context, k ledger.Key, as ledger.BizID, aud
 	if err != nil {
 		return ledger.Enqueued{}, fmt.Errorf("clone %s: %w", k, err)
 	}
-	return ledger.Enqueue(ctx, o.config.DB, ledger.Key{Kind: k.Kind, BizID: as}, args, &options)
+	var clone ledger.Enqueued
+	err = durably.Do(ctx, o.config.DB, func(tx *ledger.Tx) error {
+		clone, err = ledger.Enqueue(ctx, tx, ledger.Key{Kind: k.Kind, BizID: as}, args, &options)
+		return err
+	})
+	return clone, err
 }
 
 // cloneOptions returns the options of a task with the meta of another one's first event.

@@ -16,8 +16,12 @@ const Guarantee = "at most once"
 // because a process that does not handle the kind, such as the reconciler, must recognize the attempt.
 var StartedData = json.RawMessage(`{"guarantee":"` + Guarantee + `"}`)
 
-// ReasonUnknown is the reason of a burial after an attempt that may have had its effect, a part of it, or no effect.
-const ReasonUnknown = "unknown outcome"
+const (
+	// ReasonUnknown is the reason of a burial after an attempt that may have had its effect, a part of it, or none.
+	ReasonUnknown = "unknown outcome"
+	// ReasonUndone is the reason of a burial if the database has lost the start of an attempt that has begun.
+	ReasonUndone = ReasonUnknown + ": the database has lost the start of an attempt"
+)
 
 // HasStarted reports whether the last attempt of a task must not be repeated.
 func HasStarted(ctx context.Context, db ledger.DB, k ledger.Key) (bool, error) {

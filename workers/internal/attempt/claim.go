@@ -33,7 +33,7 @@ func (a *Attempt) claim() bool {
 		a.work.TakenOver()
 	}
 	fault.Point(pointClaimed)
-	a.version, a.number, a.claimed = e.Version, e.Attempt, true
+	a.version, a.number, a.claimed, a.task.Started = e.Version, e.Attempt, true, e.Version
 	a.started(e)
 	return true
 }

@@ -128,10 +128,13 @@ func Decide(m stream.Message, redelivered bool, h Head, self string) Verdict {
 }
 
 // Once returns the verdict for a kind whose attempts must not be repeated: the start is always recorded first, and an
-// attempt that has begun is not repeated.
-func (v Verdict) Once() Verdict {
+// attempt that has begun is not repeated. isUndone: one has begun here, and the database has lost its start.
+func (v Verdict) Once(isUndone bool) Verdict {
 	switch v {
-	case Begin:
+	case Begin, ClaimFirst:
+		if isUndone {
+			return Vanished
+		}
 		return ClaimFirst
 	case Resume, TakeOver:
 		return Vanished

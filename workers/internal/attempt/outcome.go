@@ -466,7 +466,11 @@ func (rec *recorder) bury(ctx context.Context, b burial) {
 func (rec *recorder) buryVanished() {
 	ctx, cancel := rec.kind.Operation()
 	defer cancel()
-	rec.bury(ctx, burial{Reason: atmostonce.ReasonUnknown})
+	reason := atmostonce.ReasonUnknown
+	if rec.version < rec.task.Started {
+		reason = atmostonce.ReasonUndone
+	}
+	rec.bury(ctx, burial{Reason: reason})
 }
 
 // buryUnsafe records a failure that must not be repeated. cause is the cause of the end of the handler's context, or

@@ -31,11 +31,14 @@ type Set[A any] struct {
 }
 
 // Task is one task in flight. Message and Redelivered are constant, except for [Set.Correct]. The owner of the task's
-// attempt uses Alone.
+// attempt uses Started and Alone.
 type Task[A any] struct {
 	Message     stream.Message
 	Redelivered bool // the first delivery here was a redelivery
 	Alone       bool // its attempts share no transaction any more
+	// Started is the version of the last start that was recorded here before a handler; 0: none. An older head of the
+	// task is that of a database that has lost the start.
+	Started ledger.Version
 
 	// Guarded by the mutex of the set, until Answer removes the task.
 	isDone     bool        // its handler has returned

@@ -5,4 +5,4 @@ insert into taskledger.pause as p (kind, actor, reason)
 values ($1::text, coalesce($2::text, session_user::text), $3::text)
     on conflict (kind) do update set actor = excluded.actor, reason = excluded.reason
  where excluded.reason <> '' and excluded.reason <> p.reason
-returning p.xmax = 0 and taskledger.commit_durably() is distinct from ''
+returning p.xmax = 0

@@ -1,4 +1,3 @@
 -- Ends the pause of a kind.
 -- $1 kind. Returns a row if the kind was paused. Locks its row. Index: primary key.
 select r.kind from taskledger.remove_pause($1::text) r(kind)
- where taskledger.commit_durably() is distinct from ''

@@ -1,0 +1,24 @@
+// Package durably commits changes that are acknowledged: to a client of the API, to an operator, on a terminal.
+package durably
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Do calls act in a transaction, and commits if it returns nil. The commit waits for the disk, whatever
+// synchronous_commit is. Errors are those of act, of [ledger.Begin] and of the commit.
+func Do(ctx context.Context, pool *pgxpool.Pool, act func(tx *ledger.Tx) error) error {
+	tx, err := ledger.Begin(ctx, pool, &ledger.TxOptions{Durable: true})
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	if err := act(tx); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
