@@ -313,7 +313,7 @@ func TestSchedulesAreChanged(t *testing.T) {
 	p := b.get("/schedules")
 	b.want(p, http.StatusOK, "nightly", "Pause or run…")
 	form := url.Values{"csrf": {token(t, p)}, "name": {"nightly"}, "reason": {"month end"}, "act": {"pause"}}
-	b.want(b.post("/schedule", form), http.StatusOK, "by ada-admin", "Resume or run…")
+	b.want(b.post("/schedule", form), http.StatusOK, "by ada-admin: month end", "Resume or run…")
 	form.Set("act", "run")
 	b.want(b.post("/schedule", form), http.StatusOK, "<bdi>nightly@", "ada-admin") // the page of the task
 	form.Set("act", "resume")

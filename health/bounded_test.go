@@ -34,7 +34,8 @@ func TestManySchedulesAndSubscribers(t *testing.T) {
 	}
 	b.exec(`update taskledger.schedule
 		set next_at = clock_timestamp() - interval '1 hour' - substr(name, 2)::integer * interval '1 minute'`)
-	b.exec("update taskledger.schedule set paused = true where name = $1", fmt.Sprintf("s%03d", many-1))
+	b.exec(`update taskledger.schedule set paused_at = clock_timestamp(), paused_by = 'ada', pause_reason = ''
+		where name = $1`, fmt.Sprintf("s%03d", many-1))
 	operator := ledgertest.As(t, b.db, "operator")
 	rows, err := b.db.Query(t.Context(),
 		"select position from taskledger.event where kind = 'coupon.send' order by position")

@@ -21,7 +21,9 @@ create table taskledger.schedule (
   missed       text not null,              -- one, skip or all (missed_limit at a time); '' with after_ms, as is overlap
   missed_limit integer not null,
   overlap      text not null,              -- allow or skip
-  paused       boolean not null default false,
+  paused_at    timestamptz,                -- since when it is paused, by whom and why ('': no reason); null: it is not
+  paused_by    text,
+  pause_reason text,
   revision     integer not null default 1, -- counts definitions, pauses and resumptions
   actor        text not null,              -- of the last of these
   updated_at   timestamptz not null default clock_timestamp(),
@@ -37,7 +39,9 @@ create table taskledger.schedule (
   check (after_ms between 1000 and 3153600000000),
   check ((cron is null) = (zone is null)),
   check ((every_ms is null) = (anchor is null)),
+  check (num_nonnulls(paused_at, paused_by, pause_reason) in (0, 3)),
   check (anchor between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'),
+  check (paused_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'),
   check (updated_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'),
   check (next_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'),
   check (last_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'),

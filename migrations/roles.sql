@@ -93,8 +93,8 @@ grant update (projection, state, error, failures) on taskledger.projection_parke
 grant execute on function taskledger.retry_projection, taskledger.skip_projection, taskledger.ask_projection to
    operator;
 grant update (next_at, last_at, last_kind, last_biz_id, passed, passed_at) on taskledger.schedule to relay, operator;
-grant update (kind, args, cron, zone, every_ms, anchor, after_ms, missed, missed_limit, overlap, paused, revision,
-   actor, updated_at) on taskledger.schedule to operator;
+grant update (kind, args, cron, zone, every_ms, anchor, after_ms, missed, missed_limit, overlap, paused_at, paused_by,
+   pause_reason, revision, actor, updated_at) on taskledger.schedule to operator;
 grant update (max_waiting, policy, retry_after_ms, actor, updated_at) on taskledger.kind_limit to operator;
 grant update (discarded) on taskledger.parked to operator;
 grant update (actor, reason) on taskledger.pause to operator;

@@ -4726,7 +4726,9 @@ CREATE TABLE taskledger.schedule (
     missed text NOT NULL,
     missed_limit integer NOT NULL,
     overlap text NOT NULL,
-    paused boolean DEFAULT false NOT NULL,
+    paused_at timestamp with time zone,
+    paused_by text,
+    pause_reason text,
     revision integer DEFAULT 1 NOT NULL,
     actor text NOT NULL,
     updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
@@ -4741,11 +4743,13 @@ CREATE TABLE taskledger.schedule (
     CONSTRAINT schedule_check CHECK ((num_nonnulls(cron, every_ms, after_ms) = 1)),
     CONSTRAINT schedule_check1 CHECK (((cron IS NULL) = (zone IS NULL))),
     CONSTRAINT schedule_check2 CHECK (((every_ms IS NULL) = (anchor IS NULL))),
+    CONSTRAINT schedule_check3 CHECK ((num_nonnulls(paused_at, paused_by, pause_reason) = ANY (ARRAY[0, 3]))),
     CONSTRAINT schedule_every_ms_check CHECK (((every_ms >= 1000) AND (every_ms <= '3153600000000'::bigint))),
     CONSTRAINT schedule_last_at_check CHECK (((last_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (last_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT schedule_name_check CHECK (((name ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'::text) AND (octet_length(name) <= 128))),
     CONSTRAINT schedule_next_at_check CHECK (((next_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (next_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT schedule_passed_at_check CHECK (((passed_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (passed_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
+    CONSTRAINT schedule_paused_at_check CHECK (((paused_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (paused_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT schedule_updated_at_check CHECK (((updated_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');

@@ -88,7 +88,7 @@ func listSchedules(a *app, schedules []periodic.Status, next string) error {
 func nextFiring(s periodic.Status) string {
 	switch {
 	case s.Paused:
-		return "paused"
+		return pausedSchedule(s)
 	case !s.NextAt.IsZero() && time.Until(s.NextAt) > 0:
 		return "in " + age(time.Until(s.NextAt))
 	case !s.NextAt.IsZero():
@@ -97,6 +97,15 @@ func nextFiring(s periodic.Status) string {
 		return "when the last task finishes"
 	}
 	return "never"
+}
+
+// pausedSchedule returns since when a schedule is paused, by whom and why.
+func pausedSchedule(s periodic.Status) string {
+	text := "paused " + ago(s.PausedAt) + " by " + plain(s.PausedBy)
+	if s.PauseReason != "" {
+		text += ": " + plain(s.PauseReason)
+	}
+	return text
 }
 
 func lastFiring(s periodic.Status) string {

@@ -15,39 +15,40 @@ import (
 var (
 	//go:embed sql/pause.sql
 	pauseSQL string
+	//go:embed sql/resume.sql
+	resumeSQL string
 	//go:embed sql/delete.sql
 	deleteSQL string
 )
 
-// Pause stops the firings of a schedule until [Resume]. Pausing a paused schedule changes nothing.
+// Pause stops the firings of a schedule until [Resume]. Pausing a paused schedule with another reason replaces the
+// reason and its actor; without one, or with the same, it changes nothing.
 // The actor and the reason are recorded. Default of actor: the database's session_user. It commits, unless db is a
 // transaction. Errors: [ErrUnknownSchedule], [*ledger.InvalidError].
 func Pause(ctx context.Context, db DB, name, actor, reason string) error {
-	return setPaused(ctx, db, name, true, actor, reason)
+	d := Difference{Name: name, Action: pause}
+	return changeOne(ctx, db, d, actor, reason, func(tx pgx.Tx, s Status, _ time.Time) (bool, error) {
+		if s.Paused && (reason == "" || reason == s.PauseReason) {
+			return false, nil
+		}
+		_, err := tx.Exec(ctx, pauseSQL, name, optional(actor), reason)
+		return true, err
+	})
 }
 
 // Resume continues a paused schedule from now on. The firings that were due since [Pause] are recorded as one
 // discarded task and do not run. Resuming a schedule that is not paused changes nothing.
 // Actor, reason and errors are those of [Pause]. It commits, unless db is a transaction.
 func Resume(ctx context.Context, db DB, name, actor, reason string) error {
-	return setPaused(ctx, db, name, false, actor, reason)
-}
-
-func setPaused(ctx context.Context, db DB, name string, paused bool, actor, reason string) error {
 	d := Difference{Name: name, Action: resume}
-	if paused {
-		d.Action = pause
-	}
 	return changeOne(ctx, db, d, actor, reason, func(tx pgx.Tx, s Status, now time.Time) (bool, error) {
-		if s.Paused == paused {
+		if !s.Paused {
 			return false, nil
 		}
-		if s.Paused {
-			if err := passOverDue(ctx, tx, s, now, ReasonPaused); err != nil {
-				return false, err
-			}
+		if err := passOverDue(ctx, tx, s, now, ReasonPaused); err != nil {
+			return false, err
 		}
-		_, err := tx.Exec(ctx, pauseSQL, name, fmt.Sprint(paused), optional(actor))
+		_, err := tx.Exec(ctx, resumeSQL, name, optional(actor))
 		return true, err
 	})
 }

@@ -58,6 +58,44 @@ func TestPauseResume(t *testing.T) {
 	}
 }
 
+// A paused schedule shows since when, by whom and why it is paused, even after another actor has changed it.
+func TestPauseKeepsItsReason(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(hourly("a"))
+	pause := func(actor, reason string) {
+		t.Helper()
+		if err := periodic.Pause(t.Context(), b.db, "a", actor, reason); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pauseOf := func() [2]string { s := b.load("a"); return [2]string{s.PausedBy, s.PauseReason} }
+	pause("alice", "the CRM is gone")
+	since := b.load("a").PausedAt
+	daily := hourly("a")
+	daily.Cron = "0 3 * * *"
+	o := &periodic.ApplyOptions{Actor: "bob"}
+	if _, err := periodic.Apply(t.Context(), b.db, []periodic.Schedule{daily}, o); err != nil {
+		t.Fatal(err)
+	}
+	pause("eve", "")                // changes nothing
+	pause("eve", "the CRM is gone") // changes nothing
+	if s := b.load("a"); !s.Paused || pauseOf() != [2]string{"alice", "the CRM is gone"} || s.Actor != "bob" {
+		t.Errorf("%+v", s)
+	}
+	pause("carol", "the CRM moves")
+	s := b.load("a")
+	if pauseOf() != [2]string{"carol", "the CRM moves"} || !s.PausedAt.Equal(since) || since.IsZero() {
+		t.Errorf("another reason: %+v", s)
+	}
+	if err := periodic.Resume(t.Context(), b.db, "a", "bob", "it is back"); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.load("a"); s.Paused || pauseOf() != [2]string{} || !s.PausedAt.IsZero() {
+		t.Errorf("resumed: %+v", s)
+	}
+}
+
 // Each change of a schedule is recorded with its actor, if and only if it is committed.
 func TestChangesAreOnRecord(t *testing.T) {
 	t.Parallel()

@@ -20,10 +20,15 @@ var listSQL string
 // Status is a schedule and its position.
 type Status struct {
 	Schedule  Schedule  `json:"schedule"` // with defaults
-	Paused    bool      `json:"paused"`
 	Revision  int       `json:"revision"` // counts definitions, pauses and resumptions
 	Actor     string    `json:"actor"`    // of the last of these
 	UpdatedAt time.Time `json:"updated_at"`
+
+	// Paused reports whether an operator has paused the schedule. If it is false, the next three are empty.
+	Paused      bool      `json:"paused"`
+	PausedAt    time.Time `json:"paused_at,omitzero"`
+	PausedBy    string    `json:"paused_by,omitempty"`
+	PauseReason string    `json:"pause_reason,omitempty"` // "" if none was given
 
 	// NextAt is the next firing. It is zero if the previous task of a fixed delay is unfinished, or if there is
 	// no further firing.
@@ -94,12 +99,14 @@ func scan(row pgx.Row) (s Status, now time.Time, err error) {
 	d := &s.Schedule
 	err = row.Scan(&d.Name, (*string)(&d.Kind), &args, &d.Cron, &d.Zone, &every, pgquery.Micros(&d.Anchor), &after,
 		(*string)(&d.Missed), &d.MissedLimit, (*string)(&d.Overlap),
-		&s.Paused, &s.Revision, &s.Actor, pgquery.Micros(&s.UpdatedAt), pgquery.Micros(&s.NextAt),
+		pgquery.Micros(&s.PausedAt), &s.PausedBy, &s.PauseReason, &s.Revision, &s.Actor,
+		pgquery.Micros(&s.UpdatedAt), pgquery.Micros(&s.NextAt),
 		pgquery.Micros(&s.LastAt), (*string)(&task.Kind), (*string)(&task.BizID), &s.Passed,
 		pgquery.Micros(&s.PassedAt), pgquery.Micros(&now))
 	if args != nil {
 		d.Args = []byte(*args)
 	}
+	s.Paused = !s.PausedAt.IsZero()
 	d.Every, d.After = time.Duration(every)*time.Millisecond, time.Duration(after)*time.Millisecond
 	if task.BizID != "" {
 		s.LastTask = &task

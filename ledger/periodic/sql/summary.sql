@@ -2,10 +2,11 @@
 -- $1 most schedules that are listed.
 -- Locks nothing. Reads the whole small table, without the args of its rows.
 with due as materialized (
-  select s.name, s.next_at from taskledger.schedule s where not s.paused and s.next_at <= clock_timestamp()
+  select s.name, s.next_at from taskledger.schedule s where s.paused_at is null and s.next_at <= clock_timestamp()
 )
 select n.schedules, n.paused, (select count(*) from due), coalesce(d.name, ''),
        (extract(epoch from d.next_at) * 1e6)::bigint
-  from (select count(*) as schedules, count(*) filter (where s.paused) as paused from taskledger.schedule s) n
+  from (select count(*) as schedules, count(*) filter (where s.paused_at is not null) as paused
+          from taskledger.schedule s) n
   left join (select due.name, due.next_at from due order by due.next_at, due.name limit $1::bigint) d on true
  order by d.next_at, d.name

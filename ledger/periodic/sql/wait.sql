@@ -2,7 +2,7 @@
 -- has a schedule to look at, which waits until its previous task has finished.
 -- $1 microseconds added to the clock (0 except in tests), $2 names of schedules to leave out (text array literal).
 -- Locks nothing. Reads the whole small table.
-select (extract(epoch from min(s.next_at) filter (where not s.paused and s.name <> all ($2::text::text[]))
+select (extract(epoch from min(s.next_at) filter (where s.paused_at is null and s.name <> all ($2::text::text[]))
                            - clock_timestamp()) * 1000000)::bigint - $1::bigint,
        coalesce(bool_or(s.after_ms is not null and s.next_at is null), false)
   from taskledger.schedule s
