@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log"
-	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -12,8 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -39,8 +38,9 @@ func placeOrder(ctx context.Context, db *pgxpool.Pool, order string) error {
 	})
 }
 
-func work(ctx context.Context, db *pgxpool.Pool, nc *nats.Conn) error {
-	pool, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: slog.Default()})
+// app comes from taskledger.Open(ctx, taskledger.Options{Slots: 10}).
+func work(ctx context.Context, app *taskledger.Client) error {
+	pool, err := workers.New(workers.Config{DB: app.DB, NATS: app.NATS})
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func Example() {
 	must(err)
 	ended := make(chan error, 2)
 	go func() { ended <- relay.Run(ctx) }()
-	go func() { ended <- work(ctx, db, nc) }()
+	go func() { ended <- work(ctx, &taskledger.Client{DB: db, NATS: nc}) }()
 	must(placeOrder(ctx, db, "A-1"))
 
 	for {

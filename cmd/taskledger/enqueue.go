@@ -68,7 +68,7 @@ The login needs the role reader beside producer for that.`,
 		"such as '{\"ladder\":[60,300,1200]}' (default: that of its kind)")
 	cmd.Flags().StringVar(&f.runAt, "run-at", "",
 		"run it at this `TIME`, such as 2026-12-24T18:00:00+01:00 (default: now)")
-	addDuration(cmd.Flags(), &f.runIn, "run-in", "run it after this time, such as 90s or 36h (default: now)")
+	addDuration(cmd.Flags(), &f.runIn, "run-in", "run it after this time, such as 90s, 36h or 3d (default: now)")
 	cmd.Flags().StringVar(&f.startBy, "start-by", "", "let it expire if it is unstarted at this `TIME`")
 	cmd.Flags().StringVar(&f.finishBy, "finish-by", "", "let it expire if it is unfinished at this `TIME`")
 	cmd.Flags().StringArrayVar(&f.after, "after", nil,
