@@ -59,8 +59,9 @@ func describesFirst(conn *pgx.Conn) bool {
 	switch conn.Config().DefaultQueryExecMode {
 	case pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // roleText is session_role.sql with literals.

@@ -149,8 +149,10 @@ func (e Event) reason() string {
 		if strictjson.Text(e.Data, "error", "message") != "" {
 			return strings.ReplaceAll(strictjson.Text(e.Data, "reason"), "\x00", "\uFFFD")
 		}
+		return ""
+	default:
+		return ""
 	}
-	return ""
 }
 
 // progress returns what a progressed event reports, nil of other events.

@@ -64,8 +64,9 @@ func (w *yamlWriter) write(n *yaml.Node) error {
 		return w.writeObject(n)
 	case yaml.SequenceNode:
 		return w.writeArray(n)
+	default:
+		return w.writeScalar(n)
 	}
-	return w.writeScalar(n)
 }
 
 func (w *yamlWriter) writeArray(n *yaml.Node) error {

@@ -25,7 +25,7 @@ func unpack(archive, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it is only read
 	unzipped, err := gzip.NewReader(file)
 	if err != nil {
 		return err

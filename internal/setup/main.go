@@ -40,7 +40,7 @@ func main() {
 	if *fetchOnly {
 		var dir string
 		if dir, err = s.fetch(ctx); err == nil {
-			fmt.Println(dir)
+			fmt.Fprintln(os.Stdout, dir)
 		}
 	} else {
 		err = s.run(ctx)

@@ -41,7 +41,7 @@ func Unmarshal(text []byte, v any) error {
 		return &Error{Rule: "must be valid UTF-8"}
 	}
 	c := checker{Decoder: json.NewDecoder(bytes.NewReader(text))}
-	if err := c.check(reflect.TypeOf(v)); err != nil && err != errStop {
+	if err := c.check(reflect.TypeOf(v)); err != nil && !errors.Is(err, errStop) {
 		return err
 	}
 	return json.Unmarshal(text, v)

@@ -12,6 +12,7 @@ type Event struct {
 // Change is an event's effect on a task.
 type Change int
 
+// The effects of events.
 const (
 	Ended     Change = iota // it is not available any more: finished, waiting, in need of a person
 	Available               // it may begin
@@ -108,6 +109,7 @@ func (d *Dispatcher) takeOut(t *task) {
 	case assigned:
 		t.session.holds--
 		t.session = nil
+	default: // it is in no list
 	}
 	t.place = outside
 }

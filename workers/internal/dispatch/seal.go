@@ -53,6 +53,7 @@ type Seal struct {
 // Side is a side of a conversation.
 type Side int
 
+// The sides of a conversation.
 const (
 	WorkerSide Side = iota
 	DispatcherSide

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	testKind        ledger.Kind = "k"
-	testIncarnation             = "i"
+	testKind        = ledger.Kind("k")
+	testIncarnation = "i"
 )
 
 func testKey(i int) ledger.Key { return ledger.Key{Kind: testKind, BizID: ledger.BizID(rune('a' + i))} }
