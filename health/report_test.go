@@ -155,6 +155,7 @@ var conditionTests = map[health.Name]conditionTest{
 	},
 	health.WebhookStopped: {
 		arrange: func(b *bundle, _ *health.Config) {
+			b.exec(`select taskledger.seek_feed('webhook-shop', 0)`)
 			b.exec(`insert into taskledger.pause (kind, actor, reason)
 				values ('taskledger.webhook.shop', 'a', 'the receiver has answered 410 Gone'),
 				       ('taskledger.webhook.club', 'b', 'it moves')`)

@@ -16,7 +16,7 @@ import (
 func TestReceiversThatGetNoEvents(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for _, name := range []string{"unserved", "stuck", "works", "paused", "program"} {
+	for _, name := range []string{"unserved", "stuck", "works", "paused", "program", "gone"} {
 		b.exec(`select taskledger.seek_feed('webhook-' || $1::text, 0)`, name)
 	}
 	b.exec(`select taskledger.mark_feed('webhook-paused', '{"paused":true}')`)

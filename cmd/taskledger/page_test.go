@@ -63,6 +63,7 @@ var pagedLists = map[string]pagedList{
 var unpaged = map[string]string{
 	"taskledger alarm list":      "lists the newest of each receiver: the script alarm has it",
 	"taskledger events tail":     "begins with the newest",
+	"taskledger task history":    "continues with earlier events, by --before: the script task has it",
 	"taskledger task tree":       "each node has its own cut: TestTreeReportsItsCuts",
 	"taskledger task release":    "changes tasks, and reports how many",
 	"taskledger task bury":       "changes tasks, and reports how many",

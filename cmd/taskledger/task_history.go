@@ -62,6 +62,7 @@ to the event at that position.`,
 	cmd.Flags().Var(&f.asOf, "as-of", "the task as it was then (default: now)")
 	cmd.Flags().IntVar(&f.limit, "limit", defaultHistory, "maximum number of events (with -o jsonl: all)")
 	cmd.Flags().IntVar(&f.before, "before", 0, "only events before this `version`: \"next\" of the previous call")
+	refuseZero(cmd.Flags(), "before")
 	addEventFlags(cmd, &f.utc, &f.data)
 	return cmd
 }

@@ -16,6 +16,7 @@ var zeroMeanings = map[string]string{
 	"taskledger events list --after":        "the beginning, as without it",
 	"taskledger events tail --limit":        "only new events",
 	"taskledger parked list --after":        "the beginning, as without it",
+	"taskledger seal proof --after":         "the beginning, as without it",
 	"taskledger subscriber seek --position": "the beginning, before the first position",
 	"taskledger task list --after":          "the beginning, as without it",
 	"taskledger task reschedule --in":       "invalid: one of --at and --in must be given",
