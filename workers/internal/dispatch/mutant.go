@@ -1,6 +1,6 @@
 package dispatch
 
-// mutant is a rule that the tests leave out, to show what it is for. The zero value leaves out none.
+// mutant names a rule that the tests leave out, to show its purpose. The zero value leaves out no rule.
 type mutant int
 
 const (
@@ -15,9 +15,9 @@ const (
 	adoptsNothing          // the holdings of an earlier epoch are ignored
 	isUnverified           // an adopted task that is freed is believed to be available
 	earlierWindow          // a window that was open already ends a doubt
-	skipsLate              // what is committed during a read is not read later
-	readsOld               // what a read has found is taken, even if an event has ended it meanwhile
-	forgetsKnown           // an event that is known from a read does not count during another one
+	skipsLate              // an event committed during a read is not read later
+	readsOld               // a task that was read is taken, even if an event has ended it meanwhile
+	forgetsKnown           // an event known from one read does not count during the next
 	readsBefore            // a new dispatcher reads the ledger before the workers have answered (in the test's shell)
 	hasNoBarrier           // an offer of the predecessor is accepted by a silent worker (in the test's shell)
 )

@@ -1,8 +1,6 @@
 package dispatch
 
 import (
-	"cmp"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -215,7 +213,7 @@ func (w *world) begin(i int) {
 	w.post(i)
 }
 
-// activate has a dispatcher offer tasks. Its first window ends here.
+// activate starts a dispatcher's offers. Its first window ends here.
 func (w *world) activate(i int) {
 	d := w.dispatchers[i]
 	if len(d.Unanswered()) > 0 {
@@ -244,7 +242,7 @@ func (w *world) read(d *desk) {
 	}
 }
 
-// available is what the ledger answers to a request.
+// available returns the ledger's answer to a request.
 func (w *world) available(r Read) (rows []Task, isEnd bool) {
 	for t := range w.isDone {
 		if w.isCommitted[t] && !w.isDone[t] && w.position(t) > r.After && len(rows) < r.Limit {
@@ -575,201 +573,4 @@ func (w *world) verdict() (twice int, isDone bool) {
 		}
 	}
 	return -1, !slices.Contains(w.isDone, false)
-}
-
-func (h *hand) clone() *hand {
-	n := *h.Worker
-	n.wanted, n.asked, n.got = maps.Clone(n.wanted), maps.Clone(n.asked), maps.Clone(n.got)
-	n.held = make(map[ledger.Key]*Holding, len(h.held))
-	for k, v := range h.held {
-		one := *v
-		n.held[k] = &one
-	}
-	return &hand{&n, slices.Clone(h.phases), h.last}
-}
-
-func (d *desk) clone() *desk {
-	if d == nil {
-		return nil
-	}
-	n, c := *d, *d.Dispatcher
-	n.Dispatcher = &c
-	tasks := map[*task]*task{}
-	sessions := map[*session]*session{}
-	c.workers, c.sessions = map[string]*session{}, map[string]*session{}
-	for worker, s := range d.workers {
-		one := *s
-		one.asked, one.given = maps.Clone(s.asked), maps.Clone(s.given)
-		sessions[s] = &one
-		c.workers[worker], c.sessions[s.Session] = &one, &one
-	}
-	of := func(t *task) *task {
-		if t == nil {
-			return nil
-		}
-		if tasks[t] == nil {
-			one := *t
-			one.session = sessions[t.session]
-			tasks[t] = &one
-		}
-		return tasks[t]
-	}
-	c.tasks = make(map[ledger.Key]*task, len(d.tasks))
-	for k, t := range d.tasks {
-		c.tasks[k] = of(t)
-	}
-	c.doubts = nil
-	for _, t := range d.doubts {
-		c.doubts = append(c.doubts, of(t))
-	}
-	for s, one := range sessions {
-		one.numbers = nil
-		for _, x := range s.numbers {
-			one.numbers = append(one.numbers, number{x.n, of(x.task)})
-		}
-	}
-	c.queues = map[ledger.Kind]*queue{}
-	for kind, q := range d.queues {
-		one := *q
-		one.ready = nil
-		for _, t := range q.ready {
-			one.ready = append(one.ready, of(t))
-		}
-		one.moved = maps.Clone(q.moved)
-		c.queues[kind] = &one
-	}
-	return &n
-}
-
-func (w *world) clone() *world {
-	n := *w
-	n.log = slices.Clip(w.log)
-	n.isCommitted, n.isDone = slices.Clone(w.isCommitted), slices.Clone(w.isDone)
-	n.begins, n.isExcused = slices.Clone(w.begins), slices.Clone(w.isExcused)
-	n.dispatchers = [2]*desk{w.dispatchers[0].clone(), w.dispatchers[1].clone()}
-	n.workers = nil
-	for _, h := range w.workers {
-		n.workers = append(n.workers, h.clone())
-	}
-	n.messages = slices.Clone(w.messages)
-	return &n
-}
-
-// key encodes all that decides what may happen: two worlds with one key have one future.
-func (w *world) key() string {
-	k := &keyWriter{}
-	for _, e := range w.log {
-		k.ints(e.task, int(e.version))
-	}
-	k.bools(w.isCommitted...)
-	k.bools(w.isExcused...)
-	k.ints(w.begins...)
-	k.ints(w.losses, w.copies, w.beats, w.giveBacks)
-	k.bools(w.isFenced)
-	for _, d := range w.dispatchers {
-		k.desk(d)
-	}
-	for _, h := range w.workers {
-		k.hand(h)
-	}
-	k.messages(w.messages)
-	return string(k.b)
-}
-
-// keyWriter encodes a world.
-type keyWriter struct{ b []byte }
-
-func (k *keyWriter) ints(all ...int) {
-	for _, n := range all {
-		k.b = binary.AppendVarint(k.b, int64(n))
-	}
-}
-func (k *keyWriter) bools(all ...bool) {
-	for _, is := range all {
-		if is {
-			k.b = append(k.b, 1)
-		} else {
-			k.b = append(k.b, 0)
-		}
-	}
-}
-func (k *keyWriter) text(s string) { k.ints(len(s)); k.b = append(k.b, s...) }
-func (k *keyWriter) sums(m map[ledger.Kind]int64) {
-	k.ints(int(m[testKind]), int(m[Total]))
-}
-
-func (k *keyWriter) desk(d *desk) {
-	k.bools(d != nil)
-	if d == nil {
-		return
-	}
-	k.bools(d.isDead, d.isActive, d.ticket != 0, d.isReading, d.hasRows, d.isEnd, d.isVerifying)
-	k.ints(d.fed, d.until, int(d.againThrough), len(d.rows), len(d.unverified))
-	for _, t := range d.rows {
-		k.text(string(t.Key.BizID))
-	}
-	for _, u := range d.unverified {
-		k.text(string(u.BizID))
-	}
-	for _, s := range d.ordered() {
-		k.bools(s.hasReported)
-		k.ints(int(s.adopted), int(s.sent), int(s.received), s.holds)
-		k.sums(s.asked)
-		k.sums(s.given)
-	}
-	for _, t := range d.sorted() {
-		k.text(string(t.Key.BizID))
-		k.ints(int(t.place), int(t.Version), int(t.number))
-		isOpen := (t.place == doubtful || t.place == gone) && t.ticket == d.opened
-		k.bools(t.isUnverified, t.isBeingRead, t.IsAgain, isOpen)
-		if t.session != nil {
-			k.text(t.session.Session)
-		}
-	}
-	for _, q := range d.queues {
-		k.bools(q.isSpilled, q.isReading)
-		k.ints(int(q.place), int(q.skipped), len(q.moved))
-		for _, key := range slices.SortedFunc(maps.Keys(q.moved), ledger.Key.Compare) {
-			k.text(string(key.BizID))
-			k.ints(int(q.moved[key]))
-		}
-	}
-}
-
-func (k *keyWriter) hand(h *hand) {
-	k.ints(int(h.epoch), int(h.received), int(h.adopted))
-	k.sums(h.wanted)
-	k.sums(h.asked)
-	k.sums(h.got)
-	for _, p := range h.phases {
-		k.ints(int(p))
-	}
-	for _, one := range h.holdings() {
-		k.text(string(one.Key.BizID))
-		k.ints(int(one.Number))
-	}
-	k.text(h.last)
-}
-
-// messages encodes the messages of each channel in their order, and those that are stray in any.
-func (k *keyWriter) messages(all []message) {
-	ordered := make([]*message, len(all))
-	for i := range all {
-		ordered[i] = &all[i]
-	}
-	slices.SortStableFunc(ordered, func(a, b *message) int {
-		switch {
-		case a.isStray != b.isStray && a.isStray:
-			return 1
-		case a.isStray != b.isStray:
-			return -1
-		case a.isStray:
-			return cmp.Compare(a.key, b.key)
-		}
-		return cmp.Compare(a.channel(), b.channel())
-	})
-	for _, m := range ordered {
-		k.bools(m.isStray)
-		k.text(m.key)
-	}
 }
