@@ -93,8 +93,8 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 // CloseTimeout is how long [Client.Close] waits.
 const CloseTimeout = 5 * time.Second
 
-// Close closes the connections. It waits until those to PostgreSQL are released, but at most [CloseTimeout]: an
-// ExactlyOnce handler that does not return keeps its connection after [workers.Pool.Run] has given its task back.
+// Close closes the connections. It waits until those to PostgreSQL are released, but at most [CloseTimeout]: a handler
+// that has not returned when [workers.Pool.Run] does may still have one that it has acquired itself.
 func (c *Client) Close() {
 	if c.NATS != nil {
 		c.NATS.Close()

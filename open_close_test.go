@@ -8,7 +8,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// A handler that does not return keeps its connection. Close returns nevertheless, so that the process ends.
+// A handler that does not return may hold a connection that it has acquired. Close returns nevertheless, so that the
+// process ends.
 func TestCloseDoesNotWaitForAHandlerThatHangs(t *testing.T) {
 	t.Parallel()
 	c, err := taskledger.Open(t.Context(), taskledger.Options{DatabaseURL: ledgertest.URL(t)})

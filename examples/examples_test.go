@@ -83,6 +83,20 @@ func await(t *testing.T, db *pgxpool.Pool, orders, table string) {
 	}
 }
 
+// awaitRow waits until a query returns a row.
+func awaitRow(t *testing.T, db *pgxpool.Pool, query string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		tag, err := db.Exec(t.Context(), query)
+		if err == nil && tag.RowsAffected() > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: no row after %s: %v", query, patience, err)
+		}
+	}
+}
+
 // programs starts the programs in bin.
 type programs struct {
 	t   *testing.T
@@ -106,6 +120,14 @@ func (p programs) wait(cmd *exec.Cmd) {
 	if err := cmd.Wait(); err != nil {
 		p.t.Fatalf("%v: %v\n%s", cmd.Args, err, cmd.Stderr)
 	}
+}
+
+// awaitEnd is like wait, and ends the test if the program does not end.
+func (p programs) awaitEnd(cmd *exec.Cmd) {
+	p.t.Helper()
+	isLate := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer isLate.Stop()
+	p.wait(cmd)
 }
 
 // stop interrupts a program, which must end without an error.

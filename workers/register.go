@@ -6,7 +6,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
 // Register adds an ExactlyOnce kind, whose handler's effects are rows of the same database. They are committed
@@ -72,5 +71,3 @@ func RegisterAtMostOnce[A any](
 		name: k.Name(), guarantee: AtMostOnce, config: c, handler: c.wrap(decoding(k, withoutTx(handler))),
 	})
 }
-
-func (p *Pool) acquire(ctx context.Context) (attempt.Conn, error) { return p.config.DB.Acquire(ctx) }

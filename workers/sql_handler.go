@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"fmt"
+	"net"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -41,18 +43,37 @@ func (p *Pool) acquireSQL(ctx context.Context) (attempt.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return sqlConn{conn.(*stdlib.Conn)}, nil
+	std := conn.(*stdlib.Conn)
+	return &sqlConn{std: std, socket: std.Conn().PgConn().Conn()}, nil
 }
 
-type sqlConn struct{ std *stdlib.Conn }
+// sqlConn is a connection of the pool. Package stdlib cannot take it out of the pool, so it stays there until its
+// handler returns. It is safe for concurrent use.
+type sqlConn struct {
+	std    *stdlib.Conn // constant
+	socket net.Conn     // of std; constant
 
-func (c sqlConn) Conn() *pgx.Conn { return c.std.Conn() }
-func (c sqlConn) Release()        { _ = c.std.Close() }
+	isAbandoned atomic.Bool
+}
+
+func (c *sqlConn) Conn() *pgx.Conn { return c.std.Conn() }
+
+func (c *sqlConn) Abandon() {
+	c.isAbandoned.Store(true)
+	_ = c.socket.Close()
+}
+
+func (c *sqlConn) Release() {
+	if c.isAbandoned.Load() {
+		closeAbandoned(c.std.Conn())
+	}
+	_ = c.std.Close()
+}
 
 // inSQL calls a handler with the transaction t as a [sql.Tx]. Its database has this one connection; beginning begins
 // t, and ending does nothing.
 func inSQL(ctx context.Context, t *attempt.Tx, handler func(*sql.Tx) error) error {
-	db := sql.OpenDB(sqlDriver{t.Holder().(sqlConn).std, t})
+	db := sql.OpenDB(sqlDriver{t.Holder().(*sqlConn).std, t})
 	defer func() { _ = db.Close() }()
 	db.SetMaxOpenConns(1)
 	tx, err := db.BeginTx(ctx, nil)

@@ -3,7 +3,6 @@ package attempt
 import (
 	"context"
 	"errors"
-	"net"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,9 +12,8 @@ import (
 // ownTx is the transactor of an attempt that has a transaction to itself: the handler's effects and the succeeded
 // event commit together or not at all. The other fields are constant.
 type ownTx struct {
-	kind   *Kind
-	tx     *Tx
-	socket net.Conn // of the connection; closing it interrupts a handler that does not return
+	kind *Kind
+	tx   *Tx
 
 	isIntact bool // set by check: the transaction could go on, so the handler's error is of another system
 }
@@ -37,12 +35,12 @@ func (a *Attempt) runInTransaction() {
 		k.later(a.task, a.claimed, k.ackWait/2)
 		return
 	}
-	defer conn.Release() // closes a connection that is broken or in a transaction
+	defer conn.Release()
 	if s := k.share(a, conn); s != nil {
 		s.run(a)
 		return
 	}
-	a.perform(&ownTx{kind: k, tx: newTx(a.base, conn, k.idle()), socket: conn.Conn().PgConn().Conn()})
+	a.perform(&ownTx{kind: k, tx: newTx(a.base, conn, k.idle())})
 }
 
 // acquire acquires a connection for a handler's transaction.
@@ -90,13 +88,8 @@ func (o *ownTx) undo(a *Attempt, cause, err error) {
 	a.conclude(cause, err)
 }
 
-func (o *ownTx) close() { _ = o.socket.Close() }
+func (o *ownTx) close() { o.tx.conn.Abandon() }
 
 func (o *ownTx) abandon(a *Attempt, cause, err error) { a.conclude(cause, err) }
 
-// returned closes the connection, which must not return to the pool without its socket.
-func (o *ownTx) returned(*Attempt) {
-	ctx, cancel := o.kind.Operation()
-	defer cancel()
-	_ = o.tx.conn.Conn().Close(ctx)
-}
+func (o *ownTx) returned(*Attempt) {}

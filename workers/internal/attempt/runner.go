@@ -136,9 +136,12 @@ func (r *Runner) Grace() time.Duration { return min(maxGrace, r.ackWait) }
 // Connections returns how many connections handlers may use at a time.
 func (r *Runner) Connections() int { return cap(r.connections) }
 
-// Conn is a connection for the transaction of a handler. Release returns it to the pool, or closes it if it is broken
-// or in a transaction.
+// Conn is a connection for the transaction of a handler.
 type Conn interface {
 	Conn() *pgx.Conn
+	// Abandon breaks the connection of a handler that does not return; the server then rolls back. Any goroutine may
+	// call it.
+	Abandon()
+	// Release returns the connection to the pool. It closes one that was abandoned, is broken or in a transaction.
 	Release()
 }

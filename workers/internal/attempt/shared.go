@@ -3,7 +3,6 @@ package attempt
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"time"
 
@@ -24,7 +23,6 @@ type sharedTx struct {
 	// Constant.
 	kind    *Kind
 	tx      *Tx
-	socket  net.Conn
 	beganAt time.Time
 
 	// Of the slot's goroutine.
@@ -48,7 +46,7 @@ func (k *Kind) share(first *Attempt, conn Conn) *sharedTx {
 		return nil
 	}
 	return &sharedTx{
-		kind: k, tx: newTx(k.work, conn, k.idle()), socket: conn.Conn().PgConn().Conn(), beganAt: time.Now(),
+		kind: k, tx: newTx(k.work, conn, k.idle()), beganAt: time.Now(),
 	}
 }
 
@@ -110,7 +108,7 @@ func (s *sharedTx) undo(a *Attempt, _, err error) {
 	s.commit(a)
 }
 
-func (s *sharedTx) close() { _ = s.socket.Close() }
+func (s *sharedTx) close() { s.tx.conn.Abandon() }
 
 // abandon has the other attempts tried again alone: the handler may never return.
 func (s *sharedTx) abandon(a *Attempt, cause, err error) {
