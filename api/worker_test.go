@@ -24,7 +24,7 @@ func TestWorkers(t *testing.T) {
 	}
 	s.tokens["limited"] = secret
 	for id, detail := range map[string]string{
-		"w-1": `{"kinds":["a","b"],"shards":"0-15","load":{"b":{"slots":8,"in_flight":3,"per_minute":12.5}}}`,
+		"w-1": `{"kinds":["a","b"],"shards":"0-15","load":{"b":{"slots":8,"in_flight":3,"running":7,"overdue":2,"per_minute":12.5}}}`,
 		"w-2": `{"kinds":["a"],"shards":"0-15"}`,
 		"w-3": `{"kinds":["a"],"shards":"many"}`,
 		"w-4": `{"kinds":["b"],"shards":"all"}`,
@@ -40,9 +40,9 @@ func TestWorkers(t *testing.T) {
 		want []string
 	}{
 		{role: api.Viewer, want: []string{
-			"w-1 a 0-15 <nil>", "w-1 b 0-15 &{8 3 12.5}", "w-2 a 0-15 <nil>", "w-4 b all <nil>",
+			"w-1 a 0-15 <nil>", "w-1 b 0-15 &{8 3 7 2 12.5}", "w-2 a 0-15 <nil>", "w-4 b all <nil>",
 		}},
-		{role: "limited", want: []string{"w-1 b 0-15 &{8 3 12.5}", "w-4 b all <nil>"}},
+		{role: "limited", want: []string{"w-1 b 0-15 &{8 3 7 2 12.5}", "w-4 b all <nil>"}},
 	} {
 		for limit := 1; limit <= 5; limit++ {
 			var got []string

@@ -17,7 +17,8 @@ func TestWorkersOnThePage(t *testing.T) {
 	s := serve(t)
 	owner := ledgertest.As(t, s.db, ledgertest.Owner)
 	for id, more := range map[string]string{
-		"w-1": `"load":{"coupon.send":{"slots":17,"in_flight":13,"per_minute":123.4}},"version":"v1.2.3"`,
+		"w-1": `"load":{"coupon.send":{"slots":17,"running":16,"overdue":5,"in_flight":13,` +
+			`"per_minute":123.4}},"version":"v1.2.3"`,
 		"w-2": `"version":"<script>alert(1)</script>"`,
 	} {
 		_, err := owner.Exec(t.Context(), `insert into taskledger.lease (name, holder, since, alive_until, detail)
@@ -29,7 +30,8 @@ func TestWorkersOnThePage(t *testing.T) {
 	}
 	b := s.as(api.Viewer)
 	p := b.get("/kinds")
-	b.want(p, http.StatusOK, "w-1", "w-2", `<td class="n">17</td><td class="n">13</td><td class="n">123.4</td>`,
+	b.want(p, http.StatusOK, "w-1", "w-2",
+		`<td class="n">17</td><td class="n">16</td><td class="n">5</td><td class="n">13</td><td class="n">123.4</td>`,
 		"v1.2.3", "&lt;script&gt;", `<td class="n">–</td>`)
 	if strings.Contains(p.body, "<script>") {
 		t.Errorf("not escaped:\n%s", p.body)

@@ -216,7 +216,8 @@ var definitions = []Definition{
 		Threshold: DefaultThreshold,
 		Meaning: "A task has been available for longer than the threshold, and the live workers of its kind, " +
 			"which is not paused, have not begun it.",
-		Cure: "give the kind more slots or more workers; if its slots are free, read the workers' log; " +
+		Cure: "give the kind more slots or more workers; if taskledger worker list shows overdue handlers, they hold " +
+			"slots: restart these workers, and correct the handlers; if slots are free, read the workers' log; " +
 			"restart a worker whose lease is renewed and that begins nothing",
 	},
 	{

@@ -15,6 +15,8 @@ import (
 type WorkerLoad struct {
 	Slots     int     `json:"slots"`      // see [KindConfig].Slots
 	InFlight  int     `json:"in_flight"`  // tasks whose message is not acknowledged yet
+	Running   int     `json:"running"`    // slots taken by handlers, the overdue ones included
+	Overdue   int     `json:"overdue"`    // handlers that did not return in time, and keep their slots
 	PerMinute float64 `json:"per_minute"` // attempts that ended, since the renewal before, as a rate
 }
 
@@ -50,7 +52,7 @@ func (l *loads) read(kinds []*kind, now time.Time) map[ledger.Kind]WorkerLoad {
 		l.at, l.ended, l.rates = now, ended, rates
 	}
 	for _, k := range kinds {
-		load := WorkerLoad{Slots: k.slots(), PerMinute: l.rates[k.Name]}
+		load := WorkerLoad{Slots: k.slots(), Running: k.Running(), Overdue: k.Overdue(), PerMinute: l.rates[k.Name]}
 		load.InFlight, _ = k.Tasks.Size()
 		all[k.Name] = load
 	}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
@@ -34,6 +36,28 @@ func TestLeasesHaveTheLoad(t *testing.T) {
 	close(release)
 	b.Await("a rate", func() bool { return load().PerMinute > 0 && load().InFlight == 0 })
 	b.Await("rest", func() bool { return load().PerMinute == 0 })
+}
+
+// A handler that does not return in time holds its slot, and the lease counts it: its task is not in flight any more.
+func TestLeasesCountOverdueHandlers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Relay()
+	release := make(chan struct{})
+	defer close(release)
+	b.Work(workers.Config{AckWait: time.Second}, exactly(func(context.Context, pgx.Tx, *workers.Job, orderArgs) error {
+		<-release
+		return nil
+	}, &workers.KindConfig{Slots: 1, Timeout: 100 * time.Millisecond, Retry: ledger.RetryPolicy{Attempts: 1}}))
+	b.AwaitState(b.Enqueue("o-1"), ledger.StateDead)
+	b.Await("the lease", func() bool {
+		all := try(workers.ReadWorkers(b.Context(), b.DB))(t)
+		if len(all) != 1 || all[0].Kinds[0].Load == nil {
+			return false
+		}
+		load := *all[0].Kinds[0].Load
+		return load == workers.WorkerLoad{Slots: 1, Running: 1, Overdue: 1, PerMinute: load.PerMinute}
+	})
 }
 
 // A load or a version that another program has written hides no worker.

@@ -30,8 +30,10 @@ func newWorkerListCommand(a *app) *cobra.Command {
 lost: other workers take over its tasks. It is listed for another day. Workers begin no tasks of a
 paused kind (taskledger kind resume).
 
-Slots, tasks in flight and attempts per minute are as of the last renewal of the worker's lease, some
-seconds ago. Workers in SQL do not report them.`,
+Running counts the slots that handlers hold. Overdue are those of them that did not return in time:
+their tasks go on elsewhere, and their slots stay busy until they return. These numbers, tasks in
+flight and attempts per minute are as of the last renewal of the worker's lease, some seconds ago.
+Workers in SQL do not report them.`,
 		Example: "  taskledger worker list\n  taskledger worker list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -71,8 +73,8 @@ func listWorkers(ctx context.Context, a *app, pool *pgxpool.Pool, f pageFlags) e
 }
 
 func renderWorkers(w io.Writer, all []workers.Worker) {
-	t := newTable([]any{"worker", "state", "since", "kind", "guarantee", "shards", "slots", "in flight", "per minute"},
-		3, 7, 8, 9)
+	t := newTable([]any{"worker", "state", "since", "kind", "guarantee", "shards", "slots", "running", "overdue",
+		"in flight", "per minute"}, 3, 7, 8, 9, 10, 11)
 	for _, worker := range all {
 		state := "alive"
 		if !worker.Alive {
@@ -91,9 +93,9 @@ func renderWorkers(w io.Writer, all []workers.Worker) {
 			if k.Paused {
 				kind += " (paused)"
 			}
-			row := table.Row{id, state, since, kind, k.Guarantee, shards, "-", "-", "-"}
+			row := table.Row{id, state, since, kind, k.Guarantee, shards, "-", "-", "-", "-", "-"}
 			if l := k.Load; l != nil {
-				row = append(row[:6], l.Slots, l.InFlight, fmt.Sprintf("%.1f", l.PerMinute))
+				row = append(row[:6], l.Slots, l.Running, l.Overdue, l.InFlight, fmt.Sprintf("%.1f", l.PerMinute))
 			}
 			t.AppendRow(row)
 			id, state, since = "", "", ""
