@@ -90,7 +90,7 @@ func readHistory(ctx context.Context, db ledger.DB, k ledger.Key, after int64, l
 		page.Items = append(page.Items, e)
 	}
 	if len(page.Items) == 0 && after == 0 {
-		return page, fmt.Errorf("history of %s: %w", k, ledger.ErrUnknownTask)
+		return page, fmt.Errorf("%s: %w", k, ledger.ErrUnknownTask)
 	}
 	return page, nil
 }

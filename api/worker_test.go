@@ -24,7 +24,8 @@ func TestWorkers(t *testing.T) {
 	}
 	s.tokens["limited"] = secret
 	for id, detail := range map[string]string{
-		"w-1": `{"kinds":["a","b"],"shards":"0-15","load":{"b":{"slots":8,"in_flight":3,"running":7,"overdue":2,"per_minute":12.5}}}`,
+		"w-1": `{"kinds":["a","b"],"shards":"0-15",` +
+			`"load":{"b":{"slots":8,"in_flight":3,"running":7,"overdue":2,"per_minute":12.5}}}`,
 		"w-2": `{"kinds":["a"],"shards":"0-15"}`,
 		"w-3": `{"kinds":["a"],"shards":"many"}`,
 		"w-4": `{"kinds":["b"],"shards":"all"}`,

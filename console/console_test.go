@@ -71,7 +71,7 @@ func TestPages(t *testing.T) {
 		t.Error("a prefix finds other tasks")
 	}
 	b.want(b.get("/absent"), http.StatusNotFound, "There is no such page")
-	b.want(b.get("/task?kind=a&biz_id=absent"), http.StatusNotFound, "unknown task")
+	b.want(b.get("/task?kind=a&biz_id=absent"), http.StatusNotFound, "the task does not exist")
 	for _, name := range []string{"console.css", "console.js", "icon.svg"} {
 		b.want(s.anyone().get("/assets/"+name), http.StatusOK)
 	}

@@ -14,7 +14,7 @@ import (
 // Sentinel errors; compare with errors.Is.
 var (
 	// ErrUnknownTask means that no task has this key.
-	ErrUnknownTask = errors.New("unknown task")
+	ErrUnknownTask = errors.New("the task does not exist")
 	// ErrUnknownPosition means that no event has this position.
 	ErrUnknownPosition = errors.New("no event has this position")
 	// ErrNotMigrated means that schema taskledger is missing or older than this program.

@@ -64,7 +64,7 @@ func readHistory(ctx context.Context, db DB, k Key, statement string, args ...an
 		events = append(events, e)
 	}
 	if len(events) == 0 {
-		return nil, fmt.Errorf("history of %s: %w", k, ErrUnknownTask)
+		return nil, fmt.Errorf("%s: %w", k, ErrUnknownTask)
 	}
 	return events, nil
 }

@@ -39,7 +39,7 @@ func LoadFinished(ctx context.Context, db DB, keys []Key) ([]LoadedTask, error) 
 	}
 	loaded := make([]LoadedTask, len(keys))
 	for i, k := range keys {
-		loaded[i] = LoadedTask{Task: Task{Key: k}, Err: fmt.Errorf("load %s: %w", k, ErrUnknownTask)}
+		loaded[i] = LoadedTask{Task: Task{Key: k}, Err: fmt.Errorf("%s: %w", k, ErrUnknownTask)}
 	}
 	var number int64
 	var isFinished bool

@@ -69,7 +69,7 @@ func VersionAsOf(ctx context.Context, db DB, k Key, m Moment) (Version, error) {
 	case err != nil:
 		return 0, pgerr.Explain("version of "+k.String(), err)
 	case !isFound || version == 0:
-		return 0, fmt.Errorf("version of %s: %w", k, ErrUnknownTask)
+		return 0, fmt.Errorf("%s: %w", k, ErrUnknownTask)
 	}
 	return version, nil
 }
