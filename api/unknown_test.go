@@ -7,7 +7,7 @@ import (
 	"github.com/taskledger/taskledger/api"
 )
 
-// Each read of an unknown task says that the task does not exist.
+// The error of each read of an unknown task is that the task does not exist.
 func TestUnknownTask(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
