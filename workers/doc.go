@@ -80,7 +80,8 @@
 //     [Permanent] buries, [SnoozeFor] and [SnoozeUntil] postpone the task and use no attempt, [Discard] ends it.
 //   - The handler ends its transaction by COMMIT or ROLLBACK in SQL: the task is buried, because the writes may be
 //     committed, and a retry could repeat them.
-//   - The args do not decode ([InvalidArgs]): the task is buried. Release it after a deploy that can read them.
+//   - The args do not decode ([InvalidArgs]): the attempt has failed, with every guarantee. During a deploy a worker of
+//     another version may decode them at the next attempt.
 //   - A serialization failure, a deadlock, a lost connection or a server restart uses no attempt; the message is
 //     redelivered after a while. After ten in a row in one worker, each further one is a failure by the policy.
 //   - An error of another database is a failure, also with a SQLSTATE that asks for a retry, if the handler's

@@ -102,8 +102,9 @@ type InvalidArgsError struct {
 	Err error
 }
 
-// InvalidArgs returns an error that fails an attempt and buries its task, because its args do not decode. A kind
-// whose args have a Go type returns it automatically; it is for handlers and middleware that decode.
+// InvalidArgs returns an error that fails an attempt, because its args do not decode. The retry policy applies, also to
+// an AtMostOnce task, so the handler must not have had an effect. A kind whose args have a Go type returns it
+// automatically; it is for handlers and middleware that decode.
 func InvalidArgs(err error) error { return &InvalidArgsError{Err: err} }
 
 func (e *InvalidArgsError) Error() string { return messageOr(e.Err, "the args do not decode") }

@@ -296,21 +296,31 @@ func TestAttemptsUsedUp(t *testing.T) {
 	}
 }
 
-// A task whose args do not decode is buried at its first attempt.
+// A task whose args do not decode fails by the policy. A worker of a version that decodes them finishes it.
 func TestArgsThatDoNotDecode(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
-	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.Schedule()
+	old := b.Work(workers.Config{}, exactly(insertEffect, &workers.KindConfig{
+		Retry: ledger.RetryPolicy{Ladder: []time.Duration{10 * time.Millisecond}, Attempts: ledger.MaxRetryAttempts}}))
 	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
 	try(ledger.Enqueue(b.Context(), b.DB, k, json.RawMessage(`{"amount":"seven"}`), nil))(t)
-	b.AwaitState(k, ledger.StateDead)
-	if reason := b.Task(k).Error; !strings.Contains(reason, "args of test.order") {
-		t.Errorf("buried because of %q", reason)
+	b.Await("a second attempt", func() bool { return b.Task(k).Failures >= 2 })
+	if failure := b.Task(k).Error; !strings.Contains(failure, "args of test.order") {
+		t.Errorf("failed because of %q", failure)
 	}
+	old.Stop()
 	if n := b.Effects(k); n != 0 {
 		t.Errorf("%d effects", n)
 	}
+	raw := ledger.MustKind[json.RawMessage](order.Name())
+	handle := func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ json.RawMessage) error {
+		return insertEffect(ctx, tx, job, orderArgs{})
+	}
+	b.Work(workers.Config{}, func(p *workers.Pool) error { return workers.Register(p, raw, handle, nil) })
+	b.AwaitState(k, ledger.StateSucceeded)
+	b.WantOneEffect(k)
 }
 
 // endProcess ends the server process of a transaction, whose login is that of the pool.

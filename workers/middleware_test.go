@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -111,7 +112,7 @@ func TestMiddlewareOfSQLRequiresItsTransaction(t *testing.T) {
 	}
 }
 
-// A handler that decodes its args buries a task whose args do not decode, with every guarantee.
+// A handler that decodes its args fails a task whose args do not decode by the policy, with every guarantee.
 func TestInvalidArgs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -120,7 +121,8 @@ func TestInvalidArgs(t *testing.T) {
 	decode := func(context.Context, *workers.Job, []byte) error {
 		return fmt.Errorf("order: %w", workers.InvalidArgs(errBoom))
 	}
-	b.Work(workers.Config{}, func(p *workers.Pool) error { return workers.RegisterAtMostOnce(p, raw, decode, nil) })
+	twice := &workers.KindConfig{Retry: ledger.RetryPolicy{Ladder: []time.Duration{0}, Attempts: 2}}
+	b.Work(workers.Config{}, func(p *workers.Pool) error { return workers.RegisterAtMostOnce(p, raw, decode, twice) })
 	k := b.Enqueue("o-1")
 	b.AwaitState(k, ledger.StateDead)
 	history := b.History(k)
@@ -134,7 +136,7 @@ func TestInvalidArgs(t *testing.T) {
 	if err := json.Unmarshal(history[len(history)-1].Data, &data); err != nil {
 		t.Fatal(err)
 	}
-	if data.Reason != "its args do not decode" {
+	if data.Reason != "attempts used up" || b.Task(k).Failures != 2 {
 		t.Errorf("reason %q", data.Reason)
 	}
 	if data.Error.Message != "order: boom" || data.Error.Type != "*errors.errorString" {

@@ -87,12 +87,15 @@ func TestMiddlewareOfEveryGuarantee(t *testing.T) {
 	}
 }
 
-// A payload that does not decode buries the task, also where a middleware made it, with every guarantee.
+// A payload that does not decode fails by the policy, also where a middleware made it, with every guarantee.
 func TestInvalidArgsBehindMiddleware(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	handler := func(context.Context, *workers.Job, secret) error { return nil }
-	config := &watermill.Config{Middleware: []message.HandlerMiddleware{decrypting}}
+	config := &watermill.Config{
+		Middleware: []message.HandlerMiddleware{decrypting},
+		Kind:       workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}},
+	}
 	kind := ledger.MustKind[secret]("test.secret")
 	b.work(func(p *workers.Pool) error { return watermill.RegisterAtMostOnce(p, kind, handler, config) })
 	b.Publish("test.secret", message.NewMessage("o-1", []byte("encrypted {")))
@@ -102,8 +105,7 @@ func TestInvalidArgsBehindMiddleware(t *testing.T) {
 	var data struct {
 		Reason string `json:"reason"`
 	}
-	if err := json.Unmarshal(history[len(history)-1].Data, &data); err != nil ||
-		data.Reason != "its args do not decode" {
+	if err := json.Unmarshal(history[len(history)-1].Data, &data); err != nil || data.Reason != "attempts used up" {
 		t.Errorf("reason %q, %v", data.Reason, err)
 	}
 }

@@ -75,8 +75,8 @@ func (a *Attempt) conclude(cause, err error) {
 			a.endWith(OutcomeInterrupted, nil)
 		}
 		a.GiveBack(nakAnswer)
-	case d.Action == Corrupt:
-		a.fail(ctx, err, "its args do not decode")
+	case d.Action == Corrupt: // safe to retry: during a deploy another worker may decode them
+		a.fail(ctx, err, "")
 	case k.Once && a.isEntered.Load() && !d.IsExplicit:
 		a.buryUnsafe(ctx, cause, err)
 	case d.Action == Panic:
