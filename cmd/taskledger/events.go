@@ -113,7 +113,8 @@ it. An export that continues later misses none as a subscriber, or by the "next"
 	}
 	f.addRange(cmd)
 	f.addFilters(cmd)
-	cmd.Flags().Int64Var(&f.after, "after", 0, "`position` at which to continue: \"next\" of the previous call")
+	cmd.Flags().Int64Var(&f.after, "after", 0, "`position` at which to continue: \"next\" of the previous call\n"+
+		"with the same --to; without one, events that commit late are skipped")
 	cmd.Flags().IntVar(&f.limit, "limit", defaultEvents, "maximum number of events (with -o jsonl: all)")
 	addEventFlags(cmd, &f.utc, &f.data)
 	return cmd
@@ -158,8 +159,9 @@ func listEvents(ctx context.Context, a *app, db ledger.DB, f eventsFlags) error 
 	if a.config.output != formatJSONL {
 		err = a.print(list, func(w io.Writer) { renderEvents(w, list.Events, f.utc, f.data) })
 	}
-	if noteNext(a, list.Next) && !f.to.isSet() {
-		fmt.Fprintln(a.stderr, "without --to, pages miss events that commit late: -o jsonl lists all at once")
+	if hasMore := noteNext(a, list.Next); (hasMore || f.after > 0) && !f.to.isSet() {
+		fmt.Fprintln(a.stderr,
+			"without --to, --after skips events that commit late: -o jsonl without --after lists all")
 	}
 	if shown == 0 {
 		fmt.Fprintln(a.stderr, "no such events")
