@@ -160,8 +160,22 @@ func (a *child) hasEnded() bool {
 	}
 }
 
-// stop stops the process and waits for it. It kills the process after a minute: a broker with thousands of consumers
-// needs some time. Later calls return the same error.
+// kill kills a process whose files nothing reads any more. A broker stops its consumers one after another, with up to
+// 100 ms for each.
+func (a *child) kill() error {
+	if a.hasEnded() { // by itself, so it has failed
+		return a.stop()
+	}
+	a.stopOnce.Do(func() {
+		_ = a.command.Process.Kill()
+		<-a.outputDone
+		_ = a.command.Wait() // it was killed
+	})
+	return a.stopErr
+}
+
+// stop stops the process and waits for it. It kills the process after a minute, which is an error. Later calls return
+// the same error.
 func (a *child) stop() error {
 	a.stopOnce.Do(func() {
 		_ = a.input.Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"syscall"
 	"testing"
 )
 
@@ -41,6 +42,26 @@ func findContender(c config, measureName, system string) (contender, error) {
 		}
 	}
 	return contender{}, errors.New("no such contender")
+}
+
+// A trial ends although its broker does not stop, as one with 1,000 consumers on a busy machine.
+func TestTrialEndsWithABrokerThatDoesNotStop(t *testing.T) {
+	c := config{quick: true, scale: 1, noSync: true}
+	server, err := openServer(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = server.close() }()
+	short := &trial{config: c, server: server}
+	if _, err := broker(t.Context(), short, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := short.broker.command.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := short.close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // River starts a handler when it is notified, long before it polls.

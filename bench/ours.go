@@ -78,7 +78,7 @@ func startBroker(ctx context.Context, t *trial, s brokerSettings) (addresses []s
 	if t.broker, err = startChild(ctx, "broker", s, &answer, nil); err != nil {
 		return nil, err
 	}
-	t.atEnd(t.broker.stop)
+	t.atEnd(t.broker.kill)
 	return answer.URLs, nil
 }
 
