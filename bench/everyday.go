@@ -52,15 +52,14 @@ func everydayContenders(perSecond int) []contender {
 	all := []contender{byOurs(ours, false, oursEveryday{}), byRiver(peerRiver, everydayPace, perSecond <= 1)}
 	switch perSecond {
 	case 0:
-		all = append(all, byOurs(oursManyKinds, true, oursEveryday{otherKinds: 999}),
-			byRiver(riverPolling, pollingPace, true))
+		all = append(all, byOurs(oursManyKinds, true, oursEveryday{otherKinds: 999}))
 	case 50, 200, 500:
 		all = append(all, byOurs(oursOneProcess, true, oursEveryday{oneProcess: true}),
-			byRiver(riverPolling, pollingPace, true), byFloor(floorPipeline, "5ms", perSecond == 50),
-			byFloor(floorRare, "20ms", true))
+			byFloor(floorPipeline, "5ms", perSecond == 50))
 	}
-	if perSecond == 200 {
-		all = append(all, byOurs(oursReplicated, true, oursEveryday{replicas: 3}))
+	if perSecond == 200 { // other settings of the same systems, each at one rate
+		all = append(all, byOurs(oursReplicated, true, oursEveryday{replicas: 3}),
+			byRiver(riverPolling, pollingPace, true), byFloor(floorRare, "20ms", true))
 	}
 	return all
 }
@@ -182,7 +181,7 @@ type everyday struct {
 	perSecond int
 	run       transaction
 	length    time.Duration
-	settle    time.Duration // before it; idle services become idle ten seconds after the last task
+	settle    time.Duration // before it
 	children  []*child
 	watch     *stopwatch // of the tasks that are counted
 }
@@ -195,10 +194,9 @@ func newEveryday(t *trial, perSecond int, run transaction) *everyday {
 	if perSecond <= 1 {
 		e.length *= 2
 	}
-	e.settle = e.length / 4
 	if perSecond == 0 {
 		e.length *= 2
-		e.settle = e.length
+		e.settle = min(e.length, idleAfter)
 	}
 	tasks := 0
 	if perSecond > 0 {
@@ -208,6 +206,9 @@ func newEveryday(t *trial, perSecond int, run transaction) *everyday {
 	t.costs = true
 	return e
 }
+
+// idleAfter is the time after which the services are idle: the scheduler polls often for ten seconds after a task.
+const idleAfter = 12 * time.Second
 
 // everydayQuick is the length of a trial with -quick, in units of the other trials': CPU time is read in hundredths
 // of a second.
@@ -233,7 +234,7 @@ func (e *everyday) measure(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	// The first tasks, statements and audits are not counted.
+	// The first tasks and statements are not counted. The counted tasks follow those of the warm-up without a pause.
 	if err := awaitClosed(ctx, e.watch.warm.done); err != nil {
 		return err
 	}
