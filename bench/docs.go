@@ -25,8 +25,11 @@ const docsDir = "../docs"
 // recordFile has the runs whose figures the documentation shows.
 const recordFile = "benchmarks.json"
 
-// unmeasured stands where no run has figures.
-const unmeasured = "No run has measured this yet."
+// unmeasured stands in place of a table, and notMeasured in a row, of which no run has figures.
+const (
+	unmeasured  = "No run has measured this yet."
+	notMeasured = "not measured"
+)
 
 // record is the content of recordFile.
 type record struct {
@@ -226,21 +229,21 @@ func runList(r record) string {
 	return b.String()
 }
 
+// ratioRows has a row for each ratio, measured or not.
 func ratioRows(r *report) string {
 	var rows [][]string
 	row := func(name, label string, x ratio) {
-		value, ok := r.Ratios[name]
-		if !ok {
-			return
+		measured, floor, target, verdict := notMeasured, "–", "–", ""
+		if value, ok := r.Ratios[name]; ok {
+			measured, verdict = threeDigits(value), x.verdict(value)
 		}
-		floor, target := "–", "–"
 		if value, ok := r.FloorRatios[name]; ok {
 			floor = threeDigits(value)
 		}
 		if x.target > 0 {
 			target = x.sign() + threeDigits(x.target)
 		}
-		rows = append(rows, []string{label, threeDigits(value), floor, target, x.verdict(value)})
+		rows = append(rows, []string{label, measured, floor, target, verdict})
 	}
 	for _, x := range ratios {
 		row(x.name, x.label, x)
@@ -258,7 +261,11 @@ func rateRows(r *report) string {
 	for _, measure := range []string{
 		"enqueue-1", "enqueue-8", "enqueue-32", "bulk", "relay", "relay-fsync", "drain", "exactly-once",
 	} {
-		for _, system := range r.systems(measure) {
+		systems := r.systems(measure)
+		if len(systems) == 0 {
+			rows = append(rows, []string{measure, notMeasured, "", "", "", "", ""})
+		}
+		for _, system := range systems {
 			for _, w := range r.Figures {
 				if w.Measure != measure || w.System != system || w.Metric != rate {
 					continue
@@ -281,8 +288,13 @@ func everydayRows(r *report) string {
 	for _, measure := range []string{
 		"idle", "everyday-1", "everyday-50", "everyday-200", "everyday-500", "everyday-800", "everyday-2000",
 	} {
-		for _, system := range r.systems(measure) {
-			cells := []string{strings.TrimPrefix(measure, "everyday-"), system}
+		perSecond := strings.TrimPrefix(measure, "everyday-")
+		systems := r.systems(measure)
+		if len(systems) == 0 {
+			rows = append(rows, []string{perSecond, notMeasured, "", "", "", "", "", "", ""})
+		}
+		for _, system := range systems {
+			cells := []string{perSecond, system}
 			for _, metric := range []string{
 				coresMetric, servicesMetric, p50, p99, "max", writesMetric, cpuOfTaskMetric,
 			} {

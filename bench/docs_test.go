@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -119,6 +120,14 @@ func TestRecord(t *testing.T) {
 	if bytes.Contains(got, []byte("stale")) {
 		t.Errorf("old figures in %s", got)
 	}
+	if !bytes.Contains(got, []byte("| 500 | not measured |")) {
+		t.Errorf("no row for a rate that no run has measured in %s", got)
+	}
+	for _, x := range ratios {
+		if !strings.Contains(ratioRows(all), "| "+x.label+" | ") {
+			t.Errorf("no row for %s, measured or not", x.name)
+		}
+	}
 	for _, spoil := range []func(*report){
 		func(r *report) { r.Partial = "interrupted" },
 		func(r *report) { r.Quick = true },
@@ -129,6 +138,53 @@ func TestRecord(t *testing.T) {
 		spoil(run)
 		if err := r.add(run); err == nil {
 			t.Errorf("added a run with %q, quick %t, scale %v", run.Partial, run.Quick, run.Scale)
+		}
+	}
+}
+
+// The figures of several files, each with other measures, are in one set of pages.
+func TestReportOfSeveralFiles(t *testing.T) {
+	dir, files := t.TempDir(), []string{}
+	for page := range pages {
+		text, err := os.ReadFile(filepath.Join(docsDir, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, page), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for measure, metric := range map[string]string{"everyday-200": coresMetric, "relay": rate, "cost": walPerTask} {
+		run := newReport(config{rounds: 3, scale: 1, only: []string{measure}})
+		run.samples = []sample{{measure: measure, system: ours, metric: metric, unit: "x", value: 4711}}
+		run.finish()
+		text, err := json.Marshal(run)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, filepath.Join(dir, measure+".json"))
+		if err := os.WriteFile(files[len(files)-1], text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := writeDocs(dir, files); err != nil {
+		t.Fatal(err)
+	}
+	for page, want := range map[string][]string{
+		"benchmarks.md": {
+			"-only everyday-200", "-only relay", "-only cost", "| 200 | taskledger | 4,711 |",
+			"| relay | taskledger | 4,711 |", "| wal per task | 4,711 |", "| drain | not measured |",
+		},
+		"sizing.md": {"| 200 | 4,711 |", "4,711 bytes", "4.71 GB of WAL", "not measured"},
+	} {
+		got, err := os.ReadFile(filepath.Join(dir, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range want {
+			if !bytes.Contains(got, []byte(w)) {
+				t.Errorf("no %q in %s", w, page)
+			}
 		}
 	}
 }

@@ -40,7 +40,7 @@ var sizes = []size{
 			{"cost", ours, "CPU of the client per task"}}},
 }
 
-// sizeRows has the sizes of which all figures are known.
+// sizeRows has a row for each size, measured or not.
 func sizeRows(r *report) string {
 	var rows [][]string
 	for _, x := range sizes {
@@ -50,9 +50,11 @@ func sizeRows(r *report) string {
 				medians = append(medians, grouped(value))
 			}
 		}
+		gave := notMeasured
 		if len(medians) == len(x.figures) {
-			rows = append(rows, []string{x.need, fmt.Sprintf(x.text, medians...), x.limit})
+			gave = fmt.Sprintf(x.text, medians...)
 		}
+		rows = append(rows, []string{x.need, gave, x.limit})
 	}
 	return markdown([]string{"you need", "two cores gave", "what limits"}, rows)
 }
@@ -62,10 +64,11 @@ func sizeByRate(r *report) string {
 	var rows [][]string
 	for _, perSecond := range []int{50, 200, 500, 800, 2000} {
 		measure := fmt.Sprintf("everyday-%d", perSecond)
+		cells := []string{grouped(float64(perSecond))}
 		if _, ok := r.median(measure, ours, coresMetric); !ok {
+			rows = append(rows, append(cells, notMeasured, "", "", "", ""))
 			continue
 		}
-		cells := []string{grouped(float64(perSecond))}
 		for _, metric := range []string{coresMetric, servicesMetric, cpuOfTaskMetric, p50, p99} {
 			cells = append(cells, r.cell(measure, ours, metric))
 		}
