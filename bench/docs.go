@@ -249,7 +249,9 @@ func ratioRows(r *report) string {
 		row(x.name, x.label, x)
 	}
 	for _, x := range conditions {
-		row(x.name, x.label, ratio{metric: rate, target: conditionTarget})
+		if x.ofFloor == "" {
+			row(x.name, x.label, ratio{metric: rate, target: conditionTarget})
+		}
 	}
 	row(relayMemory, "memory of the relay behind 1,000,000 events, MB", ratio{target: memoryTarget})
 	return markdown([]string{"ratio", "measured", "floor in our place", "target", ""}, rows)

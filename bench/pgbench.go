@@ -70,8 +70,10 @@ func measurePgbench(ctx context.Context, t *trial, connections int, run transact
 		return err
 	}
 	// pgbench's clock starts before its connections. So its bound is a number of transactions, not a time.
+	// A short warm-up has mostly the time of the connections, and makes the bound too small.
 	p := pgbench{program, file, script.defines, connections}
-	tps, err := p.run(ctx, t.url, 0, 20)
+	const warmUp = 200
+	tps, err := p.run(ctx, t.url, 0, warmUp)
 	if err != nil {
 		return err
 	}
@@ -80,7 +82,7 @@ func measurePgbench(ctx context.Context, t *trial, connections int, run transact
 		return err
 	}
 	each := max(1, int(tps*t.duration().Seconds())/connections)
-	if tps, err = p.run(ctx, t.url, 20, each); err != nil {
+	if tps, err = p.run(ctx, t.url, warmUp, each); err != nil {
 		return err
 	}
 	t.add(rate, tps, "tx/s")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -64,7 +65,7 @@ func sizeByRate(r *report) string {
 	var rows [][]string
 	for _, perSecond := range []int{50, 200, 500, 800, 2000} {
 		measure := fmt.Sprintf("everyday-%d", perSecond)
-		cells := []string{grouped(float64(perSecond))}
+		cells := []string{strconv.Itoa(perSecond)}
 		if _, ok := r.median(measure, ours, coresMetric); !ok {
 			rows = append(rows, append(cells, notMeasured, "", "", "", ""))
 			continue
