@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/ThreeDotsLabs/watermill v1.5.1 // interfaces of the Pub/Subs and handlers for Watermill's users
-	github.com/ThreeDotsLabs/watermill-sql/v4 v4.1.2 // tests: the outbox that taskledger import watermill drains
 	github.com/getkin/kin-openapi v0.152.0 // tests: the document of the HTTP API against its answers
 	github.com/google/go-cmp v0.7.0 // tests: readable differences of large values
 	github.com/jackc/pgx/v5 v5.12.0 // the driver of PostgreSQL, and the transactions that callers pass
@@ -52,7 +51,6 @@ require (
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
-	github.com/lib/pq v1.10.9 // indirect
 	github.com/lithammer/shortuuid/v3 v3.0.7 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
 	github.com/mfridman/interpolate v0.0.2 // indirect

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/taskledger/taskledger/cmd/taskledger/internal/movein"
+	"github.com/taskledger/taskledger/internal/movein"
 	"github.com/taskledger/taskledger/ledger"
 )
 

@@ -2,42 +2,8 @@
 package rules_test
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"io"
-	"io/fs"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
-)
-
-const module = "github.com/taskledger/taskledger"
-
-// Modules of others that some package may use.
-const (
-	pgx        = "github.com/jackc/pgx/v5"
-	goose      = "github.com/pressly/goose/v3"
-	nats       = "github.com/nats-io/nats.go"
-	natsServer = "github.com/nats-io/nats-server/v2"
-	nkeys      = "github.com/nats-io/nkeys"
-	cobra      = "github.com/spf13/cobra"
-	pflag      = "github.com/spf13/pflag"
-	goPretty   = "github.com/jedib0t/go-pretty/v6"
-	xSync      = "golang.org/x/sync"
-	goCron     = "github.com/netresearch/go-cron"
-	yaml       = "go.yaml.in/yaml/v3"
-	goMail     = "github.com/wneessen/go-mail"
-	prometheus = "github.com/prometheus/client_golang"
-	otel       = "go.opentelemetry.io/otel"
-	xTime      = "golang.org/x/time"
-	xMod       = "golang.org/x/mod"
-
-	watermill    = "github.com/ThreeDotsLabs/watermill"
-	watermillSQL = "github.com/ThreeDotsLabs/watermill-sql/v4"
 )
 
 // A rule lists the packages that a package may import beside the standard library. The names of
@@ -377,7 +343,7 @@ var rules = []rule{
 		"/internal/stream", pgx, nats, goPretty,
 	}, reason: "the demo is a user of the library, and only the command starts it"},
 	{
-		pkg:    "/cmd/taskledger/internal/movein",
+		pkg:    "/internal/movein",
 		may:    []string{"/ledger", "/internal/envelope", "/internal/loop", "/internal/pgerr", pgx, watermill},
 		reason: "a tool for one move, which no library carries",
 	},
@@ -414,7 +380,7 @@ var bans = []ban{
 	{
 		pkgs:   library,
 		never:  []string{watermill, watermillSQL, "/internal/envelope"},
-		reason: "only outbox/watermill and workers/watermill bring Watermill; its SQL module is for tests alone",
+		reason: "only outbox/watermill and workers/watermill bring Watermill; its SQL module is not in go.mod",
 	},
 	{
 		pkgs:   slices.DeleteFunc(slices.Clone(library), func(pkg string) bool { return pkg == "/health/alarm" }),
@@ -437,80 +403,6 @@ var bans = []ban{
 		never:  []string{nats},
 		reason: "PostgreSQL is enough for these",
 	},
-}
-
-// listed is the output of go list for a package.
-type listed struct {
-	ImportPath string
-	GoFiles    []string
-	Imports    []string
-	Deps       []string
-}
-
-// packages lists the module's packages by their short name.
-func packages(t *testing.T) map[string]listed {
-	t.Helper()
-	touchSources(t)
-	command := exec.Command("go", "list", "-e", "-json=ImportPath,GoFiles,Imports,Deps", module+"/...")
-	var stderr bytes.Buffer
-	command.Stderr = &stderr
-	out, err := command.Output()
-	if err != nil {
-		t.Fatalf("go list: %v\n%s", err, stderr.String())
-	}
-	all := make(map[string]listed)
-	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p listed
-		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
-			return all
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		if len(p.GoFiles) > 0 { // else it has only tests
-			all[short(p.ImportPath)] = p
-		}
-	}
-}
-
-// touchSources opens every source, so that go test does not use a cached result after a change: go list reads
-// the sources in a process of its own.
-func touchSources(t *testing.T) {
-	t.Helper()
-	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".git") {
-			return filepath.SkipDir
-		}
-		if err == nil && strings.HasSuffix(path, ".go") {
-			_, err = os.Stat(path)
-		}
-		return err
-	})
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // removed meanwhile
-		t.Fatal(err)
-	}
-}
-
-// short returns the path of a package of this module from the slash on.
-func short(path string) string {
-	if rest, ok := strings.CutPrefix(path, module+"/"); ok {
-		return "/" + rest
-	}
-	return path
-}
-
-func isStandard(path string) bool {
-	first, _, _ := strings.Cut(path, "/")
-	return !strings.Contains(first, ".") && !strings.HasPrefix(path, "/")
-}
-
-// matches reports whether pattern matches path. A pattern is one package of this module, or another module with
-// all its packages.
-func matches(path, pattern string) bool {
-	if strings.HasPrefix(pattern, "/") {
-		below, all := strings.CutSuffix(pattern, "/...")
-		return path == below || all && strings.HasPrefix(path, below+"/")
-	}
-	return path == pattern || strings.HasPrefix(path, pattern+"/")
 }
 
 func TestImports(t *testing.T) {
@@ -550,54 +442,6 @@ func TestDependencies(t *testing.T) {
 					t.Errorf("%s depends on %s: %s", name, path, ban.reason)
 				}
 			}
-		}
-	}
-}
-
-// go.mod requires at most 16 modules directly, each with its reason in a comment.
-func TestModules(t *testing.T) {
-	const limit = 16
-	text, err := os.ReadFile("../../go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, direct, _ := strings.Cut(string(text), "require (\n")
-	direct, _, _ = strings.Cut(direct, ")\n")
-	lines := strings.Split(strings.TrimSpace(direct), "\n")
-	for _, line := range lines {
-		if _, reason, _ := strings.Cut(line, "// "); reason == "" || reason == "indirect" {
-			t.Errorf("%s: a direct requirement needs a reason in a comment", strings.TrimSpace(line))
-		}
-	}
-	if len(lines) > limit {
-		t.Errorf("%d direct requirements, want at most %d", len(lines), limit)
-	}
-}
-
-// The function matches, on paths that are allowed and paths that are not.
-func TestMatches(t *testing.T) {
-	for _, test := range []struct {
-		path, pattern string
-		want          bool
-	}{
-		{path: "/ledger", pattern: "/ledger", want: true},
-		{path: "/ledger/stdsql", pattern: "/ledger", want: false},
-		{path: "/ledger/stdsql", pattern: "/ledger/...", want: true},
-		{path: "/ledger", pattern: "/ledger/...", want: true},
-		{path: "/ledgers", pattern: "/ledger/...", want: false},
-		{path: pgx + "/pgxpool", pattern: pgx, want: true},
-		{path: pgx + "x", pattern: pgx, want: false},
-		{path: "testing", pattern: "testing", want: true},
-		{path: "testing/fstest", pattern: "testing", want: true},
-	} {
-		if got := matches(test.path, test.pattern); got != test.want {
-			t.Errorf("matches(%s, %s) = %v", test.path, test.pattern, got)
-		}
-	}
-	for path, want := range map[string]bool{"net/http": true, "/ledger": false, pgx: false,
-		"golang.org/x/sync": false} {
-		if isStandard(path) != want {
-			t.Errorf("isStandard(%s) = %v", path, !want)
 		}
 	}
 }

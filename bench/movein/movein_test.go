@@ -1,3 +1,5 @@
+// Package movein_test tests package internal/movein on the outboxes that watermill-sql makes. It is in this module so
+// that the modules of watermill-sql stay out of the product's.
 package movein_test
 
 import (
@@ -18,7 +20,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/cmd/taskledger/internal/movein"
+	"github.com/taskledger/taskledger/internal/movein"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -26,7 +28,7 @@ import (
 )
 
 func TestStatementsPrepare(t *testing.T) {
-	t.Parallel()
+	t.Chdir("../../internal/movein") // whose files the test reads
 	o := newOldOutbox(t)
 	tables := strings.NewReplacer(
 		"{messages}", `"watermill_`+oldTopic+`"`,
