@@ -123,6 +123,9 @@ func Binaries(ctx context.Context, c Config) (dir string, err error) {
 // IsFetched reports whether an earlier call of [Binaries] fetched the archive.
 func IsFetched(c Config) bool { return c.complete() == nil && exists(c.home()) }
 
+// IsPossible reports whether this platform has an archive and [RefuseVariable] does not refuse it.
+func IsPossible(c Config) bool { return os.Getenv(RefuseVariable) == "" && c.complete() == nil }
+
 // complete sets the defaults.
 func (c *Config) complete() (err error) {
 	if c.Archive == (Archive{}) {

