@@ -110,8 +110,11 @@ func ReadLimits(ctx context.Context, db DB) ([]LimitStatus, error) {
 }
 
 // ReadLimitsAfter returns at most limit limits, those of the first kinds after one, ordered by kind; "" is before the
-// first one. It never commits.
+// first one. It never commits. Errors: [*InvalidError] if limit is less than 1, [ErrNotMigrated].
 func ReadLimitsAfter(ctx context.Context, db DB, after Kind, limit int) ([]LimitStatus, error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, fmt.Errorf("read limits: %w", err)
+	}
 	return readLimits(ctx, db, string(after), int64(limit))
 }
 

@@ -70,13 +70,14 @@ func readHistory(ctx context.Context, db DB, k Key, statement string, args ...an
 }
 
 // Read returns at most limit events after a position, in position order, from db's snapshot. The loop may
-// break; db is in use until it ends. An error is the last pair.
+// break; db is in use until it ends. An error is the last pair; it is an [*InvalidError] if limit is less than 1.
 //
 // Read shows a part of the ledger and is no feed: transactions commit out of position order, so a reader that
 // continues after the last position skips events. Package ledger/feed reads every event.
 func Read(ctx context.Context, db DB, after Position, limit int) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		if limit <= 0 {
+		if err := checkLimit(limit); err != nil {
+			yield(Event{}, fmt.Errorf("read events: %w", err))
 			return
 		}
 		rows, err := db.Query(ctx, readSQL, int64(after), int64(min(limit, math.MaxInt32)))

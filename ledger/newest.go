@@ -22,11 +22,8 @@ var (
 )
 
 // Newest returns the limit events with the highest positions that match the filters of r, oldest first. It ignores the
-// moments of r. It reads back from the end of the ledger until it has found them.
+// moments of r. It reads back from the end of the ledger until it has found them. Errors: as of [ReadBack].
 func Newest(ctx context.Context, db DB, r Range, limit int) ([]Event, error) {
-	if limit == 0 {
-		return nil, r.Validate()
-	}
 	all, _, err := ReadBack(ctx, db, r, BackOptions{Limit: limit})
 	slices.Reverse(all)
 	return all, err
@@ -44,10 +41,16 @@ func (o BackOptions) validate() error {
 	switch {
 	case o.Before < 0:
 		return &InvalidError{Field: "before", Value: fmt.Sprint(int64(o.Before)), Rule: "must not be negative"}
-	case o.Limit < 1:
-		return &InvalidError{Field: "limit", Value: fmt.Sprint(o.Limit), Rule: "must be at least 1"}
 	case o.Walk < 0:
 		return &InvalidError{Field: "walk", Value: fmt.Sprint(o.Walk), Rule: "must not be negative"}
+	}
+	return checkLimit(o.Limit)
+}
+
+// checkLimit is as lists.CheckLimit of package internal/lists, which imports this package.
+func checkLimit(limit int) error {
+	if limit < 1 {
+		return &InvalidError{Field: "limit", Value: fmt.Sprint(limit), Rule: "must be at least 1"}
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func FirstEvent(ctx context.Context, db DB, k Key) (Event, error) {
 
 // NewestOptions select events of [NewestOf].
 type NewestOptions struct {
-	Limit  int         // How many events are returned at most.
+	Limit  int         // How many events are returned at most, at least 1.
 	Before Version     // Only events before this version. Default: all.
 	Types  []EventType // Default: all.
 	// Contains is a text that the data contain. Events of these types without it are read, and not returned. It needs
@@ -39,10 +39,10 @@ type NewestOptions struct {
 }
 
 // NewestOf returns the newest events of a task, oldest first; none if the task does not exist. Without Contains, its
-// cost does not depend on the number of other events.
+// cost does not depend on the number of other events. It returns an [*InvalidError] if Limit is less than 1.
 func NewestOf(ctx context.Context, db DB, k Key, o NewestOptions) ([]Event, error) {
-	if o.Limit < 1 {
-		return nil, fmt.Errorf("newest events of %s: Limit must be at least 1, got %d", k, o.Limit)
+	if err := checkLimit(o.Limit); err != nil {
+		return nil, fmt.Errorf("newest events of %s: %w", k, err)
 	}
 	before := int64(cmp.Or(o.Before, math.MaxInt32))
 	kind, id := string(k.Kind), string(k.BizID)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -52,8 +53,11 @@ type Parked struct {
 type DB = operation.DB
 
 // ReadParked returns at most limit parked events after a position, in the order of their positions. It never commits.
-// Errors: [ledger.ErrNotMigrated].
+// Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated].
 func ReadParked(ctx context.Context, db ledger.DB, after ledger.Position, limit int) ([]Parked, error) {
+	if err := lists.CheckLimit(limit); err != nil {
+		return nil, fmt.Errorf("read parked events: %w", err)
+	}
 	rows, err := db.Query(ctx, parkedListSQL, int64(after), int64(limit))
 	if err != nil {
 		return nil, pgerr.Explain("read parked events", err)

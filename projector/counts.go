@@ -3,9 +3,11 @@ package projector
 import (
 	"context"
 	_ "embed"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
@@ -37,7 +39,11 @@ func ReadCounts(ctx context.Context, db ledger.DB) ([]Count, error) {
 
 // ReadCountsAfter returns the same numbers of at most limit kinds, the first ones after a kind, sorted by kind; "" is
 // before the first one. Its cost grows with limit, not with the number of kinds.
+// Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated].
 func ReadCountsAfter(ctx context.Context, db ledger.DB, after ledger.Kind, limit int) ([]Count, error) {
+	if err := lists.CheckLimit(limit); err != nil {
+		return nil, fmt.Errorf("read counts: %w", err)
+	}
 	return queryCounts(ctx, db, countsAfterSQL, string(after), int64(limit))
 }
 

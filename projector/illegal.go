@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
@@ -72,8 +73,13 @@ func addIllegal(ctx context.Context, tx pgx.Tx, sql string, k ledger.Key, err er
 }
 
 // ListIllegal returns at most limit illegal events on record after one, by key and version. The zero EventName is
-// before the first one. It never commits. Errors: [ledger.ErrNotMigrated].
+// before the first one. It never commits.
+//
+// Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated].
 func ListIllegal(ctx context.Context, db ledger.DB, after EventName, limit int) ([]IllegalEvent, error) {
+	if err := lists.CheckLimit(limit); err != nil {
+		return nil, fmt.Errorf("list illegal events: %w", err)
+	}
 	rows, err := db.Query(ctx, illegalListSQL, string(after.Key.Kind), string(after.Key.BizID), int64(after.Version),
 		int64(limit))
 	if err != nil {

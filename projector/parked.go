@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -152,10 +153,13 @@ func parkAgain(ctx context.Context, tx pgx.Tx, name string, e ledger.Event, reas
 // ReadProjectionParked returns at most limit events after one that a projection has not applied, by key and version.
 // The zero EventName is before the first one. It never commits.
 //
-// Errors: [ErrUnknownProjection], [ledger.ErrNotMigrated].
+// Errors: [*ledger.InvalidError] if limit is less than 1, [ErrUnknownProjection], [ledger.ErrNotMigrated].
 func ReadProjectionParked(
 	ctx context.Context, db ledger.DB, name string, after EventName, limit int,
 ) ([]ParkedEvent, error) {
+	if err := lists.CheckLimit(limit); err != nil {
+		return nil, fmt.Errorf("read parked events: %w", err)
+	}
 	return readParked(ctx, db, name, after, limit, false)
 }
 

@@ -3,10 +3,12 @@ package webhook
 import (
 	"context"
 	_ "embed"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -34,8 +36,12 @@ type Stopped struct {
 }
 
 // ReadStopped returns at most limit receivers that get no events although one has waited for longer than threshold, or
-// that are gone or deleted, by name. It never commits. Errors: [ledger.ErrNotMigrated].
+// that are gone or deleted, by name. It never commits. Errors: [*ledger.InvalidError] if limit is less than 1,
+// [ledger.ErrNotMigrated].
 func ReadStopped(ctx context.Context, db ledger.DB, threshold time.Duration, limit int) ([]Stopped, error) {
+	if err := lists.CheckLimit(limit); err != nil {
+		return nil, fmt.Errorf("read the receivers of webhooks: %w", err)
+	}
 	rows, err := db.Query(ctx, stoppedSQL, threshold.Milliseconds(), int64(limit))
 	if err != nil {
 		return nil, pgerr.Explain("read the receivers of webhooks", err)

@@ -4,9 +4,11 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -25,8 +27,11 @@ type VersionStart struct {
 // worker is on record while it lives and for a day after: a version that had none for longer counts as new. It never
 // commits.
 //
-// Errors: [ledger.ErrNotMigrated], or that of the database.
+// Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated], or that of the database.
 func ReadVersionStarts(ctx context.Context, db ledger.DB, since time.Time, limit int) ([]VersionStart, error) {
+	if err := lists.CheckLimit(limit); err != nil {
+		return nil, fmt.Errorf("read versions of workers: %w", err)
+	}
 	rows, err := db.Query(ctx, versionStartsSQL, since.UnixMicro(), int64(limit))
 	if err != nil {
 		return nil, pgerr.Explain("read versions of workers", err)

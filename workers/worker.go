@@ -6,10 +6,12 @@ import (
 	_ "embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -94,8 +96,11 @@ func ReadWorkers(ctx context.Context, db ledger.DB) ([]Worker, error) {
 }
 
 // ReadWorkersAfter is [ReadWorkers] for at most limit workers whose ids follow after, by id; "" is before the first.
-// There are fewer only if no others follow.
+// There are fewer only if no others follow. It returns an [*ledger.InvalidError] if limit is less than 1.
 func ReadWorkersAfter(ctx context.Context, db ledger.DB, after string, limit int) (all []Worker, err error) {
+	if err := lists.CheckLimit(limit); err != nil {
+		return nil, fmt.Errorf("read workers: %w", err)
+	}
 	for isMore := true; isMore && err == nil; {
 		all, after, isMore, err = appendWorkers(ctx, db, all, after, limit)
 	}

@@ -63,9 +63,12 @@ func tailEvents(ctx context.Context, a *app, db ledger.DB, f tailFlags) error {
 			a.config.output = formatJSONL
 		}
 	}
-	events, err := ledger.Newest(ctx, db, r, f.limit)
-	if err != nil {
-		return err
+	var events []ledger.Event
+	if f.limit > 0 {
+		var err error
+		if events, err = ledger.Newest(ctx, db, r, f.limit); err != nil {
+			return err
+		}
 	}
 	if err := a.printEvents(events, f); err != nil || !f.follow {
 		return err

@@ -39,7 +39,7 @@ var rules = []rule{
 		pkg: "/ledger/feed",
 		may: []string{"/ledger", "/internal/fault", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
 			"/internal/strictjson",
-			"/internal/loop", pgx},
+			"/internal/lists", "/internal/loop", pgx},
 		reason: "following the ledger takes PostgreSQL and nothing else",
 	},
 	{
@@ -61,7 +61,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/outbox",
-		may: []string{"/ledger", "/ledger/feed", "/internal/lease", "/internal/pgarray", "/internal/loop",
+		may: []string{"/ledger", "/ledger/feed", "/internal/lease", "/internal/pgarray", "/internal/lists",
+			"/internal/loop",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault",
 			"/internal/loglimit", "/internal/reserved", pgx, nats, xSync},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
@@ -74,7 +75,8 @@ var rules = []rule{
 	{
 		pkg: "/workers",
 		may: []string{"/ledger", "/ledger/feed", "/internal/lease", "/workers/internal/...", "/internal/pgarray",
-			"/internal/pgquery", "/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream",
+			"/internal/pgquery", "/internal/lists",
+			"/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream",
 			"/internal/strictjson",
 			"/internal/fault", pgx, nats, xSync},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
@@ -151,7 +153,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/workers/operator",
-		may: []string{"/ledger", "/internal/durably", "/internal/operation", "/internal/pgarray", "/internal/pgerr",
+		may: []string{"/ledger", "/internal/durably", "/internal/lists",
+			"/internal/operation", "/internal/pgarray", "/internal/pgerr",
 			"/internal/pgquery", "/internal/printable", "/internal/stream", pgx, nats},
 		reason: "a service of its own: it changes tasks by appending events, as other processes do",
 	},
@@ -175,7 +178,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/ledger/periodic",
-		may: []string{"/ledger", "/internal/pgarray", "/internal/loop", "/internal/pgerr", "/internal/pgquery",
+		may: []string{"/ledger", "/internal/pgarray", "/internal/lists",
+			"/internal/loop", "/internal/pgerr", "/internal/pgquery",
 			"/internal/fault", "/internal/operation", "/internal/reserved", "/internal/strictjson", pgx, goCron},
 		reason: "a producer: schedules enqueue tasks and do not depend on workers",
 	},
@@ -213,7 +217,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/projector",
-		may: []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/loop", "/internal/pgerr",
+		may: []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/lists",
+			"/internal/loop", "/internal/pgerr",
 			"/internal/operation", "/internal/pgquery", "/internal/printable", "/internal/fault", pgx, xSync},
 		reason: "projections read the ledger, and work without a broker",
 	},
@@ -247,12 +252,14 @@ var rules = []rule{
 	{pkg: "/internal/smalldisk", may: nil, reason: "a helper of tests, which every package may use"},
 	{
 		pkg: "/webhook",
-		may: []string{"/ledger", "/ledger/feed", "/outbox", "/workers", "/internal/loop", "/internal/pgarray",
+		may: []string{"/ledger", "/ledger/feed", "/outbox", "/workers", "/internal/lists",
+			"/internal/loop", "/internal/pgarray",
 			"/internal/pgerr", "/internal/pgquery", "/internal/post", "/internal/reserved", "/internal/secret",
 			"/internal/settings", pgx, nats},
 		reason: "a subscriber whose deliveries are tasks: it is above both, as a program of users",
 	},
 	{pkg: "/internal/post", may: []string{"/internal/printable"}, reason: "a request is sent in one way"},
+	{pkg: "/internal/lists", may: []string{"/ledger"}, reason: "the limit of a list is checked in one way"},
 	{pkg: "/internal/secret", may: []string{"/ledger"}, reason: "secrets are read in one way"},
 	{
 		pkg:    "/internal/settings",

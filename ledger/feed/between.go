@@ -2,14 +2,17 @@ package feed
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/ledger"
 )
 
 // Choice is a choice among events.
 type Choice struct {
-	Read  int                     // how many events to read at most
-	Limit int                     // how many of them to return at most
+	Read  int                     // how many events to read at most, at least 1
+	Limit int                     // how many of them to return at most, at least 1
 	Wants func(ledger.Event) bool // which ones; all if nil
 	Bytes int                     // of the data that is read; the event that exceeds it is the last. Default: 8 MiB.
 	// First is how many events the first statement reads; each further one reads twice as many as the one before. The
@@ -17,10 +20,23 @@ type Choice struct {
 	First int
 }
 
+func (c Choice) validate() error {
+	if c.Read < 1 {
+		return &ledger.InvalidError{Field: "read", Value: strconv.Itoa(c.Read), Rule: "must be at least 1"}
+	}
+	return lists.CheckLimit(c.Limit)
+}
+
 // Between returns the next events that a reader was given between two of its places, in the order of the feed, if
 // choice wants them. It also returns the place after them: to, if there are no others. It may return no events and
 // yet another place. The events have no Login. It reads on any connection to the primary, and locks nothing.
+//
+// Errors: [*ledger.InvalidError] if Read or Limit is less than 1, by which a reader would not get on; those of the
+// database.
 func Between(ctx context.Context, db ledger.DB, from, to Place, choice Choice) ([]ledger.Event, Place, error) {
+	if err := choice.validate(); err != nil {
+		return nil, from, fmt.Errorf("read events between two places: %w", err)
+	}
 	if choice.Bytes <= 0 {
 		choice.Bytes = maxBetweenBytes
 	}

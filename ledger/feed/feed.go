@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -179,8 +180,11 @@ func (f *Feed) move(to place) {
 func (f *Feed) Cursor() Cursor { return f.newest }
 
 // Cursors returns the kept cursor rows with N below before, newest first, at most limit. If before is 0, it
-// begins at the newest.
+// begins at the newest. It returns an [*ledger.InvalidError] if limit is less than 1.
 func (f *Feed) Cursors(ctx context.Context, before int64, limit int) ([]Cursor, error) {
+	if err := lists.CheckLimit(limit); err != nil {
+		return nil, fmt.Errorf("list cursors: %w", err)
+	}
 	if before <= 0 {
 		before = math.MaxInt64
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -84,14 +85,22 @@ func Subscribers(ctx context.Context, db ledger.DB, name string) ([]Subscriber, 
 }
 
 // SubscribersAfter returns at most limit subscribers whose names follow after, in the order of their names; "" is
-// before the first one. Its cost grows with limit, not with the number of subscribers.
+// before the first one. Its cost grows with limit, not with the number of subscribers. It returns an
+// [*ledger.InvalidError] if limit is less than 1.
 func SubscribersAfter(ctx context.Context, db ledger.DB, after string, limit int) ([]Subscriber, error) {
+	if err := lists.CheckLimit(limit); err != nil {
+		return nil, fmt.Errorf("list subscribers: %w", err)
+	}
 	return listSubscribers(ctx, db, "", after, int64(limit))
 }
 
 // SubscribersFurthest returns at most limit subscribers, those whose positions are the furthest behind, in the order of
 // their names, and the number of all. It counts the lags of these alone. Any other one costs two probes of an index.
+// It returns an [*ledger.InvalidError] if limit is less than 1.
 func SubscribersFurthest(ctx context.Context, db ledger.DB, limit int) (furthest []Subscriber, total int, err error) {
+	if err := lists.CheckLimit(limit); err != nil {
+		return nil, 0, fmt.Errorf("list subscribers: %w", err)
+	}
 	rows, err := db.Query(ctx, subscriberFurthestSQL, int64(maxLag+1), int64(limit))
 	if err != nil {
 		return nil, 0, pgerr.Explain("list subscribers", err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -46,7 +47,11 @@ func ReadSchedules(ctx context.Context, db ledger.DB) ([]Status, error) {
 }
 
 // ReadSchedulesAfter returns at most limit schedules whose names follow after, by name; "" is before the first one.
+// Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated].
 func ReadSchedulesAfter(ctx context.Context, db ledger.DB, after string, limit int) ([]Status, error) {
+	if err := lists.CheckLimit(limit); err != nil {
+		return nil, fmt.Errorf("read schedules: %w", err)
+	}
 	page, _, err := list(ctx, db, "", after, int64(limit))
 	return page, err
 }

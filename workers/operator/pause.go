@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
@@ -97,8 +98,11 @@ func ReadPaused(ctx context.Context, db ledger.DB) ([]PausedKind, error) {
 }
 
 // ReadPausedAfter returns at most limit paused kinds, the first ones after a kind, by name; "" is before the first
-// one. It never commits. Errors: [ledger.ErrNotMigrated].
+// one. It never commits. Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated].
 func ReadPausedAfter(ctx context.Context, db ledger.DB, after ledger.Kind, limit int) ([]PausedKind, error) {
+	if err := lists.CheckLimit(limit); err != nil {
+		return nil, fmt.Errorf("read paused kinds: %w", err)
+	}
 	return readPaused(ctx, db, string(after), int64(limit))
 }
 
