@@ -121,10 +121,14 @@ func checkIllegal(ctx context.Context, c Config, r *Report) error {
 	if err != nil || illegal.Events == 0 {
 		return err
 	}
+	which := "the last one"
+	if illegal.Events == projector.MaxIllegal {
+		which = "one of them"
+	}
 	r.add(Condition{
 		Name: EventsIllegal, Since: illegal.Since,
-		Text: fmt.Sprintf("illegal events: %s; the last one: %s",
-			printable.Counted(int64(illegal.Events)), illegal.Last),
+		Text: fmt.Sprintf("illegal events: %s; %s: %s", printable.Counted(int64(illegal.Events)), which,
+			illegal.Last),
 	})
 	return nil
 }

@@ -32,9 +32,9 @@ const MaxIllegal = 10_000
 
 // Illegal is the number of events that cannot follow those before them, as the projector found them.
 type Illegal struct {
-	Events int       // at most MaxIllegal
-	Since  time.Time // when the first one was found; zero if Events is 0
-	Last   string    // the last one, and why it is illegal
+	Events int       // MaxIllegal: there are at least so many
+	Since  time.Time // when the first one was found; zero if Events is 0 or MaxIllegal
+	Last   string    // the last one, and why it is illegal; any one if Events is MaxIllegal
 }
 
 // ErrNotIllegal is the error of a task without illegal events on record.
@@ -55,7 +55,7 @@ type IllegalEvent struct {
 }
 
 // ReadIllegal returns the number of illegal events that are recorded in taskledger.illegal_event. [DismissIllegal]
-// removes its rows. It never commits.
+// removes its rows, and [ListIllegal] lists them all. It never commits.
 func ReadIllegal(ctx context.Context, db ledger.DB) (i Illegal, err error) {
 	_, err = pgquery.Row(ctx, db, illegalSQL, []any{int64(MaxIllegal)}, &i.Events, pgquery.Micros(&i.Since), &i.Last)
 	return i, pgerr.Explain("read illegal events", err)
