@@ -43,7 +43,7 @@ producers and other groups may run at the same time. It ends when the outbox is 
 		"consumer group to read as (default: the empty one, as in watermill-sql)")
 	cmd.Flags().StringVar(&kind, "kind", "", "kind of the tasks (default: TOPIC)")
 	cmd.Flags().StringVar(&c.Schema, "schema", "", "schema of the outbox's tables (default: by the search_path)")
-	cmd.Flags().StringVar(&c.Actor, "actor", "", "author of the events (default: the database user)")
+	addActorFlag(cmd, &c.Actor)
 	cmd.Flags().IntVar(&c.Batch, "batch", movein.DefaultBatch, "messages in one transaction")
 	refuseZero(cmd.Flags(), "kind", "schema", "batch")
 	cmd.Flags().BoolVar(&c.Follow, "follow", false,
@@ -57,7 +57,7 @@ func importWatermill(ctx context.Context, a *app, c movein.Config) error {
 		return err
 	}
 	defer pool.Close()
-	c.DB = pool
+	c.DB, c.Actor = pool, actorOr(c.Actor)
 	if err := c.Validate(); err != nil {
 		return usagef("%s", err)
 	}
