@@ -43,7 +43,8 @@ nothing is written, and its state is shown. If it exists with other args, that i
 (exit code 4).
 
 With --wait the command then waits until the task has finished, and prints it, as taskledger task wait does.
-The login needs the role reader beside producer for that.`,
+The login needs the role reader beside producer for that. If the wait fails, the task is committed all the
+same: the command prints that it was enqueued, with the exit code of the wait.`,
 		Example: `  taskledger enqueue coupon.send order-17 --args '{"percent":10}'
   taskledger enqueue report.make 2026-11 --args @report.json --actor alice --tag monthly
   taskledger enqueue reminder.send 17 --run-in 36h --start-by 2026-12-24T18:00:00+01:00
@@ -62,7 +63,7 @@ The login needs the role reader beside producer for that.`,
 	cmd.Flags().IntVar(&f.shard, "shard", 0, "shard, 0 to 63 (default: hash of BIZ_ID)")
 	cmd.Flags().IntVar(&f.dataVersion, "data-version", 1, "version of the format of args, for programs that read old "+
 		"tasks")
-	cmd.Flags().StringVar(&f.actor, "actor", "", "author of the event (default: the database user)")
+	addActorFlag(cmd, &f.actor)
 	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "tag in the task's meta; may be repeated")
 	cmd.Flags().StringVar(&f.retry, "retry", "", "retry policy of the task as `JSON`, delays in seconds, "+
 		"such as '{\"ladder\":[60,300,1200]}' (default: that of its kind)")
@@ -89,7 +90,7 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 		return err
 	}
 	options := ledger.EnqueueOptions{
-		Actor: f.actor, Binary: f.binary, DataVersion: f.dataVersion,
+		Actor: actorOr(f.actor), Binary: f.binary, DataVersion: f.dataVersion,
 		Meta: ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)}, AcceptOtherArgs: true, // which is printed
 	}
 	if sharded {
@@ -116,9 +117,16 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 		return err
 	}
 	sameArgs := answer.New || answer.SameArgs
+	var unawaited error
 	if f.wait != 0 && sameArgs {
+		isShown, err := waitForTask(ctx, a, pool, key, f.wait)
+		if isShown || err == nil {
+			return err
+		}
 		a.command = waitCommand // whose role the cure of a missing right names
-		return waitForTask(ctx, a, pool, key, f.wait)
+		failed := a.describe(err)
+		failed.message = fmt.Sprintf("%s is committed; %s", key, failed.message)
+		unawaited = failed
 	}
 	if err := a.print(enqueued{key, answer}, func(w io.Writer) {
 		if answer.New {
@@ -128,6 +136,9 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 		}
 	}); err != nil {
 		return err
+	}
+	if unawaited != nil {
+		return unawaited
 	}
 	if !sameArgs {
 		return failf(exitConflict, "%s; nothing was changed", &ledger.OtherArgsError{Existing: answer}).

@@ -46,7 +46,8 @@ also reads the task five times a second. The exit code is
 				return err
 			}
 			defer pool.Close()
-			return waitForTask(cmd.Context(), a, pool, key, timeout)
+			_, err = waitForTask(cmd.Context(), a, pool, key, timeout)
+			return err
 		},
 	}
 	addDuration(cmd.Flags(), &timeout, "timeout", "wait at most so long, such as 30s (default: without limit)")
@@ -54,8 +55,10 @@ also reads the task five times a second. The exit code is
 	return cmd
 }
 
-// waitForTask waits for a task, at most for timeout if that is not 0, and shows it.
-func waitForTask(ctx context.Context, a *app, pool *pgxpool.Pool, key ledger.Key, timeout time.Duration) error {
+// waitForTask waits for a task, at most for timeout if that is not 0, and shows it when it has finished.
+func waitForTask(
+	ctx context.Context, a *app, pool *pgxpool.Pool, key ledger.Key, timeout time.Duration,
+) (isShown bool, err error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
@@ -67,21 +70,21 @@ func waitForTask(ctx context.Context, a *app, pool *pgxpool.Pool, key ledger.Key
 	case err == nil:
 		defer nc.Close()
 	case a.config.natsURL != "":
-		return err
+		return false, err
 	default:
 		nc = nil // it asks the database alone
 	}
 	w, err := outbox.NewWaiter(outbox.WaiterConfig{DB: pool, NATS: nc, PollEvery: waitPoll})
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer w.Close()
 	task, err := ledger.Wait(ctx, w, key)
 	if !task.State.Finished() {
-		return unknownTask(err, key)
+		return false, unknownTask(err, key)
 	}
 	if printErr := printTask(a, task); printErr != nil {
-		return printErr
+		return true, printErr
 	}
-	return err
+	return true, err
 }
