@@ -86,6 +86,28 @@ func decodeObject(text []byte, v any) error {
 	if err := strictjson.Unmarshal(text, v); err != nil {
 		return cmp.Or(timeError(text, reflect.TypeOf(v).Elem()), jsonError(err))
 	}
+	return zeroError(text, reflect.ValueOf(v).Elem())
+}
+
+// zeroError returns the problem of the first member whose value would count as missing: a time that is the zero time of
+// Go, or a data_version of 0. A member with null is missing. Names may have
+// escapes.
+func zeroError(text []byte, object reflect.Value) error {
+	for field, value := range object.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		at, isTime := value.Interface().(time.Time)
+		isZero := isTime && at.IsZero() || name == "data_version" && value.IsZero()
+		if !isZero || !bytes.Contains(text, []byte(name)) && !bytes.Contains(text, []byte(`\u`)) {
+			continue
+		}
+		switch member := strictjson.Member(text, name); {
+		case member == nil || string(member) == "null":
+		case isTime:
+			return invalid(name, "must be a time after the year 1, got %s", printable.Short(string(member), 80))
+		default:
+			return invalid(name, "must be between 1 and 32767")
+		}
+	}
 	return nil
 }
 
