@@ -60,7 +60,7 @@ func TestLedgerAtWork(t *testing.T) {
 	waits := b.Enqueue("waits")
 	b.AwaitProjected()
 	// Tasks are marked after some seconds.
-	b.Forge("update taskledger.task set lingering = true, updated_at = now() - interval '1 hour' where biz_id = $1",
+	b.Forge("update taskledger.task set lingering = 1, updated_at = now() - interval '1 hour' where biz_id = $1",
 		string(waits.BizID))
 	if _, err := b.As("subscriber").Exec(b.Context(), "select taskledger.seek_feed('mails', 0)"); err != nil {
 		t.Fatal(err)

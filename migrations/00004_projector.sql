@@ -30,13 +30,15 @@ create table taskledger.task (
   failures    integer not null,
   shard       smallint not null,
   aside       boolean not null,       -- the state is neither available, running nor succeeded
-  lingering   boolean not null default false, -- available or running for longer than a few seconds
   kind        text collate "C" not null,
   biz_id      text collate "C" not null,
   error       text,                   -- of the last failed or buried event
   fingerprint text collate "C",       -- of the error of a dead task, else null
   due_at      timestamptz,            -- when a scheduled or retrying task is released, else null
   cause       text collate "C",       -- kind/biz_id of the task whose event led to this one, else null; never updated
+  -- Of the event that made the task available; null unless it has been available or running for longer than a few
+  -- seconds.
+  lingering   bigint,
   primary key (kind, biz_id))
   with (fillfactor = 50);
 
@@ -51,7 +53,10 @@ create index task_dead on taskledger.task (fingerprint, kind, biz_id) where fing
 create index task_cause on taskledger.task (cause, kind, biz_id) where cause is not null;
 
 -- A task that finishes soon is never in it, so its updates stay HOT.
-create index task_lingering on taskledger.task (enqueued_at, kind, biz_id) where lingering;
+create index task_lingering on taskledger.task (enqueued_at, kind, biz_id) where lingering is not null;
+
+-- The order in which the tasks of a kind begin.
+create index task_next on taskledger.task (kind, lingering) where lingering is not null;
 
 create table taskledger.task_count (
   kind  text collate "C" not null,
@@ -153,13 +158,14 @@ comment on view taskledger.tasks is
   'due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this one.';
 
 create view taskledger.lingering_tasks as
-select t.enqueued_at, t.kind, t.biz_id, t.shard, t.state, t.version, t.updated_at
+select t.enqueued_at, t.kind, t.biz_id, t.shard, t.state, t.version, t.updated_at, t.lingering as position
   from taskledger.task t
- where t.lingering;
+ where t.lingering is not null;
 
 comment on view taskledger.lingering_tasks is
   'Internal: the tasks that are available or running, of those that became available up to lingering_place, '
-  'in the order of the index (enqueued_at, kind, biz_id).';
+  'in the order of the index (enqueued_at, kind, biz_id). position: of the event that made the task available; an index '
+  'of (kind, position) has the order in which the tasks of a kind begin.';
 
 create view taskledger.lingering_place as
 select c.mark->'listed' as place

@@ -4392,13 +4392,13 @@ CREATE TABLE taskledger.task (
     failures integer NOT NULL,
     shard smallint NOT NULL,
     aside boolean NOT NULL,
-    lingering boolean DEFAULT false NOT NULL,
     kind text NOT NULL COLLATE pg_catalog."C",
     biz_id text NOT NULL COLLATE pg_catalog."C",
     error text,
     fingerprint text COLLATE pg_catalog."C",
     due_at timestamp with time zone,
-    cause text COLLATE pg_catalog."C"
+    cause text COLLATE pg_catalog."C",
+    lingering bigint
 )
 WITH (fillfactor='50');
 
@@ -4411,11 +4411,12 @@ CREATE VIEW taskledger.lingering_tasks AS
     t.shard,
     t.state,
     t.version,
-    t.updated_at
+    t.updated_at,
+    t.lingering AS "position"
    FROM taskledger.task t
-  WHERE t.lingering;
+  WHERE (t.lingering IS NOT NULL);
 
-COMMENT ON VIEW taskledger.lingering_tasks IS 'Internal: the tasks that are available or running, of those that became available up to lingering_place, in the order of the index (enqueued_at, kind, biz_id).';
+COMMENT ON VIEW taskledger.lingering_tasks IS 'Internal: the tasks that are available or running, of those that became available up to lingering_place, in the order of the index (enqueued_at, kind, biz_id). position: of the event that made the task available; an index of (kind, position) has the order in which the tasks of a kind begin.';
 
 CREATE TABLE taskledger.login (
     id integer NOT NULL,
@@ -5079,7 +5080,9 @@ CREATE INDEX task_cause ON taskledger.task USING btree (cause, kind, biz_id) WHE
 
 CREATE INDEX task_dead ON taskledger.task USING btree (fingerprint, kind, biz_id) WHERE (fingerprint IS NOT NULL);
 
-CREATE INDEX task_lingering ON taskledger.task USING btree (enqueued_at, kind, biz_id) WHERE lingering;
+CREATE INDEX task_lingering ON taskledger.task USING btree (enqueued_at, kind, biz_id) WHERE (lingering IS NOT NULL);
+
+CREATE INDEX task_next ON taskledger.task USING btree (kind, lingering) WHERE (lingering IS NOT NULL);
 
 CREATE INDEX timer_turn ON taskledger.timer USING btree (kind, due_at) WHERE (reason <> 'after'::text);
 

@@ -60,6 +60,6 @@ func (b *bundle) list() {
 	ledgertest.ExecAsOwner(b.t, b.pool, fmt.Sprintf(listedSQL, present)+`
 		insert into taskledger.task (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at,
 		                             updated_at, lingering)
-		select e.kind, e.biz_id, e.shard, 'available', false, 1, 0, 0, e.recorded_at, e.recorded_at, true
+		select e.kind, e.biz_id, e.shard, 'available', false, 1, 0, 0, e.recorded_at, e.recorded_at, e.position
 		  from taskledger.event e`)
 }

@@ -94,8 +94,8 @@ func newLingering(at feed.Cursor, k *known) (*lingering, error) {
 
 // step is a page of the list: the tasks to be listed, and the place after them.
 type step struct {
-	kinds, ids pgarray.Builder
-	place      feed.Place
+	kinds, ids, positions pgarray.Builder
+	place                 feed.Place
 }
 
 // advance notes that the projector has applied a page.
@@ -145,12 +145,14 @@ func (l *lingering) next(ctx context.Context, db ledger.DB) (*step, error) {
 	var events, position int64
 	for rows.Next() {
 		var kind, id *string
-		if err := rows.Scan(&events, &position, &kind, &id); err != nil {
+		var madeAt *int64
+		if err := rows.Scan(&events, &position, &kind, &id, &madeAt); err != nil {
 			return next, pgerr.Explain("find lingering tasks", err)
 		}
 		if kind != nil {
 			next.kinds.Add(*kind)
 			next.ids.Add(*id)
+			next.positions.AddInt(*madeAt)
 			l.known.forget(ledger.Key{Kind: ledger.Kind(*kind), BizID: ledger.BizID(*id)})
 		}
 	}
@@ -165,6 +167,6 @@ func (s *step) write(ctx context.Context, tx pgx.Tx) error {
 	if s.kinds.IsEmpty() {
 		return nil
 	}
-	_, err := tx.Exec(ctx, lingerSetSQL, s.kinds.String(), s.ids.String())
+	_, err := tx.Exec(ctx, lingerSetSQL, s.kinds.String(), s.ids.String(), s.positions.String())
 	return pgerr.Explain("list lingering tasks", err)
 }

@@ -37,7 +37,7 @@ func TestWaitingTasksAreFoundInTheList(t *testing.T) {
 		insert into taskledger.task
 		       (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at, lingering)
 		select $1, $2 || i, 0, $3::text::taskledger.task_state, false, 1, 0, 0, now() - $5::interval,
-		       now() - $5::interval, $3::text <> 'succeeded'
+		       now() - $5::interval, case when $3::text <> 'succeeded' then i end
 		  from generate_series(1, $4::integer) i`
 	for _, tasks := range []struct {
 		kind, prefix, state string

@@ -29,7 +29,7 @@ var insertHistory = []string{`
 	insert into taskledger.task (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at,
 	                             lingering)
 	select 'parcel.send', i::text, taskledger.shard_of(i::text), s.state, false,
-	       case s.state when 'available' then 1 else 2 end, 0, 0, now(), now(), s.state = 'available'
+	       case s.state when 'available' then 1 else 2 end, 0, 0, now(), now(), case s.state when 'available' then 1 end
 	  from generate_series(1, $1::bigint) i
 	 cross join lateral (
 	   select case when i % ($1::bigint / $2::bigint) = 0 then 'available' else 'succeeded' end

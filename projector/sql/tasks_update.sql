@@ -14,7 +14,7 @@ update taskledger.task t
        attempt = coalesce(r.attempt, 0), failures = coalesce(r.failures, 0),
        updated_at = 'epoch'::timestamptz + r.updated_at * interval '1 microsecond',
        error = nullif(r.error, ''), fingerprint = nullif(r.fingerprint, ''), due_at = r.due_at,
-       lingering = t.lingering and r.state in ('available', 'running')
+       lingering = case when r.state in ('available', 'running') then t.lingering end
   from unnest($1::text::tid[], $2::text::text[], $3::text::text[], $4::text::integer[], $5::text::text[],
               $6::text::integer[], $7::text::integer[], $8::text::integer[], $9::text::integer[], $10::text::bigint[],
               $11::text::text[], $12::text::text[], $13::text::timestamptz[])

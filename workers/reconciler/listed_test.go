@@ -94,7 +94,7 @@ func TestPassesReadTheWholeList(t *testing.T) {
 	ledgertest.ExecAsOwner(t, b.DB, `
 		insert into taskledger.task
 		       (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, updated_at, lingering)
-		select 'test.unserved', 'waits-' || i, 0, 'available', false, 1, 0, 0, now() - interval '1 hour', now(), true
+		select 'test.unserved', 'waits-' || i, 0, 'available', false, 1, 0, 0, now() - interval '1 hour', now(), i
 		  from generate_series(1, $1::integer) i`, listed)
 	b.EnqueueMany(1)
 	b.Await("the list to be current", func() bool {
