@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 )
 
@@ -39,13 +40,7 @@ func (s *Server) Backup(ctx context.Context) (*Backup, error) {
 // beside its own. With restore_command it recovers archived WAL first, and is a standby until it has reached the
 // target. The caller must close it. Its errors are those of [Start].
 func (b *Backup) Start(ctx context.Context, settings map[string]string) (*Server, error) {
-	config := b.from.config
-	config.Dir, config.Port = "", 0
-	config.Settings = maps.Clone(config.Settings)
-	if config.Settings == nil {
-		config.Settings = make(map[string]string)
-	}
-	maps.Copy(config.Settings, settings)
+	config := b.from.temporaryWith(settings)
 	return open(ctx, config, func(_ context.Context, s *Server) error {
 		if err := s.setPassword(b.from.password); err != nil {
 			return err
@@ -62,6 +57,35 @@ func (b *Backup) Start(ctx context.Context, settings map[string]string) (*Server
 		}
 		return errors.Join(s.account.letRead(file), file.Close())
 	})
+}
+
+// Copy starts a temporary server on a copy of the data of s, which must be stopped. It has the password of s and its
+// system identifier, and these settings beside its own. The caller must close it. Its errors are those of [Start].
+func (s *Server) Copy(ctx context.Context, settings map[string]string) (*Server, error) {
+	return open(ctx, s.temporaryWith(settings), func(ctx context.Context, next *Server) error {
+		if err := next.setPassword(s.password); err != nil {
+			return err
+		}
+		return next.makeData(func(data string) error {
+			out, err := exec.CommandContext(ctx, "cp", "-Rp", s.path("data")+"/.", data).CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("copy the data: %w\n%s", err, out)
+			}
+			return nil
+		})
+	})
+}
+
+// temporaryWith returns the configuration of a temporary server with these settings beside those of s.
+func (s *Server) temporaryWith(settings map[string]string) Config {
+	config := s.config
+	config.Dir, config.Port = "", 0
+	config.Settings = maps.Clone(config.Settings)
+	if config.Settings == nil {
+		config.Settings = make(map[string]string)
+	}
+	maps.Copy(config.Settings, settings)
+	return config
 }
 
 // Upgrade runs pg_upgrade with these binaries on the data of the server, which must be stopped, and starts a temporary

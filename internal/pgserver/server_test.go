@@ -267,3 +267,31 @@ func publicDir(t *testing.T) string {
 	}
 	return dir
 }
+
+// Copies of a stopped server have its data and its password, settings of their own, and do not share data.
+func TestCopies(t *testing.T) {
+	original := start(t, pgserver.Config{})
+	exec(t, original, makeNotes)
+	exec(t, original, fmt.Sprintf(addNote, "original"))
+	if err := original.Stop(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	for _, note := range []string{"first", "second"} {
+		server, err := original.Copy(within(t), map[string]string{"max_connections": "20"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := server.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		})
+		exec(t, server, fmt.Sprintf(addNote, note))
+		if got, want := query(t, server, readNotes), "original "+note; got != want {
+			t.Errorf("notes %q, want %q", got, want)
+		}
+		if got := query(t, server, "show max_connections"); got != "20" {
+			t.Errorf("max_connections is %s", got)
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 // Between any two places of a reader lie the events of the pages that lead from the one to the other, also if a
 // transaction commits late or a window takes several pages.
 func TestBetweenIsWhatTheReaderWasGiven(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	opened, err := feed.Open(f.ctx, f.pool, "between", &feed.Options{PageSize: 4})
 	if err != nil {

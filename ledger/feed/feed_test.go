@@ -24,6 +24,7 @@ import (
 // TestFeedInterleavings plays the races that lose or repeat events, one at a time. The feed passes each, and
 // a mutant of it fails: the mutant is the simpler algorithm that a later change might introduce.
 func TestFeedInterleavings(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	tests := []struct {
 		name   string
@@ -100,6 +101,7 @@ func TestFeedInterleavings(t *testing.T) {
 // An exactly full last page finishes its window: a reader that starts again behind it does not read that
 // window again.
 func TestFeedExactlyFullLastPage(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "1", "2")
 	opened := f.open(f.pool, &feed.Options{PageSize: 2, AuditEvery: -1})
@@ -127,6 +129,7 @@ func TestFeedExactlyFullLastPage(t *testing.T) {
 // The bound of a window must be younger than its top. A transaction that drew its xid before the window
 // cannot give one.
 func TestFeedRefusesABoundDrawnEarly(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	play := func(mutate bool) ([]string, error) {
 		f.reset()
@@ -156,6 +159,7 @@ func TestFeedRefusesABoundDrawnEarly(t *testing.T) {
 // A standby's snapshot does not list the running transactions, so a window opened there would take them for
 // delivered.
 func TestFeedRefusesAStandby(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	standby, err := f.server.Standby(f.ctx)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -246,6 +250,7 @@ func (db standbyReads) Query(ctx context.Context, sql string, args ...any) (pgx.
 // A reader that was suspended while others advanced must not advance, even when the rows that would stop it
 // have been thinned. The mutant fences by the key alone.
 func TestFeedFencesAZombieAfterThinning(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	for _, test := range []struct {
 		name string
@@ -291,6 +296,7 @@ func TestFeedFencesAZombieAfterThinning(t *testing.T) {
 
 // A million rows of an unfinished transaction are stepped over once, not at every poll.
 func TestFeedPollBesideManyUncommittedRows(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "1")
 	opened := f.open(f.pool, nil)
@@ -321,6 +327,7 @@ func TestFeedPollBesideManyUncommittedRows(t *testing.T) {
 // The top of a window is never ahead of the drawn positions: read without nextval's lock, the sequence
 // returns values that it takes back.
 func TestFeedTopNeverGoesBack(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	drawing, stop := context.WithCancel(f.ctx)
 	defer stop()
@@ -354,6 +361,7 @@ func TestFeedTopNeverGoesBack(t *testing.T) {
 // A reader that starts again within a window continues after the last page advanced, and its audit does not
 // report the earlier pages as missed.
 func TestFeedResumesInsideAWindow(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "1", "2", "3", "4", "5")
 	options := &feed.Options{PageSize: 2, AuditEvery: time.Nanosecond}
@@ -371,6 +379,7 @@ func TestFeedResumesInsideAWindow(t *testing.T) {
 
 // A page ends when its data is too large, not only after a number of events.
 func TestFeedPageBytes(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	large := json.RawMessage(`"` + strings.Repeat("x", 1000) + `"`)
 	for i := range 5 {
@@ -402,6 +411,7 @@ func TestFeedPageBytes(t *testing.T) {
 // The feed refuses a cursor that came with a dump: its xids are those of another cluster. It accepts one that
 // came with a physical copy.
 func TestFeedRefusesARestoredCursor(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "1")
 	f.drain(f.open(f.pool, nil))
@@ -416,6 +426,7 @@ func TestFeedRefusesARestoredCursor(t *testing.T) {
 }
 
 func TestFeedRewind(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	opened := f.open(f.pool, nil)
 	f.enqueue(f.pool, "1")
@@ -435,6 +446,7 @@ func TestFeedRewind(t *testing.T) {
 }
 
 func TestFeedThinsCursors(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	opened := f.open(f.pool, nil)
 	for i := range 40 {
@@ -462,6 +474,7 @@ func TestFeedThinsCursors(t *testing.T) {
 // A sequence that draws positions in advance is refused: such a position may be older than the transaction that uses
 // it, and its event would be in no window.
 func TestSequenceCacheIsRefused(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.exec(f.owner, "alter sequence taskledger.event_position_seq cache 20")
 	var cached *feed.SequenceError
@@ -475,6 +488,7 @@ func TestSequenceCacheIsRefused(t *testing.T) {
 // The clock jumps forward by more than cursor rows are kept. The newest rows stay, so that a loss of the stream is
 // still published again from where it began.
 func TestClockJumpKeepsTheNewestCursorRows(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	for i := range 150 {
 		f.enqueue(f.pool, fmt.Sprint(i))

@@ -16,6 +16,7 @@ import (
 // Restored events can have the id that this database gives to a new transaction. It gets no rights on these events,
 // before or after the rebase. It keeps those on its own events, even if a savepoint inserted them.
 func TestRestoredTransactionIDsGiveNoRights(t *testing.T) {
+	t.Parallel()
 	const record = `
 		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, data)
 		values (1, 0, 0, 'enqueued', 'taskledger.operation', 'x', 'alice',
@@ -73,6 +74,7 @@ func TestRestoredTransactionIDsGiveNoRights(t *testing.T) {
 
 // As above, of events that came without the floor, by logical replication or a dump of some tables.
 func TestReplicatedTransactionIDsGiveNoRights(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "victim")
 	id := f.restoreAhead()
@@ -99,6 +101,7 @@ func TestReplicatedTransactionIDsGiveNoRights(t *testing.T) {
 // A transaction whose own event has a position before a replicated one, because the sequence is behind, ends no task of
 // the replicated one.
 func TestReplicatedEventBehindAnOwnOne(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.exec(f.owner, `select nextval('taskledger.event_position_seq')`)
 	f.enqueue(f.pool, "victim")

@@ -15,6 +15,7 @@ import (
 // The pages of a window return each late event once and in position order, however the events of its transactions are
 // distributed. A mutant that merges too little skips some.
 func TestLatePagesAreComplete(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	connections := make([]*pgxpool.Pool, 20)
 	for i := range connections {

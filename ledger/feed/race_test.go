@@ -28,6 +28,7 @@ var raceTransactions = flag.Int("race-transactions", 150, "transactions of each 
 // transaction in another database and a prepared transaction stay open all along. The reader starts again and
 // again.
 func TestFeedRace(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.exec(f.owner, "create database foreigner")
 	foreign, err := f.connect("foreigner", ledgertest.Owner).Begin(f.ctx)

@@ -109,6 +109,7 @@ func (f *feedFixture) expectRefusalOf(reader string) {
 // A database that was restored is rebased, although the command is killed before its commit and a producer goes on.
 // Then readers get each event once, and no event was changed. A second call changes nothing.
 func TestRebase(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, numbers(0, 55)...)
 	f.drain(f.open(f.pool, nil))
@@ -153,6 +154,7 @@ func TestRebase(t *testing.T) {
 // Events up to the floor are neither late nor audited, although this database assigns their transaction ids itself:
 // each one is delivered once.
 func TestRestoredTransactionIDsMeanNothing(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, numbers(0, 50)...)
 	f.drain(f.open(f.pool, nil))
@@ -195,6 +197,7 @@ func TestRestoredTransactionIDsMeanNothing(t *testing.T) {
 // Events were restored without the cursor rows, in a cluster with lower transaction ids: whatever was written
 // since, each reader refuses to pass them. Nothing but a rebase helps.
 func TestEventsWithoutCursors(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name    string
 		prepare func(*feedFixture)
@@ -245,6 +248,7 @@ func TestEventsWithoutCursors(t *testing.T) {
 
 // A reader that worked before a rebase is superseded, and nothing that it has passed is left out.
 func TestRebaseSupersedesReaders(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, numbers(0, 30)...)
 	opened := f.open(f.pool, nil)
@@ -269,6 +273,7 @@ func TestRebaseSupersedesReaders(t *testing.T) {
 
 // Logical replication copies no sequences: without the rebase, producers fail with a duplicate position.
 func TestRebaseAdvancesSequences(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, numbers(0, 30)...)
 	f.drain(f.open(f.pool, nil))
@@ -288,6 +293,7 @@ func TestRebaseAdvancesSequences(t *testing.T) {
 // The sequence is set back by a careless restore: enqueues fail. Readers that begin report it, a rebase advances the
 // sequence alone, and nothing is delivered again.
 func TestSequenceBehindTheEvents(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.open(f.pool, nil) // with no event
 	f.enqueue(f.pool, numbers(0, 30)...)
@@ -322,6 +328,7 @@ func TestSequenceBehindTheEvents(t *testing.T) {
 
 // An open transaction of a producer delays the rebase, and the rebase delays other producers by little.
 func TestRebaseBesideAnOpenTransaction(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, numbers(0, 30)...)
 	f.drain(f.open(f.pool, nil))
@@ -358,6 +365,7 @@ func TestRebaseBesideAnOpenTransaction(t *testing.T) {
 
 // A subscription that still writes events is refused.
 func TestRebaseRefusesASubscription(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	conn, err := f.owner.Acquire(f.ctx)
 	if err != nil {
@@ -384,6 +392,7 @@ func TestRebaseRefusesASubscription(t *testing.T) {
 
 // Every statement of a rebase works in every query mode, with unusual settings of the role.
 func TestRebaseInEveryQueryMode(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	plantest.Settings(t, f.server.URL(ledgertest.Database))
 	for i, mode := range []pgx.QueryExecMode{
@@ -417,6 +426,7 @@ func TestRebaseInEveryQueryMode(t *testing.T) {
 
 // Tables are restored in a younger cluster, as pg_dump and pg_restore do it. The cursors are not among them.
 func TestRebaseOfADump(t *testing.T) {
+	t.Parallel()
 	original, restored := newFeedFixture(t), newFeedFixture(t)
 	original.enqueue(original.pool, numbers(0, 40)...)
 	original.drain(original.open(original.pool, nil))
@@ -470,6 +480,7 @@ func (f *feedFixture) onConnection(call func(*pgconn.PgConn) error) {
 // A subscriber continues after a rebase with the first event that it had not passed, stays paused, and keeps its login.
 // An event of a transaction that was open is not missed; those recorded after it come again.
 func TestRebaseLeavesSubscribers(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	subscriber := f.connect(ledgertest.Database, "subscriber")
 	f.enqueue(f.pool, numbers(0, 20)...)
@@ -538,6 +549,7 @@ func TestRebaseLeavesSubscribers(t *testing.T) {
 // The events are restored from an older backup than the cursors, and new ones get positions that the cursors have
 // passed. A feed that is open ends, new ones refuse, in Go and in SQL, and after a rebase each gets every event.
 func TestCursorsAheadOfTheEvents(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, numbers(0, 100)...)
 	open := f.open(f.pool, nil)

@@ -12,6 +12,7 @@ import (
 // The memory of a released page is that of a later one. Copies of its events stay as they are, and so does a page that
 // was not released.
 func TestReleasedPage(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	reader := f.open(f.pool, &feed.Options{PageSize: 20, AuditEvery: -1})
 	next := func(ids ...string) feed.Page {

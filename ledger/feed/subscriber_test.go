@@ -472,6 +472,7 @@ func TestSubscribers(t *testing.T) {
 
 // Processes that begin a new subscriber at the same time do not move it back behind the one that was first.
 func TestBeginLeavesASubscriber(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "1")
 	f.enqueue(f.pool, "2")

@@ -18,6 +18,7 @@ import (
 // A reader that processes a window in bulk is given only later events afterwards, also those that commit late, and an
 // audit misses nothing. A process that opens the feed in between has the same window and mark.
 func TestBulk(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	late := f.begin()
 	f.enqueue(late, "late")
@@ -60,6 +61,7 @@ func TestBulk(t *testing.T) {
 // A reader whose cursor is held waits with its next page, and is superseded when the cursor has moved. A window that is
 // opened while it is held has all events that the reader has passed.
 func TestTake(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "a")
 	follower := f.open(f.pool, nil)
@@ -125,6 +127,7 @@ func TestTake(t *testing.T) {
 
 // A page that is under way when its reader is held is waited for, and the next one waits.
 func TestHoldWaitsForThePageUnderWay(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	follower := f.open(f.pool, &feed.Options{PageSize: 1})
 	f.enqueue(f.pool, "a", "b")
@@ -165,6 +168,7 @@ func TestHoldWaitsForThePageUnderWay(t *testing.T) {
 // Of several processes that restart a reader, one does, and a process that had its cursor before never advances it
 // again, also if the rows between were removed.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "a", "b", "c")
 	one := &feed.Options{PageSize: 1}
@@ -198,6 +202,7 @@ func TestRestart(t *testing.T) {
 }
 
 func TestClaim(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "a")
 	reader := f.open(f.pool, nil)
@@ -219,6 +224,7 @@ func TestClaim(t *testing.T) {
 }
 
 func TestPassed(t *testing.T) {
+	t.Parallel()
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "a")
 	events := func() int64 {

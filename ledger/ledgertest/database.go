@@ -35,7 +35,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgfetch"
 	"github.com/taskledger/taskledger/internal/pgserver"
-	"github.com/taskledger/taskledger/migrations"
 )
 
 // Variable is the environment variable with the address of a running server, as
@@ -131,7 +130,7 @@ func Cluster(t testing.TB, settings map[string]string) *pgserver.Server {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()
-	server, err := pgserver.Start(ctx, pgserver.Config{NoSync: true, Settings: settings, Fetch: fetchPostgres()})
+	server, err := startCluster(ctx, t, settings)
 	if err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
@@ -140,15 +139,6 @@ func Cluster(t testing.TB, settings map[string]string) *pgserver.Server {
 			t.Errorf("ledgertest: %v", err)
 		}
 	})
-	if err := execute(ctx, server.URL("postgres"), "create database "+Database); err != nil {
-		t.Fatalf("ledgertest: %v", err)
-	}
-	if err := migrations.Up(ctx, server.URL(Database)); err != nil {
-		t.Fatalf("ledgertest: %v", err)
-	}
-	if err := makeLogins(ctx, server.URL(Database)); err != nil {
-		t.Fatalf("ledgertest: %v", err)
-	}
 	if err := storeOwner(server.URL(Database)); err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
