@@ -17,6 +17,7 @@ type sealView struct {
 	Corrupt        string          // why the seal cannot be read
 
 	IsProved bool // the version that is shown has a proof
+	IsErased bool // and the proof has the digest of its data, meta and actor in place of them
 	Leaf     int64
 	Record   string // without salt and data: a salt would confirm guesses of values that the page hides
 	Hashes   []string
@@ -48,7 +49,7 @@ func (h *Handler) readSeal(ctx context.Context, k ledger.Key, version int) (*sea
 		if int(e.Version) != version {
 			continue
 		}
-		s.IsProved, s.Leaf, s.Record = true, p.Leaf, string(record)
+		s.IsProved, s.IsErased, s.Leaf, s.Record = true, p.IsErased(), p.Leaf, string(record)
 		for _, hash := range p.Hashes {
 			s.Hashes = append(s.Hashes, hash.String())
 		}

@@ -285,8 +285,11 @@ func renderProofs(w io.Writer, c seal.Checkpoint, events []seal.TaskEvent) {
 		row := []any{e.Version, "", "", "", "not sealed"}
 		if p := e.Proof; p != nil {
 			row = []any{e.Version, p.Event.Type, p.Event.Position, p.Leaf, "valid"}
-			if p.Check(c) != nil {
+			switch {
+			case p.Check(c) != nil:
 				row[4] = "another event was sealed"
+			case p.IsErased():
+				row[4] = "valid; text erased, only its hash is proved"
 			}
 		}
 		t.AppendRow(row)

@@ -19,9 +19,10 @@ func newSealCheckCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check proofs against checkpoints, without a database",
-		Long: `Check the proofs that taskledger seal proof has printed as JSON, against checkpoints kept outside. It
-needs no database. The exit code is 7 if a proof or its event was changed, or if it is for the tree of no checkpoint;
-- is standard input.`,
+		Long: `Check the proofs that taskledger seal proof has printed as JSON, against checkpoints kept outside.
+It needs no database. Of an erased event only the hash of data, meta and actor is proved. The exit
+code is 7 if a proof or its event was changed, or if it is for the tree of no checkpoint; - is
+standard input.`,
 		Example: "  taskledger seal check proofs --checkpoint checkpoints",
 		Args:    exactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -43,6 +44,7 @@ type checkedProof struct {
 	Leaf    int64  `json:"leaf"`
 	Size    int64  `json:"size"`
 	Valid   bool   `json:"valid"`
+	Erased  bool   `json:"erased"` // only the hash of data, meta and actor is proved
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -74,11 +76,16 @@ func checkProofs(a *app, name, kept string) error {
 	}{checked}
 	err = printList(a, list, checked, func(w io.Writer) {
 		for _, c := range checked {
-			if c.Valid {
-				fmt.Fprintf(w, "valid: %s %s, leaf %d of %s\n", plain(c.Event), plain(c.Type), c.Leaf, count(c.Size))
-			} else {
+			if !c.Valid {
 				fmt.Fprintf(w, "invalid: %s: %s\n", plain(c.Event), plain(c.Problem))
+				continue
 			}
+			erased := ""
+			if c.Erased {
+				erased = "; data, meta and actor are erased: only their hash is proved"
+			}
+			fmt.Fprintf(w, "valid: %s %s, leaf %d of %s%s\n", plain(c.Event), plain(c.Type), c.Leaf, count(c.Size),
+				erased)
 		}
 	})
 	if err != nil || invalid == 0 {
@@ -132,7 +139,7 @@ func readProofs(name string, text []byte) (proofs []seal.Proof, err error) {
 func checkProof(p seal.Proof, checkpoints []seal.Checkpoint) checkedProof {
 	checked := checkedProof{
 		Event: fmt.Sprintf("%s@%d", p.Event.Key, p.Event.Version), Type: p.Event.Type, Leaf: p.Leaf,
-		Size: p.Checkpoint.Size,
+		Size: p.Checkpoint.Size, Erased: p.IsErased(),
 	}
 	at := slices.Index(checkpoints, p.Checkpoint)
 	if at < 0 {

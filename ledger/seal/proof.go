@@ -62,6 +62,10 @@ func equalJSON(a, b []byte) bool {
 	return reflect.DeepEqual(read(a), read(b))
 }
 
+// IsErased reports whether the proof has no text of data, meta and actor: it was erased, or the proof was cut to what
+// erasure leaves. Then the proof proves their digest alone, not that they were empty.
+func (p Proof) IsErased() bool { return len(p.Salt) == digestBytes }
+
 // Record returns the record of the event, see the package comment. It has neither the salt nor the text of data, meta
 // and actor, so that a reader without the right to that text may have it.
 func (p Proof) Record() ([]byte, error) { return p.Event.sealed(p.Salt) }
