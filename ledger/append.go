@@ -48,7 +48,7 @@ type AppendRequest struct {
 	// So Data must then be an object without that member, or nil.
 	After time.Duration
 	// At is the time at which the task is released again, in place of After: microseconds, before the
-	// year 9999. A time in the past means now. Default: no release.
+	// last one of the year 9998. A time in the past means now. Default: no release.
 	At time.Time
 
 	// Resent marks a request that was sent before and whose result was lost. If the event at Expected+1

@@ -17,9 +17,9 @@ const (
 	memberFinishBy = "finish_by"
 )
 
-// endYear is the first year that is invalid as a due time. Such a time is a mistake, or another system's
-// way to write "never".
-const endYear = 9999
+// endOfTime is the first time that is invalid as a due time, as taskledger.end_of_time: the timers of tasks that wait
+// for their predecessors have it. A later time is a mistake, or another system's way to write "never".
+var endOfTime = time.Date(9998, time.December, 31, 23, 59, 59, 999_999_000, time.UTC)
 
 // dueTime is a delay, counted by the database's clock, or a time, or neither.
 type dueTime struct {
@@ -43,9 +43,9 @@ func (d dueTime) check(afterField, atField string) error {
 
 // checkTime returns an [*InvalidError] if t is too far in the future.
 func checkTime(field string, t time.Time) error {
-	if t.UTC().Year() >= endYear {
-		rule := fmt.Sprintf("must be before the year %d", endYear)
-		return &InvalidError{Field: field, Value: t.UTC().Format(time.RFC3339), Rule: rule}
+	if !t.Before(endOfTime) {
+		return &InvalidError{Field: field, Value: t.UTC().Format(time.RFC3339Nano),
+			Rule: "must be before the last microsecond of the year 9998"}
 	}
 	return nil
 }
@@ -149,7 +149,7 @@ func timeMember(object json.RawMessage, member string) time.Time {
 		return time.Time{}
 	}
 	t = t.UTC().Truncate(time.Microsecond) // the precision of the database
-	if t.Year() < 1 || t.Year() > endYear {
+	if t.Year() < 1 || t.Year() > 9999 {
 		return time.Time{}
 	}
 	return t

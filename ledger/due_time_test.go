@@ -194,6 +194,9 @@ func TestAppendRefusesDueTimes(t *testing.T) {
 		"at year 9999 in UTC": func(r *ledger.AppendRequest) {
 			r.At = time.Date(9998, 12, 31, 23, 0, 0, 0, time.FixedZone("", -3600))
 		},
+		"at the end of time": func(r *ledger.AppendRequest) {
+			r.At = time.Date(9998, 12, 31, 23, 59, 59, 999_999_000, time.UTC)
+		},
 		"at of scheduled":   func(r *ledger.AppendRequest) { r.Type = ledger.EventScheduled },
 		"at of snoozed":     func(r *ledger.AppendRequest) { r.Type = ledger.EventSnoozed },
 		"at with succeeded": func(r *ledger.AppendRequest) { r.Type, r.After = ledger.EventSucceeded, 1 },

@@ -37,7 +37,7 @@ type EnqueueOptions struct {
 	Binary bool
 	// Retry is the task's own policy. Default: the policy of its kind, which the worker configures.
 	Retry *RetryPolicy
-	// RunAt is the time at which the task is due: microseconds, before the year 9999. Until then it is
+	// RunAt is the time at which the task is due: microseconds, before the last one of the year 9998. Until then it is
 	// scheduled. A time in the past means now. Default: now.
 	RunAt time.Time
 	// RunIn is the delay after which the task is due, in place of RunAt. It counts from the insert by the

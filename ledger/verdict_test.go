@@ -240,6 +240,10 @@ func TestBadTimesAreRefused(t *testing.T) {
 		{field: "run_at", argument: `run_at => 'infinity'`, member: `"run_at":"infinity"`},
 		{field: "run_at", argument: `run_at => '-infinity'`, member: `"run_at":"-infinity"`},
 		{field: "run_at", argument: `run_at => '9999-01-01T00:00:00Z'`, member: `"run_at":"9999-01-01T00:00:00Z"`},
+		{
+			field: "run_at", argument: `run_at => taskledger.end_of_time()`,
+			member: `"run_at":"9998-12-31T23:59:59.999999Z"`,
+		},
 		{field: "start_by", argument: `start_by => 'infinity'`, member: `"start_by":"infinity"`},
 		{
 			field: "start_by", argument: `start_by => '9998-12-31T23:30:00-01:00'`,

@@ -40,7 +40,7 @@ select t.due_at, t.kind, t.biz_id, t.version, t.reason from taskledger.timer t;
 comment on view taskledger.timers is
   'The timers of all tasks: when each is due, and why: due, retry, start_by, finish_by, or after, which is never due.';
 
--- The latest moment that a timer may have. Times of tasks are before the year 9999.
+-- The latest moment that a timer may have. Times of tasks are before it: the scheduler reads all timers at it.
 -- +goose StatementBegin
 create function taskledger.end_of_time() returns timestamptz
 language sql immutable parallel safe

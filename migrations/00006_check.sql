@@ -205,8 +205,8 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   for argument in values ('run_at', run_at), ('start_by', start_by), ('finish_by', finish_by) loop
-    if argument.column2 >= '9999-01-01 00:00:00+00' or argument.column2 = '-infinity' then
-      raise exception 'taskledger: invalid % %: must be a time before the year 9999',
+    if argument.column2 >= taskledger.end_of_time() or argument.column2 = '-infinity' then
+      raise exception 'taskledger: invalid % %: must be a time before the last microsecond of the year 9998',
           argument.column1, argument.column2
         using errcode = 'invalid_parameter_value', hint = 'use null for no time';
     end if;

@@ -300,16 +300,16 @@ create policy operator on taskledger.event for insert to operator with check (
       and type in ('released', 'buried', 'cancelled', 'scheduled', 'discarded'))
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
 
--- A timer belongs to an event of the same transaction, and is due when the statement began or later, before the year
--- 9999, as the times of package ledger. That of a task with predecessors is never due: the scheduler reads those of
--- one moment alone.
+-- A timer belongs to an event of the same transaction, and is due when the statement began or later, before the end
+-- of time, as the times of package ledger. That of a task with predecessors is never due: the scheduler reads those of
+-- that moment alone, so others at it would cost each of its polls.
 create policy producer on taskledger.timer for insert to producer, relay, operator with check (
-  due_at >= statement_timestamp() and due_at < '9999-01-01 00:00:00+00'
-  and (reason <> 'after' or due_at = taskledger.end_of_time())
+  due_at >= statement_timestamp()
+  and case reason when 'after' then due_at = taskledger.end_of_time() else due_at < taskledger.end_of_time() end
   and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
 create policy worker on taskledger.timer for insert to worker with check (
-  due_at >= statement_timestamp() and due_at < '9999-01-01 00:00:00+00'
-  and (reason <> 'after' or due_at = taskledger.end_of_time())
+  due_at >= statement_timestamp()
+  and case reason when 'after' then due_at = taskledger.end_of_time() else due_at < taskledger.end_of_time() end
   and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
 
 -- A worker has the leases of its own login, and a login has a limited number of them. A lease of a worker that has

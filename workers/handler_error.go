@@ -22,7 +22,7 @@ type RetryError struct {
 func RetryIn(d time.Duration, err error) error { return &RetryError{Err: err, In: d} }
 
 // RetryAt is [RetryIn] for a point in time, for example that of a Retry-After header. A past one means at once. From
-// the year 9999 on it is invalid, and the policy decides.
+// the last microsecond of the year 9998 on it is invalid, and the policy decides.
 func RetryAt(t time.Time, err error) error { return &RetryError{Err: err, At: t} }
 
 func (e *RetryError) Error() string { return messageOr(e.Err, "the handler requested a retry") }
@@ -54,8 +54,8 @@ type SnoozeError struct {
 // on, the task waits as after a failure, at least a second. A negative d is invalid, and the attempt fails.
 func SnoozeFor(d time.Duration) error { return &SnoozeError{For: d} }
 
-// SnoozeUntil is [SnoozeFor] for a point in time. A past one is as SnoozeFor(0). From the year 9999 on it is invalid,
-// and the attempt fails.
+// SnoozeUntil is [SnoozeFor] for a point in time. A past one is as SnoozeFor(0). From the last microsecond of the year
+// 9998 on it is invalid, and the attempt fails.
 func SnoozeUntil(t time.Time) error { return &SnoozeError{Until: t} }
 
 func (e *SnoozeError) Error() string {
