@@ -81,10 +81,14 @@ create table taskledger.kind_stats (
   cancelled bigint not null,
   kind      text collate "C" not null,
   waiting   bigint[],     -- histogram: see projector.Histogram; null: no attempt has begun
-  running   bigint[])     -- histogram; null: no attempt has ended
+  running   bigint[],     -- histogram; null: no attempt has ended
+  first_position bigint,  -- the lowest and the highest position of the tasks enqueued; null: none
+  last_position  bigint)
   with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 create index kind_stats_minute on taskledger.kind_stats (minute, kind);
+
+create index kind_stats_position on taskledger.kind_stats (last_position, minute) where last_position is not null;
 
 comment on table taskledger.kind_stats is
   'Events of each kind and minute, and histograms of waiting and running times. Append-only: all rows of a kind and '
@@ -262,7 +266,8 @@ begin atomic
     returning s.*
   )
   insert into taskledger.kind_stats
-         (minute, kind, enqueued, started, succeeded, failed, dead, cancelled, waiting, running)
+         (minute, kind, enqueued, started, succeeded, failed, dead, cancelled, waiting, running, first_position,
+          last_position)
   select t.minute, t.kind, t.enqueued, t.started, t.succeeded, t.failed, t.dead, t.cancelled,
          (select array_agg(b.n order by b.i)
             from (
@@ -277,10 +282,12 @@ begin atomic
                from gone g
               cross join lateral unnest(g.running) with ordinality u(n, i)
               where g.minute = t.minute and g.kind = t.kind
-              group by u.i) b)
+              group by u.i) b),
+         t.first_position, t.last_position
     from (
      select g.minute, g.kind, sum(g.enqueued) as enqueued, sum(g.started) as started, sum(g.succeeded) as succeeded,
-            sum(g.failed) as failed, sum(g.dead) as dead, sum(g.cancelled) as cancelled
+            sum(g.failed) as failed, sum(g.dead) as dead, sum(g.cancelled) as cancelled,
+            min(g.first_position) as first_position, max(g.last_position) as last_position
        from gone g
       group by g.minute, g.kind) t;
 end;

@@ -2798,7 +2798,9 @@ CREATE TABLE taskledger.kind_stats (
     cancelled bigint NOT NULL,
     kind text NOT NULL COLLATE pg_catalog."C",
     waiting bigint[],
-    running bigint[]
+    running bigint[],
+    first_position bigint,
+    last_position bigint
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
 
@@ -2826,9 +2828,11 @@ CREATE FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, befo
              s.cancelled,
              s.kind,
              s.waiting,
-             s.running
+             s.running,
+             s.first_position,
+             s.last_position
          )
-  INSERT INTO taskledger.kind_stats (minute, kind, enqueued, started, succeeded, failed, dead, cancelled, waiting, running)  SELECT t.minute,
+  INSERT INTO taskledger.kind_stats (minute, kind, enqueued, started, succeeded, failed, dead, cancelled, waiting, running, first_position, last_position)  SELECT t.minute,
              t.kind,
              t.enqueued,
              t.started,
@@ -2849,7 +2853,9 @@ CREATE FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, befo
                             FROM (gone g
                               CROSS JOIN LATERAL unnest(g.running) WITH ORDINALITY u(n, i))
                            WHERE ((g.minute = t.minute) AND (g.kind = t.kind))
-                           GROUP BY u.i) b) AS array_agg
+                           GROUP BY u.i) b) AS array_agg,
+             t.first_position,
+             t.last_position
             FROM ( SELECT g.minute,
                      g.kind,
                      sum(g.enqueued) AS enqueued,
@@ -2857,7 +2863,9 @@ CREATE FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, befo
                      sum(g.succeeded) AS succeeded,
                      sum(g.failed) AS failed,
                      sum(g.dead) AS dead,
-                     sum(g.cancelled) AS cancelled
+                     sum(g.cancelled) AS cancelled,
+                     min(g.first_position) AS first_position,
+                     max(g.last_position) AS last_position
                     FROM gone g
                    GROUP BY g.minute, g.kind) t;
 END;
@@ -5063,6 +5071,8 @@ CREATE INDEX event_short_snooze ON taskledger.event USING btree ("position") WHE
 CREATE INDEX event_xid_position ON taskledger.event USING btree (xid, "position");
 
 CREATE INDEX kind_stats_minute ON taskledger.kind_stats USING btree (minute, kind);
+
+CREATE INDEX kind_stats_position ON taskledger.kind_stats USING btree (last_position, minute) WHERE (last_position IS NOT NULL);
 
 CREATE INDEX login_name ON taskledger.login USING btree (name, id);
 

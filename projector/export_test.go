@@ -60,6 +60,13 @@ func SetMaxWalk(n int) (restore func()) {
 	return func() { maxWalk = old }
 }
 
+// SetMaxMinutes sets the maximum number of kinds and minutes that one call of ReadTasks reads.
+func SetMaxMinutes(n int) (restore func()) {
+	old := maxMinutes
+	maxMinutes = n
+	return func() { maxMinutes = old }
+}
+
 // SetTagHistoryPage sets the number of events in a page of the history of tags.
 func SetTagHistoryPage(n int) (restore func()) {
 	old := tagHistoryPage

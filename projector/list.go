@@ -21,6 +21,8 @@ import (
 )
 
 var (
+	//go:embed sql/list_between.sql
+	listBetweenSQL string
 	//go:embed sql/list_newest.sql
 	listNewestSQL string
 	//go:embed sql/list_exceptional.sql
@@ -60,7 +62,7 @@ type Filter struct {
 	Actor  string    // of the first event. Default: all.
 	Tag    string    // one of the first MaxTags tags of the first event's meta, at most MaxTag bytes. Default: all.
 	Error  string    // a part of the error. Default: all.
-	From   time.Time // only tasks enqueued at this time or later. Default: all.
+	From   time.Time // only tasks enqueued at this time or later, by the database's clock. Default: all.
 	To     time.Time // only tasks enqueued before this time. Default: all.
 	// Walk is the maximum number of events that the call reads; with Tag, of tasks with the tag. It has no meaning for
 	// exceptional states without Tag, which have an index. Default: 100,000, the maximum; with Tag, a tenth of it.
@@ -74,6 +76,9 @@ const MaxList = 1000
 
 // maxWalk is the maximum number of events, and ten times that of tasks with a tag, that one call of ReadTasks reads.
 var maxWalk = 100_000
+
+// maxMinutes is the maximum number of kinds and minutes that one call of ReadTasks reads to find a range of time.
+var maxMinutes = 20_000
 
 func (f Filter) validate() error {
 	switch {
@@ -91,6 +96,9 @@ func (f Filter) validate() error {
 	case len(f.Tag) > MaxTag || !utf8.ValidString(f.Tag) || strings.ContainsRune(f.Tag, 0):
 		return &ledger.InvalidError{Field: "tag", Value: f.Tag,
 			Rule: fmt.Sprintf("must be UTF-8 without NUL, at most %d bytes", MaxTag)}
+	case !f.From.IsZero() && !f.To.IsZero() && f.From.After(f.To):
+		return &ledger.InvalidError{Field: "from", Value: f.From.Format(time.RFC3339Nano),
+			Rule: "must not be after " + f.To.Format(time.RFC3339Nano) + ", where the range ends"}
 	case f.After < 0:
 		return &ledger.InvalidError{Field: "after", Value: fmt.Sprint(int64(f.After)), Rule: "must be a position"}
 	}
@@ -128,9 +136,9 @@ func states() (all []string) {
 }
 
 // ReadTasks returns tasks of the projection, the last enqueued first. It also returns next, the Filter.After
-// with which to continue, or 0 at the end. A call reads a bounded part of the ledger. It may therefore return
-// fewer tasks than the limit, even an empty slice, although there are more. Tasks that are not projected yet
-// are left out, see [ReadLag].
+// with which to continue, or 0 at the end. A call reads a bounded part of the ledger, with From or To that between
+// the tasks of their minutes. It may therefore return fewer tasks than the limit, even an empty slice, although there
+// are more. Tasks that are not projected yet are left out, see [ReadLag].
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
 func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next ledger.Position, err error) {
@@ -147,6 +155,7 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next 
 		f.Walk = maxWalk
 	}
 	sql, tag, walks := listNewestSQL, f.tagPattern(), true
+	var after ledger.Position
 	switch isTagged, err := f.isTagged(ctx, db); {
 	case err != nil:
 		return nil, 0, err
@@ -156,10 +165,15 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next 
 	case f.State != "" && f.State.Exceptional():
 		sql, walks = listExceptionalSQL, false
 	}
+	if walks && !(f.From.IsZero() && f.To.IsZero()) {
+		if after, err = f.narrow(ctx, db); err != nil {
+			return nil, 0, err
+		}
+	}
 	args := []any{string(f.Kind), string(f.State), int64(f.After), int64(f.Limit), f.Prefix, f.Actor, tag, f.Error,
 		optionalTime(f.From), optionalTime(f.To), strconv.FormatBool(f.IsWithoutOwn)}
 	if walks {
-		args = append(args, int64(f.Walk))
+		args = append(args, int64(f.Walk), int64(after))
 	}
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {
@@ -175,6 +189,15 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next 
 		next = found[f.Limit-1].Position
 	}
 	return found, next, nil
+}
+
+// narrow has f begin where its range of time ends in the ledger, and returns the position after which that begins.
+func (f *Filter) narrow(ctx context.Context, db ledger.DB) (after ledger.Position, err error) {
+	var before int64
+	args := []any{optionalTime(f.From.Truncate(time.Minute)), optionalTime(f.To), int64(maxMinutes)}
+	_, err = pgquery.Row(ctx, db, listBetweenSQL, args, (*int64)(&after), &before)
+	f.After = min(f.After, ledger.Position(before))
+	return after, pgerr.Explain("read tasks", err)
 }
 
 // isTagged reports whether the tasks are found by their tag. Otherwise, while the tags of earlier tasks are not added,

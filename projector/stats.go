@@ -109,17 +109,23 @@ type statsKey struct {
 
 const microsPerMinute = 60_000_000
 
+// minuteStats is a row of the table.
+type minuteStats struct {
+	KindStats
+	first, last ledger.Position // the lowest and the highest of the tasks enqueued; 0: none
+}
+
 // stats collects the statistics of events.
 type stats struct {
-	rows   map[statsKey]*KindStats
-	last   *KindStats // most events of a page are of one kind and minute
+	rows   map[statsKey]*minuteStats
+	last   *minuteStats // most events of a page are of one kind and minute
 	lastOf statsKey
 	newest int64 // minute
 }
 
-func newStats() *stats { return &stats{rows: make(map[statsKey]*KindStats)} }
+func newStats() *stats { return &stats{rows: make(map[statsKey]*minuteStats)} }
 
-func (s *stats) row(e ledger.Event) *KindStats {
+func (s *stats) row(e ledger.Event) *minuteStats {
 	micros := e.RecordedAt.UnixMicro()
 	key := statsKey{e.Kind, micros / microsPerMinute}
 	if s.last != nil && s.lastOf == key {
@@ -127,7 +133,7 @@ func (s *stats) row(e ledger.Event) *KindStats {
 	}
 	row := s.rows[key]
 	if row == nil {
-		row = &KindStats{}
+		row = &minuteStats{}
 		s.rows[key] = row
 		s.newest = max(s.newest, key.minute)
 	}
@@ -152,7 +158,10 @@ func (s *stats) add(before ledger.Task, e ledger.Event, after ledger.Task, data 
 		ledger.EventDiscarded: // no column has them, but that of the first event
 	}
 	if e.Version == 1 {
-		row.Enqueued++
+		if row.Enqueued++; row.first == 0 || e.Position < row.first {
+			row.first = e.Position
+		}
+		row.last = max(row.last, e.Position)
 		return
 	}
 	ran, ended := ranFor(e.Type, data)
@@ -212,6 +221,7 @@ func (p *tasks) addStats(w *writes, s *stats) {
 
 func (s *stats) args() []any {
 	var kinds, minutes, enqueued, started, succeeded, failed, dead, cancelled, waiting, running pgarray.Builder
+	var first, last pgarray.Builder
 	for key, row := range s.rows {
 		kinds.Add(string(key.kind))
 		minutes.AddInt(key.minute * microsPerMinute)
@@ -223,10 +233,12 @@ func (s *stats) args() []any {
 		cancelled.AddInt(row.Cancelled)
 		waiting.AddOptional(row.Waiting.literal())
 		running.AddOptional(row.Running.literal())
+		first.AddOptionalInt(int64(row.first))
+		last.AddOptionalInt(int64(row.last))
 	}
 	return []any{
 		kinds.String(), minutes.String(), enqueued.String(), started.String(), succeeded.String(), failed.String(),
-		dead.String(), cancelled.String(), waiting.String(), running.String(),
+		dead.String(), cancelled.String(), waiting.String(), running.String(), first.String(), last.String(),
 	}
 }
 

@@ -36,7 +36,7 @@ func (r statsRow) compare(o statsRow) int {
 func (s *stats) sorted() []statsRow {
 	rows := make([]statsRow, 0, len(s.rows))
 	for key, row := range maps.All(s.rows) {
-		rows = append(rows, statsRow{key, *row})
+		rows = append(rows, statsRow{key, row.KindStats})
 	}
 	slices.SortFunc(rows, statsRow.compare)
 	return rows

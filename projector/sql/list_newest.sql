@@ -3,9 +3,9 @@
 -- $5 beginning of the biz_id, $6 actor and $7 a pattern in the meta of the first event, $8 part of the error, $9 time
 -- from which and $10 time before which the task was enqueued, each '' for all; $11 whether to leave out kinds of
 -- taskledger.
--- $12 maximum number of events to read.
+-- $12 maximum number of events to read, $13 position after which to end.
 -- If fewer are found, the last row is no task: its version is 0, and its position is that of the last event read.
--- Without this row the walk has reached the beginning. One snapshot has both, so that no task is listed twice.
+-- Without this row the walk has reached the end. One snapshot has both, so that no task is listed twice.
 -- Locks nothing. Indexes: (position) of event, primary key of task. Ends as soon as $4 are found.
 with found as materialized (
   select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
@@ -14,7 +14,7 @@ with found as materialized (
     from (
      select w.position, w.kind, w.biz_id, w.version, w.actor, w.meta
        from taskledger.event w
-      where w.position < $3::bigint
+      where w.position < $3::bigint and w.position > $13::bigint
       order by w.position desc
       limit $12::integer) e
    cross join lateral (
@@ -41,7 +41,7 @@ select f.* from found f
 select w.position, '', '', 0, '', 0, 0, 0, null, null, '', '', null
   from (
    select e.position from taskledger.event e
-    where e.position < $3::bigint
+    where e.position < $3::bigint and e.position > $13::bigint
     order by e.position desc
    offset $12::integer - 1
     limit 1) w

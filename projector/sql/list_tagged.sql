@@ -2,9 +2,9 @@
 -- $1 kind or '', $2 state or '', $3 position before which to begin, $4 maximum number of tasks.
 -- $5 beginning of the biz_id, $6 actor of the first event or '', $7 tag, $8 part of the error, $9 time from which and
 -- $10 time before which the task was enqueued, each '' for all; $11 whether to leave out kinds of taskledger.
--- $12 maximum number of tasks to read.
+-- $12 maximum number of tasks to read, $13 position after which to end.
 -- If fewer are found, the last row is no task: its version is 0, and its position is that of the last task read.
--- Without this row the walk has reached the beginning. One snapshot has both, so that no task is listed twice.
+-- Without this row the walk has reached the end. One snapshot has both, so that no task is listed twice.
 -- Locks nothing. Indexes: primary key of task_tag, (position) of event, primary key of task. Ends as soon as $4 are
 -- found.
 with found as materialized (
@@ -14,7 +14,7 @@ with found as materialized (
     from (
      select w.position
        from taskledger.task_tag w
-      where w.tag = $7::text and w.position < $3::bigint
+      where w.tag = $7::text and w.position < $3::bigint and w.position > $13::bigint
       order by w.position desc
       limit $12::integer) g
    cross join lateral (
@@ -44,7 +44,7 @@ select f.* from found f
 select w.position, '', '', 0, '', 0, 0, 0, null, null, '', '', null
   from (
    select g.position from taskledger.task_tag g
-    where g.tag = $7::text and g.position < $3::bigint
+    where g.tag = $7::text and g.position < $3::bigint and g.position > $13::bigint
     order by g.position desc
    offset $12::integer - 1
     limit 1) w
