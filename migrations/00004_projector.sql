@@ -168,8 +168,8 @@ select t.enqueued_at, t.kind, t.biz_id, t.shard, t.state, t.version, t.updated_a
 
 comment on view taskledger.lingering_tasks is
   'Internal: the tasks that are available or running, of those that became available up to lingering_place, '
-  'in the order of the index (enqueued_at, kind, biz_id). position: of the event that made the task available; an index '
-  'of (kind, position) has the order in which the tasks of a kind begin.';
+  'in the order of the index (enqueued_at, kind, biz_id). position: of the event that made the task available; an '
+  'index of (kind, position) has the order in which the tasks of a kind begin.';
 
 create view taskledger.lingering_place as
 select c.mark->'listed' as place

@@ -1,5 +1,6 @@
 -- Lists unfinished tasks as lingering.
--- $1 kinds, $2 biz_ids, $3 positions of the events that made them available: array literals of one length, in key order.
+-- $1 kinds, $2 biz_ids, $3 positions of the events that made them available: array literals of one length, in key
+-- order.
 -- Locks the rows; the transaction is the only writer (see tasks_before.sql). Index: primary key.
 update taskledger.task t
    set lingering = k.position
