@@ -18,7 +18,9 @@ check: ## What CI runs: format, go.mod, linters, tests, race detector, newest Po
 	.ci/run
 
 .PHONY: test
-test: setup ## All tests, with servers of their own; TEST="-run 'TestX$$' ./ledger" for some
+# On a server of the caller's, a test that needs another one fetches its binaries itself.
+test: $(if $(TASKLEDGER_TEST_DATABASE_URL),,setup)
+test: ## All tests, with servers of their own; TEST="-run 'TestX$$' ./ledger" for some
 	go test -timeout 60m $(TEST)
 
 .PHONY: race
