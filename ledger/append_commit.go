@@ -36,10 +36,10 @@ func appendRequiredByType() (required, read map[EventType]string) {
 	for _, t := range transitions {
 		predecessors, attemptEnds := t.Type.predecessors()
 		required[t.Type] = strings.NewReplacer(
-			"$8::text", "'"+string(t.Type)+"'", "$9::text", "'"+pgarray.Of(predecessors...)+"'",
-			"$10::text", "'"+pgarray.Of(attemptEnds...)+"'",
+			"$8::pg_catalog.text", "'"+string(t.Type)+"'", "$9::pg_catalog.text", "'"+pgarray.Of(predecessors...)+"'",
+			"$10::pg_catalog.text", "'"+pgarray.Of(attemptEnds...)+"'",
 		).Replace(appendRequiredSQL)
-		read[t.Type] = strings.ReplaceAll(appendRequiredReadSQL, "$11::text", "'"+string(t.Type)+"'")
+		read[t.Type] = strings.ReplaceAll(appendRequiredReadSQL, "$11::pg_catalog.text", "'"+string(t.Type)+"'")
 	}
 	return required, read
 }

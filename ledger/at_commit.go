@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/jackc/pgx/v5"
 
@@ -33,15 +33,55 @@ func (t *Tx) AtCommit(sql string, args ...any) {
 	t.atCommit = append(t.atCommit, pgx.QueuedQuery{SQL: sql, Arguments: slices.Clone(args)})
 }
 
-// firstWord matches the first word of a statement, behind spaces and comments.
-var firstWord = regexp.MustCompile(`^(?:[\s;]|--[^\n]*(?:\n|$)|/\*(?:[^*]|\*+[^*/])*\*+/)*(\w*)`)
+// firstWord returns the first word of a statement, behind spaces and comments. PostgreSQL's comments nest.
+func firstWord(sql string) string {
+	for {
+		sql = strings.TrimLeft(sql, " \t\n\r\f\v;")
+		switch {
+		case strings.HasPrefix(sql, "--"):
+			end := strings.IndexAny(sql, "\n\r")
+			if end < 0 {
+				return ""
+			}
+			sql = sql[end:]
+		case strings.HasPrefix(sql, "/*"):
+			sql = afterComment(sql)
+		default:
+			end := strings.IndexFunc(sql, func(r rune) bool { return r != '_' && !unicode.In(r, unicode.L, unicode.N) })
+			if end < 0 {
+				end = len(sql)
+			}
+			return sql[:end]
+		}
+	}
+}
+
+// afterComment returns the text behind the comment with which sql begins.
+func afterComment(sql string) string {
+	depth := 0
+	for i := 0; i < len(sql)-1; i++ {
+		switch sql[i : i+2] {
+		case "/*":
+			depth++
+		case "*/":
+			depth--
+		default:
+			continue
+		}
+		i++
+		if depth == 0 {
+			return sql[i+1:]
+		}
+	}
+	return ""
+}
 
 // checkAtCommit returns an [*InvalidError] if a statement of AtCommit would end the transaction, or if its results are
 // not those of one statement.
 func (t *Tx) checkAtCommit() error {
 	for i, q := range t.atCommit {
 		rule := ""
-		switch strings.ToLower(firstWord.FindStringSubmatch(q.SQL)[1]) {
+		switch strings.ToLower(firstWord(q.SQL)) {
 		case "commit", "end", "rollback", "abort", "prepare":
 			rule = "must not end the transaction or roll it back"
 		case "copy":
@@ -112,7 +152,7 @@ func (t *Tx) commitWith(
 func explainAtCommit(ctx context.Context, number int, err error) error {
 	name := fmt.Sprintf("statement %d of AtCommit", number)
 	isOfServer := pgerr.Code(err) != "" || pgerr.IsRetryable(err) || ctx.Err() != nil
-	if !isOfServer && !errors.Is(err, ErrTransactionEnded) {
+	if !isOfServer {
 		return &InvalidError{Field: name, Rule: err.Error()}
 	}
 	return fmt.Errorf("%s: %w", name, err)
@@ -120,35 +160,50 @@ func explainAtCommit(ctx context.Context, number int, err error) error {
 
 // sendEnd is commitWith for statements that are sent together. failed is the number of the statement of AtCommit that
 // failed, or 0.
+//
+// The statements that queue adds come last. But if the transaction begins here and its session will be reset, they come
+// first: no code of the caller has set another role or encoding yet, so none has to be restored.
 func (t *Tx) sendEnd(
 	ctx context.Context, queue func(*pgx.Batch), read func(pgx.BatchResults) error,
 ) (failed int, err error) {
 	batch := &pgx.Batch{}
+	ownFirst, restores := t.session != nil && t.tx == nil, t.session != nil && t.tx != nil
 	if t.tx == nil {
 		batch = t.beginBatch()
 	}
 	first := batch.Len()
+	if ownFirst {
+		queue(batch)
+	}
 	for _, q := range t.atCommit {
 		batch.Queue(q.SQL, q.Arguments...)
 	}
-	if t.session != nil {
+	if restores {
 		batch.Queue(sessionRoleSQL, t.session.login, t.session.role, t.session.encoding)
 	}
-	queue(batch)
+	if !ownFirst {
+		queue(batch)
+	}
 	batch.Queue("commit")
 	if t.session != nil {
 		batch.Queue(sessionResetSQL, t.session.settings)
 	}
 	results := t.conn.SendBatch(ctx, batch)
-	failed, err = t.readBefore(results, first)
-	if err == nil && t.session != nil {
-		_, err = results.Exec()
-	}
-	if err == nil {
+	err = skip(results, first)
+	if err == nil && ownFirst {
 		err = read(results)
 	}
 	if err == nil {
-		_, err = results.Exec()
+		failed, err = t.readAtCommit(results)
+	}
+	if err == nil && restores {
+		err = skip(results, 1)
+	}
+	if err == nil && !ownFirst {
+		err = read(results)
+	}
+	if err == nil {
+		err = skip(results, 1)
 	}
 	isCommitted := err == nil
 	switch closeErr := results.Close(); {
@@ -159,28 +214,25 @@ func (t *Tx) sendEnd(
 	}
 	var unprepared pgx.ErrPreprocessingBatch // returned at the first result, whichever statement it is of
 	if errors.As(err, &unprepared) {
-		own := batch.QueuedQueries[first : first+len(t.atCommit)]
-		failed = 1 + slices.IndexFunc(own, func(q *pgx.QueuedQuery) bool { return q.SQL == unprepared.SQL() })
+		failed = 1 + slices.IndexFunc(t.atCommit, func(q pgx.QueuedQuery) bool { return q.SQL == unprepared.SQL() })
 	}
 	return failed, err
 }
 
-var endTags = []string{"COMMIT", "ROLLBACK", "PREPARE TRANSACTION"}
-
-// readBefore reads the results of the statements that begin the transaction, so many, and of those of AtCommit. failed
-// is the number of the latter that failed, or 0.
-func (t *Tx) readBefore(results pgx.BatchResults, begin int) (failed int, err error) {
-	for range begin {
+// skip reads the results of n statements that return nothing of interest.
+func skip(results pgx.BatchResults, n int) error {
+	for range n {
 		if _, err := results.Exec(); err != nil {
-			return 0, err
+			return err
 		}
 	}
+	return nil
+}
+
+// readAtCommit reads the results of the statements of AtCommit. failed is the number of the one that failed, or 0.
+func (t *Tx) readAtCommit(results pgx.BatchResults) (failed int, err error) {
 	for i := range t.atCommit {
-		tag, err := results.Exec()
-		if err == nil && slices.Contains(endTags, tag.String()) { // behind a comment in a comment
-			err = ErrTransactionEnded
-		}
-		if err != nil {
+		if _, err := results.Exec(); err != nil {
 			return i + 1, err
 		}
 	}

@@ -66,8 +66,9 @@ func describesFirst(conn *pgx.Conn) bool {
 
 // roleText is session_role.sql with literals.
 func (s *session) roleText() string {
-	return fmt.Sprintf("select set_config('session_authorization', %s, false), set_config('role', %s, false), "+
-		"set_config('client_encoding', %s, false)", quote(s.login), quote(s.role), quote(s.encoding))
+	return fmt.Sprintf("select pg_catalog.set_config('session_authorization', %s, false), "+
+		"pg_catalog.set_config('role', %s, false), pg_catalog.set_config('client_encoding', %s, false)",
+		quote(s.login), quote(s.role), quote(s.encoding))
 }
 
 // rollbackText returns the statements that roll back a transaction and reset the session. They are one message, and

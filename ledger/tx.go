@@ -45,7 +45,8 @@ type TxOptions struct {
 	// ResetSession undoes what code in the transaction sets for the session: settings, the role, advisory locks,
 	// LISTEN and temporary tables. This happens with the end of the transaction, in the same round trip. The session
 	// is then as it was before the first such transaction on the connection, which takes a few round trips more to
-	// read it. Events of [Tx.AppendAndCommit] are inserted with the role of that time.
+	// read it. Events of [Tx.AppendAndCommit] are inserted with the role of that time. A transaction without other
+	// statements than those of [Tx.AtCommit] inserts them first.
 	//
 	// Prepared statements and cursors WITH HOLD remain. Advisory locks, channels and temporary tables that the session
 	// had before are dropped, too. Custom settings (with a dot in their name) are reset to those
@@ -140,7 +141,7 @@ func newSetSQL(n int) string {
 		if i > 0 {
 			set.WriteString(", ")
 		}
-		fmt.Fprintf(&set, "set_config($%d::text, $%d::text, true)", 2*i+1, 2*i+2)
+		fmt.Fprintf(&set, "pg_catalog.set_config($%d::pg_catalog.text, $%d::pg_catalog.text, true)", 2*i+1, 2*i+2)
 	}
 	return set.String()
 }

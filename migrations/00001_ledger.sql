@@ -150,34 +150,40 @@ comment on function taskledger.commit_durably() is
 
 -- It keeps what the session has noted of its login and of the incarnation, which take a table to find again. Temporary
 -- tables are dropped only if there are some: DISCARD TEMP would cost the others a search. DISCARD ALL also drops
--- prepared statements, and must not run in a transaction.
+-- prepared statements, and must not run in a transaction. All is in one condition, because each expression of the
+-- function costs a transaction as much as both statements. Names have their schema: code may have left a search_path
+-- with others of the same name, or a temporary table, whose name is also the name of a type.
 -- +goose StatementBegin
-create function taskledger.reset_session(settings text) returns void
+create function taskledger.reset_session(
+  settings    text,
+  noted_login text default current_setting('taskledger.login', true),
+  noted_id    text default current_setting('taskledger.login_id', true),
+  noted_run   text default current_setting('taskledger.incarnation', true)) returns void
 language plpgsql volatile as $$
 declare
-  noted_login text := pg_catalog.current_setting('taskledger.login', true);
-  noted_id    text := pg_catalog.current_setting('taskledger.login_id', true);
-  noted_run   text := pg_catalog.current_setting('taskledger.incarnation', true);
-  pairs       text[];
+  pairs pg_catalog.text[];
 begin
-  reset all; -- from here on search_path is the one of the login
-  perform set_config('taskledger.login', noted_login, false), set_config('taskledger.login_id', noted_id, false),
-          set_config('taskledger.incarnation', noted_run, false), pg_advisory_unlock_all();
+  reset all;
   unlisten *;
-  if pg_my_temp_schema() <> 0 then
-    discard temp;
-  end if;
-  if settings <> '{}' then
+  if pg_catalog.num_nulls(pg_catalog.set_config('taskledger.login', noted_login, false),
+                          pg_catalog.set_config('taskledger.login_id', noted_id, false),
+                          pg_catalog.set_config('taskledger.incarnation', noted_run, false)) is not null
+     and pg_catalog.pg_advisory_unlock_all() is not null
+     and (pg_catalog.pg_my_temp_schema() operator(pg_catalog.<>) 0 or settings operator(pg_catalog.<>) '{}')
+  then
+    if pg_catalog.pg_my_temp_schema() operator(pg_catalog.<>) 0 then
+      discard temp;
+    end if;
     pairs := settings;
-    for i in 1 .. cardinality(pairs) by 2 loop
-      perform set_config(pairs[i], pairs[i + 1], false);
+    for i in 1 .. pg_catalog.cardinality(pairs) by 2 loop
+      perform pg_catalog.set_config(pairs[i], pairs[i operator(pg_catalog.+) 1], false);
     end loop;
   end if;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.reset_session(text) is
+comment on function taskledger.reset_session(text, text, text, text) is
   'Internal: resets what code has set for the session, and restores these settings: names and values in turn.';
 
 -- xid must stand before position: PostgreSQL computes defaults in the order of the columns, and the

@@ -3500,32 +3500,32 @@ $$;
 
 COMMENT ON FUNCTION taskledger.remove_subscriber(subscriber text) IS 'Removes a subscriber, and reports whether there was one.';
 
-CREATE FUNCTION taskledger.reset_session(settings text) RETURNS void
+CREATE FUNCTION taskledger.reset_session(settings text, noted_login text DEFAULT current_setting('taskledger.login'::text, true), noted_id text DEFAULT current_setting('taskledger.login_id'::text, true), noted_run text DEFAULT current_setting('taskledger.incarnation'::text, true)) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
-  noted_login text := pg_catalog.current_setting('taskledger.login', true);
-  noted_id    text := pg_catalog.current_setting('taskledger.login_id', true);
-  noted_run   text := pg_catalog.current_setting('taskledger.incarnation', true);
-  pairs       text[];
+  pairs pg_catalog.text[];
 begin
-  reset all; -- from here on search_path is the one of the login
-  perform set_config('taskledger.login', noted_login, false), set_config('taskledger.login_id', noted_id, false),
-          set_config('taskledger.incarnation', noted_run, false), pg_advisory_unlock_all();
+  reset all;
   unlisten *;
-  if pg_my_temp_schema() <> 0 then
-    discard temp;
-  end if;
-  if settings <> '{}' then
+  if pg_catalog.num_nulls(pg_catalog.set_config('taskledger.login', noted_login, false),
+                          pg_catalog.set_config('taskledger.login_id', noted_id, false),
+                          pg_catalog.set_config('taskledger.incarnation', noted_run, false)) is not null
+     and pg_catalog.pg_advisory_unlock_all() is not null
+     and (pg_catalog.pg_my_temp_schema() operator(pg_catalog.<>) 0 or settings operator(pg_catalog.<>) '{}')
+  then
+    if pg_catalog.pg_my_temp_schema() operator(pg_catalog.<>) 0 then
+      discard temp;
+    end if;
     pairs := settings;
-    for i in 1 .. cardinality(pairs) by 2 loop
-      perform set_config(pairs[i], pairs[i + 1], false);
+    for i in 1 .. pg_catalog.cardinality(pairs) by 2 loop
+      perform pg_catalog.set_config(pairs[i], pairs[i operator(pg_catalog.+) 1], false);
     end loop;
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.reset_session(settings text) IS 'Internal: resets what code has set for the session, and restores these settings: names and values in turn.';
+COMMENT ON FUNCTION taskledger.reset_session(settings text, noted_login text, noted_id text, noted_run text) IS 'Internal: resets what code has set for the session, and restores these settings: names and values in turn.';
 
 CREATE FUNCTION taskledger.restored_until() RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER

@@ -9,15 +9,23 @@
 -- takes a tenth of its time.
 -- Returns what the caller does not know of the new event. Waits for a concurrent append to the same task. Locks
 -- nothing else.
+-- Names have their schema: code in the transaction may have set a search_path with others of the same name, or made a
+-- temporary table, whose name is also the name of a type.
 -- Index: primary key. The xid is drawn before the position: see enqueue.sql.
 insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, data, meta)
-select e.version + 1, e.attempt + (e.type = any ($10::text::taskledger.event_type[]))::integer, e.shard,
-       $8::text::taskledger.event_type, $1::text, $2::text, coalesce($4::text, session_user),
-       $5::text::json, $6::text::json
+select e.version operator(pg_catalog.+) 1,
+       e.attempt operator(pg_catalog.+)
+         (e.type operator(pg_catalog.=) any ($10::pg_catalog.text::taskledger.event_type[]))::integer,
+       e.shard, $8::pg_catalog.text::taskledger.event_type, $1::pg_catalog.text, $2::pg_catalog.text,
+       coalesce($4::pg_catalog.text, session_user),
+       $5::pg_catalog.text::pg_catalog.json, $6::pg_catalog.text::pg_catalog.json
   from (values (1)) one
   left join taskledger.event e
-         on e.kind = $1::text and e.biz_id = $2::text and e.version = $3::integer
-        and e.type = any ($9::text::taskledger.event_type[])
-        and current_setting('taskledger.attempt', true) = $7::text
-returning position, attempt, shard, (date_part('epoch', recorded_at) * 1e6)::bigint, session_user,
+         on e.kind operator(pg_catalog.=) $1::pg_catalog.text
+        and e.biz_id operator(pg_catalog.=) $2::pg_catalog.text
+        and e.version operator(pg_catalog.=) $3::integer
+        and e.type operator(pg_catalog.=) any ($9::pg_catalog.text::taskledger.event_type[])
+        and pg_catalog.current_setting('taskledger.attempt', true) operator(pg_catalog.=) $7::pg_catalog.text
+returning position, attempt, shard,
+          (pg_catalog.date_part('epoch', recorded_at) operator(pg_catalog.*) 1e6)::bigint, session_user,
           case when taskledger.is_awaited() then taskledger.wake() end

@@ -6,9 +6,12 @@
 -- Returns what append_required.sql returns. Waits for a concurrent append to the same task. Locks nothing else.
 -- The xid is drawn before the position: see enqueue.sql.
 insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, data, meta)
-values (case when current_setting('taskledger.attempt', true) = $7::text
-              and taskledger.session_incarnation() = $10::text then $3::integer + 1 end,
-        $8::integer, $9::integer, $11::text::taskledger.event_type, $1::text, $2::text,
-        coalesce($4::text, session_user), $5::text::json, $6::text::json)
-returning position, attempt, shard, (date_part('epoch', recorded_at) * 1e6)::bigint, session_user,
+values (case when pg_catalog.current_setting('taskledger.attempt', true) operator(pg_catalog.=) $7::pg_catalog.text
+              and taskledger.session_incarnation() operator(pg_catalog.=) $10::pg_catalog.text
+             then $3::integer operator(pg_catalog.+) 1 end,
+        $8::integer, $9::integer, $11::pg_catalog.text::taskledger.event_type, $1::pg_catalog.text, $2::pg_catalog.text,
+        coalesce($4::pg_catalog.text, session_user),
+        $5::pg_catalog.text::pg_catalog.json, $6::pg_catalog.text::pg_catalog.json)
+returning position, attempt, shard,
+          (pg_catalog.date_part('epoch', recorded_at) operator(pg_catalog.*) 1e6)::bigint, session_user,
           case when taskledger.is_awaited() then taskledger.wake() end
