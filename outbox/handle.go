@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/abandon"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -50,15 +51,15 @@ const (
 
 // handleInTx handles events in the transaction that advances the cursor.
 func (s *subscriber) handleInTx(ctx context.Context, page feed.Page, events []ledger.Event) error {
-	tx, err := s.DB.BeginTx(ctx, pgx.TxOptions{
+	options := pgx.TxOptions{
 		BeginQuery: "begin isolation level read committed; savepoint taskledger_handle",
 		// It fails in another transaction: "rollback and chain" in Handle would drop the cursor, and repeat the events.
 		CommitQuery: "release savepoint taskledger_handle; commit",
-	})
-	if err != nil {
-		return err
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	return abandon.InTx(ctx, s.DB, options, func(tx pgx.Tx) error { return s.handleIn(ctx, tx, page, events) })
+}
+
+func (s *subscriber) handleIn(ctx context.Context, tx pgx.Tx, page feed.Page, events []ledger.Event) error {
 	// The cursor comes first, so that another process with this page waits and is superseded before its handler.
 	if err := page.Advance(ctx, tx, s.mark); err != nil {
 		return err
@@ -66,7 +67,7 @@ func (s *subscriber) handleInTx(ctx context.Context, page feed.Page, events []le
 	if len(events) == 0 {
 		return tx.Commit(ctx)
 	}
-	err = loop.Guard(func() error { return s.Handle(ctx, tx, events) })
+	err := loop.Guard(func() error { return s.Handle(ctx, tx, events) })
 	fault.Point(FaultHandled)
 	switch conn := tx.Conn().PgConn(); {
 	case err != nil:

@@ -38,7 +38,8 @@ type Subscription struct {
 	//
 	// The events are not empty, are committed, and those of a task are in order. After an error they are handled again,
 	// after a growing delay: the first one alone, and then twice as many with each call. A panic and runtime.Goexit are
-	// errors. Neither function is called concurrently.
+	// errors. Neither function is called concurrently, except that one is abandoned 5 s after the end of Subscribe's
+	// ctx: another call may then get the same events, and the transaction is rolled back.
 	Handle func(ctx context.Context, tx pgx.Tx, events []ledger.Event) error
 	// Receive handles events at least once: again after its error, and after a crash. Its ctx is done when the
 	// subscriber is paused, moved or removed, or when another process works as it, because this one could not reach the
@@ -117,7 +118,10 @@ func (s Subscription) Validate() error {
 
 // Subscribe handles every committed event of the ledger, from the place of the subscriber on, until ctx is done. It
 // reads the feed of the database (package ledger/feed), so it needs neither a relay nor NATS, and the age of an event
-// does not matter. It then returns nil. It retries through outages.
+// does not matter. It retries through outages.
+//
+// Subscribe returns nil within 5 s after ctx is done, even if Handle or Receive ignores its context, or the database
+// does not answer. A Handle that has not returned by then does not keep DB from closing.
 //
 // One process works as a subscriber; others with its name stand by, and take over within Standby and the next event.
 // A process that is paused, moved or removed by an operator (package ledger/feed) finds that at its next page, or after
@@ -199,6 +203,9 @@ func (s *subscriber) work(ctx context.Context) (time.Duration, error) {
 	case errors.Is(err, errUnpassed):
 		s.close()
 		return 0, nil
+	case errors.Is(err, loop.ErrAbandoned): // after the end of ctx
+		s.Logger.ErrorContext(ctx, "Handle or Receive did not return after its context was done, or the database does "+
+			"not answer; the events are handled again", "subscriber", s.Name, "waited", loop.Grace)
 	case errors.As(err, &handler):
 		s.close() // it may have been moved past these events, paused or removed
 		s.narrow()
@@ -349,13 +356,17 @@ func (s *subscriber) receive(ctx context.Context, page feed.Page, events []ledge
 			}
 		}
 	})
-	err := loop.Guard(func() error { return s.Receive(handling, events) })
+	err := loop.Bound(ctx, loop.Grace, func() error {
+		return loop.Guard(func() error { return s.Receive(handling, events) })
+	})
 	lost := context.Cause(handling)
 	cancel(nil)
 	renewing.Wait()
 	switch {
 	case lost != nil && ctx.Err() == nil:
 		return lost
+	case errors.Is(err, loop.ErrAbandoned):
+		return err
 	case err != nil:
 		return &handlerError{s.Name, events, err}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/taskledger/taskledger/internal/abandon"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
@@ -65,7 +66,7 @@ func (c *sqlConn) Abandon() {
 
 func (c *sqlConn) Release() {
 	if c.isAbandoned.Load() {
-		closeAbandoned(c.std.Conn())
+		abandon.Close(c.std.Conn())
 	}
 	_ = c.std.Close()
 }

@@ -30,6 +30,10 @@ var rules = []rule{
 	},
 	{pkg: "/internal/pgpool", may: []string{pgx}, reason: "pools are configured in one way"},
 	{
+		pkg: "/internal/abandon", may: []string{"/internal/loop", pgx},
+		reason: "a function of a user that does not return, whichever service calls it",
+	},
+	{
 		pkg: "/ledger",
 		may: []string{"/internal/lastevent", "/internal/pgerr", "/internal/pgarray", "/internal/pgquery",
 			"/internal/printable", "/internal/reserved", "/internal/strictjson", pgx},
@@ -61,7 +65,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/outbox",
-		may: []string{"/ledger", "/ledger/feed", "/internal/lease", "/internal/pgarray", "/internal/lists",
+		may: []string{"/ledger", "/internal/abandon",
+			"/ledger/feed", "/internal/lease", "/internal/pgarray", "/internal/lists",
 			"/internal/loop",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault",
 			"/internal/loglimit", "/internal/reserved", pgx, nats, xSync},
@@ -74,7 +79,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/workers",
-		may: []string{"/ledger", "/ledger/feed", "/internal/lease", "/workers/internal/...", "/internal/pgarray",
+		may: []string{"/ledger", "/internal/abandon",
+			"/ledger/feed", "/internal/lease", "/workers/internal/...", "/internal/pgarray",
 			"/internal/pgquery", "/internal/lists",
 			"/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream",
 			"/internal/strictjson",

@@ -1,0 +1,69 @@
+// Package abandon lets a service end although a function of its user does not return: the connection of the function's
+// transaction leaves the pool, so that the server rolls back, and the pool can be closed.
+package abandon
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// closeTimeout bounds the end of a connection whose socket is closed already.
+const closeTimeout = 5 * time.Second
+
+// Conn is a connection of a pool, for a transaction in which functions of users run. It is safe for concurrent use.
+type Conn struct {
+	conn   *pgx.Conn // constant
+	socket net.Conn  // of conn; constant
+
+	mu     sync.Mutex
+	pooled *pgxpool.Conn // nil once it has left the pool, or is back in it; guarded by mu
+}
+
+// Acquire acquires a connection of a pool. Its errors are those of [pgxpool.Pool.Acquire].
+func Acquire(ctx context.Context, db *pgxpool.Pool) (*Conn, error) {
+	pooled, err := db.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn := pooled.Conn()
+	return &Conn{conn: conn, socket: conn.PgConn().Conn(), pooled: pooled}, nil
+}
+
+// Conn returns the connection itself.
+func (c *Conn) Conn() *pgx.Conn { return c.conn }
+
+// Abandon breaks the connection; the server then rolls back. The connection leaves the pool, whose Close would wait for
+// it otherwise. A function may be in the middle of a statement, so only the socket is closed.
+func (c *Conn) Abandon() {
+	_ = c.socket.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pooled != nil {
+		c.pooled.Hijack()
+		c.pooled = nil
+	}
+}
+
+// Release returns the connection to the pool. It closes one that was abandoned, is broken or in a transaction.
+func (c *Conn) Release() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pooled == nil { // it was abandoned
+		Close(c.conn)
+		return
+	}
+	c.pooled.Release()
+	c.pooled = nil
+}
+
+// Close closes a connection that was abandoned, once its function does not use it any more.
+func Close(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = conn.Close(ctx)
+}
