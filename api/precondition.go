@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -110,7 +111,13 @@ func (all tags) have(v ledger.Version) bool {
 	return false
 }
 
-// isOf reports whether a tag is that of a version. Proxies that compress add a suffix: -gzip, --gzip or ;gzip.
+// haveZipped reports whether a tag is that of the compressed answer with a version.
+func (all tags) haveZipped(v ledger.Version) bool {
+	return slices.ContainsFunc(all, func(t tag) bool { return t.text == strconv.Itoa(int(v))+zippedSuffix })
+}
+
+// isOf reports whether a tag is that of a version. A compressed answer has a suffix, of the API or of a proxy: -gzip,
+// --gzip or ;gzip.
 func (t tag) isOf(v ledger.Version) bool {
 	suffix, ok := strings.CutPrefix(t.text, strconv.Itoa(int(v)))
 	return ok && (suffix == "" || suffix[0] == '-' || suffix[0] == ';')

@@ -1,8 +1,10 @@
 package api_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -126,6 +128,37 @@ func TestTagsOfProxies(t *testing.T) {
 		if a := s.call(api.Viewer, "GET", client.Path(k)+"?wait=0", "", "If-None-Match", tag); a.status != status {
 			t.Errorf("%s: got %d, want %d", tag, a.status, status)
 		}
+	}
+}
+
+// A compressed answer has another strong tag than the plain one (RFC 9110, 8.8.3), and both name the version.
+func TestTagsOfCompressedAnswers(t *testing.T) {
+	t.Parallel()
+	s := serve(t, nil)
+	k := ledger.Key{Kind: "a.b", BizID: "1"}
+	ledgertest.Enqueue(t, s.db, k, `{}`)
+	dead := ledgertest.Request(k, 1, ledger.EventBuried)
+	dead.Data = json.RawMessage(`{"reason":"` + strings.Repeat("no answer ", 500) + `"}`)
+	if _, err := ledger.Append(t.Context(), s.db, dead); err != nil {
+		t.Fatal(err)
+	}
+	plain := s.call(api.Viewer, "GET", client.Path(k), "", "Accept-Encoding", "identity")
+	zipped := s.call(api.Viewer, "GET", client.Path(k), "", "Accept-Encoding", "gzip")
+	if plain.status != 200 || zipped.header.Get("Content-Encoding") != "gzip" {
+		t.Fatalf("got %d, encoding %q", plain.status, zipped.header.Get("Content-Encoding"))
+	}
+	for have, want := range map[string]string{plain.header.Get("ETag"): `"2"`, zipped.header.Get("ETag"): `"2-gzip"`} {
+		if have != want {
+			t.Errorf("ETag %s, want %s", have, want)
+		}
+		again := s.call(api.Viewer, "GET", client.Path(k), "", "Accept-Encoding", "gzip", "If-None-Match", want)
+		if again.status != http.StatusNotModified || again.header.Get("ETag") != want {
+			t.Errorf("If-None-Match %s: got %d with ETag %s", want, again.status, again.header.Get("ETag"))
+		}
+	}
+	released := s.call(api.Operator, "POST", client.Path(k)+":release", `{}`, "If-Match", `"2-gzip"`)
+	if released.status >= 300 {
+		t.Errorf("If-Match with the tag of the compressed answer: got %d %s", released.status, released.body)
 	}
 }
 

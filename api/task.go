@@ -244,6 +244,9 @@ func (h *Handler) getTask(w http.ResponseWriter, r *http.Request, c *caller) err
 	prefer.setApplied(w)
 	setVersion(w, t.Version)
 	if known != nil && !done(t) {
+		if acceptsGzip(r) && known.haveZipped(t.Version) {
+			setZippedTag(w.Header())
+		}
 		w.Header().Add("Vary", "Accept-Encoding") // as the answer with a body has it
 		w.WriteHeader(http.StatusNotModified)
 		return nil

@@ -30,7 +30,7 @@ grant insert (version, attempt, shard, type, login_id, data_version, kind, biz_i
 grant select on taskledger.logins to producer, worker, relay, operator, reader, archiver, subscriber;
 grant execute on function taskledger.commit_durably to producer, worker, relay, operator, archiver, subscriber;
 grant execute on function taskledger.login_id, taskledger.session_login, taskledger.own_logins,
-   taskledger.reset_session to producer, worker, relay, operator;
+   taskledger.reset_session to producer, worker, relay, operator, subscriber;
 
 -- Of tables that hold what an operator or a service wrote. A worker reads args, and of the rest what its job takes.
 grant select on taskledger.setting, taskledger.kind_limit, taskledger.overload to producer, worker, relay,

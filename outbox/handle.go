@@ -7,10 +7,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/abandon"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
@@ -43,23 +43,18 @@ var (
 	errLostTx = errors.New("Handle has returned no error after its connection was lost")
 )
 
-// The states of a transaction, as in PostgreSQL's ReadyForQuery.
-const (
-	txIdle    = 'I'
-	txAborted = 'E'
-)
+// txAborted is the state of a transaction that cannot be committed, in PostgreSQL's ReadyForQuery.
+const txAborted = 'E'
 
-// handleInTx handles events in the transaction that advances the cursor.
+// handleInTx handles events in the transaction that advances the cursor. What the handler sets for its session ends with
+// it: the connection is used for other pages.
 func (s *subscriber) handleInTx(ctx context.Context, page feed.Page, events []ledger.Event) error {
-	options := pgx.TxOptions{
-		BeginQuery: "begin isolation level read committed; savepoint taskledger_handle",
-		// It fails in another transaction: "rollback and chain" in Handle would drop the cursor, and repeat the events.
-		CommitQuery: "release savepoint taskledger_handle; commit",
-	}
-	return abandon.InTx(ctx, s.DB, options, func(tx pgx.Tx) error { return s.handleIn(ctx, tx, page, events) })
+	return abandon.WithConn(ctx, s.DB, func(conn *pgx.Conn) error { return s.handleOn(ctx, conn, page, events) })
 }
 
-func (s *subscriber) handleIn(ctx context.Context, tx pgx.Tx, page feed.Page, events []ledger.Event) error {
+func (s *subscriber) handleOn(ctx context.Context, conn *pgx.Conn, page feed.Page, events []ledger.Event) error {
+	tx := ledger.BeginOn(ctx, conn, &ledger.TxOptions{Guard: true, ResetSession: true})
+	defer pgquery.Rollback(ctx, tx) // after the commit it does nothing
 	// The cursor comes first, so that another process with this page waits and is superseded before its handler.
 	if err := page.Advance(ctx, tx, s.mark); err != nil {
 		return err
@@ -69,21 +64,11 @@ func (s *subscriber) handleIn(ctx context.Context, tx pgx.Tx, page feed.Page, ev
 	}
 	err := loop.Guard(func() error { return s.Handle(ctx, tx, events) })
 	fault.Point(FaultHandled)
-	switch conn := tx.Conn().PgConn(); {
-	case err != nil:
-	case conn.IsClosed():
-		err = errLostTx
-	case conn.TxStatus() == txIdle:
-		err = errEndedTx
-	case conn.TxStatus() == txAborted:
-		err = errAbortedTx
-	default:
-		err = tx.Commit(ctx)
-		if pgerr.Is(err, pgerr.InvalidSavepoint) {
-			err = errEndedTx
-			break
+	if err == nil {
+		if err = checkHandled(ctx, conn, tx); err == nil {
+			err = tx.Commit(ctx)
 		}
-		if pgerr.Code(err) == "" || pgerr.IsRetryable(err) {
+		if isOfDatabase(err) {
 			return err
 		} // else a deferred constraint or trigger of the handler's tables has failed
 	}
@@ -91,4 +76,29 @@ func (s *subscriber) handleIn(ctx context.Context, tx pgx.Tx, page feed.Page, ev
 		err = &handlerError{s.Name, events, err}
 	}
 	return err
+}
+
+// checkHandled returns why a transaction cannot be committed although its handler has returned no error.
+func checkHandled(ctx context.Context, conn *pgx.Conn, tx *ledger.Tx) error {
+	switch {
+	case conn.IsClosed():
+		return errLostTx
+	case conn.PgConn().TxStatus() == txAborted:
+		return errAbortedTx
+	}
+	isOpen, err := tx.IsOpen(ctx)
+	if err == nil && !isOpen {
+		err = errEndedTx
+	}
+	return err
+}
+
+// isOfDatabase reports whether an error at the end of a transaction is that of the server or its connection, and not of
+// what the handler has done.
+func isOfDatabase(err error) bool {
+	switch {
+	case err == nil, errors.Is(err, errLostTx), errors.Is(err, errAbortedTx), errors.Is(err, errEndedTx):
+		return false
+	}
+	return pgerr.Code(err) == "" || pgerr.IsRetryable(err)
 }

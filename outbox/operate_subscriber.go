@@ -8,6 +8,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
@@ -73,7 +74,7 @@ func operate(ctx context.Context, db DB, o operation.Operation, act func(pgx.Tx)
 	if err != nil {
 		return pgerr.Explain(o.Action, err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	defer pgquery.Rollback(ctx, tx) // after the commit it does nothing
 	if err := act(tx); err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func unpark(ctx context.Context, db DB, sql string, positions []ledger.Position,
 	if err != nil {
 		return pgerr.Explain(o.Action, err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	defer pgquery.Rollback(ctx, tx) // after the commit it does nothing
 	rows, err := tx.Query(ctx, sql, list.String())
 	if err != nil {
 		return pgerr.Explain(o.Action, err)

@@ -105,7 +105,7 @@ func DismissIllegal(ctx context.Context, db operation.DB, k ledger.Key, actor, r
 	if err != nil {
 		return 0, pgerr.Explain(o.Action, err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	defer pgquery.Rollback(ctx, tx) // after the commit it does nothing
 	rows, err := tx.Query(ctx, illegalDismissSQL, string(k.Kind), string(k.BizID))
 	if err != nil {
 		return 0, pgerr.Explain(o.Action, err)

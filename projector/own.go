@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -36,7 +37,7 @@ type own struct {
 
 	Projection
 
-	db      beginDB
+	db      *pgxpool.Pool
 	failing bool // the registry has an event that stopped the projection
 }
 

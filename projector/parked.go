@@ -232,7 +232,7 @@ func actOnParked(ctx context.Context, db DB, name string, k ledger.Key, a Act, a
 	if err != nil {
 		return 0, pgerr.Explain(action, err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	defer pgquery.Rollback(ctx, tx) // after the commit it does nothing
 	if err := mustExist(ctx, tx, name); err != nil {
 		return 0, err
 	}

@@ -94,7 +94,8 @@ func New(c Config) (*Runner, error) {
 	return &Runner{c.withDefaults()}, nil
 }
 
-// Run runs all projections until ctx is done, and then returns nil. They are independent: one that is slow, stopped or
+// Run runs all projections until ctx is done, and returns nil within 5 s after that, even if an Apply ignores its
+// context. They are independent: one that is slow, stopped or
 // being built holds up no other. Run retries while the database is unavailable, and a projection stands by while
 // another process runs it. It returns an error only if it must not continue: [feed.IsRefusal] or
 // [ledger.ErrNotMigrated].

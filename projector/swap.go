@@ -60,20 +60,18 @@ const (
 // tables are moved, for less than a second. If others have locked the tables for longer, it returns an error
 // (lock_not_available) and has changed nothing.
 func (b *build) swap(ctx context.Context, f *feed.Feed) error {
-	tx, err := b.db.BeginTx(ctx, pgx.TxOptions{BeginQuery: b.target.begin()})
-	if err != nil {
-		return pgerr.Explain("replace the tables", err)
-	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // no effect after the commit
-	if err := b.hold(ctx, tx, f); err != nil {
-		return err
-	}
-	fault.Point(FaultSwapHeld)
-	if err := b.replace(ctx, tx); err != nil {
-		return b.explain(err)
-	}
-	fault.Point(FaultSwapMoved)
-	return pgerr.Explain("replace the tables", tx.Commit(ctx))
+	err := inPage(ctx, b.db, b.target, func(tx pgx.Tx) error {
+		if err := b.hold(ctx, tx, f); err != nil {
+			return err
+		}
+		fault.Point(FaultSwapHeld)
+		if err := b.replace(ctx, tx); err != nil {
+			return b.explain(err)
+		}
+		fault.Point(FaultSwapMoved)
+		return nil
+	})
+	return pgerr.Explain("replace the tables", err)
 }
 
 // hold stops the runners of the projection, and applies the last events.

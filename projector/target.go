@@ -6,7 +6,9 @@ import (
 	"log/slog"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/abandon"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -17,8 +19,8 @@ import (
 
 // target is the tables of a projection, in use or being built.
 type target interface {
-	// begin returns the statement with which the transaction of a page begins.
-	begin() string
+	// begin returns the transaction of a page.
+	begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, error)
 	// apply applies events to the tables. It does not commit.
 	apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error
 	// park parks an event that cannot be applied. It reports false if the projection stops instead.
@@ -30,17 +32,11 @@ type target interface {
 	name() string
 }
 
-// beginDB is a pgxpool.Pool or pgx.Conn.
-type beginDB interface {
-	ledger.DB
-	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
-}
-
 // transact applies events in a transaction whose first step is advance. If they cannot be applied together, it applies
 // one after the other, so that the one that fails is found: an [*ApplyError], or it is parked. That holds also for an
 // event whose Apply ends the transaction or loses its connection.
 func transact(
-	ctx context.Context, db beginDB, t target, advance func(pgx.Tx) error, events []ledger.Event,
+	ctx context.Context, db *pgxpool.Pool, t target, advance func(pgx.Tx) error, events []ledger.Event,
 ) error {
 	err := inTransaction(ctx, db, t, advance, func(tx pgx.Tx) error {
 		if err := t.apply(ctx, tx, events); err != nil {
@@ -70,7 +66,7 @@ const maxLost = 2
 
 // transactEach is transact that applies one event after the other.
 func transactEach(
-	ctx context.Context, db beginDB, t target, advance func(pgx.Tx) error, events []ledger.Event,
+	ctx context.Context, db *pgxpool.Pool, t target, advance func(pgx.Tx) error, events []ledger.Event,
 ) error {
 	breaking := make(map[ledger.Position]error)
 	lost := 0
@@ -94,21 +90,34 @@ func transactEach(
 }
 
 func inTransaction(
-	ctx context.Context, db beginDB, t target, advance func(pgx.Tx) error, apply func(pgx.Tx) error,
+	ctx context.Context, db *pgxpool.Pool, t target, advance func(pgx.Tx) error, apply func(pgx.Tx) error,
 ) error {
-	tx, err := db.BeginTx(ctx, pgx.TxOptions{BeginQuery: t.begin()})
-	if err != nil {
-		return pgerr.Explain("begin", err)
-	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // no effect after the commit
-	if err := advance(tx); err != nil {
-		return err
-	}
-	if err := apply(tx); err != nil {
-		return err
-	}
-	fault.Point("projector.applied")
-	return pgerr.Explain("commit", tx.Commit(ctx))
+	return inPage(ctx, db, t, func(tx pgx.Tx) error {
+		if err := advance(tx); err != nil {
+			return err
+		}
+		if err := apply(tx); err != nil {
+			return err
+		}
+		fault.Point("projector.applied")
+		return nil
+	})
+}
+
+// inPage calls f in the transaction of a page, and commits it. It returns [loop.ErrAbandoned] if that has not ended in
+// time after ctx is done: an Apply may ignore it.
+func inPage(ctx context.Context, db *pgxpool.Pool, t target, f func(pgx.Tx) error) error {
+	return abandon.WithConn(ctx, db, func(conn *pgx.Conn) error {
+		tx, err := t.begin(ctx, conn)
+		if err != nil {
+			return pgerr.Explain("begin", err)
+		}
+		defer pgquery.Rollback(ctx, tx) // no effect after the commit
+		if err := f(tx); err != nil {
+			return err
+		}
+		return pgerr.Explain("commit", tx.Commit(ctx))
+	})
 }
 
 // applyEach applies events one after the other, but those that are known to break the transaction. If another one does,
@@ -157,12 +166,15 @@ type ownTables struct {
 	invalidate func(context.Context) error
 }
 
-// beginOwn starts the transaction of a page of a projection of users. Its commit does not wait for the disk: a crash
-// undoes tables and cursor together.
-const beginOwn = "begin isolation level read committed; set local synchronous_commit to off"
+func (t *ownTables) name() string { return t.Name }
 
-func (t *ownTables) begin() string { return beginOwn }
-func (t *ownTables) name() string  { return t.Name }
+// begin returns a transaction whose commit does not wait for the disk: a crash undoes tables and cursor together. What
+// Apply sets for its session ends with it, because the connection is used for other projections.
+func (*ownTables) begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, error) {
+	return ledger.BeginOn(ctx, conn, &ledger.TxOptions{
+		Settings: map[string]string{"synchronous_commit": "off"}, ResetSession: true,
+	}), nil
+}
 
 func (t *ownTables) apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
 	events, followers, err := t.divide(ctx, tx, events)

@@ -68,8 +68,11 @@ func statementsIn(schema string) statements {
 	}
 }
 
-func (p *tasks) begin() string { return begin }
-func (*tasks) name() string    { return TasksName }
+func (*tasks) name() string { return TasksName }
+
+func (*tasks) begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, error) {
+	return conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
+}
 
 // park reports that no event stops this projection for good: those that do not fold are recorded.
 func (*tasks) park(context.Context, pgx.Tx, ledger.Event, error) (bool, error) { return false, nil }

@@ -62,7 +62,9 @@ func (v *ownVerifier) run(ctx context.Context) error {
 		return v.verify(ctx)
 	})
 	if !errors.Is(err, feed.ErrSuperseded) {
-		v.end(context.WithoutCancel(ctx))
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+		defer cancel()
+		v.end(ending)
 	}
 	return err
 }

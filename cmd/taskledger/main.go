@@ -4,12 +4,26 @@ package main
 import (
 	"context"
 	"os"
+	"time"
 	_ "time/tzdata" // for machines without the time zones of schedules
 
 	"github.com/taskledger/taskledger/workers"
 )
 
+// stopTimeout is how long a command may take to end after a signal. It is less than the 30 s after which Kubernetes
+// kills, and more than all parts of serve take together unless a server hangs.
+const stopTimeout = 25 * time.Second
+
 func main() {
 	ctx, _ := workers.SignalContext(context.Background()) // until the process ends
-	os.Exit(newApp().Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	a := newApp()
+	context.AfterFunc(ctx, func() { time.AfterFunc(stopTimeout, a.endLate) })
+	os.Exit(a.Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// endLate ends the process when a part of it has not ended in time after a signal. Nothing is lost that the ledger has
+// acknowledged, as after SIGKILL.
+func (a *app) endLate() {
+	a.log.Error("the process ends although a part of it has not ended in time after the signal", "waited", stopTimeout)
+	os.Exit(exitFailed)
 }

@@ -59,10 +59,13 @@ func (d deliverer) deliver(ctx context.Context) (failure error, err error) {
 		failure = context.Cause(ctx) // a shutdown is not a failure of the receiver
 	}
 	// The outcome is recorded during a shutdown too.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), concludeTimeout)
 	defer cancel()
 	return failure, d.conclude(ctx, l, failure, time.Since(began))
 }
+
+// concludeTimeout bounds the record of a delivery's outcome. An alarm whose outcome is not recorded is sent again.
+const concludeTimeout = 10 * time.Second
 
 // lock locks the row of the receiver in a transaction of a connection of its own.
 func (d deliverer) lock(ctx context.Context) (release func(), isLocked bool, err error) {

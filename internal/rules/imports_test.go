@@ -126,7 +126,7 @@ var rules = []rule{
 	},
 	{
 		pkg:    "/internal/durably",
-		may:    []string{"/ledger", pgx},
+		may:    []string{"/ledger", "/internal/pgquery", pgx},
 		reason: "an enqueue that is acknowledged commits in one way, in the API and in commands",
 	},
 	{
@@ -223,7 +223,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/projector",
-		may: []string{"/ledger", "/ledger/feed", "/internal/pgarray", "/internal/lists",
+		may: []string{"/ledger", "/ledger/feed", "/internal/abandon", "/internal/pgarray", "/internal/lists",
 			"/internal/loop", "/internal/pgerr",
 			"/internal/operation", "/internal/pgquery", "/internal/printable", "/internal/fault", pgx, xSync},
 		reason: "projections read the ledger, and work without a broker",

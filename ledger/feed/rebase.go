@@ -113,7 +113,7 @@ func tryRebase(ctx context.Context, db RebaseDB, o *RebaseOptions) (needed bool,
 	if err != nil {
 		return false, err
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	defer pgquery.Rollback(ctx, tx) // after the commit it does nothing
 	if _, err := tx.Exec(ctx, rebasePatienceSQL, fmt.Sprint(rebasePatience.Milliseconds())); err != nil {
 		return false, err
 	}

@@ -65,7 +65,7 @@ func Apply(ctx context.Context, db DB, want []Schedule, o *ApplyOptions) ([]Diff
 	if err != nil {
 		return nil, pgerr.Explain("apply schedules", err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	defer pgquery.Rollback(ctx, tx) // after the commit it does nothing
 	if _, err := tx.Exec(ctx, lockSQL); err != nil {
 		return nil, pgerr.Explain("apply schedules", err)
 	}
@@ -191,7 +191,7 @@ func tryFiring(ctx context.Context, tx pgx.Tx, s Schedule, firing time.Time) err
 	if err != nil {
 		return pgerr.Explain("apply schedule "+s.Name, err)
 	}
-	defer trial.Rollback(context.WithoutCancel(ctx))
+	defer pgquery.Rollback(ctx, trial)
 	if _, err := enqueueFiring(ctx, trial, s, firing); err != nil {
 		return fmt.Errorf("schedule %q: %w", s.Name, err)
 	}

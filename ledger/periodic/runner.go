@@ -16,6 +16,7 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -152,7 +153,7 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 	if err != nil {
 		return "", pgerr.Explain("begin", err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	defer pgquery.Rollback(ctx, tx) // after the commit it does nothing
 	s, now, err := scan(tx.QueryRow(ctx, dueSQL, r.clock.Microseconds(), r.leaveOut()))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", nil

@@ -160,7 +160,7 @@ func (s *sealer) sealPage(ctx context.Context, page feed.Page) error {
 	if err != nil {
 		return explain("seal", err)
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) // after the commit it does nothing
+	defer pgquery.Rollback(ctx, tx) // after the commit it does nothing
 	if _, err := tx.Exec(ctx, lockSQL); err != nil {
 		return explain("seal", err)
 	}
