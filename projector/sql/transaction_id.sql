@@ -1,2 +1,2 @@
 -- Returns the id of the transaction, '' if it has none. Locks nothing.
-select coalesce(pg_current_xact_id_if_assigned()::text, '')
+select coalesce(pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.text, '')
