@@ -143,15 +143,15 @@ func TestTagsOfCompressedAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	plain := s.call(api.Viewer, "GET", client.Path(k), "", "Accept-Encoding", "identity")
-	zipped := s.call(api.Viewer, "GET", client.Path(k), "", "Accept-Encoding", "gzip")
-	if plain.status != 200 || zipped.header.Get("Content-Encoding") != "gzip" {
-		t.Fatalf("got %d, encoding %q", plain.status, zipped.header.Get("Content-Encoding"))
+	zipped := s.call(api.Viewer, "GET", client.Path(k), "") // the client asks for gzip, and decompresses the answer
+	if plain.status != http.StatusOK || zipped.status != http.StatusOK {
+		t.Fatalf("got %d and %d", plain.status, zipped.status)
 	}
 	for have, want := range map[string]string{plain.header.Get("ETag"): `"2"`, zipped.header.Get("ETag"): `"2-gzip"`} {
 		if have != want {
 			t.Errorf("ETag %s, want %s", have, want)
 		}
-		again := s.call(api.Viewer, "GET", client.Path(k), "", "Accept-Encoding", "gzip", "If-None-Match", want)
+		again := s.call(api.Viewer, "GET", client.Path(k), "", "If-None-Match", want)
 		if again.status != http.StatusNotModified || again.header.Get("ETag") != want {
 			t.Errorf("If-None-Match %s: got %d with ETag %s", want, again.status, again.header.Get("ETag"))
 		}

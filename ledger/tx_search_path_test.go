@@ -22,8 +22,8 @@ const evil = `
 	create operator evil.= (leftarg = text, rightarg = text, function = evil.same);
 	grant usage on schema evil to public`
 
-// A transaction ends rightly although code in it has put another schema before pg_catalog, or has made a temporary table
-// with the name of a type, in every mode of pgx.
+// A transaction ends rightly although code in it has put another schema before pg_catalog, or has made a temporary
+// table with the name of a type, in every mode of pgx.
 func TestEndOfATransactionUnderAnotherSearchPath(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -31,7 +31,8 @@ func TestEndOfATransactionUnderAnotherSearchPath(t *testing.T) {
 	for _, mode := range queryModes {
 		conn := connectIn(t, pool.Config().ConnString(), mode)
 		for _, sql := range []string{
-			"set search_path = evil, pg_catalog", "set local search_path = evil, pg_catalog", "create temp table text ()",
+			"set search_path = evil, pg_catalog", "set local search_path = evil, pg_catalog",
+			"create temp table text ()",
 		} {
 			for name, end := range map[string]func(*ledger.Tx, ledger.Key) error{
 				"AppendAndCommit": func(tx *ledger.Tx, k ledger.Key) error {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/abandon"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -46,8 +47,8 @@ var (
 // txAborted is the state of a transaction that cannot be committed, in PostgreSQL's ReadyForQuery.
 const txAborted = 'E'
 
-// handleInTx handles events in the transaction that advances the cursor. What the handler sets for its session ends with
-// it: the connection is used for other pages.
+// handleInTx handles events in the transaction that advances the cursor. The handler's settings of its session end with
+// it, because the connection is used for other pages.
 func (s *subscriber) handleInTx(ctx context.Context, page feed.Page, events []ledger.Event) error {
 	return abandon.WithConn(ctx, s.DB, func(conn *pgx.Conn) error { return s.handleOn(ctx, conn, page, events) })
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// What Handle sets for its session ends with its transaction, whether it commits or fails: the connection is used for
-// other pages, and for whatever else the program does.
+// Settings that Handle makes for its session end with its transaction, whether it commits or fails: the
+// connection is used for other pages, and for whatever else the program does.
 func TestSessionOfASubscriberEndsWithItsPage(t *testing.T) {
 	s := newSubscribers(t)
 	s.enqueue("coupon.send", "A", 6)

@@ -151,8 +151,8 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 			case page := <-pages:
 				if err := f.apply(ctx, page); err != nil {
 					if errors.Is(err, loop.ErrAbandoned) {
-						f.log.ErrorContext(ctx, "Apply did not return after its context was done, or the database does "+
-							"not answer; the events are applied again", "waited", loop.Grace)
+						f.log.ErrorContext(ctx, "Apply did not return after its context was done, or the database "+
+							"does not answer; the events are applied again", "waited", loop.Grace)
 					}
 					return err
 				}

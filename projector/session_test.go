@@ -12,8 +12,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// What Apply sets for its session ends with the transaction of its page, whether it commits or fails: the connection is
-// used for other pages and projections.
+// Settings that Apply makes for its session end with the transaction of its page, whether it commits or fails: the
+// connection is used for other pages and projections.
 func TestSessionOfApplyEndsWithIt(t *testing.T) {
 	t.Parallel()
 	pool := ownPool(t)
@@ -24,7 +24,7 @@ func TestSessionOfApplyEndsWithIt(t *testing.T) {
 		var state string
 		err := tx.QueryRow(ctx, `select concat_ws(' ', current_setting('work_mem'), current_setting('role'),
 			(select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()),
-			pg_my_temp_schema() <> 0)`).Scan(&state)
+			to_regclass('pg_temp.text') is not null)`).Scan(&state)
 		if err != nil {
 			return err
 		}

@@ -168,8 +168,8 @@ type ownTables struct {
 
 func (t *ownTables) name() string { return t.Name }
 
-// begin returns a transaction whose commit does not wait for the disk: a crash undoes tables and cursor together. What
-// Apply sets for its session ends with it, because the connection is used for other projections.
+// begin returns a transaction whose commit does not wait for the disk: a crash undoes tables and cursor together.
+// Settings that Apply makes for its session end with it, because the connection is used for other projections.
 func (*ownTables) begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, error) {
 	return ledger.BeginOn(ctx, conn, &ledger.TxOptions{
 		Settings: map[string]string{"synchronous_commit": "off"}, ResetSession: true,

@@ -112,4 +112,3 @@ func freezingProxy(t *testing.T, database string) (address string, freeze func()
 	target.Host = listener.Addr().String()
 	return target.String(), sync.OnceFunc(func() { close(frozen) })
 }
-
