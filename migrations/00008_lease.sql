@@ -2,9 +2,9 @@
 -- Owner: package internal/lease.
 --
 --   lease        written and read by internal/lease: the rows relay, copy and original for outbox, the row discarder
---                for schedulers, the row broker for the NATS server of serve, or one of each member of its cluster; for
---                workers one row of each worker process, and one of each member of a division of shards; for the
---                reconciler one row of each task that it releases again and again
+--                for schedulers, the row dispatcher, the row broker for the NATS server of serve, or one of each member
+--                of its cluster; for workers one row of each worker process, and one of each member of a division of
+--                shards; for the reconciler one row of each task that it releases again and again
 --   mutex        rows that functions lock and no role may read or lock otherwise
 --   broker_user  users of the NATS server of serve, which functions read and add
 --
@@ -28,7 +28,8 @@ create table taskledger.lease (
   with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 comment on table taskledger.lease is
-  'One row for each role (relay, copy, original, discarder, broker) and each worker process, valid until alive_until. '
+  'One row for each role (relay, copy, original, discarder, dispatcher, broker) and each worker process, valid until '
+  'alive_until. '
   'term is for how long it was last taken: if alive_until is further away, it was taken while the clock was ahead. '
   'backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. '
   'login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. '

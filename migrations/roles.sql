@@ -322,7 +322,8 @@ create policy worker on taskledger.lease for all to worker using (
               and taskledger.may_have_lease(name, detail));
 
 create policy relay on taskledger.lease for all to relay using (
-  name in ('relay', 'copy', 'original', 'discarder', 'broker') or name like 'broker/%' or name like 'released/%');
+  name in ('relay', 'copy', 'original', 'discarder', 'dispatcher', 'broker') or name like 'broker/%'
+  or name like 'released/%');
 
 -- A worker takes shards that no live worker of another login has, and gives none to such a worker.
 create policy worker on taskledger.shard_owner for all to worker using (not taskledger.is_anothers_member(worker));

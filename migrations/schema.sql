@@ -3768,7 +3768,7 @@ CREATE TABLE taskledger.lease (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay, copy, original, discarder, broker) and each worker process, valid until alive_until. term is for how long it was last taken: if alive_until is further away, it was taken while the clock was ahead. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. A lease saves double work; correctness never depends on it.';
+COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay, copy, original, discarder, dispatcher, broker) and each worker process, valid until alive_until. term is for how long it was last taken: if alive_until is further away, it was taken while the clock was ahead. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. A lease saves double work; correctness never depends on it.';
 
 CREATE FUNCTION taskledger.shards_alive(worker text) RETURNS TABLE(is_alive boolean)
     LANGUAGE sql STABLE ROWS 1

@@ -102,7 +102,11 @@ func (k *kind) decideBatch(batch []*attempt.Task, space *[]attempt.Head) {
 // correct gives a task the args, the envelope and the deadline that the ledger holds, if its message has others: any
 // client that may publish can forge a message.
 func (k *kind) correct(ctx context.Context, t *attempt.Task, h attempt.Head) error {
-	if !h.IsFound || h.HasArgs {
+	isBare := !k.Tasks.HasMessages() && t.Message.RecordedAt.IsZero() // an offer without content
+	if isBare {
+		t.Message.RecordedAt = h.RecordedAt
+	}
+	if !h.IsFound || h.HasArgs && !isBare {
 		return nil
 	}
 	first, err := ledger.FirstEvent(ctx, k.pool.config.DB, t.Message.Key)
@@ -113,10 +117,14 @@ func (k *kind) correct(ctx context.Context, t *attempt.Task, h attempt.Head) err
 	if err != nil {
 		return err
 	}
-	k.noticed(NoticeForged)
-	k.Logger.WarnContext(
-		ctx, "the message has other args than the ledger, whose args are used", "event", t.Message.ID(),
-	)
+	if isBare {
+		t.Message.Traceparent, t.Message.Tracestate = stream.TraceIn(first.Meta)
+	} else {
+		k.noticed(NoticeForged)
+		k.Logger.WarnContext(
+			ctx, "the message has other args than the ledger, whose args are used", "event", t.Message.ID(),
+		)
+	}
 	envelope, finishBy := stream.BesideArgs(first.Meta)
 	k.Tasks.Correct(t, payload, envelope, finishBy)
 	return nil

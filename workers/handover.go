@@ -17,6 +17,10 @@ import (
 // deliver the message to that worker late, the later the more workers there are. The message is delivered again unless
 // that worker, which has it in flight from now on, sends progress for it; so a handover may be lost.
 func (k *kind) handOver(t *attempt.Task, to attempt.Head) {
+	if !k.Tasks.HasMessages() {
+		k.Later(t, k.pool.config.AckWait/2)
+		return
+	}
 	d := k.Tasks.LastDelivery(t)
 	k.Tasks.Answer(t, stream.NakAfter(min(max(to.Alive, minPause), k.pool.config.AckWait/2)))
 	_ = k.pool.config.NATS.Publish(stream.HandoverSubject(to.Actor), []byte(d.Reply))

@@ -87,7 +87,7 @@ func (p *Pool) newKind(r registration, config KindConfig) *kind {
 		NotifiesHooks: k.hooks.isUsed(),
 		Tasks: inflight.New[*attempt.Attempt](inflight.Config{
 			NATS: p.config.NATS, Slots: config.WhenFull.capacity(config.Slots), Width: config.Together,
-			Ahead: p.aheadTime, Next: k.addAgain,
+			Ahead: p.aheadTime, Next: k.addAgain, Ends: p.ends(),
 		}),
 		Again: k.decideAgain, Companion: k.companion, HasCompanion: k.hasCompanion,
 	}
@@ -109,4 +109,12 @@ func (k *kind) noticed(n Notice) {
 	if k.hooks.isUsed() {
 		k.hooks.call(k.HandlerContext(), k.hooks.noticed(k.Name, n))
 	}
+}
+
+// ends returns what is called when an offered task is no longer in flight; nil if tasks come from the stream.
+func (p *Pool) ends() func(ledger.Key, bool) {
+	if p.asker == nil {
+		return nil
+	}
+	return p.asker.end
 }

@@ -49,7 +49,9 @@ func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	if d.ShardGroups > 0 {
+	if p.asker != nil {
+		p.asker.describe(&d)
+	} else if d.ShardGroups > 0 {
 		d.Shards = 0 // its shards are in the table shard_owner
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
@@ -35,6 +36,7 @@ type Pool struct {
 	slots            slots.Pool[*run]
 	layout           layout
 	loads            loads
+	asker            *asker        // nil: tasks come from the stream
 	consumerRequests chan struct{} // holds a token for each open request about a consumer
 
 	stopping context.Context // done when no attempt may begin any more; set by Run before it starts goroutines
@@ -56,6 +58,11 @@ func New(c Config) (*Pool, error) {
 	}
 	if p.js, err = jetstream.New(c.NATS); err != nil {
 		return nil, fmt.Errorf("workers: %w", err)
+	}
+	if dispatching.IsOn() {
+		if p.asker, err = newAsker(p); err != nil {
+			return nil, fmt.Errorf("workers: %w", err)
+		}
 	}
 	p.consumerRequests = make(chan struct{}, maxConsumerRequests)
 	p.slots.SetSlots(c.Slots)
@@ -192,8 +199,20 @@ func (p *Pool) work(ctx context.Context, kinds []*kind) error {
 	loops.Go(func() { p.runner.CompleteAgain(quit) })
 	loops.Go(func() { p.heartbeat(quit, kinds) })
 	loops.Go(func() { p.receiveRecalls(quit, kinds) })
-	consumers.Go(func() error { p.receiveHandovers(stopping); return nil })
-	p.serve(stopping, consumers, kinds)
+	if p.asker != nil {
+		for _, k := range kinds {
+			k.received.Add(p.config.Shards, 1)
+		}
+		loops.Go(func() {
+			if err := p.asker.run(stopping, quit); err != nil {
+				p.config.Logger.ErrorContext(ctx, "cannot ask for tasks", "error", err)
+			}
+		})
+		consumers.Go(func() error { <-stopping.Done(); return nil })
+	} else {
+		consumers.Go(func() error { p.receiveHandovers(stopping); return nil })
+		p.serve(stopping, consumers, kinds)
+	}
 	err := consumers.Wait()
 	p.giveBack(kinds)
 	end()

@@ -53,6 +53,11 @@ type leaseDetail struct {
 	Repeating   []repeatedTask  `json:"repeating,omitempty"` // package operator reads it
 	Load        json.RawMessage `json:"load,omitempty"`      // a map of WorkerLoad by kind
 	Version     json.RawMessage `json:"version,omitempty"`   // a text
+
+	// Of a worker that asks the dispatcher for tasks, see internal/lease.Session.
+	Session  string `json:"session,omitempty"`
+	Key      string `json:"key,omitempty"`
+	Capacity int    `json:"capacity,omitempty"`
 }
 
 // repeatedTask is the task of a kind whose attempts this worker repeats most often without an event.

@@ -13,6 +13,7 @@ const (
 	allRecalls  = "taskledger.recall.>"
 	allProgress = "taskledger.progress.>"
 	handovers   = "taskledger.handover.*"
+	allOffers   = "taskledger.dispatch.to.*"
 
 	// Replays: taskledger events replay. The administrator makes the stream.
 	replayStream = "REPLAY"
@@ -34,9 +35,9 @@ func relayRights() *rights {
 			stream.AllSubjects,
 			api("STREAM.CREATE"), api("STREAM.UPDATE"), api("STREAM.INFO"), api("STREAM.MSG.GET"), api("STREAM.PURGE"),
 			api("CONSUMER.LIST"),
-			stream.Relays,
+			stream.Relays, allOffers,
 		},
-		subscribe: append([]string{inboxes, stream.Relays}, outcomes()...),
+		subscribe: append([]string{inboxes, stream.Relays, stream.AllReports}, outcomes()...),
 	}
 }
 
@@ -48,8 +49,9 @@ func workerRights() *rights {
 			api("STREAM.INFO"), api("STREAM.MSG.GET"), api("CONSUMER.NAMES"), api("CONSUMER.LIST"),
 			api("CONSUMER.INFO") + ".*", api("CONSUMER.CREATE") + ".>", api("CONSUMER.DELETE") + ".*",
 			api("CONSUMER.MSG.NEXT") + ".*", allAcks, handovers, allProgress,
+			stream.AllReports,
 		},
-		subscribe: append([]string{inboxes, handovers, allRecalls}, outcomes()...),
+		subscribe: append([]string{inboxes, handovers, allRecalls, allOffers}, outcomes()...),
 	}
 }
 

@@ -83,7 +83,7 @@ var rules = []rule{
 			"/ledger/feed", "/internal/lease", "/workers/internal/...", "/internal/pgarray",
 			"/internal/pgquery", "/internal/lists",
 			"/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream",
-			"/internal/strictjson",
+			"/internal/strictjson", "/internal/dispatching",
 			"/internal/fault", pgx, nats, xSync},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
@@ -145,6 +145,13 @@ var rules = []rule{
 		reason: "an adapter: it uses the exported API of package workers alone",
 	},
 	{
+		pkg: "/workers/dispatcher",
+		may: []string{"/ledger", "/ledger/feed", "/workers/internal/dispatch", "/internal/lease", "/internal/loop",
+			"/internal/pgarray", "/internal/pgerr", "/internal/stream", pgx, nats, xSync},
+		reason: "a service of its own: it gives out tasks, and does not depend on how workers run them",
+	},
+	{pkg: "/internal/dispatching", may: nil, reason: "the switch between two designs, while both exist"},
+	{
 		pkg: "/workers/scheduler",
 		may: []string{"/ledger", "/ledger/feed", "/internal/fault", "/internal/lease", "/internal/loop",
 			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx, xSync},
@@ -166,8 +173,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/internal/servicetest",
-		may: []string{"/ledger/...", "/outbox", "/workers", "/workers/scheduler", "/workers/operator", "/projector",
-			"/internal/...", pgx, nats},
+		may: []string{"/ledger/...", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
+			"/workers/operator", "/projector", "/internal/...", pgx, nats},
 		reason: "for tests alone: the bundle of workers and the services beside it",
 	},
 	{

@@ -10,11 +10,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/dispatcher"
 	"github.com/taskledger/taskledger/workers/operator"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
@@ -48,8 +50,21 @@ func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig, hooks ..
 		_, err := b.JS.Stream(b.Context(), stream.Name)
 		return err == nil
 	})
-	createConsumers(b)
+	if dispatching.IsOn() {
+		b.Dispatch()
+	} else {
+		createConsumers(b)
+	}
 	return b
+}
+
+// Dispatch runs a dispatcher until the test ends.
+func (b *Bundle) Dispatch() {
+	b.T.Helper()
+	d := Try(dispatcher.New(dispatcher.Config{
+		DB: b.As("relay"), NATS: b.Connect(), Logger: b.Logger(slog.LevelInfo).With("loop", "dispatcher"),
+	}))(b.T)
+	b.Start(d.Run)
 }
 
 // AcknowledgeUnworked acknowledges the messages of n new tasks of kind Order, as another client of the broker may.

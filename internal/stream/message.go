@@ -118,7 +118,7 @@ func EncodeWhole(
 
 // encode returns a message and the values of its plain headers.
 func encode(e ledger.Event, payload []byte, source string, generation int) (*nats.Msg, *plainValues) {
-	traceparent, tracestate := traceIn(e.Meta)
+	traceparent, tracestate := TraceIn(e.Meta)
 	// One string has every value: this runs for each published event.
 	var c cutter
 	var space [512]byte
@@ -193,7 +193,7 @@ func typeHeader(t ledger.EventType) string {
 // Enclose adds members of the meta of a task's first event to a message with args. It adds the trace context
 // too, unless the message's event has one of its own. It adds nothing if the meta cannot be decoded.
 func Enclose(m *nats.Msg, meta []byte) {
-	if traceparent, tracestate := traceIn(meta); traceparent != "" && m.Header[headerTraceparent] == nil {
+	if traceparent, tracestate := TraceIn(meta); traceparent != "" && m.Header[headerTraceparent] == nil {
 		m.Header[headerTraceparent] = []string{traceparent}
 		if tracestate != "" {
 			m.Header[headerTracestate] = []string{tracestate}
@@ -264,9 +264,9 @@ func Size(m *nats.Msg) int64 {
 	return int64(n)
 }
 
-// traceIn returns the trace context in an event's meta, or "" if it is missing or malformed: a malformed
+// TraceIn returns the trace context in an event's meta, or "" if it is missing or malformed: a malformed
 // trace must not keep an event from being published. It ignores a tracestate without a traceparent.
-func traceIn(meta []byte) (traceparent, state string) {
+func TraceIn(meta []byte) (traceparent, state string) {
 	if !bytes.Contains(meta, []byte(headerTraceparent)) {
 		return "", ""
 	}

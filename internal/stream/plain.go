@@ -2,6 +2,7 @@ package stream
 
 import (
 	"encoding/base64"
+	"strings"
 
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -20,3 +21,18 @@ func ProgressSubject(kind ledger.Kind) string { return "taskledger.progress." + 
 func HandoverSubject(worker string) string {
 	return "taskledger.handover." + base64.RawURLEncoding.EncodeToString([]byte(worker))
 }
+
+// ReportSubject returns the subject on which the dispatcher receives the reports of a worker's session. OfferSubject
+// returns the one on which the session receives offers. A session's name is one token.
+func ReportSubject(session string) string { return reportPrefix + session }
+
+// OfferSubject: see [ReportSubject].
+func OfferSubject(session string) string { return "taskledger.dispatch.to." + session }
+
+// AllReports matches every [ReportSubject].
+const AllReports = reportPrefix + "*"
+
+const reportPrefix = "taskledger.dispatch.from."
+
+// SessionOf returns the session of a [ReportSubject].
+func SessionOf(subject string) string { return strings.TrimPrefix(subject, reportPrefix) }

@@ -198,21 +198,29 @@ func (f *Feed) Cursors(ctx context.Context, before int64, limit int) ([]Cursor, 
 // of the database.
 func (f *Feed) Next(ctx context.Context) (Page, error) {
 	for {
-		if !f.place.isOpen() {
-			if err := f.rest.sleep(ctx, f.gather(), f.auditDue()); err != nil {
-				return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
-			}
-		}
-		page, ok, err := f.poll(ctx, f.rest.ask(f.now()), true)
-		if err != nil {
-			return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
-		}
-		f.rest.isIdle = !ok
-		if ok {
-			f.rest.since = time.Now()
-			return page, nil
+		if page, err := f.Look(ctx); err != nil || len(page.Events) > 0 {
+			return page, err
 		}
 	}
+}
+
+// Look is [Feed.Next] that also returns after a window without events, with an empty page that cannot be advanced.
+func (f *Feed) Look(ctx context.Context) (Page, error) {
+	if !f.place.isOpen() {
+		if err := f.rest.sleep(ctx, f.gather(), f.auditDue()); err != nil {
+			return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
+		}
+	}
+	page, ok, err := f.poll(ctx, f.rest.ask(f.now()), true)
+	if err != nil {
+		return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
+	}
+	f.rest.isIdle = !ok
+	if !ok {
+		return Page{place: f.place}, nil
+	}
+	f.rest.since = time.Now()
+	return page, nil
 }
 
 // A page costs about as much as ten of its events, so at half a dozen events a millisecond a delay saves more

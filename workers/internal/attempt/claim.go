@@ -63,7 +63,11 @@ func (a *Attempt) canTakeOver(ctx context.Context) bool {
 		a.bury(ctx, burial{Reason: "its workers were lost one after the other", Lost: lost})
 		return false
 	case lost >= k.MaxLost-2 && !k.quarantine.enter(a):
-		k.Tasks.Answer(a.task, stream.NakAfter(k.ackWait/2))
+		if k.Tasks.HasMessages() {
+			k.Tasks.Answer(a.task, stream.NakAfter(k.ackWait/2))
+		} else {
+			k.later(a.task, true, k.ackWait/2)
+		}
 		return false
 	}
 	k.Logger.WarnContext(

@@ -344,7 +344,7 @@ func (rec *recorder) answerUnclaimed(err error) {
 // here stays in flight: while this worker lives no other worker continues it, also if its message is lost. Others are
 // redelivered.
 func (k *Kind) later(t *Task, mayBeStarted bool, most time.Duration) {
-	if !mayBeStarted {
+	if !mayBeStarted && k.Tasks.HasMessages() {
 		k.Tasks.Redeliver(t, most)
 		return
 	}

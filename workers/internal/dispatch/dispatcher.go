@@ -20,6 +20,7 @@ type Dispatcher struct {
 	againThrough ledger.Position
 	opened       int64 // the number of windows that were opened
 
+	paused   map[ledger.Kind]bool
 	workers  map[string]*session // by worker: those with a live lease
 	sessions map[string]*session // by session
 	queues   map[ledger.Kind]*queue
@@ -71,10 +72,16 @@ func (d *Dispatcher) Leave(worker string) {
 	}
 }
 
+// Pause sets the kinds whose tasks are not offered.
+func (d *Dispatcher) Pause(kinds map[ledger.Kind]bool) { d.paused = kinds }
+
 // sorted returns the tasks in memory by key.
 func (d *Dispatcher) sorted() []*task {
 	return slices.SortedFunc(maps.Values(d.tasks), func(a, b *task) int { return a.Key.Compare(b.Key) })
 }
+
+// Workers returns the workers that have joined.
+func (d *Dispatcher) Workers() []string { return slices.Collect(maps.Keys(d.workers)) }
 
 // Unanswered returns the workers with a session that has not answered in this epoch.
 func (d *Dispatcher) Unanswered() (workers []string) {
@@ -178,12 +185,16 @@ func (d *Dispatcher) enqueue(t *task) {
 // once. The caller reads them by a statement that begins after the call, and passes them to [Dispatcher.Verify].
 func (d *Dispatcher) Unverified() (keys []ledger.Key) {
 	for _, t := range d.doubts {
-		if t.place == doubtful && t.isUnverified && !t.isBeingRead && d.mutant != isUnverified {
+		if d.mustBeVerified(t) {
 			t.isBeingRead = true
 			keys = append(keys, t.Key)
 		}
 	}
 	return keys
+}
+
+func (d *Dispatcher) mustBeVerified(t *task) bool {
+	return t.place == doubtful && t.isUnverified && !t.isBeingRead && d.mutant != isUnverified
 }
 
 // Verify records a task's version in the ledger, and the task if it is available or has begun; otherwise available is

@@ -70,7 +70,7 @@ func (s *shop) end(w *shopWorker, id string) {
 func (s *shop) begin() {
 	s.Activate(0)
 	for _, r := range s.Reads() {
-		s.TakeRead(r.Kind, nil, true)
+		s.TakeRead(r.Kind, nil, 0, true)
 	}
 }
 
@@ -263,7 +263,7 @@ func TestMoreTasksThanTheMemoryHolds(t *testing.T) {
 			for _, e := range page {
 				rows = append(rows, e.Task)
 			}
-			s.TakeRead(r.Kind, rows, len(rows) < r.Limit)
+			s.TakeRead(r.Kind, rows, ledger.Position(from+len(page)), len(rows) < r.Limit)
 		}
 		if ready := len(s.queues[testKind].ready); ready > limit+limit/2 {
 			t.Fatalf("%d tasks in memory", ready)

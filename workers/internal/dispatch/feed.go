@@ -1,6 +1,10 @@
 package dispatch
 
-import "github.com/taskledger/taskledger/ledger"
+import (
+	"slices"
+
+	"github.com/taskledger/taskledger/ledger"
+)
 
 // Event is an event of the feed, as far as the dispatcher needs it.
 type Event struct {
@@ -153,7 +157,7 @@ func (d *Dispatcher) Reads() (reads []Read) {
 		return nil
 	}
 	for _, q := range d.queues {
-		if q.isSpilled && !q.isReading && len(q.ready) <= d.limit/2 {
+		if d.wants(q) {
 			q.isReading, q.skipped, q.moved = true, 0, map[ledger.Key]ledger.Version{}
 			reads = append(reads, Read{q.kind, q.place, max(1, d.limit/2)})
 		}
@@ -161,9 +165,24 @@ func (d *Dispatcher) Reads() (reads []Read) {
 	return reads
 }
 
-// TakeRead takes the answer to a request. isEnd is set if there are no more tasks after these; a read that failed is
-// an answer without tasks that is no end.
-func (d *Dispatcher) TakeRead(kind ledger.Kind, tasks []Task, isEnd bool) {
+// WantsReads reports whether [Dispatcher.Reads] or [Dispatcher.Unverified] would return something.
+func (d *Dispatcher) WantsReads() bool {
+	for _, q := range d.queues {
+		if d.isActive && d.wants(q) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(d.doubts, d.mustBeVerified)
+}
+
+// wants reports whether tasks of a kind should be read.
+func (d *Dispatcher) wants(q *queue) bool {
+	return q.isSpilled && !q.isReading && len(q.ready) <= d.limit/2
+}
+
+// TakeRead takes the answer to a request: the tasks up to a position. isEnd is set if no tasks follow it. A read that
+// failed is an answer without tasks, up to position 0.
+func (d *Dispatcher) TakeRead(kind ledger.Kind, tasks []Task, through ledger.Position, isEnd bool) {
 	q := d.queues[kind]
 	for _, t := range tasks {
 		known := d.tasks[t.Key]
@@ -179,8 +198,8 @@ func (d *Dispatcher) TakeRead(kind ledger.Kind, tasks []Task, isEnd bool) {
 			}
 			d.add(q, t, true)
 		}
-		q.place = t.Position
 	}
+	q.place = max(q.place, through)
 	if d.mutant == skipsLate {
 		q.skipped = 0
 	}

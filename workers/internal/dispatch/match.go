@@ -19,7 +19,7 @@ func (d *Dispatcher) Match() {
 }
 
 func (d *Dispatcher) matchKind(q *queue) {
-	if len(q.ready) == 0 {
+	if len(q.ready) == 0 || d.paused[q.kind] {
 		return
 	}
 	var free []*session
@@ -31,34 +31,37 @@ func (d *Dispatcher) matchKind(q *queue) {
 	slices.SortStableFunc(free, func(a, b *session) int { return cmp.Compare(a.room(q.kind), b.room(q.kind)) })
 	for i, s := range free {
 		share := (len(q.ready) + len(free) - i - 1) / (len(free) - i)
-		for n := min(share, s.room(q.kind)); n > 0; n -= maxListed {
-			if !d.offer(q, s, min(n, maxListed)) {
+		for n := min(share, s.room(q.kind)); n > 0; {
+			taken := d.offer(q, s, min(n, maxListed))
+			if taken == 0 {
 				break
 			}
+			n -= taken
 		}
 	}
 }
 
-// offer offers at most n tasks of a kind to a session. It returns false if it takes none.
-func (d *Dispatcher) offer(q *queue, s *session, n int) bool {
+// offer offers at most n tasks of a kind to a session, and returns how many.
+func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 	o := Offer{Session: s.Session, Incarnation: d.incarnation, Epoch: d.epoch, Echo: s.echo, Number: s.sent + 1,
 		Adopted: s.adopted}
-	for len(o.Tasks) < n {
+	for size := 0; len(o.Tasks) < n && size < maxOfferBytes; {
 		t := q.pop(s)
 		if t == nil {
 			break
 		}
+		size += len(t.Content) + len(t.Key.BizID)
 		s.sent++
 		s.assign(t, s.sent)
 		o.Tasks = append(o.Tasks, t.Task)
 		t.Content = nil // the next worker that gets the task reads it
 	}
 	if len(o.Tasks) == 0 {
-		return false
+		return 0
 	}
 	s.given[q.kind] += int64(len(o.Tasks))
 	s.given[Total] += int64(len(o.Tasks))
 	o.Given = map[ledger.Kind]int64{q.kind: s.given[q.kind], Total: s.given[Total]}
 	d.offers = append(d.offers, o)
-	return true
+	return len(o.Tasks)
 }

@@ -16,6 +16,9 @@ const notAdopted = math.MinInt64
 // maxListed is the maximum number of holdings that a report lists, and of tasks in an offer.
 const maxListed = 1000
 
+// maxOfferBytes is the size of contents and keys above which an offer takes no further task.
+const maxOfferBytes = 64 << 10
+
 // Report is a message of a worker.
 type Report struct {
 	Session     string
@@ -67,6 +70,6 @@ type Task struct {
 
 	// IsAgain is set if the task may have begun elsewhere without a record: its start must be recorded first.
 	IsAgain bool
-	// Content is the handler's input, in the caller's format. It is nil if the worker must read it from the ledger.
+	// Content is what [Content] marshals. It is nil if the worker must read it from the ledger.
 	Content []byte
 }

@@ -44,6 +44,9 @@ func (w *Worker) Reach(incarnation string) {
 // report asks for them. A later, lower number does not take an earlier request back.
 func (w *Worker) Want(kind ledger.Kind, n int) { w.wanted[kind] = int64(n) }
 
+// Outstanding returns how many tasks of a kind have been asked for that have not arrived.
+func (w *Worker) Outstanding(kind ledger.Kind) int { return int(max(0, w.asked[kind]-w.got[kind])) }
+
 // Receive takes an offer and returns the tasks that the worker now holds because of it. isNews reports that the
 // dispatcher needs a report at once: the offer is of a new epoch, or one before it was lost.
 func (w *Worker) Receive(o Offer) (taken []Task, isNews bool) {

@@ -238,7 +238,7 @@ func (w *world) activate(i int) {
 func (w *world) read(d *desk) {
 	for _, r := range d.Reads() {
 		rows, isEnd := w.available(r)
-		d.TakeRead(r.Kind, rows, isEnd)
+		d.TakeRead(r.Kind, rows, last(rows), isEnd)
 	}
 }
 
@@ -250,6 +250,14 @@ func (w *world) available(r Read) (rows []Task, isEnd bool) {
 		}
 	}
 	return rows, len(rows) < r.Limit
+}
+
+// last returns the position up to which tasks were read.
+func last(rows []Task) ledger.Position {
+	if len(rows) == 0 {
+		return 0
+	}
+	return rows[len(rows)-1].Position
 }
 
 func (w *world) position(t int) ledger.Position { return ledger.Position(t + 1) }
@@ -478,7 +486,7 @@ func (w *world) addReads(i int, d *desk, add adder) {
 	case d.hasRows:
 		add(false, func(w *world) {
 			d := w.dispatchers[i]
-			d.TakeRead(testKind, d.rows, d.isEnd)
+			d.TakeRead(testKind, d.rows, last(d.rows), d.isEnd)
 			d.isReading, d.hasRows, d.rows = false, false, nil
 		}, "d%d takes what it has read", i)
 	case d.isReading:

@@ -6,6 +6,18 @@ type Room struct {
 	Bytes int // limit on the messages' bytes if Tasks exceeds the free slots, otherwise 0: no limit
 }
 
+// Wanted returns how many tasks may be in flight beside those that are, and how many may be at all.
+func (s *Set[A]) Wanted() (n, limit int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	limit = s.limit()
+	n = limit - (len(s.tasks) - s.done)
+	if s.bytes > AheadBytes {
+		n = min(n, s.slots-len(s.tasks))
+	}
+	return max(0, n), limit
+}
+
 // SetSlots changes the number of the kind's slots. Tasks in flight stay.
 func (s *Set[A]) SetSlots(n int) {
 	s.mu.Lock()

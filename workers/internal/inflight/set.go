@@ -20,6 +20,7 @@ type Set[A any] struct {
 	open sync.WaitGroup // counts the tasks
 	pace pace           // safe for concurrent use
 	acks acks           // safe for concurrent use
+	ends func(ledger.Key, bool)
 
 	mu      sync.Mutex // guards the fields below, and those of the tasks
 	slots   int        // of the kind
@@ -61,6 +62,9 @@ type Config struct {
 	Ahead time.Duration
 	// Next adds a message that waited for another one of its task.
 	Next func(Arrival)
+	// Ends is called for a task that was offered by a dispatcher and is no longer in flight; its key, and whether it is
+	// given back. Nil: tasks come from messages, which are answered.
+	Ends func(k ledger.Key, isGivenBack bool)
 }
 
 // New returns an empty set.
@@ -69,7 +73,7 @@ func New[A any](c Config) *Set[A] {
 		c.Ahead = AheadTime
 	}
 	return &Set[A]{
-		nc: c.NATS, next: c.Next, pace: pace{within: c.Ahead}, slots: c.Slots, width: c.Width,
+		nc: c.NATS, next: c.Next, ends: c.Ends, pace: pace{within: c.Ahead}, slots: c.Slots, width: c.Width,
 		acks: acks{delay: ackDelay}, tasks: make(map[ledger.BizID]*Task[A]), waiting: make(map[chan struct{}]struct{}),
 	}
 }
@@ -113,6 +117,21 @@ func (s *Set[A]) Add(a Arrival) (task *Task[A], adopted bool) {
 	return nil, false
 }
 
+// HasMessages reports whether the tasks come from messages.
+func (s *Set[A]) HasMessages() bool { return s.ends == nil }
+
+// AddOffered adds a task that a dispatcher has offered, and returns it; nil if it is in flight.
+func (s *Set[A]) AddOffered(m stream.Message, isAgain bool) *Task[A] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tasks[m.BizID] != nil {
+		return nil
+	}
+	task := &Task[A]{Message: m, Redelivered: isAgain}
+	s.put(task)
+	return task
+}
+
 // AddWithoutDelivery adds a task that was not delivered by a message.
 func (s *Set[A]) AddWithoutDelivery(m stream.Message) *Task[A] {
 	s.mu.Lock()
@@ -152,6 +171,11 @@ func (s *Set[A]) Answer(task *Task[A], text []byte) {
 	s.wake()
 	s.mu.Unlock()
 	// The task is out of reach of other goroutines now.
+	if s.ends != nil {
+		s.ends(task.Message.Key, !bytes.Equal(text, stream.AckAnswer))
+		s.open.Done()
+		return
+	}
 	for _, d := range task.deliveries {
 		if bytes.Equal(text, stream.AckAnswer) {
 			s.acks.add(s.nc, d)
@@ -215,6 +239,9 @@ func (s *Set[A]) Done(task *Task[A]) {
 	if !task.isDone {
 		task.isDone = true
 		s.done++
+		if s.ends != nil {
+			s.ends(ledger.Key{}, false)
+		}
 	}
 	s.wake()
 }

@@ -1,0 +1,117 @@
+package lease
+
+import (
+	"context"
+	_ "embed"
+	"encoding/hex"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+var (
+	//go:embed sql/dispatcher_take.sql
+	dispatcherTakeSQL string
+	//go:embed sql/dispatcher_look.sql
+	dispatcherLookSQL string
+	//go:embed sql/dispatcher_yield.sql
+	dispatcherYieldSQL string
+	//go:embed sql/sessions.sql
+	sessionsSQL string
+)
+
+// DispatcherClaim is a claim of the dispatcher's lease.
+type DispatcherClaim struct {
+	Holder string // another one for each epoch
+	For    time.Duration
+	Key    []byte // public
+	// Backend is the server process of the connection that the holder keeps open; 0: none. See [RelayClaim].
+	Backend uint32
+	// Displaced is another holder whose lease counts as expired; "" for none.
+	Displaced string
+}
+
+// DispatcherTerm is the lease of a dispatcher that has it.
+type DispatcherTerm struct {
+	Epoch       int64
+	Before      time.Duration // for how long the displaced holder's lease would still last
+	Incarnation string        // of the database and its server, as the statement has found it; "": none yet
+}
+
+// TakeDispatcher takes or renews the dispatcher's lease. It reports whether the holder has it.
+func TakeDispatcher(ctx context.Context, db ledger.DB, c DispatcherClaim) (t DispatcherTerm, ok bool, err error) {
+	if _, err := db.Exec(ctx, boundSQL); err != nil {
+		return t, false, pgerr.Explain("shorten leases", err)
+	}
+	args := []any{c.Holder, c.For.Milliseconds(), hex.EncodeToString(c.Key), int64(c.Backend), c.Displaced}
+	var before int64
+	ok, err = pgquery.Row(ctx, db, dispatcherTakeSQL, args, &t.Epoch, &before, &t.Incarnation)
+	t.Before = time.Duration(before) * time.Millisecond
+	return t, ok, pgerr.Explain("take the lease of the dispatcher", err)
+}
+
+// DispatcherState is the dispatcher's lease for others. Without a lease it is zero.
+type DispatcherState struct {
+	Holder  string
+	Epoch   int64
+	Key     []byte
+	IsAlive bool
+	IsGone  bool // the server process of its connection has ended
+}
+
+// LookAtDispatcher returns the state of the dispatcher's lease.
+func LookAtDispatcher(ctx context.Context, db ledger.DB) (s DispatcherState, err error) {
+	var key string
+	_, err = pgquery.Row(ctx, db, dispatcherLookSQL, nil, &s.Holder, &s.Epoch, &key, &s.IsAlive, &s.IsGone)
+	if err == nil {
+		s.Key, err = hex.DecodeString(key)
+	}
+	return s, pgerr.Explain("look at the lease of the dispatcher", err)
+}
+
+// YieldDispatcher lets another process take the dispatcher's lease at once.
+func YieldDispatcher(ctx context.Context, db ledger.DB, holder string) error {
+	_, err := db.Exec(ctx, dispatcherYieldSQL, holder)
+	return pgerr.Explain("yield the lease of the dispatcher", err)
+}
+
+// Session is a live worker's session.
+type Session struct {
+	Worker   string
+	Session  string // "": the worker claims its tasks itself
+	Key      []byte // public
+	Capacity int
+	Kinds    []string
+	Shards   ledger.ShardSet
+}
+
+// ReadSessions returns the sessions of the live workers, and the paused kinds. It skips malformed leases, which other
+// programs can write.
+func ReadSessions(ctx context.Context, db ledger.DB) (all []Session, paused map[ledger.Kind]bool, err error) {
+	rows, err := db.Query(ctx, sessionsSQL)
+	if err != nil {
+		return nil, nil, pgerr.Explain("read the sessions of workers", err)
+	}
+	defer rows.Close()
+	paused = map[ledger.Kind]bool{}
+	for rows.Next() {
+		var kinds []string
+		var s Session
+		var key, shards string
+		if err := rows.Scan(&kinds, &s.Worker, &s.Session, &key, &s.Capacity, &s.Kinds, &shards); err != nil {
+			return nil, nil, pgerr.Explain("read the sessions of workers", err)
+		}
+		for _, k := range kinds {
+			paused[ledger.Kind(k)] = true
+		}
+		var invalid1, invalid2 error
+		s.Key, invalid1 = hex.DecodeString(key)
+		s.Shards, invalid2 = ledger.ParseShardSet(shards)
+		if s.Worker != "" && invalid1 == nil && invalid2 == nil {
+			all = append(all, s)
+		}
+	}
+	return all, paused, pgerr.Explain("read the sessions of workers", rows.Err())
+}

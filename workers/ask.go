@@ -1,0 +1,302 @@
+package workers
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/lease"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers/internal/attempt"
+	"github.com/taskledger/taskledger/workers/internal/dispatch"
+)
+
+//go:embed sql/session_incarnation.sql
+var sessionIncarnationSQL string
+
+const (
+	// reportEvery is the longest time between two reports to the dispatcher.
+	reportEvery = 500 * time.Millisecond
+	// lookAgainAfter is the least time between two looks for the dispatcher's key.
+	lookAgainAfter = 50 * time.Millisecond
+)
+
+// asker asks the dispatcher for tasks: it is the shell around the state machine of package dispatch.
+type asker struct {
+	// Constant after newAsker.
+	pool     *Pool
+	session  string
+	identity dispatch.Identity
+	begun    time.Time
+
+	due     chan struct{} // holds a token if a report may be due
+	unknown chan *nats.Msg
+
+	mu          sync.Mutex // guards the fields below
+	machine     *dispatch.Worker
+	incarnation string
+	epoch       int64 // of seal
+	seal        *dispatch.Seal
+	isUrgent    bool // a report is due
+	isStopping  bool // no further tasks are wanted
+}
+
+func newAsker(p *Pool) (*asker, error) {
+	identity, err := dispatch.NewIdentity()
+	if err != nil {
+		return nil, err
+	}
+	session := strings.ToLower(rand.Text())
+	return &asker{
+		pool: p, session: session, identity: identity, begun: time.Now(), due: make(chan struct{}, 1),
+		unknown: make(chan *nats.Msg, 1), machine: dispatch.NewWorker(session, ""),
+	}, nil
+}
+
+// describe adds the session to the worker's lease.
+func (a *asker) describe(d *leaseDetail) {
+	d.Session, d.Key = a.session, hex.EncodeToString(a.identity.Public())
+	for _, k := range a.pool.registered() {
+		_, limit := k.Tasks.Wanted()
+		d.Capacity += limit + maxAsked
+	}
+	d.Capacity = min(d.Capacity, 999_999)
+}
+
+// maxAsked is more than the tasks of a kind that may be in flight beyond those of its slots.
+const maxAsked = 1000
+
+// run asks for tasks until stopping is done, and reports what is in flight until quit is done.
+func (a *asker) run(stopping, quit context.Context) error {
+	offers, err := a.pool.config.NATS.Subscribe(stream.OfferSubject(a.session), a.receive)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = offers.Unsubscribe() }()
+	var looks sync.WaitGroup
+	defer looks.Wait()
+	looks.Go(func() { a.look(quit) })
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	isStopping := stopping.Done()
+	for {
+		select {
+		case <-a.due:
+			a.report(false)
+		case <-tick.C:
+			a.report(true)
+		case <-isStopping:
+			isStopping = nil
+			a.mu.Lock()
+			a.isStopping = true
+			a.mu.Unlock()
+		case <-quit.Done():
+			a.report(true) // that nothing is in flight any more
+			return nil
+		}
+	}
+}
+
+// look finds the dispatcher's key when a message cannot be opened, until quit is done.
+func (a *asker) look(quit context.Context) {
+	for {
+		if err := a.meet(quit); err != nil && quit.Err() == nil {
+			a.pool.runner.Warn(a.pool.config.Logger, "cannot find the dispatcher", "error", err)
+		}
+		select {
+		case <-time.After(lookAgainAfter):
+		case <-quit.Done():
+			return
+		}
+		select {
+		case m := <-a.unknown:
+			if err := a.meet(quit); err == nil {
+				a.open(m, false)
+			}
+		case <-time.After(reportEvery):
+		case <-quit.Done():
+			return
+		}
+	}
+}
+
+// meet reads which dispatcher is active, and the incarnation of the database.
+func (a *asker) meet(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, a.pool.config.AckWait)
+	defer cancel()
+	var incarnation string
+	if _, err := pgquery.Row(ctx, a.pool.config.DB, sessionIncarnationSQL, nil, &incarnation); err != nil {
+		return err
+	}
+	state, err := lease.LookAtDispatcher(ctx, a.pool.config.DB)
+	if err != nil || len(state.Key) == 0 || incarnation == "" {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.seal != nil && a.epoch == state.Epoch && a.incarnation == incarnation {
+		return nil
+	}
+	a.machine.Reach(incarnation)
+	seal, err := dispatch.NewSeal(dispatch.WorkerSide, a.identity, state.Key, dispatch.Conversation{
+		Session: a.session, Incarnation: incarnation, Epoch: state.Epoch,
+	})
+	if err != nil {
+		return err
+	}
+	a.seal, a.epoch, a.incarnation, a.isUrgent = seal, state.Epoch, incarnation, true
+	a.wake()
+	return nil
+}
+
+// wake has a report sent if one is due.
+func (a *asker) wake() {
+	select {
+	case a.due <- struct{}{}:
+	default:
+	}
+}
+
+// receive takes a message of the dispatcher.
+func (a *asker) receive(m *nats.Msg) { a.open(m, true) }
+
+func (a *asker) open(m *nats.Msg, mayLook bool) {
+	a.mu.Lock()
+	seal := a.seal
+	var text []byte
+	err := dispatch.ErrSeal
+	if seal != nil {
+		text, err = seal.Open(m.Data)
+	}
+	if err != nil {
+		a.mu.Unlock()
+		if mayLook {
+			select {
+			case a.unknown <- m:
+			default: // a probe follows
+			}
+		}
+		return
+	}
+	var offer dispatch.Offer
+	if err := offer.UnmarshalBinary(text); err != nil {
+		a.mu.Unlock()
+		a.pool.config.Logger.Warn("offer refused", "error", err)
+		return
+	}
+	taken, isNews := a.machine.Receive(offer)
+	a.isUrgent = a.isUrgent || isNews
+	a.mu.Unlock()
+	if isNews {
+		a.wake()
+	}
+	if len(taken) > 0 {
+		a.begin(taken)
+	}
+}
+
+// begin passes offered tasks of one kind on.
+func (a *asker) begin(offered []dispatch.Task) {
+	a.pool.mu.Lock()
+	k := a.pool.byName[offered[0].Key.Kind]
+	a.pool.mu.Unlock()
+	fresh := make([]*attempt.Task, 0, len(offered))
+	for i := range offered {
+		var t *attempt.Task
+		if k != nil && k.received.Has(offered[i].Shard) {
+			m, err := messageOf(&offered[i])
+			if err == nil {
+				t = k.Tasks.AddOffered(m, offered[i].IsAgain)
+			} else {
+				k.Logger.Warn("offer refused", "biz_id", string(offered[i].Key.BizID), "error", err)
+			}
+		}
+		if t == nil {
+			a.end(offered[i].Key, true)
+			continue
+		}
+		fresh = append(fresh, t)
+	}
+	if k != nil {
+		k.decide(fresh...)
+	}
+}
+
+// messageOf returns an offered task as attempts need it. Without content, its event and args are read with its head.
+func messageOf(t *dispatch.Task) (stream.Message, error) {
+	m := stream.Message{
+		Key: t.Key, Version: t.Version, Attempt: t.Attempt, Position: t.Position, Shard: t.Shard,
+		Type: ledger.EventReleased,
+	}
+	if t.Content == nil {
+		return m, nil
+	}
+	var c dispatch.Content
+	if err := c.UnmarshalBinary(t.Content); err != nil {
+		return m, fmt.Errorf("content: %w", err)
+	}
+	m.Type, m.RecordedAt, m.FinishBy, m.Payload = c.Type, c.RecordedAt, c.FinishBy, c.Args
+	m.Traceparent, m.Tracestate, m.Envelope = c.Traceparent, c.Tracestate, c.Envelope
+	return m, nil
+}
+
+// end records that a task is no longer in flight. Without a key, there may be room for another one.
+func (a *asker) end(k ledger.Key, isGivenBack bool) {
+	if k != (ledger.Key{}) {
+		a.mu.Lock()
+		a.machine.End(k)
+		a.isUrgent = a.isUrgent || isGivenBack
+		a.mu.Unlock()
+	}
+	a.wake()
+}
+
+// report sends a report if one is due, or in any case.
+func (a *asker) report(isAlways bool) {
+	kinds := a.pool.registered()
+	wants := make([]want, len(kinds))
+	for i, k := range kinds {
+		wants[i].n, wants[i].limit = k.Tasks.Wanted()
+		if k.pause.isPaused() {
+			wants[i].n = 0
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.seal == nil {
+		return
+	}
+	total, isDue := 0, isAlways || a.isUrgent
+	for i, k := range kinds {
+		if a.isStopping {
+			wants[i].n = 0
+		}
+		total += wants[i].n
+		more := wants[i].n - a.machine.Outstanding(k.Name)
+		isDue = isDue || more > 0 && (more == wants[i].n || more >= wants[i].limit/4)
+		a.machine.Want(k.Name, wants[i].n)
+	}
+	if !isDue {
+		return
+	}
+	a.machine.Want(dispatch.Total, total)
+	a.isUrgent = false
+	text, err := a.machine.Report(time.Since(a.begun)).MarshalBinary()
+	if err != nil {
+		panic(fmt.Sprintf("a report cannot be encoded: %v", err))
+	}
+	// If it is lost, the next one replaces it.
+	_ = a.pool.config.NATS.Publish(stream.ReportSubject(a.session), a.seal.Seal(text))
+}
+
+// want is how many further tasks of a kind are wanted, and how many may be in flight.
+type want struct{ n, limit int }

@@ -1,0 +1,133 @@
+package dispatcher
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/lease"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/workers/internal/dispatch"
+)
+
+const (
+	// term is the lease of the active dispatcher. renewEvery is how often it is renewed.
+	term       = 1500 * time.Millisecond
+	renewEvery = 300 * time.Millisecond
+	// lookEvery is how often a dispatcher that stands by looks at the lease.
+	lookEvery = 100 * time.Millisecond
+	// freshness is how old a dispatcher's view of a worker may be for the worker to accept its offers.
+	freshness = 2 * time.Second
+)
+
+// Config configures a [Dispatcher].
+type Config struct {
+	// DB is the primary. The active dispatcher uses at most three connections. Required.
+	DB *pgxpool.Pool
+	// NATS is the connection to the workers. Required.
+	NATS *nats.Conn
+	// Latency is how long events gather while tasks are enqueued evenly. Default: 5 ms.
+	Latency time.Duration
+	// Logger receives changes of the active dispatcher, and outages. Default: [slog.Default].
+	Logger *slog.Logger
+}
+
+// Validate reports every fault at once.
+func (c Config) Validate() error {
+	var faults []error
+	if c.DB == nil {
+		faults = append(faults, errors.New("dispatcher: DB is required"))
+	}
+	if c.NATS == nil {
+		faults = append(faults, errors.New("dispatcher: NATS is required"))
+	}
+	if c.Latency < 0 || c.Latency > time.Second {
+		faults = append(faults, fmt.Errorf("dispatcher: Latency must be between 0 and 1s, got %s", c.Latency))
+	}
+	return errors.Join(faults...)
+}
+
+// Dispatcher is the service, see the package comment.
+type Dispatcher struct{ config Config }
+
+// New returns a dispatcher. It does not connect to anything yet. It returns the error of [Config.Validate].
+func New(c Config) (*Dispatcher, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	if c.Latency == 0 {
+		c.Latency = 5 * time.Millisecond
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return &Dispatcher{c}, nil
+}
+
+// Run stands by until it can have the lease, and then gives out tasks, until ctx is done. Then it returns nil. It
+// retries through outages of PostgreSQL and NATS. It returns an error only if retrying is useless:
+// [ledger.ErrNotMigrated]. It must not be called twice at the same time.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	return loop.Steps{
+		Step: func(ctx context.Context) (time.Duration, error) { return lookEvery, d.standBy(ctx) },
+		Stop: pgerr.NotMigrated,
+		Failed: func(ctx context.Context, err error, in time.Duration) {
+			d.config.Logger.WarnContext(ctx, "cannot give out tasks; retrying", "error", err, "retry_in", in)
+		},
+	}.Run(ctx)
+}
+
+// standBy takes the lease if no other process has it, and works until it is lost.
+func (d *Dispatcher) standBy(ctx context.Context) error {
+	state, err := lease.LookAtDispatcher(ctx, d.config.DB)
+	if err != nil || state.IsAlive && !state.IsGone {
+		return err
+	}
+	conn, err := d.config.DB.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	identity, err := dispatch.NewIdentity()
+	if err != nil {
+		return err
+	}
+	c := lease.DispatcherClaim{
+		Holder: rand.Text(), For: term, Key: identity.Public(), Backend: conn.Conn().PgConn().PID(),
+	}
+	if state.IsGone {
+		c.Displaced = state.Holder
+	}
+	asked := time.Now()
+	taken, ok, err := lease.TakeDispatcher(ctx, conn, c)
+	if err != nil || !ok {
+		return err
+	}
+	c.Displaced = ""
+	o := newOffice(d.config, conn, identity, c, taken, asked)
+	log := d.config.Logger.With("epoch", taken.Epoch)
+	log.InfoContext(ctx, "dispatcher is active")
+	err = o.work(ctx)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), term)
+	defer cancel()
+	if yielded := lease.YieldDispatcher(ending, d.config.DB, c.Holder); yielded != nil {
+		log.WarnContext(ctx, "cannot yield the lease of the dispatcher", "expires_in", term, "error", yielded)
+	}
+	log.InfoContext(ctx, "dispatcher has stopped", "error", err)
+	if ctx.Err() != nil || errors.Is(err, errLeaseLost) || errors.Is(err, errRestarted) {
+		return nil
+	}
+	return err
+}
+
+var (
+	errLeaseLost = errors.New("the lease was lost")
+	errRestarted = errors.New("the database is another one, or was started again")
+)

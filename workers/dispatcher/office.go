@@ -1,0 +1,319 @@
+package dispatcher
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/taskledger/taskledger/internal/lease"
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/workers/internal/dispatch"
+)
+
+const (
+	// sessionsEvery is how often the leases of workers are read.
+	sessionsEvery = 500 * time.Millisecond
+	// probeEvery is how often workers are asked that have not confirmed everything. Until all have answered, they are
+	// asked more often.
+	probeEvery = time.Second
+	urgeEvery  = 50 * time.Millisecond
+	// maxReady is the number of ready tasks of a kind in memory.
+	maxReady = 65_536
+	// maxContent is the size of args in an offer.
+	maxContent = 512
+)
+
+// office is the work of a dispatcher in one epoch.
+type office struct {
+	config   Config
+	conn     *pgxpool.Conn // of the goroutine that reads the feed
+	identity dispatch.Identity
+	claim    lease.DispatcherClaim
+	term     lease.DispatcherTerm
+	barrier  time.Time // from then on no worker accepts an offer of the predecessor
+
+	joins, reads request
+
+	mu       sync.Mutex // guards the fields below
+	machine  *dispatch.Dispatcher
+	seals    map[string]*seal // by session
+	deadline time.Time        // of the lease
+	isActive bool
+}
+
+// seal is the seal of a session's conversation.
+type seal struct {
+	*dispatch.Seal
+
+	key string
+}
+
+// request wakes a goroutine.
+type request chan struct{}
+
+func newRequest() request { return make(request, 1) }
+
+func (r request) ask() {
+	select {
+	case r <- struct{}{}:
+	default:
+	}
+}
+
+func newOffice(c Config, conn *pgxpool.Conn, identity dispatch.Identity, claim lease.DispatcherClaim,
+	t lease.DispatcherTerm, asked time.Time) *office {
+	return &office{
+		config: c, conn: conn, identity: identity, claim: claim, term: t, joins: newRequest(), reads: newRequest(),
+		machine: dispatch.New(t.Incarnation, t.Epoch, maxReady), seals: map[string]*seal{},
+		deadline: asked.Add(term), barrier: time.Now().Add(t.Before + freshness),
+	}
+}
+
+// work gives out tasks until ctx is done or the lease is lost.
+func (o *office) work(ctx context.Context) error {
+	if o.term.Incarnation == "" { // a feed gives the database one
+		return errRestarted
+	}
+	if err := o.readSessions(ctx); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	reports, err := o.config.NATS.Subscribe(stream.AllReports, o.receive)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = reports.Unsubscribe() }()
+	group.Go(func() error { return o.follow(ctx) })
+	group.Go(func() error { return o.every(ctx, sessionsEvery, o.joins, o.readSessions) })
+	group.Go(func() error { return o.every(ctx, 0, o.reads, o.readTasks) })
+	group.Go(func() error { return o.probe(ctx) })
+	return group.Wait()
+}
+
+// every calls f when it is asked for, and at least at intervals unless they are 0, until ctx is done.
+func (*office) every(ctx context.Context, interval time.Duration, asked request, f func(context.Context) error,
+) error {
+	var ticks <-chan time.Time
+	if interval > 0 {
+		t := time.NewTicker(interval)
+		defer t.Stop()
+		ticks = t.C
+	}
+	for {
+		select {
+		case <-ticks:
+		case <-asked:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := f(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// follow reads the feed and renews the lease, until ctx is done or the lease is lost.
+func (o *office) follow(ctx context.Context) error {
+	tail, err := feed.Tail(ctx, o.conn, &feed.Options{
+		Gather: o.config.Latency, Idle: 2 * o.config.Latency, Logger: o.config.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	renewAt := time.Now().Add(renewEvery)
+	var ticket int64
+	for isOpen, isReady := false, false; ; {
+		if !time.Now().Before(renewAt) {
+			if err := o.renew(ctx); err != nil {
+				return err
+			}
+			renewAt = time.Now().Add(renewEvery)
+		}
+		if !isOpen {
+			o.mu.Lock()
+			ticket = o.machine.Open()
+			isReady = o.isActive || len(o.machine.Unanswered()) == 0 || time.Now().After(o.barrier)
+			o.mu.Unlock()
+		}
+		page, err := tail.Look(ctx)
+		if err != nil {
+			return err
+		}
+		isOpen = page.Place().Until != (feed.Edge{})
+		events := make([]dispatch.Event, 0, len(page.Events))
+		for i := range page.Events {
+			if e, isOfTask := eventOf(&page.Events[i]); isOfTask {
+				events = append(events, e)
+			}
+		}
+		top := page.Place().Seen.Top
+		page.Release()
+		o.mu.Lock()
+		if isOpen {
+			o.machine.Apply(0, events)
+		} else {
+			o.machine.Apply(ticket, events)
+			if isReady && !o.isActive {
+				o.isActive = true
+				o.machine.Activate(top)
+			}
+		}
+		o.match()
+		o.mu.Unlock()
+	}
+}
+
+// renew renews the lease.
+func (o *office) renew(ctx context.Context) error {
+	ctx, cancel := context.WithDeadline(ctx, o.deadline)
+	defer cancel()
+	asked := time.Now()
+	t, ok, err := lease.TakeDispatcher(ctx, o.conn, o.claim)
+	switch {
+	case err != nil:
+		return err
+	case !ok || t.Epoch != o.term.Epoch:
+		return errLeaseLost
+	case t.Incarnation != o.term.Incarnation:
+		return errRestarted
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.deadline = asked.Add(term)
+	return nil
+}
+
+// readSessions reads which workers live.
+func (o *office) readSessions(ctx context.Context) error {
+	all, paused, err := lease.ReadSessions(ctx, o.config.DB)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	alive := make(map[string]bool, len(all))
+	sessions := make(map[string]bool, len(all))
+	for _, s := range all {
+		alive[s.Worker] = true
+		if err := o.join(s, sessions); err != nil {
+			o.config.Logger.WarnContext(ctx, "worker with an invalid key gets no tasks", "id", s.Worker, "error", err)
+		}
+	}
+	for _, worker := range o.machine.Workers() {
+		if !alive[worker] {
+			o.machine.Leave(worker)
+		}
+	}
+	for session := range o.seals {
+		if !sessions[session] {
+			delete(o.seals, session)
+		}
+	}
+	o.machine.Pause(paused)
+	o.match()
+	return nil
+}
+
+// join joins a session. o.mu is held.
+func (o *office) join(s lease.Session, sessions map[string]bool) error {
+	if s.Session != "" {
+		old := o.seals[s.Session]
+		if old == nil || old.key != string(s.Key) {
+			sealed, err := dispatch.NewSeal(dispatch.DispatcherSide, o.identity, s.Key, dispatch.Conversation{
+				Session: s.Session, Incarnation: o.term.Incarnation, Epoch: o.term.Epoch,
+			})
+			if err != nil {
+				return err
+			}
+			if old != nil { // another key is another session
+				o.machine.Leave(s.Worker)
+			}
+			o.seals[s.Session] = &seal{sealed, string(s.Key)}
+		}
+		sessions[s.Session] = true
+	}
+	l := dispatch.Lease{Worker: s.Worker, Session: s.Session, Capacity: s.Capacity,
+		Kinds: make(map[ledger.Kind]ledger.ShardSet, len(s.Kinds))}
+	for _, k := range s.Kinds {
+		l.Kinds[ledger.Kind(k)] = s.Shards
+	}
+	o.machine.Join(l)
+	return nil
+}
+
+// receive takes a report of a worker.
+func (o *office) receive(m *nats.Msg) {
+	session := stream.SessionOf(m.Subject)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.seals[session]
+	if s == nil {
+		o.joins.ask() // a worker that has begun a moment ago
+		return
+	}
+	text, err := s.Open(m.Data)
+	if err != nil {
+		return // of another epoch, which a probe ends, or forged
+	}
+	var r dispatch.Report
+	if err := r.UnmarshalBinary(text); err != nil {
+		o.config.Logger.Warn("report of a worker refused", "error", err)
+		return
+	}
+	if r.Session == session {
+		o.machine.Receive(r)
+		o.match()
+	}
+}
+
+// match offers tasks, and asks for what must be read. o.mu is held.
+func (o *office) match() {
+	o.machine.Match()
+	for _, offer := range o.machine.Offers() {
+		o.send(offer)
+	}
+	if o.machine.WantsReads() {
+		o.reads.ask()
+	}
+}
+
+// send sends an offer, unless the lease has ended. o.mu is held.
+func (o *office) send(offer dispatch.Offer) {
+	s := o.seals[offer.Session]
+	if s == nil || !time.Now().Before(o.deadline) {
+		return
+	}
+	text, err := offer.MarshalBinary()
+	if err != nil {
+		panic(fmt.Sprintf("an offer cannot be encoded: %v", err))
+	}
+	// If it is lost, a probe repeats its number.
+	_ = o.config.NATS.Publish(stream.OfferSubject(offer.Session), s.Seal.Seal(text))
+}
+
+// probe has workers confirm what they have received, until ctx is done.
+func (o *office) probe(ctx context.Context) error {
+	for {
+		o.mu.Lock()
+		pause := urgeEvery
+		if o.isActive {
+			pause = probeEvery
+		}
+		o.mu.Unlock()
+		if err := loop.Sleep(ctx, pause); err != nil {
+			return err
+		}
+		o.mu.Lock()
+		o.machine.Probe()
+		o.match()
+		o.mu.Unlock()
+	}
+}

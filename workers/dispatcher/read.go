@@ -1,0 +1,312 @@
+package dispatcher
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgarray"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/workers/internal/dispatch"
+)
+
+var (
+	//go:embed sql/listed.sql
+	listedSQL string
+	//go:embed sql/unlisted.sql
+	unlistedSQL string
+	//go:embed sql/heads.sql
+	headsSQL string
+)
+
+const (
+	// unlistedPage is how many events after the list one statement reads.
+	unlistedPage = 20_000
+	// readRetry is the pause after a read that has failed.
+	readRetry = 100 * time.Millisecond
+)
+
+// eventOf returns an event for the state machine. It reports false if the event changes nothing that a dispatcher
+// knows.
+func eventOf(e *ledger.Event) (dispatch.Event, bool) {
+	d := dispatch.Event{Task: dispatch.Task{
+		Key: e.Key, Version: e.Version, Attempt: e.Attempt, Shard: e.Shard, Position: e.Position,
+	}}
+	switch e.Type.State() {
+	case ledger.StateNone:
+		return d, false
+	case ledger.StateAvailable:
+		d.Change = dispatch.Available
+		if e.Version == 1 && len(e.Data) <= maxContent {
+			d.Content = contentOf(e)
+		}
+	case ledger.StateRunning:
+		d.Change, d.Actor = dispatch.Begun, e.Actor
+	default:
+		d.Change = dispatch.Ended
+	}
+	return d, true
+}
+
+// contentOf returns the content of the event that enqueued a task; nil if the worker must read it.
+func contentOf(e *ledger.Event) []byte {
+	args, err := e.Payload()
+	if err != nil {
+		return nil
+	}
+	c := dispatch.Content{Type: e.Type, RecordedAt: e.RecordedAt, Args: args}
+	if len(e.Meta) > 0 {
+		c.Traceparent, c.Tracestate = stream.TraceIn(e.Meta)
+		c.Envelope, c.FinishBy = stream.BesideArgs(e.Meta)
+	}
+	text, err := c.MarshalBinary()
+	if err != nil {
+		panic(fmt.Sprintf("a content cannot be encoded: %v", err))
+	}
+	return text
+}
+
+// readTasks carries out the reads that the state machine wants.
+func (o *office) readTasks(ctx context.Context) error {
+	o.mu.Lock()
+	reads, unverified := o.machine.Reads(), o.machine.Unverified()
+	o.mu.Unlock()
+	if len(reads) > 0 {
+		answers, err := o.readOn(ctx, reads)
+		o.mu.Lock()
+		for i, r := range reads {
+			if err != nil {
+				o.machine.TakeRead(r.Kind, nil, 0, false)
+			} else {
+				o.machine.TakeRead(r.Kind, answers[i].tasks, answers[i].through, answers[i].isEnd)
+			}
+		}
+		o.match()
+		o.mu.Unlock()
+		if err != nil {
+			return o.retry(ctx, err)
+		}
+	}
+	if len(unverified) > 0 {
+		heads, err := o.heads(ctx, unverified)
+		if err != nil {
+			return err // the machine asks once: begin again
+		}
+		o.mu.Lock()
+		for _, h := range heads {
+			var available *dispatch.Task
+			if h.isUnfinished {
+				available = &h.Task
+			}
+			o.machine.Verify(h.Key, h.Version, available)
+		}
+		o.mu.Unlock()
+	}
+	return nil
+}
+
+// retry logs an error of the database and waits, unless it is final.
+func (o *office) retry(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	o.config.Logger.WarnContext(ctx, "cannot read available tasks; retrying", "error", err, "retry_in", readRetry)
+	if err := loop.Sleep(ctx, readRetry); err != nil {
+		return err
+	}
+	o.reads.ask()
+	return nil
+}
+
+// answer is the answer to a read.
+type answer struct {
+	tasks   []dispatch.Task
+	through ledger.Position
+	isEnd   bool
+}
+
+// found is a task that became available at a position.
+type found struct {
+	key      ledger.Key
+	position ledger.Position
+}
+
+// head is the last event of a task.
+type head struct {
+	dispatch.Task
+
+	isUnfinished bool // it is available or has begun
+}
+
+// readOn reads the next tasks of kinds: from the list of unfinished tasks, and from the events after its place. Both
+// are in the order in which tasks begin, and each may be cut. Tasks after the end of one that was cut are read next
+// time.
+func (o *office) readOn(ctx context.Context, reads []dispatch.Read) ([]answer, error) {
+	limit := int64(0)
+	least := reads[0].After
+	var kinds, afters pgarray.Builder
+	for _, r := range reads {
+		kinds.Add(string(r.Kind))
+		afters.AddInt(int64(r.After))
+		limit, least = max(limit, int64(r.Limit)), min(least, r.After)
+	}
+	place, listed, err := o.listed(ctx, kinds.String(), afters.String(), limit)
+	if err != nil {
+		return nil, err
+	}
+	reached, isWhole, unlisted, err := o.unlisted(ctx, place, least, kinds.String())
+	if err != nil {
+		return nil, err
+	}
+	answers := make([]answer, len(reads))
+	var keys []ledger.Key
+	positions := make(map[ledger.Key]ledger.Position)
+	for i, r := range reads {
+		a := &answers[i]
+		rows := listed[r.Kind]
+		a.isEnd, a.through = true, ledger.Position(1<<63-1)
+		if int64(len(rows)) == limit {
+			a.isEnd, a.through = false, rows[len(rows)-1].position
+		}
+		if !isWhole && reached < a.through {
+			a.isEnd, a.through = false, max(reached, r.After)
+		}
+		last := r.After
+		for _, f := range slices.Concat(rows, unlisted[r.Kind]) {
+			if f.position <= r.After || f.position > a.through {
+				continue
+			}
+			if positions[f.key] == 0 {
+				keys = append(keys, f.key)
+			}
+			positions[f.key] = max(positions[f.key], f.position)
+			last = max(last, f.position)
+		}
+		if a.isEnd {
+			a.through = last
+		}
+	}
+	heads, err := o.heads(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	byKind := make(map[ledger.Kind]*answer, len(reads))
+	for i, r := range reads {
+		byKind[r.Kind] = &answers[i]
+	}
+	for _, h := range heads {
+		if h.isUnfinished {
+			h.Position = positions[h.Key]
+			a := byKind[h.Key.Kind]
+			a.tasks = append(a.tasks, h.Task)
+		}
+	}
+	for _, a := range answers {
+		slices.SortFunc(a.tasks, func(x, y dispatch.Task) int { return cmp.Compare(x.Position, y.Position) })
+	}
+	return answers, nil
+}
+
+// listed reads the list of unfinished tasks, and its place.
+func (o *office) listed(ctx context.Context, kinds, afters string, limit int64) (
+	place feed.Place, byKind map[ledger.Kind][]found, err error) {
+	rows, err := o.config.DB.Query(ctx, listedSQL, kinds, afters, limit)
+	if err != nil {
+		return place, nil, pgerr.Explain("read unfinished tasks", err)
+	}
+	byKind = map[ledger.Kind][]found{}
+	var text string
+	var f found
+	_, err = pgx.ForEachRow(rows, []any{&text, (*string)(&f.key.Kind), (*string)(&f.key.BizID), (*int64)(&f.position)},
+		func() error {
+			if f.key.Kind != "" {
+				byKind[f.key.Kind] = append(byKind[f.key.Kind], f)
+			}
+			return nil
+		})
+	if err != nil {
+		return place, nil, pgerr.Explain("read unfinished tasks", err)
+	}
+	if text == "" {
+		return feed.Place{Window: feed.Window{Seen: feed.Beginning()}}, byKind, nil
+	}
+	if err := json.Unmarshal([]byte(text), &place); err != nil {
+		return place, nil, &ledger.CorruptError{What: "place of the list of unfinished tasks", Err: err}
+	}
+	return place, byKind, nil
+}
+
+// unlisted reads the events after the place of the list that made tasks available. It returns the position of the last
+// event and whether none follows.
+func (o *office) unlisted(ctx context.Context, place feed.Place, after ledger.Position, kinds string) (
+	reached ledger.Position, isWhole bool, byKind map[ledger.Kind][]found, err error) {
+	rows, err := o.config.DB.Query(ctx, unlistedSQL, place.Seen.Snapshot, int64(place.Seen.Top), place.Seen.Bound,
+		int64(after), int64(unlistedPage), kinds)
+	if err != nil {
+		return 0, false, nil, pgerr.Explain("read available tasks", err)
+	}
+	byKind = map[ledger.Kind][]found{}
+	var events int64
+	var f found
+	_, err = pgx.ForEachRow(rows, []any{&events, (*int64)(&reached), (*string)(&f.key.Kind), (*string)(&f.key.BizID),
+		(*int64)(&f.position)}, func() error {
+		if f.key.Kind != "" {
+			byKind[f.key.Kind] = append(byKind[f.key.Kind], f)
+		}
+		return nil
+	})
+	return reached, events < unlistedPage, byKind, pgerr.Explain("read available tasks", err)
+}
+
+// heads reads the last events of tasks. A task that does not exist is left out.
+func (o *office) heads(ctx context.Context, keys []ledger.Key) ([]head, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	var kinds, ids pgarray.Builder
+	for _, k := range keys {
+		kinds.Add(string(k.Kind))
+		ids.Add(string(k.BizID))
+	}
+	rows, err := o.config.DB.Query(ctx, headsSQL, kinds.String(), ids.String(), int64(maxContent))
+	if err != nil {
+		return nil, pgerr.Explain("read the heads of tasks", err)
+	}
+	heads := make([]head, 0, len(keys))
+	var e ledger.Event
+	var recorded int64
+	var data *string
+	var meta string
+	columns := []any{(*string)(&e.Kind), (*string)(&e.BizID), (*int32)(&e.Version), (*string)(&e.Type),
+		(*int32)(&e.Attempt), (*int)(&e.Shard), &e.Actor, &recorded, &data, &meta}
+	_, err = pgx.ForEachRow(rows, columns, func() error {
+		h := head{Task: dispatch.Task{Key: e.Key, Version: e.Version, Attempt: e.Attempt, Shard: e.Shard}}
+		switch e.Type.State() {
+		case ledger.StateAvailable:
+			h.isUnfinished = true
+			if recorded != 0 {
+				e.RecordedAt, e.Data, e.Meta = time.UnixMicro(recorded).UTC(), nil, json.RawMessage(meta)
+				if data != nil {
+					e.Data = json.RawMessage(*data)
+				}
+				h.Content = contentOf(&e)
+			}
+		case ledger.StateRunning:
+			h.isUnfinished, h.Actor = true, e.Actor
+		default:
+		}
+		heads = append(heads, h)
+		return nil
+	})
+	return heads, pgerr.Explain("read the heads of tasks", err)
+}
