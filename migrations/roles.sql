@@ -301,8 +301,8 @@ create policy operator on taskledger.event for insert to operator with check (
   and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
 
 -- A timer belongs to an event of the same transaction, and is due when the statement began or later, before the end
--- of time, as the times of package ledger. That of a task with predecessors is never due: the scheduler reads those of
--- that moment alone, so others at it would cost each of its polls.
+-- of time, as the times of package ledger. The timer of a task with predecessors is never due. The scheduler reads all
+-- timers of that moment, so each of its polls would pay for others there.
 create policy producer on taskledger.timer for insert to producer, relay, operator with check (
   due_at >= statement_timestamp()
   and case reason when 'after' then due_at = taskledger.end_of_time() else due_at < taskledger.end_of_time() end

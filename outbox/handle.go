@@ -94,8 +94,7 @@ func checkHandled(ctx context.Context, conn *pgx.Conn, tx *ledger.Tx) error {
 	return err
 }
 
-// isOfDatabase reports whether an error at the end of a transaction is that of the server or its connection, and not of
-// what the handler has done.
+// isOfDatabase reports whether the server or its connection failed at the end of a transaction, and not the handler.
 func isOfDatabase(err error) bool {
 	switch {
 	case err == nil, errors.Is(err, errLostTx), errors.Is(err, errAbortedTx), errors.Is(err, errEndedTx):

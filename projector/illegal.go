@@ -32,7 +32,7 @@ const MaxIllegal = 10_000
 
 // Illegal is the number of events that cannot follow those before them, as the projector found them.
 type Illegal struct {
-	Events int       // MaxIllegal: there are at least so many
+	Events int       // at most MaxIllegal, which also stands for more
 	Since  time.Time // when the first one was found; zero if Events is 0 or MaxIllegal
 	Last   string    // the last one, and why it is illegal; any one if Events is MaxIllegal
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// unlisted selects, in one snapshot, the number of unfinished tasks whose last waking event lies up to the place of the
-// list and that are not listed, that of listed tasks that are finished, that of tasks listed by
-// no waking event or one before the last up to that place, and that of listed tasks.
+// unlisted selects four numbers of tasks in one snapshot: unfinished tasks that the list lacks, although they became
+// available before its place; finished tasks on the list; tasks that are listed with a position that is not of a waking
+// event, or of an earlier one than the last before the place; and all tasks on the list.
 const unlisted = `
 	with l as materialized (
 	  select (place->'seen'->>'snapshot')::pg_snapshot as seen, (place->'until'->>'snapshot')::pg_snapshot as until,

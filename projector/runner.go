@@ -95,10 +95,9 @@ func New(c Config) (*Runner, error) {
 }
 
 // Run runs all projections until ctx is done, and returns nil within 5 s after that, even if an Apply ignores its
-// context. They are independent: one that is slow, stopped or
-// being built holds up no other. Run retries while the database is unavailable, and a projection stands by while
-// another process runs it. It returns an error only if it must not continue: [feed.IsRefusal] or
-// [ledger.ErrNotMigrated].
+// context. Projections are independent: a slow or stopped one delays no other, nor does one that is being built. Run
+// retries while the database is unavailable, and a projection stands by while another process runs it. It returns an
+// error only if it must not continue: [feed.IsRefusal] or [ledger.ErrNotMigrated].
 func (r *Runner) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return newTasksFollower(r.config).run(ctx) })

@@ -72,10 +72,10 @@ func (a *asker) describe(d *leaseDetail) {
 	d.Capacity = min(d.Capacity, 999_999)
 }
 
-// maxAsked is more than the tasks of a kind that may be in flight beyond those of its slots.
+// maxAsked bounds how many tasks of a kind may wait for a slot.
 const maxAsked = 1000
 
-// run asks for tasks until stopping is done, and reports what is in flight until quit is done.
+// run asks for tasks until stopping is done. It goes on reporting which tasks the worker holds until quit is done.
 func (a *asker) run(stopping, quit context.Context) error {
 	offers, err := a.pool.config.NATS.Subscribe(stream.OfferSubject(a.session), a.receive)
 	if err != nil {
@@ -158,7 +158,7 @@ func (a *asker) meet(ctx context.Context) error {
 	return nil
 }
 
-// wake has a report sent if one is due.
+// wake makes run send a report if one is due.
 func (a *asker) wake() {
 	select {
 	case a.due <- struct{}{}:
@@ -249,7 +249,7 @@ func messageOf(t *dispatch.Task) (stream.Message, error) {
 	return m, nil
 }
 
-// end records that a task is no longer in flight. Without a key, there may be room for another one.
+// end records that the worker no longer holds a task. The zero key only means that there may be room for another one.
 func (a *asker) end(k ledger.Key, isGivenBack bool) {
 	if k != (ledger.Key{}) {
 		a.mu.Lock()

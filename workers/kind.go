@@ -111,7 +111,8 @@ func (k *kind) noticed(n Notice) {
 	}
 }
 
-// ends returns what is called when an offered task is no longer in flight; nil if tasks come from the stream.
+// ends returns the function to be called when an offered task is no longer in flight, or nil if tasks come from the
+// stream.
 func (p *Pool) ends() func(ledger.Key, bool) {
 	if p.asker == nil {
 		return nil

@@ -27,7 +27,7 @@ type VersionStart struct {
 // worker is on record while it lives and for a day after: a version that had none for longer counts as new. It never
 // commits.
 //
-// Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated], or that of the database.
+// Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated], and errors of the database.
 func ReadVersionStarts(ctx context.Context, db ledger.DB, since time.Time, limit int) ([]VersionStart, error) {
 	if err := lists.CheckLimit(limit); err != nil {
 		return nil, fmt.Errorf("read versions of workers: %w", err)

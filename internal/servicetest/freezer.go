@@ -3,6 +3,7 @@ package servicetest
 import (
 	"context"
 	"net"
+	"net/url"
 	"sync"
 	"testing"
 
@@ -20,9 +21,7 @@ type Freezer struct {
 // NewFreezer returns a freezer, and a pool like db whose connections it can freeze.
 func NewFreezer(t testing.TB, db *pgxpool.Pool) (Freezer, *pgxpool.Pool) {
 	t.Helper()
-	f := Freezer{frozen: make(chan struct{}), thawed: make(chan struct{})}
-	f.Freeze = sync.OnceFunc(func() { close(f.frozen) })
-	f.Thaw = sync.OnceFunc(func() { close(f.thawed) })
+	f := newFreezer()
 	config := db.Config()
 	config.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		server, err := new(net.Dialer).DialContext(ctx, network, address)
@@ -38,6 +37,43 @@ func NewFreezer(t testing.TB, db *pgxpool.Pool) (Freezer, *pgxpool.Pool) {
 	t.Cleanup(pool.Close)
 	t.Cleanup(f.Thaw) // before the pool is closed
 	return f, pool
+}
+
+// NewFreezingProxy is [NewFreezer] for another process. It returns the URL of the database at a proxy whose connections
+// the freezer can freeze.
+func NewFreezingProxy(t testing.TB, database string) (Freezer, string) {
+	t.Helper()
+	target := Try(url.Parse(database))(t)
+	listener := Try(net.Listen("tcp", "127.0.0.1:0"))(t)
+	f, server := newFreezer(), target.Host
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			onward, err := net.Dial("tcp", server)
+			if err != nil {
+				_ = client.Close()
+				continue
+			}
+			go f.pump(onward, client)
+			go f.pump(client, onward)
+		}
+	}()
+	t.Cleanup(func() {
+		f.Thaw()
+		_ = listener.Close()
+	})
+	target.Host = listener.Addr().String()
+	return f, target.String()
+}
+
+func newFreezer() Freezer {
+	f := Freezer{frozen: make(chan struct{}), thawed: make(chan struct{})}
+	f.Freeze = sync.OnceFunc(func() { close(f.frozen) })
+	f.Thaw = sync.OnceFunc(func() { close(f.thawed) })
+	return f
 }
 
 func (f Freezer) pump(to, from net.Conn) {

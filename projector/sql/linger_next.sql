@@ -2,8 +2,8 @@
 -- listed as lingering by that event yet. The window has been applied.
 -- $1 seen, $2 seen_top, $3 seen_bound, $4 until, $5 top of the window; $6 position to continue after; $7 maximum number
 -- of events.
--- Returns the number of events and the position of the last one, beside null or a task with the position of the last
--- event that made it available; in key order.
+-- Returns in each row the number of events and the position of the last one; then a task, and the position of the last
+-- event that made it available, or nulls. In key order.
 -- Locks nothing. Indexes: as taskledger.feed_page, then the primary key; the lateral limit keeps the planner on it.
 with page as materialized (
   select e.position, e.kind, e.biz_id, e.type

@@ -1,7 +1,7 @@
 -- The positions between which the first events of the tasks of a range of minutes are, whatever the clocks did.
--- $1 time from which minutes begin and $2 time before which they do, each '' for all; $3 maximum number of kinds and
--- minutes to read in the range, and a tenth of those after it. Returns the position after which and the one before
--- which, of a larger part of the ledger if the range has more.
+-- $1 and $2: the range begins at the minute of $1 and ends before $2, each '' for no bound. $3 limit of the kinds and
+-- minutes that are read in the range. Of the newest ones, ten times as many are read. Returns a position before these
+-- events and one after them. They enclose a larger part of the ledger if the range has more minutes.
 -- Locks nothing. Indexes: kind_stats_minute; kind_stats_position, alone.
 with inside as materialized (
   select s.first_position, s.last_position

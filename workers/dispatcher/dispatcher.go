@@ -71,7 +71,7 @@ func New(c Config) (*Dispatcher, error) {
 	return &Dispatcher{c}, nil
 }
 
-// Run stands by until it can have the lease, and then gives out tasks, until ctx is done. Then it returns nil. It
+// Run stands by until it gets the lease, and then gives out tasks. It returns nil when ctx is done. It
 // retries through outages of PostgreSQL and NATS. It returns an error only if retrying is useless:
 // [ledger.ErrNotMigrated]. It must not be called twice at the same time.
 func (d *Dispatcher) Run(ctx context.Context) error {

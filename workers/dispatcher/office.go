@@ -299,7 +299,7 @@ func (o *office) send(offer dispatch.Offer) {
 	_ = o.config.NATS.Publish(stream.OfferSubject(offer.Session), s.Seal.Seal(text))
 }
 
-// probe has workers confirm what they have received, until ctx is done.
+// probe asks workers to confirm the offers that they have received, until ctx is done.
 func (o *office) probe(ctx context.Context) error {
 	for {
 		o.mu.Lock()

@@ -6,7 +6,7 @@ type Room struct {
 	Bytes int // limit on the messages' bytes if Tasks exceeds the free slots, otherwise 0: no limit
 }
 
-// Wanted returns how many tasks may be in flight beside those that are, and how many may be at all.
+// Wanted returns how many further tasks may be in flight, and the limit for all of them.
 func (s *Set[A]) Wanted() (n, limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
