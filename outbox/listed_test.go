@@ -36,7 +36,7 @@ func TestListIsReplacedDuringARepair(t *testing.T) {
 	replace := sync.OnceFunc(func() {
 		beginning := `'snapshot', '3:3:', 'top', 0, 'bound', '3'`
 		ledgertest.ExecAsOwner(t, b.pool,
-			fmt.Sprintf(listedSQL, beginning)+`update taskledger.task set lingering = false`)
+			fmt.Sprintf(listedSQL, beginning)+`update taskledger.task set lingering = null`)
 	})
 	var published int
 	t.Cleanup(fault.Set(outbox.FaultPublished, func() {

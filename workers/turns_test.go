@@ -138,7 +138,10 @@ func TestKindSlots(t *testing.T) {
 	b.Relay()
 	gate := make(chan struct{})
 	var running atomic.Int64
-	w := b.Work(workers.Config{}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+	// No task is taken over from a worker that is slow: each has one effect.
+	w := b.Work(workers.Config{AckWait: time.Minute}, atLeast(func(
+		ctx context.Context, job *workers.Job, args orderArgs,
+	) error {
 		running.Add(1)
 		defer running.Add(-1)
 		select {

@@ -48,7 +48,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "handlers get the args of the message",
-		file: "workers/dispatch.go", old: "	if !h.IsFound || h.HasArgs {\n",
+		file: "workers/dispatch.go", old: "	if !h.IsFound || h.HasArgs && !isBare {\n",
 		mutated: "	if h.IsFound || true {\n",
 		faults:  "forge", rules: []string{"args"},
 	},
