@@ -22,11 +22,11 @@ func HandoverSubject(worker string) string {
 	return "taskledger.handover." + base64.RawURLEncoding.EncodeToString([]byte(worker))
 }
 
-// ReportSubject returns the subject on which the dispatcher receives the reports of a worker's session. OfferSubject
-// returns the one on which the session receives offers. A session's name is one token.
+// ReportSubject returns the subject on which the dispatcher receives the reports of a worker's session, whose name is
+// one token.
 func ReportSubject(session string) string { return reportPrefix + session }
 
-// OfferSubject: see [ReportSubject].
+// OfferSubject returns the subject on which a worker's session receives offers.
 func OfferSubject(session string) string { return "taskledger.dispatch.to." + session }
 
 // AllReports matches every [ReportSubject].
