@@ -406,7 +406,7 @@ func TestNewEventsBeforeLostHistory(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	r := b.relay()
-	const tasks, started = 10_000, 300
+	const tasks, started = 4_000, 300
 	b.enqueue("coupon.send", "order-", tasks)
 	for i := tasks - started; i < tasks; i++ {
 		b.append(orderKey(i), 1, ledger.EventStarted)
