@@ -39,6 +39,10 @@ many-kinds: ## One worker with 10,000 kinds: start, memory, idle CPU time, stop
 large-console: ## The time of each page of the console beside 5,000,000 tasks
 	go test ./console -run TestPagesOfALargeLedger -v -timeout 20m -console-tasks 5000000
 
+.PHONY: fresh-machine
+fresh-machine: ## Set-up on a machine without PostgreSQL, by npm and by the distribution; as root
+	go test ./internal/setup -run TestFreshMachine -v -timeout 30m -package
+
 .PHONY: nats-away
 nats-away: ## NATS away for a minute under a relay and workers of all guarantees
 	go test ./internal/systemtest -run TestNATSAway -v -timeout 30m -nats-away 60s

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 )
 
@@ -56,23 +55,6 @@ func (b *Backup) Start(ctx context.Context, settings map[string]string) (*Server
 			return err
 		}
 		return errors.Join(s.account.letRead(file), file.Close())
-	})
-}
-
-// Copy starts a temporary server on a copy of the data of s, which must be stopped. It has the password of s and its
-// system identifier, and these settings beside its own. The caller must close it. Its errors are those of [Start].
-func (s *Server) Copy(ctx context.Context, settings map[string]string) (*Server, error) {
-	return open(ctx, s.temporaryWith(settings), func(ctx context.Context, next *Server) error {
-		if err := next.setPassword(s.password); err != nil {
-			return err
-		}
-		return next.makeData(func(data string) error {
-			out, err := exec.CommandContext(ctx, "cp", "-Rp", s.path("data")+"/.", data).CombinedOutput()
-			if err != nil {
-				return fmt.Errorf("copy the data: %w\n%s", err, out)
-			}
-			return nil
-		})
 	})
 }
 

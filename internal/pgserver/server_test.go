@@ -22,7 +22,7 @@ import (
 // within returns a context for operations that end soon or never.
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -268,16 +268,24 @@ func publicDir(t *testing.T) string {
 	return dir
 }
 
-// Copies of a stopped server have its data and its password, settings of their own, and do not share data.
-func TestCopies(t *testing.T) {
-	original := start(t, pgserver.Config{})
-	exec(t, original, makeNotes)
-	exec(t, original, fmt.Sprintf(addNote, "original"))
-	if err := original.Stop(within(t)); err != nil {
-		t.Fatal(err)
+// Servers that are prepared once have the data and the password of the prepared one, settings of their own, and do not
+// share data. After a week without use the data are removed.
+func TestPreparedOnce(t *testing.T) {
+	cache := publicDir(t)
+	t.Setenv("HOME", cache)
+	t.Setenv("XDG_CACHE_HOME", cache)
+	kept := filepath.Join(cache, "taskledger", "prepared")
+	prepared := 0
+	prepare := func(_ context.Context, s *pgserver.Server) error {
+		prepared++
+		exec(t, s, makeNotes)
+		exec(t, s, fmt.Sprintf(addNote, "original"))
+		return nil
 	}
-	for _, note := range []string{"first", "second"} {
-		server, err := original.Copy(within(t), map[string]string{"max_connections": "20"})
+	startNamed := func(name string) *pgserver.Server {
+		t.Helper()
+		config := pgserver.Config{NoSync: true, Settings: map[string]string{"max_connections": "20"}}
+		server, err := pgserver.StartPrepared(within(t), config, name, prepare)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,6 +294,10 @@ func TestCopies(t *testing.T) {
 				t.Errorf("close: %v", err)
 			}
 		})
+		return server
+	}
+	for _, note := range []string{"first", "second"} {
+		server := startNamed("old")
 		exec(t, server, fmt.Sprintf(addNote, note))
 		if got, want := query(t, server, readNotes), "original "+note; got != want {
 			t.Errorf("notes %q, want %q", got, want)
@@ -293,5 +305,46 @@ func TestCopies(t *testing.T) {
 		if got := query(t, server, "show max_connections"); got != "20" {
 			t.Errorf("max_connections is %s", got)
 		}
+	}
+	if prepared != 1 {
+		t.Errorf("prepared %d times", prepared)
+	}
+	old, err := filepath.Glob(filepath.Join(kept, "old-*"))
+	if err != nil || len(old) != 1 {
+		t.Fatalf("kept: %v, %v", old, err)
+	}
+	lastWeek := time.Now().Add(-8 * 24 * time.Hour)
+	if err := os.Chtimes(old[0], lastWeek, lastWeek); err != nil {
+		t.Fatal(err)
+	}
+	startNamed("new")
+	if all, err := os.ReadDir(kept); err != nil || len(all) != 1 || !strings.HasPrefix(all[0].Name(), "new-") {
+		t.Errorf("kept: %v, %v", all, err)
+	}
+}
+
+// Without a cache directory a server is prepared each time, and a failure is reported.
+func TestPreparedWithoutACache(t *testing.T) {
+	t.Setenv("HOME", "")
+	t.Setenv("XDG_CACHE_HOME", "")
+	server, err := pgserver.StartPrepared(within(t), pgserver.Config{NoSync: true}, "notes",
+		func(_ context.Context, s *pgserver.Server) error {
+			exec(t, s, makeNotes)
+			return nil
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := query(t, server, readNotes); got != "" {
+		t.Errorf("notes %q", got)
+	}
+	if err := server.Close(); err != nil {
+		t.Error(err)
+	}
+	refused := errors.New("refused")
+	_, err = pgserver.StartPrepared(within(t), pgserver.Config{NoSync: true}, "notes",
+		func(context.Context, *pgserver.Server) error { return refused })
+	if !errors.Is(err, refused) {
+		t.Errorf("error %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 // The question names npm only if a refusal leads there.
 func TestQuestionPromisesNoRefusedFetch(t *testing.T) {
+	t.Setenv(yesVariable, "")
 	for refuse, want := range map[string]string{"1": "With no, setup ends without it.", "": "With no, it is fetched"} {
 		t.Setenv(pgfetch.RefuseVariable, refuse)
 		var out strings.Builder

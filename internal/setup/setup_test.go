@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"flag"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +17,8 @@ import (
 
 // skipped is the exit status of a script that this machine does not let run.
 const skipped = 77
+
+var withPackage = flag.Bool("package", false, "in TestFreshMachine install the distribution's package, too: minutes")
 
 // README's commands and serve work on a machine without PostgreSQL: this one, behind a file system that hides it.
 func TestFreshMachine(t *testing.T) {
@@ -37,8 +40,11 @@ func TestFreshMachine(t *testing.T) {
 	} {
 		t.Run(test.script, func(t *testing.T) {
 			t.Parallel()
-			if test.fetches {
+			switch {
+			case test.fetches:
 				needRegistry(t)
+			case !*withPackage:
+				t.Skip("installs a package: make fresh-machine")
 			}
 			cmd := exec.Command("unshare", "--mount", "sh", "-eu", "testdata/fresh_machine.sh", t.TempDir(), repository,
 				test.script)

@@ -78,8 +78,7 @@ func URL(t testing.TB, roles ...string) string {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 		defer cancel()
-		// By force, because connections may be open, such as those of a process that the test has killed.
-		if err := execute(ctx, templates.url(""), "drop database "+name+" with (force)"); err != nil {
+		if err := templates.drop(ctx, name); err != nil {
 			t.Errorf("ledgertest: drop the database: %v", err)
 		}
 	})
@@ -170,7 +169,18 @@ func findServer() (*templates, error) {
 	if address := os.Getenv(Variable); address != "" {
 		return newTemplates(ctx, address)
 	}
-	server, err := pgserver.Start(ctx, pgserver.Config{NoSync: true, Fetch: fetchPostgres()})
+	sum, err := templateHash()
+	if err != nil {
+		return nil, err
+	}
+	server, err := pgserver.StartPrepared(ctx, pgserver.Config{NoSync: true, Fetch: fetchPostgres()}, "shared-"+sum,
+		func(ctx context.Context, s *pgserver.Server) error {
+			t, err := newTemplates(ctx, s.URL("postgres"))
+			if err == nil {
+				t.admin.Close()
+			}
+			return err
+		})
 	if err != nil {
 		return nil, fmt.Errorf("%w; to use a running server, set %s", err, Variable)
 	}

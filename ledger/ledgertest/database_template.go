@@ -9,6 +9,7 @@ import (
 	"net/url"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/migrations"
 )
@@ -16,8 +17,9 @@ import (
 // templates creates databases on one server as copies of a migrated one.
 type templates struct {
 	server   *url.URL
-	name     string // of the migrated database; it changes whenever a migration changes
-	strategy string // clause of "create database"
+	admin    *pgxpool.Pool // to server, as its superuser; it is closed with the process
+	name     string        // of the migrated database; it changes whenever a migration changes
+	strategy string        // clause of "create database"
 }
 
 // newTemplates returns the templates of the server at address. It creates the migrated database unless it
@@ -27,11 +29,7 @@ func newTemplates(ctx context.Context, address string) (*templates, error) {
 	if err != nil || server.Host == "" {
 		return nil, fmt.Errorf("%s must be postgres://user:password@host:port/database", Variable)
 	}
-	sum, err := hash(migrations.FS)
-	if err != nil {
-		return nil, err
-	}
-	roles, err := migrations.RolesSQL(rolePrefix)
+	sum, err := templateHash()
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +41,15 @@ func newTemplates(ctx context.Context, address string) (*templates, error) {
 	if err := storeOwner(address); err != nil {
 		return nil, err
 	}
-	t := &templates{server: server, name: "taskledger_template_" + sum + hashText(roles+loginsSQL())}
+	t := &templates{server: server, name: "taskledger_template_" + sum}
+	config, err := pgxpool.ParseConfig(address)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = maxAdminConns
+	if t.admin, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
+		return nil, err
+	}
 	const hasStrategies = "select current_setting('server_version_num')::int >= 150000"
 	var canChoose bool
 	if err := conn.QueryRow(ctx, hasStrategies).Scan(&canChoose); err != nil {
@@ -56,6 +62,9 @@ func newTemplates(ctx context.Context, address string) (*templates, error) {
 	}
 	return t, t.build(ctx, conn)
 }
+
+// maxAdminConns is how many databases are created or dropped at once.
+const maxAdminConns = 2
 
 // build creates the template unless it exists. The template gets its name when it is complete, so that no
 // other process copies an incomplete one.
@@ -100,7 +109,14 @@ func (t *templates) clone(ctx context.Context, name, address string) error {
 		return err
 	}
 	owner := pgx.Identifier{u.User.Username()}.Sanitize()
-	return execute(ctx, t.url(""), "create database "+name+" owner "+owner+" template "+t.name+t.strategy)
+	_, err = t.admin.Exec(ctx, "create database "+name+" owner "+owner+" template "+t.name+t.strategy)
+	return err
+}
+
+// drop drops a database. Its connections are closed by force, such as those of a process that the test has killed.
+func (t *templates) drop(ctx context.Context, name string) error {
+	_, err := t.admin.Exec(ctx, "drop database "+name+" with (force)")
+	return err
 }
 
 // url returns the address of a database; "" is the database in the address of the server.
@@ -125,10 +141,18 @@ func execute(ctx context.Context, address, statement string) error {
 	return nil
 }
 
-// hashText returns a short hash of a text.
-func hashText(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:4])
+// templateHash changes whenever the template does.
+func templateHash() (string, error) {
+	sum, err := hash(migrations.FS)
+	if err != nil {
+		return "", err
+	}
+	roles, err := migrations.RolesSQL(rolePrefix)
+	if err != nil {
+		return "", err
+	}
+	logins := sha256.Sum256([]byte(roles + loginsSQL()))
+	return sum + hex.EncodeToString(logins[:4]), nil
 }
 
 // hash returns a hash of the names and contents of all files.

@@ -1,4 +1,5 @@
 # Root in a container gets the distribution's package, without a question and without a server of the package's own.
+apt-get purge -y -qq 'postgresql*' >/dev/null 2>&1 || true
 apt-get update -qq >/dev/null 2>&1 || exit 77
 touch /.dockerenv
 run make -s setup

@@ -1,7 +1,4 @@
 # Removes PostgreSQL and all that setup may have left, and has what the scripts check with.
-if command -v apt-get >/dev/null; then
-	apt-get purge -y -qq 'postgresql*' >/dev/null 2>&1 || true
-fi
 rm -rf /usr/lib/postgresql /usr/bin/postgres /usr/bin/pg_config /var/cache/taskledger /etc/postgresql-common
 rm -f /.dockerenv /run/.containerenv
 sed -i '/^postgres:/d' /etc/passwd
