@@ -162,7 +162,7 @@ func explainAtCommit(ctx context.Context, number int, err error) error {
 // failed, or 0.
 //
 // The statements that queue adds come last. But if the transaction begins here and its session will be reset, they come
-// first: no code of the caller has set another role or encoding yet, so none has to be restored.
+// first: no code of the caller has set another role or encoding yet, so none has to be restored before them.
 func (t *Tx) sendEnd(
 	ctx context.Context, queue func(*pgx.Batch), read func(pgx.BatchResults) error,
 ) (failed int, err error) {
@@ -186,7 +186,7 @@ func (t *Tx) sendEnd(
 	}
 	batch.Queue("commit")
 	if t.session != nil {
-		batch.Queue(sessionResetSQL, t.session.settings)
+		batch.Queue(sessionResetSQL, t.session.settings, t.session.login, t.session.role)
 	}
 	results := t.conn.SendBatch(ctx, batch)
 	err = skip(results, first)
