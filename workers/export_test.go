@@ -1,7 +1,10 @@
 package workers
 
 import (
+	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 	"github.com/taskledger/taskledger/workers/internal/inflight"
@@ -31,6 +34,11 @@ var Statements = map[string]string{
 
 // ErrRowsOpen is the error of handlers that leave rows open in the transaction of their caller.
 var ErrRowsOpen = attempt.ErrRowsOpen
+
+// AcquireSQL acquires a connection of db for a handler of RegisterSQL.
+func AcquireSQL(ctx context.Context, db *pgxpool.Pool) (attempt.Conn, error) {
+	return (&Pool{config: Config{DB: db}}).acquireSQL(ctx)
+}
 
 // ErrConnectionLost is part of the error of an attempt whose connection was lost.
 var ErrConnectionLost = attempt.ErrConnectionLost

@@ -6,7 +6,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"net"
-	"sync/atomic"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -54,18 +54,28 @@ type sqlConn struct {
 	std    *stdlib.Conn // constant
 	socket net.Conn     // of std; constant
 
-	isAbandoned atomic.Bool
+	mu          sync.Mutex
+	isAbandoned bool // guarded by mu
+	isReleased  bool // guarded by mu
 }
 
 func (c *sqlConn) Conn() *pgx.Conn { return c.std.Conn() }
 
 func (c *sqlConn) Abandon() {
-	c.isAbandoned.Store(true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isReleased { // the connection may be another user's
+		return
+	}
+	c.isAbandoned = true
 	_ = c.socket.Close()
 }
 
 func (c *sqlConn) Release() {
-	if c.isAbandoned.Load() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isReleased = true
+	if c.isAbandoned {
 		abandon.Close(c.std.Conn())
 	}
 	_ = c.std.Close()

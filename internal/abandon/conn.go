@@ -38,15 +38,17 @@ func Acquire(ctx context.Context, db *pgxpool.Pool) (*Conn, error) {
 func (c *Conn) Conn() *pgx.Conn { return c.conn }
 
 // Abandon breaks the connection; the server then rolls back. The connection leaves the pool, whose Close would wait for
-// it otherwise. A function may be in the middle of a statement, so only the socket is closed.
+// it otherwise. A function may be in the middle of a statement, so only the socket is closed. After Release it does
+// nothing, because the connection may be another user's.
 func (c *Conn) Abandon() {
-	_ = c.socket.Close()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.pooled != nil {
-		c.pooled.Hijack()
-		c.pooled = nil
+	if c.pooled == nil {
+		return
 	}
+	_ = c.socket.Close()
+	c.pooled.Hijack()
+	c.pooled = nil
 }
 
 // Release returns the connection to the pool. It closes one that was abandoned, is broken or in a transaction.
