@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -41,7 +42,8 @@ var (
 	errEndedTx   = errors.New("Handle has ended the transaction, in which the place of the subscriber is kept")
 	errAbortedTx = errors.New(
 		"Handle has returned no error after a statement of it failed, which aborts the transaction")
-	errLostTx = errors.New("Handle has returned no error after its connection was lost")
+	errLostTx   = errors.New("Handle has returned no error after its connection was lost")
+	errOpenRows = errors.New("Handle has returned with open rows of its transaction: close them")
 )
 
 // txAborted is the state of a transaction that cannot be committed, in PostgreSQL's ReadyForQuery.
@@ -84,6 +86,8 @@ func checkHandled(ctx context.Context, conn *pgx.Conn, tx *ledger.Tx) error {
 	switch {
 	case conn.IsClosed():
 		return errLostTx
+	case conn.PgConn().IsBusy():
+		return errOpenRows
 	case conn.PgConn().TxStatus() == txAborted:
 		return errAbortedTx
 	}
@@ -96,8 +100,7 @@ func checkHandled(ctx context.Context, conn *pgx.Conn, tx *ledger.Tx) error {
 
 // isOfDatabase reports whether the server or its connection failed at the end of a transaction, and not the handler.
 func isOfDatabase(err error) bool {
-	switch {
-	case err == nil, errors.Is(err, errLostTx), errors.Is(err, errAbortedTx), errors.Is(err, errEndedTx):
+	if err == nil || slices.Contains([]error{errLostTx, errOpenRows, errAbortedTx, errEndedTx}, err) {
 		return false
 	}
 	return pgerr.Code(err) == "" || pgerr.IsRetryable(err)

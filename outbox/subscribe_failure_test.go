@@ -76,6 +76,10 @@ func TestSubscriberNamesTheEventThatFails(t *testing.T) {
 		"Rollback":         {fail: dropError("rollback"), want: "has ended the transaction"},
 		"LostConnection": {fail: dropError("select pg_terminate_backend(pg_backend_pid())"),
 			want: "its connection was lost"},
+		"OpenRows": {fail: func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Query(ctx, "select 1")
+			return err
+		}, want: "with open rows"},
 		"AtCommit": {fail: dropError("insert into later values (1), (1)"), want: "later_n_key"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,11 +21,12 @@ var (
 	invalidateSQL string
 )
 
-// brokenError reports that Apply has ended the transaction of a page, or that its connection was lost in Apply.
+// brokenError reports that Apply has ended the transaction of a page or left rows open in it, which makes it useless,
+// or that its connection was lost in Apply.
 type brokenError struct {
 	reason string
 	xid    string // of the transaction
-	isLost bool   // the connection; otherwise Apply has ended the transaction by SQL
+	isLost bool   // the connection; otherwise Apply has broken the transaction, and may have ended it by SQL
 	err    error  // of Apply, or nil
 }
 
@@ -55,6 +56,10 @@ func checkTransaction(ctx context.Context, tx pgx.Tx, xid string, failure error)
 		return &brokenError{reason: "the connection was lost in Apply", xid: xid, isLost: true, err: failure}
 	case conn.IsClosed():
 		return failure
+	case conn.IsBusy():
+		return &brokenError{
+			reason: "Apply has returned with open rows of its transaction: close them", xid: xid, err: failure,
+		}
 	case conn.TxStatus() == isAborted && failure == nil:
 		return errAborted
 	case conn.TxStatus() == isAborted:

@@ -2,6 +2,7 @@ package projector_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -18,6 +19,7 @@ func TestEventThatBreaksTheTransaction(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		breaks func(context.Context, pgx.Tx)
+		err    error // of Apply
 		reason string
 	}{
 		{name: "statement that fails", reason: "returned no error after a statement of it failed",
@@ -34,6 +36,10 @@ func TestEventThatBreaksTheTransaction(t *testing.T) {
 		{name: "backend", reason: "the connection was lost in Apply", breaks: func(ctx context.Context, tx pgx.Tx) {
 			_, _ = tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
 		}},
+		{name: "open rows", reason: "with open rows",
+			breaks: func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Query(ctx, "select 1") }},
+		{name: "error beside open rows", reason: "no such coupon", err: errors.New("no such coupon"),
+			breaks: func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Query(ctx, "select 1") }},
 	} {
 		for name, onFailure := range map[string]projector.OnFailure{"stop": projector.Stop, "park": projector.Park} {
 			t.Run(test.name+" "+name, func(t *testing.T) {
@@ -47,7 +53,7 @@ func TestEventThatBreaksTheTransaction(t *testing.T) {
 					for _, e := range events {
 						if e.BizID == "bad" && e.Version == 1 {
 							test.breaks(ctx, tx)
-							return nil
+							return test.err
 						}
 					}
 					return apply(ctx, tx, events)
