@@ -19,6 +19,9 @@ func SetInstalled(t *testing.T, patterns ...string) {
 // FindBinariesOf returns the directory of the binaries for the data in a directory.
 func FindBinariesOf(data string) (string, error) { return findBinaries("", data) }
 
+// RemovePrepared removes the prepared data in dir whose last use is before since.
+var RemovePrepared = removePrepared
+
 // Dir returns the directory of the server's files.
 func (s *Server) Dir() string { return s.dir }
 

@@ -21,7 +21,7 @@ const preparedFor = 7 * 24 * time.Hour
 // prepares it and keeps its data in the user's cache directory; later calls copy those, in a tenth of the CPU time of
 // initdb and migrations. The data are found by name, PostgreSQL's version and the server's user, so name must change
 // whenever prepare does. Copies have one password and one system identifier. Settings and Clock are not those of the
-// server that prepare gets. Where there is no cache directory, each call prepares.
+// server that prepare gets. Where there is no cache directory, and none can be made, each call prepares.
 //
 // The caller must close the server. The errors are those of [Start] and of prepare.
 func StartPrepared(ctx context.Context, config Config, name string, prepare func(context.Context, *Server) error,
@@ -35,14 +35,18 @@ func StartPrepared(ctx context.Context, config Config, name string, prepare func
 		return nil, err
 	}
 	home, err := os.UserCacheDir()
-	if err != nil {
+	home = filepath.Join(home, "taskledger", "prepared")
+	if err == nil {
+		err = os.MkdirAll(home, 0o700)
+	}
+	if err != nil { // a container's user may have no home, or one that it cannot write
 		return startAndPrepare(ctx, config, prepare)
 	}
 	name += "-" + strconv.Itoa(majorVersion(config.Binaries))
 	if account != nil {
 		name += "-" + account.name
 	}
-	dir := filepath.Join(home, "taskledger", "prepared", name)
+	dir := filepath.Join(home, name)
 	if err := keepPrepared(ctx, dir, config, prepare); err != nil {
 		return nil, fmt.Errorf("prepare PostgreSQL in %s: %w", dir, err)
 	}
@@ -57,7 +61,7 @@ func StartPrepared(ctx context.Context, config Config, name string, prepare func
 		return s.makeData(func(data string) error { return copyData(ctx, filepath.Join(dir, "data"), data) })
 	})
 	if err != nil {
-		return nil, fmt.Errorf("start a copy of %s: %w", dir, err)
+		return nil, fmt.Errorf("start a copy of %s, which can be removed to prepare it again: %w", dir, err)
 	}
 	return server, nil
 }
@@ -81,9 +85,6 @@ func keepPrepared(ctx context.Context, dir string, config Config, prepare func(c
 	now := time.Now()
 	if os.Chtimes(dir, now, now) == nil {
 		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
-		return err
 	}
 	config.Settings, config.Clock = nil, nil
 	server, err := startAndPrepare(ctx, config, prepare)
@@ -142,7 +143,8 @@ func syncAll(dir string) error {
 	})
 }
 
-// removePrepared removes the directories in dir whose last use is before since.
+// removePrepared removes the directories in dir whose last use is before since. Each loses its name first, so that an
+// interrupted removal leaves nothing that looks whole.
 func removePrepared(dir string, since time.Time) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -153,7 +155,15 @@ func removePrepared(dir string, since time.Time) error {
 		if errors.Is(err, fs.ErrNotExist) || err == nil && info.ModTime().After(since) {
 			continue
 		}
-		if err := errors.Join(err, os.RemoveAll(filepath.Join(dir, entry.Name()))); err != nil {
+		if err != nil {
+			return err
+		}
+		old := filepath.Join(dir, entry.Name())
+		unnamed := old + "." + rand.Text()
+		if err := os.Rename(old, unnamed); err != nil && !errors.Is(err, fs.ErrNotExist) { // another process was first
+			return err
+		}
+		if err := os.RemoveAll(unnamed); err != nil {
 			return err
 		}
 	}

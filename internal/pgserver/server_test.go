@@ -323,9 +323,21 @@ func TestPreparedOnce(t *testing.T) {
 	}
 }
 
-// Without a cache directory a server is prepared each time, and a failure is reported.
+// A server whose data cannot be kept, because there is no cache directory or it cannot be made, is prepared each time.
+// A failure to prepare is reported.
 func TestPreparedWithoutACache(t *testing.T) {
-	t.Setenv("HOME", "")
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, home := range map[string]string{"None": "", "UnderAFile": filepath.Join(file, "home")} {
+		t.Run(name, func(t *testing.T) { testPreparedIn(t, home) })
+	}
+}
+
+func testPreparedIn(t *testing.T, home string) {
+	t.Helper()
+	t.Setenv("HOME", home)
 	t.Setenv("XDG_CACHE_HOME", "")
 	server, err := pgserver.StartPrepared(within(t), pgserver.Config{NoSync: true}, "notes",
 		func(_ context.Context, s *pgserver.Server) error {
@@ -346,5 +358,39 @@ func TestPreparedWithoutACache(t *testing.T) {
 		func(context.Context, *pgserver.Server) error { return refused })
 	if !errors.Is(err, refused) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// Data that were not used for a week are removed as a whole: an interrupted removal leaves no part under their name,
+// which later calls would copy.
+func TestPreparedDataAreRemovedAsAWhole(t *testing.T) {
+	const files = 20_000
+	dir := t.TempDir()
+	old := filepath.Join(dir, "old-17")
+	if err := os.Mkdir(old, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for i := range files {
+		if err := os.WriteFile(filepath.Join(old, fmt.Sprint(i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	removed := make(chan error, 1)
+	go func() { removed <- pgserver.RemovePrepared(dir, time.Now().Add(time.Hour)) }()
+	for {
+		entries, err := os.ReadDir(old)
+		if _, gone := os.Stat(old); errors.Is(gone, os.ErrNotExist) {
+			break
+		}
+		if err != nil || len(entries) < files {
+			t.Errorf("%d of %d files are there, %v", len(entries), files, err)
+			break
+		}
+	}
+	if err := <-removed; err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("left: %v, %v", entries, err)
 	}
 }
