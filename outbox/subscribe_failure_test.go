@@ -77,7 +77,7 @@ func TestSubscriberNamesTheEventThatFails(t *testing.T) {
 		"LostConnection": {fail: dropError("select pg_terminate_backend(pg_backend_pid())"),
 			want: "its connection was lost"},
 		"OpenRows": {fail: func(ctx context.Context, tx pgx.Tx) error {
-			_, err := tx.Query(ctx, "select 1")
+			_, err := tx.Query(ctx, "select 1") //nolint:sqlclosecheck // the rows stay open on purpose
 			return err
 		}, want: "with open rows"},
 		"AtCommit": {fail: dropError("insert into later values (1), (1)"), want: "later_n_key"},

@@ -258,7 +258,7 @@ const mergeBack = 24 * 60
 
 // next returns the minutes to merge, when events of a new minute have come.
 func (m *statsMerger) next(newest int64) (since, before int64, due bool) {
-	before = newest - 1 // the events of the minute before may still come
+	before = newest - 1                // the events of the minute before may still come
 	if m.mergedTo-before > mergeBack { // the clock was ahead
 		m.mergedTo = 0
 	}
