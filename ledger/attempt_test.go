@@ -254,7 +254,7 @@ func TestDeadlineInSQL(t *testing.T) {
 	app := ledgertest.Pool(t)
 	db := sqlWorker(t, app)
 	k, waiting := ledgertest.Key(t, "mail/1"), ledgertest.Key(t, "mail/2")
-	options := ledger.EnqueueOptions{FinishBy: time.Now().Add(2 * time.Second)}
+	options := ledger.EnqueueOptions{FinishBy: time.Now().Add(8 * time.Second)}
 	for _, k := range []ledger.Key{k, waiting} {
 		if _, err := ledger.Enqueue(t.Context(), app, k, nil, &options); err != nil {
 			t.Fatal(err)

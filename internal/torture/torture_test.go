@@ -19,9 +19,8 @@ func TestMain(m *testing.M) {
 }
 
 // Every fault that costs nothing but time acts on the whole product, two or more at once, and every promise holds.
-// Longer runs: go run ./internal/torture.
+// Longer runs: go run ./internal/torture. The tests run one after the other: each has twenty processes.
 func TestTorture(t *testing.T) {
-	t.Parallel()
 	var names []string
 	for _, f := range faults {
 		if f.cost == 0 {
@@ -52,7 +51,6 @@ func TestTorture(t *testing.T) {
 // A dump is restored again and again while everything runs, and each task ends: also one that was running in the dump
 // and that its worker, which lives, has ended since. Not in TestTorture, because fewer rules hold if commits are lost.
 func TestRestoresUnderLoad(t *testing.T) {
-	t.Parallel()
 	c := config{seed: 6, duration: 10 * time.Second, patience: 2 * time.Minute, faults: "restore", rate: defaultRate,
 		maxStep: 15 * time.Second, pgbouncer: "pgbouncer", log: t.Output()}
 	r, err := torture(t.Context(), c)
@@ -73,7 +71,6 @@ func TestRestoresUnderLoad(t *testing.T) {
 
 // PostgreSQL's clock is stepped forwards and backwards while everything runs, and every promise holds.
 func TestStepsOfTheDatabaseClock(t *testing.T) {
-	t.Parallel()
 	if _, err := pgserver.NewClock(t.TempDir()); errors.Is(err, fs.ErrNotExist) {
 		t.Skip(err)
 	}
