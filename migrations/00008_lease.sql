@@ -125,6 +125,14 @@ comment on view taskledger.workers is
   'The workers that live, or were lost within about a day. alive_ms: for how many milliseconds it still counts as '
   'alive, 0 if it is lost. detail: its kinds, guarantees and shards.';
 
+create view taskledger.dispatcher as
+select (l.detail->>'epoch')::bigint as epoch, l.detail->>'key' as key
+  from taskledger.lease l
+ where l.name = 'dispatcher';
+
+comment on view taskledger.dispatcher is
+  'Internal: the number of the active dispatcher, or of the last one, and its public key (hex). Without one, no row.';
+
 create view taskledger.worker_kinds as
 select l.holder as worker, k.kind
   from taskledger.lease l

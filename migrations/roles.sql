@@ -35,8 +35,8 @@ grant execute on function taskledger.login_id, taskledger.session_login, taskled
 -- Of tables that hold what an operator or a service wrote. A worker reads args, and of the rest what its job takes.
 grant select on taskledger.setting, taskledger.kind_limit, taskledger.overload to producer, worker, relay,
    operator, reader, archiver;
-grant select on taskledger.lease, taskledger.workers, taskledger.worker_kinds, taskledger.shard_members to
-   worker, relay, operator, reader, archiver;
+grant select on taskledger.lease, taskledger.workers, taskledger.dispatcher, taskledger.worker_kinds,
+   taskledger.shard_members to worker, relay, operator, reader, archiver;
 grant select on taskledger.shard_owner, taskledger.worker_shards, taskledger.paused_kinds to worker, relay,
    operator, reader, archiver;
 grant select on taskledger.timer, taskledger.timers, taskledger.rejected, taskledger.event_position_seq to

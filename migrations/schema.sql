@@ -4287,6 +4287,14 @@ CREATE VIEW taskledger.broker AS
 
 COMMENT ON VIEW taskledger.broker IS 'The NATS server that serve runs, or with --peers one row for each member of the cluster; peers are all its members. is_here: its process holds a lock in this very database, whose number is the nonce of the lease. Otherwise the row is that of another database of which this one is a copy, or the process has ended.';
 
+CREATE VIEW taskledger.dispatcher AS
+ SELECT ((l.detail ->> 'epoch'::text))::bigint AS epoch,
+    (l.detail ->> 'key'::text) AS key
+   FROM taskledger.lease l
+  WHERE (l.name = 'dispatcher'::text);
+
+COMMENT ON VIEW taskledger.dispatcher IS 'Internal: the number of the active dispatcher, or of the last one, and its public key (hex). Without one, no row.';
+
 CREATE VIEW taskledger.event_fence AS
  SELECT event.kind,
     event.biz_id,

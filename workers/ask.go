@@ -3,7 +3,6 @@ package workers
 import (
 	"context"
 	"crypto/rand"
-	_ "embed"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -12,22 +11,20 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/taskledger/taskledger/internal/lease"
-	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
 )
 
-//go:embed sql/session_incarnation.sql
-var sessionIncarnationSQL string
-
 const (
 	// reportEvery is the longest time between two reports to the dispatcher.
 	reportEvery = 500 * time.Millisecond
 	// lookAgainAfter is the least time between two looks for the dispatcher's key.
 	lookAgainAfter = 50 * time.Millisecond
+	// freshness is how old what is known of a task, and of the database, may be for its attempt to begin without a look
+	// at its head.
+	freshness = 2 * time.Second
 )
 
 // asker asks the dispatcher for tasks: it is the shell around the state machine of package dispatch.
@@ -46,8 +43,10 @@ type asker struct {
 	incarnation string
 	epoch       int64 // of seal
 	seal        *dispatch.Seal
-	isUrgent    bool // a report is due
-	isStopping  bool // no further tasks are wanted
+	seen        time.Time // when the newest successful look at the primary began
+	clock       time.Time // of the database in that look
+	renewed     time.Time // when the last successful renewal of the lease began
+	isUrgent    bool      // a report is due
 }
 
 func newAsker(p *Pool) (*asker, error) {
@@ -82,9 +81,9 @@ func (a *asker) run(stopping, quit context.Context) error {
 		return err
 	}
 	defer func() { _ = offers.Unsubscribe() }()
-	var looks sync.WaitGroup
-	defer looks.Wait()
-	looks.Go(func() { a.look(quit) })
+	var finds sync.WaitGroup
+	defer finds.Wait()
+	finds.Go(func() { a.find(quit) })
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
 	isStopping := stopping.Done()
@@ -97,8 +96,10 @@ func (a *asker) run(stopping, quit context.Context) error {
 		case <-isStopping:
 			isStopping = nil
 			a.mu.Lock()
-			a.isStopping = true
+			a.machine.Leave()
+			a.isUrgent = true
 			a.mu.Unlock()
+			a.report(true)
 		case <-quit.Done():
 			a.report(true) // that nothing is in flight any more
 			return nil
@@ -106,54 +107,43 @@ func (a *asker) run(stopping, quit context.Context) error {
 	}
 }
 
-// look finds the dispatcher's key when a message cannot be opened, until quit is done.
-func (a *asker) look(quit context.Context) {
+// find looks at the database for the dispatcher's key when a message cannot be opened, until quit is done.
+func (a *asker) find(quit context.Context) {
 	for {
-		if err := a.meet(quit); err != nil && quit.Err() == nil {
-			a.pool.runner.Warn(a.pool.config.Logger, "cannot find the dispatcher", "error", err)
+		select {
+		case m := <-a.unknown:
+			a.pool.look(quit)
+			a.open(m, false)
+		case <-quit.Done():
+			return
 		}
 		select {
 		case <-time.After(lookAgainAfter):
 		case <-quit.Done():
 			return
 		}
-		select {
-		case m := <-a.unknown:
-			if err := a.meet(quit); err == nil {
-				a.open(m, false)
-			}
-		case <-time.After(reportEvery):
-		case <-quit.Done():
-			return
-		}
 	}
 }
 
-// meet reads which dispatcher is active, and the incarnation of the database.
-func (a *asker) meet(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, a.pool.config.AckWait)
-	defer cancel()
-	var incarnation string
-	if _, err := pgquery.Row(ctx, a.pool.config.DB, sessionIncarnationSQL, nil, &incarnation); err != nil {
-		return err
-	}
-	state, err := lease.LookAtDispatcher(ctx, a.pool.config.DB)
-	if err != nil || len(state.Key) == 0 || incarnation == "" {
-		return err
-	}
+// learn takes what the worker has seen in the database.
+func (a *asker) learn(v view) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.seal != nil && a.epoch == state.Epoch && a.incarnation == incarnation {
+	if v.incarnation == "" {
 		return nil
 	}
-	a.machine.Reach(incarnation)
-	seal, err := dispatch.NewSeal(dispatch.WorkerSide, a.identity, state.Key, dispatch.Conversation{
-		Session: a.session, Incarnation: incarnation, Epoch: state.Epoch,
+	a.machine.Reach(v.incarnation)
+	a.seen, a.clock = v.asked, v.clock
+	if v.epoch == 0 || a.seal != nil && a.epoch == v.epoch && a.incarnation == v.incarnation {
+		return nil
+	}
+	seal, err := dispatch.NewSeal(dispatch.WorkerSide, a.identity, v.key, dispatch.Conversation{
+		Session: a.session, Incarnation: v.incarnation, Epoch: v.epoch,
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("key of the dispatcher: %w", err)
 	}
-	a.seal, a.epoch, a.incarnation, a.isUrgent = seal, state.Epoch, incarnation, true
+	a.seal, a.epoch, a.incarnation, a.isUrgent = seal, v.epoch, v.incarnation, true
 	a.wake()
 	return nil
 }
@@ -195,21 +185,52 @@ func (a *asker) open(m *nats.Msg, mayLook bool) {
 	}
 	taken, isNews := a.machine.Receive(offer)
 	a.isUrgent = a.isUrgent || isNews
+	of := source{incarnation: offer.Incarnation, now: time.Now()}
+	if echo := a.machine.Echo(); echo > 0 {
+		of.seen = a.begun.Add(echo)
+	}
+	if !a.seen.IsZero() {
+		of.clock = a.clock.Add(of.now.Sub(a.seen))
+	}
 	a.mu.Unlock()
 	if isNews {
 		a.wake()
 	}
 	if len(taken) > 0 {
-		a.begin(taken)
+		a.begin(taken, of)
 	}
 }
 
+// source is where offered tasks come from.
+type source struct {
+	incarnation string    // of the database
+	seen        time.Time // the dispatcher's view of its tasks is not older; zero: unknown
+	now         time.Time // when they arrived
+	clock       time.Time // of the database then; zero: unknown
+}
+
+// hasReached reports whether the worker has lately reached the primary, and its lease lives: it can record an outcome,
+// and no other worker takes over what it begins.
+func (a *asker) hasReached() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return time.Since(a.seen) <= freshness && time.Since(a.renewed) < a.pool.config.AckWait
+}
+
+// noteRenewal records when the last successful renewal of the worker's lease began.
+func (a *asker) noteRenewal(at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.renewed = at
+}
+
 // begin passes offered tasks of one kind on.
-func (a *asker) begin(offered []dispatch.Task) {
+func (a *asker) begin(offered []dispatch.Task, of source) {
 	a.pool.mu.Lock()
 	k := a.pool.byName[offered[0].Key.Kind]
 	a.pool.mu.Unlock()
-	fresh := make([]*attempt.Task, 0, len(offered))
+	undecided := make([]*attempt.Task, 0, len(offered))
+	var ready []*run
 	for i := range offered {
 		var t *attempt.Task
 		if k != nil && k.received.Has(offered[i].Shard) {
@@ -220,14 +241,31 @@ func (a *asker) begin(offered []dispatch.Task) {
 				k.Logger.Warn("offer refused", "biz_id", string(offered[i].Key.BizID), "error", err)
 			}
 		}
-		if t == nil {
+		switch {
+		case t == nil:
 			a.end(offered[i].Key, true)
-			continue
+		case offered[i].Content == nil || of.seen.IsZero() || of.clock.IsZero():
+			undecided = append(undecided, t)
+		default:
+			h := of.head(&t.Message)
+			if r := k.carryOut(k.verdict(t, h), t, h, of.now); r != nil {
+				r.seen = of.seen
+				ready = append(ready, r)
+			}
 		}
-		fresh = append(fresh, t)
 	}
 	if k != nil {
-		k.decide(fresh...)
+		k.decide(undecided...)
+		k.ready(of.now, ready)
+	}
+}
+
+// head returns the head of an offered task with content, which is that of its last event. The append of an outcome
+// finds whether another event follows.
+func (s *source) head(m *stream.Message) attempt.Head {
+	return attempt.Head{
+		IsFound: true, HasArgs: true, Version: m.Version, Type: m.Type, Attempt: m.Attempt, Shard: m.Shard,
+		RecordedAt: m.RecordedAt, Clock: s.clock, Incarnation: &s.incarnation,
 	}
 }
 
@@ -277,9 +315,6 @@ func (a *asker) report(isAlways bool) {
 	}
 	total, isDue := 0, isAlways || a.isUrgent
 	for i, k := range kinds {
-		if a.isStopping {
-			wants[i].n = 0
-		}
 		total += wants[i].n
 		more := wants[i].n - a.machine.Outstanding(k.Name)
 		isDue = isDue || more > 0 && (more == wants[i].n || more >= wants[i].limit/4)

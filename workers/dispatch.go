@@ -87,6 +87,11 @@ func (k *kind) decideBatch(batch []*attempt.Task, space *[]attempt.Head) {
 			ready = append(ready, r)
 		}
 	}
+	k.ready(now, ready)
+}
+
+// ready adds attempts to the line, or gives them back once the pool is stopping.
+func (k *kind) ready(now time.Time, ready []*run) {
 	if !k.pool.slots.Add(k.line, now, ready...) {
 		for _, r := range ready {
 			r.GiveBack(stream.NakAnswer)
@@ -173,12 +178,20 @@ func (k *kind) canBegin(r *run) bool {
 	switch {
 	case k.IsStopping() || k.pause.isPaused() || !k.received.Has(t.Message.Shard):
 		r.GiveBack(stream.NakAnswer)
-	case time.Since(r.Decided()) > k.pool.config.AckWait/2, k.Tasks.IsRecalled(t):
+	case !k.isFresh(r), k.Tasks.IsRecalled(t):
 		k.decideAgain(t)
 	default:
 		return true
 	}
 	return false
+}
+
+// isFresh reports whether what is known of an attempt's task is not too old for it to begin.
+func (k *kind) isFresh(r *run) bool {
+	if !r.seen.IsZero() {
+		return time.Since(r.seen) <= freshness && k.pool.asker.hasReached()
+	}
+	return time.Since(r.Decided()) <= k.pool.config.AckWait/2
 }
 
 // companion takes the next attempt of the line, if it suits and may still run.

@@ -28,7 +28,7 @@ func (p *Pool) Ready() (n int) {
 var Statements = map[string]string{
 	"installation.sql":   installationSQL,
 	"worker_list.sql":    workerListSQL,
-	"kind_states.sql":    kindStatesSQL,
+	"watch.sql":          watchSQL,
 	"kinds_admitted.sql": kindsAdmittedSQL,
 }
 

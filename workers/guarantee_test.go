@@ -176,7 +176,7 @@ func newTripCounter(t *testing.T) *tripCounter {
 	c := &tripCounter{upkeep: make(map[string]bool)}
 	leases := try(filepath.Glob("../internal/lease/sql/*.sql"))(t)
 	files := append(leases,
-		"internal/attempt/sql/heads.sql", "sql/installation.sql", "sql/kind_states.sql",
+		"internal/attempt/sql/heads.sql", "sql/installation.sql", "sql/watch.sql",
 		"sql/kinds_admitted.sql", "../ledger/sql/session_read.sql") // once for a connection
 	for _, file := range files {
 		c.upkeep[string(try(os.ReadFile(file))(t))] = true

@@ -31,7 +31,7 @@ type kind struct {
 
 	// Each is safe for concurrent use.
 	pause    pause
-	isShed   atomic.Bool  // the oldest waiting tasks are discarded; set by watchKinds
+	isShed   atomic.Bool  // the oldest waiting tasks are discarded; set by watch
 	isBusy   atomic.Bool  // a goroutine runs dispatch
 	pairs    atomic.Int32 // calls of serveUnpaused, each with its pair of consumers
 	received shards.Counts

@@ -56,10 +56,15 @@ func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
+	now := time.Now()
 	if _, err := db.Exec(ctx, kindsAdmittedSQL, pgarray.Of(d.Kinds...)); err != nil {
 		return pgerr.Explain("check kinds", err)
 	}
-	return lease.Renew(ctx, db, lease.Worker(p.id), p.id, p.config.AckWait, d)
+	err := lease.Renew(ctx, db, lease.Worker(p.id), p.id, p.config.AckWait, d)
+	if err == nil && p.asker != nil {
+		p.asker.noteRenewal(now)
+	}
+	return err
 }
 
 // takeLease takes the lease, unless a live worker has another guarantee for one of the kinds.

@@ -188,11 +188,11 @@ func (p *Pool) work(ctx context.Context, kinds []*kind) error {
 	p.stopping = stopping
 	p.runner.Start(stopping)
 	defer p.runner.CancelHandlers(ErrStopping)
-	p.updateKinds(ctx)
+	p.look(ctx)
 
 	var loops sync.WaitGroup
 	loops.Go(func() { p.stopSlots(stopping, kinds) })
-	loops.Go(func() { p.watchKinds(quit) })
+	loops.Go(func() { p.watch(quit) })
 	loops.Go(func() { p.keepLease(quit) })
 	loops.Go(func() { p.giveBackLate(quit, kinds) })
 	loops.Go(func() { p.runner.Complete(quit) })

@@ -21,7 +21,9 @@ type run struct {
 	kind *kind // constant
 	// waited is how long the task had been available when its head was read, by the database's clock; 0: unknown
 	waited time.Duration // constant
-	job    Job           // written by newRun and, before the handler runs, by its goroutine; Job guards its result
+	// seen is how old the dispatcher's view of the task may be; zero: this worker has read its head.
+	seen time.Time // set before the run is ready
+	job  Job       // written by newRun and, before the handler runs, by its goroutine; Job guards its result
 
 	mu     sync.Mutex
 	values context.Context // of the handler, if hooks derived one from the attempt's; guarded by mu

@@ -42,7 +42,7 @@ type completer struct {
 	retries *queue.Queue[completion] // taken by retry
 	tokens  chan struct{}            // holds a token for each completion that is not recorded
 
-	isAwaited atomic.Bool // a process waited for outcomes when heads were last read
+	isAwaited atomic.Bool // a process waited for outcomes when that was last read
 }
 
 func newCompleter(r *Runner) *completer {

@@ -120,6 +120,9 @@ func (r *Runner) HandlerContext() context.Context { return r.work }
 // IsStopping reports whether no attempt may begin any more.
 func (r *Runner) IsStopping() bool { return r.stopping.Err() != nil }
 
+// SetAwaited records whether a process waits for outcomes. It may be called at any time.
+func (r *Runner) SetAwaited(is bool) { r.completer.isAwaited.Store(is) }
+
 // Warn logs a line that may repeat for many tasks.
 func (r *Runner) Warn(to *slog.Logger, text string, attributes ...any) {
 	r.limited.Warn(to, text, attributes...)

@@ -24,6 +24,7 @@ func (r Report) MarshalBinary() ([]byte, error) {
 	w.text(r.Session)
 	w.text(r.Incarnation)
 	w.numbers(r.Epoch, int64(r.Sent), r.Received, r.After, r.Through)
+	w.flag(r.IsLeaving)
 	w.sums(r.Asked)
 	w.numbers(int64(len(r.Held)))
 	for _, h := range r.Held {
@@ -41,7 +42,7 @@ func (r Report) MarshalBinary() ([]byte, error) {
 func (r *Report) UnmarshalBinary(b []byte) error {
 	in := newReader(b)
 	*r = Report{Session: in.text(), Incarnation: in.text(), Epoch: in.number(), Sent: time.Duration(in.number()),
-		Received: in.number(), After: in.number(), Through: in.number(), Asked: in.sums()}
+		Received: in.number(), After: in.number(), Through: in.number(), IsLeaving: in.flag(), Asked: in.sums()}
 	for range in.length(2) {
 		r.Held = append(r.Held, Range{in.number(), in.number()})
 	}
@@ -105,6 +106,14 @@ func (w *writer) numbers(all ...int64) {
 	for _, n := range all {
 		w.b = binary.AppendVarint(w.b, n)
 	}
+}
+
+func (w *writer) flag(is bool) {
+	n := int64(0)
+	if is {
+		n = 1
+	}
+	w.numbers(n)
 }
 
 func (w *writer) text(s string) {
@@ -173,6 +182,14 @@ func (r *reader) number() int64 {
 	}
 	r.b = r.b[size:]
 	return n
+}
+
+func (r *reader) flag() bool {
+	n := r.number()
+	if n != 0 && n != 1 {
+		r.fail()
+	}
+	return n == 1
 }
 
 // length returns the number of elements of a list. Each takes at least size bytes, so that a short message cannot

@@ -12,8 +12,9 @@ import (
 )
 
 func exampleReport() Report {
-	return Report{Session: "s", Incarnation: "i/1", Epoch: 7, Sent: 123, Received: 9, After: -3, Through: 0,
-		Asked: map[ledger.Kind]int64{testKind: 5, Total: 6}, Held: []Range{{First: -2, Last: 0}, {First: 8, Last: 9}},
+	return Report{Session: "s", Incarnation: "i/1", Epoch: 7, Sent: 123, Received: 9, IsLeaving: true,
+		After: -3, Through: 0, Asked: map[ledger.Kind]int64{testKind: 5, Total: 6},
+		Held:   []Range{{First: -2, Last: 0}, {First: 8, Last: 9}},
 		Listed: []Holding{{Key: ledger.Key{Kind: testKind, BizID: "ä/1"}, Version: 4, Number: -2}}}
 }
 

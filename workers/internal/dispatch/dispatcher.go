@@ -24,15 +24,19 @@ type Dispatcher struct {
 	workers  map[string]*session // by worker: those with a live lease
 	sessions map[string]*session // by session
 	queues   map[ledger.Kind]*queue
-	tasks    map[ledger.Key]*task
-	doubts   []*task // doubtful or gone, now or earlier
-	offers   []Offer // to be sent
+	// Of many kinds few have something to do. These have at least the queues with ready tasks, and all spilled ones.
+	busy, spilled map[ledger.Kind]*queue
+
+	tasks  map[ledger.Key]*task
+	doubts []*task // doubtful or gone, now or earlier
+	offers []Offer // to be sent
 }
 
 // New returns a dispatcher that is not active yet. At most limit tasks of a kind are ready in memory.
 func New(incarnation string, epoch int64, limit int) *Dispatcher {
 	return &Dispatcher{incarnation: incarnation, epoch: epoch, limit: limit, workers: map[string]*session{},
-		sessions: map[string]*session{}, queues: map[ledger.Kind]*queue{}, tasks: map[ledger.Key]*task{}}
+		sessions: map[string]*session{}, queues: map[ledger.Kind]*queue{}, busy: map[ledger.Kind]*queue{},
+		spilled: map[ledger.Kind]*queue{}, tasks: map[ledger.Key]*task{}}
 }
 
 // Join records a lease that is alive, or a change of it. A worker has one session: a new one ends the last.
@@ -51,9 +55,7 @@ func (d *Dispatcher) Join(l Lease) {
 		d.probe(s)
 	}
 	for kind := range l.Kinds {
-		if d.queues[kind] == nil {
-			d.queues[kind] = &queue{kind: kind, isSpilled: true}
-		}
+		d.queue(kind)
 	}
 }
 
@@ -110,6 +112,7 @@ func (d *Dispatcher) Receive(r Report) {
 	}
 	s.echo = max(s.echo, r.Sent)
 	s.received = max(s.received, r.Received)
+	s.isLeaving = s.isLeaving || r.IsLeaving
 	for kind, n := range r.Asked {
 		s.asked[kind] = max(s.asked[kind], n)
 	}
@@ -173,12 +176,26 @@ func (d *Dispatcher) enqueue(t *task) {
 		t.place = running
 		return
 	}
-	q := d.queues[t.Key.Kind]
-	if q == nil {
-		q = &queue{kind: t.Key.Kind, isSpilled: true}
-		d.queues[q.kind] = q
-	}
+	q := d.queue(t.Key.Kind)
 	q.push(t)
+	d.busy[q.kind] = q
+}
+
+// queue returns the queue of a kind. A new one is spilled.
+func (d *Dispatcher) queue(kind ledger.Kind) *queue {
+	q := d.queues[kind]
+	if q == nil {
+		q = &queue{kind: kind}
+		d.queues[kind] = q
+		d.spill(q, 0)
+	}
+	return q
+}
+
+// spill records that the ledger contains tasks of a queue after a place that are not in memory.
+func (d *Dispatcher) spill(q *queue, place ledger.Position) {
+	q.isSpilled, q.place = true, place
+	d.spilled[q.kind] = q
 }
 
 // Unverified returns the tasks that must be read from the ledger, because only a worker has named them. It returns each

@@ -135,6 +135,35 @@ func TestAGreedyWorkerHoldsItsCapacity(t *testing.T) {
 	same(t, "the other one", other.got, []string{"t3"})
 }
 
+// A worker that stops keeps what it has asked for, and gets nothing more of it.
+func TestAWorkerThatLeavesGetsNothing(t *testing.T) {
+	s := newShop(100)
+	leaving := s.join("leaving", "1", 10, 10, ledger.AllShards)
+	other := s.join("other", "2", 1, 1, ledger.AllShards)
+	s.begin()
+	leaving.Leave()
+	s.report(leaving)
+	s.apply(available("t1", 1), available("t2", 2))
+	same(t, "the worker that leaves", leaving.got, nil)
+	same(t, "the other one", other.got, []string{"t1"})
+}
+
+// Kinds without ready tasks, and without tasks in the ledger alone, take no time.
+func TestIdleKindsAreNotVisited(t *testing.T) {
+	s := newShop(2)
+	s.join("a", "1", 1, 1, ledger.AllShards)
+	kinds := map[ledger.Kind]ledger.ShardSet{testKind: ledger.AllShards}
+	for i := range 1000 {
+		kinds[ledger.Kind(fmt.Sprintf("idle.%d", i))] = ledger.AllShards
+	}
+	s.Join(Lease{Worker: "a", Session: "1", Capacity: 1, Kinds: kinds})
+	s.begin()
+	same(t, "spilled kinds", len(s.spilled), 0)
+	s.apply(available("t1", 1), available("t2", 2), available("t3", 3), available("t4", 4))
+	same(t, "busy kinds", len(s.busy), 1)
+	same(t, "spilled kinds", len(s.spilled), 1)
+}
+
 // A worker lists, in a new epoch, a task of another kind, and more tasks than it may hold.
 func TestAWorkerHoldsNothingButItsOwn(t *testing.T) {
 	s := newShop(100)

@@ -128,7 +128,7 @@ func (d *Dispatcher) forget(t *task) {
 func (d *Dispatcher) add(q *queue, t Task, isRead bool) {
 	if !isRead {
 		if !q.isSpilled && len(q.ready) >= d.limit {
-			q.isSpilled, q.place = true, t.Position-1
+			d.spill(q, t.Position-1)
 		}
 		if q.isSpilled && t.Position > q.place {
 			if q.isReading && (q.skipped == 0 || t.Position < q.skipped) {
@@ -156,7 +156,7 @@ func (d *Dispatcher) Reads() (reads []Read) {
 	if !d.isActive {
 		return nil
 	}
-	for _, q := range d.queues {
+	for _, q := range d.spilled {
 		if d.wants(q) {
 			q.isReading, q.skipped, q.moved = true, 0, map[ledger.Key]ledger.Version{}
 			reads = append(reads, Read{q.kind, q.place, max(1, d.limit/2)})
@@ -167,7 +167,7 @@ func (d *Dispatcher) Reads() (reads []Read) {
 
 // WantsReads reports whether [Dispatcher.Reads] or [Dispatcher.Unverified] would return something.
 func (d *Dispatcher) WantsReads() bool {
-	for _, q := range d.queues {
+	for _, q := range d.spilled {
 		if d.isActive && d.wants(q) {
 			return true
 		}
@@ -205,6 +205,7 @@ func (d *Dispatcher) TakeRead(kind ledger.Kind, tasks []Task, through ledger.Pos
 	}
 	if isEnd && q.skipped == 0 {
 		q.isSpilled = false
+		delete(d.spilled, q.kind)
 	}
 	if q.skipped > 0 { // events committed during the read are read next time
 		q.place = min(q.place, q.skipped-1)

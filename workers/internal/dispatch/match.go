@@ -13,8 +13,12 @@ func (d *Dispatcher) Match() {
 	if !d.isActive {
 		return
 	}
-	for _, kind := range slices.Sorted(maps.Keys(d.queues)) {
-		d.matchKind(d.queues[kind])
+	for _, kind := range slices.Sorted(maps.Keys(d.busy)) {
+		q := d.busy[kind]
+		d.matchKind(q)
+		if len(q.ready) == 0 {
+			delete(d.busy, kind)
+		}
 	}
 }
 

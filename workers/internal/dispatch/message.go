@@ -26,9 +26,10 @@ type Report struct {
 	Epoch       int64         // of the dispatcher that the worker follows; 0: none yet
 	Sent        time.Duration // by the worker's monotonic clock
 
-	Asked    map[ledger.Kind]int64 // the number of tasks that the worker has asked for in this epoch
-	Received int64                 // the highest number that it has received in this epoch
-	Held     []Range               // the numbers of the tasks that it holds, rising
+	Asked     map[ledger.Kind]int64 // the number of tasks that the worker has asked for in this epoch
+	Received  int64                 // the highest number that it has received in this epoch
+	IsLeaving bool                  // it takes no further tasks, whatever it has asked for
+	Held      []Range               // the numbers of the tasks that it holds, rising
 
 	// Listed are the holdings of an earlier epoch with the numbers After+1 to Through. Those up to After are adopted.
 	// In the first report of an epoch, -After is their number.

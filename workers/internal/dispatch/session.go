@@ -21,6 +21,7 @@ type session struct {
 	Lease
 
 	hasReported bool  // in this epoch
+	isLeaving   bool  // it takes no further tasks
 	adopted     int64 // the holdings up to this number
 	asked       map[ledger.Kind]int64
 	given       map[ledger.Kind]int64
@@ -46,7 +47,7 @@ func (s *session) hasAnswered() bool { return s.hasReported && s.adopted >= 0 }
 
 // room returns how many tasks of a kind the session takes now.
 func (s *session) room(kind ledger.Kind) int {
-	if !s.hasAnswered() {
+	if !s.hasAnswered() || s.isLeaving {
 		return 0
 	}
 	credit := min(s.asked[kind]-s.given[kind], s.asked[Total]-s.given[Total])

@@ -15,6 +15,8 @@ type Worker struct {
 	incarnation string
 	mutant      mutant
 
+	isLeaving bool
+
 	epoch    int64
 	received int64
 	adopted  int64 // the dispatcher has adopted the holdings up to this number
@@ -43,6 +45,9 @@ func (w *Worker) Reach(incarnation string) {
 // Want sets the number of further tasks of a kind that the worker has room for, or of all kinds with [Total]. The next
 // report asks for them. A later, lower number does not take an earlier request back.
 func (w *Worker) Want(kind ledger.Kind, n int) { w.wanted[kind] = int64(n) }
+
+// Leave ends the requests for tasks for good. Offers on their way still arrive.
+func (w *Worker) Leave() { w.isLeaving = true }
 
 // Outstanding returns how many tasks of a kind have been asked for that have not arrived.
 func (w *Worker) Outstanding(kind ledger.Kind) int { return int(max(0, w.asked[kind]-w.got[kind])) }
@@ -125,7 +130,7 @@ func (w *Worker) Report(now time.Duration) Report {
 		w.asked[kind] = max(w.asked[kind], w.got[kind]+n)
 	}
 	r := Report{Session: w.session, Incarnation: w.incarnation, Epoch: w.epoch, Sent: now, Asked: maps.Clone(w.asked),
-		Received: w.received, After: w.adopted}
+		Received: w.received, IsLeaving: w.isLeaving, After: w.adopted}
 	r.Through = min(0, r.After+maxListed)
 	for _, h := range w.holdings() {
 		if n := len(r.Held); n > 0 && r.Held[n-1].Last == h.Number-1 {

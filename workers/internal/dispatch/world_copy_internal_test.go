@@ -60,7 +60,7 @@ func (d *desk) clone() *desk {
 			one.numbers = append(one.numbers, number{x.n, of(x.task)})
 		}
 	}
-	c.queues = map[ledger.Kind]*queue{}
+	c.queues, c.busy, c.spilled = map[ledger.Kind]*queue{}, map[ledger.Kind]*queue{}, map[ledger.Kind]*queue{}
 	for kind, q := range d.queues {
 		one := *q
 		one.ready = nil
@@ -69,6 +69,12 @@ func (d *desk) clone() *desk {
 		}
 		one.moved = maps.Clone(q.moved)
 		c.queues[kind] = &one
+		if d.busy[kind] != nil {
+			c.busy[kind] = &one
+		}
+		if d.spilled[kind] != nil {
+			c.spilled[kind] = &one
+		}
 	}
 	return &n
 }

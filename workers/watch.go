@@ -1,0 +1,101 @@
+package workers
+
+import (
+	"context"
+	_ "embed"
+	"encoding/hex"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+//go:embed sql/watch.sql
+var watchSQL string
+
+// watchEvery is the interval at which a worker looks at the database. It is less than the second after which pgxpool
+// pings an idle connection before a statement, in a round trip of its own.
+const watchEvery = 900 * time.Millisecond
+
+// view is what a worker has seen in the database.
+type view struct {
+	asked       time.Time // before the statement began
+	incarnation string    // of the primary and its server; "": none yet, or a standby
+	clock       time.Time // of the database
+	isAwaited   bool      // a process waits for outcomes
+	epoch       int64     // of the dispatcher; 0: none has begun yet
+	key         []byte    // of the dispatcher
+	paused      map[ledger.Kind]bool
+	shed        map[ledger.Kind]bool // their oldest waiting tasks are discarded
+}
+
+// watch looks at the database at intervals until quit is done. While the database is unavailable nothing changes.
+func (p *Pool) watch(quit context.Context) {
+	t := time.NewTicker(watchEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			p.look(quit)
+		case <-quit.Done():
+			return
+		}
+	}
+}
+
+// look looks at the database. It pauses and resumes kinds as operators have requested (workers/operator). It also notes
+// the kinds whose oldest waiting tasks are discarded, or soon may be ([ledger.DiscardOldest]): their attempts record
+// their start before the handler runs, at any cost. Workers have received the oldest waiting tasks: without a recorded
+// start, running tasks would be discarded repeatedly, and none would ever succeed.
+func (p *Pool) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
+	defer cancel()
+	v, err := p.readView(ctx)
+	if err == nil && p.asker != nil {
+		err = p.asker.learn(v)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			p.runner.Warn(p.config.Logger, "cannot look at the database", "error", err)
+		}
+		return
+	}
+	p.runner.SetAwaited(v.isAwaited)
+	for _, k := range p.registered() {
+		if k.pause.set(v.paused[k.Name]) {
+			k.Logger.InfoContext(ctx, "kind paused or resumed", "paused", v.paused[k.Name])
+		}
+		k.isShed.Store(v.shed[k.Name])
+	}
+}
+
+func (p *Pool) readView(ctx context.Context) (view, error) {
+	v := view{asked: time.Now(), paused: make(map[ledger.Kind]bool), shed: make(map[ledger.Kind]bool)}
+	rows, err := p.config.DB.Query(ctx, watchSQL)
+	if err != nil {
+		return v, pgerr.Explain("look at the database", err)
+	}
+	var key string
+	var kind ledger.Kind
+	var isPaused bool
+	columns := []any{
+		&v.incarnation, pgquery.Micros(&v.clock), &v.isAwaited, &v.epoch, &key, (*string)(&kind), &isPaused,
+	}
+	_, err = pgx.ForEachRow(rows, columns, func() error {
+		switch {
+		case kind == "":
+		case isPaused:
+			v.paused[kind] = true
+		default:
+			v.shed[kind] = true
+		}
+		return nil
+	})
+	if err == nil {
+		v.key, err = hex.DecodeString(key)
+	}
+	return v, pgerr.Explain("look at the database", err)
+}
