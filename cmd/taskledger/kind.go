@@ -33,12 +33,17 @@ func newKindPauseCommand(a *app) *cobra.Command {
 		Use:   "pause KIND",
 		Short: "Pause a kind: no worker begins its tasks",
 		Long: `Pause a kind: no worker begins its tasks until it is resumed, including workers that start later.
-It takes effect within two seconds. Running handlers continue, and tasks can be enqueued as usual.`,
+It takes effect within two seconds. Running handlers continue, and tasks can be enqueued as usual. A reason replaces
+that of a kind that is paused already.`,
 		Example: "  taskledger kind pause coupon.send --reason 'partner is down'",
 		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			audit.Actor = actorOr(audit.Actor)
-			return a.changeKind(cmd.Context(), args[0], "paused",
+			unchanged := "was paused already; taskledger kind list has the reason"
+			if audit.Reason != "" {
+				unchanged = "was paused already; it has the new reason"
+			}
+			return a.changeKind(cmd.Context(), args[0], "paused", unchanged,
 				func(ctx context.Context, o *operator.Operator) (bool, error) {
 					return o.PauseKind(ctx, ledger.Kind(args[0]), audit)
 				})
@@ -58,7 +63,7 @@ func newKindResumeCommand(a *app) *cobra.Command {
 		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			audit.Actor = actorOr(audit.Actor)
-			return a.changeKind(cmd.Context(), args[0], "resumed",
+			return a.changeKind(cmd.Context(), args[0], "resumed", "was not paused",
 				func(ctx context.Context, o *operator.Operator) (bool, error) {
 					return o.ResumeKind(ctx, ledger.Kind(args[0]), audit)
 				})
@@ -69,8 +74,8 @@ func newKindResumeCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// changeKind pauses or resumes a kind, and reports whether that was a change.
-func (a *app) changeKind(ctx context.Context, kind, done string,
+// changeKind pauses or resumes a kind, and prints whether that was a change.
+func (a *app) changeKind(ctx context.Context, kind, done, unchanged string,
 	change func(context.Context, *operator.Operator) (bool, error)) error {
 	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
 		o, err := operator.New(operator.Config{DB: pool})
@@ -92,7 +97,7 @@ func (a *app) changeKind(ctx context.Context, kind, done string,
 			if changed {
 				fmt.Fprintf(w, "%s %s\n", done, plain(kind))
 			} else {
-				fmt.Fprintf(w, "%s was %s already; taskledger kind list has the reason\n", plain(kind), done)
+				fmt.Fprintf(w, "%s %s\n", plain(kind), unchanged)
 			}
 		})
 	})

@@ -69,7 +69,12 @@ type StatusError struct {
 	RetryAfter time.Duration // at most MaxRetryAfter; 0: the answer has none
 }
 
-func (e *StatusError) Error() string { return fmt.Sprintf("HTTP status %d: %s", e.Status, e.Reply) }
+func (e *StatusError) Error() string {
+	if e.Reply == "" {
+		return fmt.Sprintf("HTTP status %d", e.Status)
+	}
+	return fmt.Sprintf("HTTP status %d: %s", e.Status, e.Reply)
+}
 
 // Send sends a message and returns nil if the answer is 2xx, else a [*StatusError], an [*AddressError], or the error of
 // the connection.
