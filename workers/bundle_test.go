@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/operator"
@@ -42,6 +43,14 @@ var audit = operator.Audit{Actor: "alice", Reason: "tried <b>it</b>"}
 func setup(t testing.TB) *bundle {
 	t.Helper()
 	return &bundle{servicetest.New(t)}
+}
+
+// needMessages skips a test about messages of the stream where the dispatcher gives out tasks.
+func needMessages(t testing.TB) {
+	t.Helper()
+	if dispatching.IsOn() {
+		t.Skip("workers get no messages")
+	}
 }
 
 func setupOn(t testing.TB, db *pgxpool.Pool) *bundle {

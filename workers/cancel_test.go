@@ -245,6 +245,7 @@ func TestCancelOfWaitingForASlot(t *testing.T) {
 
 // A wrong recall has no effect: the head decides.
 func TestForgedRecall(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	b.Relay()

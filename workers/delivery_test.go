@@ -41,6 +41,7 @@ func (b *bundle) again(e ledger.Event) {
 
 // Two workers run the same task at once: one commits, the other is fenced and rolls back.
 func TestTwoWorkersWithTheSameMessage(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	var inside atomic.Int32
@@ -76,6 +77,7 @@ func TestTwoWorkersWithTheSameMessage(t *testing.T) {
 
 // Messages that are redelivered while their task runs are adopted, and answered with the first one.
 func TestRedeliveryIsAdopted(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	var runs atomic.Int32
@@ -109,6 +111,7 @@ func TestRedeliveryIsAdopted(t *testing.T) {
 // A handler that fails makes its task available again by an event of its own, whose message may arrive while the
 // attempt is still ending. The message must not be answered with that attempt's.
 func TestReleaseOvertakesTheEndOfItsAttempt(t *testing.T) {
+	needMessages(t)
 	// Not parallel: every worker of this process passes the crash point.
 	b := setup(t)
 	b.Relay()
@@ -158,6 +161,7 @@ func TestManyRetries(t *testing.T) {
 
 // A message whose event the ledger does not have is refused, whatever its source.
 func TestGhosts(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	w := b.Work(workers.Config{}, exactly(insertEffect, nil))
@@ -185,6 +189,7 @@ func TestGhosts(t *testing.T) {
 
 // A message that is not of the ledger is refused, and does not block others.
 func TestMalformedMessages(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	w := b.Work(workers.Config{}, exactly(insertEffect, nil))
@@ -310,6 +315,7 @@ func TestGroupWithAConflictAndALock(t *testing.T) {
 
 // Many workers, duplicate messages and tasks that sometimes fail: one effect each.
 func TestManyWorkersAndDuplicates(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	b.Relay()

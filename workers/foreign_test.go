@@ -11,6 +11,7 @@ import (
 
 // A worker whose database and NATS belong to different ledgers ends, and takes no message of the other ledger.
 func TestForeignStreamIsRefused(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	w := b.Work(workers.Config{}, exactly(insertEffect, nil)) // of the ledger that the stream belongs to

@@ -68,6 +68,7 @@ func (b *bundle) busy(release <-chan struct{}) (register func(*workers.Pool) err
 // A worker has released a task whose start it recorded, and its message reaches another worker. The first worker gets
 // it, although it asks for no messages, whatever its name and the size of the message.
 func TestMessageFindsTheWorkerThatBegan(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
@@ -99,6 +100,7 @@ func TestMessageFindsTheWorkerThatBegan(t *testing.T) {
 
 // A task that is handed over to a worker without its shard goes to the worker that has the shard.
 func TestHandedOverToAWorkerWithoutTheShard(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
@@ -119,6 +121,7 @@ func TestHandedOverToAWorkerWithoutTheShard(t *testing.T) {
 
 // A handover does not repeat an AtMostOnce attempt, whose outcome is unknown.
 func TestHandedOverAtMostOnce(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
@@ -138,6 +141,7 @@ func TestHandedOverAtMostOnce(t *testing.T) {
 
 // Forged handovers make a worker answer only messages of its kinds, and run only tasks that the ledger has.
 func TestForgedHandovers(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	var mu sync.Mutex
@@ -196,6 +200,7 @@ func TestForgedHandovers(t *testing.T) {
 // A worker that receives more handovers than it can read keeps up on its connection, and takes its own tasks
 // afterwards.
 func TestManyHandovers(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	release := make(chan struct{})
@@ -231,6 +236,7 @@ func TestManyHandovers(t *testing.T) {
 
 // A worker stops while its tasks are handed over to it: others run those that it cannot take any more.
 func TestHandoversWhileStopping(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	owner := b.Work(workers.Config{AckWait: 4 * time.Second}, exactly(insertEffect, &workers.KindConfig{Slots: 1}))

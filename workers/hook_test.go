@@ -501,6 +501,7 @@ func (n *noticer) Noticed(_ context.Context, _ ledger.Kind, what workers.Notice)
 
 // Hooks report odd messages, and the pool counts them.
 func TestHooksReportOddMessages(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	hook := &noticer{}

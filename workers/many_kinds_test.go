@@ -20,6 +20,7 @@ var manyKinds = flag.Int("kinds", 500, "kinds that TestManyKinds registers")
 // A pool with very many kinds, of which a few have tasks at a time, starts and stops, and the others cost next to
 // nothing.
 func TestManyKinds(t *testing.T) {
+	needMessages(t)
 	b := setup(t)
 	b.Relay()
 	kinds := make([]ledger.TypedKind[orderArgs], *manyKinds)

@@ -60,6 +60,7 @@ func TestNATSOutageUnderARunningHandler(t *testing.T) {
 
 // The consumer is deleted under its worker, which recreates it and continues.
 func TestConsumerDeleted(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
@@ -80,6 +81,7 @@ func TestConsumerDeleted(t *testing.T) {
 
 // NATS loses its disk. The relay publishes unfinished tasks again; workers find the new stream.
 func TestStreamWiped(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	release := make(chan struct{})
@@ -123,6 +125,7 @@ func TestStreamWiped(t *testing.T) {
 
 // A worker that starts before the stream exists waits for it, and logs that the relay creates it.
 func TestStreamIsMissing(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	if err := b.JS.DeleteStream(b.Context(), stream.Name); err != nil {

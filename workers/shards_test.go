@@ -83,6 +83,7 @@ func TestFixedShards(t *testing.T) {
 // A worker whose shards overlap those of others is refused with an error that names the shards, and leaves no trace;
 // the others continue. Once they have ended and are retired, it can start.
 func TestOverlapIsRefused(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
@@ -134,6 +135,7 @@ func TestOverlapIsRefused(t *testing.T) {
 
 // Workers divide the shards as they start, stop and crash, while tasks run.
 func TestDivision(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
@@ -178,6 +180,7 @@ func TestDivision(t *testing.T) {
 
 // A kind that only some workers have belongs to these alone; no other worker is restarted for it.
 func TestDivisionOfANewKind(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
@@ -219,6 +222,7 @@ func TestDivisionOfANewKind(t *testing.T) {
 // A worker that gives shards up gives back tasks that wait for a slot, and its handlers finish: their tasks do not
 // run elsewhere meanwhile.
 func TestHandOver(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	b.Relay()
@@ -254,6 +258,7 @@ func TestHandOver(t *testing.T) {
 // A worker that cannot reach the database stops receiving, since others may own its shards. When the database is
 // available again, it gets its part back.
 func TestDivisionOverAnOutage(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	b.Relay()

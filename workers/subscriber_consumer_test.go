@@ -16,6 +16,7 @@ import (
 // A subscriber's consumer has the name of a consumer of workers. A worker leaves it as it is and names the cure, and
 // does not retire it. It works when the consumer has gone.
 func TestConsumerOfASubscriberIsLeftAlone(t *testing.T) {
+	needMessages(t)
 	t.Parallel()
 	b := setup(t)
 	b.Relay()

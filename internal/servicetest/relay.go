@@ -13,9 +13,12 @@ import (
 // Source is the CloudEvents source of published messages.
 const Source = "taskledger/test"
 
-// Publish publishes the message of an event.
+// Publish publishes the message of an event. It skips the test where workers get no messages.
 func (b *Bundle) Publish(e ledger.Event) {
 	b.T.Helper()
+	if dispatching.IsOn() {
+		b.T.Skip("workers get no messages")
+	}
 	if err := publish(b.Context(), b, e); err != nil {
 		b.T.Fatal(err)
 	}
