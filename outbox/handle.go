@@ -100,7 +100,8 @@ func checkHandled(ctx context.Context, conn *pgx.Conn, tx *ledger.Tx) error {
 
 // isOfDatabase reports whether the server or its connection failed at the end of a transaction, and not the handler.
 func isOfDatabase(err error) bool {
-	if err == nil || slices.Contains([]error{errLostTx, errOpenRows, errAbortedTx, errEndedTx}, err) {
+	isOfHandler := func(fault error) bool { return errors.Is(err, fault) }
+	if err == nil || slices.ContainsFunc([]error{errLostTx, errOpenRows, errAbortedTx, errEndedTx}, isOfHandler) {
 		return false
 	}
 	return pgerr.Code(err) == "" || pgerr.IsRetryable(err)

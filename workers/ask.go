@@ -22,9 +22,6 @@ const (
 	reportEvery = 500 * time.Millisecond
 	// lookAgainAfter is the least time between two looks for the dispatcher's key.
 	lookAgainAfter = 50 * time.Millisecond
-	// freshness is how old what is known of a task, and of the database, may be for its attempt to begin without a look
-	// at its head.
-	freshness = 2 * time.Second
 )
 
 // asker asks the dispatcher for tasks: it is the shell around the state machine of package dispatch.
@@ -97,7 +94,6 @@ func (a *asker) run(stopping, quit context.Context) error {
 			isStopping = nil
 			a.mu.Lock()
 			a.machine.Leave()
-			a.isUrgent = true
 			a.mu.Unlock()
 			a.report(true)
 		case <-quit.Done():
@@ -125,7 +121,7 @@ func (a *asker) find(quit context.Context) {
 	}
 }
 
-// learn takes what the worker has seen in the database.
+// learn takes a view of the database: which dispatcher is active, and that the primary can be reached.
 func (a *asker) learn(v view) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -214,7 +210,7 @@ type source struct {
 func (a *asker) hasReached() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return time.Since(a.seen) <= freshness && time.Since(a.renewed) < a.pool.config.AckWait
+	return time.Since(a.seen) <= dispatch.Freshness && time.Since(a.renewed) < a.pool.config.AckWait
 }
 
 // noteRenewal records when the last successful renewal of the worker's lease began.

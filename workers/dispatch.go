@@ -8,6 +8,7 @@ import (
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
+	"github.com/taskledger/taskledger/workers/internal/dispatch"
 )
 
 // decide reads the heads of tasks, together with those of tasks that arrive meanwhile. A kind without messages has no
@@ -186,10 +187,10 @@ func (k *kind) canBegin(r *run) bool {
 	return false
 }
 
-// isFresh reports whether what is known of an attempt's task is not too old for it to begin.
+// isFresh reports whether the attempt may begin without another look at the head of its task.
 func (k *kind) isFresh(r *run) bool {
 	if !r.seen.IsZero() {
-		return time.Since(r.seen) <= freshness && k.pool.asker.hasReached()
+		return time.Since(r.seen) <= dispatch.Freshness && k.pool.asker.hasReached()
 	}
 	return time.Since(r.Decided()) <= k.pool.config.AckWait/2
 }

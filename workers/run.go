@@ -21,7 +21,8 @@ type run struct {
 	kind *kind // constant
 	// waited is how long the task had been available when its head was read, by the database's clock; 0: unknown
 	waited time.Duration // constant
-	// seen is how old the dispatcher's view of the task may be; zero: this worker has read its head.
+	// seen is the time since which the dispatcher's view of the task may be out of date. Zero: this worker has read the
+	// task's head.
 	seen time.Time // set before the run is ready
 	job  Job       // written by newRun and, before the handler runs, by its goroutine; Job guards its result
 

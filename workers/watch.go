@@ -20,7 +20,7 @@ var watchSQL string
 // pings an idle connection before a statement, in a round trip of its own.
 const watchEvery = 900 * time.Millisecond
 
-// view is what a worker has seen in the database.
+// view is the state of the database, as far as a worker needs it.
 type view struct {
 	asked       time.Time // before the statement began
 	incarnation string    // of the primary and its server; "": none yet, or a standby

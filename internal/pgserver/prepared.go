@@ -18,10 +18,10 @@ import (
 const preparedFor = 7 * 24 * time.Hour
 
 // StartPrepared starts a temporary server as prepare leaves one that [Start] has started. The first call on a machine
-// prepares it and keeps its data in the user's cache directory; later calls copy those, in a tenth of the CPU time of
-// initdb and migrations. The data are found by name, PostgreSQL's version and the server's user, so name must change
-// whenever prepare does. Copies have one password and one system identifier. Settings and Clock are not those of the
-// server that prepare gets. Where there is no cache directory, and none can be made, each call prepares.
+// prepares it and keeps its data in the user's cache directory; later calls copy them, without initdb and prepare. The
+// data are found by name, PostgreSQL's version and the server's user, so name must change whenever prepare does. All
+// copies have the same password and system identifier. The server that prepare gets has no Settings and no Clock. Where
+// a cache directory neither exists nor can be made, each call prepares.
 //
 // The caller must close the server. The errors are those of [Start] and of prepare.
 func StartPrepared(ctx context.Context, config Config, name string, prepare func(context.Context, *Server) error,

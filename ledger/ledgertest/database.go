@@ -7,7 +7,8 @@
 //
 // Each test gets its own database, so tests may run in parallel and need not clean up. By default the
 // databases are in a PostgreSQL server that ledgertest starts for the test process, from the binaries
-// installed on the machine. The server ends with the process.
+// installed on the machine. The server ends with the process. Its migrated data are prepared once, and kept in the
+// user's cache directory, in taskledger/prepared: 50 to 100 MB, which are removed after a week without use.
 //
 // The login of a test is not the owner of the ledger. It has the roles that `taskledger migrate roles` makes for a
 // program that enqueues tasks and works on them ([App]), or the roles that the test names, so a test fails if the

@@ -23,8 +23,6 @@ const (
 	renewEvery = 300 * time.Millisecond
 	// lookEvery is how often a dispatcher that stands by looks at the lease.
 	lookEvery = 100 * time.Millisecond
-	// freshness is how old a dispatcher's view of a worker may be for the worker to accept its offers.
-	freshness = 2 * time.Second
 )
 
 // Config configures a [Dispatcher].

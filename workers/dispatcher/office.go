@@ -73,7 +73,7 @@ func newOffice(c Config, conn *pgxpool.Conn, identity dispatch.Identity, claim l
 	return &office{
 		config: c, conn: conn, identity: identity, claim: claim, term: t, joins: newRequest(), reads: newRequest(),
 		machine: dispatch.New(t.Incarnation, t.Epoch, maxReady), seals: map[string]*seal{},
-		deadline: asked.Add(term), barrier: time.Now().Add(t.Before + freshness),
+		deadline: asked.Add(term), barrier: time.Now().Add(t.Before + dispatch.Freshness),
 	}
 }
 

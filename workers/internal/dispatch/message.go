@@ -13,6 +13,10 @@ const Total ledger.Kind = ""
 // notAdopted is the Adopted of an offer to a session that has not answered in the offer's epoch.
 const notAdopted = math.MinInt64
 
+// Freshness is how old what is known of a task may be for a worker to begin it without a look at its head. A dispatcher
+// whose lease has ended for so long has no offer on its way that a worker would accept.
+const Freshness = 2 * time.Second
+
 // maxListed is the maximum number of holdings that a report lists, and of tasks in an offer.
 const maxListed = 1000
 
