@@ -113,9 +113,11 @@ func registered(tb testing.TB, pool *pgxpool.Pool) projector.Registered {
 	return projector.Registered{}
 }
 
-// awaitApplied waits until the projection coupons has applied every event that is committed now.
+// awaitApplied waits until the projection coupons has applied every event that is committed now. Its projector may
+// just have been started, and may not have registered it.
 func awaitApplied(tb testing.TB, pool *pgxpool.Pool) {
 	tb.Helper()
+	await(tb, "the projection is registered", func() bool { return registered(tb, pool).Name != "" })
 	var last int64
 	if err := pool.QueryRow(tb.Context(), `select max(position) from taskledger.event`).Scan(&last); err != nil {
 		tb.Fatal(err)
