@@ -84,7 +84,7 @@ type Config struct {
 	Console func(report func(context.Context) (health.Report, error)) (http.Handler, error)
 	// awaitNATS waits until this database has a NATS server. Default: there is no need to.
 	awaitNATS func(context.Context) error
-	// findings are those of the relay for the projector. Default: new ones.
+	// findings are those of the feeds that read DB in this process. Default: [feed.Together].
 	findings *feed.Findings
 	// Logger receives what the services do. Each line has the name of its service. Default: [slog.Default].
 	Logger *slog.Logger
@@ -119,9 +119,6 @@ func (c Config) Validate() error {
 func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
-	}
-	if c.findings == nil {
-		c.findings = feed.NewFindings()
 	}
 	if c.awaitNATS == nil {
 		c.awaitNATS = func(context.Context) error { return nil }

@@ -124,8 +124,11 @@ func (s Subscription) Validate() error {
 // does not answer. A Handle that has not returned by then does not keep DB from closing.
 //
 // One process works as a subscriber; others with its name stand by, and take over within Standby and the next event.
-// A process that is paused, moved or removed by an operator (package ledger/feed) finds that at its next page, or after
-// an error of its handler.
+// A process that is paused, moved or removed by an operator (package ledger/feed) finds that at its next page with
+// events for it, at another one within a quarter of Standby, or after an error of its handler.
+//
+// Subscribers of one DB in a process read together, as do those beside a relay or a dispatcher with it: a further one
+// costs little.
 //
 // Errors: that of [Subscription.Validate], [ErrSubscriberRemoved], [*SubscriberOwnerError], [ledger.ErrNotMigrated],
 // [*feed.OriginError], [*feed.SequenceError]; [ledger.ErrUnknownPosition] if the subscriber is new and From is the
@@ -150,7 +153,9 @@ func Subscribe(ctx context.Context, s Subscription) error {
 	if err != nil {
 		return err
 	}
-	w := &subscriber{Subscription: s, reader: reader}
+	found, leave := feed.Together(s.DB)
+	defer leave()
+	w := &subscriber{Subscription: s, reader: reader, found: found}
 	steps := loop.Steps{
 		Step: w.work,
 		Stop: func(err error) error {
@@ -177,12 +182,14 @@ type subscriber struct {
 	Subscription
 
 	reader  string
-	begun   bool  // it existed, so that it is not made again
-	n       int64 // superseded: the newest cursor row, at first -1; else 0
-	row     int64 // cursor row of its place
+	found   *feed.Findings // of the other feeds of DB
+	begun   bool           // it existed, so that it is not made again
+	n       int64          // superseded: the newest cursor row, at first -1; else 0
+	row     int64          // cursor row of its place
 	feed    *feed.Feed
 	mark    json.RawMessage
 	pending []feed.Page // read and not yet handled, because the handler has failed
+	passed  *feed.Page  // without events for the handler, and not yet advanced
 	few     int         // greatest size of a page after an error of the handler; 0: PageSize
 	renewed time.Time   // when this process has appended a cursor row, before that statement
 }
@@ -244,15 +251,32 @@ func (s *subscriber) next(ctx context.Context) (feed.Page, error) {
 	if len(s.pending) > 0 {
 		return s.pending[0], nil
 	}
-	page, err := s.feed.Next(ctx)
-	if err == nil {
+	for {
+		var due time.Time
+		if s.passed != nil {
+			due = s.renewed.Add(s.Standby / 4)
+		}
+		page, err := s.feed.LookBy(ctx, due)
+		isPassed := s.passed != nil
+		switch {
+		case err != nil:
+			return page, err
+		case len(page.Events) > 0 && isPassed:
+			page = s.feed.Cover(*s.passed, page)
+		case len(page.Events) > 0:
+		case isPassed && !time.Now().Before(due):
+			page = *s.passed
+		default:
+			continue
+		}
+		s.passed = nil
 		s.pending = append(s.pending[:0], page)
+		return page, nil
 	}
-	return page, err
 }
 
 // close ends the use of a feed whose cursor another session has moved, or whose database has crashed.
-func (s *subscriber) close() { s.feed, s.pending = nil, nil }
+func (s *subscriber) close() { s.feed, s.pending, s.passed = nil, nil, nil }
 
 // open opens the feed, unless the subscriber is paused or works in another process.
 func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
@@ -284,7 +308,7 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 		size = s.few
 	}
 	f, err := feed.Open(ctx, s.DB, s.reader, &feed.Options{
-		PageSize: size, Relaxed: s.Receive != nil, Idle: s.Idle, Logger: s.Logger,
+		PageSize: size, Relaxed: s.Receive != nil, Idle: s.Idle, Follows: s.found, Logger: s.Logger,
 	})
 	if err != nil {
 		return 0, err
@@ -301,11 +325,16 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 	return 0, nil
 }
 
-// handle handles a page and advances the cursor.
+// handle handles a page and advances the cursor. For pages without events for the handler it does so a few times a
+// second, which keeps other processes from taking over, and the lag right.
 func (s *subscriber) handle(ctx context.Context, page feed.Page) error {
 	events := page.Events
 	if !s.wantsAll(events) {
 		events = slices.DeleteFunc(slices.Clone(events), func(e ledger.Event) bool { return !s.wants(e) })
+	}
+	if len(events) == 0 && time.Since(s.renewed) < s.Standby/4 {
+		s.passed = &page // the next page covers it
+		return nil
 	}
 	if s.Receive != nil {
 		if len(events) > 0 {

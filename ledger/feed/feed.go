@@ -29,6 +29,9 @@ type Options struct {
 	// Wake ends the feed's sleep when events may have been committed. Without one, an idle feed polls every 10 ms, or
 	// every five times Gather if that is longer. Default: disabled.
 	Wake *Wake
+	// Hinted is for a reader that takes enqueued events by their notifications, see [Wake]. Then windows need not be
+	// quick: there is one in 50 ms, unless another notification ends the sleep. Default: disabled.
+	Hinted bool
 	// Idle is the greatest time between two windows of a feed without Wake that finds no events. Default: 10 ms, or
 	// five times Gather if that is longer.
 	Idle time.Duration
@@ -205,9 +208,15 @@ func (f *Feed) Next(ctx context.Context) (Page, error) {
 }
 
 // Look is [Feed.Next] that also returns after a window without events, with an empty page that cannot be advanced.
-func (f *Feed) Look(ctx context.Context) (Page, error) {
+func (f *Feed) Look(ctx context.Context) (Page, error) { return f.LookBy(ctx, time.Time{}) }
+
+// LookBy is [Feed.Look] that waits for events at most until a time, unless that is zero, and at least for one window.
+func (f *Feed) LookBy(ctx context.Context, latest time.Time) (Page, error) {
+	if due := f.auditDue(); latest.IsZero() || !due.IsZero() && due.Before(latest) {
+		latest = due
+	}
 	if !f.place.isOpen() {
-		if err := f.rest.sleep(ctx, f.gather(), f.auditDue()); err != nil {
+		if err := f.rest.sleep(ctx, f.gather(), latest); err != nil {
 			return Page{}, fmt.Errorf("feed %s: %w", f.reader, err)
 		}
 	}
@@ -317,7 +326,7 @@ func (f *Feed) readWindow(ctx context.Context, notified time.Duration) (Page, bo
 		f.openUntil(w.until, read)
 		page, ok, err = f.deliver(ctx, from, begun, w.first)
 	}
-	if f.options.Reports != nil { // after the page is kept
+	if f.options.Reports.isOf(f) { // after the page is kept
 		f.options.Reports.report(begun, read.ended, isNext, len(w.first.events) > 0)
 	}
 	return page, ok, err
@@ -329,18 +338,24 @@ func (f *Feed) openUntil(edge Edge, read opening) {
 	f.window, f.opened, f.windowLen = read, f.now(), 0
 }
 
-// isService reports whether the feed adds moments. Those of services suffice.
+// isService reports whether the feed adds moments. Those of services suffice. A tail that asks for notifications is of
+// one.
 func (f *Feed) isService() bool {
-	return !f.isTail && !isSubscriber(f.reader) && f.reader != SealReader
+	if f.isTail {
+		return f.options.Wake != nil
+	}
+	return !isSubscriber(f.reader) && f.reader != SealReader
 }
 
 // thinRows removes old rows of cursor and moment.
 func (f *Feed) thinRows(ctx context.Context) error {
-	if f.isTail {
-		return nil
+	if !f.isTail {
+		if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil {
+			return err
+		}
 	}
-	if err := f.thin.run(ctx, f.db, f.reader, f.now()); err != nil || !f.isService() {
-		return err
+	if !f.isService() {
+		return nil
 	}
 	return f.moments.thin(ctx, f.db, f.now())
 }
@@ -382,7 +397,7 @@ func (f *Feed) deliver(ctx context.Context, from Place, begun time.Time, read pa
 	} else {
 		f.place = f.place.finished()
 	}
-	if f.options.Reports != nil {
+	if f.options.Reports.isOf(f) {
 		f.options.Reports.keep(f.database,
 			foundPage{from: from, to: f.place.Place, window: f.window, begun: begun, events: events})
 	}

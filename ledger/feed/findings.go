@@ -11,7 +11,11 @@ import (
 // 32,000 events and 8 MiB are kept, and while it finds no events they need not poll. A feed that is further behind or
 // ahead reads by itself, as does one whose Findings have no report for half a second. It is safe for concurrent use.
 type Findings struct {
-	mu sync.Mutex // guards the fields below
+	isOptional bool // there may be no feed that reports
+
+	mu       sync.Mutex // guards the fields below
+	reporter *Feed      // the feed that reports
+	isNew    bool       // it has not reported yet
 	// Events that became visible after since would have been found by until.
 	since, until time.Time
 	found        chan struct{} // closed when events are found; nil until a feed waits for it
@@ -36,6 +40,8 @@ func (s *Findings) report(begun, ended time.Time, isNext, hasEvents bool) {
 	s.until = begun
 	wake(&s.first)
 	s.pages.expire(begun)
+	isNext = isNext && !s.isNew
+	s.isNew = false
 	switch {
 	case isNext && !hasEvents:
 		return
@@ -45,6 +51,25 @@ func (s *Findings) report(begun, ended time.Time, isNext, hasEvents bool) {
 	s.since = ended
 	wake(&s.found)
 }
+
+// isOf reports whether a feed reports: no other one has done so lately, unless that only reads for others and this one
+// is of a service. The reports of two feeds at the same time would contradict each other.
+func (s *Findings) isOf(f *Feed) bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reporter != f && !s.isSilent() && (s.reporter.isService() || !f.isService()) {
+		return false
+	}
+	s.isNew = s.isNew || s.reporter != f
+	s.reporter = f
+	return true
+}
+
+// isSilent reports whether no feed has reported lately. s.mu is held.
+func (s *Findings) isSilent() bool { return time.Since(s.until) > followFor }
 
 // wake closes a channel for which feeds wait.
 func wake(waited *chan struct{}) {
@@ -117,10 +142,10 @@ func (s *Findings) edgeAfter(in database, t time.Time) (Edge, opening, bool) {
 	return s.pages.edgeAfter(in, t)
 }
 
-// awaitFirst waits for the first report, at most for d.
+// awaitFirst waits for the first report, at most for d. It does not wait if a report is optional.
 func (s *Findings) awaitFirst(ctx context.Context, d time.Duration) error {
 	s.mu.Lock()
-	if !s.until.IsZero() {
+	if s.isOptional || !s.until.IsZero() {
 		s.mu.Unlock()
 		return nil
 	}

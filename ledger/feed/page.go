@@ -95,6 +95,14 @@ func (p Page) Advance(ctx context.Context, db ledger.DB, mark json.RawMessage) e
 	return err
 }
 
+// Cover returns the last page that the feed has returned such that its Advance covers an earlier one, which was not
+// advanced: the events of that one need no processing.
+func (f *Feed) Cover(earlier, last Page) Page {
+	last.n = earlier.n
+	f.n = last.n + 1
+	return last
+}
+
 // Renew records that this page of a relaxed feed is being processed: it appends the cursor row before the page again.
 // Another process that compares the cursor with an earlier one finds that this one works. It commits. Errors are those
 // of [Page.Advance].

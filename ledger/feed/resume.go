@@ -99,7 +99,7 @@ type databaseText struct {
 }
 
 func readDatabase(ctx context.Context, db ledger.DB) (d databaseText, err error) {
-	_, err = pgquery.Row(ctx, db, databaseSQL, nil, &d.Origin, &d.Incarnation)
+	_, err = pgquery.Row(ctx, db, databaseSQL, nil, &d.Origin, &d.Incarnation, new(int64))
 	return d, pgerr.Explain("read the database's origin", err)
 }
 

@@ -25,10 +25,13 @@ func Tail(ctx context.Context, db ledger.DB, o *Options) (*Feed, error) {
 	f := &Feed{
 		db: db, reader: "tail", options: options, now: time.Now, isTail: true,
 		windowSQL: windowSQL, pageSQL: pageSQL, logins: loginNames{},
-		rest: rest{wake: options.Wake, least: options.Gather, most: options.Idle, since: time.Now()},
+		moments: newMoments(time.Now()),
+		rest: rest{wake: options.Wake, isHinted: options.Hinted && options.Wake != nil, least: options.Gather,
+			most: options.Idle, since: time.Now()},
 	}
 	read := func() error {
-		_, err := pgquery.Row(ctx, db, databaseSQL, nil, &f.database.origin, &f.database.incarnation)
+		_, err := pgquery.Row(ctx, db, databaseSQL, nil, &f.database.origin, &f.database.incarnation,
+			&f.database.timeline)
 		return err
 	}
 	err := read()

@@ -1,3 +1,3 @@
--- The database in which transaction IDs have their meaning: its origin, and its incarnation, '' if it has none.
--- Locks nothing.
-select taskledger.origin(), coalesce(taskledger.incarnation(), '')
+-- The database in which transaction IDs have their meaning: its origin, its incarnation, '' if it has none, and its
+-- timeline, 0 on a standby. Locks nothing.
+select taskledger.origin(), coalesce(taskledger.incarnation(), ''), coalesce(taskledger.timeline(), 0)

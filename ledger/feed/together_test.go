@@ -1,0 +1,91 @@
+package feed_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+// togetherUser is a feed that reads together with others.
+type togetherUser struct {
+	opened *feed.Feed
+	leave  func()
+}
+
+func (f *feedFixture) joinOthers(name string) togetherUser {
+	f.t.Helper()
+	found, leave := feed.Together(f.pool)
+	f.t.Cleanup(leave)
+	opened, err := feed.Open(f.ctx, f.pool, name, &feed.Options{AuditEvery: -1, Follows: found})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return togetherUser{opened, leave}
+}
+
+// deliver enqueues n tasks, one after the other, each of which all users get before the next one.
+func (f *feedFixture) deliver(round string, n int, users []togetherUser) {
+	f.t.Helper()
+	for i := range n {
+		id := fmt.Sprintf("%s-%d", round, i)
+		f.enqueue(f.pool, id)
+		var all sync.WaitGroup
+		for _, u := range users {
+			all.Go(func() {
+				if got := f.next(u.opened); got != id {
+					f.t.Errorf("got %s, want %s", got, id)
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
+// Many feeds of a pool cost one that reads. When its users leave, the last one reads alone.
+func TestFeedsReadTogether(t *testing.T) {
+	t.Parallel()
+	f := newFeedFixture(t)
+	var polled *polls
+	f.pool, polled = f.counted()
+	var users []togetherUser
+	for i := range 10 {
+		users = append(users, f.joinOthers(fmt.Sprint("user-", i)))
+	}
+	f.deliver("all", 5, users)
+	before := polled.all.Load()
+	const rounds = 40
+	f.deliver("many", rounds, users)
+	if n := int(polled.all.Load() - before); n > rounds*len(users)/2 {
+		t.Errorf("%d feeds have read %d pages for %d tasks", len(users), n, rounds)
+	}
+	for _, u := range users[1:] {
+		u.leave()
+	}
+	f.deliver("one", 5, users[:1])
+	users[0].leave()
+	if found, leave := feed.Together(f.pool); found == nil {
+		t.Error("no findings")
+	} else {
+		leave()
+	}
+}
+
+// A feed that reports takes the place of the one that reads for all, and gives it back.
+func TestReporterReadsForAll(t *testing.T) {
+	t.Parallel()
+	f := newFeedFixture(t)
+	users := []togetherUser{f.joinOthers("a"), f.joinOthers("b"), f.joinOthers("c")}
+	f.deliver("before", 5, users)
+	found, leave := feed.Together(f.pool)
+	opened, err := feed.Open(f.ctx, f.pool, "service", &feed.Options{AuditEvery: -1, Reports: found})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reporter := togetherUser{opened, leave}
+	f.drain(reporter.opened) // what the others have had
+	f.deliver("beside", 20, append(users, reporter))
+	leave()
+	f.deliver("after", 20, users)
+}
