@@ -9,10 +9,13 @@ import (
 
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers/dispatcher"
 	"github.com/taskledger/taskledger/workers/reconciler"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
@@ -33,7 +36,17 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	services := []service{c.relay(), c.projector(), c.scheduler(), c.periodic(), c.reconciler()}
+	if c.findings == nil {
+		found, leave := feed.Together(c.DB)
+		defer leave()
+		c.findings = found
+	}
+	services := []service{c.relay(), c.projector(), c.scheduler(), c.periodic()}
+	if dispatching.IsOn() {
+		services = append(services, c.dispatcher())
+	} else {
+		services = append(services, c.reconciler())
+	}
 	if len(c.Alarms.Receivers) > 0 {
 		services = append(services, c.alarms())
 	}
@@ -113,6 +126,24 @@ func (c Config) relay() service {
 			return err
 		}
 		return relay.Run(ctx)
+	}}
+}
+
+func (c Config) dispatcher() service {
+	return service{"dispatcher", func(ctx context.Context, log *slog.Logger) error {
+		if err := c.awaitNATS(ctx); err != nil {
+			return err
+		}
+		nc, err := c.NATS(nats.ErrorHandler(ignoreErrors))
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		d, err := dispatcher.New(dispatcher.Config{DB: c.DB, NATS: nc, Findings: c.findings, Logger: log})
+		if err != nil {
+			return err
+		}
+		return d.Run(ctx)
 	}}
 }
 

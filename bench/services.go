@@ -11,12 +11,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/riverqueue/river"
 
+	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/dispatcher"
 	"github.com/taskledger/taskledger/workers/reconciler"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
@@ -25,20 +27,33 @@ import (
 
 // newServe makes the services of the command serve.
 func newServe(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, _ *tally) (func(context.Context) error, error) {
-	found := feed.NewFindings()
+	found, leave := feed.Together(db)
 	relay, err1 := outbox.New(outbox.Config{DB: db, NATS: nc, Stream: streamOf(s.Replicas), Findings: found})
 	project, err2 := projector.New(projector.Config{DB: db, Findings: found})
 	timers, err3 := scheduler.New(scheduler.Config{DB: db})
 	schedules, err4 := periodic.New(periodic.Config{DB: db})
-	lost, err5 := reconciler.New(reconciler.Config{DB: db, NATS: nc})
+	giver, err5 := newGiver(db, nc, found)
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return nil, err
 	}
-	parts := []func(context.Context) error{relay.Run, project.Run, timers.Run, schedules.Run, lost.Run}
+	parts := []func(context.Context) error{relay.Run, project.Run, timers.Run, schedules.Run, giver.Run}
 	for i := range s.Subscribers {
 		parts = append(parts, subscribeToNothing(db, i))
 	}
-	return together(parts...), nil
+	return func(ctx context.Context) error {
+		defer leave()
+		return together(parts...)(ctx)
+	}, nil
+}
+
+// newGiver makes the service that beside the relay sees to it that workers get all tasks.
+func newGiver(db *pgxpool.Pool, nc *nats.Conn, found *feed.Findings) (interface {
+	Run(ctx context.Context) error
+}, error) {
+	if dispatching.IsOn() {
+		return dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Findings: found})
+	}
+	return reconciler.New(reconciler.Config{DB: db, NATS: nc})
 }
 
 // together returns a function that runs all parts until ctx is done or one of them ends. It returns the first error.

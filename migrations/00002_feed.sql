@@ -330,6 +330,26 @@ $$;
 comment on function taskledger.wake() is
   'Internal: notifies the relay at the commit of the calling transaction, if it sleeps.';
 
+-- As wake, for the event at a position, which has enqueued a task. The dispatcher reads it before the next window.
+-- +goose StatementBegin
+create function taskledger.hint(enqueued bigint) returns void
+language plpgsql volatile security definer as $$
+begin
+  if pg_catalog.pg_sequence_last_value('taskledger.asleep_until'::pg_catalog.regclass)::pg_catalog.float8
+     operator(pg_catalog.>)
+     (1000000.0::pg_catalog.float8 operator(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))
+     and pg_catalog.pg_notification_queue_usage() operator(pg_catalog.<) 0.5::pg_catalog.float8
+  then
+    perform pg_catalog.pg_notify('taskledger', enqueued::pg_catalog.text);
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.hint(bigint) is
+  'Internal: notifies the reader of the ledger, at the commit of the calling transaction, of the event at a position '
+  'that has enqueued a task, if it sleeps.';
+
 -- Until when processes wait for outcomes, as asleep_until. Meanwhile what appends events wakes the relay.
 create unlogged sequence taskledger.awaited_until;
 

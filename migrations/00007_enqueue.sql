@@ -441,7 +441,9 @@ begin
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
-  perform taskledger.wake();
+  if added_position is not null then
+    perform taskledger.hint(added_position);
+  end if;
   if added_position is not null and discard then
     with tx as materialized (
       select pg_current_xact_id() as xid,

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/dispatching"
 	leases "github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
@@ -257,11 +258,28 @@ func (l *lease) connect(ctx context.Context) (*pgx.Conn, error) {
 		return nil, err
 	}
 	conn := c.Hijack()
-	if err := l.listen(ctx, conn); err != nil {
+	if dispatching.IsOn() { // the dispatcher of the process reads for both
+		return conn, nil
+	}
+	isListening, err := feed.Listen(ctx, conn)
+	if err != nil {
 		closeConn(conn)
 		return nil, err
 	}
+	if isListening {
+		l.wake.SetListening(true)
+	}
 	return conn, nil
+}
+
+// forward passes notifications on until ctx is done or the connection is lost.
+func (l *lease) forward(ctx context.Context, conn *pgx.Conn) {
+	for {
+		if _, err := conn.WaitForNotification(ctx); err != nil {
+			return
+		}
+		l.wake.Signal()
+	}
 }
 
 // rest waits until the next renewal is due, the note has changed or the connection is lost.

@@ -15,6 +15,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
+	"github.com/taskledger/taskledger/workers/internal/local"
 )
 
 const (
@@ -40,6 +41,7 @@ type asker struct {
 	incarnation string
 	epoch       int64 // of seal
 	seal        *dispatch.Seal
+	dispatcher  string    // its public key
 	seen        time.Time // when the newest successful look at the primary began
 	clock       time.Time // of the database in that look
 	renewed     time.Time // when the last successful renewal of the lease began
@@ -78,9 +80,12 @@ func (a *asker) run(stopping, quit context.Context) error {
 		return err
 	}
 	defer func() { _ = offers.Unsubscribe() }()
-	var finds sync.WaitGroup
-	defer finds.Wait()
-	finds.Go(func() { a.find(quit) })
+	box, remove := local.Workers.Open(a.session)
+	defer remove()
+	var helpers sync.WaitGroup
+	defer helpers.Wait()
+	helpers.Go(func() { a.find(quit) })
+	helpers.Go(func() { box.Receive(quit, a.takeHere) })
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
 	isStopping := stopping.Done()
@@ -109,7 +114,9 @@ func (a *asker) find(quit context.Context) {
 		select {
 		case m := <-a.unknown:
 			a.pool.look(quit)
-			a.open(m, false)
+			if m != nil {
+				a.open(m, false)
+			}
 		case <-quit.Done():
 			return
 		}
@@ -139,7 +146,7 @@ func (a *asker) learn(v view) error {
 	if err != nil {
 		return fmt.Errorf("key of the dispatcher: %w", err)
 	}
-	a.seal, a.epoch, a.incarnation, a.isUrgent = seal, v.epoch, v.incarnation, true
+	a.seal, a.epoch, a.incarnation, a.dispatcher, a.isUrgent = seal, v.epoch, v.incarnation, string(v.key), true
 	a.wake()
 	return nil
 }
@@ -166,19 +173,42 @@ func (a *asker) open(m *nats.Msg, mayLook bool) {
 	if err != nil {
 		a.mu.Unlock()
 		if mayLook {
-			select {
-			case a.unknown <- m:
-			default: // a probe follows
-			}
+			a.lookFor(m)
 		}
 		return
 	}
+	a.mu.Unlock()
 	var offer dispatch.Offer
 	if err := offer.UnmarshalBinary(text); err != nil {
-		a.mu.Unlock()
 		a.pool.config.Logger.Warn("offer refused", "error", err)
 		return
 	}
+	a.take(offer)
+}
+
+// lookFor has the database looked at for the key that opens a message; nil: for the dispatcher of this process.
+func (a *asker) lookFor(m *nats.Msg) {
+	select {
+	case a.unknown <- m:
+	default: // a probe follows
+	}
+}
+
+// takeHere takes an offer of the dispatcher of this process, if it is the one that the database has.
+func (a *asker) takeHere(offer dispatch.Offer) {
+	a.mu.Lock()
+	isKnown := a.seal != nil && a.epoch == offer.Epoch && a.incarnation == offer.Incarnation
+	a.mu.Unlock()
+	if !isKnown {
+		a.lookFor(nil)
+		return
+	}
+	a.take(offer)
+}
+
+// take takes an offer.
+func (a *asker) take(offer dispatch.Offer) {
+	a.mu.Lock()
 	taken, isNews := a.machine.Receive(offer)
 	a.isUrgent = a.isUrgent || isNews
 	of := source{incarnation: offer.Incarnation, now: time.Now()}
@@ -321,7 +351,11 @@ func (a *asker) report(isAlways bool) {
 	}
 	a.machine.Want(dispatch.Total, total)
 	a.isUrgent = false
-	text, err := a.machine.Report(time.Since(a.begun)).MarshalBinary()
+	report := a.machine.Report(time.Since(a.begun))
+	if local.Dispatchers.Put(a.dispatcher, report) {
+		return
+	}
+	text, err := report.MarshalBinary()
 	if err != nil {
 		panic(fmt.Sprintf("a report cannot be encoded: %v", err))
 	}

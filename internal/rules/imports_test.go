@@ -18,7 +18,8 @@ var rules = []rule{
 	{
 		pkg: module,
 		may: []string{"/ledger/...", "/outbox", "/projector", "/workers/scheduler", "/workers/reconciler",
-			"/health/...", "/metrics", "/internal/broker", "/internal/httpserver", "/internal/loop",
+			"/workers/dispatcher", "/health/...", "/metrics", "/internal/broker", "/internal/dispatching",
+			"/internal/httpserver", "/internal/loop",
 			"/internal/natsconfig", "/internal/pgerr", "/internal/pgpool", "/internal/stream", pgx, nats},
 		reason: "the front door: it puts the services together, and no package of the library imports it",
 	},
@@ -66,7 +67,7 @@ var rules = []rule{
 	{
 		pkg: "/outbox",
 		may: []string{"/ledger", "/internal/abandon",
-			"/ledger/feed", "/internal/lease", "/internal/pgarray", "/internal/lists",
+			"/ledger/feed", "/internal/dispatching", "/internal/lease", "/internal/pgarray", "/internal/lists",
 			"/internal/loop",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault",
 			"/internal/loglimit", "/internal/reserved", pgx, nats, xSync},
@@ -104,6 +105,10 @@ var rules = []rule{
 		pkg:    "/workers/internal/dispatch",
 		may:    []string{"/ledger"},
 		reason: "two state machines without sockets, clocks and statements, so that every order can be searched",
+	},
+	{
+		pkg: "/workers/internal/local", may: []string{"/workers/internal/dispatch"},
+		reason: "it passes messages on, whatever they mean",
 	},
 	{pkg: "/workers/internal/slots", may: nil, reason: "slots are given to anything"},
 	{pkg: "/workers/internal/queue", may: nil, reason: "a queue of anything"},
@@ -146,7 +151,8 @@ var rules = []rule{
 	},
 	{
 		pkg: "/workers/dispatcher",
-		may: []string{"/ledger", "/ledger/feed", "/workers/internal/dispatch", "/internal/lease", "/internal/loop",
+		may: []string{"/ledger", "/ledger/feed", "/workers/internal/dispatch", "/workers/internal/local",
+			"/internal/lease", "/internal/loop",
 			"/internal/pgarray", "/internal/pgerr", "/internal/stream", pgx, nats, xSync},
 		reason: "a service of its own: it gives out tasks, and does not depend on how workers run them",
 	},
@@ -179,8 +185,9 @@ var rules = []rule{
 	},
 	{
 		pkg: "/internal/torture",
-		may: []string{"/ledger", "/ledger/feed", "/outbox", "/workers", "/workers/scheduler", "/workers/reconciler",
-			"/workers/operator", "/projector", "/migrations", "/internal/...", pgx, nats, natsServer},
+		may: []string{"/ledger", "/ledger/feed", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
+			"/workers/reconciler", "/workers/operator", "/projector", "/migrations", "/internal/...", pgx, nats,
+			natsServer},
 		reason: "it runs the whole product in processes of its own",
 	},
 	{

@@ -13,6 +13,7 @@ import (
 	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
@@ -33,9 +34,14 @@ func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig, hooks ..
 	t.Helper()
 	b := newWithBroker(t, db)
 	c.MaxBytes = 1 << 30
+	var found *feed.Findings
+	if dispatching.IsOn() {
+		found = feed.NewFindings()
+	}
 	relay := Try(outbox.New(outbox.Config{
 		DB: b.As("relay"), NATS: b.Connect(), Stream: c, CheckEvery: 50 * time.Millisecond,
 		Logger: b.Logger(slog.LevelInfo).With("loop", "relay"), Hooks: hooks,
+		Findings: found,
 	}))(t)
 	tasks := Try(
 		projector.New(
@@ -51,7 +57,7 @@ func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig, hooks ..
 		return err == nil
 	})
 	if dispatching.IsOn() {
-		b.Dispatch()
+		b.dispatch(found)
 	} else {
 		createConsumers(b)
 	}
@@ -61,8 +67,14 @@ func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig, hooks ..
 // Dispatch runs a dispatcher until the test ends.
 func (b *Bundle) Dispatch() {
 	b.T.Helper()
+	b.dispatch(nil)
+}
+
+func (b *Bundle) dispatch(found *feed.Findings) {
+	b.T.Helper()
 	d := Try(dispatcher.New(dispatcher.Config{
-		DB: b.As("relay"), NATS: b.Connect(), Logger: b.Logger(slog.LevelInfo).With("loop", "dispatcher"),
+		DB: b.As("relay"), NATS: b.Connect(), Findings: found,
+		Logger: b.Logger(slog.LevelInfo).With("loop", "dispatcher"),
 	}))(b.T)
 	b.Start(d.Run)
 }

@@ -8,11 +8,13 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers/dispatcher"
 	"github.com/taskledger/taskledger/workers/reconciler"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
@@ -45,6 +47,13 @@ func relay(ctx context.Context, p *part) error {
 		})
 	})
 	services.Go(func() { keepProjecting(ctx, p, db, findings) })
+	if dispatching.IsOn() {
+		services.Go(func() {
+			p.keepRunning(ctx, "dispatcher", func() (runner, error) {
+				return dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Findings: findings, Logger: p.log})
+			})
+		})
+	}
 	services.Wait()
 	return nil
 }
@@ -98,11 +107,13 @@ func schedule(ctx context.Context, p *part) error {
 			return scheduler.New(scheduler.Config{DB: db, Logger: p.log})
 		})
 	})
-	services.Go(func() {
-		p.keepRunning(ctx, "reconciler", func() (runner, error) {
-			return reconciler.New(reconciler.Config{DB: db, NATS: nc, Logger: p.log})
+	if !dispatching.IsOn() {
+		services.Go(func() {
+			p.keepRunning(ctx, "reconciler", func() (runner, error) {
+				return reconciler.New(reconciler.Config{DB: db, NATS: nc, Logger: p.log})
+			})
 		})
-	})
+	}
 	services.Wait()
 	return nil
 }

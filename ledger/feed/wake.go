@@ -7,8 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -21,7 +24,8 @@ type Wake struct {
 	isListening atomic.Bool
 }
 
-// WakeChannel is the channel of NOTIFY on which a feed that sleeps is notified.
+// WakeChannel is the channel of NOTIFY on which a feed that sleeps is notified. The payload is the position of an event
+// that has enqueued a task, or empty.
 const WakeChannel = "taskledger"
 
 // NewWake returns a Wake for which no connection listens yet.
@@ -41,8 +45,25 @@ func (w *Wake) Signal() {
 	}
 }
 
-//go:embed sql/await_outcomes.sql
-var awaitOutcomesSQL string
+var (
+	//go:embed sql/may_listen.sql
+	mayListenSQL string
+	//go:embed sql/listen.sql
+	listenSQL string
+	//go:embed sql/await_outcomes.sql
+	awaitOutcomesSQL string
+)
+
+// Listen has a connection notified on [WakeChannel]. It reports false, and does nothing, if notifications cannot reach
+// the connection, because a pooler is in between, or could make transactions fail, because some may be prepared.
+func Listen(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	var mayListen bool
+	_, err := pgquery.Row(ctx, conn, mayListenSQL, []any{int64(conn.PgConn().PID())}, &mayListen)
+	if err == nil && mayListen {
+		_, err = conn.Exec(ctx, listenSQL)
+	}
+	return mayListen, pgerr.Explain("listen for events", err)
+}
 
 // AwaitOutcomes has appends of events notify a feed that sleeps, as enqueues do, from now on for d, at most a minute.
 // db is the primary.
@@ -69,6 +90,10 @@ const (
 	// Notifications of producers, and windows of one event each, would cost more than the polls.
 	busyEvents = 20
 	busyPoll   = 5 * time.Millisecond
+	// A feed whose reader takes hints need not be quick. Notifications cost more than polls for ten windows of this
+	// length as for one of busyPoll.
+	hintedEvents = 100
+	hintedPoll   = 50 * time.Millisecond
 	// lately is the time constant of the number of events: an event counts 1/e after it.
 	lately = 100 * time.Millisecond
 )
@@ -84,6 +109,8 @@ type rest struct {
 
 	follows *Findings // of another feed, or nil
 	polled  time.Time // when the last window was begun; zero if the feed has moved since
+
+	isHinted bool // see Options.Hinted
 
 	recent    float64   // events lately
 	counted   time.Time // when recent was right
@@ -102,7 +129,12 @@ func (r *rest) lately(now time.Time) float64 {
 }
 
 // isBusy reports whether the feed polls without notifications.
-func (r *rest) isBusy(now time.Time) bool { return !r.isAwaited && r.lately(now) >= busyEvents }
+func (r *rest) isBusy(now time.Time) bool {
+	if r.isHinted {
+		return r.lately(now) >= hintedEvents
+	}
+	return !r.isAwaited && r.lately(now) >= busyEvents
+}
 
 // ask returns for how long the next window asks for notifications. Below 0, the window ends what an earlier one has
 // asked for.
@@ -124,6 +156,8 @@ func (r *rest) ask(now time.Time) time.Duration {
 func (r *rest) length(now time.Time) time.Duration {
 	idle := now.Sub(r.since) / idleShare
 	switch {
+	case !r.asked.IsZero() && r.isHinted:
+		return min(max(idle, hintedPoll), maxAsleep)
 	case !r.asked.IsZero():
 		known := now.Sub(r.asked) / idleShare
 		return min(max(min(max(idle, followUp), known), r.least, minAsleep), maxAsleep)

@@ -14,6 +14,7 @@ import (
 	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
 )
 
@@ -27,12 +28,14 @@ const (
 
 // Config configures a [Dispatcher].
 type Config struct {
-	// DB is the primary. The active dispatcher uses at most three connections. Required.
+	// DB is the primary. The active dispatcher uses at most four connections. Required.
 	DB *pgxpool.Pool
 	// NATS is the connection to the workers. Required.
 	NATS *nats.Conn
 	// Latency is how long events gather while tasks are enqueued evenly. Default: 5 ms.
 	Latency time.Duration
+	// Findings receives what the dispatcher reads, for the relay and the projector of the process. Default: disabled.
+	Findings *feed.Findings
 	// Logger receives changes of the active dispatcher, and outages. Default: [slog.Default].
 	Logger *slog.Logger
 }

@@ -2,6 +2,8 @@ package dispatcher_test
 
 import (
 	"context"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,25 +17,30 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/dispatcher"
 )
 
-// headReads counts the statements that read heads of tasks.
-type headReads struct{ atomic.Int64 }
+// statements counts the statements that begin with a text.
+type statements struct {
+	atomic.Int64
 
-func (h *headReads) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	if strings.HasPrefix(q.SQL, "-- The heads of the tasks") {
-		h.Add(1)
+	begin string
+}
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.HasPrefix(q.SQL, s.begin) {
+		s.Add(1)
 	}
 	return ctx
 }
 
-func (*headReads) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// tracedPool returns a pool of a worker whose reads of heads are counted.
-func tracedPool(t *testing.T, b *servicetest.Bundle, reads *headReads) *pgxpool.Pool {
+// countingPool returns a pool whose statements are counted.
+func countingPool(t *testing.T, pool *pgxpool.Pool, count *statements) *pgxpool.Pool {
 	t.Helper()
-	config := ledgertest.As(t, b.DB).Config()
-	config.ConnConfig.Tracer = reads
+	config := pool.Config()
+	config.ConnConfig.Tracer = count
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -46,8 +53,8 @@ func tracedPool(t *testing.T, b *servicetest.Bundle, reads *headReads) *pgxpool.
 func TestOfferedTasksAreNotReadAgain(t *testing.T) {
 	t.Parallel()
 	b := servicetest.NewServed(t, outbox.StreamConfig{})
-	var reads headReads
-	b.Work(workers.Config{DB: tracedPool(t, b, &reads), AckWait: time.Minute},
+	reads := statements{begin: "-- The heads of the tasks"}
+	b.Work(workers.Config{DB: countingPool(t, ledgertest.As(t, b.DB), &reads), AckWait: time.Minute},
 		servicetest.Exactly(servicetest.InsertEffect, nil))
 	b.AwaitState(b.Enqueue("first"), ledger.StateSucceeded)
 	before := reads.Load()
@@ -100,5 +107,65 @@ func TestOffersCarryWhatHandlersGet(t *testing.T) {
 				t.Errorf("%s: the handler has %s", id, g.within)
 			}
 		}
+	}
+}
+
+// A lone task begins before a window has its event: the notification of its enqueue is enough.
+func TestHintsAreAheadOfWindows(t *testing.T) {
+	t.Parallel()
+	b := servicetest.New(t)
+	windows := statements{begin: "-- Opens a window"}
+	d, err := dispatcher.New(dispatcher.Config{
+		DB: countingPool(t, b.As("relay"), &windows), NATS: b.Connect(), Latency: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Start(d.Run)
+	b.Work(workers.Config{}, servicetest.Exactly(servicetest.InsertEffect, nil))
+	b.AwaitState(b.Enqueue("first"), ledger.StateSucceeded)
+	before := windows.Load()
+	const tasks = 20
+	for i := range tasks {
+		b.AwaitState(b.Enqueue(strconv.Itoa(i)), ledger.StateSucceeded)
+	}
+	if n := windows.Load() - before; n > tasks/2 {
+		t.Errorf("%d tasks, one after the other, took %d windows", tasks, n)
+	}
+	b.WantOneEffectEach(tasks + 1)
+}
+
+// A notification is believed nothing but a position: it gives out nothing that the ledger does not have, and no task
+// twice.
+func TestForgedHints(t *testing.T) {
+	t.Parallel()
+	b := servicetest.NewServed(t, outbox.StreamConfig{})
+	begun := make(chan ledger.BizID, 100)
+	w := b.Work(workers.Config{}, func(p *workers.Pool) error {
+		return workers.RegisterAtLeastOnce(p, servicetest.Order,
+			func(_ context.Context, job *workers.Job, _ servicetest.OrderArgs) error {
+				begun <- job.BizID
+				return nil
+			}, nil)
+	})
+	for _, id := range []string{"a", "b"} {
+		b.AwaitState(b.Enqueue(id), ledger.StateSucceeded)
+	}
+	stranger := b.As("reader")
+	for _, payload := range []string{"1", "2", "3", "4", "0", "-1", "9223372036854775807", "99999999999999999999", "x",
+		"1'; drop table taskledger.event; --", ""} {
+		if _, err := stranger.Exec(t.Context(), `select pg_notify('taskledger', $1)`, payload); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.AwaitState(b.Enqueue("c"), ledger.StateSucceeded)
+	w.Stop()
+	close(begun)
+	var all []ledger.BizID
+	for id := range begun {
+		all = append(all, id)
+	}
+	if !slices.Equal(all, []ledger.BizID{"a", "b", "c"}) {
+		t.Errorf("handlers have begun for %v", all)
 	}
 }

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
+	"github.com/taskledger/taskledger/workers/internal/local"
 )
 
 const (
@@ -40,11 +42,13 @@ type office struct {
 	term     lease.DispatcherTerm
 	barrier  time.Time // from then on no worker accepts an offer of the predecessor
 
+	wake         *feed.Wake
 	joins, reads request
 
 	mu       sync.Mutex // guards the fields below
 	machine  *dispatch.Dispatcher
 	seals    map[string]*seal // by session
+	seen     string           // snapshot of the last window; "": its last page is not read yet
 	deadline time.Time        // of the lease
 	isActive bool
 }
@@ -71,7 +75,8 @@ func (r request) ask() {
 func newOffice(c Config, conn *pgxpool.Conn, identity dispatch.Identity, claim lease.DispatcherClaim,
 	t lease.DispatcherTerm, asked time.Time) *office {
 	return &office{
-		config: c, conn: conn, identity: identity, claim: claim, term: t, joins: newRequest(), reads: newRequest(),
+		config: c, conn: conn, identity: identity, claim: claim, term: t, wake: feed.NewWake(), joins: newRequest(),
+		reads:   newRequest(),
 		machine: dispatch.New(t.Incarnation, t.Epoch, maxReady), seals: map[string]*seal{},
 		deadline: asked.Add(term), barrier: time.Now().Add(t.Before + dispatch.Freshness),
 	}
@@ -79,8 +84,9 @@ func newOffice(c Config, conn *pgxpool.Conn, identity dispatch.Identity, claim l
 
 // work gives out tasks until ctx is done or the lease is lost.
 func (o *office) work(ctx context.Context) error {
-	if o.term.Incarnation == "" { // a feed gives the database one
-		return errRestarted
+	if o.term.Incarnation == "" { // the first feed gives the database one
+		_, err := feed.Tail(ctx, o.conn, nil)
+		return cmp.Or(err, errRestarted)
 	}
 	if err := o.readSessions(ctx); err != nil {
 		return err
@@ -91,7 +97,11 @@ func (o *office) work(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = reports.Unsubscribe() }()
+	box, remove := local.Dispatchers.Open(string(o.claim.Key))
+	defer remove()
+	group.Go(func() error { box.Receive(ctx, o.receiveHere); return context.Cause(ctx) })
 	group.Go(func() error { return o.follow(ctx) })
+	group.Go(func() error { return o.listen(ctx) })
 	group.Go(func() error { return o.every(ctx, sessionsEvery, o.joins, o.readSessions) })
 	group.Go(func() error { return o.every(ctx, 0, o.reads, o.readTasks) })
 	group.Go(func() error { return o.probe(ctx) })
@@ -123,7 +133,8 @@ func (*office) every(ctx context.Context, interval time.Duration, asked request,
 // follow reads the feed and renews the lease, until ctx is done or the lease is lost.
 func (o *office) follow(ctx context.Context) error {
 	tail, err := feed.Tail(ctx, o.conn, &feed.Options{
-		Gather: o.config.Latency, Idle: 2 * o.config.Latency, Logger: o.config.Logger,
+		Gather: o.config.Latency, Idle: 2 * o.config.Latency, Wake: o.wake, Hinted: true, Reports: o.config.Findings,
+		Logger: o.config.Logger,
 	})
 	if err != nil {
 		return err
@@ -154,16 +165,18 @@ func (o *office) follow(ctx context.Context) error {
 				events = append(events, e)
 			}
 		}
-		top := page.Place().Seen.Top
+		seen := page.Place().Seen
 		page.Release()
 		o.mu.Lock()
 		if isOpen {
+			o.seen = ""
 			o.machine.Apply(0, events)
 		} else {
+			o.seen = seen.Snapshot
 			o.machine.Apply(ticket, events)
 			if isReady && !o.isActive {
 				o.isActive = true
-				o.machine.Activate(top)
+				o.machine.Activate(seen.Top)
 			}
 		}
 		o.match()
@@ -274,6 +287,18 @@ func (o *office) receive(m *nats.Msg) {
 	}
 }
 
+// receiveHere takes a report of a worker of this process.
+func (o *office) receiveHere(r dispatch.Report) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.seals[r.Session] == nil {
+		o.joins.ask()
+		return
+	}
+	o.machine.Receive(r)
+	o.match()
+}
+
 // match offers tasks, and asks for what must be read. o.mu is held.
 func (o *office) match() {
 	o.machine.Match()
@@ -288,7 +313,7 @@ func (o *office) match() {
 // send sends an offer, unless the lease has ended. o.mu is held.
 func (o *office) send(offer dispatch.Offer) {
 	s := o.seals[offer.Session]
-	if s == nil || !time.Now().Before(o.deadline) {
+	if s == nil || !time.Now().Before(o.deadline) || local.Workers.Put(offer.Session, offer) {
 		return
 	}
 	text, err := offer.MarshalBinary()

@@ -283,30 +283,46 @@ func (o *office) heads(ctx context.Context, keys []ledger.Key) ([]head, error) {
 		return nil, pgerr.Explain("read the heads of tasks", err)
 	}
 	heads := make([]head, 0, len(keys))
-	var e ledger.Event
-	var recorded int64
-	var data *string
-	var meta string
-	columns := []any{(*string)(&e.Kind), (*string)(&e.BizID), (*int32)(&e.Version), (*string)(&e.Type),
-		(*int32)(&e.Attempt), (*int)(&e.Shard), &e.Actor, &recorded, &data, &meta}
-	_, err = pgx.ForEachRow(rows, columns, func() error {
-		h := head{Task: dispatch.Task{Key: e.Key, Version: e.Version, Attempt: e.Attempt, Shard: e.Shard}}
-		switch e.Type.State() {
-		case ledger.StateAvailable:
-			h.isUnfinished = true
-			if recorded != 0 {
-				e.RecordedAt, e.Data, e.Meta = time.UnixMicro(recorded).UTC(), nil, json.RawMessage(meta)
-				if data != nil {
-					e.Data = json.RawMessage(*data)
-				}
-				h.Content = contentOf(&e)
-			}
-		case ledger.StateRunning:
-			h.isUnfinished, h.Actor = true, e.Actor
-		default:
-		}
-		heads = append(heads, h)
+	var h headRow
+	_, err = pgx.ForEachRow(rows, h.columns(), func() error {
+		heads = append(heads, h.head())
 		return nil
 	})
 	return heads, pgerr.Explain("read the heads of tasks", err)
+}
+
+// headRow is a row of heads.sql.
+type headRow struct {
+	ledger.Event
+
+	recorded int64
+	data     *string
+	meta     string
+}
+
+// columns returns the places into which a row is scanned.
+func (r *headRow) columns() []any {
+	return []any{(*string)(&r.Kind), (*string)(&r.BizID), (*int32)(&r.Version), (*string)(&r.Type),
+		(*int32)(&r.Attempt), (*int)(&r.Shard), &r.Actor, &r.recorded, &r.data, &r.meta}
+}
+
+// head returns the head of the row that was scanned last.
+func (r *headRow) head() head {
+	h := head{Task: dispatch.Task{Key: r.Key, Version: r.Version, Attempt: r.Attempt, Shard: r.Shard}}
+	switch r.Type.State() {
+	case ledger.StateAvailable:
+		h.isUnfinished = true
+		if r.recorded != 0 {
+			e := r.Event
+			e.RecordedAt, e.Data, e.Meta = time.UnixMicro(r.recorded).UTC(), nil, json.RawMessage(r.meta)
+			if r.data != nil {
+				e.Data = json.RawMessage(*r.data)
+			}
+			h.Content = contentOf(&e)
+		}
+	case ledger.StateRunning:
+		h.isUnfinished, h.Actor = true, r.Actor
+	default:
+	}
+	return h
 }

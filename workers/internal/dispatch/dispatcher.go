@@ -19,10 +19,12 @@ type Dispatcher struct {
 	// Tasks up to this position may have begun in a worker that did not answer before the dispatcher was active.
 	againThrough ledger.Position
 	opened       int64 // the number of windows that were opened
+	applied      int64 // the number of calls of Apply
 
 	paused   map[ledger.Kind]bool
-	workers  map[string]*session // by worker: those with a live lease
-	sessions map[string]*session // by session
+	claimed  map[ledger.Kind]bool // kinds of workers that claim; nil: to be found
+	workers  map[string]*session  // by worker: those with a live lease
+	sessions map[string]*session  // by session
 	queues   map[ledger.Kind]*queue
 	// Of many kinds few have something to do. These have at least the queues with ready tasks, and all spilled ones.
 	busy, spilled map[ledger.Kind]*queue
@@ -41,6 +43,7 @@ func New(incarnation string, epoch int64, limit int) *Dispatcher {
 
 // Join records a lease that is alive, or a change of it. A worker has one session: a new one ends the last.
 func (d *Dispatcher) Join(l Lease) {
+	d.claimed = nil
 	if s := d.workers[l.Worker]; s != nil {
 		if s.Session == l.Session {
 			s.Lease = l
@@ -65,6 +68,7 @@ func (d *Dispatcher) Leave(worker string) {
 	if s == nil {
 		return
 	}
+	d.claimed = nil
 	delete(d.workers, worker)
 	delete(d.sessions, s.Session)
 	for _, t := range d.sorted() {

@@ -164,6 +164,48 @@ func TestIdleKindsAreNotVisited(t *testing.T) {
 	same(t, "spilled kinds", len(s.spilled), 1)
 }
 
+// Where workers in another language claim tasks by SQL, an offered one may begin there too.
+func TestTasksOfClaimedKindsAreOfferedAgain(t *testing.T) {
+	s := newShop(100)
+	s.join("a", "1", 10, 10, ledger.AllShards)
+	s.begin()
+	s.apply(available("t1", 1))
+	same(t, "without another worker", s.tasks[available("t1", 0).Key].IsAgain, false)
+	claims := Lease{Worker: "sql", Kinds: map[ledger.Kind]ledger.ShardSet{testKind: ledger.AllShards}}
+	s.Join(claims)
+	s.apply(available("t2", 2))
+	same(t, "beside a worker that claims", s.tasks[available("t2", 0).Key].IsAgain, true)
+	s.Leave("sql")
+	s.apply(available("t3", 3))
+	same(t, "after it has left", s.tasks[available("t3", 0).Key].IsAgain, false)
+}
+
+// The dispatcher takes a hint ahead of its window, once, unless events were applied since it was read.
+func TestHints(t *testing.T) {
+	s := newShop(2)
+	a := s.join("a", "1", 1, 10, ledger.AllShards)
+	hint := func(applied int64, id string, position int) bool {
+		isTaken := s.Hint(applied, []Task{available(id, position).Task})
+		s.exchange()
+		return isTaken
+	}
+	same(t, "before the ledger was read", hint(s.Applied(), "t0", 1), true)
+	same(t, "a task that is read with the others", len(s.tasks), 0)
+	s.begin()
+	before := s.Applied()
+	same(t, "ahead of the window", hint(before, "t1", 2), true)
+	same(t, "the worker", a.got, []string{"t1"})
+	same(t, "a second time", hint(before, "t1", 2), true)
+	s.apply(available("t1", 2), available("t1", 3).as(Ended, 2, ""))
+	same(t, "after a window", hint(before, "t1", 2), false)
+	same(t, "a task that has ended", len(s.tasks), 0)
+	s.end(a, "t1")
+	same(t, "the worker gets nothing twice", a.got, []string{"t1"})
+	s.apply(available("t2", 4), available("t3", 5), available("t4", 6), available("t5", 7)) // more than fit in memory
+	same(t, "while others wait in the ledger", hint(s.Applied(), "t6", 8), true)
+	same(t, "a task that is read in its turn", s.tasks[available("t6", 0).Key] == nil, true)
+}
+
 // A worker lists, in a new epoch, a task of another kind, and more tasks than it may hold.
 func TestAWorkerHoldsNothingButItsOwn(t *testing.T) {
 	s := newShop(100)

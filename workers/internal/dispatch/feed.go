@@ -32,6 +32,7 @@ func (d *Dispatcher) Open() (ticket int64) {
 
 // Apply takes the last events of a window. Windows are applied in the order in which they were opened.
 func (d *Dispatcher) Apply(ticket int64, events []Event) {
+	d.applied++
 	for i := range events {
 		d.apply(&events[i])
 	}
@@ -49,6 +50,26 @@ func (d *Dispatcher) Apply(ticket int64, events []Event) {
 	}
 	clear(d.doubts[len(left):])
 	d.doubts = left
+}
+
+// Applied returns the number of calls of [Dispatcher.Apply], for [Dispatcher.Hint].
+func (d *Dispatcher) Applied() int64 { return d.applied }
+
+// Hint takes available tasks ahead of the window that delivers them. The caller has read them from the ledger by a
+// statement that began after a call of [Dispatcher.Applied] with this result, and leaves out the tasks whose events the
+// windows applied until then have delivered. Hint reports false, and takes nothing, if events were applied since: they
+// may have ended a task that the statement has still found. The window delivers what is left out.
+func (d *Dispatcher) Hint(applied int64, tasks []Task) bool {
+	if applied != d.applied && d.mutant != lateHints {
+		return false
+	}
+	for _, t := range tasks {
+		q := d.queues[t.Key.Kind]
+		if q != nil && !q.isSpilled && len(q.ready) < d.limit && d.tasks[t.Key] == nil {
+			d.add(q, t, false)
+		}
+	}
+	return true
 }
 
 // isResolved reports whether a doubtful task is known to be available, or gone, after a window.

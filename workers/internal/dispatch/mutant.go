@@ -19,5 +19,6 @@ const (
 	readsOld               // a task that was read is taken, even if an event has ended it meanwhile
 	forgetsKnown           // an event known from one read does not count during the next
 	readsBefore            // a new dispatcher reads the ledger before the workers have answered (in the test's shell)
+	lateHints              // a hint is taken although events were applied after it was read
 	hasNoBarrier           // an offer of the predecessor is accepted by a silent worker (in the test's shell)
 )

@@ -102,7 +102,7 @@ func (w *world) key() string {
 	k.bools(w.isCommitted...)
 	k.bools(w.isExcused...)
 	k.ints(w.begins...)
-	k.ints(w.losses, w.copies, w.beats, w.giveBacks)
+	k.ints(w.losses, w.copies, w.beats, w.giveBacks, w.hints)
 	k.bools(w.isFenced)
 	for _, d := range w.dispatchers {
 		k.desk(d)
@@ -142,9 +142,13 @@ func (k *keyWriter) desk(d *desk) {
 		return
 	}
 	k.bools(d.isDead, d.isActive, d.ticket != 0, d.isReading, d.hasRows, d.isEnd, d.isVerifying)
-	k.ints(d.fed, d.until, int(d.againThrough), len(d.rows), len(d.unverified))
+	k.ints(d.fed, d.until, int(d.againThrough), len(d.rows), len(d.hinted), len(d.unverified))
 	for _, t := range d.rows {
 		k.text(string(t.Key.BizID))
+	}
+	for _, t := range d.hinted {
+		k.text(string(t.Key.BizID))
+		k.bools(d.hintedAt == d.applied)
 	}
 	for _, u := range d.unverified {
 		k.text(string(u.BizID))

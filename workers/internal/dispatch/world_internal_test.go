@@ -29,6 +29,7 @@ type setup struct {
 	copies             int  // messages that are delayed or arrive twice
 	beats              int  // reports without news
 	giveBacks          int  // tasks that a worker ends without an event
+	hints              int  // tasks that a dispatcher reads ahead of the window
 	hasLateCommit      bool // the second task is enqueued second and commits at any time
 	hasOldAnnouncement bool // an announcement of the first epoch is late
 	isSlow             bool // reading a window, tasks or heads takes time, in which anything happens
@@ -49,8 +50,8 @@ type world struct {
 	workers     []*hand
 	messages    []message
 
-	isFenced                         bool // workers refuse the first dispatcher, whose lease has ended
-	losses, copies, beats, giveBacks int
+	isFenced                                bool // workers refuse the first dispatcher, whose lease has ended
+	losses, copies, beats, giveBacks, hints int
 }
 
 // entry is an event in the log.
@@ -73,6 +74,9 @@ type desk struct {
 	hasRows   bool
 	rows      []Task
 	isEnd     bool
+
+	hinted   []Task // read ahead of the window, when hintedAt windows were applied
+	hintedAt int64
 
 	isVerifying bool // it has asked the ledger for the tasks in unverified
 	unverified  []ledger.Key
@@ -152,6 +156,7 @@ func (m *message) String() string {
 
 func newWorld(s *setup, m mutant) *world {
 	w := &world{setup: s, mutant: m, losses: s.losses, copies: s.copies, beats: s.beats, giveBacks: s.giveBacks,
+		hints:       s.hints,
 		isCommitted: make([]bool, s.tasks), isDone: make([]bool, s.tasks), begins: make([]int, s.tasks),
 		isExcused: make([]bool, s.tasks)}
 	for t := range s.tasks {
@@ -468,6 +473,7 @@ func (w *world) addDispatcher(i int, d *desk, add adder) {
 		return
 	}
 	w.addReads(i, d, add)
+	w.addHints(i, d, add)
 	if q := d.queues[testKind]; len(q.ready) > 0 {
 		for _, s := range d.ordered() {
 			if s.room(testKind) > 0 {
@@ -517,6 +523,32 @@ func (w *world) addReads(i int, d *desk, add adder) {
 			}
 		}, "d%d asks for heads", i)
 	}
+}
+
+// addHints adds the reading of a task ahead of the window, and the use of what was read.
+func (w *world) addHints(i int, d *desk, add adder) {
+	if d.hinted != nil {
+		add(false, func(w *world) { w.hint(w.dispatchers[i]) }, "d%d takes hint %s", i, d.hinted[0].Key)
+		return
+	}
+	for _, e := range w.log[d.fed:] {
+		if e.version != 1 || w.isDone[e.task] || w.hints == 0 {
+			continue
+		}
+		add(true, func(w *world) {
+			d := w.dispatchers[i]
+			w.hints--
+			d.hinted, d.hintedAt = []Task{w.task(e.task)}, d.Applied()
+			if !w.setup.isSlow {
+				w.hint(d)
+			}
+		}, "d%d reads hint %d", i, e.task)
+	}
+}
+
+func (w *world) hint(d *desk) {
+	d.Hint(d.hintedAt, d.hinted)
+	d.hinted = nil
 }
 
 func (d *desk) hasDoubts() bool {

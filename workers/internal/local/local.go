@@ -1,0 +1,82 @@
+// Package local passes messages between the dispatcher and the workers of one process by memory. They need no broker
+// then, and no seal: a name is that of a session or the public key of a dispatcher, which are random.
+package local
+
+import (
+	"context"
+	"sync"
+
+	"github.com/taskledger/taskledger/workers/internal/dispatch"
+)
+
+var (
+	// Dispatchers are those of this process, by public key.
+	Dispatchers Boxes[dispatch.Report]
+	// Workers are those of this process, by session.
+	Workers Boxes[dispatch.Offer]
+)
+
+// Boxes are the receivers of a process by name. The zero value is ready for use. It is safe for concurrent use.
+type Boxes[M any] struct {
+	mu     sync.RWMutex
+	byName map[string]*Box[M]
+}
+
+// Open returns a new box. Until remove is called, messages to its name are put into it.
+func (b *Boxes[M]) Open(name string) (box *Box[M], remove func()) {
+	box = &Box[M]{due: make(chan struct{}, 1)}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.byName == nil {
+		b.byName = map[string]*Box[M]{}
+	}
+	b.byName[name] = box
+	return box, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.byName, name)
+	}
+}
+
+// Put passes a message to the box of a name. It reports false if this process has none. It never waits.
+func (b *Boxes[M]) Put(name string, m M) bool {
+	b.mu.RLock()
+	box := b.byName[name]
+	b.mu.RUnlock()
+	if box == nil {
+		return false
+	}
+	box.mu.Lock()
+	box.waiting = append(box.waiting, m)
+	box.mu.Unlock()
+	select {
+	case box.due <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// Box has the messages to one receiver. It grows as needed: the protocol bounds how many are on their way.
+type Box[M any] struct {
+	due     chan struct{}
+	mu      sync.Mutex
+	waiting []M
+}
+
+// Receive calls f with each message, one after the other and in the order in which they were put, until ctx is done.
+func (b *Box[M]) Receive(ctx context.Context, f func(M)) {
+	for {
+		select {
+		case <-b.due:
+		case <-ctx.Done():
+			return
+		}
+		b.mu.Lock()
+		all := b.waiting
+		b.waiting = nil
+		b.mu.Unlock()
+		for _, m := range all {
+			f(m)
+		}
+	}
+}
