@@ -59,7 +59,7 @@ func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 			t.Errorf("error %q", text)
 		}
 	}
-	if n := one[int](b, "select count(*)::integer from taskledger.lease"); n != 1 {
+	if n := one[int](b, "select count(*)::integer from taskledger.workers"); n != 1 {
 		t.Errorf("%d leases, want that of the child", n)
 	}
 	other := ledger.MustKind[orderArgs]("test.other")

@@ -48,6 +48,7 @@ func (*trusting) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData
 // a third of the statement.
 func TestSuccessesFollowTheHeadsAsRead(t *testing.T) {
 	t.Parallel()
+	needMessages(t)
 	b := setup(t)
 	b.Relay()
 	counted := new(trusting)

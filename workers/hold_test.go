@@ -18,6 +18,7 @@ import (
 // other process may continue the task while the worker lives, so the worker keeps it in flight and runs it again.
 func TestBegunTaskOutlivesItsMessage(t *testing.T) {
 	t.Parallel()
+	needMessages(t)
 	b := setup(t)
 	b.Relay()
 	calls := make(chan int, 10)

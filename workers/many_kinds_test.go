@@ -93,6 +93,7 @@ func memoryInUse() int64 {
 // A worker that needs more consumers than the stream allows returns an error with the cure.
 func TestTooManyConsumers(t *testing.T) {
 	t.Parallel()
+	needMessages(t)
 	b := setup(t)
 	s := try(b.JS.Stream(b.Context(), stream.Name))(t)
 	config := s.CachedInfo().Config

@@ -21,6 +21,7 @@ import (
 // the handler is not disturbed.
 func TestNATSOutageUnderARunningHandler(t *testing.T) {
 	t.Parallel()
+	needMessages(t)
 	b := setup(t)
 	b.Relay()
 	var runs atomic.Int32

@@ -91,6 +91,7 @@ func TestRunRefuses(t *testing.T) {
 		return p.Run(b.Context())
 	}
 	t.Run("consumer refused", func(t *testing.T) {
+		needMessages(t)
 		s := try(b.JS.Stream(b.Context(), stream.Name))(t)
 		config := s.CachedInfo().Config
 		config.ConsumerLimits = jetstream.StreamConsumerLimits{MaxAckPending: 5}

@@ -19,6 +19,7 @@ import (
 // tests of this package run under roles as well, except statements of the tests.
 func TestWorkerRights(t *testing.T) {
 	t.Parallel()
+	needMessages(t)
 	b := &bundle{servicetest.NewServed(t, outbox.StreamConfig{})}
 	b.Schedule()
 	r := try(

@@ -34,7 +34,7 @@ type run struct {
 func (k *kind) newRun(t *attempt.Task, v attempt.Verdict, h attempt.Head, decided time.Time) *run {
 	r := &run{kind: k}
 	r.Attempt = attempt.New(k.Kind, t, v, h, decided, r)
-	if h.Version == t.Message.Version { // otherwise an attempt has begun since
+	if h.Version == t.Message.Version && v != attempt.TakeOver { // otherwise an attempt has begun since
 		r.waited = max(1, h.Clock.Sub(h.RecordedAt))
 	}
 	r.setJob()

@@ -34,6 +34,7 @@ func terminate(t testing.TB, c *child) {
 // A worker process that receives SIGTERM lets its handlers finish, and takes no more tasks.
 func TestFirstSignalDrains(t *testing.T) {
 	t.Parallel()
+	needMessages(t)
 	b := setup(t)
 	b.Relay()
 	c, k := b.begun("slow")

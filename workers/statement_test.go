@@ -66,7 +66,7 @@ func TestQueryModes(t *testing.T) {
 				b.WantOneEffect(ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)})
 			}
 			w.Stop()
-			if n := one[int](b, "select count(*)::integer from taskledger.lease"); n != 0 {
+			if n := one[int](b, "select count(*)::integer from taskledger.workers"); n != 0 {
 				t.Errorf("%d leases left", n)
 			}
 		})

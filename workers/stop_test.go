@@ -49,7 +49,7 @@ func TestGracefulStop(t *testing.T) {
 	if n := one[int](b, "select count(*)::integer from taskledger.event where type = 'interrupted'"); n != 4 {
 		t.Errorf("%d interrupted, want 4", n)
 	}
-	if n := one[int](b, "select count(*)::integer from taskledger.lease"); n != 0 {
+	if n := one[int](b, "select count(*)::integer from taskledger.workers"); n != 0 {
 		t.Errorf("%d leases left", n)
 	}
 

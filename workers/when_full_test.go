@@ -63,6 +63,7 @@ func TestStopPulling(t *testing.T) {
 // over all kinds.
 func TestFetcherRuns(t *testing.T) {
 	t.Parallel()
+	needMessages(t)
 	for name, test := range map[string]struct{ overall, least, most int }{
 		"of its kind":    {overall: 0, least: 3, most: 4}, // one for each consumer
 		"over all kinds": {overall: 2, least: 2, most: 2},
@@ -92,6 +93,7 @@ func TestFetcherRuns(t *testing.T) {
 // A handler that runs beyond the slots may fail, panic and end its goroutine like any other.
 func TestFetcherRunsWhatFails(t *testing.T) {
 	t.Parallel()
+	needMessages(t)
 	b := setup(t)
 	b.Relay()
 	b.EnqueueMany(60)

@@ -4,5 +4,10 @@ package dispatching
 
 import "os"
 
+const variable = "TASKLEDGER_DISPATCHER"
+
 // IsOn reports whether the dispatcher gives tasks to workers.
-func IsOn() bool { return os.Getenv("TASKLEDGER_DISPATCHER") == "on" }
+func IsOn() bool { return os.Getenv(variable) == "on" || IsByNATS() }
+
+// IsByNATS reports whether the dispatcher and the workers of one process talk over NATS too, for tests of that way.
+func IsByNATS() bool { return os.Getenv(variable) == "nats" }

@@ -107,7 +107,7 @@ var rules = []rule{
 		reason: "two state machines without sockets, clocks and statements, so that every order can be searched",
 	},
 	{
-		pkg: "/workers/internal/local", may: []string{"/workers/internal/dispatch"},
+		pkg: "/workers/internal/local", may: []string{"/workers/internal/dispatch", "/internal/dispatching"},
 		reason: "it passes messages on, whatever they mean",
 	},
 	{pkg: "/workers/internal/slots", may: nil, reason: "slots are given to anything"},

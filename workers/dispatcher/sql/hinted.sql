@@ -8,8 +8,8 @@ select e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard, coalesce(e
        case when octet_length(e.data::text) <= $3::bigint then e.data::text end,
        case when octet_length(e.data::text) <= $3::bigint then coalesce(e.meta::text, '') else '' end,
        e.position
-  from unnest($1::text::bigint[]) as p(position)
-  join taskledger.event e on e.position = p.position
- where e.version = 1 and e.type = 'enqueued' and not pg_visible_in_snapshot(e.xid, $2::text::pg_snapshot)
+  from taskledger.event e
+ where e.position = any ($1::text::bigint[]) and e.version = 1 and e.type = 'enqueued'
+   and not pg_visible_in_snapshot(e.xid, $2::text::pg_snapshot)
    and not exists (
      select from taskledger.event n where n.kind = e.kind and n.biz_id = e.biz_id and n.version = 2)
