@@ -313,7 +313,7 @@ comment on function taskledger.relay_sleeps() is
 -- Every name is qualified, because setting search_path would cost more than the rest. With its owner's rights, so that
 -- a role that inserts needs none for the sequence.
 -- +goose StatementBegin
-create function taskledger.wake() returns void
+create function taskledger.wake(enqueued bigint default null) returns void
 language plpgsql volatile security definer as $$
 begin
   if pg_catalog.pg_sequence_last_value('taskledger.asleep_until'::pg_catalog.regclass)::pg_catalog.float8
@@ -321,34 +321,15 @@ begin
      (1000000.0::pg_catalog.float8 operator(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))
      and pg_catalog.pg_notification_queue_usage() operator(pg_catalog.<) 0.5::pg_catalog.float8
   then
-    perform pg_catalog.pg_notify('taskledger', '');
+    perform pg_catalog.pg_notify('taskledger', coalesce(enqueued::pg_catalog.text, ''));
   end if;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.wake() is
-  'Internal: notifies the relay at the commit of the calling transaction, if it sleeps.';
-
--- As wake, for the event at a position, which has enqueued a task. The dispatcher reads it before the next window.
--- +goose StatementBegin
-create function taskledger.hint(enqueued bigint) returns void
-language plpgsql volatile security definer as $$
-begin
-  if pg_catalog.pg_sequence_last_value('taskledger.asleep_until'::pg_catalog.regclass)::pg_catalog.float8
-     operator(pg_catalog.>)
-     (1000000.0::pg_catalog.float8 operator(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))
-     and pg_catalog.pg_notification_queue_usage() operator(pg_catalog.<) 0.5::pg_catalog.float8
-  then
-    perform pg_catalog.pg_notify('taskledger', enqueued::pg_catalog.text);
-  end if;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger.hint(bigint) is
-  'Internal: notifies the reader of the ledger, at the commit of the calling transaction, of the event at a position '
-  'that has enqueued a task, if it sleeps.';
+comment on function taskledger.wake(bigint) is
+  'Internal: notifies the relay at the commit of the calling transaction, if it sleeps. The notification has the '
+  'position of an event that has enqueued a task, or nothing.';
 
 -- Until when processes wait for outcomes, as asleep_until. Meanwhile what appends events wakes the relay.
 create unlogged sequence taskledger.awaited_until;

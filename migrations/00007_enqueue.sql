@@ -442,7 +442,7 @@ begin
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
   if added_position is not null then
-    perform taskledger.hint(added_position);
+    perform taskledger.wake(added_position);
   end if;
   if added_position is not null and discard then
     with tx as materialized (

@@ -137,8 +137,7 @@ grant execute on function taskledger.has_limits to producer, worker, relay, oper
 -- Whether the relay sleeps, and the notification that wakes it.
 grant select on taskledger.asleep_until to producer, worker, relay, operator;
 grant update on taskledger.asleep_until to relay;
-grant execute on function taskledger.relay_sleeps, taskledger.wake, taskledger.hint
-  to producer, worker, relay, operator;
+grant execute on function taskledger.relay_sleeps, taskledger.wake to producer, worker, relay, operator;
 grant select on taskledger.awaited_until to producer, worker, relay, operator;
 grant execute on function taskledger.is_awaited to producer, worker, relay, operator;
 grant execute on function taskledger.await_outcomes to worker, relay, operator, reader, subscriber;

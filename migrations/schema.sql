@@ -999,7 +999,7 @@ begin
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
   if added_position is not null then
-    perform taskledger.hint(added_position);
+    perform taskledger.wake(added_position);
   end if;
   if added_position is not null and discard then
     with tx as materialized (
@@ -2173,22 +2173,6 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.heartbeat(worker text, kinds text[], lease_for interval, guarantee text) IS 'Extends the lease of a worker, or creates it: while it lasts, no other worker takes over its tasks. kinds are those that it works on, guarantee is exactly once if their effects commit with taskledger.finish, else at least once. A duration of 0 removes the lease. The id of a worker belongs to the login that has its lease.';
-
-CREATE FUNCTION taskledger.hint(enqueued bigint) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    AS $$
-begin
-  if pg_catalog.pg_sequence_last_value('taskledger.asleep_until'::pg_catalog.regclass)::pg_catalog.float8
-     operator(pg_catalog.>)
-     (1000000.0::pg_catalog.float8 operator(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))
-     and pg_catalog.pg_notification_queue_usage() operator(pg_catalog.<) 0.5::pg_catalog.float8
-  then
-    perform pg_catalog.pg_notify('taskledger', enqueued::pg_catalog.text);
-  end if;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.hint(enqueued bigint) IS 'Internal: notifies the reader of the ledger, at the commit of the calling transaction, of the event at a position that has enqueued a task, if it sleeps.';
 
 CREATE FUNCTION taskledger.incarnation() RETURNS text
     LANGUAGE plpgsql STABLE
@@ -4244,7 +4228,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger.waiting_tasks(kind text, after text) IS 'Internal: returns the tasks that may wait or run among the next 5000 of a kind in the projection, by biz_id; and the last one of 5000.';
 
-CREATE FUNCTION taskledger.wake() RETURNS void
+CREATE FUNCTION taskledger.wake(enqueued bigint DEFAULT NULL::bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     AS $$
 begin
@@ -4253,12 +4237,12 @@ begin
      (1000000.0::pg_catalog.float8 operator(pg_catalog.*) pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()))
      and pg_catalog.pg_notification_queue_usage() operator(pg_catalog.<) 0.5::pg_catalog.float8
   then
-    perform pg_catalog.pg_notify('taskledger', '');
+    perform pg_catalog.pg_notify('taskledger', coalesce(enqueued::pg_catalog.text, ''));
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.wake() IS 'Internal: notifies the relay at the commit of the calling transaction, if it sleeps.';
+COMMENT ON FUNCTION taskledger.wake(enqueued bigint) IS 'Internal: notifies the relay at the commit of the calling transaction, if it sleeps. The notification has the position of an event that has enqueued a task, or nothing.';
 
 CREATE FUNCTION taskledger.with_moment(object text, name text, moment timestamp with time zone) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE

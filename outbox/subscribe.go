@@ -124,11 +124,10 @@ func (s Subscription) Validate() error {
 // does not answer. A Handle that has not returned by then does not keep DB from closing.
 //
 // One process works as a subscriber; others with its name stand by, and take over within Standby and the next event.
-// A process that is paused, moved or removed by an operator (package ledger/feed) finds that at its next page with
-// events for it, at another one within a quarter of Standby, or after an error of its handler.
+// A process that is paused, moved or removed by an operator (package ledger/feed) finds that at its next page, or after
+// an error of its handler. Pages without events for it count every quarter of Standby only.
 //
-// Subscribers of one DB in a process read together, as do those beside a relay or a dispatcher with it: a further one
-// costs little.
+// Subscribers in one process that share DB read the ledger once for all of them.
 //
 // Errors: that of [Subscription.Validate], [ErrSubscriberRemoved], [*SubscriberOwnerError], [ledger.ErrNotMigrated],
 // [*feed.OriginError], [*feed.SequenceError]; [ledger.ErrUnknownPosition] if the subscriber is new and From is the

@@ -60,7 +60,7 @@ func TestUnwantedEventsCostLittle(t *testing.T) {
 	}
 }
 
-// The lag of a subscriber ends at 0 also if it does not want the last events.
+// The lag of a subscriber becomes 0 even if it does not want the last events.
 func TestLagOfUnwantedEventsEnds(t *testing.T) {
 	s := newSubscribers(t)
 	for i := range 3 {

@@ -186,7 +186,7 @@ func (a *asker) open(m *nats.Msg, mayLook bool) {
 	a.take(offer)
 }
 
-// lookFor has the database looked at for the key that opens a message; nil: for the dispatcher of this process.
+// lookFor looks for a dispatcher in the database: the one whose key opens a message, or any if m is nil.
 func (a *asker) lookFor(m *nats.Msg) {
 	select {
 	case a.unknown <- m:
@@ -194,7 +194,7 @@ func (a *asker) lookFor(m *nats.Msg) {
 	}
 }
 
-// takeHere takes an offer of the dispatcher of this process, if it is the one that the database has.
+// takeHere takes an offer of the dispatcher of this process, if it is the active one.
 func (a *asker) takeHere(offer dispatch.Offer) {
 	a.mu.Lock()
 	isKnown := a.seal != nil && a.epoch == offer.Epoch && a.incarnation == offer.Incarnation

@@ -10,22 +10,23 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 )
 
-// together has the pools of this process whose feeds read together.
+// together maps the pools of this process to what their feeds share.
 var together = struct {
 	sync.Mutex
 
 	byPool map[*pgxpool.Pool]*reading
 }{byPool: map[*pgxpool.Pool]*reading{}}
 
-// reading is what is shared by the feeds of a pool.
+// reading is what the feeds of a pool share.
 type reading struct {
 	found *Findings
 	users int
 	stop  func() // of the feed that reads for the others; nil: none
 }
 
-// Together returns the [Findings] that the feeds of a pool share in this process. While there are several users and
-// none of their feeds reports what it finds, a feed without a cursor reads for all. A user calls leave at its end.
+// Together returns the [Findings] of a pool, the same ones for each caller of this process. Every caller calls leave
+// when its feeds have ended. While there are several callers, and no feed of theirs reports what it finds, Together
+// reads the ledger for them, by a feed without a cursor.
 //
 // It is safe for concurrent use.
 func Together(db *pgxpool.Pool) (found *Findings, leave func()) {

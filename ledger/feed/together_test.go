@@ -25,7 +25,7 @@ func (f *feedFixture) joinOthers(name string) togetherUser {
 	return togetherUser{opened, leave}
 }
 
-// deliver enqueues n tasks, one after the other, each of which all users get before the next one.
+// deliver enqueues n tasks one by one, and waits until all users have each of them.
 func (f *feedFixture) deliver(round string, n int, users []togetherUser) {
 	f.t.Helper()
 	for i := range n {
@@ -43,7 +43,7 @@ func (f *feedFixture) deliver(round string, n int, users []togetherUser) {
 	}
 }
 
-// Many feeds of a pool cost one that reads. When its users leave, the last one reads alone.
+// Ten feeds of a pool read little more than one. The last one goes on alone after the others have left.
 func TestFeedsReadTogether(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
@@ -72,7 +72,7 @@ func TestFeedsReadTogether(t *testing.T) {
 	}
 }
 
-// A feed that reports takes the place of the one that reads for all, and gives it back.
+// The feed of a service reads for all while it runs.
 func TestReporterReadsForAll(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
@@ -84,7 +84,7 @@ func TestReporterReadsForAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	reporter := togetherUser{opened, leave}
-	f.drain(reporter.opened) // what the others have had
+	f.drain(reporter.opened) // the tasks from before
 	f.deliver("beside", 20, append(users, reporter))
 	leave()
 	f.deliver("after", 20, users)

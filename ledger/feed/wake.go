@@ -54,8 +54,8 @@ var (
 	awaitOutcomesSQL string
 )
 
-// Listen has a connection notified on [WakeChannel]. It reports false, and does nothing, if notifications cannot reach
-// the connection, because a pooler is in between, or could make transactions fail, because some may be prepared.
+// Listen listens on [WakeChannel] with a connection. It reports false, and does nothing, behind a pooler, where
+// notifications do not arrive, and on a server with prepared transactions, which cannot notify.
 func Listen(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	var mayListen bool
 	_, err := pgquery.Row(ctx, conn, mayListenSQL, []any{int64(conn.PgConn().PID())}, &mayListen)

@@ -13,4 +13,4 @@ select 1, 0, $3::integer, 'enqueued', $7::integer, $1::text, $2::text, coalesce(
        and not taskledger.has_limits()
     or taskledger.admits($1::text, octet_length($5::text), octet_length($6::text))
     on conflict (kind, biz_id, version) do nothing
-returning position, case when taskledger.relay_sleeps() then taskledger.hint(position) end
+returning position, case when taskledger.relay_sleeps() then taskledger.wake(position) end

@@ -11,7 +11,7 @@ with added as (
          and not taskledger.has_limits()
       or taskledger.admits($1::text, octet_length($5::text), octet_length($6::text))
       on conflict (kind, biz_id, version) do nothing
-  returning position, case when taskledger.relay_sleeps() then taskledger.hint(position) end
+  returning position, case when taskledger.relay_sleeps() then taskledger.wake(position) end
 )
 select coalesce((select a.position from added a),
                 taskledger.check_existing($1::text, $2::text, $5::text, $8::integer = 1))

@@ -34,7 +34,8 @@ type Config struct {
 	NATS *nats.Conn
 	// Latency is how long events gather while tasks are enqueued evenly. Default: 5 ms.
 	Latency time.Duration
-	// Findings receives what the dispatcher reads, for the relay and the projector of the process. Default: disabled.
+	// Findings passes the events that the dispatcher reads on to the relay and the projector of the process. Default:
+	// disabled.
 	Findings *feed.Findings
 	// Logger receives changes of the active dispatcher, and outages. Default: [slog.Default].
 	Logger *slog.Logger

@@ -3,7 +3,6 @@ package dispatcher
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"strconv"
 	"time"
 
@@ -21,14 +20,14 @@ import (
 var hintedSQL string
 
 const (
-	// maxHints is how many events one statement reads. The windows deliver what is left out.
+	// maxHints is the number of events that one statement reads. Windows deliver the others.
 	maxHints = 100
 	// listenRetry is the pause after a connection was lost on which notifications arrive.
 	listenRetry = time.Second
 )
 
-// listen reads enqueued events as soon as their transactions notify, until ctx is done. A notification is a hint: any
-// login of the database can send one, and it may be late. Nothing is believed but what the ledger has at that position.
+// listen reads enqueued events as soon as their transactions notify, until ctx is done. A notification is only a hint:
+// any login of the database can send one, and it may be late. The task comes from the ledger.
 func (o *office) listen(ctx context.Context) error {
 	for {
 		err := o.takeHints(ctx)
@@ -84,8 +83,8 @@ func (o *office) takeHints(ctx context.Context) error {
 
 // alreadyDone is a context with which a connection returns the notifications that it has read, and waits for none.
 var alreadyDone = func() context.Context {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(errors.New("nothing is awaited"))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
 	return ctx
 }()
 

@@ -110,7 +110,7 @@ func TestOffersCarryWhatHandlersGet(t *testing.T) {
 	}
 }
 
-// A lone task begins before a window has its event: the notification of its enqueue is enough.
+// The dispatcher gives out a lone task as soon as it is notified of the enqueue, before the next window.
 func TestHintsAreAheadOfWindows(t *testing.T) {
 	t.Parallel()
 	b := servicetest.New(t)

@@ -57,8 +57,8 @@ func (d *Dispatcher) Applied() int64 { return d.applied }
 
 // Hint takes available tasks ahead of the window that delivers them. The caller has read them from the ledger by a
 // statement that began after a call of [Dispatcher.Applied] with this result, and leaves out the tasks whose events the
-// windows applied until then have delivered. Hint reports false, and takes nothing, if events were applied since: they
-// may have ended a task that the statement has still found. The window delivers what is left out.
+// windows applied until then have delivered. If events were applied since, Hint takes nothing and reports false: one of
+// them may have ended a task that the statement still found. Windows deliver the tasks that are left out.
 func (d *Dispatcher) Hint(applied int64, tasks []Task) bool {
 	if applied != d.applied && d.mutant != lateHints {
 		return false

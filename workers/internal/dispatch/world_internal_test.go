@@ -525,7 +525,7 @@ func (w *world) addReads(i int, d *desk, add adder) {
 	}
 }
 
-// addHints adds the reading of a task ahead of the window, and the use of what was read.
+// addHints lets a dispatcher read a task ahead of the window, and take it.
 func (w *world) addHints(i int, d *desk, add adder) {
 	if d.hinted != nil {
 		add(false, func(w *world) { w.hint(w.dispatchers[i]) }, "d%d takes hint %s", i, d.hinted[0].Key)

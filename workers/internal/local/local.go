@@ -1,5 +1,5 @@
-// Package local passes messages between the dispatcher and the workers of one process by memory. They need no broker
-// then, and no seal: a name is that of a session or the public key of a dispatcher, which are random.
+// Package local passes messages between the dispatcher and the workers of one process, without a broker and without
+// seals. Receivers have names that no other process can guess: a worker its session, a dispatcher its public key.
 package local
 
 import (
@@ -11,9 +11,9 @@ import (
 )
 
 var (
-	// Dispatchers are those of this process, by public key.
+	// Dispatchers has the dispatchers of this process by public key.
 	Dispatchers Boxes[dispatch.Report]
-	// Workers are those of this process, by session.
+	// Workers has the workers of this process by session.
 	Workers Boxes[dispatch.Offer]
 )
 
@@ -60,7 +60,7 @@ func (b *Boxes[M]) Put(name string, m M) bool {
 	return true
 }
 
-// Box has the messages to one receiver. It grows as needed: the protocol bounds how many are on their way.
+// Box is the queue of one receiver. It has no limit of its own; the protocol limits the messages on their way.
 type Box[M any] struct {
 	due     chan struct{}
 	mu      sync.Mutex
