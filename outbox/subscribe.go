@@ -325,13 +325,14 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 }
 
 // handle handles a page and advances the cursor. For pages without events for the handler it does so a few times a
-// second, which keeps other processes from taking over, and the lag right.
+// second, which keeps other processes from taking over, and the lag right. After an error of the handler it does so for
+// each page, so that none of them comes again before the event that fails.
 func (s *subscriber) handle(ctx context.Context, page feed.Page) error {
 	events := page.Events
 	if !s.wantsAll(events) {
 		events = slices.DeleteFunc(slices.Clone(events), func(e ledger.Event) bool { return !s.wants(e) })
 	}
-	if len(events) == 0 && time.Since(s.renewed) < s.Standby/4 {
+	if len(events) == 0 && s.few == 0 && time.Since(s.renewed) < s.Standby/4 {
 		s.passed = &page // the next page covers it
 		return nil
 	}

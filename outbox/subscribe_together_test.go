@@ -2,7 +2,9 @@ package outbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,4 +84,58 @@ func TestLagOfUnwantedEventsEnds(t *testing.T) {
 		}
 		return len(all) == 3
 	})
+}
+
+// An event that fails comes alone, soon after the first error, whatever unwanted events are before it, and the events
+// before it are passed for good.
+func TestFailingEventBehindUnwantedOnes(t *testing.T) {
+	for _, unwanted := range []int{2, 700} {
+		for _, isReceive := range []bool{false, true} {
+			t.Run(fmt.Sprint(unwanted, " unwanted, Receive ", isReceive), func(t *testing.T) {
+				s := newSubscribers(t)
+				var good, alone atomic.Int64
+				handle := func(events []ledger.Event) error {
+					var err error
+					for _, e := range events {
+						switch e.BizID {
+						case "good":
+							good.Add(1)
+						case "bad":
+							err = errors.New("bad")
+						}
+					}
+					if err != nil && len(events) == 1 {
+						alone.Add(1)
+					}
+					return err
+				}
+				c := outbox.Subscription{Name: "one", Kinds: []ledger.Kind{"wanted"}, Standby: time.Minute}
+				if isReceive {
+					c.Receive = func(_ context.Context, events []ledger.Event) error { return handle(events) }
+				} else {
+					c.Handle = func(_ context.Context, _ pgx.Tx, events []ledger.Event) error { return handle(events) }
+				}
+				s.enqueue("wanted", "first-", 1)
+				s.startWith(c)
+				s.await("the first event is passed", func() bool {
+					return s.count(`select count(*) from taskledger.cursor where reader = 'subscriber/one'`) > 1
+				})
+				entries := make([]ledger.Entry, 0, unwanted+2)
+				for i := range unwanted {
+					key := ledger.Key{Kind: "unwanted", BizID: ledger.BizID(fmt.Sprint(i))}
+					entries = append(entries, ledger.Entry{Key: key})
+				}
+				for _, id := range []ledger.BizID{"good", "bad"} {
+					entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: "wanted", BizID: id}})
+				}
+				if _, err := ledger.EnqueueMany(s.ctx(), s.pool, entries); err != nil {
+					t.Fatal(err)
+				}
+				s.await("the event that fails comes alone again and again", func() bool { return alone.Load() >= 3 })
+				if n := good.Load(); n > 10 { // pages double in size, so a few of them have both events
+					t.Errorf("the event before it was handled %d times", n)
+				}
+			})
+		}
+	}
 }

@@ -32,12 +32,15 @@ func Parse(address string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// Configure sets a timeout for connecting and a name, unless config has them, and client_encoding UTF8: keys are UTF-8,
-// and a role may have another client_encoding, which would store other characters.
+// Configure sets timeouts for connecting and pings, and a name, unless config has them, and client_encoding UTF8: keys
+// are UTF-8, and a role may have another client_encoding, which would store other characters.
 func Configure(config *pgxpool.Config, name string) {
 	c := config.ConnConfig
 	if c.ConnectTimeout == 0 {
 		c.ConnectTimeout = ConnectTimeout
+	}
+	if config.PingTimeout == 0 { // otherwise a pool waits a minute for a server that hangs before it is closed
+		config.PingTimeout = ConnectTimeout
 	}
 	if c.RuntimeParams["application_name"] == "" {
 		c.RuntimeParams["application_name"] = name

@@ -68,6 +68,19 @@ func (s *Findings) isOf(f *Feed) bool {
 	return true
 }
 
+// end ends the reports of a feed: those that follow it read by themselves until another one reports.
+func (s *Findings) end(f *Feed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reporter != f {
+		return
+	}
+	s.reporter, s.until = nil, time.Time{}
+	s.pages.drop(len(s.pages.pages))
+	wake(&s.found)
+	wake(&s.next)
+}
+
 // isSilent reports whether no feed has reported lately. s.mu is held.
 func (s *Findings) isSilent() bool { return time.Since(s.until) > followFor }
 

@@ -104,6 +104,7 @@ func (r *reading) tail(ctx context.Context, db *pgxpool.Pool) error {
 		return loop.Sleep(ctx, followFor)
 	}
 	f, err := Tail(ctx, db, &Options{Gather: togetherGather, Idle: togetherIdle, Reports: r.found})
+	defer r.found.end(f)
 	for err == nil && r.found.isOf(f) {
 		var page Page
 		if page, err = f.Look(ctx); err == nil {
