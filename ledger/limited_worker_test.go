@@ -93,7 +93,8 @@ func TestLimitedWorker(t *testing.T) {
 			"select taskledger.heartbeat('w-1', '{coupon.send," + kind + "}')",
 			"select * from taskledger.claim('" + kind + "', '" + id + "', 'w-1')",
 			"select * from taskledger.claim_next('" + kind + "', 'w-1')",
-			"select * from taskledger.waiting_tasks('" + kind + "', '')",
+			"select taskledger.listed_tasks('" + kind + "', 0, 1)",
+			"select taskledger.unlisted_tasks('" + kind + "', null, 0, 1)",
 			"select taskledger.lock_task('" + kind + "', '" + id + "')",
 			"select taskledger.lock_workers('{mail.a," + kind + "}')",
 		} {

@@ -416,20 +416,19 @@ comment on function taskledger.heartbeat(text, text[], interval, text) is
   'A duration of 0 removes the lease. The id of a worker belongs to the login that has its lease.';
 
 -- +goose StatementBegin
-create function taskledger.poll_place(worker text, kind text) returns text
+create function taskledger.poll_place(worker text, kind text) returns json
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
-  return coalesce((
-    select l.detail -> 'places' ->> kind from taskledger.lease l where l.name = 'worker/' || worker), '');
+  return (select l.detail -> 'places' -> kind from taskledger.lease l where l.name = 'worker/' || worker);
 end
 $$;
 -- +goose StatementEnd
 
 comment on function taskledger.poll_place(text, text) is
-  'Internal: returns the biz_id after which a worker continues to look for waiting tasks of a kind.';
+  'Internal: returns the place after which a worker continues to look for waiting tasks of a kind; null: none.';
 
 -- +goose StatementBegin
-create function taskledger.set_poll_place(worker text, kind text, place text) returns void
+create function taskledger.set_poll_place(worker text, kind text, place json) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   update taskledger.lease l
@@ -440,8 +439,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.set_poll_place(text, text, text) is
-  'Internal: stores the biz_id after which a worker continues to look for waiting tasks of a kind.';
+comment on function taskledger.set_poll_place(text, text, json) is
+  'Internal: stores the place after which a worker continues to look for waiting tasks of a kind.';
 
 -- Advisory locks cannot be granted or revoked: any role that may connect could hold one. A row of this table is locked
 -- by a function with its owner's rights, which only the roles concerned may execute.

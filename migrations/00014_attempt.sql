@@ -1,7 +1,8 @@
 -- Attempts in SQL, for workers in every language: the events of package workers in Go, under the same fence.
 -- Owner: package ledger. No tables: the functions write event and timer. The lease of a worker is in 00008_lease.sql.
 --
--- All functions but waiting_tasks run with the rights of their caller, so that the policies of its role apply.
+-- All functions but listed_tasks, unlisted_tasks and lock_task run with the rights of their caller, so that the
+-- policies of its role apply.
 --
 -- SQLSTATE TL001: the attempt has ended. TL002: the worker has no lease. TL003: the kind is paused. TL004: the deadline
 -- of the task has passed.
@@ -410,44 +411,104 @@ comment on function taskledger.claim(text, text, text, boolean) is
   'needs a lease: see '
   'taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
 
--- Pages of the projection are read by its primary key. With its owner's rights, because a worker may not read the
--- projection, which has errors. Returns also the last row of a full page, whatever its state.
+-- Each worker is looked up once. Indexes: primary keys.
 -- +goose StatementBegin
-create function taskledger.waiting_tasks(kind text, after text)
-returns table (biz_id text, may_run boolean, is_page_end boolean)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+create function taskledger.unclaimed(kind text, inout positions bigint[], inout biz_ids text[])
+language plpgsql stable set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
-#variable_conflict use_column
 begin
-  perform taskledger.check_login_kinds(array[waiting_tasks.kind]);
-  if not exists (
-      select from (values ('available'::taskledger.task_state), ('running')) s(state)
-       cross join lateral (
-         select t.tasks from taskledger.task_totals t
-          where t.kind = waiting_tasks.kind and t.state = s.state
-          order by t.n desc limit 1) c
-       where c.tasks > 0) then
-    return;
-  end if;
-  return query
-  select p.biz_id, p.state in ('available', 'running'), p.n = 5000
-    from (
-      select t.biz_id, t.state, row_number() over (order by t.biz_id) as n
-        from (
-          select t.biz_id, t.state
-            from taskledger.tasks t
-           where t.kind = waiting_tasks.kind and t.biz_id > waiting_tasks.after
-           order by t.biz_id
-           limit 5000) t) p
-   where p.state in ('available', 'running') or p.n = 5000
-   order by p.biz_id;
+  with head as materialized (
+    select t.position, t.biz_id, h.type, h.actor
+      from unnest(unclaimed.positions, unclaimed.biz_ids) t(position, biz_id)
+     cross join lateral (
+       select e.type, e.actor
+         from taskledger.event e
+        where e.kind = unclaimed.kind and e.biz_id = t.biz_id
+        order by e.version desc
+        limit 1) h
+  ), lost as materialized (
+    select r.actor
+      from (select distinct h.actor from head h where h.type in ('started', 'progressed')) r
+     where not exists (select from taskledger.worker_alive_ms(r.actor, unclaimed.kind) w where w.alive_ms > 0)
+  )
+  select array_agg(h.position order by h.position), array_agg(h.biz_id order by h.position)
+    into positions, biz_ids
+    from head h
+   where h.type in ('enqueued', 'released', 'interrupted')
+      or h.type in ('started', 'progressed') and h.actor in (select l.actor from lost l);
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.waiting_tasks(text, text) is
-  'Internal: returns the tasks that may wait or run among the next 5000 of a kind in the projection, by biz_id; and '
-  'the last one of 5000.';
+comment on function taskledger.unclaimed(text, bigint[], text[]) is
+  'Internal: returns those of some tasks that are available, or run in a worker that is lost, in the order of their '
+  'positions.';
+
+-- With its owner's rights, because a worker may not read the projection, which has errors. Index: task_next.
+-- +goose StatementBegin
+create function taskledger.listed_tasks(kind text, after bigint, how_many integer, out positions bigint[],
+                                        out biz_ids text[], out entries integer, out last bigint)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
+begin
+  perform taskledger.check_login_kinds(array[listed_tasks.kind]);
+  select array_agg(l.position), array_agg(l.biz_id), count(*), max(l.position)
+    into positions, biz_ids, entries, last
+    from (
+      select t.position, t.biz_id
+        from taskledger.lingering_tasks t
+       where t.kind = listed_tasks.kind and t.position > listed_tasks.after
+       order by t.position
+       limit listed_tasks.how_many) l;
+  select u.positions, u.biz_ids into positions, biz_ids from taskledger.unclaimed(kind, positions, biz_ids) u;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.listed_tasks(text, bigint, integer) is
+  'Internal: reads the next how_many entries of a kind in the list of unfinished tasks after a position. Returns the '
+  'tasks among them that may be claimed, in the order in which they begin, how many entries there were, and the '
+  'position of the last.';
+
+-- Events that were visible at the moment at are not read, if there is such a moment and the list has not passed it: the
+-- caller has read them. With its owner's rights, as above. Indexes: primary key of moment, and as feed_page.
+-- +goose StatementBegin
+create function taskledger.unlisted_tasks(kind text, at timestamptz, after bigint, how_many integer,
+                                          out positions bigint[], out biz_ids text[], out entries integer,
+                                          out last bigint, out newest timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
+declare
+  waking constant taskledger.event_type[] := '{enqueued,released,interrupted}';
+  listed constant json := (select p.place -> 'seen' from taskledger.lingering_place p);
+  seen pg_snapshot := coalesce(listed ->> 'snapshot', '3:3:');
+  seen_top bigint := coalesce(listed ->> 'top', '0');
+  seen_bound xid8 := coalesce(listed ->> 'bound', '3');
+  read record;
+begin
+  perform taskledger.check_login_kinds(array[unlisted_tasks.kind]);
+  select m.snapshot, m.top, m.bound into read from taskledger.moments m where m.at = unlisted_tasks.at;
+  if read.top > seen_top then
+    seen := read.snapshot;
+    seen_top := read.top;
+    seen_bound := read.bound;
+  end if;
+  newest := (select m.at from taskledger.moments m order by m.at desc limit 1);
+  select array_agg(e.position) filter (where e.kind = unlisted_tasks.kind and e.type = any (waking)),
+         array_agg(e.biz_id) filter (where e.kind = unlisted_tasks.kind and e.type = any (waking)),
+         count(*), max(e.position)
+    into positions, biz_ids, entries, last
+    from taskledger.feed_page(seen, seen_top, seen_bound, pg_current_snapshot(), 9223372036854775807,
+                              unlisted_tasks.after, unlisted_tasks.how_many) e;
+  select u.positions, u.biz_ids into positions, biz_ids from taskledger.unclaimed(kind, positions, biz_ids) u;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.unlisted_tasks(text, timestamptz, bigint, integer) is
+  'Internal: reads the next how_many events of all kinds after a position that are after the place of the list of '
+  'unfinished tasks, and after a moment. Returns the tasks of a kind that they made available and that may be claimed, '
+  'how many events there were, the position of the last, and the time of the newest moment.';
 
 -- Advisory locks cannot be granted or revoked, so any login could hold one. Only the owner may lock rows of events: so
 -- a row that is locked here is one of a worker of the kind. Index: primary key.
@@ -467,16 +528,32 @@ $$;
 comment on function taskledger.lock_task(text, text) is
   'Internal: locks a task against other calls of claim_next until the transaction ends; false if another one has.';
 
+-- The list comes first, then the events after its place. A call steps over at most about 5,000 entries of each that
+-- it cannot claim, and the next call continues there.
+--
+-- The worker's place in the events is one of the feed, so that a call costs what is new and not what the list is
+-- behind: it has read all that was visible at the moment at, and of the others those up to the position after. At the
+-- end, the moment next takes the place of at; it was the newest one when the pass began. Events that are committed late
+-- are not visible in it, and are read in the next pass. The place is stored when a call has read many events, or ends a
+-- pass of several calls: most calls read few events again, and write nothing.
 -- +goose StatementBegin
 create function taskledger.claim_next(kind text, worker text, how_many integer default 1)
 returns table (biz_id text, version integer, attempt integer, args json, meta json, finish_by timestamptz)
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-  before constant text := taskledger.poll_place(claim_next.worker, claim_next.kind);
-  place text := '';
+  most constant integer := 5000;
+  few constant integer := 256;
+  before constant json := taskledger.poll_place(claim_next.worker, claim_next.kind);
+  listed bigint := coalesce(before ->> 'listed', '0');
+  at timestamptz := before ->> 'at';
+  after bigint := coalesce(before ->> 'after', '0');
+  later timestamptz := before ->> 'next';
+  is_listed boolean := true;
+  page integer := how_many;
+  stepped integer := 0;
   claimed integer := 0;
-  task record;
+  tasks record;
   found record;
 begin
   if how_many is null or how_many not between 1 and 100 then
@@ -490,29 +567,59 @@ begin
   if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind) then
     return;
   end if;
-  for task in select w.* from taskledger.waiting_tasks(claim_next.kind, before) w loop
-    place := case when task.is_page_end then task.biz_id else '' end;
-    continue when not task.may_run or not taskledger.lock_task(claim_next.kind, task.biz_id);
-    for found in select c.* from taskledger.claim(claim_next.kind, task.biz_id, claim_next.worker) c loop
-      return query select task.biz_id, found.version, found.attempt, found.args, found.meta, found.finish_by;
-      claimed := claimed + 1;
+  loop
+    if is_listed then
+      tasks := taskledger.listed_tasks(claim_next.kind, listed, page);
+    else
+      tasks := taskledger.unlisted_tasks(claim_next.kind, at, after, page);
+      later := coalesce(later, tasks.newest);
+    end if;
+    for i in 1 .. coalesce(cardinality(tasks.biz_ids), 0) loop
+      continue when not taskledger.lock_task(claim_next.kind, tasks.biz_ids[i]);
+      for found in select c.* from taskledger.claim(claim_next.kind, tasks.biz_ids[i], claim_next.worker) c loop
+        return query select tasks.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
+        claimed := claimed + 1;
+      end loop;
+      if claimed >= how_many then
+        tasks.last := tasks.positions[i];
+        exit;
+      end if;
     end loop;
-    if claimed >= how_many then
-      place := task.biz_id;
-      exit;
+    stepped := stepped + tasks.entries;
+    if is_listed then
+      listed := case when claimed < how_many and tasks.entries = page then tasks.last else 0 end;
+      exit when claimed >= how_many;
+      is_listed := tasks.entries = page and stepped < most;
+      page := 4 * page;
+      if not is_listed then
+        page := few;
+        stepped := 0;
+      end if;
+    else
+      if claimed < how_many and tasks.entries < page then
+        at := later;
+        after := 0;
+        later := null;
+        exit;
+      end if;
+      after := tasks.last;
+      exit when claimed >= how_many or stepped >= most;
+      page := 4 * page;
     end if;
   end loop;
-  if place <> before then
-    perform taskledger.set_poll_place(claim_next.worker, claim_next.kind, place);
+  if not is_listed and (stepped >= few or before ->> 'next' is not null and later is null)
+      or listed <> coalesce(before ->> 'listed', '0')::bigint then
+    perform taskledger.set_poll_place(claim_next.worker, claim_next.kind,
+      json_build_object('listed', listed, 'at', at, 'after', after, 'next', later));
   end if;
 end
 $$;
 -- +goose StatementEnd
 
 comment on function taskledger.claim_next(text, text, integer) is
-  'Claims waiting tasks of a kind as the projector has them, at most how_many. A call reads at most 5000 tasks of the '
-  'kind and the next one continues there, so that several calls may be needed to find a task of a large kind. '
-  'Tasks have no order. Raises TL002 if the worker has no lease. Returns no row if the kind is paused.';
+  'Claims waiting tasks of a kind, at most how_many, in the order in which they became available, as far as other '
+  'workers do not take them meanwhile. Its cost does not grow with the number of tasks that have finished, wait for a '
+  'time, or are of other kinds. Raises TL002 if the worker has no lease. Returns no row if the kind is paused.';
 
 -- +goose StatementBegin
 create function taskledger.finish(kind text, biz_id text, version integer, result json default null) returns void

@@ -807,10 +807,18 @@ CREATE FUNCTION taskledger.claim_next(kind text, worker text, how_many integer D
     AS $$
 #variable_conflict use_column
 declare
-  before constant text := taskledger.poll_place(claim_next.worker, claim_next.kind);
-  place text := '';
+  most constant integer := 5000;
+  few constant integer := 256;
+  before constant json := taskledger.poll_place(claim_next.worker, claim_next.kind);
+  listed bigint := coalesce(before ->> 'listed', '0');
+  at timestamptz := before ->> 'at';
+  after bigint := coalesce(before ->> 'after', '0');
+  later timestamptz := before ->> 'next';
+  is_listed boolean := true;
+  page integer := how_many;
+  stepped integer := 0;
   claimed integer := 0;
-  task record;
+  tasks record;
   found record;
 begin
   if how_many is null or how_many not between 1 and 100 then
@@ -824,25 +832,55 @@ begin
   if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind) then
     return;
   end if;
-  for task in select w.* from taskledger.waiting_tasks(claim_next.kind, before) w loop
-    place := case when task.is_page_end then task.biz_id else '' end;
-    continue when not task.may_run or not taskledger.lock_task(claim_next.kind, task.biz_id);
-    for found in select c.* from taskledger.claim(claim_next.kind, task.biz_id, claim_next.worker) c loop
-      return query select task.biz_id, found.version, found.attempt, found.args, found.meta, found.finish_by;
-      claimed := claimed + 1;
+  loop
+    if is_listed then
+      tasks := taskledger.listed_tasks(claim_next.kind, listed, page);
+    else
+      tasks := taskledger.unlisted_tasks(claim_next.kind, at, after, page);
+      later := coalesce(later, tasks.newest);
+    end if;
+    for i in 1 .. coalesce(cardinality(tasks.biz_ids), 0) loop
+      continue when not taskledger.lock_task(claim_next.kind, tasks.biz_ids[i]);
+      for found in select c.* from taskledger.claim(claim_next.kind, tasks.biz_ids[i], claim_next.worker) c loop
+        return query select tasks.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
+        claimed := claimed + 1;
+      end loop;
+      if claimed >= how_many then
+        tasks.last := tasks.positions[i];
+        exit;
+      end if;
     end loop;
-    if claimed >= how_many then
-      place := task.biz_id;
-      exit;
+    stepped := stepped + tasks.entries;
+    if is_listed then
+      listed := case when claimed < how_many and tasks.entries = page then tasks.last else 0 end;
+      exit when claimed >= how_many;
+      is_listed := tasks.entries = page and stepped < most;
+      page := 4 * page;
+      if not is_listed then
+        page := few;
+        stepped := 0;
+      end if;
+    else
+      if claimed < how_many and tasks.entries < page then
+        at := later;
+        after := 0;
+        later := null;
+        exit;
+      end if;
+      after := tasks.last;
+      exit when claimed >= how_many or stepped >= most;
+      page := 4 * page;
     end if;
   end loop;
-  if place <> before then
-    perform taskledger.set_poll_place(claim_next.worker, claim_next.kind, place);
+  if not is_listed and (stepped >= few or before ->> 'next' is not null and later is null)
+      or listed <> coalesce(before ->> 'listed', '0')::bigint then
+    perform taskledger.set_poll_place(claim_next.worker, claim_next.kind,
+      json_build_object('listed', listed, 'at', at, 'after', after, 'next', later));
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims waiting tasks of a kind as the projector has them, at most how_many. A call reads at most 5000 tasks of the kind and the next one continues there, so that several calls may be needed to find a task of a large kind. Tasks have no order. Raises TL002 if the worker has no lease. Returns no row if the kind is paused.';
+COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims waiting tasks of a kind, at most how_many, in the order in which they became available, as far as other workers do not take them meanwhile. Its cost does not grow with the number of tasks that have finished, wait for a time, or are of other kinds. Raises TL002 if the worker has no lease. Returns no row if the kind is paused.';
 
 CREATE FUNCTION taskledger.commit_durably() RETURNS text
     LANGUAGE sql
@@ -2545,6 +2583,30 @@ $$;
 
 COMMENT ON FUNCTION taskledger.leave_shards(worker text, kind text, shards text) IS 'Internal: gives up shards of a worker, all of all kinds if shards is empty; none if a worker of another login is alive by that id.';
 
+CREATE FUNCTION taskledger.listed_tasks(kind text, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint) RETURNS record
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+begin
+  perform taskledger.check_login_kinds(array[listed_tasks.kind]);
+  select array_agg(l.position), array_agg(l.biz_id), count(*), max(l.position)
+    into positions, biz_ids, entries, last
+    from (
+      select t.position, t.biz_id
+        from taskledger.lingering_tasks t
+       where t.kind = listed_tasks.kind and t.position > listed_tasks.after
+       order by t.position
+       limit listed_tasks.how_many) l;
+  select u.positions, u.biz_ids into positions, biz_ids from taskledger.unclaimed(kind, positions, biz_ids) u;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.listed_tasks(kind text, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint) IS 'Internal: reads the next how_many entries of a kind in the list of unfinished tasks after a position. Returns the tasks among them that may be claimed, in the order in which they begin, how many entries there were, and the position of the last.';
+
 CREATE FUNCTION taskledger.lock_cursor(reader text) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3098,17 +3160,16 @@ $$;
 
 COMMENT ON FUNCTION taskledger.policy_of(kind text, biz_id text, otherwise json) IS 'Internal: returns the retry policy of a task: its own if that is valid, else otherwise, else the default.';
 
-CREATE FUNCTION taskledger.poll_place(worker text, kind text) RETURNS text
+CREATE FUNCTION taskledger.poll_place(worker text, kind text) RETURNS json
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  return coalesce((
-    select l.detail -> 'places' ->> kind from taskledger.lease l where l.name = 'worker/' || worker), '');
+  return (select l.detail -> 'places' -> kind from taskledger.lease l where l.name = 'worker/' || worker);
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.poll_place(worker text, kind text) IS 'Internal: returns the biz_id after which a worker continues to look for waiting tasks of a kind.';
+COMMENT ON FUNCTION taskledger.poll_place(worker text, kind text) IS 'Internal: returns the place after which a worker continues to look for waiting tasks of a kind; null: none.';
 
 CREATE FUNCTION taskledger.raise_anothers_worker(worker text) RETURNS void
     LANGUAGE plpgsql
@@ -3723,7 +3784,7 @@ CREATE FUNCTION taskledger.session_incarnation() RETURNS text
 
 COMMENT ON FUNCTION taskledger.session_incarnation() IS 'Internal: returns what note_incarnation returns, as the session has noted it; null as incarnation.';
 
-CREATE FUNCTION taskledger.set_poll_place(worker text, kind text, place text) RETURNS void
+CREATE FUNCTION taskledger.set_poll_place(worker text, kind text, place json) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3735,7 +3796,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.set_poll_place(worker text, kind text, place text) IS 'Internal: stores the biz_id after which a worker continues to look for waiting tasks of a kind.';
+COMMENT ON FUNCTION taskledger.set_poll_place(worker text, kind text, place json) IS 'Internal: stores the place after which a worker continues to look for waiting tasks of a kind.';
 
 CREATE FUNCTION taskledger.set_timers(kind text, biz_id text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
     LANGUAGE sql
@@ -4139,6 +4200,39 @@ $$;
 
 COMMENT ON FUNCTION taskledger.unbegun_kinds(older_than interval, max_aged bigint) IS 'Internal: returns the kinds with live workers that are not paused and have tasks that became available before older_than ago: the available tasks as the projector has counted them, how many of these are so old, and when the oldest became available, null for a kind with more than max_aged tasks in all.';
 
+CREATE FUNCTION taskledger.unclaimed(kind text, INOUT positions bigint[], INOUT biz_ids text[]) RETURNS record
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+begin
+  with head as materialized (
+    select t.position, t.biz_id, h.type, h.actor
+      from unnest(unclaimed.positions, unclaimed.biz_ids) t(position, biz_id)
+     cross join lateral (
+       select e.type, e.actor
+         from taskledger.event e
+        where e.kind = unclaimed.kind and e.biz_id = t.biz_id
+        order by e.version desc
+        limit 1) h
+  ), lost as materialized (
+    select r.actor
+      from (select distinct h.actor from head h where h.type in ('started', 'progressed')) r
+     where not exists (select from taskledger.worker_alive_ms(r.actor, unclaimed.kind) w where w.alive_ms > 0)
+  )
+  select array_agg(h.position order by h.position), array_agg(h.biz_id order by h.position)
+    into positions, biz_ids
+    from head h
+   where h.type in ('enqueued', 'released', 'interrupted')
+      or h.type in ('started', 'progressed') and h.actor in (select l.actor from lost l);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.unclaimed(kind text, INOUT positions bigint[], INOUT biz_ids text[]) IS 'Internal: returns those of some tasks that are available, or run in a worker that is lost, in the order of their positions.';
+
 CREATE FUNCTION taskledger.unhandled_kinds(max_aged bigint) RETURNS TABLE(kind text, waiting bigint, oldest_ms bigint)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -4191,7 +4285,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger.unhandled_kinds(max_aged bigint) IS 'Internal: returns the kinds with tasks in the projection that are available or running, and no live worker: the number of these tasks, and how many milliseconds the oldest has been so, -1 for a kind with more than max_aged tasks in all.';
 
-CREATE FUNCTION taskledger.waiting_tasks(kind text, after text) RETURNS TABLE(biz_id text, may_run boolean, is_page_end boolean)
+CREATE FUNCTION taskledger.unlisted_tasks(kind text, at timestamp with time zone, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint, OUT newest timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -4199,34 +4293,33 @@ CREATE FUNCTION taskledger.waiting_tasks(kind text, after text) RETURNS TABLE(bi
     SET plan_cache_mode TO 'force_generic_plan'
     SET jit TO 'off'
     AS $$
-#variable_conflict use_column
+declare
+  waking constant taskledger.event_type[] := '{enqueued,released,interrupted}';
+  listed constant json := (select p.place -> 'seen' from taskledger.lingering_place p);
+  seen pg_snapshot := coalesce(listed ->> 'snapshot', '3:3:');
+  seen_top bigint := coalesce(listed ->> 'top', '0');
+  seen_bound xid8 := coalesce(listed ->> 'bound', '3');
+  read record;
 begin
-  perform taskledger.check_login_kinds(array[waiting_tasks.kind]);
-  if not exists (
-      select from (values ('available'::taskledger.task_state), ('running')) s(state)
-       cross join lateral (
-         select t.tasks from taskledger.task_totals t
-          where t.kind = waiting_tasks.kind and t.state = s.state
-          order by t.n desc limit 1) c
-       where c.tasks > 0) then
-    return;
+  perform taskledger.check_login_kinds(array[unlisted_tasks.kind]);
+  select m.snapshot, m.top, m.bound into read from taskledger.moments m where m.at = unlisted_tasks.at;
+  if read.top > seen_top then
+    seen := read.snapshot;
+    seen_top := read.top;
+    seen_bound := read.bound;
   end if;
-  return query
-  select p.biz_id, p.state in ('available', 'running'), p.n = 5000
-    from (
-      select t.biz_id, t.state, row_number() over (order by t.biz_id) as n
-        from (
-          select t.biz_id, t.state
-            from taskledger.tasks t
-           where t.kind = waiting_tasks.kind and t.biz_id > waiting_tasks.after
-           order by t.biz_id
-           limit 5000) t) p
-   where p.state in ('available', 'running') or p.n = 5000
-   order by p.biz_id;
+  newest := (select m.at from taskledger.moments m order by m.at desc limit 1);
+  select array_agg(e.position) filter (where e.kind = unlisted_tasks.kind and e.type = any (waking)),
+         array_agg(e.biz_id) filter (where e.kind = unlisted_tasks.kind and e.type = any (waking)),
+         count(*), max(e.position)
+    into positions, biz_ids, entries, last
+    from taskledger.feed_page(seen, seen_top, seen_bound, pg_current_snapshot(), 9223372036854775807,
+                              unlisted_tasks.after, unlisted_tasks.how_many) e;
+  select u.positions, u.biz_ids into positions, biz_ids from taskledger.unclaimed(kind, positions, biz_ids) u;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.waiting_tasks(kind text, after text) IS 'Internal: returns the tasks that may wait or run among the next 5000 of a kind in the projection, by biz_id; and the last one of 5000.';
+COMMENT ON FUNCTION taskledger.unlisted_tasks(kind text, at timestamp with time zone, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint, OUT newest timestamp with time zone) IS 'Internal: reads the next how_many events of all kinds after a position that are after the place of the list of unfinished tasks, and after a moment. Returns the tasks of a kind that they made available and that may be claimed, how many events there were, the position of the last, and the time of the newest moment.';
 
 CREATE FUNCTION taskledger.wake(enqueued bigint DEFAULT NULL::bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER

@@ -14,10 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
-	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -90,61 +88,6 @@ func TestSQLWorkersBesideAPool(t *testing.T) {
 	own := one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded' and actor like 'sql-%'")
 	if own == 0 || own == n {
 		t.Errorf("workers in SQL have done %d of %d tasks; they claimed %v", own, n, counts)
-	}
-}
-
-// A poll costs the same whatever the number of tasks, and finds each waiting task in the end.
-func TestPollsAreBounded(t *testing.T) {
-	t.Parallel()
-	b := setupDatabase(t)
-	b.Exec(`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor)
-		select v.version, least(v.version - 1, 1), 0, v.type::taskledger.event_type, 'test.order',
-		       'o-' || lpad(g::text, 6, '0'), 'a'
-		  from generate_series(1, 12000) g
-		 cross join (values (1, 'enqueued'), (2, 'succeeded')) v(version, type)
-		 where v.version = 1 or g not in (1, 5000, 11999, 12000)`)
-	db := b.As("worker")
-	for _, statement := range []string{ // the last task of a page runs elsewhere
-		"select taskledger.heartbeat('other', '{test.order}')",
-		"select * from taskledger.claim('test.order', 'o-005000', 'other')",
-	} {
-		try(db.Exec(b.Context(), statement))(t)
-	}
-	b.Project()
-	poll := func() string {
-		t.Helper()
-		rows, _ := db.Query(b.Context(), "select biz_id from taskledger.claim_next('test.order', 'sql', 2)")
-		return strings.Join(try(pgx.CollectRows(rows, pgx.RowTo[string]))(t), " ")
-	}
-	try(db.Exec(b.Context(), "select taskledger.heartbeat('sql', '{test.order}')"))(t)
-	for _, w := range try(workers.ReadWorkers(b.Context(), b.DB))(t) {
-		if !w.Alive || len(w.Kinds) != 1 || w.Kinds[0].Guarantee != workers.ExactlyOnce {
-			t.Errorf("worker in SQL: %+v", w)
-		}
-	}
-	var got []string
-	for range 6 {
-		got = append(got, poll())
-	}
-	want := []string{"o-000001", "", "o-011999 o-012000", "", "", ""}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("tasks of each poll (-want +got):\n%s", diff)
-	}
-	b.Exec("insert into taskledger.pause (kind, actor, reason) values ('test.order', 'a', '')")
-	k := b.Enqueue("paused")
-	b.Project()
-	for range 4 {
-		if got := poll(); got != "" || b.Task(k).State != ledger.StateAvailable {
-			t.Fatalf("a paused kind: %q is claimed", got)
-		}
-	}
-	_, err := db.Exec(b.Context(), "select * from taskledger.claim('test.order', 'paused', 'sql')")
-	if !pgerr.Is(err, "TL003") {
-		t.Errorf("a claim of a paused kind: %v", err)
-	}
-	const pageSQL = "select * from taskledger.waiting_tasks('test.order', '')"
-	if blocks := plantest.Blocks(t, b.DB, nil, pageSQL); blocks > 600 {
-		t.Errorf("a poll reads %d blocks", blocks)
 	}
 }
 
@@ -242,32 +185,5 @@ func TestFailuresInSQLAreThoseOfGo(t *testing.T) {
 				t.Errorf("policy %q (-Go +SQL):\n%s", retry, diff)
 			}
 		}
-	}
-}
-
-// claim_next finds a task although a role that may only connect holds an advisory lock of it, and passes over one that
-// another claimer has.
-func TestClaimNextPassesOverClaimedTasksOnly(t *testing.T) {
-	t.Parallel()
-	b := setupDatabase(t)
-	b.Enqueue("1")
-	b.Enqueue("2")
-	b.Project()
-	ledgertest.HoldAdvisoryLocks(t, b.DB, "taskledger.claim/test.order/1", "taskledger.claim/test.order/2")
-	db := b.As("worker")
-	claim := func(db ledger.DB, worker string) string {
-		t.Helper()
-		rows, _ := db.Query(b.Context(), "select biz_id from taskledger.claim_next('test.order', $1, 1)", worker)
-		return strings.Join(try(pgx.CollectRows(rows, pgx.RowTo[string]))(t), " ")
-	}
-	for _, worker := range []string{"one", "two"} {
-		try(db.Exec(b.Context(), "select taskledger.heartbeat($1, '{test.order}')", worker))(t)
-	}
-	first := try(db.Begin(b.Context()))(t)
-	defer func() { _ = first.Rollback(b.Context()) }()
-	second := try(db.Begin(b.Context()))(t)
-	defer func() { _ = second.Rollback(b.Context()) }()
-	if got := claim(first, "one") + " " + claim(second, "two"); got != "1 2" {
-		t.Errorf("got the tasks %q, want 1 and 2", got)
 	}
 }

@@ -1,0 +1,287 @@
+package workers_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// claimer claims tasks of test.order by SQL, as a worker in another language may.
+type claimer struct {
+	*bundle
+	db     *pgxpool.Pool
+	worker string
+}
+
+func (b *bundle) claimer(worker string) *claimer {
+	b.T.Helper()
+	c := &claimer{b, b.As("worker"), worker}
+	try(c.db.Exec(b.Context(), "select taskledger.heartbeat($1, '{test.order}')", worker))(b.T)
+	return c
+}
+
+// claim returns the ids of at most n tasks that it claims.
+func (c *claimer) claim(n int) string {
+	c.T.Helper()
+	return claimOn(c.T, c.db, c.worker, n)
+}
+
+func claimOn(tb testing.TB, db ledger.DB, worker string, n int) string {
+	tb.Helper()
+	rows, _ := db.Query(tb.Context(), "select biz_id from taskledger.claim_next('test.order', $1, $2)", worker, n)
+	return strings.Join(try(pgx.CollectRows(rows, pgx.RowTo[string]))(tb), " ")
+}
+
+// finish lets a claimed task succeed.
+func (c *claimer) finish(id string) {
+	c.T.Helper()
+	try(c.db.Exec(c.Context(), `select taskledger.finish('test.order', $1, max(e.version))
+		from taskledger.event e where e.kind = 'test.order' and e.biz_id = $1`, id))(c.T)
+}
+
+// blocks returns how many blocks the next claim of a task reads.
+func (c *claimer) blocks() int {
+	c.T.Helper()
+	return plantest.Blocks(c.T, c.db, nil,
+		fmt.Sprintf("select * from taskledger.claim_next('test.order', '%s', 10)", c.worker))
+}
+
+// addHistory adds n tasks of a kind that have finished.
+func (b *bundle) addHistory(kind, prefix string, n int) {
+	b.T.Helper()
+	b.Exec(`
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor)
+		select v.version, v.version - 1, 0, v.type::taskledger.event_type, $1, $2 || g, 'a'
+		  from generate_series(1, $3::integer) g
+		 cross join (values (1, 'enqueued'), (2, 'succeeded')) v(version, type)`, kind, prefix, n)
+}
+
+// addTasks adds n tasks of a kind with one event.
+func (b *bundle) addTasks(kind, prefix string, n int, eventType ledger.EventType) {
+	b.T.Helper()
+	b.Exec(`
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor)
+		select 1, 0, 0, $4::text::taskledger.event_type, $1, $2 || g, 'a' from generate_series(1, $3::integer) g`,
+		kind, prefix, n, string(eventType))
+}
+
+// list has the projection list all unfinished tasks, up to the present.
+func (b *bundle) list() {
+	b.T.Helper()
+	b.Project()
+	ledgertest.ExecAsOwner(b.T, b.DB, `
+		update taskledger.task t
+		   set lingering = (
+		     select max(e.position)
+		       from taskledger.event e
+		      where e.kind = t.kind and e.biz_id = t.biz_id and e.type in ('enqueued', 'released', 'interrupted'))
+		 where t.state in ('available', 'running');
+		insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, mark)
+		select 'projector', (select max(n) from taskledger.cursor where reader = 'projector') + 1, e.seen, e.top,
+		       e.bound, taskledger.origin(),
+		       json_build_object('listed', json_build_object('seen',
+		         json_build_object('snapshot', e.seen, 'top', e.top, 'bound', e.bound)))
+		  from (select pg_current_snapshot() as seen, pg_current_xact_id() as bound,
+		               pg_sequence_last_value('taskledger.event_position_seq'::regclass) as top) e`)
+	ledgertest.ExecAsOwner(b.T, b.DB, "vacuum analyze")
+}
+
+// The first call claims the one task that waits, whatever the ledger has besides, and reads as little as in a small
+// ledger. The tasks that wait are on the list, or are not yet.
+func TestClaimNextPassesOverHistory(t *testing.T) {
+	t.Parallel()
+	b := setupDatabase(t)
+	const n = 6_000
+	b.addHistory("test.order", "a", n)
+	b.addTasks("test.order", "old", 1, ledger.EventEnqueued)
+	b.addTasks("test.order", "later", n, ledger.EventScheduled)
+	b.addTasks("test.other", "o", n, ledger.EventEnqueued)
+	b.addHistory("test.order", "z", n)
+	b.list()
+	c := b.claimer("sql")
+	for _, w := range try(workers.ReadWorkers(b.Context(), b.DB))(t) {
+		if !w.Alive || len(w.Kinds) != 1 || w.Kinds[0].Guarantee != workers.ExactlyOnce {
+			t.Errorf("worker in SQL: %+v", w)
+		}
+	}
+	const most = 400
+	if blocks := c.blocks(); blocks > most {
+		t.Errorf("a claim of a listed task reads %d blocks", blocks)
+	}
+	if got := c.claim(1); got != "old1" {
+		t.Errorf("the first call claims %q", got)
+	}
+	b.Enqueue("new")
+	if blocks := c.blocks(); blocks > most {
+		t.Errorf("a claim of a new task reads %d blocks", blocks)
+	}
+	if got := c.claim(2) + c.claim(2); got != "new" {
+		t.Errorf("then two calls claim %q", got)
+	}
+	if blocks := c.blocks(); blocks > most {
+		t.Errorf("a call that finds nothing reads %d blocks", blocks)
+	}
+}
+
+// Without a list, as long as no projector runs, calls read the events from the first one on, each a bounded number.
+// They keep their place, so that a new task is then found at once.
+func TestClaimNextWithoutAList(t *testing.T) {
+	t.Parallel()
+	b := setupDatabase(t)
+	const n = 10_000
+	b.addHistory("test.order", "a", n)
+	b.addTasks("test.order", "old", 1, ledger.EventEnqueued)
+	b.addHistory("test.order", "z", n)
+	b.Project() // the list of a projector that has just begun is at the first event
+	c := b.claimer("sql")
+	var calls int
+	for got := ""; got != "old1"; got = c.claim(1) {
+		if calls++; calls > 2*n/5000+1 {
+			t.Fatalf("%d calls have not found the task", calls)
+		}
+	}
+	for range 2*n/5000 + 1 {
+		if got := c.claim(1); got != "" {
+			t.Errorf("got %q", got)
+		}
+	}
+	for i := range 3 {
+		id := fmt.Sprint("new", i)
+		b.Enqueue(id)
+		if blocks := c.blocks(); blocks > 1000 {
+			t.Errorf("a claim of a new task reads %d blocks", blocks)
+		}
+		if got := c.claim(1); got != id {
+			t.Errorf("got %q, want %q", got, id)
+		}
+	}
+}
+
+// A task whose transaction commits when the worker has passed its event is claimed all the same, before it is listed.
+func TestClaimNextFindsWhatCommitsLate(t *testing.T) {
+	t.Parallel()
+	b := setupDatabase(t)
+	c := b.claimer("sql")
+	b.addHistory("test.other", "a", 4_000)
+	late := try(b.As("producer").Begin(b.Context()))(t)
+	defer func() { _ = late.Rollback(context.Background()) }()
+	try(order.Enqueue(b.Context(), late, "late", orderArgs{Amount: 1}, nil))(t)
+	b.addHistory("test.other", "b", 4_000)
+	b.Project()   // records what is visible
+	for range 4 { // to the end, and once from there
+		if got := c.claim(1); got != "" {
+			t.Fatalf("got %q", got)
+		}
+	}
+	if blocks := c.blocks(); blocks > 400 {
+		t.Errorf("the worker has not passed the events: a call reads %d blocks", blocks)
+	}
+	// In the middle of the next pass, which takes two calls, as well.
+	b.addHistory("test.other", "c", 4_000)
+	if got := c.claim(1); got != "" {
+		t.Fatalf("got %q", got)
+	}
+	if err := late.Commit(b.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.claim(1) + c.claim(1) + c.claim(1); got != "late" { // that pass has two calls, the next one as well
+		t.Errorf("got %q, want the task that was committed late", got)
+	}
+}
+
+// Tasks are claimed in the order in which they became available, listed or not. Those of live workers are passed over,
+// and those of lost workers are taken over in their turn.
+func TestClaimNextInOrder(t *testing.T) {
+	t.Parallel()
+	b := setupDatabase(t)
+	const running = 3_000
+	b.Exec(`
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor)
+		select v.version, v.version - 1, 0, v.type::taskledger.event_type, 'test.order', 'r' || g, 'other'
+		  from generate_series(1, $1::integer) g
+		 cross join (values (1, 'enqueued'), (2, 'started')) v(version, type)`, running)
+	other := b.claimer("other")
+	for _, id := range []string{"c", "a", "b"} {
+		b.Enqueue(id)
+	}
+	b.list()
+	for _, id := range []string{"z", "x", "y"} {
+		b.Enqueue(id)
+	}
+	c := b.claimer("sql")
+	var got []string
+	for range 6 {
+		if id := c.claim(1); id != "" {
+			got = append(got, id)
+		}
+	}
+	if want := "c a b z x y"; strings.Join(got, " ") != want {
+		t.Errorf("claimed %q, want %q", got, want)
+	}
+	b.Enqueue("last")
+	try(other.db.Exec(b.Context(), "select taskledger.heartbeat('other', '{test.order}', '0')"))(t)
+	if id := c.claim(2); id != "r1 r2" {
+		t.Errorf("of the tasks of a lost worker %q are taken over, want the first two", id)
+	}
+}
+
+// A kind that is paused has nothing to claim.
+func TestClaimNextOfAPausedKind(t *testing.T) {
+	t.Parallel()
+	b := setupDatabase(t)
+	c := b.claimer("sql")
+	b.Exec("insert into taskledger.pause (kind, actor, reason) values ('test.order', 'a', '')")
+	k := b.Enqueue("paused")
+	if got := c.claim(1); got != "" || b.Task(k).State != ledger.StateAvailable {
+		t.Fatalf("a paused kind: %q is claimed", got)
+	}
+	_, err := c.db.Exec(b.Context(), "select * from taskledger.claim('test.order', 'paused', 'sql')")
+	if !pgerr.Is(err, "TL003") {
+		t.Errorf("a claim of a paused kind: %v", err)
+	}
+	b.Forge("delete from taskledger.pause")
+	if got := c.claim(1); got != "paused" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// claim_next finds a task although a role that may only connect holds an advisory lock of it, and passes over one that
+// another claimer has, in a transaction that is open.
+func TestClaimNextPassesOverClaimedTasksOnly(t *testing.T) {
+	t.Parallel()
+	b := setupDatabase(t)
+	for i, isListed := range []bool{false, true} {
+		ids := []string{fmt.Sprint(2*i + 1), fmt.Sprint(2*i + 2)}
+		for _, id := range ids {
+			b.Enqueue(id)
+		}
+		if isListed {
+			b.list()
+		}
+		for _, id := range ids {
+			ledgertest.HoldAdvisoryLocks(t, b.DB, "taskledger.claim/test.order/"+id)
+		}
+		one, two := b.claimer("one"), b.claimer("two")
+		first := try(one.db.Begin(b.Context()))(t)
+		second := try(two.db.Begin(b.Context()))(t)
+		got := claimOn(t, first, "one", 1) + " " + claimOn(t, second, "two", 1)
+		if want := strings.Join(ids, " "); got != want {
+			t.Errorf("listed %t: got the tasks %q, want %q", isListed, got, want)
+		}
+		for _, tx := range []pgx.Tx{first, second} {
+			if err := tx.Commit(b.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
