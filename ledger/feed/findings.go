@@ -121,6 +121,16 @@ func (s *Findings) follow() {
 	s.followed = time.Now()
 }
 
+// isFollowed reports whether a feed has followed lately.
+func (s *Findings) isFollowed() bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.followed) < keptFor
+}
+
 // pagesAfter returns pages after a place that were read after a moment, at most as many as one page has.
 func (s *Findings) pagesAfter(in database, at Place, since time.Time, o Options, free *freeEvents) found {
 	s.mu.Lock()

@@ -26,8 +26,8 @@ func Tail(ctx context.Context, db ledger.DB, o *Options) (*Feed, error) {
 		db: db, reader: "tail", options: options, now: time.Now, isTail: true,
 		windowSQL: windowSQL, pageSQL: pageSQL, logins: loginNames{},
 		moments: newMoments(time.Now()),
-		rest: rest{wake: options.Wake, isHinted: options.Hinted && options.Wake != nil, least: options.Gather,
-			most: options.Idle, since: time.Now()},
+		rest: rest{wake: options.Wake, isHinted: options.Hinted && options.Wake != nil, reports: options.Reports,
+			least: options.Gather, most: options.Idle, since: time.Now()},
 	}
 	read := func() error {
 		_, err := pgquery.Row(ctx, db, databaseSQL, nil, &f.database.origin, &f.database.incarnation,

@@ -21,6 +21,7 @@ import (
 // for concurrent use.
 type Wake struct {
 	signal      chan struct{}
+	hint        chan struct{}
 	isListening atomic.Bool
 }
 
@@ -29,7 +30,9 @@ type Wake struct {
 const WakeChannel = "taskledger"
 
 // NewWake returns a Wake for which no connection listens yet.
-func NewWake() *Wake { return &Wake{signal: make(chan struct{}, 1)} }
+func NewWake() *Wake {
+	return &Wake{signal: make(chan struct{}, 1), hint: make(chan struct{}, 1)}
+}
 
 // SetListening sets whether a connection listens. The feed polls at once, and then at the intervals that follow.
 func (w *Wake) SetListening(isListening bool) {
@@ -38,9 +41,22 @@ func (w *Wake) SetListening(isListening bool) {
 }
 
 // Signal reports a notification.
-func (w *Wake) Signal() {
+func (w *Wake) Signal() { put(w.signal) }
+
+// Hint reports a notification to a feed with [Options.Hinted] whose reader takes the event by itself. If feeds follow,
+// the next window is due in 50 ms, for them.
+func (w *Wake) Hint() { put(w.hint) }
+
+func put(token chan struct{}) {
 	select {
-	case w.signal <- struct{}{}:
+	case token <- struct{}{}:
+	default:
+	}
+}
+
+func drop(token chan struct{}) {
+	select {
+	case <-token:
 	default:
 	}
 }
@@ -111,6 +127,7 @@ type rest struct {
 	polled  time.Time // when the last window was begun; zero if the feed has moved since
 
 	isHinted bool // see Options.Hinted
+	reports  *Findings
 
 	recent    float64   // events lately
 	counted   time.Time // when recent was right
@@ -188,20 +205,35 @@ func (r *rest) sleep(ctx context.Context, gather time.Duration, latest time.Time
 		return loop.Sleep(ctx, max(d, gather))
 	}
 	begin := time.Now()
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-r.wake.signal:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if err := r.awaitWake(ctx, begin.Add(d)); err != nil {
+		return err
 	}
 	if err := loop.Sleep(ctx, gather-time.Since(begin)); err != nil {
 		return err
 	}
-	select {
-	case <-r.wake.signal: // the window sees its events
-	default:
-	}
+	drop(r.wake.signal) // the window sees its events
+	drop(r.wake.hint)
 	return nil
+}
+
+// awaitWake waits until a moment, or for a signal, or for hintedPoll after the first hint.
+func (r *rest) awaitWake(ctx context.Context, due time.Time) error {
+	timer := time.NewTimer(time.Until(due))
+	defer timer.Stop()
+	hint := r.wake.hint
+	for {
+		select {
+		case <-timer.C:
+			return nil
+		case <-r.wake.signal:
+			return nil
+		case <-hint:
+			hint = nil
+			if r.reports.isFollowed() {
+				timer.Reset(min(time.Until(due), hintedPoll))
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }

@@ -88,14 +88,15 @@ var alreadyDone = func() context.Context {
 	return ctx
 }()
 
-// hinted returns the position that a notification names. Without one, there are other events: it wakes the feed and
-// returns 0.
+// hinted returns the position that a notification names. Without one, there are other events, and it returns 0. It
+// wakes the feed, at once or for those who follow.
 func (o *office) hinted(payload string) ledger.Position {
 	p, err := strconv.ParseInt(payload, 10, 64)
 	if err != nil || p <= 0 {
 		o.wake.Signal()
 		return 0
 	}
+	o.wake.Hint()
 	return ledger.Position(p)
 }
 
