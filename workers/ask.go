@@ -262,7 +262,7 @@ func (a *asker) begin(offered []dispatch.Task, of source) {
 		if k != nil && k.received.Has(offered[i].Shard) {
 			m, err := messageOf(&offered[i])
 			if err == nil {
-				t = k.Tasks.AddOffered(m, offered[i].IsAgain)
+				t = k.Tasks.AddOffered(m, offered[i].IsAgain, offered[i].Content == nil)
 			} else {
 				k.Logger.Warn("offer refused", "biz_id", string(offered[i].Key.BizID), "error", err)
 			}

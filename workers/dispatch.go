@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -61,7 +62,7 @@ func (k *kind) decideBatch(batch []*attempt.Task, space *[]attempt.Head) {
 	ctx, cancel := context.WithTimeout(k.pool.stopping, k.pool.config.AckWait)
 	defer cancel()
 	now := time.Now()
-	heads, err := k.Heads(ctx, batch, *space)
+	heads, err := k.Heads(ctx, batch, k.Tasks.RoomForArgs(), *space)
 	if err != nil && k.IsStopping() {
 		for _, t := range batch {
 			k.Tasks.GiveBack(t)
@@ -108,32 +109,56 @@ func (k *kind) ready(now time.Time, ready []*run) {
 // correct gives a task the args, the envelope and the deadline that the ledger holds, if its message has others: any
 // client that may publish can forge a message.
 func (k *kind) correct(ctx context.Context, t *attempt.Task, h attempt.Head) error {
-	isBare := !k.Tasks.HasMessages() && t.Message.RecordedAt.IsZero() // an offer without content
-	if isBare {
+	switch {
+	case !h.IsFound:
+		return nil
+	case t.LacksArgs:
 		t.Message.RecordedAt = h.RecordedAt
-	}
-	if !h.IsFound || h.HasArgs && !isBare {
+		t.Message.Traceparent, t.Message.Tracestate = stream.TraceIn(h.Meta)
+		return k.takeFirst(t, h.Args, h.Meta, h.HasArgs)
+	case h.HasArgs || !k.Tasks.HasMessages(): // an offer is sealed
 		return nil
 	}
 	first, err := ledger.FirstEvent(ctx, k.pool.config.DB, t.Message.Key)
 	if err != nil {
 		return err
 	}
-	payload, err := first.Payload()
+	k.noticed(NoticeForged)
+	k.Logger.WarnContext(
+		ctx, "the message has other args than the ledger, whose args are used", "event", t.Message.ID(),
+	)
+	return k.takeFirst(t, first.Data, first.Meta, true)
+}
+
+// takeFirst gives a task what its first event has for the handler. Without args, they are read when it has a slot.
+func (k *kind) takeFirst(t *attempt.Task, args, meta json.RawMessage, hasArgs bool) error {
+	payload, err := ledger.Event{Data: args, Meta: meta}.Payload()
 	if err != nil {
 		return err
 	}
-	if isBare {
-		t.Message.Traceparent, t.Message.Tracestate = stream.TraceIn(first.Meta)
-	} else {
-		k.noticed(NoticeForged)
-		k.Logger.WarnContext(
-			ctx, "the message has other args than the ledger, whose args are used", "event", t.Message.ID(),
-		)
-	}
-	envelope, finishBy := stream.BesideArgs(first.Meta)
+	envelope, finishBy := stream.BesideArgs(meta)
 	k.Tasks.Correct(t, payload, envelope, finishBy)
+	t.LacksArgs = !hasArgs
 	return nil
+}
+
+// readArgs reads the args of a task that has its slot, and reports whether it has them. If not, the task is decided
+// again later.
+func (k *kind) readArgs(t *attempt.Task) bool {
+	if !t.LacksArgs {
+		return true
+	}
+	ctx, cancel := k.Operation()
+	defer cancel()
+	first, err := ledger.FirstEvent(ctx, k.pool.config.DB, t.Message.Key)
+	if err == nil {
+		err = k.takeFirst(t, first.Data, first.Meta, true)
+	}
+	if err != nil {
+		k.Warn(k.Logger, "cannot read args", "biz_id", string(t.Message.BizID), "error", err)
+		k.Later(t, k.RepeatAfter(err))
+	}
+	return err == nil
 }
 
 // verdict decides a message by the head of its task and the guarantee of the kind.
@@ -182,7 +207,7 @@ func (k *kind) canBegin(r *run) bool {
 	case !k.isFresh(r), k.Tasks.IsRecalled(t):
 		k.decideAgain(t)
 	default:
-		return true
+		return k.readArgs(t)
 	}
 	return false
 }

@@ -68,6 +68,39 @@ func TestOfferedTasksAreNotReadAgain(t *testing.T) {
 	b.WantOneEffectEach(tasks + 1)
 }
 
+// Args that an offer does not carry come with the heads, those of many tasks in one statement.
+func TestLargeArgsAreReadWithHeads(t *testing.T) {
+	t.Parallel()
+	b := servicetest.NewServed(t, outbox.StreamConfig{})
+	reads := statements{begin: "-- Reads the first events of a task"}
+	kind := ledger.MustKind[string]("test.large")
+	const tasks, size = 200, 5000
+	var entries []ledger.Entry
+	for i := range tasks {
+		e, err := kind.Entry(ledger.BizID(strconv.Itoa(i)), strings.Repeat("a", size), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries = append(entries, e)
+	}
+	if _, err := ledger.EnqueueMany(t.Context(), b.As("producer"), entries); err != nil {
+		t.Fatal(err)
+	}
+	var wrong atomic.Int64
+	b.Work(workers.Config{DB: countingPool(t, ledgertest.As(t, b.DB), &reads)}, func(p *workers.Pool) error {
+		return workers.RegisterAtLeastOnce(p, kind, func(_ context.Context, _ *workers.Job, args string) error {
+			if len(args) != size {
+				wrong.Add(1)
+			}
+			return nil
+		}, nil)
+	})
+	b.AwaitSucceeded(tasks)
+	if n := reads.Load(); n > 0 || wrong.Load() > 0 {
+		t.Errorf("args were read by %d statements, %d of them wrong", n, wrong.Load())
+	}
+}
+
 // A handler gets the same args, deadline and trace whether the offer carries them or not.
 func TestOffersCarryWhatHandlersGet(t *testing.T) {
 	t.Parallel()

@@ -73,6 +73,9 @@ func contentOf(e *ledger.Event) []byte {
 	if err != nil {
 		panic(fmt.Sprintf("a content cannot be encoded: %v", err))
 	}
+	if len(text) > 2*maxContent { // by its envelope
+		return nil
+	}
 	return text
 }
 

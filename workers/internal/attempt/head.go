@@ -3,6 +3,7 @@ package attempt
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -29,21 +30,32 @@ type Head struct {
 	Clock      time.Time     // of the database, when the head was read
 	Alive      time.Duration // how much longer the actor's lease lasts; 0 if it has expired or does not exist
 
+	// Args and Meta are those of the task, as they are stored, if the task lacks them. Args are empty unless HasArgs.
+	Args, Meta json.RawMessage
 	// Incarnation is that of the database and its server when the head was read; nil if it has none.
 	Incarnation *string
 }
 
 // Heads reads the heads of tasks from the primary, in one round trip and in their order. It may use the memory of
-// space.
-func (k *Kind) Heads(ctx context.Context, tasks []*Task, space []Head) ([]Head, error) {
+// space. The args of those that lack them are read as far as room, in bytes, allows.
+func (k *Kind) Heads(ctx context.Context, tasks []*Task, room int, space []Head) ([]Head, error) {
 	var ids, versions pgarray.Builder
 	ids.Grow(len(tasks), 36*len(tasks))
 	versions.Grow(len(tasks), 0)
+	lacking := 0
 	for _, t := range tasks {
 		ids.Add(string(t.Message.BizID))
 		versions.AddInt(int64(t.Message.Version))
+		if t.LacksArgs {
+			lacking++
+		}
 	}
-	rows, err := k.db.Query(ctx, headsSQL, string(k.Name), ids.String(), versions.String())
+	limit := comparedArgs
+	if lacking > 0 {
+		limit = max(0, room) / lacking
+	}
+	rows, err := k.db.Query(ctx, headsSQL, string(k.Name), ids.String(), versions.String(), int64(limit),
+		int64(lacking))
 	if err != nil {
 		return nil, fmt.Errorf("read heads: %w", err)
 	}
@@ -68,7 +80,15 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task, space []Head) ([]Head, 
 		if err := rows.Scan(columns...); err != nil {
 			return nil, fmt.Errorf("read heads: %w", err)
 		}
-		h.HasArgs = hasArgs(&tasks[i-1].Message, args, meta)
+		if tasks[i-1].LacksArgs {
+			h.HasArgs = string(args) != digestPrefix
+			h.Meta = slices.Clone(json.RawMessage(meta))
+			if h.HasArgs {
+				h.Args = slices.Clone(json.RawMessage(args))
+			}
+		} else {
+			h.HasArgs = hasArgs(&tasks[i-1].Message, args, meta)
+		}
 		h.Alive = time.Duration(alive) * time.Millisecond
 		if first != "" {
 			of := first

@@ -33,7 +33,7 @@ func TestHeadsAllocations(t *testing.T) {
 	space := make([]attempt.Head, len(tasks))
 	count := func(n int) float64 {
 		return testing.AllocsPerRun(5, func() {
-			heads, err := kind.Heads(t.Context(), tasks[:n], space)
+			heads, err := kind.Heads(t.Context(), tasks[:n], 0, space)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -106,7 +106,7 @@ func (a *Attempt) appendNote(
 	)
 	retry, stop := k.Operation()
 	defer stop()
-	heads, headErr := k.Heads(retry, []*Task{a.task}, nil)
+	heads, headErr := k.Heads(retry, []*Task{a.task}, 0, nil)
 	if headErr != nil {
 		return e, a.version, nil, err // if the event is recorded after all, the outcome will be fenced
 	}
@@ -129,7 +129,7 @@ func (k *Kind) FenceMoved(begun []*Attempt) {
 		for i, a := range begun[:n] {
 			tasks[i] = a.task
 		}
-		heads, err := k.Heads(ctx, tasks, nil)
+		heads, err := k.Heads(ctx, tasks, 0, nil)
 		if err != nil {
 			k.Logger.WarnContext(ctx, "cannot read the heads of running tasks", "tasks", n, "error", err)
 			return

@@ -18,6 +18,13 @@ func (s *Set[A]) Wanted() (n, limit int) {
 	return max(0, n), limit
 }
 
+// RoomForArgs returns how many bytes of args may be read ahead of the slots.
+func (s *Set[A]) RoomForArgs() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(0, AheadBytes-s.bytes)
+}
+
 // SetSlots changes the number of the kind's slots. Tasks in flight stay.
 func (s *Set[A]) SetSlots(n int) {
 	s.mu.Lock()

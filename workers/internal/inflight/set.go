@@ -31,12 +31,15 @@ type Set[A any] struct {
 	waiting map[chan struct{}]struct{} // channels that get a token when there is room
 }
 
-// Task is one task in flight. Message and Redelivered are constant, except for [Set.Correct]. The owner of the task's
-// attempt uses Started and Alone.
+// Task is one task in flight. Message and Redelivered are constant, except for [Set.Correct] and [Set.Done]. The owner
+// of the task's attempt uses Started and Alone.
 type Task[A any] struct {
 	Message     stream.Message
 	Redelivered bool // the first delivery here was a redelivery
 	Alone       bool // its attempts share no transaction any more
+	// LacksArgs is set while the args of an offered task are to be read from the ledger. The goroutine that decides the
+	// task uses it, and then the owner of the attempt.
+	LacksArgs bool
 	// Started is the version of the last start that was recorded here before a handler; 0: none. An older head of the
 	// task is that of a database that has lost the start.
 	Started ledger.Version
@@ -120,14 +123,14 @@ func (s *Set[A]) Add(a Arrival) (task *Task[A], adopted bool) {
 // HasMessages reports whether the tasks come from messages.
 func (s *Set[A]) HasMessages() bool { return s.ends == nil }
 
-// AddOffered adds a task that a dispatcher has offered, and returns it; nil if it is in flight.
-func (s *Set[A]) AddOffered(m stream.Message, isAgain bool) *Task[A] {
+// AddOffered adds a task that a dispatcher has offered, with args or without, and returns it; nil if it is in flight.
+func (s *Set[A]) AddOffered(m stream.Message, isAgain, lacksArgs bool) *Task[A] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tasks[m.BizID] != nil {
 		return nil
 	}
-	task := &Task[A]{Message: m, Redelivered: isAgain}
+	task := &Task[A]{Message: m, Redelivered: isAgain, LacksArgs: lacksArgs}
 	s.put(task)
 	return task
 }
@@ -232,7 +235,8 @@ func (s *Set[A]) Begin(task *Task[A], attempt A) (recalled bool) {
 	return task.isRecalled
 }
 
-// Done records that the handler of a task has returned, which makes room for another task.
+// Done records that the handler of a task has returned, which makes room for another task. An offered task needs its
+// args no more, unless it is decided again.
 func (s *Set[A]) Done(task *Task[A]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,6 +244,9 @@ func (s *Set[A]) Done(task *Task[A]) {
 		task.isDone = true
 		s.done++
 		if s.ends != nil {
+			s.bytes -= task.size()
+			task.Message.Payload, task.LacksArgs = nil, true
+			s.bytes += task.size()
 			s.ends(ledger.Key{}, false)
 		}
 	}
