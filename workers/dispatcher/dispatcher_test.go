@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) {
 	_ = os.Setenv("TASKLEDGER_DISPATCHER", "on")
-	servicetest.Main(m, nil)
+	servicetest.Main(m, program)
 }
 
 // Tasks that are enqueued before and after the dispatcher begins are done once each.

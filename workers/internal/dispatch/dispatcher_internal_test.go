@@ -368,3 +368,53 @@ func FuzzReport(f *testing.F) {
 		}
 	})
 }
+
+// A worker lists a task of a kind that a new dispatcher has not read. The task fails, and its timer releases it.
+func TestAnAdoptedTaskThatIsReleasedIsOffered(t *testing.T) {
+	s := newShop(100)
+	a := NewWorker("1", "i")
+	a.Receive(Offer{Session: "1", Incarnation: "i", Epoch: 1, Number: 1, Tasks: []Task{available("t1", 1).Task}})
+	s.Dispatcher = New("i", 2, 100)
+	s.workers["1"] = &shopWorker{Worker: a, room: 1}
+	s.Join(Lease{Worker: "a", Session: "1", Capacity: 1,
+		Kinds: map[ledger.Kind]ledger.ShardSet{testKind: ledger.AllShards}})
+	s.exchange()
+	same(t, "adopted", s.sessions["1"].holds, 1)
+	s.begin()
+	s.apply(available("t1", 1).as(Ended, 3, "")) // retrying
+	s.end(s.workers["1"], "t1")
+	s.apply(available("t1", 9).as(Available, 4, ""))
+	same(t, "offered again", s.workers["1"].got, []string{"t1"})
+}
+
+// A task that kills its worker before its start is recorded is offered so that the next one records it first: each
+// start is counted.
+func TestATaskWhoseWorkerIsGoneIsStartedWithARecord(t *testing.T) {
+	s := newShop(100)
+	s.join("a", "1", 1, 1, ledger.AllShards)
+	s.begin()
+	s.apply(available("t1", 1))
+	isAgain := func() bool { return s.tasks[available("t1", 0).Key].IsAgain }
+	same(t, "at first", isAgain(), false)
+	s.Leave("a")
+	s.join("b", "2", 1, 1, ledger.AllShards)
+	s.apply()
+	same(t, "afterwards", isAgain(), true)
+}
+
+// Two processes run under one name, and each reports by turns: the one with the lease row has the tasks.
+func TestTwoProcessesOfOneName(t *testing.T) {
+	s := newShop(100)
+	old := s.join("a", "1", 1, 1, ledger.AllShards)
+	s.begin()
+	s.join("a", "2", 1, 1, ledger.AllShards)
+	for i := range 3 {
+		s.report(old)
+		s.apply(available(fmt.Sprint(i), i+1))
+		s.report(old)
+		s.end(s.workers["2"], fmt.Sprint(i))
+		s.apply(available(fmt.Sprint(i), i+1).as(Ended, 2, ""))
+	}
+	same(t, "the old one", old.got, nil)
+	same(t, "the one with the lease", s.workers["2"].got, []string{"0", "1", "2"})
+}
