@@ -141,6 +141,15 @@ select l.holder as worker, k.kind
 
 comment on view taskledger.worker_kinds is 'The kinds that each live worker handles.';
 
+create view taskledger.claimed_kinds as
+select distinct k.kind
+  from taskledger.lease l
+ cross join lateral unnest(taskledger.lease_kinds(l.detail)) k(kind)
+ where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'session' is null;
+
+comment on view taskledger.claimed_kinds is
+  'Internal: the kinds of live workers that claim tasks, and do not ask the dispatcher for them.';
+
 create view taskledger.shard_members as
 select l.holder as worker, k.kind
   from taskledger.lease l
@@ -401,11 +410,19 @@ begin
   if row_security_active('taskledger.lease') and taskledger.is_anothers_lease(worker) then
     perform taskledger.raise_anothers_worker(worker);
   end if;
+  if not exists (
+      select from taskledger.lease l
+       where l.name = 'worker/' || worker and l.alive_until > clock_timestamp()
+         and l.detail::jsonb - '{places,admitted}'::text[] = about::jsonb) then
+    perform taskledger.lock_workers(kinds); -- of two that begin at a time, one finds the other: see may_claim
+  end if;
   insert into taskledger.lease as l (name, holder, alive_until, term, detail)
   values ('worker/' || worker, worker, clock_timestamp() + lease_for, lease_for, about)
       on conflict (name) do update
      set alive_until = excluded.alive_until, term = excluded.term, login = excluded.login,
-         detail = case when l.detail::jsonb - 'places' = excluded.detail::jsonb then l.detail else excluded.detail end;
+         detail = case when l.alive_until > clock_timestamp()
+                            and l.detail::jsonb - '{places,admitted}'::text[] = excluded.detail::jsonb
+                       then l.detail else excluded.detail end;
 end
 $$;
 -- +goose StatementEnd
@@ -414,6 +431,41 @@ comment on function taskledger.heartbeat(text, text[], interval, text) is
   'Extends the lease of a worker, or creates it: while it lasts, no other worker takes over its tasks. kinds are those '
   'that it works on, guarantee is exactly once if their effects commit with taskledger.finish, else at least once. '
   'A duration of 0 removes the lease. The id of a worker belongs to the login that has its lease.';
+
+-- A worker that asks the dispatcher for tasks begins one without a record. If others claim tasks of the kind, it
+-- records each start first, and lists the kind in its lease, under records, once all that it has begun are recorded.
+-- One that claims waits for that, so that no handler begins twice. It then lists the kind in its own lease, under
+-- admitted. Workers that begin to ask later find that lease. Locks its own row. Reads the whole small table until it is
+-- admitted.
+-- +goose StatementBegin
+create function taskledger.may_claim(worker text, kind text) returns boolean
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+begin
+  if exists (
+      select from taskledger.lease l
+       where l.name = 'worker/' || worker and (l.detail->'admitted')::jsonb ? kind) then
+    return true;
+  end if;
+  if exists (
+      select from taskledger.lease l
+       where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'session' is not null
+         and kind = any (taskledger.lease_kinds(l.detail))
+         and ((l.detail->'records')::jsonb ? kind) is not true) then
+    return false;
+  end if;
+  update taskledger.lease l
+     set detail = l.detail::jsonb || jsonb_build_object(
+           'admitted', coalesce((l.detail->'admitted')::jsonb, '[]') || to_jsonb(kind))
+   where l.name = 'worker/' || worker;
+  return true;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.may_claim(text, text) is
+  'Internal: returns whether a worker may claim tasks of a kind: each live worker that asks the dispatcher for them '
+  'records their starts first.';
 
 -- +goose StatementBegin
 create function taskledger.poll_place(worker text, kind text) returns json

@@ -367,6 +367,9 @@ begin
     raise exception 'taskledger: kind % is paused', claim.kind
       using errcode = 'TL003', hint = 'try again later';
   end if;
+  if not taskledger.may_claim(claim.worker, claim.kind) then
+    return;
+  end if;
   select h.version, h.type, h.attempt, h.actor into head
     from taskledger.event h
    where h.kind = claim.kind and h.biz_id = claim.biz_id
@@ -407,8 +410,9 @@ $$;
 comment on function taskledger.claim(text, text, text, boolean) is
   'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the '
   'number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not '
-  'available. With resume, an attempt that this worker has begun counts as lost, and the next one begins. The worker '
-  'needs a lease: see '
+  'available, and for some seconds after the first heartbeat if live workers in Go have the kind, which then begin to '
+  'record each start. With resume, an attempt that this worker has begun counts as lost, and the next one begins. '
+  'The worker needs a lease: see '
   'taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
 
 -- Each worker is looked up once. Indexes: primary keys.
@@ -564,7 +568,8 @@ begin
   if not taskledger.has_lease(claim_next.worker, claim_next.kind) then
     perform taskledger.raise_no_lease(claim_next.worker, claim_next.kind);
   end if;
-  if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind) then
+  if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind)
+      or not taskledger.may_claim(claim_next.worker, claim_next.kind) then
     return;
   end if;
   loop
@@ -619,7 +624,8 @@ $$;
 comment on function taskledger.claim_next(text, text, integer) is
   'Claims waiting tasks of a kind, at most how_many, in the order in which they became available, as far as other '
   'workers do not take them meanwhile. Its cost does not grow with the number of tasks that have finished, wait for a '
-  'time, or are of other kinds. Raises TL002 if the worker has no lease. Returns no row if the kind is paused.';
+  'time, or are of other kinds. Raises TL002 if the worker has no lease. Returns no row if the kind is '
+  'paused, and when claim returns none.';
 
 -- +goose StatementBegin
 create function taskledger.finish(kind text, biz_id text, version integer, result json default null) returns void

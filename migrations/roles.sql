@@ -36,7 +36,7 @@ grant execute on function taskledger.login_id, taskledger.session_login, taskled
 grant select on taskledger.setting, taskledger.kind_limit, taskledger.overload to producer, worker, relay,
    operator, reader, archiver;
 grant select on taskledger.lease, taskledger.workers, taskledger.dispatcher, taskledger.worker_kinds,
-   taskledger.shard_members to worker, relay, operator, reader, archiver;
+   taskledger.claimed_kinds, taskledger.shard_members to worker, relay, operator, reader, archiver;
 grant select on taskledger.shard_owner, taskledger.worker_shards, taskledger.paused_kinds to worker, relay,
    operator, reader, archiver;
 grant select on taskledger.timer, taskledger.timers, taskledger.rejected, taskledger.event_position_seq to
@@ -199,9 +199,9 @@ grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.cla
    taskledger.fail, taskledger.snooze to worker;
 grant execute on function taskledger.follows_as_worker, taskledger.is_anothers_worker, taskledger.is_anothers_lease,
    taskledger.raise_anothers_worker, taskledger.is_anothers_member, taskledger.has_lease, taskledger.raise_no_lease,
-   taskledger.may_have_lease, taskledger.poll_place, taskledger.set_poll_place, taskledger.listed_tasks,
-   taskledger.unlisted_tasks, taskledger.lock_task, taskledger.take_over, taskledger.attempt_of,
-   taskledger.raise_fenced to worker;
+   taskledger.may_have_lease, taskledger.poll_place, taskledger.set_poll_place, taskledger.may_claim,
+   taskledger.listed_tasks, taskledger.unlisted_tasks, taskledger.lock_task, taskledger.take_over,
+   taskledger.attempt_of, taskledger.raise_fenced to worker;
 grant execute on function taskledger.short_in_a_row, taskledger.newest_of to worker, relay, operator, reader, archiver;
 grant execute on function taskledger.snoozed_in_a_row to relay, operator, reader, archiver;
 grant execute on function taskledger.failures_of, taskledger.policy_of, taskledger.retry_delay,

@@ -763,6 +763,9 @@ begin
     raise exception 'taskledger: kind % is paused', claim.kind
       using errcode = 'TL003', hint = 'try again later';
   end if;
+  if not taskledger.may_claim(claim.worker, claim.kind) then
+    return;
+  end if;
   select h.version, h.type, h.attempt, h.actor into head
     from taskledger.event h
    where h.kind = claim.kind and h.biz_id = claim.biz_id
@@ -799,7 +802,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not available. With resume, an attempt that this worker has begun counts as lost, and the next one begins. The worker needs a lease: see taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
+COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not available, and for some seconds after the first heartbeat if live workers in Go have the kind, which then begin to record each start. With resume, an attempt that this worker has begun counts as lost, and the next one begins. The worker needs a lease: see taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
 
 CREATE FUNCTION taskledger.claim_next(kind text, worker text, how_many integer DEFAULT 1) RETURNS TABLE(biz_id text, version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
     LANGUAGE plpgsql
@@ -829,7 +832,8 @@ begin
   if not taskledger.has_lease(claim_next.worker, claim_next.kind) then
     perform taskledger.raise_no_lease(claim_next.worker, claim_next.kind);
   end if;
-  if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind) then
+  if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind)
+      or not taskledger.may_claim(claim_next.worker, claim_next.kind) then
     return;
   end if;
   loop
@@ -880,7 +884,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims waiting tasks of a kind, at most how_many, in the order in which they became available, as far as other workers do not take them meanwhile. Its cost does not grow with the number of tasks that have finished, wait for a time, or are of other kinds. Raises TL002 if the worker has no lease. Returns no row if the kind is paused.';
+COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims waiting tasks of a kind, at most how_many, in the order in which they became available, as far as other workers do not take them meanwhile. Its cost does not grow with the number of tasks that have finished, wait for a time, or are of other kinds. Raises TL002 if the worker has no lease. Returns no row if the kind is paused, and when claim returns none.';
 
 CREATE FUNCTION taskledger.commit_durably() RETURNS text
     LANGUAGE sql
@@ -2202,11 +2206,19 @@ begin
   if row_security_active('taskledger.lease') and taskledger.is_anothers_lease(worker) then
     perform taskledger.raise_anothers_worker(worker);
   end if;
+  if not exists (
+      select from taskledger.lease l
+       where l.name = 'worker/' || worker and l.alive_until > clock_timestamp()
+         and l.detail::jsonb - '{places,admitted}'::text[] = about::jsonb) then
+    perform taskledger.lock_workers(kinds); -- of two that begin at a time, one finds the other: see may_claim
+  end if;
   insert into taskledger.lease as l (name, holder, alive_until, term, detail)
   values ('worker/' || worker, worker, clock_timestamp() + lease_for, lease_for, about)
       on conflict (name) do update
      set alive_until = excluded.alive_until, term = excluded.term, login = excluded.login,
-         detail = case when l.detail::jsonb - 'places' = excluded.detail::jsonb then l.detail else excluded.detail end;
+         detail = case when l.alive_until > clock_timestamp()
+                            and l.detail::jsonb - '{places,admitted}'::text[] = excluded.detail::jsonb
+                       then l.detail else excluded.detail end;
 end
 $$;
 
@@ -2812,6 +2824,34 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.may_add_subscriber(reader text, n bigint) IS 'Internal: returns true if the session''s login may have one more subscriber, or the row is not the first of one. Raises an error otherwise: what reads the lags of all subscribers must not take long because of one login.';
+
+CREATE FUNCTION taskledger.may_claim(worker text, kind text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_variable
+begin
+  if exists (
+      select from taskledger.lease l
+       where l.name = 'worker/' || worker and (l.detail->'admitted')::jsonb ? kind) then
+    return true;
+  end if;
+  if exists (
+      select from taskledger.lease l
+       where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'session' is not null
+         and kind = any (taskledger.lease_kinds(l.detail))
+         and ((l.detail->'records')::jsonb ? kind) is not true) then
+    return false;
+  end if;
+  update taskledger.lease l
+     set detail = l.detail::jsonb || jsonb_build_object(
+           'admitted', coalesce((l.detail->'admitted')::jsonb, '[]') || to_jsonb(kind))
+   where l.name = 'worker/' || worker;
+  return true;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.may_claim(worker text, kind text) IS 'Internal: returns whether a worker may claim tasks of a kind: each live worker that asks the dispatcher for them records their starts first.';
 
 CREATE FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4381,6 +4421,14 @@ CREATE VIEW taskledger.broker AS
   WHERE ((l.name = 'broker'::text) OR (l.name ~~ 'broker/%'::text));
 
 COMMENT ON VIEW taskledger.broker IS 'The NATS server that serve runs, or with --peers one row for each member of the cluster; peers are all its members. is_here: its process holds a lock in this very database, whose number is the nonce of the lease. Otherwise the row is that of another database of which this one is a copy, or the process has ended.';
+
+CREATE VIEW taskledger.claimed_kinds AS
+ SELECT DISTINCT k.kind
+   FROM (taskledger.lease l
+     CROSS JOIN LATERAL unnest(taskledger.lease_kinds(l.detail)) k(kind))
+  WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()) AND ((l.detail ->> 'session'::text) IS NULL));
+
+COMMENT ON VIEW taskledger.claimed_kinds IS 'Internal: the kinds of live workers that claim tasks, and do not ask the dispatcher for them.';
 
 CREATE VIEW taskledger.dispatcher AS
  SELECT ((l.detail ->> 'epoch'::text))::bigint AS epoch,

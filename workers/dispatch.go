@@ -167,7 +167,7 @@ func (k *kind) verdict(t *attempt.Task, h attempt.Head) attempt.Verdict {
 	if k.Once {
 		v = v.Once(h.Version < t.Started)
 	}
-	if v == attempt.Begin && k.isShed.Load() {
+	if v == attempt.Begin && (k.isShed.Load() || k.claims.isOn.Load()) {
 		v = attempt.ClaimFirst
 	}
 	return v
@@ -204,7 +204,7 @@ func (k *kind) canBegin(r *run) bool {
 	switch {
 	case k.IsStopping() || k.pause.isPaused() || !k.received.Has(t.Message.Shard):
 		r.GiveBack(stream.NakAnswer)
-	case !k.isFresh(r), k.Tasks.IsRecalled(t):
+	case !k.isFresh(r), k.Tasks.IsRecalled(t), k.claims.isOn.Load() && !r.RecordsStart():
 		k.decideAgain(t)
 	default:
 		return k.readArgs(t)

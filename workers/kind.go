@@ -31,7 +31,8 @@ type kind struct {
 
 	// Each is safe for concurrent use.
 	pause    pause
-	isShed   atomic.Bool  // the oldest waiting tasks are discarded; set by watch
+	isShed   atomic.Bool // the oldest waiting tasks are discarded; set by watch
+	claims   claims
 	isBusy   atomic.Bool  // a goroutine runs dispatch
 	pairs    atomic.Int32 // calls of serveUnpaused, each with its pair of consumers
 	received shards.Counts

@@ -51,6 +51,10 @@ func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 	}
 	if p.asker != nil {
 		p.asker.describe(&d)
+		d.Records = p.recordsStarts()
+		for _, k := range kinds { // even if the answer is lost
+			k.claims.list(slices.Contains(d.Records, string(k.Name)))
+		}
 	} else if d.ShardGroups > 0 {
 		d.Shards = 0 // its shards are in the table shard_owner
 	}
@@ -63,6 +67,9 @@ func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 	err := lease.Renew(ctx, db, lease.Worker(p.id), p.id, p.config.AckWait, d)
 	if err == nil && p.asker != nil {
 		p.asker.noteRenewal(now)
+		for _, k := range kinds {
+			k.claims.unlist(slices.Contains(d.Records, string(k.Name)))
+		}
 	}
 	return err
 }
@@ -74,6 +81,15 @@ func (p *Pool) takeLease(ctx context.Context) error {
 	return pgx.BeginTxFunc(ctx, p.config.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		if err := lease.Lock(ctx, tx, kindNames(p.registered())); err != nil {
 			return err
+		}
+		if p.asker != nil {
+			v, err := p.readView(ctx, tx)
+			if err != nil {
+				return err
+			}
+			for _, k := range p.registered() {
+				k.noteClaims(v)
+			}
 		}
 		if err := p.renewLease(ctx, tx); err != nil {
 			return err
@@ -158,12 +174,14 @@ func (p *Pool) keepLease(quit context.Context) {
 	look := time.NewTicker(min(p.config.AckWait/3, time.Second))
 	defer look.Stop()
 	var written []repeatedTask
+	var records []string
 	for {
 		select {
 		case <-look.C: // an operator should not wait for the next renewal
-			if now := p.repeating(); !isSameTasks(now, written) &&
+			now, recorded := p.repeating(), p.recordsStarts()
+			if (!isSameTasks(now, written) || !slices.Equal(recorded, records)) &&
 				p.renewLease(p.runner.Lasting(), p.config.DB) == nil {
-				written = now
+				written, records = now, recorded
 			}
 		case <-t.C:
 			// Without quit: a renewal that is cut short might be committed by the server after the lease was released.

@@ -4,15 +4,20 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/plantest"
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -96,6 +101,16 @@ func (b *bundle) list() {
 	ledgertest.ExecAsOwner(b.T, b.DB, "vacuum analyze")
 }
 
+// noteMoment records what is visible, as a feed does about every second.
+func (b *bundle) noteMoment() {
+	b.T.Helper()
+	b.Forge(`
+		insert into taskledger.moment (at, snapshot, top, bound)
+		select clock_timestamp(), m.snapshot, m.top, pg_current_xact_id()
+		  from (select pg_current_snapshot() as snapshot,
+		               pg_sequence_last_value('taskledger.event_position_seq'::regclass) as top) m`)
+}
+
 // The first call claims the one task that waits, whatever the ledger has besides, and reads as little as in a small
 // ledger. The tasks that wait are on the list, or are not yet.
 func TestClaimNextPassesOverHistory(t *testing.T) {
@@ -142,7 +157,7 @@ func TestClaimNextWithoutAList(t *testing.T) {
 	b.addHistory("test.order", "a", n)
 	b.addTasks("test.order", "old", 1, ledger.EventEnqueued)
 	b.addHistory("test.order", "z", n)
-	b.Project() // the list of a projector that has just begun is at the first event
+	b.noteMoment()
 	c := b.claimer("sql")
 	var calls int
 	for got := ""; got != "old1"; got = c.claim(1) {
@@ -177,7 +192,7 @@ func TestClaimNextFindsWhatCommitsLate(t *testing.T) {
 	defer func() { _ = late.Rollback(context.Background()) }()
 	try(order.Enqueue(b.Context(), late, "late", orderArgs{Amount: 1}, nil))(t)
 	b.addHistory("test.other", "b", 4_000)
-	b.Project()   // records what is visible
+	b.noteMoment()
 	for range 4 { // to the end, and once from there
 		if got := c.claim(1); got != "" {
 			t.Fatalf("got %q", got)
@@ -284,4 +299,66 @@ func TestClaimNextPassesOverClaimedTasksOnly(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A worker in SQL that begins beside one in Go claims nothing that the other has begun without a record, or begins
+// meanwhile: no handler begins twice. When it has gone, the other one no longer records each start.
+func TestFirstClaimBesideAPool(t *testing.T) {
+	t.Parallel()
+	if !dispatching.IsOn() {
+		t.Skip("workers do not ask for tasks")
+	}
+	b := &bundle{servicetest.NewServed(t, outbox.StreamConfig{})}
+	var mu sync.Mutex
+	begun := make(map[string]int)
+	begin := func(id string) {
+		mu.Lock()
+		defer mu.Unlock()
+		begun[id]++
+	}
+	count := func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(begun)
+	}
+	goOn := make(chan struct{})
+	const slots, n = 10, 60
+	b.Work(workers.Config{AckWait: time.Minute}, atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {
+		begin(string(job.BizID))
+		<-goOn
+		return nil
+	}, &workers.KindConfig{Slots: slots, StartedAfter: 3 * time.Second}))
+	b.EnqueueMany(n)
+	b.Await("the first tasks to begin", func() bool { return count() == slots })
+	c := b.claimer("sql")
+	claim := func() bool {
+		id := c.claim(1)
+		if id != "" {
+			begin(id)
+			c.finish(id)
+		}
+		return id != ""
+	}
+	b.Await("the first claim", claim)
+	close(goOn)
+	b.Await("all tasks to succeed", func() bool {
+		claim()
+		return one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'") == n
+	})
+	for id, times := range begun {
+		if times != 1 {
+			t.Errorf("%s has begun %d times", id, times)
+		}
+	}
+	if len(begun) != n {
+		t.Errorf("%d of %d tasks have begun", len(begun), n)
+	}
+	try(c.db.Exec(b.Context(), "select taskledger.heartbeat('sql', '{test.order}', '0')"))(t)
+	round := 0
+	b.Await("a task without a recorded start", func() bool {
+		round++
+		k := b.Enqueue(fmt.Sprint("after", round))
+		b.AwaitState(k, ledger.StateSucceeded)
+		return len(b.History(k)) == 2
+	})
 }

@@ -30,6 +30,7 @@ type view struct {
 	key         []byte    // of the dispatcher
 	paused      map[ledger.Kind]bool
 	shed        map[ledger.Kind]bool // their oldest waiting tasks are discarded
+	claimed     map[ledger.Kind]bool // live workers claim their tasks
 }
 
 // watch looks at the database at intervals until quit is done. While the database is unavailable nothing changes.
@@ -53,7 +54,7 @@ func (p *Pool) watch(quit context.Context) {
 func (p *Pool) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
-	v, err := p.readView(ctx)
+	v, err := p.readView(ctx, p.config.DB)
 	if err == nil && p.asker != nil {
 		err = p.asker.learn(v)
 	}
@@ -69,27 +70,29 @@ func (p *Pool) look(ctx context.Context) {
 			k.Logger.InfoContext(ctx, "kind paused or resumed", "paused", v.paused[k.Name])
 		}
 		k.isShed.Store(v.shed[k.Name])
+		k.noteClaims(v)
 	}
 }
 
-func (p *Pool) readView(ctx context.Context) (view, error) {
-	v := view{asked: time.Now(), paused: make(map[ledger.Kind]bool), shed: make(map[ledger.Kind]bool)}
-	rows, err := p.config.DB.Query(ctx, watchSQL)
+func (p *Pool) readView(ctx context.Context, db ledger.DB) (view, error) {
+	v := view{asked: time.Now(), paused: make(map[ledger.Kind]bool), shed: make(map[ledger.Kind]bool),
+		claimed: make(map[ledger.Kind]bool)}
+	rows, err := db.Query(ctx, watchSQL)
 	if err != nil {
 		return v, pgerr.Explain("look at the database", err)
 	}
-	var key string
+	var key, is string
 	var kind ledger.Kind
-	var isPaused bool
 	columns := []any{
-		&v.incarnation, pgquery.Micros(&v.clock), &v.isAwaited, &v.epoch, &key, (*string)(&kind), &isPaused,
+		&v.incarnation, pgquery.Micros(&v.clock), &v.isAwaited, &v.epoch, &key, (*string)(&kind), &is,
 	}
 	_, err = pgx.ForEachRow(rows, columns, func() error {
-		switch {
-		case kind == "":
-		case isPaused:
+		switch is {
+		case "paused":
 			v.paused[kind] = true
-		default:
+		case "claimed":
+			v.claimed[kind] = true
+		case "shed":
 			v.shed[kind] = true
 		}
 		return nil

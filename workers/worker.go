@@ -58,6 +58,8 @@ type leaseDetail struct {
 	Session  string `json:"session,omitempty"`
 	Key      string `json:"key,omitempty"`
 	Capacity int    `json:"capacity,omitempty"`
+	// Kinds whose starts it records first, because other workers claim their tasks: see taskledger.may_claim.
+	Records []string `json:"records,omitempty"`
 }
 
 // repeatedTask is the task of a kind whose attempts this worker repeats most often without an event.

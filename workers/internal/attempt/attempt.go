@@ -80,6 +80,16 @@ func (a *Attempt) Task() *Task { return a.task }
 // Number returns the number of the attempt; it may change until the handler begins.
 func (a *Attempt) Number() ledger.Attempt { return a.number }
 
+// RecordsStart reports whether the start is recorded before the handler begins.
+func (a *Attempt) RecordsStart() bool { return a.verdict != Begin }
+
+// HasStart reports whether the start of an attempt that has begun is recorded.
+func (a *Attempt) HasStart() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.claimed
+}
+
 // Decided returns when the head was read.
 func (a *Attempt) Decided() time.Time { return a.decidedAt }
 

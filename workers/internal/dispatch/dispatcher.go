@@ -22,9 +22,8 @@ type Dispatcher struct {
 	applied      int64 // the number of calls of Apply
 
 	paused   map[ledger.Kind]bool
-	claimed  map[ledger.Kind]bool // kinds of workers that claim; nil: to be found
-	workers  map[string]*session  // by worker: those with a live lease
-	sessions map[string]*session  // by session
+	workers  map[string]*session // by worker: those with a live lease
+	sessions map[string]*session // by session
 	queues   map[ledger.Kind]*queue
 	// Of many kinds few have something to do. These have at least the queues with ready tasks, and all spilled ones.
 	busy, spilled map[ledger.Kind]*queue
@@ -43,7 +42,6 @@ func New(incarnation string, epoch int64, limit int) *Dispatcher {
 
 // Join records a lease that is alive, or a change of it. A worker has one session: a new one ends the last.
 func (d *Dispatcher) Join(l Lease) {
-	d.claimed = nil
 	if s := d.workers[l.Worker]; s != nil {
 		if s.Session == l.Session {
 			s.Lease = l
@@ -68,7 +66,6 @@ func (d *Dispatcher) Leave(worker string) {
 	if s == nil {
 		return
 	}
-	d.claimed = nil
 	delete(d.workers, worker)
 	delete(d.sessions, s.Session)
 	for _, t := range d.sorted() {
@@ -198,7 +195,7 @@ func (d *Dispatcher) queue(kind ledger.Kind) *queue {
 
 // spill records that the ledger contains tasks of a queue after a place that are not in memory.
 func (d *Dispatcher) spill(q *queue, place ledger.Position) {
-	q.isSpilled, q.place = true, place
+	q.isSpilled, q.place, q.step = true, place, 0
 	d.spilled[q.kind] = q
 }
 

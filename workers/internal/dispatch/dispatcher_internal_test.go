@@ -164,22 +164,6 @@ func TestIdleKindsAreNotVisited(t *testing.T) {
 	same(t, "spilled kinds", len(s.spilled), 1)
 }
 
-// Where workers in another language claim tasks by SQL, an offered one may begin there too.
-func TestTasksOfClaimedKindsAreOfferedAgain(t *testing.T) {
-	s := newShop(100)
-	s.join("a", "1", 10, 10, ledger.AllShards)
-	s.begin()
-	s.apply(available("t1", 1))
-	same(t, "without another worker", s.tasks[available("t1", 0).Key].IsAgain, false)
-	claims := Lease{Worker: "sql", Kinds: map[ledger.Kind]ledger.ShardSet{testKind: ledger.AllShards}}
-	s.Join(claims)
-	s.apply(available("t2", 2))
-	same(t, "beside a worker that claims", s.tasks[available("t2", 0).Key].IsAgain, true)
-	s.Leave("sql")
-	s.apply(available("t3", 3))
-	same(t, "after it has left", s.tasks[available("t3", 0).Key].IsAgain, false)
-}
-
 // The dispatcher takes a hint ahead of its window, once, unless events were applied since it was read.
 func TestHints(t *testing.T) {
 	s := newShop(2)

@@ -171,6 +171,10 @@ type Read struct {
 	Limit int
 }
 
+// firstRead is how many tasks the first read of a kind returns, so that the first task begins soon. Each further one
+// returns eight times as many as the one before, up to half of what fits in memory.
+const firstRead = 1024
+
 // Reads returns the requests to the ledger, each once. The caller executes a statement for each that begins after the
 // call, and passes its rows to [Dispatcher.TakeRead].
 func (d *Dispatcher) Reads() (reads []Read) {
@@ -180,7 +184,8 @@ func (d *Dispatcher) Reads() (reads []Read) {
 	for _, q := range d.spilled {
 		if d.wants(q) {
 			q.isReading, q.skipped, q.moved = true, 0, map[ledger.Key]ledger.Version{}
-			reads = append(reads, Read{q.kind, q.place, max(1, d.limit/2)})
+			q.step = min(max(firstRead, 8*q.step), max(1, d.limit/2))
+			reads = append(reads, Read{q.kind, q.place, q.step})
 		}
 	}
 	return reads

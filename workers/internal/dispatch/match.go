@@ -45,21 +45,6 @@ func (d *Dispatcher) matchKind(q *queue) {
 	}
 }
 
-// isClaimed reports whether there is a worker that claims tasks of a kind itself: any of them may have begun.
-func (d *Dispatcher) isClaimed(kind ledger.Kind) bool {
-	if d.claimed == nil {
-		d.claimed = map[ledger.Kind]bool{}
-		for _, s := range d.workers {
-			if s.Session == "" {
-				for k := range s.Kinds {
-					d.claimed[k] = true
-				}
-			}
-		}
-	}
-	return d.claimed[kind]
-}
-
 // offer offers at most n tasks of a kind to a session, and returns how many.
 func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 	o := Offer{Session: s.Session, Incarnation: d.incarnation, Epoch: d.epoch, Echo: s.echo, Number: s.sent + 1,
@@ -70,7 +55,6 @@ func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 			break
 		}
 		size += len(t.Content) + len(t.Key.BizID)
-		t.IsAgain = t.IsAgain || d.isClaimed(q.kind)
 		s.sent++
 		s.assign(t, s.sent)
 		o.Tasks = append(o.Tasks, t.Task)

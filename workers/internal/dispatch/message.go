@@ -73,8 +73,7 @@ type Task struct {
 	Position ledger.Position // of the event that made it available
 	Actor    string          // of the worker that has begun it and is gone; "": it has not begun
 
-	// IsAgain is set if the task may have begun elsewhere, without a record or by a claim on its way: its start must be
-	// recorded first.
+	// IsAgain is set if the task may have begun elsewhere without a record: its start must be recorded first.
 	IsAgain bool
 	// Content is what [Content] marshals. It is nil if the worker must read it from the ledger.
 	Content []byte

@@ -62,6 +62,7 @@ type queue struct {
 	ready     readyHeap
 	isSpilled bool
 	place     ledger.Position
+	step      int // tasks of the last read
 
 	isReading bool
 	// While isReading: the lowest position that was not taken into memory, or 0; and the tasks changed by events.

@@ -1,0 +1,78 @@
+package workers
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// claims is what a worker that asks the dispatcher does about others that claim tasks of the same kind in SQL. Both
+// could begin a task that has no record of its start. So as long as others live that claim, this worker records each
+// start before the handler, and lists the kind in its lease. They wait for that: see taskledger.may_claim.
+type claims struct {
+	isOn atomic.Bool // starts are recorded first
+
+	mu       sync.Mutex // guards the fields below
+	isSeen   bool       // others that claim have been seen by the last look
+	since    time.Time  // isOn
+	isListed bool       // the lease may list the kind
+	unlisted time.Time  // when a lease was written that does not
+}
+
+// noteClaims takes a view of the database.
+func (k *kind) noteClaims(v view) {
+	c := &k.claims
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isSeen = k.pool.asker != nil && v.claimed[k.Name]
+	switch {
+	case c.isSeen && !c.isOn.Load():
+		c.since = time.Now()
+		c.isOn.Store(true)
+	case !c.isSeen && !c.isListed && c.unlisted.Before(v.asked): // the look found all that the lease has admitted
+		c.isOn.Store(false)
+	}
+}
+
+// canList reports whether the lease may list the kind as one whose starts are recorded. An attempt that was about to
+// begin when isOn was set has begun by now.
+func (c *claims) canList() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.isSeen && c.isOn.Load() && time.Since(c.since) >= watchEvery
+}
+
+// list records that a lease is about to be written.
+func (c *claims) list(isListed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isListed = c.isListed || isListed
+}
+
+// unlist records that a lease was written.
+func (c *claims) unlist(isListed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isListed && !isListed {
+		c.isListed, c.unlisted = false, time.Now()
+	}
+}
+
+// recordsStarts returns the kinds for which each start is recorded before the handler, sorted, and whose running
+// attempts are recorded.
+func (p *Pool) recordsStarts() []string {
+	var kinds []*kind
+next:
+	for _, k := range p.registered() {
+		if !k.claims.canList() {
+			continue
+		}
+		for _, a := range k.Tasks.Begun() {
+			if !a.HasStart() {
+				continue next
+			}
+		}
+		kinds = append(kinds, k)
+	}
+	return kindNames(kinds)
+}
