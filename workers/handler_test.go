@@ -99,21 +99,21 @@ var misbehaviours = map[string]misbehaviour{
 	}, message: "strict_pkey", config: workers.KindConfig{}},
 	"heeds": {
 		misbehave: func(ctx context.Context, _ pgx.Tx) error { <-ctx.Done(); return context.Cause(ctx) },
-		message:   "timed out after 100ms",
-		config:    workers.KindConfig{Timeout: 100 * time.Millisecond},
+		message:   "timed out after 2s",
+		config:    workers.KindConfig{Timeout: 2 * time.Second},
 	},
 	"sleeps": {
 		misbehave: func(ctx context.Context, tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "select pg_sleep(60)")
 			return err
 		},
-		message: "timed out after 100ms",
-		config:  workers.KindConfig{Timeout: 100 * time.Millisecond},
+		message: "timed out after 2s",
+		config:  workers.KindConfig{Timeout: 2 * time.Second},
 	},
 	"ignores": {
 		misbehave: func(ctx context.Context, _ pgx.Tx) error { <-ctx.Value(neverKey{}).(chan struct{}); return nil },
 		message:   "the handler did not return",
-		config:    workers.KindConfig{Timeout: 100 * time.Millisecond},
+		config:    workers.KindConfig{Timeout: 2 * time.Second},
 	},
 	"nil error": {
 		misbehave: func(context.Context, pgx.Tx) error { return (*nilError)(nil) },
