@@ -9,20 +9,18 @@ import (
 
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/broker"
-	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers/dispatcher"
-	"github.com/taskledger/taskledger/workers/reconciler"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
-// Run runs all services of a ledger until ctx is done, and then returns nil: relay, projector, scheduler, reconciler,
+// Run runs all services of a ledger until ctx is done, and then returns nil: relay, projector, dispatcher, scheduler,
 // schedules, alarms and the HTTP server. The command taskledger serve is this function. Any number of processes may run
-// it: one relay and one projector work, and the others stand by.
+// it: one relay, one projector and one dispatcher work, and the others stand by.
 //
 // The services retry while PostgreSQL or NATS is unavailable. If a service must not continue, the others do: Run logs
 // the reason once, and starts the service again every 5 s.
@@ -41,12 +39,7 @@ func Run(ctx context.Context, c Config) error {
 		defer leave()
 		c.findings = found
 	}
-	services := []service{c.relay(), c.projector(), c.scheduler(), c.periodic()}
-	if dispatching.IsOn() {
-		services = append(services, c.dispatcher())
-	} else {
-		services = append(services, c.reconciler())
-	}
+	services := []service{c.relay(), c.projector(), c.dispatcher(), c.scheduler(), c.periodic()}
 	if len(c.Alarms.Receivers) > 0 {
 		services = append(services, c.alarms())
 	}
@@ -170,24 +163,6 @@ func (c Config) scheduler() service {
 func (c Config) periodic() service {
 	return service{"periodic", func(ctx context.Context, log *slog.Logger) error {
 		r, err := periodic.New(periodic.Config{DB: c.DB, Logger: log})
-		if err != nil {
-			return err
-		}
-		return r.Run(ctx)
-	}}
-}
-
-func (c Config) reconciler() service {
-	return service{"reconciler", func(ctx context.Context, log *slog.Logger) error {
-		if err := c.awaitNATS(ctx); err != nil {
-			return err
-		}
-		nc, err := c.NATS(nats.ErrorHandler(ignoreErrors))
-		if err != nil {
-			return err
-		}
-		defer nc.Close()
-		r, err := reconciler.New(reconciler.Config{DB: c.DB, NATS: nc, Logger: log})
 		if err != nil {
 			return err
 		}

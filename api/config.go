@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/ledger"
@@ -46,10 +45,6 @@ const (
 type Config struct {
 	// DB is the primary. Its login needs the role api, and those of the calls that it is to serve. Required.
 	DB *pgxpool.Pool
-	// NATS is the connection by which workers are notified at once that a running task was taken from them. Default:
-	// disabled; workers notice when they renew their leases.
-	NATS *nats.Conn
-
 	// Waiter waits for tasks to finish: an outbox.Waiter, which is woken over NATS. Default: the API's tail of the
 	// feed, which takes some milliseconds longer.
 	Waiter ledger.Waiter

@@ -38,7 +38,7 @@ func New(c Config) (*Handler, error) {
 		return nil, err
 	}
 	c = c.withDefaults()
-	o, err := operator.New(operator.Config{DB: c.DB, NATS: c.NATS})
+	o, err := operator.New(operator.Config{DB: c.DB})
 	if err != nil {
 		return nil, err
 	}

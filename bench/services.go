@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/riverqueue/river"
 
-	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -19,7 +18,6 @@ import (
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/dispatcher"
-	"github.com/taskledger/taskledger/workers/reconciler"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
@@ -32,11 +30,11 @@ func newServe(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, _ *tally) (fun
 	project, err2 := projector.New(projector.Config{DB: db, Findings: found})
 	timers, err3 := scheduler.New(scheduler.Config{DB: db})
 	schedules, err4 := periodic.New(periodic.Config{DB: db})
-	giver, err5 := newGiver(db, nc, found)
+	give, err5 := dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Findings: found})
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return nil, err
 	}
-	parts := []func(context.Context) error{relay.Run, project.Run, timers.Run, schedules.Run, giver.Run}
+	parts := []func(context.Context) error{relay.Run, project.Run, timers.Run, schedules.Run, give.Run}
 	for i := range s.Subscribers {
 		parts = append(parts, subscribeToNothing(db, i))
 	}
@@ -44,16 +42,6 @@ func newServe(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, _ *tally) (fun
 		defer leave()
 		return together(parts...)(ctx)
 	}, nil
-}
-
-// newGiver makes the service that beside the relay sees to it that workers get all tasks.
-func newGiver(db *pgxpool.Pool, nc *nats.Conn, found *feed.Findings) (interface {
-	Run(ctx context.Context) error
-}, error) {
-	if dispatching.IsOn() {
-		return dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Findings: found})
-	}
-	return reconciler.New(reconciler.Config{DB: db, NATS: nc})
 }
 
 // together returns a function that runs all parts until ctx is done or one of them ends. It returns the first error.

@@ -36,7 +36,6 @@ const (
 	OperationOpen     Name = "operation_open"
 	TasksUnbegun      Name = "tasks_unbegun"
 	AttemptsRepeated  Name = "attempts_repeated"
-	ReleasesRepeated  Name = "releases_repeated"
 	SnoozedInARow     Name = "snoozed_in_a_row"
 	AlarmUndelivered  Name = "alarm_undelivered"
 	SubscriberBehind  Name = "subscriber_behind"
@@ -225,13 +224,6 @@ var definitions = []Definition{
 		Meaning: "Attempts at a task end again and again with an error of the ledger's database, without an event. " +
 			"After ten in a row each further one is a failure by the task's policy.",
 		Cure: "correct the handler or the database by the error in the text, or: taskledger task bury KIND BIZ_ID",
-	},
-	{
-		Name: ReleasesRepeated,
-		Meaning: "The reconciler releases a task again and again, because its message vanishes without an attempt. " +
-			"The delay doubles each time, up to an hour.",
-		Cure: "check that the workers of the kind connect to the primary of this ledger, and that nothing else " +
-			"acknowledges their messages",
 	},
 	{
 		Name: SnoozedInARow,

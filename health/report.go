@@ -68,7 +68,7 @@ var checks = []check{
 	{[]Name{KindUnhandled}, checkKinds},
 	{[]Name{OperationOpen}, checkOperations},
 	{[]Name{TasksUnbegun}, checkUnbegun},
-	{[]Name{AttemptsRepeated, ReleasesRepeated, SnoozedInARow}, checkRepeated},
+	{[]Name{AttemptsRepeated, SnoozedInARow}, checkRepeated},
 	{[]Name{AlarmUndelivered}, checkAlarms},
 	{[]Name{SubscriberBehind}, checkSubscribers},
 	{[]Name{WebhookStopped}, checkWebhooks},

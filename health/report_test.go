@@ -286,21 +286,6 @@ var conditionTests = map[health.Name]conditionTest{
 		},
 		text: "tasks: 2; coupon.send/seldom-2 8 times: deadlock", isSince: true,
 	},
-	health.ReleasesRepeated: {
-		arrange: func(b *bundle, _ *health.Config) {
-			key := ledgertest.Key(b.t, "coupon.send/1")
-			ledgertest.Enqueue(b.t, b.db, key, "")
-			request := ledger.AppendRequest{Key: key, Expected: 1, Type: ledger.EventReleased, Actor: "reconciler"}
-			if _, err := ledger.Append(b.t.Context(), b.db, request); err != nil {
-				b.t.Fatal(err)
-			}
-			b.exec(`
-				insert into taskledger.lease (name, holder, alive_until, detail)
-				values ('released/coupon.send/1', 'reconciler', clock_timestamp() + interval '1 hour',
-				        json_build_object('kind', 'coupon.send', 'biz_id', '1', 'times', 4))`)
-		},
-		text: "tasks: 1; coupon.send/1 was released 4 times in a row", isSince: true,
-	},
 	health.SnoozedInARow: {
 		arrange: func(b *bundle, _ *health.Config) {
 			// Of two tasks that were snoozed five times in a row, one has gone on.

@@ -60,18 +60,6 @@ func checkRepeated(ctx context.Context, c Config, r *Report) error {
 				countRepeated(attempts), most.Key, most.Times, most.Error),
 		})
 	}
-	releases, err := operator.ReadReleased(ctx, c.DB)
-	if err != nil {
-		return err
-	}
-	if len(releases) > 0 {
-		most := releases[0]
-		r.add(Condition{
-			Name: ReleasesRepeated, Since: firstSince(releases),
-			Text: fmt.Sprintf("messages vanish without an attempt; tasks: %s; %s was released %d times in a row",
-				countRepeated(releases), most.Key, most.Times),
-		})
-	}
 	snoozes, err := operator.ReadSnoozed(ctx, c.DB)
 	if err != nil || len(snoozes) == 0 {
 		return err

@@ -106,16 +106,9 @@ func TestLimitedWorker(t *testing.T) {
 		}
 	}
 	refused(t, db, "select taskledger.finish('pay', '2', 2)")
-	refused(t, db, "insert into taskledger.shard_owner (kind, shards, worker) values ('pay', '0-63', 'w-1')")
-	for _, lease := range []string{"worker/w-2", "shards/w-2"} {
-		refused(t, db, `insert into taskledger.lease (name, holder, alive_until, detail)
-			values ('`+lease+`', 'w-2', now() + '1 minute', '{"kinds": ["mail.a", "pay"]}')`)
-	}
+	refused(t, db, `insert into taskledger.lease (name, holder, alive_until, detail)
+		values ('worker/w-2', 'w-2', now() + '1 minute', '{"kinds": ["mail.a", "pay"]}')`)
 	refused(t, db, `update taskledger.lease set detail = '{"kinds": ["pay"]}' where name = 'worker/w-1'`)
-	if err := execute(t, db, "insert into taskledger.shard_owner (kind, shards, worker) values ('mail.a', '1', 'w-1')",
-		"select taskledger.leave_shards('w-1', '', '')"); err != nil {
-		t.Error(err)
-	}
 }
 
 // No event is so large that readers of pages fail.

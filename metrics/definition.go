@@ -154,11 +154,9 @@ var (
 	workerOverdue = define(Gauge, "taskledger_worker_handlers_overdue",
 		"Handlers of a kind that did not return in time.", "kind")
 	workerInFlight = define(Gauge, "taskledger_worker_in_flight_tasks",
-		"Tasks of a kind that this process has received and not acknowledged.", "kind")
+		"Tasks of a kind that were offered to this process, and whose outcome is not recorded yet.", "kind")
 	workerAttempts = define(Counter, "taskledger_worker_attempts_total",
 		"Attempts of a kind that have ended in this process.", "kind", "outcome")
-	workerRedelivered = define(Counter, "taskledger_worker_redelivered_total",
-		"Messages of a kind that were delivered again to this process.", "kind")
 
 	workerWaiting = define(Histogram, "taskledger_worker_task_waiting_seconds",
 		"Time from when a task became available to the beginning of its attempt in this process.", "kind")

@@ -65,7 +65,7 @@ func NewNATS(nc *nats.Conn) prometheus.Collector {
 func NewWorkers(pool *workers.Pool) prometheus.Collector {
 	return collector{
 		describes: []*metric{
-			workerSlots, workerRunning, workerOverdue, workerInFlight, workerAttempts, workerRedelivered,
+			workerSlots, workerRunning, workerOverdue, workerInFlight, workerAttempts,
 		},
 		collect: func(v *values) {
 			var sums kindSums
@@ -78,7 +78,6 @@ func NewWorkers(pool *workers.Pool) prometheus.Collector {
 				v.number(workerRunning, k.Running, kind)
 				v.number(workerOverdue, k.Overdue, kind)
 				v.number(workerInFlight, k.InFlight, kind)
-				v.number(workerRedelivered, int(k.Redelivered), kind)
 				for outcome, n := range k.Attempts {
 					v.number(workerAttempts, int(n), kind, string(outcome))
 				}
@@ -103,7 +102,6 @@ func (s *kindSums) add(k workers.KindStatus) {
 	sum.Running += k.Running
 	sum.Overdue += k.Overdue
 	sum.InFlight += k.InFlight
-	sum.Redelivered += k.Redelivered
 	for outcome, n := range k.Attempts {
 		sum.Attempts[outcome] += n
 	}

@@ -8,8 +8,8 @@
 --   mutex        rows that functions lock and no role may read or lock otherwise
 --   broker_user  users of the NATS server of serve, which functions read and add
 --
--- Other packages read the views relay_lease, workers, worker_kinds, shard_members, repeated_releases and broker,
--- and call worker_alive_ms and shards_alive. Package internal/broker calls the functions of broker_user. Workers in
+-- Other packages read the views relay_lease, workers, worker_kinds and broker,
+-- and call worker_alive_ms. Package internal/broker calls the functions of broker_user. Workers in
 -- other languages call heartbeat.
 
 -- +goose Up
@@ -69,7 +69,7 @@ begin
   end if;
   if coalesce(json_typeof(detail->'shards'), 'string') <> 'string'
       or detail->>'shards' !~ '^(all|[0-9]{1,2}(-[0-9]{1,2})?(,[0-9]{1,2}(-[0-9]{1,2})?)*)?$'
-      or coalesce(json_typeof(detail->'shard_groups'), 'number') <> 'number' or exists (
+      or exists (
       select from json_each(coalesce(detail->'guarantees', '{}')) g(name, kinds)
        where g.name not in ('exactly once', 'at least once', 'at most once') or json_typeof(g.kinds) <> 'array'
           or exists (select from json_array_elements(g.kinds) k(kind) where json_typeof(k.kind) <> 'string')) then
@@ -99,8 +99,8 @@ create function taskledger.is_lease(name text, holder text, since timestamptz, a
                                     detail json) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
-  return not starts_with(name, 'worker/') and not starts_with(name, 'shards/')
-      or name in ('worker/' || holder, 'shards/' || holder) and octet_length(holder) between 1 and 255
+  return not starts_with(name, 'worker/')
+      or name = 'worker/' || holder and octet_length(holder) between 1 and 255
      and least(since, alive_until) >= '1970-01-01 00:00:00+00'
      and since <= clock_timestamp() + interval '1 day' and alive_until <= clock_timestamp() + term
      and taskledger.lease_kinds(detail) is not null and taskledger.check_kinds(taskledger.lease_kinds(detail));
@@ -150,24 +150,8 @@ select distinct k.kind
 comment on view taskledger.claimed_kinds is
   'Internal: the kinds of live workers that claim tasks, and do not ask the dispatcher for them.';
 
-create view taskledger.shard_members as
-select l.holder as worker, k.kind
-  from taskledger.lease l
- cross join lateral unnest(taskledger.lease_kinds(l.detail)) k(kind)
- where l.name like 'shards/%' and l.alive_until > clock_timestamp();
-
-comment on view taskledger.shard_members is 'Internal: the live workers that divide the shards of each kind.';
-
-create view taskledger.repeated_releases as
-select l.detail->>'kind' as kind, l.detail->>'biz_id' as biz_id, (l.detail->>'times')::integer as times, l.since
-  from taskledger.lease l
- where l.name like 'released/%' and l.alive_until > clock_timestamp();
-
-comment on view taskledger.repeated_releases is
-  'The tasks that the reconciler has released several times in a row, until it would release them again.';
-
 -- Any login may have a lease by a name that is free, so a lease counts only for the kinds that its detail has.
--- The two functions are inlined where they stand in FROM, and find their row by the primary key.
+-- The function is inlined where it stands in FROM, and finds its row by the primary key.
 -- +goose StatementBegin
 create function taskledger.worker_alive_ms(worker text, kind text) returns table (alive_ms bigint)
 language sql stable rows 1
@@ -183,19 +167,6 @@ end;
 comment on function taskledger.worker_alive_ms(text, text) is
   'Internal: returns for how many milliseconds a worker of a kind still counts as alive, 0 if it is lost; '
   'no row if it has no lease for this kind.';
-
--- +goose StatementBegin
-create function taskledger.shards_alive(worker text) returns table (is_alive boolean)
-language sql stable rows 1
-begin atomic
-  select true
-    from taskledger.lease l
-   where l.name = 'shards/' || shards_alive.worker and l.alive_until > clock_timestamp();
-end;
--- +goose StatementEnd
-
-comment on function taskledger.shards_alive(text) is
-  'Internal: returns a row if a worker is a live member of a division of shards.';
 
 -- +goose StatementBegin
 create function taskledger.has_lease(worker text, kind text) returns boolean
@@ -276,23 +247,6 @@ $$;
 comment on function taskledger.raise_no_lease(text, text) is
   'Internal: raises the error of a worker whose lease has ended or belongs to another login.';
 
--- As shards_alive: shards of a worker that has no such lease are free, whatever other lease it has. Index: primary key.
--- +goose StatementBegin
-create function taskledger.is_anothers_member(worker text) returns boolean
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_column
-begin
-  return exists (
-    select from taskledger.lease l
-     where l.name = 'shards/' || is_anothers_member.worker and l.login <> session_user
-       and l.alive_until > clock_timestamp());
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger.is_anothers_member(text) is
-  'Internal: returns whether a worker of another login by this id is a live member of a division of shards.';
-
 -- With its owner's rights: a role with the privilege DELETE may lock the whole table, which stops every worker.
 -- Locks the row. Index: primary key.
 -- +goose StatementBegin
@@ -301,7 +255,7 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 #variable_conflict use_column
 begin
   delete from taskledger.lease l
-   where l.name = remove_lease.name and (l.name like 'worker/%' or l.name like 'shards/%')
+   where l.name = remove_lease.name and l.name like 'worker/%'
      and (l.login = session_user
           or l.alive_until <= statement_timestamp()
              and taskledger.login_refused(taskledger.lease_kinds(l.detail)) is null);
@@ -325,11 +279,11 @@ begin
   delete from taskledger.lease l
    where l.name in (
      select d.name from taskledger.lease d
-      where (d.name like 'worker/%' or d.name like 'shards/%' or d.name like 'released/%' or d.name like 'broker/%')
+      where (d.name like 'worker/%' or d.name like 'broker/%')
         and d.alive_until < clock_timestamp() - interval '1 day'
          or d.name in (
            select e.name from taskledger.lease e
-            where (e.name like 'worker/%' or e.name like 'shards/%') and e.alive_until < clock_timestamp()
+            where e.name like 'worker/%' and e.alive_until < clock_timestamp()
             order by e.alive_until desc, e.name
            offset max_ended)
         for update skip locked);

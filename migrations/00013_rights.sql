@@ -12,12 +12,10 @@
 alter table taskledger.event enable row level security;
 alter table taskledger.timer enable row level security;
 alter table taskledger.lease enable row level security;
-alter table taskledger.shard_owner enable row level security;
 
 -- Reading is a matter of privileges alone, except of events: see roles.sql. A constant costs no plan anything.
 create policy readable on taskledger.timer for select using (true);
 create policy readable on taskledger.lease for select using (true);
-create policy readable on taskledger.shard_owner for select using (true);
 
 create policy form on taskledger.lease as restrictive for insert
   with check (taskledger.is_lease(name, holder, since, alive_until, term, detail));

@@ -77,7 +77,7 @@ func withLimited(roles []string, limited []LimitedWorker) []string {
 }
 
 // hasKind are the tables whose rows belong to a kind.
-var hasKind = []string{"taskledger.event", "taskledger.timer", "taskledger.shard_owner"}
+var hasKind = []string{"taskledger.event", "taskledger.timer"}
 
 // readsSuffix ends the name of the policy that admits reading.
 const readsSuffix = "_reads"

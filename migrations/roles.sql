@@ -36,9 +36,7 @@ grant execute on function taskledger.login_id, taskledger.session_login, taskled
 grant select on taskledger.setting, taskledger.kind_limit, taskledger.overload to producer, worker, relay,
    operator, reader, archiver;
 grant select on taskledger.lease, taskledger.workers, taskledger.dispatcher, taskledger.worker_kinds,
-   taskledger.claimed_kinds, taskledger.shard_members to worker, relay, operator, reader, archiver;
-grant select on taskledger.shard_owner, taskledger.worker_shards, taskledger.paused_kinds to worker, relay,
-   operator, reader, archiver;
+   taskledger.claimed_kinds, taskledger.paused_kinds to worker, relay, operator, reader, archiver;
 grant select on taskledger.timer, taskledger.timers, taskledger.rejected, taskledger.event_position_seq to
    relay, operator, reader, archiver;
 grant select on taskledger.moment, taskledger.moments to relay, operator, reader, archiver, subscriber;
@@ -50,8 +48,8 @@ grant select on taskledger.task, taskledger.task_tag, taskledger.tasks, taskledg
    taskledger.task_counts, taskledger.lingering_tasks, taskledger.lingering_place, taskledger.lingering_is_current
    to relay, operator, reader, archiver;
 grant select on taskledger.parked, taskledger.parked_events, taskledger.unpublishable_events,
-   taskledger.relay_lease, taskledger.schedule, taskledger.pause, taskledger.illegal_event,
-   taskledger.repeated_releases to relay, operator, reader, archiver;
+   taskledger.relay_lease, taskledger.schedule, taskledger.pause, taskledger.illegal_event
+   to relay, operator, reader, archiver;
 grant select on taskledger.kind_stats, taskledger.kind_minutes, taskledger.projection,
    taskledger.projection_parked to relay, operator, reader, archiver;
 grant select on taskledger.migration to relay, operator, reader, archiver, subscriber;
@@ -65,9 +63,7 @@ grant insert on taskledger.lease to worker, relay;
 grant update (holder, since, alive_until, term, backend, detail, login) on taskledger.lease to relay;
 grant update (alive_until, term, detail, login) on taskledger.lease to worker;
 grant execute on function taskledger.release_relay, taskledger.bound_leases to relay;
-grant execute on function taskledger.remove_lease, taskledger.sweep_leases, taskledger.leave_shards to worker;
-grant insert on taskledger.shard_owner to worker;
-grant update (worker, since) on taskledger.shard_owner to worker;
+grant execute on function taskledger.remove_lease, taskledger.sweep_leases to worker;
 grant insert, delete on taskledger.cursor to relay;
 grant execute on function taskledger.thin_moments to relay;
 grant insert (at, snapshot, top, bound) on taskledger.moment to relay;
@@ -181,7 +177,7 @@ grant execute on function taskledger.is_primary to worker, relay, operator;
 grant execute on function taskledger.is_relayed_here to worker;
 grant execute on function taskledger.server_run to relay, operator, reader, archiver;
 grant execute on function taskledger.is_hidden to worker;
-grant execute on function taskledger.worker_alive_ms, taskledger.shards_alive, taskledger.lease_kinds to worker,
+grant execute on function taskledger.worker_alive_ms, taskledger.lease_kinds to worker,
    relay, operator, reader, archiver;
 grant execute on function taskledger.is_lease, taskledger.check_kinds, taskledger.refused_kind,
    taskledger.login_refused, taskledger.raise_refused to worker, relay;
@@ -198,10 +194,10 @@ grant execute on function taskledger.append_event, taskledger.may_follow, taskle
 grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.claim_next, taskledger.finish,
    taskledger.fail, taskledger.snooze to worker;
 grant execute on function taskledger.follows_as_worker, taskledger.is_anothers_worker, taskledger.is_anothers_lease,
-   taskledger.raise_anothers_worker, taskledger.is_anothers_member, taskledger.has_lease, taskledger.raise_no_lease,
-   taskledger.may_have_lease, taskledger.poll_place, taskledger.set_poll_place, taskledger.may_claim,
-   taskledger.listed_tasks, taskledger.unlisted_tasks, taskledger.lock_task, taskledger.take_over,
-   taskledger.attempt_of, taskledger.raise_fenced to worker;
+   taskledger.raise_anothers_worker, taskledger.has_lease, taskledger.raise_no_lease, taskledger.may_have_lease,
+   taskledger.poll_place, taskledger.set_poll_place, taskledger.may_claim, taskledger.listed_tasks,
+   taskledger.unlisted_tasks, taskledger.lock_task, taskledger.take_over, taskledger.attempt_of,
+   taskledger.raise_fenced to worker;
 grant execute on function taskledger.short_in_a_row, taskledger.newest_of to worker, relay, operator, reader, archiver;
 grant execute on function taskledger.snoozed_in_a_row to relay, operator, reader, archiver;
 grant execute on function taskledger.failures_of, taskledger.policy_of, taskledger.retry_delay,
@@ -316,15 +312,11 @@ create policy worker on taskledger.timer for insert to worker with check (
 -- A worker has the leases of its own login, and a login has a limited number of them. A lease of a worker that has
 -- ended counts as none: another login may take it, and with it the worker's name, if it may work on all its kinds.
 create policy worker on taskledger.lease for all to worker using (
-  (name like 'worker/%' or name like 'shards/%')
+  name like 'worker/%'
   and (login = session_user
        or alive_until <= statement_timestamp() and taskledger.login_refused(taskledger.lease_kinds(detail)) is null))
-  with check ((name like 'worker/%' or name like 'shards/%') and login = session_user
+  with check (name like 'worker/%' and login = session_user
               and taskledger.may_have_lease(name, detail));
 
 create policy relay on taskledger.lease for all to relay using (
-  name in ('relay', 'copy', 'original', 'discarder', 'dispatcher', 'broker') or name like 'broker/%'
-  or name like 'released/%');
-
--- A worker takes shards that no live worker of another login has, and gives none to such a worker.
-create policy worker on taskledger.shard_owner for all to worker using (not taskledger.is_anothers_member(worker));
+  name in ('relay', 'copy', 'original', 'discarder', 'dispatcher', 'broker') or name like 'broker/%');

@@ -2273,21 +2273,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger.is_anothers_lease(worker text) IS 'Internal: returns whether another login has the lease of a worker, and the session''s login must not take it.';
 
-CREATE FUNCTION taskledger.is_anothers_member(worker text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-begin
-  return exists (
-    select from taskledger.lease l
-     where l.name = 'shards/' || is_anothers_member.worker and l.login <> session_user
-       and l.alive_until > clock_timestamp());
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.is_anothers_member(worker text) IS 'Internal: returns whether a worker of another login by this id is a live member of a division of shards.';
-
 CREATE FUNCTION taskledger.is_anothers_worker(worker text, kind text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2391,8 +2376,8 @@ CREATE FUNCTION taskledger.is_lease(name text, holder text, since timestamp with
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  return not starts_with(name, 'worker/') and not starts_with(name, 'shards/')
-      or name in ('worker/' || holder, 'shards/' || holder) and octet_length(holder) between 1 and 255
+  return not starts_with(name, 'worker/')
+      or name = 'worker/' || holder and octet_length(holder) between 1 and 255
      and least(since, alive_until) >= '1970-01-01 00:00:00+00'
      and since <= clock_timestamp() + interval '1 day' and alive_until <= clock_timestamp() + term
      and taskledger.lease_kinds(detail) is not null and taskledger.check_kinds(taskledger.lease_kinds(detail));
@@ -2557,7 +2542,7 @@ begin
   end if;
   if coalesce(json_typeof(detail->'shards'), 'string') <> 'string'
       or detail->>'shards' !~ '^(all|[0-9]{1,2}(-[0-9]{1,2})?(,[0-9]{1,2}(-[0-9]{1,2})?)*)?$'
-      or coalesce(json_typeof(detail->'shard_groups'), 'number') <> 'number' or exists (
+      or exists (
       select from json_each(coalesce(detail->'guarantees', '{}')) g(name, kinds)
        where g.name not in ('exactly once', 'at least once', 'at most once') or json_typeof(g.kinds) <> 'array'
           or exists (select from json_array_elements(g.kinds) k(kind) where json_typeof(k.kind) <> 'string')) then
@@ -2579,21 +2564,6 @@ end
 $_$;
 
 COMMENT ON FUNCTION taskledger.lease_kinds(detail json) IS 'Internal: returns the kinds in the detail of a worker''s lease; null if the detail is malformed.';
-
-CREATE FUNCTION taskledger.leave_shards(worker text, kind text, shards text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-begin
-  delete from taskledger.shard_owner o
-   where o.worker = leave_shards.worker
-     and (leave_shards.shards = '' or o.kind = leave_shards.kind and o.shards = leave_shards.shards)
-     and not taskledger.is_anothers_member(leave_shards.worker);
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.leave_shards(worker text, kind text, shards text) IS 'Internal: gives up shards of a worker, all of all kinds if shards is empty; none if a worker of another login is alive by that id.';
 
 CREATE FUNCTION taskledger.listed_tasks(kind text, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -3464,7 +3434,7 @@ CREATE FUNCTION taskledger.remove_lease(name text) RETURNS void
 #variable_conflict use_column
 begin
   delete from taskledger.lease l
-   where l.name = remove_lease.name and (l.name like 'worker/%' or l.name like 'shards/%')
+   where l.name = remove_lease.name and l.name like 'worker/%'
      and (l.login = session_user
           or l.alive_until <= statement_timestamp()
              and taskledger.login_refused(taskledger.lease_kinds(l.detail)) is null);
@@ -3858,31 +3828,6 @@ CREATE FUNCTION taskledger.shard_of(biz_id text) RETURNS smallint
 
 COMMENT ON FUNCTION taskledger.shard_of(biz_id text) IS 'Returns the default shard of a task, 0 to 63: the first 32 bits of md5(biz_id), modulo 64.';
 
-CREATE TABLE taskledger.lease (
-    name text NOT NULL COLLATE pg_catalog."C",
-    holder text NOT NULL,
-    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    alive_until timestamp with time zone NOT NULL,
-    term interval DEFAULT '1 day'::interval NOT NULL,
-    backend integer,
-    detail json,
-    login text DEFAULT SESSION_USER NOT NULL COLLATE pg_catalog."C",
-    CONSTRAINT lease_term_check CHECK ((((term >= '00:00:00'::interval) AND (term <= '1 day'::interval)) AND (date_part('year'::text, term) = (0)::double precision) AND (date_part('month'::text, term) = (0)::double precision)))
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
-
-COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay, copy, original, discarder, dispatcher, broker) and each worker process, valid until alive_until. term is for how long it was last taken: if alive_until is further away, it was taken while the clock was ahead. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. A lease saves double work; correctness never depends on it.';
-
-CREATE FUNCTION taskledger.shards_alive(worker text) RETURNS TABLE(is_alive boolean)
-    LANGUAGE sql STABLE ROWS 1
-    BEGIN ATOMIC
- SELECT true
-    FROM taskledger.lease l
-   WHERE ((l.name = ('shards/'::text || shards_alive.worker)) AND (l.alive_until > clock_timestamp()));
-END;
-
-COMMENT ON FUNCTION taskledger.shards_alive(worker text) IS 'Internal: returns a row if a worker is a live member of a division of shards.';
-
 CREATE FUNCTION taskledger.short_in_a_row(data json) RETURNS integer
     LANGUAGE sql IMMUTABLE
     RETURN COALESCE(("substring"((data)::text, '"short_in_a_row":([0-9]{1,9})'::text))::integer, 0);
@@ -4062,11 +4007,11 @@ begin
   delete from taskledger.lease l
    where l.name in (
      select d.name from taskledger.lease d
-      where (d.name like 'worker/%' or d.name like 'shards/%' or d.name like 'released/%' or d.name like 'broker/%')
+      where (d.name like 'worker/%' or d.name like 'broker/%')
         and d.alive_until < clock_timestamp() - interval '1 day'
          or d.name in (
            select e.name from taskledger.lease e
-            where (e.name like 'worker/%' or e.name like 'shards/%') and e.alive_until < clock_timestamp()
+            where e.name like 'worker/%' and e.alive_until < clock_timestamp()
             order by e.alive_until desc, e.name
            offset max_ended)
         for update skip locked);
@@ -4388,6 +4333,21 @@ CREATE FUNCTION taskledger.with_times(meta text, run_at timestamp with time zone
     RETURN taskledger.with_moment(taskledger.with_moment(taskledger.with_moment(meta, 'finish_by'::text, finish_by), 'start_by'::text, start_by), 'run_at'::text, run_at);
 
 COMMENT ON FUNCTION taskledger.with_times(meta text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: returns the meta of a task''s first event with its times added.';
+
+CREATE TABLE taskledger.lease (
+    name text NOT NULL COLLATE pg_catalog."C",
+    holder text NOT NULL,
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    alive_until timestamp with time zone NOT NULL,
+    term interval DEFAULT '1 day'::interval NOT NULL,
+    backend integer,
+    detail json,
+    login text DEFAULT SESSION_USER NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT lease_term_check CHECK ((((term >= '00:00:00'::interval) AND (term <= '1 day'::interval)) AND (date_part('year'::text, term) = (0)::double precision) AND (date_part('month'::text, term) = (0)::double precision)))
+)
+WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
+
+COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay, copy, original, discarder, dispatcher, broker) and each worker process, valid until alive_until. term is for how long it was last taken: if alive_until is further away, it was taken while the clock was ahead. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. A lease saves double work; correctness never depends on it.';
 
 CREATE FUNCTION taskledger.worker_alive_ms(worker text, kind text) RETURNS TABLE(alive_ms bigint)
     LANGUAGE sql STABLE ROWS 1
@@ -4864,16 +4824,6 @@ CREATE VIEW taskledger.relay_mark AS
 
 COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. withheld has kinds with the number of their place in the list places, from 0: waking events of the kind that are not visible in its seen may not be published. parts has kinds whose shards have different places, with the mask of the shards. Before the first page, generation, stream_created and stream_seq are null. server is the server_run() in which the relay has made sure that no relay of another copy works.';
 
-CREATE VIEW taskledger.repeated_releases AS
- SELECT (l.detail ->> 'kind'::text) AS kind,
-    (l.detail ->> 'biz_id'::text) AS biz_id,
-    ((l.detail ->> 'times'::text))::integer AS times,
-    l.since
-   FROM taskledger.lease l
-  WHERE ((l.name ~~ 'released/%'::text) AND (l.alive_until > clock_timestamp()));
-
-COMMENT ON VIEW taskledger.repeated_releases IS 'The tasks that the reconciler has released several times in a row, until it would release them again.';
-
 CREATE TABLE taskledger.schedule (
     name text NOT NULL COLLATE pg_catalog."C",
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -4933,26 +4883,6 @@ ALTER TABLE ONLY taskledger.seal ALTER COLUMN leaves SET STORAGE EXTERNAL;
 ALTER TABLE ONLY taskledger.seal ALTER COLUMN nodes SET STORAGE EXTERNAL;
 
 COMMENT ON TABLE taskledger.seal IS 'The sealed events: leaves of a Merkle tree, batch by batch. Append-only, except that erasure replaces salts.';
-
-CREATE VIEW taskledger.shard_members AS
- SELECT l.holder AS worker,
-    k.kind
-   FROM (taskledger.lease l
-     CROSS JOIN LATERAL unnest(taskledger.lease_kinds(l.detail)) k(kind))
-  WHERE ((l.name ~~ 'shards/%'::text) AND (l.alive_until > clock_timestamp()));
-
-COMMENT ON VIEW taskledger.shard_members IS 'Internal: the live workers that divide the shards of each kind.';
-
-CREATE TABLE taskledger.shard_owner (
-    kind text NOT NULL COLLATE pg_catalog."C",
-    shards text NOT NULL COLLATE pg_catalog."C",
-    worker text NOT NULL,
-    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    CONSTRAINT shard_owner_since_check CHECK (((since >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (since <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
-)
-WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
-
-COMMENT ON TABLE taskledger.shard_owner IS 'Which worker has which group of shards of a kind, where workers divide the shards among themselves.';
 
 CREATE VIEW taskledger.subscribers AS
  WITH RECURSIVE name AS (
@@ -5102,16 +5032,6 @@ CREATE VIEW taskledger.worker_kinds AS
 
 COMMENT ON VIEW taskledger.worker_kinds IS 'The kinds that each live worker handles.';
 
-CREATE VIEW taskledger.worker_shards AS
- SELECT o.worker,
-    o.kind,
-    o.shards
-   FROM taskledger.shard_owner o
-  WHERE (EXISTS ( SELECT
-           FROM taskledger.shards_alive(o.worker) shards_alive(is_alive)));
-
-COMMENT ON VIEW taskledger.worker_shards IS 'The groups of shards that each live worker has, of the kinds that divide them.';
-
 CREATE VIEW taskledger.workers AS
  SELECT l.holder AS worker,
     l.since,
@@ -5197,9 +5117,6 @@ ALTER TABLE ONLY taskledger.seal
 ALTER TABLE ONLY taskledger.setting
     ADD CONSTRAINT setting_pkey PRIMARY KEY (name);
 
-ALTER TABLE ONLY taskledger.shard_owner
-    ADD CONSTRAINT shard_owner_pkey PRIMARY KEY (kind, shards);
-
 ALTER TABLE ONLY taskledger.task_count
     ADD CONSTRAINT task_count_pkey PRIMARY KEY (kind, state, n);
 
@@ -5273,11 +5190,7 @@ CREATE POLICY readable ON taskledger.cursor FOR SELECT USING (true);
 
 CREATE POLICY readable ON taskledger.lease FOR SELECT USING (true);
 
-CREATE POLICY readable ON taskledger.shard_owner FOR SELECT USING (true);
-
 CREATE POLICY readable ON taskledger.timer FOR SELECT USING (true);
-
-ALTER TABLE taskledger.shard_owner ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY size ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK (((COALESCE(octet_length(actor), 0) <= 255) AND
 CASE

@@ -56,8 +56,7 @@ func TestUnreadableTimesAreRefused(t *testing.T) {
 		values ('a', 'a', 1000, now(), 'one', 1, 'allow', 'op');
 		insert into taskledger.kind_limit (kind, max_waiting, policy, retry_after_ms, actor)
 		values ('a', 1, 'reject', 0, 'op');
-		insert into taskledger.token (id, name, role) values ('a', 'a', 'viewer');
-		insert into taskledger.shard_owner (kind, shards, worker) values ('a', '0-63', 'w')`)
+		insert into taskledger.token (id, name, role) values ('a', 'a', 'viewer')`)
 	operator := ledgertest.As(t, owner, "operator", "worker")
 	for _, c := range columns {
 		for _, at := range []string{"infinity", "-infinity", "1899-12-31", "9999-01-01", "294000-01-01"} {

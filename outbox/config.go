@@ -40,7 +40,8 @@ type Config struct {
 	// AckTimeout bounds the time for all acknowledgements of a page. Default: 5 s; at least 10 ms.
 	AckTimeout time.Duration
 
-	// Findings receives what the relay's polls find, for a projector of the process. Default: disabled.
+	// Findings are those of the dispatcher of the process: while it finds no events, the relay need not poll. Default:
+	// disabled.
 	Findings *feed.Findings
 
 	// Logger logs what an operator should see. Default: [slog.Default].

@@ -13,11 +13,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/internal/dispatching"
 	leases "github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 var errLeaseLost = errors.New("another relay has taken the lease")
@@ -36,7 +34,6 @@ type lease struct {
 	ttl    time.Duration
 
 	changed chan struct{} // has a value when the note has changed
-	wake    *feed.Wake    // of the feed, for which the holder's connection listens
 
 	displacements displacements // of other holders by this relay; of the goroutine of await
 	term          int64         // its beginning, by await
@@ -48,8 +45,7 @@ type lease struct {
 
 func newLease(db *pgxpool.Pool, name string, ttl time.Duration) *lease {
 	return &lease{
-		wake: feed.NewWake(),
-		db:   db, holder: name + "/" + strings.ToLower(rand.Text()[:8]), ttl: ttl, changed: make(chan struct{}, 1),
+		db: db, holder: name + "/" + strings.ToLower(rand.Text()[:8]), ttl: ttl, changed: make(chan struct{}, 1),
 	}
 }
 
@@ -172,10 +168,7 @@ func (d *displacements) add(blocked time.Duration) {
 // session.
 func (l *lease) hold(ctx context.Context) error {
 	var conn *pgx.Conn
-	defer func() {
-		l.wake.SetListening(false)
-		closeConn(conn)
-	}()
+	defer func() { closeConn(conn) }()
 	delay := loop.Backoff{Min: minDelay, Max: l.ttl / 3, Exact: true}
 	for {
 		holds, err := l.renew(ctx, conn)
@@ -191,7 +184,6 @@ func (l *lease) hold(ctx context.Context) error {
 			l.rest(ctx, conn)
 		}
 		if err != nil || conn.IsClosed() {
-			l.wake.SetListening(false)
 			closeConn(conn)
 			conn = nil
 			_ = loop.Sleep(ctx, delay.Next())
@@ -249,7 +241,7 @@ func (l *lease) isCurrent() bool {
 	return time.Since(l.renewedAt) < l.ttl
 }
 
-// connect takes a connection out of the pool, on which notifications arrive.
+// connect takes a connection out of the pool.
 func (l *lease) connect(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.ttl/3)
 	defer cancel()
@@ -257,29 +249,7 @@ func (l *lease) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := c.Hijack()
-	if dispatching.IsOn() { // the dispatcher of the process reads for both
-		return conn, nil
-	}
-	isListening, err := feed.Listen(ctx, conn)
-	if err != nil {
-		closeConn(conn)
-		return nil, err
-	}
-	if isListening {
-		l.wake.SetListening(true)
-	}
-	return conn, nil
-}
-
-// forward passes notifications on until ctx is done or the connection is lost.
-func (l *lease) forward(ctx context.Context, conn *pgx.Conn) {
-	for {
-		if _, err := conn.WaitForNotification(ctx); err != nil {
-			return
-		}
-		l.wake.Signal()
-	}
+	return c.Hijack(), nil
 }
 
 // rest waits until the next renewal is due, the note has changed or the connection is lost.
@@ -295,7 +265,7 @@ func (l *lease) rest(ctx context.Context, conn *pgx.Conn) {
 		case <-ctx.Done():
 		}
 	}()
-	l.forward(ctx, conn) // returns also at the end of the connection
+	_, _ = conn.WaitForNotification(ctx) // none arrives, but the connection may end
 	cancel()
 	<-ended
 }

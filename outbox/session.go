@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/stream"
@@ -116,15 +115,9 @@ func (s *session) isDeleted(ctx context.Context) bool {
 // open opens the feed and the stream, repairs a loss, and makes room in the stream.
 func (s *session) open(ctx context.Context) (err error) {
 	c := s.relay.config
-	wake, reports, follows := s.relay.lease.wake, c.Findings, (*feed.Findings)(nil)
-	if dispatching.IsOn() { // the dispatcher of the process reads for both
-		wake, reports, follows = nil, nil, c.Findings
-	}
 	s.feed, err = feed.Open(ctx, c.DB, reader, &feed.Options{
 		PageSize:    c.pageSize,
-		Wake:        wake,
-		Reports:     reports,
-		Follows:     follows,
+		Follows:     c.Findings,
 		Relaxed:     true, // a session finds on the stream what it need not publish
 		KeepCursors: c.Stream.WithDefaults().MaxAge + time.Hour,
 		Logger:      c.Logger,

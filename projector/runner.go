@@ -29,7 +29,7 @@ type Config struct {
 	Standby time.Duration
 	// RetryFailed is the delay after which an event that stops a projection is tried again. Default: 5 s.
 	RetryFailed time.Duration
-	// Findings are those of a relay of this process: while it finds no events, projections need not poll. Default:
+	// Findings are those of a dispatcher of this process: while it finds no events, projections need not poll. Default:
 	// disabled.
 	Findings *feed.Findings
 	// Logger logs outages, events that cannot be applied and tasks whose events do not fold. Default: [slog.Default].

@@ -35,7 +35,7 @@ func (b *bundle) refused(register func(*workers.Pool) error) error {
 func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	child := b.Spawn("at-least")
 	b.Await("the child", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
 	id := try(workers.ReadWorkers(b.Context(), b.DB))(t)[0].ID
@@ -77,7 +77,7 @@ func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 func TestGuaranteeChangedByARollingDeploy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	old := b.Spawn("slow-once")
 	k := b.Enqueue("o-1")
 	if line, err := old.Out.ReadString('\n'); err != nil || line != "begun\n" {

@@ -16,7 +16,7 @@ import (
 func TestSlowHandlersPullLittle(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	gate := make(chan struct{})
 	handler := atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 		select {
@@ -41,7 +41,7 @@ func TestSlowHandlersPullLittle(t *testing.T) {
 func TestQuickHandlersPullAhead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	const tasks, quick, slots = 3000, 1000, 4
 	gate := make(chan struct{})
 	var begun atomic.Int64
@@ -84,7 +84,7 @@ func TestQuickHandlersPullAhead(t *testing.T) {
 func TestAheadBytesAreBounded(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	const tasks, slots, size = 150, 4, 250_000
 	notes := ledger.MustKind[string]("test.note")
 	var w *worker

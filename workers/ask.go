@@ -15,6 +15,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
+	"github.com/taskledger/taskledger/workers/internal/inflight"
 	"github.com/taskledger/taskledger/workers/internal/local"
 )
 
@@ -32,9 +33,11 @@ type asker struct {
 	session  string
 	identity dispatch.Identity
 	begun    time.Time
+	isRemote bool // it talks to a dispatcher of this process over NATS, too; tests set it before run
 
 	due     chan struct{} // holds a token if a report may be due
 	unknown chan *nats.Msg
+	moved   chan []ledger.Key // tasks to which others have appended
 
 	mu          sync.Mutex // guards the fields below
 	machine     *dispatch.Worker
@@ -56,7 +59,7 @@ func newAsker(p *Pool) (*asker, error) {
 	session := strings.ToLower(rand.Text())
 	return &asker{
 		pool: p, session: session, identity: identity, begun: time.Now(), due: make(chan struct{}, 1),
-		unknown: make(chan *nats.Msg, 1), machine: dispatch.NewWorker(session, ""),
+		unknown: make(chan *nats.Msg, 1), moved: make(chan []ledger.Key, 16), machine: dispatch.NewWorker(session, ""),
 	}, nil
 }
 
@@ -73,18 +76,20 @@ func (a *asker) describe(d *leaseDetail) {
 // maxAsked bounds how many tasks of a kind may wait for a slot.
 const maxAsked = 1000
 
-// run asks for tasks until stopping is done. It goes on reporting which tasks the worker holds until quit is done.
+// run asks for tasks until stopping is done. It goes on reporting which tasks the worker holds until quit is done. It
+// returns an error only if the connection to NATS is closed for good.
 func (a *asker) run(stopping, quit context.Context) error {
 	offers, err := a.pool.config.NATS.Subscribe(stream.OfferSubject(a.session), a.receive)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = offers.Unsubscribe() }()
-	box, remove := local.Workers.Open(a.session)
+	box, remove := local.Workers.Open(a.boxName())
 	defer remove()
 	var helpers sync.WaitGroup
 	defer helpers.Wait()
 	helpers.Go(func() { a.find(quit) })
+	helpers.Go(func() { a.recall(quit) })
 	helpers.Go(func() { box.Receive(quit, a.takeHere) })
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
@@ -94,6 +99,9 @@ func (a *asker) run(stopping, quit context.Context) error {
 		case <-a.due:
 			a.report(false)
 		case <-tick.C:
+			if nc := a.pool.config.NATS; nc.IsClosed() {
+				return stream.WithRefusal(nc, nats.ErrConnectionClosed)
+			}
 			a.report(true)
 		case <-isStopping:
 			isStopping = nil
@@ -106,6 +114,14 @@ func (a *asker) run(stopping, quit context.Context) error {
 			return nil
 		}
 	}
+}
+
+// boxName returns the name under which a dispatcher of this process finds the worker.
+func (a *asker) boxName() string {
+	if a.isRemote {
+		return ""
+	}
+	return a.session
 }
 
 // find looks at the database for the dispatcher's key when a message cannot be opened, until quit is done.
@@ -122,6 +138,18 @@ func (a *asker) find(quit context.Context) {
 		}
 		select {
 		case <-time.After(lookAgainAfter):
+		case <-quit.Done():
+			return
+		}
+	}
+}
+
+// recall rereads the heads of tasks to which others have appended, until quit is done.
+func (a *asker) recall(quit context.Context) {
+	for {
+		select {
+		case keys := <-a.moved:
+			a.pool.recall(keys)
 		case <-quit.Done():
 			return
 		}
@@ -222,6 +250,12 @@ func (a *asker) take(offer dispatch.Offer) {
 	if isNews {
 		a.wake()
 	}
+	if len(offer.Moved) > 0 {
+		select {
+		case a.moved <- offer.Moved:
+		default: // the next renewal of the lease finds them
+		}
+	}
 	if len(taken) > 0 {
 		a.begin(taken, of)
 	}
@@ -259,10 +293,10 @@ func (a *asker) begin(offered []dispatch.Task, of source) {
 	var ready []*run
 	for i := range offered {
 		var t *attempt.Task
-		if k != nil && k.received.Has(offered[i].Shard) {
+		if k != nil && a.pool.config.Shards.Has(offered[i].Shard) {
 			m, err := messageOf(&offered[i])
 			if err == nil {
-				t = k.Tasks.AddOffered(m, offered[i].IsAgain, offered[i].Content == nil)
+				t = k.Tasks.Add(m, offered[i].IsAgain, offered[i].Content == nil)
 			} else {
 				k.Logger.Warn("offer refused", "biz_id", string(offered[i].Key.BizID), "error", err)
 			}
@@ -313,14 +347,20 @@ func messageOf(t *dispatch.Task) (stream.Message, error) {
 	return m, nil
 }
 
-// end records that the worker no longer holds a task. The zero key only means that there may be room for another one.
-func (a *asker) end(k ledger.Key, isGivenBack bool) {
-	if k != (ledger.Key{}) {
-		a.mu.Lock()
-		a.machine.End(k)
-		a.isUrgent = a.isUrgent || isGivenBack
-		a.mu.Unlock()
+// inflight returns the configuration of a kind's tasks in flight, of which the asker learns. A caller has no asker.
+func (a *asker) inflight(c inflight.Config) inflight.Config {
+	if a != nil {
+		c.Ended, c.HasRoom = a.end, a.wake
 	}
+	return c
+}
+
+// end records that the worker no longer holds a task.
+func (a *asker) end(k ledger.Key, isGivenBack bool) {
+	a.mu.Lock()
+	a.machine.End(k)
+	a.isUrgent = a.isUrgent || isGivenBack
+	a.mu.Unlock()
 	a.wake()
 }
 
@@ -330,7 +370,7 @@ func (a *asker) report(isAlways bool) {
 	wants := make([]want, len(kinds))
 	for i, k := range kinds {
 		wants[i].n, wants[i].limit = k.Tasks.Wanted()
-		if k.pause.isPaused() {
+		if k.isPaused.Load() {
 			wants[i].n = 0
 		}
 	}
@@ -352,7 +392,7 @@ func (a *asker) report(isAlways bool) {
 	a.machine.Want(dispatch.Total, total)
 	a.isUrgent = false
 	report := a.machine.Report(time.Since(a.begun))
-	if local.Dispatchers.Put(a.dispatcher, report) {
+	if !a.isRemote && local.Dispatchers.Put(a.dispatcher, report) {
 		return
 	}
 	text, err := report.MarshalBinary()

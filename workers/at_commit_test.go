@@ -64,7 +64,7 @@ func TestAtCommit(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.Exec("create table copied (biz_id text primary key, n integer)")
-			b.Relay()
+			b.Dispatch()
 			handler := func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 				if err := insertEffectAtCommit(ctx, tx, job, args); err != nil {
 					return err
@@ -114,7 +114,7 @@ func TestAtCommit(t *testing.T) {
 func TestAtCommitEndsTheTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffectAtCommit(ctx, tx, job, args); err != nil {
 			return err

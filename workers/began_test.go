@@ -18,7 +18,7 @@ func TestStartIsRecordedWithItsTime(t *testing.T) {
 		t.Run(string(first), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
 			handle := func(_ context.Context, job *workers.Job, _ orderArgs) error {
 				if first == ledger.EventProgressed {

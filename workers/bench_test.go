@@ -14,16 +14,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
 )
 
-// BenchmarkDrainAtLeastOnce measures how fast a backlog is drained by a handler that does nothing: head read, handler
-// called, success recorded, message acknowledged.
+// BenchmarkDrainAtLeastOnce measures how fast a backlog is drained by a handler that does nothing: offer, handler,
+// success recorded.
 func BenchmarkDrainAtLeastOnce(b *testing.B) {
 	drain(b, 130_000, workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil },
 		&workers.KindConfig{Slots: 500}))
@@ -34,25 +32,10 @@ func BenchmarkDrainExactlyOnce(b *testing.B) {
 	drain(b, 30_000, workers.Config{}, exactly(insertEffect, &workers.KindConfig{Slots: 16}))
 }
 
-// BenchmarkDrainShardGroups is BenchmarkDrainAtLeastOnce by one worker that has all groups of shards. It measures the
-// cost of dividing.
-func BenchmarkDrainShardGroups(b *testing.B) {
-	for _, groups := range []int{0, 8, 64} {
-		b.Run(strconv.Itoa(groups), func(b *testing.B) {
-			drain(
-				b,
-				60_000,
-				workers.Config{ShardGroups: groups},
-				atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil },
-					&workers.KindConfig{Slots: 500}),
-			)
-		})
-	}
-}
-
 // drain drains a backlog of n tasks per iteration and reports tasks per second.
 func drain(b *testing.B, n int, c workers.Config, register func(*workers.Pool) error) {
 	world := setupOn(b, durablePool(b))
+	world.Dispatch()
 	var took time.Duration
 	var before, after runtime.MemStats
 	var allocs, bytes uint64
@@ -106,7 +89,7 @@ func durablePool(b *testing.B) *pgxpool.Pool {
 	return pool
 }
 
-// backlog enqueues n tasks, of these kinds in turn, and publishes their messages.
+// backlog enqueues n tasks, of these kinds in turn.
 func (b *bundle) backlog(round, n int, kinds ...ledger.TypedKind[orderArgs]) {
 	b.T.Helper()
 	const page = 5000
@@ -119,40 +102,18 @@ func (b *bundle) backlog(round, n int, kinds ...ledger.TypedKind[orderArgs]) {
 			entries = entries[:0]
 		}
 	}
-	rows := try(
-		b.DB.Query(
-			context.Background(),
-			`select position, version, attempt, shard, type::text, recorded_at, kind, biz_id, data::text
-		from taskledger.event where biz_id like $1 order by position`,
-			strconv.Itoa(round)+"-%",
-		),
-	)(b.T)
-	var e ledger.Event
-	var data string
-	_, err := pgx.ForEachRow(
-		rows,
-		[]any{(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
-			(*string)(&e.Type), &e.RecordedAt, (*string)(&e.Kind), (*string)(&e.BizID), &data},
-		func() error {
-			_, err := b.JS.PublishMsgAsync(stream.Encode(e, []byte(data), source, 1), jetstream.WithStallWait(patience))
-			return err
-		},
-	)
-	if err != nil {
-		b.T.Fatal(err)
-	}
-	<-b.JS.PublishAsyncComplete()
 }
 
-// BenchmarkLatency measures the time from a published message to its handler, at a rate that leaves everything idle.
+// BenchmarkLatency measures the time from a commit to its handler, at a rate that leaves everything idle.
 func BenchmarkLatency(b *testing.B) {
 	world := setup(b)
-	var published sync.Map
+	world.Dispatch()
+	var committed sync.Map
 	took := make(chan time.Duration, 1)
 	world.Work(
 		workers.Config{Logger: slog.New(slog.DiscardHandler)},
 		exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
-			at, _ := published.Load(job.BizID)
+			at, _ := committed.Load(job.BizID)
 			took <- time.Since(at.(time.Time))
 			return nil
 		}, nil),
@@ -160,9 +121,7 @@ func BenchmarkLatency(b *testing.B) {
 	var all []time.Duration
 	for i := range b.N {
 		k := world.Enqueue("o-" + strconv.Itoa(i))
-		e := world.History(k)[0]
-		published.Store(k.BizID, time.Now())
-		world.Publish(e)
+		committed.Store(k.BizID, time.Now())
 		all = append(all, <-took)
 	}
 	slices.Sort(all)

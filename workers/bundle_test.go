@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/operator"
@@ -24,7 +23,6 @@ type (
 )
 
 const (
-	source   = servicetest.Source
 	ackWait  = servicetest.AckWait
 	patience = servicetest.Patience
 )
@@ -43,14 +41,6 @@ var audit = operator.Audit{Actor: "alice", Reason: "tried <b>it</b>"}
 func setup(t testing.TB) *bundle {
 	t.Helper()
 	return &bundle{servicetest.New(t)}
-}
-
-// needMessages skips a test about messages of the stream where the dispatcher gives out tasks.
-func needMessages(t testing.TB) {
-	t.Helper()
-	if dispatching.IsOn() {
-		t.Skip("workers get no messages")
-	}
 }
 
 func setupOn(t testing.TB, db *pgxpool.Pool) *bundle {
@@ -115,4 +105,12 @@ func exactlySQL(
 	h func(context.Context, *sql.Tx, *workers.Job, orderArgs) error, c *workers.KindConfig,
 ) func(*workers.Pool) error {
 	return func(p *workers.Pool) error { return workers.RegisterSQL(p, order, h, atOnce(c)) }
+}
+
+// byNATS returns register for a pool that talks to the dispatcher over NATS.
+func byNATS(register func(*workers.Pool) error) func(*workers.Pool) error {
+	return func(p *workers.Pool) error {
+		p.TalkByNATS()
+		return register(p)
+	}
 }

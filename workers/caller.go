@@ -112,7 +112,7 @@ func (k *kind) runFor(ctx context.Context, tx pgx.Tx, key ledger.Key) (ledger.Ve
 	}
 	h := attempt.Head{Version: first.Version, Type: first.Type, Clock: first.RecordedAt}
 	r := &run{kind: k}
-	r.Attempt = attempt.NewPrivate(ctx, k.Kind, k.Tasks.AddWithoutDelivery(msg), h, now, r, tx)
+	r.Attempt = attempt.NewPrivate(ctx, k.Kind, k.Tasks.Add(msg, false, false), h, now, r, tx)
 	r.setJob()
 	return r.RunPrivate(ctx, tx)
 }

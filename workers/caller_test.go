@@ -12,8 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/dispatching"
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
@@ -66,7 +64,7 @@ func TestCallerRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.fill()
-	b.Relay()
+	b.Dispatch()
 	hook := &witness{}
 	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if errors := try(job.PreviousErrors(ctx))(t); len(errors) > 0 || job.Attempt != 1 || args.Amount != 7 {
@@ -121,14 +119,6 @@ func TestCallerRuns(t *testing.T) {
 
 	w := b.Work(workers.Config{}, exactly(insertEffect, nil))
 	b.AwaitState(ledger.Key{Kind: order.Name(), BizID: "waits"}, ledger.StateSucceeded)
-	if dispatching.IsOn() {
-		return
-	}
-	b.Await("the messages to be answered", func() bool {
-		consumer := try(b.JS.Consumer(b.Context(), stream.Name, stream.Durable(order.Name(), ledger.AllShards)))(t)
-		state := try(consumer.Info(b.Context()))(t)
-		return state.NumPending == 0 && state.NumAckPending == 0
-	})
 	b.WantOneEffect(k)
 	if n := w.KindStatus().Attempts[workers.OutcomeSucceeded]; n != 1 {
 		t.Errorf("the worker ran %d tasks, want 1", n)
@@ -275,7 +265,7 @@ func TestCallerRunsAndWorkersRetry(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.fill()
-	b.Relay()
+	b.Dispatch()
 	b.Schedule()
 	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {

@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/nats-io/nats.go"
 
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/operator"
@@ -58,13 +56,13 @@ func TestCancelOfRunning(t *testing.T) {
 	}
 	tests := map[string]struct {
 		ackWait time.Duration // a short one, so that the lease is renewed
-		message bool
-		started bool // the start is recorded
+		message bool          // the dispatcher sends a recall
+		started bool          // the start is recorded
 		act     func(*operator.Operator, context.Context, ledger.Key) error
 		cause   error
 		state   ledger.State
 	}{
-		"cancel, by message": {
+		"cancel, by a recall": {
 			ackWait: slowLease,
 			message: true,
 			started: true,
@@ -80,7 +78,7 @@ func TestCancelOfRunning(t *testing.T) {
 			cause:   workers.ErrCancelled,
 			state:   ledger.StateCancelled,
 		},
-		"cancel all, by message": {
+		"cancel all, by a recall": {
 			ackWait: slowLease,
 			message: true,
 			started: true,
@@ -88,7 +86,7 @@ func TestCancelOfRunning(t *testing.T) {
 			cause:   workers.ErrCancelled,
 			state:   ledger.StateCancelled,
 		},
-		"cancel, message suppressed": {
+		"cancel, without a recall": {
 			ackWait: ackWait,
 			message: false,
 			started: true,
@@ -96,7 +94,7 @@ func TestCancelOfRunning(t *testing.T) {
 			cause:   workers.ErrCancelled,
 			state:   ledger.StateCancelled,
 		},
-		"suppressed, start not record": {
+		"cancel, no start recorded, without a recall": {
 			ackWait: ackWait,
 			message: false,
 			started: false,
@@ -104,7 +102,7 @@ func TestCancelOfRunning(t *testing.T) {
 			cause:   workers.ErrCancelled,
 			state:   ledger.StateCancelled,
 		},
-		"bury, by message": {
+		"bury, by a recall": {
 			ackWait: slowLease,
 			message: true,
 			started: true,
@@ -112,7 +110,7 @@ func TestCancelOfRunning(t *testing.T) {
 			cause:   workers.ErrFenced,
 			state:   ledger.StateDead,
 		},
-		"bury, message suppressed": {
+		"bury, without a recall": {
 			ackWait: ackWait,
 			message: false,
 			started: true,
@@ -125,7 +123,7 @@ func TestCancelOfRunning(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			stop := b.Dispatch()
 			began, why := make(chan struct{}, 1), make(chan error, 1)
 			config := &workers.KindConfig{StartedAfter: test.ackWait / 2}
 			if test.started {
@@ -138,12 +136,11 @@ func TestCancelOfRunning(t *testing.T) {
 				b.AwaitState(k, ledger.StateRunning)
 			}
 			b.Project()
-			var nc *nats.Conn
-			if test.message {
-				nc = b.Connect()
+			if !test.message {
+				stop()
 			}
 			begin := time.Now()
-			if err := test.act(b.Operator(nc), b.Context(), k); err != nil {
+			if err := test.act(b.Operator(), b.Context(), k); err != nil {
 				t.Fatal(err)
 			}
 			if cause := receive(b, "the cause", why); !errors.Is(cause, test.cause) ||
@@ -151,7 +148,7 @@ func TestCancelOfRunning(t *testing.T) {
 				t.Errorf("cause %v, want %v", cause, test.cause)
 			}
 			t.Logf("the handler was cancelled after %s", time.Since(begin))
-			b.Await("the message to be answered", func() bool { return w.KindStatus().InFlight == 0 })
+			b.Await("nothing to be in flight", func() bool { return w.KindStatus().InFlight == 0 })
 			if s := b.Task(k).State; s != test.state {
 				t.Errorf("the task is %s; events: %v", s, b.EventTypes(k))
 			}
@@ -166,7 +163,7 @@ func TestCancelOfRunning(t *testing.T) {
 func TestCancelRollsBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	began := make(chan struct{}, 1)
 	w := b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		err := insertEffect(ctx, tx, job, args)
@@ -176,8 +173,8 @@ func TestCancelRollsBack(t *testing.T) {
 	}, nil))
 	k := b.Enqueue("o-1")
 	receive(b, "the handler to begin", began)
-	try(b.Operator(b.Connect()).Cancel(b.Context(), k, audit))(t)
-	b.Await("the message to be answered", func() bool { return w.KindStatus().InFlight == 0 })
+	try(b.Operator().Cancel(b.Context(), k, audit))(t)
+	b.Await("nothing to be in flight", func() bool { return w.KindStatus().InFlight == 0 })
 	if n := b.Effects(k); n != 0 || b.Task(k).State != ledger.StateCancelled {
 		t.Errorf("%d effects; events: %v", n, b.EventTypes(k))
 	}
@@ -188,13 +185,13 @@ func TestCancelRollsBack(t *testing.T) {
 func TestFinishedOrCancelled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	const tasks = 60
 	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		time.Sleep(time.Millisecond)
 		return insertEffect(context.WithoutCancel(ctx), tx, job, args)
 	}, &workers.KindConfig{Slots: 1}))
-	o := b.Operator(b.Connect())
+	o := b.Operator()
 	b.EnqueueMany(tasks)
 	cancelled := 0
 	for i := range tasks {
@@ -227,40 +224,18 @@ func TestFinishedOrCancelled(t *testing.T) {
 func TestCancelOfWaitingForASlot(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	began, why := make(chan struct{}, 9), make(chan error, 9)
 	w := b.Work(workers.Config{Slots: 1, AckWait: slowLease}, atLeast(waits(began, why), nil))
 	b.Enqueue("first")
 	receive(b, "the handler to begin", began)
 	k := b.Enqueue("second")
 	b.Await("both in flight", func() bool { return w.KindStatus().InFlight == 2 })
-	o := b.Operator(b.Connect())
+	o := b.Operator()
 	try(o.Cancel(b.Context(), k, audit))(t)
 	try(o.Cancel(b.Context(), ledger.Key{Kind: order.Name(), BizID: "first"}, audit))(t)
 	b.Await("nothing in flight", func() bool { return w.KindStatus().InFlight == 0 })
 	if len(began) != 0 {
 		t.Error("the cancelled task was begun")
-	}
-}
-
-// A wrong recall has no effect: the head decides.
-func TestForgedRecall(t *testing.T) {
-	needMessages(t)
-	t.Parallel()
-	b := setup(t)
-	b.Relay()
-	began, why := make(chan struct{}, 1), make(chan error, 1)
-	b.Work(workers.Config{}, atLeast(waits(began, why), &workers.KindConfig{StartedAfter: time.Millisecond}))
-	k := b.Enqueue("o-1")
-	receive(b, "the handler to begin", began)
-	nc := b.Connect()
-	for _, text := range []string{"o-1", "", "absent", "a\x00b\xff", "o-1"} {
-		if err := nc.Publish(stream.RecallSubject(k.Kind), []byte(text)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	try(b.Operator(nc).Cancel(b.Context(), k, audit))(t) // received after the forged ones
-	if cause := receive(b, "the cause", why); !errors.Is(cause, workers.ErrCancelled) {
-		t.Errorf("cancelled by %v", cause)
 	}
 }

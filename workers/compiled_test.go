@@ -21,7 +21,7 @@ func TestNoPlanIsCompiled(t *testing.T) {
 	db := plantest.Pool(t, plain, "")
 	b := setupOn(t, db)
 	b.AllAsOwner = true // plantest sets what only a superuser may set
-	b.Relay()
+	b.Dispatch()
 	b.Schedule()
 	const tasks = 100
 	b.EnqueueMany(tasks)

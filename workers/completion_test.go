@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -19,7 +18,7 @@ import (
 func TestCompletionsShareTransactions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, nil))
 	const tasks = 200
 	for i := range tasks {
@@ -44,13 +43,12 @@ func (c *trusting) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.Trace
 
 func (*trusting) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// The success of a task that was decided with many others is recorded without a search for its last event, which costs
+// The success of a task that was offered with its content is recorded without a search for its last event, which costs
 // a third of the statement.
 func TestSuccessesFollowTheHeadsAsRead(t *testing.T) {
 	t.Parallel()
-	needMessages(t)
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	counted := new(trusting)
 	c := b.DB.Config()
 	c.ConnConfig.Tracer = counted
@@ -58,9 +56,6 @@ func TestSuccessesFollowTheHeadsAsRead(t *testing.T) {
 	t.Cleanup(db.Close)
 	const tasks = 300
 	b.EnqueueMany(tasks)
-	b.Await("all messages", func() bool {
-		return try(b.JS.Stream(b.Context(), stream.Name))(t).CachedInfo().State.Msgs == tasks
-	})
 	noop := func(context.Context, *workers.Job, orderArgs) error { return nil }
 	b.Work(workers.Config{DB: db, Slots: tasks}, atLeast(noop, &workers.KindConfig{Slots: tasks}))
 	b.AwaitSucceeded(tasks)

@@ -38,27 +38,21 @@ type Config struct {
 	// After each of them the connection's session is as before ([ledger.TxOptions].ResetSession). So custom settings,
 	// which have a dot in their name, belong into the address or the login, not into AfterConnect.
 	DB *pgxpool.Pool
-	// NATS is the connection that messages are received from. Required. It should never stop reconnecting:
+	// NATS is the connection to the dispatcher. Required. It should never stop reconnecting:
 	// nats.MaxReconnects(-1).
 	NATS *nats.Conn
 	// Name identifies this worker in events, logs and lists; a random suffix makes it unique. Default: <host>-<pid>.
 	Name string
-	// AckWait is how long this worker may be unreachable before other workers may take over its tasks in flight. It
-	// applies to its messages (heartbeats are sent three times as often) and to its lease. All workers of a kind
-	// should have the same. Between 1 s and 24 h. Default: 30 s.
+	// AckWait is how long this worker may be unreachable before other workers may take over its tasks in flight: its
+	// lease, which it renews three times as often. All workers of a kind should have the same. Between 1 s and 24 h.
+	// Default: 30 s.
 	AckWait time.Duration
 	// Slots is how many handlers run at a time, of all kinds together; kinds that wait for one take turns.
 	// [Pool.SetSlots] changes it. Default: 0, as many as the kinds' Slots allow.
 	Slots int
-	// Shards are the shards whose tasks this worker receives. Workers of a kind have either the same shards, and
-	// share their tasks, or disjoint ones; if they overlap, the later worker is refused ([*OverlapError]). A set that
-	// is neither one shard nor all of them costs the broker more for each message. Default: all.
+	// Shards are the shards whose tasks this worker takes. Workers of a kind may have any sets; tasks of a shard that
+	// none of them takes wait. Default: all.
 	Shards ledger.ShardSet
-	// ShardGroups is in how many groups the workers of a kind divide the shards among themselves as they come and go.
-	// Each group belongs to one worker at a time. Others take the groups of a lost worker within 10 s. All workers
-	// of a kind must have the same number; a few times the expected number of workers is right. One worker with all
-	// groups drains a fifth to two fifths slower than without (BenchmarkDrainShardGroups). Default: 0, not divided.
-	ShardGroups int
 	// StopTimeout is how long Run lets handlers finish once its context is done. Then their contexts are cancelled,
 	// and unfinished tasks are given back. While PostgreSQL does not answer, outcomes wait for it for another
 	// AckWait; then Run returns without them. Run returns within StopTimeout, AckWait and 15 s after its context is
@@ -96,14 +90,6 @@ func (c Config) Validate() error {
 	}
 	if c.Slots < 0 {
 		faults = append(faults, fmt.Errorf("workers: Slots must be at least 0, got %d", c.Slots))
-	}
-	if c.ShardGroups < 0 || c.ShardGroups > ledger.Shards {
-		faults = append(
-			faults, fmt.Errorf("workers: ShardGroups must be between 0 and %d, got %d", ledger.Shards, c.ShardGroups),
-		)
-	}
-	if c.ShardGroups != 0 && c.Shards != 0 {
-		faults = append(faults, errors.New("workers: Shards and ShardGroups must not both be set"))
 	}
 	if c.StopTimeout < 0 {
 		faults = append(faults, fmt.Errorf("workers: StopTimeout must be at least 0s, got %s", c.StopTimeout))

@@ -104,6 +104,7 @@ func runDrain(ctx context.Context, db *pgxpool.Pool, arguments string) error {
 // drainElsewhere drains a backlog in a separate process.
 func (b *bundle) drainElsewhere(round int, guarantee string, kinds, tasks int) (c drainCost) {
 	b.T.Helper()
+	b.Dispatch()
 	b.backlog(round, tasks, drainKinds(kinds)...)
 	_, before := spent(b.T)
 	child := b.Spawn(fmt.Sprint("drain ", guarantee, " ", kinds, " ", tasks))

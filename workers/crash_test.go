@@ -22,7 +22,7 @@ func TestKilledAtCrashPoint(t *testing.T) {
 		t.Run(test.program+" "+point, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			b.EnqueueMany(20)
 			b.Spawn(test.program, point+":5").AwaitKilled(t)
 			if done := one[int](b, "select count(*)::integer from effect"); done >= 20 {
@@ -42,7 +42,7 @@ func TestKilledAtCrashPoint(t *testing.T) {
 func TestTaskThatKillsItsWorkers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	killer := b.Enqueue("killer")
 	b.EnqueueMany(10)
 	processes := 0
@@ -80,7 +80,7 @@ func TestTaskThatKillsItsWorkers(t *testing.T) {
 func TestZombieCannotFinish(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	k := b.Enqueue("o-1")
 	zombie := b.Spawn("slow")
 	if _, err := zombie.Out.ReadString('\n'); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
 )
 
-// decide reads the heads of tasks, together with those of tasks that arrive meanwhile. A kind without messages has no
+// decide reads the heads of tasks, together with those of tasks that arrive meanwhile. A kind without tasks has no
 // goroutine for that.
 func (k *kind) decide(tasks ...*attempt.Task) {
 	if len(tasks) == 0 {
@@ -30,10 +30,10 @@ func (k *kind) decideAgain(t *attempt.Task) {
 	k.decide(t)
 }
 
-// headsMemory has memory for the heads of a batch, of kinds that have no messages at the moment.
+// headsMemory has memory for the heads of a batch, of kinds that have no tasks at the moment.
 var headsMemory = sync.Pool{New: func() any { return new([]attempt.Head) }}
 
-// dispatch decides arrived messages, batch by batch, until there are no more. Once the pool is stopping it gives them
+// dispatch decides arrived tasks, batch by batch, until there are no more. Once the pool is stopping it gives them
 // all back.
 func (k *kind) dispatch() {
 	heads := headsMemory.Get().(*[]attempt.Head)
@@ -80,7 +80,7 @@ func (k *kind) decideBatch(batch []*attempt.Task, space *[]attempt.Head) {
 	*space = heads
 	var ready []*run
 	for i, t := range batch {
-		if err := k.correct(ctx, t, heads[i]); err != nil {
+		if err := k.correct(t, heads[i]); err != nil {
 			k.Warn(k.Logger, "cannot read args", "biz_id", string(t.Message.BizID), "error", err)
 			k.Later(t, k.pool.config.AckWait/2)
 			continue
@@ -96,38 +96,20 @@ func (k *kind) decideBatch(batch []*attempt.Task, space *[]attempt.Head) {
 func (k *kind) ready(now time.Time, ready []*run) {
 	if !k.pool.slots.Add(k.line, now, ready...) {
 		for _, r := range ready {
-			r.GiveBack(stream.NakAnswer)
+			r.GiveBack()
 		}
 		return
 	}
-	select {
-	case k.readied <- struct{}{}:
-	default:
-	}
 }
 
-// correct gives a task the args, the envelope and the deadline that the ledger holds, if its message has others: any
-// client that may publish can forge a message.
-func (k *kind) correct(ctx context.Context, t *attempt.Task, h attempt.Head) error {
-	switch {
-	case !h.IsFound:
-		return nil
-	case t.LacksArgs:
-		t.Message.RecordedAt = h.RecordedAt
-		t.Message.Traceparent, t.Message.Tracestate = stream.TraceIn(h.Meta)
-		return k.takeFirst(t, h.Args, h.Meta, h.HasArgs)
-	case h.HasArgs || !k.Tasks.HasMessages(): // an offer is sealed
+// correct gives an offered task without content the args, the envelope and the deadline that the ledger holds.
+func (k *kind) correct(t *attempt.Task, h attempt.Head) error {
+	if !h.IsFound || !t.LacksArgs {
 		return nil
 	}
-	first, err := ledger.FirstEvent(ctx, k.pool.config.DB, t.Message.Key)
-	if err != nil {
-		return err
-	}
-	k.noticed(NoticeForged)
-	k.Logger.WarnContext(
-		ctx, "the message has other args than the ledger, whose args are used", "event", t.Message.ID(),
-	)
-	return k.takeFirst(t, first.Data, first.Meta, true)
+	t.Message.RecordedAt = h.RecordedAt
+	t.Message.Traceparent, t.Message.Tracestate = stream.TraceIn(h.Meta)
+	return k.takeFirst(t, h.Args, h.Meta, h.HasArgs)
 }
 
 // takeFirst gives a task what its first event has for the handler. Without args, they are read when it has a slot.
@@ -161,9 +143,9 @@ func (k *kind) readArgs(t *attempt.Task) bool {
 	return err == nil
 }
 
-// verdict decides a message by the head of its task and the guarantee of the kind.
+// verdict decides about a task by its head of its task and the guarantee of the kind.
 func (k *kind) verdict(t *attempt.Task, h attempt.Head) attempt.Verdict {
-	v := attempt.Decide(t.Message, t.Redelivered, h, k.pool.id)
+	v := attempt.Decide(t.Message, t.IsAgain, h, k.pool.id)
 	if k.Once {
 		v = v.Once(h.Version < t.Started)
 	}
@@ -173,17 +155,17 @@ func (k *kind) verdict(t *attempt.Task, h attempt.Head) attempt.Verdict {
 	return v
 }
 
-// carryOut answers a message, or returns the attempt to be run.
+// carryOut ends or holds a task, or returns the attempt to be run.
 func (k *kind) carryOut(v attempt.Verdict, t *attempt.Task, h attempt.Head, now time.Time) *run {
 	switch v {
 	case attempt.RefuseGhost:
 		k.noticed(NoticeGhost)
 		k.Logger.Warn("ghost refused: the ledger does not have this event", "event", t.Message.ID())
-		k.Tasks.Answer(t, stream.TermAnswer("ghost"))
+		k.Tasks.End(t)
 	case attempt.Drop:
-		k.Tasks.Answer(t, stream.AckAnswer)
+		k.Tasks.End(t)
 	case attempt.Wait:
-		k.handOver(t, h)
+		k.Later(t, k.pool.config.AckWait/2)
 	default:
 		return k.newRun(t, v, h, now)
 	}
@@ -197,13 +179,13 @@ func (k *kind) begin(r *run) {
 	}
 }
 
-// canBegin reports whether an attempt that has got a slot may still run. If not, it answers the message or rereads
-// the head, which may have moved on while the attempt waited for the slot.
+// canBegin reports whether an attempt that has got a slot may still run. If not, it gives the task back or rereads its
+// head, which may have moved on while the attempt waited for the slot.
 func (k *kind) canBegin(r *run) bool {
 	t := r.Task()
 	switch {
-	case k.IsStopping() || k.pause.isPaused() || !k.received.Has(t.Message.Shard):
-		r.GiveBack(stream.NakAnswer)
+	case k.IsStopping() || k.isPaused.Load() || !k.pool.config.Shards.Has(t.Message.Shard):
+		r.GiveBack()
 	case !k.isFresh(r), k.Tasks.IsRecalled(t), k.claims.isOn.Load() && !r.RecordsStart():
 		k.decideAgain(t)
 	default:

@@ -39,6 +39,3 @@ var ErrNotYours = attempt.ErrNotYours
 var errAbandoned = errors.New("the attempt has ended")
 
 var errForeignTx = errors.New("middleware passed on a transaction other than its own: RegisterSQL requires tx itself")
-
-// errConsumerRefused means that the server refuses the consumer and retrying is useless.
-var errConsumerRefused = errors.New("the consumer was refused")

@@ -46,7 +46,7 @@ func TestAttemptEndsAtTheDeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			causes := make(chan error, 1)
 			w := b.Work(workers.Config{}, register(causes))
 			k := b.finishBy("1", 2*time.Second)
@@ -79,7 +79,7 @@ func TestNoAttemptBeginsAfterTheDeadline(t *testing.T) {
 	lost := b.finishBy("lost", 0)
 	ledgertest.Append(t, b.DB, lost, ledger.EventStarted)
 	inTime := b.finishBy("in time", time.Hour)
-	b.Relay()
+	b.Dispatch()
 	b.Work(workers.Config{}, exactly(insertEffect, nil))
 	b.AwaitState(inTime, ledger.StateSucceeded)
 	for k, want := range map[ledger.Key][]ledger.EventType{

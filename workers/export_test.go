@@ -16,6 +16,10 @@ func (p *Pool) SetTogetherTime(d time.Duration) { p.runner.SetSharedTime(d) }
 // SetAheadTime replaces how much work is fetched beyond the slots, for kinds that are registered later.
 func (p *Pool) SetAheadTime(d time.Duration) { p.aheadTime = d }
 
+// TalkByNATS has a pool talk to a dispatcher of this process over NATS, as it does to those of others. It must be
+// called before Run.
+func (p *Pool) TalkByNATS() { p.asker.isRemote = true }
+
 // Ready returns how many tasks wait for a slot.
 func (p *Pool) Ready() (n int) {
 	for _, k := range p.registered() {
@@ -26,7 +30,6 @@ func (p *Pool) Ready() (n int) {
 
 // Statements are those of this package, by file name.
 var Statements = map[string]string{
-	"installation.sql":   installationSQL,
 	"worker_list.sql":    workerListSQL,
 	"watch.sql":          watchSQL,
 	"kinds_admitted.sql": kindsAdmittedSQL,

@@ -2,6 +2,7 @@ package workers_test
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"testing"
@@ -53,14 +54,16 @@ func (w frozenWorker) stops(t *testing.T, meanwhile func()) {
 func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	b.Dispatch()
 	w := b.workFrozen(workers.Config{AckWait: endless}, exactly(insertEffect, nil))
-	first, second := b.Enqueue("o-1"), b.Enqueue("o-2")
-	b.Publish(b.History(first)[0])
+	first := b.Enqueue("o-1")
 	b.AwaitState(first, ledger.StateSucceeded)
 	b.Await("the worker to know it", func() bool { return w.KindStatus().InFlight == 0 })
 	w.Freeze()
-	b.Publish(b.History(second)[0])
-	b.Await("a message that cannot be decided", func() bool { return w.KindStatus().InFlight == 1 })
+	second := order.Key("o-2")
+	args := json.RawMessage(`{"note":"` + strings.Repeat("x", 600) + `"}`) // the worker must read them
+	try(ledger.Enqueue(b.Context(), b.As("producer"), second, args, nil))(t)
+	b.Await("a task that cannot begin", func() bool { return w.KindStatus().InFlight == 1 })
 	w.stops(t, func() {})
 
 	b.Work(workers.Config{AckWait: endless}, exactly(insertEffect, nil)) // to which the task was given back
@@ -73,7 +76,7 @@ func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
 func TestStopInTheMiddleWhileTheDatabaseIsFrozen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	running := make(chan struct{})
 	freeze := make(chan struct{})
 	w := b.workFrozen(
@@ -103,7 +106,7 @@ func TestStopInTheMiddleWhileTheDatabaseIsFrozen(t *testing.T) {
 func TestStopWhileTheDatabaseIsSlow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	var w frozenWorker
 	ready := make(chan struct{})
 	done := make(chan struct{})

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/internal/atmostonce"
+	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
 // Guarantee is how often the effects of a task of a kind may happen. All workers of a kind must have the same.
@@ -18,7 +18,7 @@ const (
 	// AtLeastOnce: the effects are elsewhere, and may happen again ([RegisterAtLeastOnce]).
 	AtLeastOnce Guarantee = "at least once"
 	// AtMostOnce: the effects are elsewhere, and are never repeated automatically ([RegisterAtMostOnce]).
-	AtMostOnce Guarantee = atmostonce.Guarantee
+	AtMostOnce Guarantee = attempt.AtMostOnce
 )
 
 // GuaranteeError reports that a worker was refused because a live worker has the same kind with another guarantee.

@@ -83,14 +83,12 @@ func TestGuaranteesAtEachCrashPoint(t *testing.T) {
 			t.Run(program+"/"+point, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				b.Relay()
+				b.Dispatch()
 				k := b.Enqueue("o-1")
 				b.Spawn(program, point).AwaitKilled(t)
 				w := b.Work(workers.Config{}, b.registered(nil)[program])
 				b.AwaitState(k, want.state)
-				b.Await("the redelivered message to be answered", func() bool {
-					return w.KindStatus().Redelivered >= 1 && w.KindStatus().InFlight == 0
-				})
+				b.Await("nothing to be in flight", func() bool { return w.KindStatus().InFlight == 0 })
 				if got := (end{effects: b.Effects(k), state: b.Task(k).State}); got != want {
 					t.Errorf("%+v, want %+v; events: %v", got, want, b.EventTypes(k))
 				}
@@ -146,7 +144,7 @@ func TestCostOfGuarantees(t *testing.T) {
 				func() bool { return one[int](b, "select count(*)::integer from taskledger.lease") == 1 },
 			)
 			counted.trips.Store(0)
-			b.Relay()
+			b.Dispatch()
 			b.AwaitSucceeded(tasks)
 			got := cost{
 				events: one[int64](b, "select count(*) / $1 from taskledger.event", tasks),
@@ -176,7 +174,7 @@ func newTripCounter(t *testing.T) *tripCounter {
 	c := &tripCounter{upkeep: make(map[string]bool)}
 	leases := try(filepath.Glob("../internal/lease/sql/*.sql"))(t)
 	files := append(leases,
-		"internal/attempt/sql/heads.sql", "sql/installation.sql", "sql/watch.sql",
+		"internal/attempt/sql/heads.sql", "sql/watch.sql",
 		"sql/kinds_admitted.sql", "../ledger/sql/session_read.sql") // once for a connection
 	for _, file := range files {
 		c.upkeep[string(try(os.ReadFile(file))(t))] = true
@@ -256,7 +254,7 @@ func TestAtMostOnceFailures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			var runs atomic.Int32
 			w := b.Work(workers.Config{}, atMost(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
 				runs.Add(1)
@@ -288,7 +286,7 @@ func TestAtMostOnceFailures(t *testing.T) {
 func TestAtMostOnceRunsAgainOnRequest(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	b.Work(workers.Config{}, atMost(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 		switch job.Attempt {
 		case 1:
@@ -322,7 +320,7 @@ func TestAtMostOnceInterrupted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			w := b.Work(
 				workers.Config{StopTimeout: time.Millisecond},
 				atMost(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
@@ -350,7 +348,7 @@ func TestAtMostOnceStartWhoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	losing, lose := b.losing(ledger.EventStarted, 1)
-	b.Relay()
+	b.Dispatch()
 	b.Work(workers.Config{DB: losing}, atMost(b.outside, nil))
 	k := b.Enqueue("o-1")
 	b.Await("the end", func() bool { return b.Task(k).State.Finished() })
@@ -370,7 +368,7 @@ func TestAtMostOnceStartWhoseAnswerWasLost(t *testing.T) {
 func TestAtMostOnceStartOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	config := workers.Config{Name: "w-1"}
 	other := b.Work(config, atMost(b.outside, nil))
 	first := b.Enqueue("o-1")
@@ -398,7 +396,7 @@ func TestAtMostOnceStartOfAnotherProcess(t *testing.T) {
 func TestAtMostOnceStartThatWasUndone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	var runs atomic.Int32
 	b.Work(workers.Config{}, atMost(func(context.Context, *workers.Job, orderArgs) error {
 		runs.Add(1)
@@ -440,7 +438,7 @@ func TestCompletionsWhoseAnswerWasLost(t *testing.T) {
 					return b.outside(ctx, job, args)
 				}, nil),
 			)
-			b.Relay()
+			b.Dispatch()
 			b.Await(
 				"the ends of all attempts",
 				func() bool { return hook.ended() == tasks && w.KindStatus().InFlight == 0 },
@@ -566,7 +564,7 @@ func TestSQLHandlerThatMisbehavesOnce(t *testing.T) {
 			b.Exec(
 				"create table strict (i integer, constraint strict_pkey primary key (i) deferrable initially deferred)",
 			)
-			b.Relay()
+			b.Dispatch()
 			var kept atomic.Pointer[sql.Tx]
 			b.Work(
 				workers.Config{},
@@ -602,7 +600,7 @@ func TestSQLHandlerThatCommits(t *testing.T) {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			b.Work(
 				workers.Config{},
 				exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {

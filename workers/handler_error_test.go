@@ -138,7 +138,7 @@ func TestHandlerErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			b.Work(workers.Config{}, atLeast(returns(test.err), &workers.KindConfig{
 				Retry: ledger.RetryPolicy{Ladder: []time.Duration{ladder}, Attempts: 3, Jitter: -1},
 			}))
@@ -178,7 +178,7 @@ func TestHandlerErrors(t *testing.T) {
 func TestSnoozesAndInterruptionsUseNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	var calls atomic.Int32
 	attempts := make(chan ledger.Attempt, 100)
 	register := atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
@@ -233,7 +233,7 @@ func TestReleasedFromDeadStartsAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			var repaired atomic.Bool
 			var failures atomic.Int32
 			b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
@@ -267,7 +267,7 @@ func TestReleasedFromDeadStartsAnew(t *testing.T) {
 func TestTasksOwnRetryPolicy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	b.Work(workers.Config{}, atLeast(returns(errBoom), &workers.KindConfig{
 		Retry: ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}, Jitter: -1},
 	}))
@@ -294,7 +294,7 @@ func TestTasksOwnRetryPolicy(t *testing.T) {
 func TestRetryStormSpreads(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	b.Work(workers.Config{}, atLeast(returns(errBoom), &workers.KindConfig{
 		Slots: 16, Retry: ledger.RetryPolicy{Unit: time.Hour, Jitter: 0.5},
 	}))

@@ -45,7 +45,7 @@ func TestHandlerThatHarmsItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			var calls atomic.Int32
 			b.Work(
 				workers.Config{},
@@ -74,7 +74,7 @@ func TestHandlerThatHarmsItself(t *testing.T) {
 func TestHandlerWhoseGoroutinePanics(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	k := b.Enqueue("o-1")
 	c := b.Spawn("panics")
 	<-c.Ended

@@ -145,7 +145,7 @@ func TestHandlerThatMisbehavesOnce(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.Exec(schemaOfMisbehaviours)
-			b.Relay()
+			b.Dispatch()
 			var calls atomic.Int32
 			never := make(chan struct{}) // until the test ends
 			t.Cleanup(func() { close(never) })
@@ -206,7 +206,7 @@ func TestHandlerThatCommits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			b.Work(
 				workers.Config{},
 				exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
@@ -232,7 +232,7 @@ func TestHandlerThatCommits(t *testing.T) {
 func TestSavepointsAreTheHandlers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {
 			return err
@@ -260,7 +260,7 @@ func TestSavepointsAreTheHandlers(t *testing.T) {
 func TestAttemptsUsedUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	b.Work(workers.Config{}, atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {
 		return errors.New("boom " + string(rune('0'+job.Attempt)))
 	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 3}}))
@@ -300,7 +300,7 @@ func TestAttemptsUsedUp(t *testing.T) {
 func TestArgsThatDoNotDecode(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	b.Schedule()
 	old := b.Work(workers.Config{}, exactly(insertEffect, &workers.KindConfig{
 		Retry: ledger.RetryPolicy{Ladder: []time.Duration{10 * time.Millisecond}, Attempts: ledger.MaxRetryAttempts}}))
@@ -354,7 +354,7 @@ func TestRetryableErrorsUseNoAttempt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			var calls atomic.Int32
 			w := b.Work(
 				workers.Config{},

@@ -27,7 +27,7 @@ func TestNoHooksCostNothing(t *testing.T) {
 		}
 		r.Started(event)
 		r.Ended(attempt.End{Outcome: attempt.OutcomeSucceeded, Began: time.Now()})
-		k.noticed(NoticeRedelivered)
+		k.noticed(NoticeTakenOver)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

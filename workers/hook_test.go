@@ -168,7 +168,7 @@ func TestHooksReceiveOutcomes(t *testing.T) {
 			err:    "did not return",
 		},
 		"cancelled": {handler: func(ctx context.Context, b *bundle, job *workers.Job) error {
-			if _, err := b.Operator(b.NC).Cancel(ctx, job.Key, audit); err != nil {
+			if _, err := b.Operator().Cancel(ctx, job.Key, audit); err != nil {
 				return err
 			}
 			return untilDone(ctx, b, job)
@@ -193,7 +193,7 @@ func TestHooksReceiveOutcomes(t *testing.T) {
 			t.Run(name+" "+guarantee, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				b.Relay()
+				b.Dispatch()
 				hook := &witness{}
 				w := b.Work(workers.Config{Hooks: []workers.Hook{hook}, StopTimeout: time.Millisecond}, register(b))
 				k := b.Enqueue("o-1")
@@ -270,7 +270,7 @@ func (h afterOnly) AfterAttempt(ctx context.Context, _ *workers.Job, _ workers.A
 func TestHooksAreAroundTheHandler(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	var mu sync.Mutex
 	var calls []string
 	note := func(s string) {
@@ -356,7 +356,7 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 			t.Run(name+" "+guarantee, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				b.Relay()
+				b.Dispatch()
 				b.Schedule()
 				var hooked, handled atomic.Int32
 				hook := beforeOnly{call: func(tx pgx.Tx) error {
@@ -428,7 +428,7 @@ func TestHooksThatMisbehave(t *testing.T) {
 			t.Run(name+" "+guarantee, func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				b.Relay()
+				b.Dispatch()
 				const tasks = 3
 				bad, good := &badHook{misbehave: misbehave}, &witness{}
 				w := b.Work(workers.Config{Hooks: []workers.Hook{good, bad}}, register(b))
@@ -455,7 +455,7 @@ func TestHooksThatMisbehave(t *testing.T) {
 func TestStopWaitsForHooks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	reached, release := make(chan struct{}), make(chan struct{})
 	slow := afterOnly{call: func(ctx context.Context) {
 		close(reached)
@@ -481,42 +481,4 @@ func TestStopWaitsForHooks(t *testing.T) {
 	close(release)
 	<-stopped
 	good.ledgerAgrees(b, w, k)
-}
-
-// noticer counts notices.
-type noticer struct {
-	workers.HookDefaults
-	mu   sync.Mutex
-	seen map[workers.Notice]int
-}
-
-func (n *noticer) Noticed(_ context.Context, _ ledger.Kind, what workers.Notice) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.seen == nil {
-		n.seen = make(map[workers.Notice]int)
-	}
-	n.seen[what]++
-}
-
-// Hooks report odd messages, and the pool counts them.
-func TestHooksReportOddMessages(t *testing.T) {
-	needMessages(t)
-	t.Parallel()
-	b := setup(t)
-	hook := &noticer{}
-	w := b.Work(workers.Config{Hooks: []workers.Hook{hook}}, exactly(insertEffect, nil))
-	e := b.History(b.Enqueue("o-1"))[0]
-	e.RecordedAt = e.RecordedAt.Add(time.Second) // as if from another past
-	b.Publish(e)
-	b.Await("the ghost", func() bool { // it is counted before it is noticed
-		hook.mu.Lock()
-		defer hook.mu.Unlock()
-		return w.KindStatus().Ghosts == 1 && len(hook.seen) > 0
-	})
-	hook.mu.Lock()
-	defer hook.mu.Unlock()
-	if diff := cmp.Diff(map[workers.Notice]int{workers.NoticeGhost: 1}, hook.seen); diff != "" {
-		t.Errorf("noticed (-want +got):\n%s", diff)
-	}
 }

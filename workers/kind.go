@@ -10,12 +10,11 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 	"github.com/taskledger/taskledger/workers/internal/inflight"
 	"github.com/taskledger/taskledger/workers/internal/queue"
-	"github.com/taskledger/taskledger/workers/internal/shards"
 	"github.com/taskledger/taskledger/workers/internal/slots"
 )
 
-// kind is a pool's state of one kind. A message passes from consume through undecided (its task's head is read) and
-// the line (it waits for a slot) to the handler. Its task stays in flight until the outcome is recorded.
+// kind is a pool's state of one kind. An offered task passes through undecided, if its head must be read, and the line,
+// where it waits for a slot, to the handler. It stays in flight until its outcome is recorded.
 type kind struct {
 	*attempt.Kind
 
@@ -27,15 +26,12 @@ type kind struct {
 	config    KindConfig
 	line      *slots.Line[*run]           // ready attempts, which wait for a slot; guarded by Pool.slots
 	undecided *queue.Queue[*attempt.Task] // tasks whose head is to be read; safe for concurrent use
-	readied   chan struct{}               // holds a token if an attempt may be ready; nil unless FetcherRuns
 
 	// Each is safe for concurrent use.
-	pause    pause
+	isPaused atomic.Bool // by an operator; set by watch
 	isShed   atomic.Bool // the oldest waiting tasks are discarded; set by watch
 	claims   claims
-	isBusy   atomic.Bool  // a goroutine runs dispatch
-	pairs    atomic.Int32 // calls of serveUnpaused, each with its pair of consumers
-	received shards.Counts
+	isBusy   atomic.Bool // a goroutine runs dispatch
 	counts   counts
 }
 
@@ -78,45 +74,26 @@ func (p *Pool) newKind(r registration, config KindConfig) *kind {
 		line:      slots.NewLine[*run](config.Slots),
 		undecided: queue.New[*attempt.Task](),
 	}
-	if config.WhenFull == FetcherRuns {
-		k.readied = make(chan struct{}, 1)
-	}
 	k.Kind = &attempt.Kind{
 		Runner: p.runner, Name: r.name, Acquire: r.acquire, Once: r.guarantee == AtMostOnce,
 		Timeout: config.Timeout, Retry: config.Retry, MaxLost: config.MaxLost, StartedAfter: config.StartedAfter,
 		Shared: config.Together, Logger: logger, Errors: vocabulary{},
 		NotifiesHooks: k.hooks.isUsed(),
-		Tasks: inflight.New[*attempt.Attempt](inflight.Config{
-			NATS: p.config.NATS, Slots: config.WhenFull.capacity(config.Slots), Width: config.Together,
-			Ahead: p.aheadTime, Next: k.addAgain, Ends: p.ends(),
-		}),
+		Tasks: inflight.New[*attempt.Attempt](p.asker.inflight(inflight.Config{
+			Slots: config.Slots, Width: config.Together, Ahead: p.aheadTime,
+		})),
 		Again: k.decideAgain, Companion: k.companion, HasCompanion: k.hasCompanion,
 	}
 	return k
 }
 
-// KindName implements shards.Kind.
-func (k *kind) KindName() ledger.Kind { return k.Name }
-
-// HasShards implements shards.Kind.
-func (k *kind) HasShards(set ledger.ShardSet) bool { return k.Tasks.HasShards(set) }
-
 // slots returns how many of the kind's handlers may run at a time.
 func (k *kind) slots() int { return k.pool.slots.LineSlots(k.line) }
 
-// noticed counts an unusual delivery and calls the hooks.
+// noticed counts a notice and calls the hooks.
 func (k *kind) noticed(n Notice) {
 	k.counts.addNotice(n)
 	if k.hooks.isUsed() {
 		k.hooks.call(k.HandlerContext(), k.hooks.noticed(k.Name, n))
 	}
-}
-
-// ends returns the function to be called when an offered task is no longer in flight, or nil if tasks come from the
-// stream.
-func (p *Pool) ends() func(ledger.Key, bool) {
-	if p.asker == nil {
-		return nil
-	}
-	return p.asker.end
 }

@@ -57,9 +57,6 @@ type KindConfig struct {
 	// Middleware is called around the handler, inside the hooks and the attempt's transaction. The first one is the
 	// outermost; nil is skipped. Package workers/watermill adapts Watermill's. Default: disabled.
 	Middleware []Middleware
-	// WhenFull is the policy while all slots are busy and the local buffer is full.
-	// Default: StopPulling.
-	WhenFull WhenFull
 	// Replaces is the guarantee that workers of the kind had before a deploy that changes it, and that running ones
 	// may still have. Until the last of them has ended, the kind has the weaker of both; they cannot start again.
 	// Default: disabled; Run returns a [*GuaranteeError] if such a worker lives.
@@ -96,19 +93,13 @@ func (c *KindConfig) withDefaults(g Guarantee, ackWait time.Duration) (KindConfi
 	if err := full.Retry.Validate(); err != nil {
 		faults = append(faults, err)
 	}
-	if full.WhenFull == "" {
-		full.WhenFull = StopPulling
-	}
-	if err := full.WhenFull.validate(); err != nil {
-		faults = append(faults, err)
-	}
 	if full.Timeout == 0 {
 		full.Timeout = DefaultTimeout
 	}
 	if full.StartedAfter == 0 {
 		full.StartedAfter = min(DefaultStartedAfter, ackWait/3)
 	}
-	// The start must be recorded before another worker may get the message.
+	// The start must be recorded before another worker may get the task.
 	if most := ackWait / 2; full.StartedAfter < 0 || full.StartedAfter > most {
 		faults = append(
 			faults,

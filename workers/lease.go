@@ -20,8 +20,6 @@ import (
 )
 
 var (
-	//go:embed sql/installation.sql
-	installationSQL string
 	//go:embed sql/kinds_admitted.sql
 	kindsAdmittedSQL string
 	//go:embed sql/is_relayed.sql
@@ -37,11 +35,8 @@ const maxRetryDelay = 2 * time.Second
 func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 	kinds := p.registered()
 	d := leaseDetail{
-		Kinds:       kindNames(kinds),
-		Guarantees:  guaranteesOf(kinds),
-		Shards:      p.config.Shards,
-		ShardGroups: p.config.ShardGroups,
-		Repeating:   p.repeating(),
+		Kinds: kindNames(kinds), Guarantees: guaranteesOf(kinds), Shards: p.config.Shards,
+		Repeating: p.repeating(),
 	}
 	var err1, err2 error
 	d.Load, err1 = json.Marshal(p.loads.read(kinds, time.Now()))
@@ -49,14 +44,10 @@ func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	if p.asker != nil {
-		p.asker.describe(&d)
-		d.Records = p.recordsStarts()
-		for _, k := range kinds { // even if the answer is lost
-			k.claims.list(slices.Contains(d.Records, string(k.Name)))
-		}
-	} else if d.ShardGroups > 0 {
-		d.Shards = 0 // its shards are in the table shard_owner
+	p.asker.describe(&d)
+	d.Records = p.recordsStarts()
+	for _, k := range kinds { // even if the answer is lost
+		k.claims.list(slices.Contains(d.Records, string(k.Name)))
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
@@ -65,7 +56,7 @@ func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 		return pgerr.Explain("check kinds", err)
 	}
 	err := lease.Renew(ctx, db, lease.Worker(p.id), p.id, p.config.AckWait, d)
-	if err == nil && p.asker != nil {
+	if err == nil {
 		p.asker.noteRenewal(now)
 		for _, k := range kinds {
 			k.claims.unlist(slices.Contains(d.Records, string(k.Name)))
@@ -122,8 +113,8 @@ func (p *Pool) awaitRelay(ctx context.Context) error {
 	}
 }
 
-// firstLease takes the lease, retrying while the database is unavailable, and reads which installation the database
-// belongs to. It returns an error if this worker cannot run at all, and nil if ctx is done.
+// firstLease takes the lease, retrying while the database is unavailable. It returns an error if this worker cannot run
+// at all, and nil if ctx is done.
 func (p *Pool) firstLease(ctx context.Context) error {
 	delay := loop.Backoff{Max: maxRetryDelay, Exact: true}
 	for {
@@ -133,9 +124,6 @@ func (p *Pool) firstLease(ctx context.Context) error {
 		}
 		if err == nil {
 			err = lease.Sweep(ctx, p.config.DB)
-		}
-		if err == nil {
-			err = p.config.DB.QueryRow(ctx, installationSQL).Scan(&p.layout.installation)
 		}
 		var mismatch *GuaranteeError
 		switch {

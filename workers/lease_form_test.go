@@ -26,7 +26,6 @@ func TestMalformedLeases(t *testing.T) {
 		"a character of zero":        row + `'{"kinds":[],"x":"\u0000"}')`,
 		"shards are a number":        row + `'{"kinds":["b"],"shards":7}')`,
 		"shards are words":           row + `'{"kinds":["b"],"shards":"most"}')`,
-		"groups are a text":          row + `'{"kinds":["b"],"shard_groups":"x"}')`,
 		"guarantees are a text":      row + `'{"kinds":["b"],"guarantees":"x"}')`,
 		"an unknown guarantee":       row + `'{"kinds":["b"],"guarantees":{"often":["b"]}}')`,
 		"a guarantee of a number":    row + `'{"kinds":["b"],"guarantees":{"at least once":[1]}}')`,
@@ -42,7 +41,6 @@ func TestMalformedLeases(t *testing.T) {
 		"since ever":          `('worker/evil', 'evil', '-infinity', now() + '1 hour', '{"kinds":[],"shards":"all"}')`,
 		"since the last year": `('worker/evil', 'evil', '294275-01-01', now(), '{"kinds":[],"shards":"all"}')`,
 		"the name of another": `('worker/other', 'evil', now(), now() + '1 hour', '{"kinds":[],"shards":"all"}')`,
-		"a member":            `('shards/evil', 'evil', now(), now() + '1 hour', '{"kinds":"x"}')`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,7 +68,6 @@ func TestMalformedLeases(t *testing.T) {
 			}
 			var kinds int
 			const read = "select (select count(kind) from taskledger.worker_kinds where worker = 'good')" +
-				" + 0 * (select count(kind) from taskledger.shard_members)" +
 				" + 0 * (select count(alive_ms) from taskledger.worker_alive_ms('evil', 'b'))"
 			if err := owner.QueryRow(t.Context(), read).Scan(&kinds); err != nil || kinds != 1 {
 				t.Errorf("%d kinds, %v, want that of the good worker", kinds, err)
@@ -101,22 +98,21 @@ func TestLeaseLastsADayAtMost(t *testing.T) {
 	}
 }
 
-// A worker writes no lease but those of workers. The reconciler would extend a row of its own that a worker had written
-// before, and every status would read what it holds.
-func TestWorkersWriteNoReleases(t *testing.T) {
+// A worker writes no lease but those of workers.
+func TestWorkersWriteNoOtherLeases(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.Pool(t, ledgertest.Owner)
 	db := ledgertest.As(t, owner, "worker")
 	const insert = `
 		insert into taskledger.lease (name, holder, since, alive_until, detail)
-		values ('released/pay/1', 'x', 'infinity', '-infinity', '{"kind":"pay","biz_id":"1","times":"x"}')`
+		values ('broker/x:6222', 'x', 'infinity', '-infinity', '{}')`
 	if _, err := db.Exec(t.Context(), insert); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
 		t.Errorf("insert: %v, want insufficient_privilege", err)
 	}
 	if _, err := owner.Exec(t.Context(), insert); err != nil {
 		t.Fatal(err)
 	}
-	const change = "update taskledger.lease set detail = '{}' where name = 'released/pay/1'"
+	const change = "update taskledger.lease set detail = '{}' where name = 'broker/x:6222'"
 	if tag, err := db.Exec(t.Context(), change); err != nil || tag.RowsAffected() != 0 {
 		t.Errorf("update: %d rows, %v, want none", tag.RowsAffected(), err)
 	}

@@ -62,7 +62,7 @@ func (b *bundle) runToEnd(db *pgxpool.Pool) error {
 func TestPoolRefusesALimitedLogin(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	db, _ := b.limitedLogin("test.orders.*")
 	b.EnqueueMany(3)
 	err := b.runToEnd(db)
@@ -97,7 +97,7 @@ func TestPoolRefusesAProducer(t *testing.T) {
 func TestRightsChangeUnderAPool(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	db, roles := b.limitedLogin("test.order", "other")
 	w := b.Work(workers.Config{DB: db}, exactly(insertEffect, nil))
 	b.EnqueueMany(1)

@@ -14,7 +14,7 @@ import (
 // worker is alive.
 type WorkerLoad struct {
 	Slots     int     `json:"slots"`      // see [KindConfig].Slots
-	InFlight  int     `json:"in_flight"`  // tasks whose message is not acknowledged yet
+	InFlight  int     `json:"in_flight"`  // tasks from offer to outcome
 	Running   int     `json:"running"`    // slots taken by handlers, the overdue ones included
 	Overdue   int     `json:"overdue"`    // handlers that did not return in time, and keep their slots
 	PerMinute float64 `json:"per_minute"` // attempts that ended, since the renewal before, as a rate

@@ -16,7 +16,7 @@ import (
 func TestLeasesHaveTheLoad(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	release := make(chan struct{})
 	w := b.Work(workers.Config{AckWait: 2 * time.Second}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
 		<-release
@@ -42,7 +42,7 @@ func TestLeasesHaveTheLoad(t *testing.T) {
 func TestLeasesCountOverdueHandlers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	release := make(chan struct{})
 	defer close(release)
 	b.Work(workers.Config{AckWait: time.Second}, exactly(func(context.Context, pgx.Tx, *workers.Job, orderArgs) error {

@@ -55,7 +55,7 @@ func TestTakeOverOfALongHistory(t *testing.T) {
 	if task := b.Task(k); task.State != ledger.StateRunning || task.Attempt != 301 || task.Failures != 300 {
 		t.Fatalf("%v, %d failures", task, task.Failures)
 	}
-	b.Relay()
+	b.Dispatch()
 	rows := &rowsTracer{}
 	var checkpoint int
 	var errs []workers.PreviousError

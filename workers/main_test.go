@@ -3,6 +3,8 @@ package workers_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"hash/crc32"
 	"os"
 	"strings"
 	"testing"
@@ -16,7 +18,16 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-func TestMain(m *testing.M) { servicetest.Main(m, program) }
+// In half of the tests the workers talk to the dispatcher over NATS, in the others by memory.
+func TestMain(m *testing.M) {
+	servicetest.Prepare = func(t testing.TB, p *workers.Pool) {
+		if crc32.ChecksumIEEE([]byte(t.Name()))%2 == 0 {
+			t.Log("the workers talk over NATS")
+			p.TalkByNATS()
+		}
+	}
+	servicetest.Main(m, program)
+}
 
 // program returns the program of a child process.
 func program(name string) servicetest.Program {
@@ -25,13 +36,19 @@ func program(name string) servicetest.Program {
 	}
 	config := workers.Config{AckWait: ackWait}
 	switch name {
-	case "divided":
-		config.ShardGroups = 8
 	case "heeds":
 		config.StopTimeout = 100 * time.Millisecond
+	case "slow-to-stop":
+		return func(ctx context.Context, db *pgxpool.Pool) error {
+			context.AfterFunc(ctx, func() { fmt.Println(stops) })
+			return servicetest.WorkerProgram(config, programs["slow"])(ctx, db)
+		}
 	}
 	return servicetest.WorkerProgram(config, programs[name])
 }
+
+// stops is the line of the program "slow-to-stop", which is slow, when it begins to stop.
+const stops = "stops"
 
 // programs are the programs of children, by name: each registers the handlers of a worker process.
 var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
@@ -73,10 +90,6 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 	// together shares transactions.
 	"together": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return workers.Register(p, order, insertEffect, &workers.KindConfig{Slots: 1, Together: 5})
-	},
-	// divided writes in the transaction, in its part of the shards.
-	"divided": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return workers.Register(p, order, insertEffect, nil)
 	},
 	// killer is killed by the task "killer" while other tasks run.
 	"killer": func(p *workers.Pool, _ *pgxpool.Pool) error {

@@ -22,7 +22,7 @@ import (
 func TestMiddleware(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	var mu sync.Mutex
 	var calls []string
 	call := func(name string) {
@@ -92,7 +92,7 @@ func (h beforeHook) BeforeAttempt(ctx context.Context, _ pgx.Tx, _ *workers.Job)
 func TestMiddlewareOfSQLRequiresItsTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	replacing := func(next workers.Handler) workers.Handler {
 		return func(ctx context.Context, tx pgx.Tx, job *workers.Job, args []byte) error {
 			if job.BizID == "same" {
@@ -116,7 +116,7 @@ func TestMiddlewareOfSQLRequiresItsTransaction(t *testing.T) {
 func TestInvalidArgs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	raw := ledger.MustKind[[]byte](order.Name())
 	decode := func(context.Context, *workers.Job, []byte) error {
 		return fmt.Errorf("order: %w", workers.InvalidArgs(errBoom))

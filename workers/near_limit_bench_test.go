@@ -29,6 +29,7 @@ func BenchmarkDrainNearLimit(b *testing.B) {
 
 func drainNearLimit(b *testing.B, n int, register func(*workers.Pool) error) {
 	world := setupOn(b, durablePool(b))
+	world.Dispatch()
 	const far, near = 0, 1
 	var took [2]time.Duration
 	round := 0

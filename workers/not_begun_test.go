@@ -17,7 +17,7 @@ import (
 func TestErrNotBegunGivesTheTaskBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	waiting := make(chan struct{}, 1)
 	wait := func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
 		waiting <- struct{}{}
@@ -43,7 +43,7 @@ func TestErrNotBegunGivesTheTaskBack(t *testing.T) {
 func TestErrNotBegunTooEarly(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	tooEarly := func(context.Context, *workers.Job, orderArgs) error { return workers.ErrNotBegun }
 	b.Work(workers.Config{}, atLeast(tooEarly, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
 	k := b.Enqueue("o-1")
@@ -58,7 +58,7 @@ func TestErrNotBegunInACaller(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.fill()
-	b.Relay()
+	b.Dispatch()
 	c := caller(t, func(ctx context.Context, _ pgx.Tx, _ *workers.Job, _ orderArgs) error {
 		<-ctx.Done()
 		return workers.ErrNotBegun

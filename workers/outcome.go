@@ -34,26 +34,17 @@ var outcomes = [...]Outcome{
 	OutcomeRetried,
 }
 
-// Notice classifies an unusual delivery, such as a redelivery.
+// Notice is something unusual about an offered task.
 type Notice string
 
 // The notices.
 const (
-	NoticeRedelivered Notice = "redelivered" // the message was delivered before
-	NoticeAdopted     Notice = "adopted"     // it was delivered again for a task in flight here
-	NoticeGhost       Notice = "ghost"       // refused: the ledger does not have its event
-	NoticeMalformed   Notice = "malformed"   // refused: it is not a message of this ledger
-	NoticeForged      Notice = "forged"      // it has other args than the ledger, whose args the handler gets
-	NoticeTakenOver   Notice = "taken_over"  // its task was taken over from a worker that is gone
-
-	NoticeFetcherRuns Notice = "fetcher_runs" // its task runs beyond the slots ([FetcherRuns])
-	NoticeGivenBack   Notice = "given_back"   // its task waited for a slot for too long and was given back
+	NoticeGhost     Notice = "ghost"      // refused: the ledger does not have its event
+	NoticeTakenOver Notice = "taken_over" // taken over from a worker that is gone
+	NoticeGivenBack Notice = "given_back" // it waited for a slot for too long and was given back
 )
 
-var notices = [...]Notice{
-	NoticeRedelivered, NoticeAdopted, NoticeGhost, NoticeMalformed, NoticeForged, NoticeTakenOver, NoticeFetcherRuns,
-	NoticeGivenBack,
-}
+var notices = [...]Notice{NoticeGhost, NoticeTakenOver, NoticeGivenBack}
 
 // counts counts the attempts and notices of one kind. It is safe for concurrent use.
 type counts struct {

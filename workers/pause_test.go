@@ -17,7 +17,7 @@ import (
 func TestPauseKind(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	o := try(operator.New(operator.Config{DB: b.DB}))(t)
 	inside, leave := make(chan struct{}, 1), make(chan struct{})
 	handler := func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {

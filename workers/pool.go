@@ -10,15 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sync/errgroup"
-
-	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 	"github.com/taskledger/taskledger/workers/internal/inflight"
-	"github.com/taskledger/taskledger/workers/internal/shards"
 	"github.com/taskledger/taskledger/workers/internal/slots"
 )
 
@@ -28,16 +23,13 @@ type Pool struct {
 	// Constant after New.
 	config    Config
 	id        string
-	js        jetstream.JetStream
 	runner    *attempt.Runner
 	aheadTime time.Duration // inflight.AheadTime; tests change it before Run
 
 	// Each is safe for concurrent use.
-	slots            slots.Pool[*run]
-	layout           layout
-	loads            loads
-	asker            *asker        // nil: tasks come from the stream
-	consumerRequests chan struct{} // holds a token for each open request about a consumer
+	slots slots.Pool[*run]
+	loads loads
+	asker *asker // nil in a caller
 
 	stopping context.Context // done when no attempt may begin any more; set by Run before it starts goroutines
 
@@ -56,15 +48,9 @@ func New(c Config) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.js, err = jetstream.New(c.NATS); err != nil {
+	if p.asker, err = newAsker(p); err != nil {
 		return nil, fmt.Errorf("workers: %w", err)
 	}
-	if dispatching.IsOn() {
-		if p.asker, err = newAsker(p); err != nil {
-			return nil, fmt.Errorf("workers: %w", err)
-		}
-	}
-	p.consumerRequests = make(chan struct{}, maxConsumerRequests)
 	p.slots.SetSlots(c.Slots)
 	p.slots.Start(func(r *run) { r.kind.begin(r) })
 	return p, nil
@@ -113,7 +99,7 @@ func (p *Pool) SetKindSlots(kind ledger.Kind, n int) error {
 	if err := setPositive("Slots", &n, k.guarantee.slots(), maxSlots); err != nil {
 		return fmt.Errorf("workers: kind %s: %w", kind, err)
 	}
-	k.Tasks.SetSlots(k.config.WhenFull.capacity(n))
+	k.Tasks.SetSlots(n)
 	p.slots.SetLineSlots(k.line, n)
 	p.warnOfConnections()
 	return nil
@@ -180,9 +166,10 @@ func (p *Pool) Run(ctx context.Context) error {
 	return nil
 }
 
-// work receives messages until ctx is done or retrying is useless, and then gives back what is in flight.
+// work takes tasks until ctx is done or retrying is useless, and then gives back what is in flight.
 func (p *Pool) work(ctx context.Context, kinds []*kind) error {
-	consumers, stopping := errgroup.WithContext(ctx)
+	stopping, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	quit, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	p.stopping = stopping
@@ -197,50 +184,23 @@ func (p *Pool) work(ctx context.Context, kinds []*kind) error {
 	loops.Go(func() { p.giveBackLate(quit, kinds) })
 	loops.Go(func() { p.runner.Complete(quit) })
 	loops.Go(func() { p.runner.CompleteAgain(quit) })
-	loops.Go(func() { p.heartbeat(quit, kinds) })
-	loops.Go(func() { p.receiveRecalls(quit, kinds) })
-	if p.asker != nil {
-		for _, k := range kinds {
-			k.received.Add(p.config.Shards, 1)
+	loops.Go(func() {
+		if err := p.asker.run(stopping, quit); err != nil {
+			stop(err)
 		}
-		loops.Go(func() {
-			if err := p.asker.run(stopping, quit); err != nil {
-				p.config.Logger.ErrorContext(ctx, "cannot ask for tasks", "error", err)
-			}
-		})
-		consumers.Go(func() error { <-stopping.Done(); return nil })
-	} else {
-		consumers.Go(func() error { p.receiveHandovers(stopping); return nil })
-		p.serve(stopping, consumers, kinds)
-	}
-	err := consumers.Wait()
+	})
+	<-stopping.Done()
 	p.giveBack(kinds)
 	end()
 	timeout := time.AfterFunc(releaseTimeout, p.runner.CancelOperations)
 	defer timeout.Stop()
 	loops.Wait()
 	p.releaseLease()
-	stream.Flush(p.config.NATS) // the last answers
-	return err
-}
-
-// serve receives the messages of the kinds.
-func (p *Pool) serve(stopping context.Context, consumers *errgroup.Group, kinds []*kind) {
-	if p.config.ShardGroups == 0 {
-		for _, k := range kinds {
-			consumers.Go(func() error { return k.Serve(stopping, p.config.Shards) })
-		}
-		return
+	stream.Flush(p.config.NATS) // the last report
+	if ctx.Err() != nil {
+		return nil
 	}
-	divided := make([]shards.Kind, len(kinds))
-	for i, k := range kinds {
-		divided[i] = k
-	}
-	d := shards.New(shards.Config{
-		DB: p.config.DB, Worker: p.id, Groups: p.config.ShardGroups, Kinds: divided, Logger: p.config.Logger,
-		Operation: p.runner.Operation,
-	})
-	consumers.Go(func() error { return d.Run(stopping) })
+	return context.Cause(stopping)
 }
 
 // stopSlots gives back the attempts that wait for a slot, once stopping is done.
@@ -249,23 +209,7 @@ func (p *Pool) stopSlots(stopping context.Context, kinds []*kind) {
 	p.slots.Stop()
 	for _, k := range kinds {
 		for _, r := range p.slots.Drain(k.line) {
-			r.GiveBack(stream.NakAnswer)
-		}
-	}
-}
-
-// heartbeat prevents tasks in flight from being delivered again, until quit is done.
-func (p *Pool) heartbeat(quit context.Context, kinds []*kind) {
-	t := time.NewTicker(p.config.AckWait / 3)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			for _, k := range kinds {
-				k.Tasks.Heartbeat()
-			}
-		case <-quit.Done():
-			return
+			r.GiveBack()
 		}
 	}
 }

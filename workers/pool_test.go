@@ -11,9 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -90,16 +88,6 @@ func TestRunRefuses(t *testing.T) {
 		}
 		return p.Run(b.Context())
 	}
-	t.Run("consumer refused", func(t *testing.T) {
-		needMessages(t)
-		s := try(b.JS.Stream(b.Context(), stream.Name))(t)
-		config := s.CachedInfo().Config
-		config.ConsumerLimits = jetstream.StreamConsumerLimits{MaxAckPending: 5}
-		try(b.JS.UpdateStream(b.Context(), config))(t)
-		if err := run(b.DB); err == nil || !strings.Contains(err.Error(), "refused") {
-			t.Errorf("error %v", err)
-		}
-	})
 	t.Run("wrong password", func(t *testing.T) {
 		config := b.DB.Config()
 		config.ConnConfig.Password = "wrong"
@@ -121,7 +109,7 @@ func TestRunRefuses(t *testing.T) {
 func TestSeveralKinds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	mail := ledger.MustKind[string]("test.mail.send")
 	raw := ledger.MustKind[[]byte]("test-raw")
 	var mailed, rawed atomic.Value
@@ -183,7 +171,7 @@ func TestStartedIsLazy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			b.Work(workers.Config{}, register(b))
 			k := b.Enqueue("o-1")
 			b.AwaitState(k, ledger.StateSucceeded)
@@ -204,7 +192,7 @@ func TestStartedIsLazy(t *testing.T) {
 func TestFewConnections(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	config := b.DB.Config()
 	config.MaxConns = 4
 	db := try(pgxpool.NewWithConfig(b.Context(), config))(t)
@@ -221,11 +209,11 @@ func TestFewConnections(t *testing.T) {
 	b.WantOneEffectEach(20)
 }
 
-// Heartbeats keep long attempts from being redelivered, and tasks that wait for a slot behind them.
+// A long attempt keeps its task, and a task that waits for a slot behind it is done after it.
 func TestLongWorkIsKeptAlive(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	begun := make(chan struct{})
 	lease := func() time.Time { return one[time.Time](b, "select min(alive_until) from taskledger.lease") }
 	w := b.Work(
@@ -244,7 +232,4 @@ func TestLongWorkIsKeptAlive(t *testing.T) {
 	b.Await("the other one to wait", func() bool { return w.KindStatus().InFlight == 2 })
 	b.AwaitSucceeded(2)
 	b.WantOneEffectEach(2)
-	if s := w.KindStatus(); s.Redelivered != 0 {
-		t.Errorf("%d redeliveries", s.Redelivered)
-	}
 }

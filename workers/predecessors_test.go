@@ -33,7 +33,7 @@ func TestHandlerReadsPredecessors(t *testing.T) {
 			return err
 		}, nil)
 	})
-	b.Relay()
+	b.Dispatch()
 	b.Schedule()
 	for id, n := range map[ledger.BizID]int{"a": 1, "b": 2, "broken": 0} {
 		try(part.Enqueue(t.Context(), b.DB, id, n, nil))(t)

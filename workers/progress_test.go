@@ -38,7 +38,7 @@ func (b *bundle) progressed(k ledger.Key) (all []string) {
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	live := try(b.NC.SubscribeSync("taskledger.progress.test.order"))(t)
 	if err := b.NC.Flush(); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestProgress(t *testing.T) {
 func TestProgressOfQuickAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	var kept atomic.Pointer[workers.Job]
 	b.Work(workers.Config{}, exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
 		kept.Store(job)
@@ -110,7 +110,7 @@ func TestCheckpoint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			var resumed, before atomic.Value
 			b.Work(workers.Config{}, register(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
 				var at int
@@ -146,7 +146,7 @@ func TestCheckpoint(t *testing.T) {
 func TestProgressRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		for what, err := range map[string]error{
 			"no JSON":                    job.Progress(make(chan int)),
@@ -170,9 +170,9 @@ func TestProgressRefused(t *testing.T) {
 func TestCheckpointOfCancelled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	failure := make(chan error, 1)
-	o := try(operator.New(operator.Config{DB: b.DB}))(t) // without NATS, so that no recall is sent
+	o := try(operator.New(operator.Config{DB: b.DB}))(t)
 	b.Work(workers.Config{AckWait: endless}, atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
 		if err := job.Checkpoint(1); err != nil {
 			return err
@@ -213,7 +213,7 @@ func TestFollowUpsNameTheirCause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			b.Work(workers.Config{}, register)
 			k := ledger.Key{Kind: order.Name(), BizID: "o/1"}
 			try(

@@ -39,7 +39,7 @@ func TestErrorOfAnotherDatabaseIsAFailure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			b.Schedule()
 			var calls atomic.Int32
 			b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, _ *workers.Job, _ orderArgs) error {
@@ -62,7 +62,7 @@ func TestErrorOfAnotherDatabaseIsAFailure(t *testing.T) {
 func TestErrorBehindASavepointUsesNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	var calls atomic.Int32
 	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if calls.Add(1) > 2 {
@@ -127,7 +127,7 @@ func TestRepeatsAreBounded(t *testing.T) {
 				begin perform pg_terminate_backend(pg_backend_pid()); return null; end $$;
 				create constraint trigger fatal after insert on fatal
 				initially deferred for each row execute function end_process()`)
-			b.Relay()
+			b.Dispatch()
 			b.Schedule()
 			var calls atomic.Int32
 			b.Work(workers.Config{AckWait: time.Second}, test.register(func() { calls.Add(1) }))

@@ -15,7 +15,7 @@ import (
 func TestRepeatsAreReported(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	var isWell atomic.Bool
 	b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
 		if isWell.Load() {

@@ -74,7 +74,7 @@ func TestSessionOfAHandlerEndsWithIt(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
 				makeTenant(t, b.DB)
-				b.Relay()
+				b.Dispatch()
 				p := &prober{probed: make(chan string, 1)}
 				b.Work(workers.Config{}, exactly(
 					func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
@@ -143,7 +143,7 @@ func TestSettingsOfThePoolAreRestored(t *testing.T) {
 	}
 	b := setupOn(t, try(pgxpool.NewWithConfig(t.Context(), config))(t))
 	t.Cleanup(b.DB.Close)
-	b.Relay()
+	b.Dispatch()
 	change := sessionChange{sql: "set search_path = nowhere; set statement_timeout = 0",
 		probe: "select current_setting('search_path') || ' ' || current_setting('statement_timeout')"}
 	p := &prober{probed: make(chan string, 1)}
@@ -182,7 +182,7 @@ func TestHandlerUnderAnotherRole(t *testing.T) {
 				config.MaxConns = 12
 				b := setupOn(t, try(pgxpool.NewWithConfig(t.Context(), config))(t))
 				t.Cleanup(b.DB.Close)
-				b.Relay()
+				b.Dispatch()
 				b.Work(workers.Config{DB: b.DB}, exactly(
 					func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
 						if _, err := tx.Exec(ctx, set); err != nil {
@@ -239,7 +239,7 @@ func TestHandlerThatResetsItsSession(t *testing.T) {
 		t.Run(sql, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, a orderArgs) error {
 				if err := insertEffect(ctx, tx, job, a); err != nil || job.BizID != "resets" {
 					return err
@@ -262,7 +262,7 @@ func TestHandlerThatResetsItsSession(t *testing.T) {
 func TestChangedTableUsesNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, a orderArgs) error {
 		rows, err := tx.Query(ctx, "select * from effect where biz_id = $1", string(job.BizID))
 		if err != nil {

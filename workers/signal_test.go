@@ -34,12 +34,13 @@ func terminate(t testing.TB, c *child) {
 // A worker process that receives SIGTERM lets its handlers finish, and takes no more tasks.
 func TestFirstSignalDrains(t *testing.T) {
 	t.Parallel()
-	needMessages(t)
 	b := setup(t)
-	b.Relay()
-	c, k := b.begun("slow")
+	b.Dispatch()
+	c, k := b.begun("slow-to-stop")
 	terminate(t, c)
-	b.Await("the child to want no more", func() bool { return b.requests() == 0 })
+	if line := try(c.Out.ReadString('\n'))(t); line != stops+"\n" {
+		t.Fatalf("the child printed %q", line)
+	}
 	second := b.Enqueue("o-2")
 	fmt.Fprintln(c.In, "go on")
 	<-c.Ended
@@ -58,18 +59,12 @@ func TestFirstSignalDrains(t *testing.T) {
 	b.WantOneEffectEach(2)
 }
 
-// requests returns how many pull requests for new tasks the broker has.
-func (b *bundle) requests() int {
-	b.T.Helper()
-	return try(b.JS.Consumer(b.Context(), "LEDGER", "test~order"))(b.T).CachedInfo().NumWaiting
-}
-
 // Handlers that do not finish in time are cancelled, and their tasks given back: other workers run them at once, and
 // no attempt is used.
 func TestSignalGivesBackWhatDoesNotFinish(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	c, k := b.begun("heeds")
 	terminate(t, c)
 	<-c.Ended
@@ -105,7 +100,7 @@ func TestSecondSignalIsImmediate(t *testing.T) {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			c, k := b.begun(program) // its handler waits forever, and StopTimeout is an hour
 			func() {
 				for { // the kernel merges two signals that are pending at the same time

@@ -16,7 +16,7 @@ import (
 func TestNegativeSnoozeIsAFailure(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	b.Work(workers.Config{}, exactly(func(context.Context, pgx.Tx, *workers.Job, orderArgs) error {
 		return workers.SnoozeFor(-time.Second)
 	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
@@ -32,7 +32,7 @@ func TestNegativeSnoozeIsAFailure(t *testing.T) {
 func TestSnoozesUntilThePastWait(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	b.Schedule()
 	past := time.Unix(1, 0)
 	b.Work(workers.Config{}, exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, args orderArgs) error {

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/internal/servicetest"
@@ -305,9 +304,6 @@ func TestClaimNextPassesOverClaimedTasksOnly(t *testing.T) {
 // meanwhile: no handler begins twice. When it has gone, the other one no longer records each start.
 func TestFirstClaimBesideAPool(t *testing.T) {
 	t.Parallel()
-	if !dispatching.IsOn() {
-		t.Skip("workers do not ask for tasks")
-	}
 	b := &bundle{servicetest.NewServed(t, outbox.StreamConfig{})}
 	var mu sync.Mutex
 	begun := make(map[string]int)

@@ -123,7 +123,7 @@ func (f failure) Error() string { return string(f) }
 func TestFailuresInSQLAreThoseOfGo(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	const otherwise = `{"ladder":[3600],"jitter":0}` // of the kind
 	message := func(id ledger.BizID) string {
 		if strings.HasSuffix(string(id), "long") {
@@ -153,7 +153,7 @@ func TestFailuresInSQLAreThoseOfGo(t *testing.T) {
 			if s := b.Task(k).State; s == ledger.StateDead || s == ledger.StateRetrying && releases == 3 {
 				break
 			} else if s == ledger.StateRetrying {
-				try(b.Operator(nil).Release(b.Context(), k, audit))(t)
+				try(b.Operator().Release(b.Context(), k, audit))(t)
 				releases++
 			}
 		}

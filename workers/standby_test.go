@@ -38,7 +38,7 @@ func TestPoolLeavesAStandby(t *testing.T) {
 	if _, err := onStandby.Exec(t.Context(), "select pg_wal_replay_pause()"); err != nil {
 		t.Fatal(err)
 	}
-	b.Relay()
+	b.Dispatch()
 
 	mixed := try(pgxpool.ParseConfig(server.URL(ledgertest.Database)))(t)
 	there := try(pgx.ParseConfig(standby.URL(ledgertest.Database)))(t)

@@ -11,12 +11,12 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// A worker that stops gives back the messages that it has received ahead. The next one cannot know that their handlers
-// have not begun, so it records their starts first: together, because each alone takes a transaction and a connection.
-func TestStartsOfRedeliveredTasksAreRecordedTogether(t *testing.T) {
+// Tasks that may have begun elsewhere have their starts recorded before their handlers: together, because each alone
+// takes a transaction and a connection. A worker that stops gives such tasks back.
+func TestStartsOfOtherWorkersTasksAreRecordedTogether(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	const tasks = 200
 	var inside atomic.Int32
 	w := b.Work(workers.Config{Slots: 1, StopTimeout: 100 * time.Millisecond, AckWait: endless},
@@ -26,7 +26,7 @@ func TestStartsOfRedeliveredTasksAreRecordedTogether(t *testing.T) {
 			return ctx.Err()
 		}, &workers.KindConfig{Slots: tasks}))
 	b.EnqueueMany(tasks)
-	b.Await("a handler, and messages behind it", func() bool {
+	b.Await("a handler, and tasks behind it", func() bool {
 		return inside.Load() == 1 && w.KindStatus().InFlight == tasks
 	})
 	w.Stop()
@@ -35,7 +35,7 @@ func TestStartsOfRedeliveredTasksAreRecordedTogether(t *testing.T) {
 	b.AwaitSucceeded(tasks)
 	started := one[int](b, "select count(*)::integer from taskledger.event where type = 'started'")
 	if started < tasks-1 {
-		t.Errorf("%d starts are recorded, want one of each task whose message was given back", started)
+		t.Errorf("%d starts are recorded, want one of each task that was given back", started)
 	}
 	transactions := one[int](b, "select count(distinct xid)::integer from taskledger.event where type = 'started'")
 	t.Logf("%d starts in %d transactions", started, transactions)
@@ -49,7 +49,7 @@ func TestStartsOfRedeliveredTasksAreRecordedTogether(t *testing.T) {
 func TestLockedStartsTakeNoConnections(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	const tasks, locked = 40, 20
 	if n := b.DB.Config().MaxConns; n > locked {
 		t.Fatalf("the pool has %d connections", n)

@@ -50,7 +50,7 @@ func TestQueryModes(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			plantest.Settings(t, b.DB.Config().ConnString())
 			config := b.DB.Config()
 			config.ConnConfig.DefaultQueryExecMode = mode

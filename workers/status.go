@@ -13,19 +13,15 @@ type KindStatus struct {
 	Kind          ledger.Kind       `json:"kind"`
 	Guarantee     Guarantee         `json:"guarantee"`
 	Slots         int               `json:"slots"`
-	Shards        ledger.ShardSet   `json:"shards"`          // whose tasks it receives now
+	Shards        ledger.ShardSet   `json:"shards"`          // whose tasks it takes
 	Paused        bool              `json:"paused"`          // by an operator
-	InFlight      int               `json:"in_flight"`       // tasks whose message is not answered yet
-	InFlightBytes int               `json:"in_flight_bytes"` // of their messages' payloads
+	InFlight      int               `json:"in_flight"`       // tasks from offer to outcome
+	InFlightBytes int               `json:"in_flight_bytes"` // of their payloads
 	Running       int               `json:"running"`         // slots taken by handlers, the overdue ones included
 	Overdue       int               `json:"overdue"`         // handlers that did not return in time
-	Redelivered   int64             `json:"redelivered"`
-	Adopted       int64             `json:"adopted"`
-	Ghosts        int64             `json:"ghosts"`
-	Malformed     int64             `json:"malformed"`
-	TakenOver     int64             `json:"taken_over"`
-	FetcherRuns   int64             `json:"fetcher_runs"` // tasks run beyond the slots, see [FetcherRuns]
-	GivenBack     int64             `json:"given_back"`   // tasks given back because they waited too long
+	Ghosts        int64             `json:"ghosts"`          // see [NoticeGhost]
+	TakenOver     int64             `json:"taken_over"`      // see [NoticeTakenOver]
+	GivenBack     int64             `json:"given_back"`      // see [NoticeGivenBack]
 	Attempts      map[Outcome]int64 `json:"attempts"`
 }
 
@@ -40,15 +36,12 @@ func (p *Pool) Status() Status {
 
 func (k *kind) status() KindStatus {
 	ks := KindStatus{
-		Kind: k.Name, Guarantee: k.guarantee, Slots: k.slots(), Shards: k.received.Set(),
+		Kind: k.Name, Guarantee: k.guarantee, Slots: k.slots(), Shards: k.pool.config.Shards,
 		Running: k.Running(), Overdue: k.Overdue(),
-		Redelivered: k.counts.noticed(NoticeRedelivered), Adopted: k.counts.noticed(NoticeAdopted),
-		Ghosts: k.counts.noticed(NoticeGhost), Malformed: k.counts.noticed(NoticeMalformed),
-		TakenOver:   k.counts.noticed(NoticeTakenOver),
-		FetcherRuns: k.counts.noticed(NoticeFetcherRuns), GivenBack: k.counts.noticed(NoticeGivenBack),
-		Attempts: make(map[Outcome]int64, len(outcomes)),
+		Paused: k.isPaused.Load(),
+		Ghosts: k.counts.noticed(NoticeGhost), TakenOver: k.counts.noticed(NoticeTakenOver),
+		GivenBack: k.counts.noticed(NoticeGivenBack), Attempts: make(map[Outcome]int64, len(outcomes)),
 	}
-	ks.Paused, _ = k.pause.state()
 	ks.InFlight, ks.InFlightBytes = k.Tasks.Size()
 	for i, o := range outcomes {
 		ks.Attempts[o] = k.counts.attempts[i].Load()

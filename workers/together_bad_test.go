@@ -35,7 +35,7 @@ func oneMisbehaves(t *testing.T, name string, test misbehaviour, ids []string) {
 	t.Parallel()
 	b := setup(t)
 	b.Exec(schemaOfMisbehaviours)
-	b.Relay()
+	b.Dispatch()
 	var calls atomic.Int32
 	times := int32(2) // shared, and alone
 	if name == "ignores" {
@@ -106,7 +106,7 @@ func TestOneOfTogetherCommits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			g := b.gather(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 				return errors.Join(insertEffect(ctx, tx, job, args), end(ctx, tx, job.BizID))
 			}, workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 2, Ladder: []time.Duration{0}}})
@@ -131,9 +131,9 @@ func TestOneOfTogetherCommits(t *testing.T) {
 func TestOneOfTogetherIsCancelled(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	var calls atomic.Int32
-	o := try(operator.New(operator.Config{DB: b.DB, NATS: b.NC}))(t)
+	o := try(operator.New(operator.Config{DB: b.DB}))(t)
 	g := b.gather(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.BizID == "bad" && calls.Add(1) == 1 {
 			if _, err := o.Cancel(

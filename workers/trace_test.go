@@ -14,7 +14,7 @@ import (
 func TestTraceContextOfEveryAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	producer := ledger.TraceContext{TraceID: [16]byte{1}, SpanID: [8]byte{2}, Flags: 1, State: "vendor=1"}
 	got := make(chan ledger.TraceContext, 2)
 	b.Work(workers.Config{}, atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {

@@ -15,8 +15,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/internal/dispatching"
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -26,7 +24,7 @@ import (
 func TestSlotsOverAllKinds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	few := ledger.MustKind[orderArgs]("test.few")
 	gate := make(chan struct{})
 	var running, most, begun, floodBefore atomic.Int64
@@ -99,7 +97,7 @@ func TestSlotsOverAllKinds(t *testing.T) {
 func TestStopWhileWaitingForATurn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	block := make(chan struct{})
 	w := b.Work(
 		workers.Config{Slots: 1},
@@ -136,7 +134,7 @@ func TestStopWhileWaitingForATurn(t *testing.T) {
 func TestKindSlots(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.Relay()
+	b.Dispatch()
 	gate := make(chan struct{})
 	var running atomic.Int64
 	// No task is taken over from a worker that is slow: each has one effect.
@@ -188,14 +186,6 @@ func TestKindSlots(t *testing.T) {
 	close(gate)
 	b.AwaitSucceeded(100)
 	b.WantOneEffectEach(100)
-	if dispatching.IsOn() {
-		return
-	}
-	durable := stream.Consumers(order.Name(), ledger.AllShards)[0].Durable
-	b.Await("the consumer to be changed", func() bool {
-		b.Enqueue(fmt.Sprint("more-", time.Now().UnixNano())) // the change is noticed when tasks arrive
-		return try(b.JS.Consumer(b.Context(), stream.Name, durable))(t).CachedInfo().Config.MaxAckPending >= 8000*20
-	})
 }
 
 // A worker with fewer connections than ExactlyOnce slots logs a warning when it begins, and when its slots are
@@ -215,7 +205,7 @@ func TestFewConnectionsAreLogged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			b.Relay()
+			b.Dispatch()
 			config := b.DB.Config()
 			config.MaxConns = 5
 			db := try(pgxpool.NewWithConfig(b.Context(), config))(t)

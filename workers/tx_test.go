@@ -146,7 +146,7 @@ func TestTransactionBeginsWithItsFirstStatement(t *testing.T) {
 			t.Cleanup(db.Close)
 			b := setupOn(t, db)
 			b.Exec("create table copied (biz_id text primary key)")
-			b.Relay()
+			b.Dispatch()
 			b.Work(
 				workers.Config{},
 				exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
@@ -185,7 +185,7 @@ func TestFirstStatementFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Exec("create table copied (biz_id text primary key)")
-	b.Relay()
+	b.Dispatch()
 	swallow := map[string]func(ctx context.Context, tx pgx.Tx){
 		"prepare": func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "insert into nowhere values ($1)", 1) },
 		"run":     func(ctx context.Context, tx pgx.Tx) { _, _ = tx.Exec(ctx, "select 1 / $1::integer", 0) },
@@ -233,7 +233,7 @@ func TestQuickTaskTakesTwoRoundTrips(t *testing.T) {
 	db := try(pgxpool.NewWithConfig(t.Context(), config))(t)
 	t.Cleanup(db.Close)
 	b := setupOn(t, db)
-	b.Relay()
+	b.Dispatch()
 	last := make(map[*countedConn]int64) // after the handler of the previous task on this connection
 	fewest := int64(math.MaxInt64)
 	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {

@@ -55,7 +55,7 @@ func (p *Pool) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
 	v, err := p.readView(ctx, p.config.DB)
-	if err == nil && p.asker != nil {
+	if err == nil {
 		err = p.asker.learn(v)
 	}
 	if err != nil {
@@ -66,8 +66,9 @@ func (p *Pool) look(ctx context.Context) {
 	}
 	p.runner.SetAwaited(v.isAwaited)
 	for _, k := range p.registered() {
-		if k.pause.set(v.paused[k.Name]) {
-			k.Logger.InfoContext(ctx, "kind paused or resumed", "paused", v.paused[k.Name])
+		if paused := v.paused[k.Name]; k.isPaused.Swap(paused) != paused {
+			k.Logger.InfoContext(ctx, "kind paused or resumed", "paused", paused)
+			p.asker.wake()
 		}
 		k.isShed.Store(v.shed[k.Name])
 		k.noteClaims(v)

@@ -38,21 +38,19 @@ type Worker struct {
 type WorkerKind struct {
 	Kind      ledger.Kind     `json:"kind"`
 	Guarantee Guarantee       `json:"guarantee"`
-	Shards    ledger.ShardSet `json:"shards"`         // whose tasks it receives now
-	Divided   bool            `json:"divided"`        // the workers divide the shards dynamically
+	Shards    ledger.ShardSet `json:"shards"`         // whose tasks it takes
 	Paused    bool            `json:"paused"`         // by an operator: the worker starts none of its tasks
 	Load      *WorkerLoad     `json:"load,omitempty"` // nil: the worker does not report it, as one in SQL
 }
 
 // leaseDetail is the detail of a worker's lease.
 type leaseDetail struct {
-	Kinds       []string        `json:"kinds"`
-	Guarantees  guarantees      `json:"guarantees,omitempty"`
-	Shards      ledger.ShardSet `json:"shards"`
-	ShardGroups int             `json:"shard_groups,omitempty"`
-	Repeating   []repeatedTask  `json:"repeating,omitempty"` // package operator reads it
-	Load        json.RawMessage `json:"load,omitempty"`      // a map of WorkerLoad by kind
-	Version     json.RawMessage `json:"version,omitempty"`   // a text
+	Kinds      []string        `json:"kinds"`
+	Guarantees guarantees      `json:"guarantees,omitempty"`
+	Shards     ledger.ShardSet `json:"shards"`
+	Repeating  []repeatedTask  `json:"repeating,omitempty"` // package operator reads it
+	Load       json.RawMessage `json:"load,omitempty"`      // a map of WorkerLoad by kind
+	Version    json.RawMessage `json:"version,omitempty"`   // a text
 
 	// Of a worker that asks the dispatcher for tasks, see internal/lease.Session.
 	Session  string `json:"session,omitempty"`
@@ -151,29 +149,24 @@ func appendWorkers(ctx context.Context, db ledger.DB, all []Worker, after string
 	for ; rows.Next(); n++ {
 		var w Worker
 		var left int64
-		var detailText, dividedText, pausedText string
-		err := rows.Scan(&w.ID, pgquery.Micros(&w.Since), &left, &detailText, &dividedText, &pausedText)
+		var detailText, pausedText string
+		err := rows.Scan(&w.ID, pgquery.Micros(&w.Since), &left, &detailText, &pausedText)
 		if err != nil {
 			return nil, "", false, err
 		}
 		w.Alive, after = left > 0, w.ID
-		if w.Kinds, w.Version, err = workerKinds(detailText, dividedText, pausedText); err == nil {
+		if w.Kinds, w.Version, err = workerKinds(detailText, pausedText); err == nil {
 			all = append(all, w)
 		}
 	}
 	return all, after, n == most && len(all) < limit, rows.Err()
 }
 
-func workerKinds(detailText, dividedText, pausedText string) ([]WorkerKind, string, error) {
-	var divided []struct {
-		Kind   ledger.Kind `json:"kind"`
-		Shards string      `json:"shards"`
-	}
+func workerKinds(detailText, pausedText string) ([]WorkerKind, string, error) {
 	var detail leaseDetail
 	var paused []ledger.Kind
 	err := errors.Join(
 		json.Unmarshal([]byte(detailText), &detail),
-		json.Unmarshal([]byte(dividedText), &divided),
 		json.Unmarshal([]byte(pausedText), &paused))
 	if err != nil {
 		return nil, "", err
@@ -184,15 +177,10 @@ func workerKinds(detailText, dividedText, pausedText string) ([]WorkerKind, stri
 	for i, name := range detail.Kinds {
 		k := WorkerKind{
 			Kind: ledger.Kind(name), Guarantee: cmp.Or(guarantee[name], ExactlyOnce), Shards: detail.Shards,
-			Divided: detail.ShardGroups > 0, Paused: slices.Contains(paused, ledger.Kind(name)),
+			Paused: slices.Contains(paused, ledger.Kind(name)),
 		}
 		if l, isKnown := load[k.Kind]; isKnown {
 			k.Load = &l
-		}
-		for _, d := range divided {
-			if shards, err := ledger.ParseShardSet(d.Shards); err == nil && d.Kind == k.Kind {
-				k.Shards |= shards
-			}
 		}
 		kinds[i] = k
 	}

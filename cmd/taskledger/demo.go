@@ -177,7 +177,7 @@ func renderDemo(w io.Writer, r demo.Report) {
 		[2]string{
 			"firings of the periodic task", fmt.Sprintf("%s, counted %s times", count(r.Firings), count(r.TillCounts)),
 		},
-		[2]string{"redelivered", count(r.Redelivered)},
+		[2]string{"taken over", count(r.TakenOver)},
 		[2]string{"fenced", count(r.Fenced)},
 		[2]string{"processes killed", count(r.Kills)},
 		[2]string{"stream wiped", count(r.StreamWipes)},

@@ -5,8 +5,6 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -249,26 +247,6 @@ func (d *diagnosis) examineNATS(ctx context.Context, a *app, pool *pgxpool.Pool,
 	config := s.CachedInfo().Config
 	d.check("stream", config.MaxBytes > 0, levelWarning, "give the stream a limit: nats stream edit LEDGER --max-bytes",
 		fmt.Sprintf("replicas %d, max bytes %s", config.Replicas, count(config.MaxBytes)))
-	alive, err := liveKinds(ctx, pool)
-	if err != nil {
-		d.failed(a, "consumers", levelWarning, "grant the login the role operator: docs/operations.md, Rights", err)
-		return
-	}
-	var orphans []string
-	consumers := s.ListConsumers(ctx)
-	for c := range consumers.Info() {
-		kind, shards, isWorker := stream.ServedBy(c.Config)
-		if name := fmt.Sprintf("%s %s", kind, shards); isWorker && !alive[kind] && !slices.Contains(orphans, name) {
-			orphans = append(orphans, name)
-		}
-	}
-	if err := consumers.Err(); err != nil {
-		d.failed(a, "consumers", levelWarning, "connect to NATS as its user operator, which may list consumers", err)
-		return
-	}
-	d.check("consumers", len(orphans) == 0, levelWarning,
-		"start their workers, or if they are gone for good: taskledger worker retire KIND SHARDS",
-		"consumers without a live worker: "+orNone(strings.Join(orphans, ", ")))
 }
 
 // liveKinds returns the kinds that live workers handle.

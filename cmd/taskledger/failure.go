@@ -28,7 +28,6 @@ import (
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers"
 )
 
 // failure is an error in the form that the user gets.
@@ -120,7 +119,6 @@ func describe(err error) *failure {
 		conflict   *ledger.ConflictError
 		otherArgs  *ledger.OtherArgsError
 		transition *ledger.TransitionError
-		inUse      *workers.InUseError
 		overload   *ledger.OverloadError
 		subscribed *feed.SubscribedError
 		binaries   *pgserver.NoBinariesError
@@ -137,8 +135,7 @@ func describe(err error) *failure {
 	case errors.As(err, &invalid):
 		f.exit = exitUsage
 	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule),
-		errors.Is(err, workers.ErrUnknownConsumer), errors.Is(err, outbox.ErrNotParked),
-		errors.Is(err, outbox.ErrUnknownSubscriber),
+		errors.Is(err, outbox.ErrNotParked), errors.Is(err, outbox.ErrUnknownSubscriber),
 		errors.Is(err, projector.ErrNotIllegal), errors.Is(err, projector.ErrNotParked):
 		f.exit = exitNotFound
 	case errors.Is(err, ledger.ErrUnknownPosition):
@@ -164,7 +161,7 @@ func describe(err error) *failure {
 		if transition.Type == ledger.EventReleased && transition.State == ledger.StateSucceeded {
 			f.hint = "run it again as another task: taskledger task clone " + shellKey(transition.Key) + " --as BIZ_ID"
 		}
-	case errors.As(err, &conflict), errors.As(err, &inUse),
+	case errors.As(err, &conflict),
 		errors.As(err, &subscribed), errors.Is(err, ledger.ErrRetryTransaction):
 		f.exit = exitConflict
 	case errors.Is(err, reserve.ErrHeld):

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -22,9 +21,7 @@ import (
 	"github.com/taskledger/taskledger/console"
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/broker"
-	"github.com/taskledger/taskledger/internal/loglimit"
 	"github.com/taskledger/taskledger/internal/natsconfig"
-	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgpool"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -32,7 +29,6 @@ import (
 // apiFlags are the options of the HTTP API in serve.
 type apiFlags struct {
 	databaseURL   string
-	natsURL       string
 	anonymous     bool
 	cert, key, ca string
 	proxies       []string
@@ -43,9 +39,6 @@ type apiFlags struct {
 func (f *apiFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.databaseURL, "http-database-url", "",
 		"address of PostgreSQL with the login of the HTTP API (default: that of serve)")
-	flags.StringVar(&f.natsURL, "http-nats-url", "",
-		"address of NATS with the user operator: handlers of tasks that are cancelled over HTTP end at once "+
-			"(default: at the next renewal of their worker's lease)")
 	flags.BoolVar(&f.anonymous, "http-anonymous", false,
 		"admit requests without a token, as admin; only if --listen is a loopback address")
 	flags.StringVar(&f.cert, "http-cert", "",
@@ -59,7 +52,7 @@ func (f *apiFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.header, "http-proxy-header", "", "`header` with the name (default: X-Forwarded-User)")
 	flags.StringVar(&f.role, "http-proxy-role", "", "role of callers that never had a token (default: none)")
 	for _, name := range []string{
-		"database-url", "nats-url", "anonymous", "cert", "key", "client-ca", "proxy", "proxy-header",
+		"database-url", "anonymous", "cert", "key", "client-ca", "proxy", "proxy-header",
 		"proxy-role", "behind-tls",
 	} {
 		bind(flags, "http-"+name, "TASKLEDGER_HTTP_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
@@ -174,14 +167,14 @@ func (a *app) httpAPI(
 		return nil, nil, nil, err
 	}
 	log := a.log.With("service", "http")
-	nc, recalls, err := a.httpNATS(ctx, f, pool)
+	nc, err := a.httpNATS()
 	if err != nil {
 		pool.Close()
 		return nil, nil, nil, err
 	}
 	waiter, err := outbox.NewWaiter(outbox.WaiterConfig{DB: pool, NATS: nc, Logger: log})
 	if err == nil {
-		handler, err = api.New(api.Config{DB: pool, NATS: recalls, Waiter: waiter, Anonymous: f.anonymous,
+		handler, err = api.New(api.Config{DB: pool, Waiter: waiter, Anonymous: f.anonymous,
 			Certificates: f.ca != "", Proxy: proxy, Version: readVersion(), Logger: log,
 			Report: func(ctx context.Context) (health.Report, error) { return (*report)(ctx) }})
 	}
@@ -197,32 +190,11 @@ func (a *app) httpAPI(
 	}, nil
 }
 
-// httpNATS returns the connection by which the API waits, and that by which it recalls running handlers: the same one
-// of the user operator, or nil, because the user of serve has no right to recall. db is the API's pool.
-func (a *app) httpNATS(ctx context.Context, f apiFlags, db *pgxpool.Pool) (waits, recalls *nats.Conn, err error) {
-	options := []nats.Option{nats.Name("taskledger"), nats.RetryOnFailedConnect(true)}
-	switch {
-	case f.natsURL != "":
-		a.secrets.learnAddress(f.natsURL)
-		log := a.log.With("service", "http")
-		limited := loglimit.New()
-		options = append(options, nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {
-			limited.Warn(log, "cannot connect to --http-nats-url; handlers of cancelled tasks end later",
-				"error", reason(err))
-		}))
-		if recalls, err = outbox.Connect(f.natsURL, options...); err != nil {
-			err = usagef("--http-nats-url: cannot connect: %s", reason(errors.Unwrap(err)))
-		}
-		return recalls, recalls, err
-	case a.config.natsURL != "":
-		waits, err = a.connectNATS(true)
-		return waits, nil, err
+// httpNATS returns the connection by which the API waits.
+func (a *app) httpNATS() (*nats.Conn, error) {
+	if a.config.natsURL != "" {
+		return a.connectNATS(true)
 	}
 	// The server that a process of serve runs: it may begin later.
-	if _, err := broker.Find(ctx, db, natsconfig.Operator); pgerr.Is(err, pgerr.InsufficientPrivilege) {
-		waits, err = broker.Connect(a.db, natsconfig.Relay, options...)
-		return waits, nil, err
-	}
-	recalls, err = broker.Connect(db, natsconfig.Operator, options...)
-	return recalls, recalls, err
+	return broker.Connect(a.db, natsconfig.Relay, nats.Name("taskledger"), nats.RetryOnFailedConnect(true))
 }

@@ -8,26 +8,15 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // withOperator calls f with an operator.
-func (a *app) withOperator(ctx context.Context, recalls bool, do func(*operator.Operator, *pgxpool.Pool) error) error {
+func (a *app) withOperator(ctx context.Context, do func(*operator.Operator, *pgxpool.Pool) error) error {
 	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		var nc *nats.Conn
-		if recalls {
-			var err error
-			if nc, err = a.connectNATS(false); err == nil {
-				defer nc.Close()
-			} else if a.config.natsURL != "" {
-				fmt.Fprintf(a.stderr,
-					"%s: workers that run such a task find out later, when they renew their leases\n", err)
-			}
-		}
-		o, err := operator.New(operator.Config{DB: pool, NATS: nc})
+		o, err := operator.New(operator.Config{DB: pool})
 		if err != nil {
 			return err
 		}
@@ -37,7 +26,7 @@ func (a *app) withOperator(ctx context.Context, recalls bool, do func(*operator.
 
 // operateOne executes an operation on one task.
 func (a *app) operateOne(ctx context.Context, o operation, key ledger.Key, audit operator.Audit) error {
-	return a.withOperator(ctx, o.recalls, func(op *operator.Operator, _ *pgxpool.Pool) error {
+	return a.withOperator(ctx, func(op *operator.Operator, _ *pgxpool.Pool) error {
 		e, err := o.one(ctx, op, key, audit)
 		if err != nil {
 			return unknownTask(err, key)
@@ -69,7 +58,7 @@ func (a *app) operateAll(ctx context.Context, o operation, f operateFlags) error
 	case named && f.everything:
 		return usagef("--all excludes other filters")
 	}
-	return a.withOperator(ctx, o.recalls, func(op *operator.Operator, pool *pgxpool.Pool) error {
+	return a.withOperator(ctx, func(op *operator.Operator, pool *pgxpool.Pool) error {
 		result, err := o.all(ctx, op, filter, f.audit, &operator.BulkOptions{DryRun: true})
 		if err == nil && !f.dryRun {
 			show, stop := a.progress(o.done, int64(result.Found))

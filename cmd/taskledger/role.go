@@ -44,7 +44,6 @@ var roleOf = map[string]string{
 	"taskledger kind pause":         "operator",
 	"taskledger kind resume":        "operator",
 	"taskledger worker list":        "reader",
-	"taskledger worker retire":      "operator",
 	"taskledger parked list":        "reader",
 	"taskledger parked show":        "reader",
 	"taskledger parked retry":       "operator",

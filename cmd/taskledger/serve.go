@@ -44,15 +44,16 @@ func newServeCommand(a *app) *cobra.Command {
 
   relay       publishes events on NATS JetStream
   projector   keeps the tables of tasks and counts
+  dispatcher  gives available tasks to workers
   scheduler   releases delayed tasks and retries, expires tasks at their deadlines, and
               discards the oldest tasks where a limit requires it
   periodic    enqueues the tasks of schedules
-  reconciler  releases tasks whose message was lost
   alarm       sends alarms, with --alarms
   http        answers /healthz, /readyz and /metrics, the HTTP API at /v1/ and the console at /,
               with --listen
 
-Any number of processes may run. One relay and one projector work; the others stand by.
+Any number of processes may run. One relay, one projector and one dispatcher work; the
+others stand by.
 
 With ` + envDatabaseURL + ` alone, serve runs the NATS server of this database, or stands by for the process that
 runs it. Other programs with ` + envDatabaseURL + ` find its address and their credentials in the database.

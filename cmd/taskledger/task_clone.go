@@ -43,7 +43,7 @@ If the new task exists with the same args, nothing is written; with other args, 
 }
 
 func cloneTask(ctx context.Context, a *app, key ledger.Key, as ledger.BizID, audit operator.Audit) error {
-	return a.withOperator(ctx, false, func(o *operator.Operator, _ *pgxpool.Pool) error {
+	return a.withOperator(ctx, func(o *operator.Operator, _ *pgxpool.Pool) error {
 		clone := ledger.Key{Kind: key.Kind, BizID: as}
 		answer, err := o.Clone(ctx, key, as, audit)
 		if other := (*ledger.OtherArgsError)(nil); errors.As(err, &other) {

@@ -13,10 +13,8 @@ import (
 // operation is a command that changes tasks: one by its key, or all that match a filter.
 type operation struct {
 	done string // past participle of the operation, for the output
-	// recalls reports whether running handlers must be recalled.
-	recalls bool
-	one     func(context.Context, *operator.Operator, ledger.Key, operator.Audit) (ledger.Event, error)
-	all     func(context.Context, *operator.Operator, operator.Filter, operator.Audit,
+	one  func(context.Context, *operator.Operator, ledger.Key, operator.Audit) (ledger.Event, error)
+	all  func(context.Context, *operator.Operator, operator.Filter, operator.Audit,
 		*operator.BulkOptions) (operator.BulkResult, error)
 }
 
@@ -62,7 +60,7 @@ it is released. A running handler is cancelled, and its transaction is rolled ba
 		Example: "  taskledger task bury coupon.send order-17 --reason 'order is wrong'\n" +
 			"  taskledger task bury --kind coupon.send --state retrying",
 	}, operation{
-		done: "buried", recalls: true,
+		done: "buried",
 		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
 			return o.Bury(ctx, k, audit)
 		},
@@ -83,7 +81,7 @@ is 4 (conflict).`,
 		Example: "  taskledger task cancel coupon.send order-17 --reason 'order withdrawn'\n" +
 			"  taskledger task cancel --kind report.make --state scheduled --older-than 720h",
 	}, operation{
-		done: "cancelled", recalls: true,
+		done: "cancelled",
 		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
 			return o.Cancel(ctx, k, audit)
 		},
@@ -111,7 +109,7 @@ task must be scheduled, retrying or available. With a time in the past the task 
 			return err
 		},
 	}, operation{
-		done: "rescheduled", recalls: true,
+		done: "rescheduled",
 		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
 			return o.Reschedule(ctx, k, due, audit)
 		},

@@ -9,7 +9,6 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
-	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -17,7 +16,6 @@ func newWorkerCommand(a *app) *cobra.Command {
 	return group(
 		&cobra.Command{Use: "worker", Short: "Show the worker processes and their shards"},
 		newWorkerListCommand(a),
-		newWorkerRetireCommand(a),
 	)
 }
 
@@ -86,9 +84,6 @@ func renderWorkers(w io.Writer, all []workers.Worker) {
 			if shards == "" {
 				shards = "none"
 			}
-			if k.Divided {
-				shards += " (divided)"
-			}
 			kind := string(k.Kind)
 			if k.Paused {
 				kind += " (paused)"
@@ -102,47 +97,4 @@ func renderWorkers(w io.Writer, all []workers.Worker) {
 		}
 	}
 	renderTable(w, t)
-}
-
-func newWorkerRetireCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "retire KIND SHARDS",
-		Short: "Remove the consumers of shards without workers",
-		Long: `Remove the consumers of a kind for exactly these shards, after the last worker on them has ended,
-so that workers may have other sets of shards. SHARDS is all, or such as 0-15 or 0-15,40.
-
-No task is lost: the next workers on the shards receive all messages that the stream still has, and
-skip finished tasks.`,
-		Example: "  taskledger worker retire coupon.send all\n  taskledger worker retire coupon.send 0-31",
-		Args:    exactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			shards, err := ledger.ParseShardSet(args[1])
-			if err == nil && shards == 0 {
-				err = &ledger.InvalidError{Field: "shards", Rule: "must not be empty"}
-			}
-			if err != nil {
-				return err
-			}
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				nc, err := a.connectNATS(false)
-				if err != nil {
-					return err
-				}
-				defer nc.Close()
-				r := retired{ledger.Kind(args[0]), shards}
-				if err := workers.Retire(ctx, pool, nc, r.Kind, r.Shards); err != nil {
-					return err
-				}
-				return a.print(r, func(w io.Writer) {
-					fmt.Fprintf(w, "retired the consumers of %s for shards %s\n", r.Kind, r.Shards)
-				})
-			})
-		},
-	}
-}
-
-// retired is the result as JSON.
-type retired struct {
-	Kind   ledger.Kind     `json:"kind"`
-	Shards ledger.ShardSet `json:"shards"`
 }

@@ -30,12 +30,6 @@ var (
 // Worker returns the name of the lease of a worker.
 func Worker(id string) string { return "worker/" + id }
 
-// Member returns the name of the lease of a worker as a member of a division of shards.
-func Member(id string) string { return "shards/" + id }
-
-// Released returns the name of the row of a task that the reconciler releases again and again.
-func Released(k ledger.Key) string { return "released/" + k.String() }
-
 // Lock blocks other workers of these kinds that call it until the end of db's transaction.
 func Lock(ctx context.Context, db ledger.DB, kinds []string) error {
 	_, err := db.Exec(ctx, lockSQL, pgarray.Of(kinds...))

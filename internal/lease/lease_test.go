@@ -27,42 +27,30 @@ func TestRemovingIsNarrow(t *testing.T) {
 	ledgertest.ExecAsOwner(t, owner, `
 		insert into taskledger.lease (name, holder, alive_until, login) values
 		  ('worker/theirs', 'theirs', now() + interval '1 hour', 'another'),
-		  ('shards/theirs', 'theirs', now() + interval '1 hour', 'another'),
 		  ('worker/ended', 'ended', now() - interval '1 hour', 'another'),
 		  ('relay', 'relay', now() - interval '2 days', 'another'),
 		  ('broker', 'serve', now() - interval '2 days', 'another'),
 		  ('broker/a:6222', 'member', now() + interval '1 hour', 'another'),
 		  ('broker/b:6222', 'restarting', now() - interval '1 hour', 'another'),
-		  ('broker/c:6222', 'former', now() - interval '2 days', 'another'),
-		  ('released/pay/0', 'reconciler', now() - interval '2 days', 'another'),
-		  ('released/pay/1', 'reconciler', now() - interval '1 hour', 'another')`)
-	ledgertest.ExecAsOwner(t, owner, `
-		insert into taskledger.shard_owner (kind, shards, worker) values
-		  ('pay', '0-31', 'theirs'), ('pay', '32-63', 'mine'), ('mail', '0-63', 'ended')`)
+		  ('broker/c:6222', 'former', now() - interval '2 days', 'another')`)
 	for _, statement := range []string{
 		"select taskledger.heartbeat('mine', '{pay}')",
 		"select taskledger.remove_lease(name) from taskledger.lease",
-		"select taskledger.leave_shards(worker, '', '') from taskledger.shard_owner",
 		"select taskledger.sweep_leases()",
 	} {
 		if _, err := worker.Exec(t.Context(), statement); err != nil {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	var leases, shards string
-	err := owner.QueryRow(t.Context(), `
-		select (select string_agg(l.name, ' ' order by l.name) from taskledger.lease l),
-		       (select string_agg(o.worker, ' ' order by o.worker) from taskledger.shard_owner o)`,
-	).Scan(&leases, &shards)
+	var leases string
+	const names = "select string_agg(l.name, ' ' order by l.name) from taskledger.lease l"
+	err := owner.QueryRow(t.Context(), names).Scan(&leases)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "broker broker/a:6222 broker/b:6222 relay released/pay/1 shards/theirs worker/theirs"
+	want := "broker broker/a:6222 broker/b:6222 relay worker/theirs"
 	if leases != want {
 		t.Errorf("leases that are left: %s, want %s", leases, want)
-	}
-	if want := "theirs"; shards != want {
-		t.Errorf("workers with shards that are left: %s, want %s", shards, want)
 	}
 }
 

@@ -9,8 +9,8 @@
 // pull from another consumer. Subscribers therefore import the requests about their own consumer alone,
 // and do not make it, because a new consumer may deliver to any subject of the stream's account. The
 // server answers requests below $JS.API itself in such an account, so theirs are in a JetStream domain
-// with the name of the subscriber: jetstream.NewWithDomain(nc, "mails"). Workers and operators import all
-// requests: a worker may pull from every consumer of workers, and an operator from none.
+// with the name of the subscriber: jetstream.NewWithDomain(nc, "mails"). Operators import all requests, and may pull
+// from no consumer. Workers import none: they and the dispatcher exchange messages in plain NATS.
 package natsconfig
 
 import (
@@ -19,6 +19,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	ledgerstream "github.com/taskledger/taskledger/internal/stream"
 )
 
 // Names of the users that every configuration has.
@@ -159,11 +161,17 @@ func (c Config) accounts() []account {
 		stream = DefaultAccount
 	}
 	workers, operators, waiters := stream+"_WORKERS", stream+"_OPERATORS", stream+"_WAITERS"
-	clients := []string{workers, operators}
+	var subscribers []string
 	for _, name := range c.Subscribers {
-		clients = append(clients, stream+"_SUBSCRIBER_"+name)
+		subscribers = append(subscribers, stream+"_SUBSCRIBER_"+name)
 	}
-	requests := []string{imported("service", stream, allAPI), imported("service", stream, allAcks)}
+	services := []string{
+		exported("service", allAPI, "response_type: stream, ", append([]string{operators}, subscribers...)...),
+		exported("service", allReplays, "", operators),
+	}
+	if len(subscribers) > 0 {
+		services = append(services, exported("service", allAcks, "", subscribers...))
+	}
 	var outcomesOut, outcomesIn []string
 	for _, subject := range outcomes() {
 		outcomesOut = append(outcomesOut, exported("stream", subject, "", workers, operators, waiters))
@@ -174,25 +182,24 @@ func (c Config) accounts() []account {
 		comment: "The stream, its administrator, and the services of taskledger serve.",
 		streams: []string{"jetstream: enabled"},
 		users:   []user{{Admin, nil}, {Relay, relayRights()}},
-		exports: append([]string{
-			exported("service", allAPI, "response_type: stream, ", clients...),
-			exported("service", allAcks, "", clients...),
-			exported("service", allReplays, "", operators),
-		}, outcomesOut...),
+		exports: slices.Concat(services, []string{exported("stream", allOffers, "", workers)}, outcomesOut),
+		imports: []string{imported("stream", workers, ledgerstream.AllReports)},
 	}, {
 		name:    workers,
-		comment: "Workers: workers.Pool. They make consumers, delete those that overlap, and wait for results.",
+		comment: "Workers: workers.Pool. They ask the dispatcher for tasks, and wait for results.",
 		users:   []user{{Worker, workerRights()}},
-		exports: []string{exported("stream", allProgress, "", operators)},
-		imports: slices.Concat(requests, []string{imported("stream", operators, allRecalls)}, outcomesIn),
+		exports: []string{
+			exported("stream", allProgress, "", operators), exported("stream", ledgerstream.AllReports, "", stream),
+		},
+		imports: append([]string{imported("stream", stream, allOffers)}, outcomesIn...),
 	}, {
 		name:    operators,
 		comment: "The commands of taskledger, and package workers/operator.",
 		users:   []user{{Operator, operatorRights()}},
-		exports: []string{exported("stream", allRecalls, "", workers)},
-		imports: slices.Concat(requests, []string{
-			imported("service", stream, allReplays), imported("stream", workers, allProgress),
-		}, outcomesIn),
+		imports: append([]string{
+			imported("service", stream, allAPI), imported("service", stream, allReplays),
+			imported("stream", workers, allProgress),
+		}, outcomesIn...),
 	}, {
 		name:    waiters,
 		comment: "Programs that wait for results: outbox.Waiter. They receive the outcomes of tasks.",
@@ -201,7 +208,7 @@ func (c Config) accounts() []account {
 	}}
 	for i, name := range c.Subscribers {
 		list = append(list, account{
-			name:    clients[i+2],
+			name:    subscribers[i],
 			comment: fmt.Sprintf("A subscriber to events, with the consumer %s and the JetStream domain %[1]s.", name),
 			users:   []user{{name, subscriberRights(name)}},
 			imports: subscriberImports(stream, name),

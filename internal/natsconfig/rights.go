@@ -10,9 +10,7 @@ import (
 const (
 	allAPI      = "$JS.API.>"
 	allAcks     = "$JS.ACK." + stream.Name + ".>"
-	allRecalls  = "taskledger.recall.>"
 	allProgress = "taskledger.progress.>"
-	handovers   = "taskledger.handover.*"
 	allOffers   = "taskledger.dispatch.to.*"
 
 	// Replays: taskledger events replay. The administrator makes the stream.
@@ -41,17 +39,11 @@ func relayRights() *rights {
 	}
 }
 
-// workerRights are for what works on tasks, and waits for others. With CONSUMER.LIST the command status works for them
-// too.
+// workerRights are for what works on tasks, and waits for others. Workers need nothing of the stream.
 func workerRights() *rights {
 	return &rights{
-		publish: []string{
-			api("STREAM.INFO"), api("STREAM.MSG.GET"), api("CONSUMER.NAMES"), api("CONSUMER.LIST"),
-			api("CONSUMER.INFO") + ".*", api("CONSUMER.CREATE") + ".>", api("CONSUMER.DELETE") + ".*",
-			api("CONSUMER.MSG.NEXT") + ".*", allAcks, handovers, allProgress,
-			stream.AllReports,
-		},
-		subscribe: append([]string{inboxes, handovers, allRecalls, allOffers}, outcomes()...),
+		publish:   []string{stream.AllReports, allProgress},
+		subscribe: append([]string{allOffers}, outcomes()...),
 	}
 }
 
@@ -62,7 +54,7 @@ func operatorRights() *rights {
 	return &rights{
 		publish: []string{
 			api("STREAM.INFO"), api("STREAM.MSG.GET"), api("STREAM.DELETE"), api("CONSUMER.LIST"),
-			api("CONSUMER.INFO") + ".*", api("CONSUMER.DELETE") + ".*", allRecalls,
+			api("CONSUMER.INFO") + ".*",
 			allReplays, "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO." + replayStream,
 			"$JS.API.STREAM.MSG.GET." + replayStream, "$JS.API.DIRECT.GET." + replayStream + ".>",
 		},

@@ -35,7 +35,7 @@ var packageAliases = map[string]string{"outboxwm": "outbox/watermill", "workersw
 var documented = []string{
 	"ledger", "ledger/feed", "ledger/stdsql", "ledger/periodic", "ledger/whatif", "ledger/seal",
 	"ledger/ledgertest", "outbox", "outbox/watermill",
-	"workers", "workers/scheduler", "workers/reconciler", "workers/operator", "workers/watermill",
+	"workers", "workers/scheduler", "workers/operator", "workers/watermill",
 	"workers/workertest", "projector", "health", "health/alarm", "migrations",
 	"api", "api/client", "console",
 }

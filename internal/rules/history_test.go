@@ -12,11 +12,9 @@ import (
 // wholeHistories are the files that may read all events of a task, with the reason. Others read a part, since a task
 // may have a million events: ledger.Load, FirstEvent, NewestOf, VersionAsOf.
 var wholeHistories = map[string]string{
-	"ledger/load.go":             "it is the function",
-	"ledger/whatif/whatif.go":    "a simulation runs each event against another policy, and has no time limit",
-	"projector/tasks.go":         "a row is folded again from the first event",
-	"workers/reconciler/wake.go": "the message of an event is sent again",
-	"workers/workertest/kit.go":  "it serves tests",
+	"ledger/load.go":          "it is the function",
+	"ledger/whatif/whatif.go": "a simulation runs each event against another policy, and has no time limit",
+	"projector/tasks.go":      "a row is folded again from the first event",
 }
 
 // Whole histories are not read on a path with a time limit.

@@ -17,8 +17,8 @@ type rule struct {
 var rules = []rule{
 	{
 		pkg: module,
-		may: []string{"/ledger/...", "/outbox", "/projector", "/workers/scheduler", "/workers/reconciler",
-			"/workers/dispatcher", "/health/...", "/metrics", "/internal/broker", "/internal/dispatching",
+		may: []string{"/ledger/...", "/outbox", "/projector", "/workers/scheduler",
+			"/workers/dispatcher", "/health/...", "/metrics", "/internal/broker",
 			"/internal/httpserver", "/internal/loop",
 			"/internal/natsconfig", "/internal/pgerr", "/internal/pgpool", "/internal/stream", pgx, nats},
 		reason: "the front door: it puts the services together, and no package of the library imports it",
@@ -67,7 +67,7 @@ var rules = []rule{
 	{
 		pkg: "/outbox",
 		may: []string{"/ledger", "/internal/abandon",
-			"/ledger/feed", "/internal/dispatching", "/internal/lease", "/internal/pgarray", "/internal/lists",
+			"/ledger/feed", "/internal/lease", "/internal/pgarray", "/internal/lists",
 			"/internal/loop",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault",
 			"/internal/loglimit", "/internal/reserved", pgx, nats, xSync},
@@ -84,13 +84,13 @@ var rules = []rule{
 			"/ledger/feed", "/internal/lease", "/workers/internal/...", "/internal/pgarray",
 			"/internal/pgquery", "/internal/lists",
 			"/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream",
-			"/internal/strictjson", "/internal/dispatching",
+			"/internal/strictjson",
 			"/internal/fault", pgx, nats, xSync},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
 	{
 		pkg: "/workers/internal/attempt",
-		may: []string{"/ledger", "/workers/internal/atmostonce", "/workers/internal/inflight",
+		may: []string{"/ledger", "/workers/internal/inflight",
 			"/workers/internal/queue", "/internal/eventdata", "/internal/lastevent",
 			"/internal/pgarray", "/internal/loglimit", "/internal/loop", "/internal/pgerr",
 			"/internal/pgquery", "/internal/printable", "/internal/stream", "/internal/fault", pgx},
@@ -107,17 +107,11 @@ var rules = []rule{
 		reason: "two state machines without sockets, clocks and statements, so that every order can be searched",
 	},
 	{
-		pkg: "/workers/internal/local", may: []string{"/workers/internal/dispatch", "/internal/dispatching"},
+		pkg: "/workers/internal/local", may: []string{"/workers/internal/dispatch"},
 		reason: "it passes messages on, whatever they mean",
 	},
 	{pkg: "/workers/internal/slots", may: nil, reason: "slots are given to anything"},
 	{pkg: "/workers/internal/queue", may: nil, reason: "a queue of anything"},
-	{
-		pkg: "/workers/internal/shards",
-		may: []string{"/ledger", "/internal/lease", "/internal/pgarray", "/internal/loop", "/internal/pgerr",
-			pgx, xSync},
-		reason: "shards are divided whatever is done in them",
-	},
 	{
 		pkg:    "/internal/lease",
 		may:    []string{"/ledger", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery"},
@@ -140,11 +134,6 @@ var rules = []rule{
 		reason: "for tests alone: a server whose crash undoes commits",
 	},
 	{
-		pkg:    "/workers/internal/atmostonce",
-		may:    []string{"/ledger"},
-		reason: "workers and the reconciler recognize the same attempts without importing each other",
-	},
-	{
 		pkg:    "/workers/watermill",
 		may:    []string{"/ledger", "/workers", "/internal/envelope", pgx, watermill},
 		reason: "an adapter: it uses the exported API of package workers alone",
@@ -152,23 +141,16 @@ var rules = []rule{
 	{
 		pkg: "/workers/dispatcher",
 		may: []string{"/ledger", "/ledger/feed", "/workers/internal/dispatch", "/workers/internal/local",
-			"/internal/lease", "/internal/loop",
-			"/internal/pgarray", "/internal/pgerr", "/internal/stream", pgx, nats, xSync},
+			"/workers/internal/only", "/internal/lease", "/internal/loop", "/internal/pgarray", "/internal/pgerr",
+			"/internal/stream", pgx, nats, xSync},
 		reason: "a service of its own: it gives out tasks, and does not depend on how workers run them",
 	},
-	{pkg: "/internal/dispatching", may: nil, reason: "the switch between two designs, while both exist"},
+	{pkg: "/workers/internal/only", may: []string{"/ledger"}, reason: "a restriction that users cannot state"},
 	{
 		pkg: "/workers/scheduler",
 		may: []string{"/ledger", "/ledger/feed", "/internal/fault", "/internal/lease", "/internal/loop",
 			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx, xSync},
 		reason: "a service of its own: it appends what is due, and does not depend on how workers run tasks",
-	},
-	{
-		pkg: "/workers/reconciler",
-		may: []string{"/ledger", "/workers/internal/atmostonce", "/internal/lease", "/internal/loglimit",
-			"/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/stream",
-			pgx, nats},
-		reason: "a service of its own: it compares ledger and stream, whatever the workers do",
 	},
 	{
 		pkg: "/workers/operator",
@@ -186,14 +168,15 @@ var rules = []rule{
 	{
 		pkg: "/internal/torture",
 		may: []string{"/ledger", "/ledger/feed", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
-			"/workers/reconciler", "/workers/operator", "/projector", "/migrations", "/internal/...", pgx, nats,
+			"/workers/operator", "/projector", "/migrations", "/internal/...", pgx, nats,
 			natsServer},
 		reason: "it runs the whole product in processes of its own",
 	},
 	{
 		pkg: "/workers/workertest",
-		may: []string{"/ledger", "/internal/pgarray", "/workers", "/internal/stream", "/internal/natsserver",
-			"/internal/fault", pgx, nats},
+		may: []string{"/ledger", "/ledger/ledgertest", "/internal/pgarray", "/workers", "/workers/dispatcher",
+			"/workers/internal/only",
+			"/internal/stream", "/internal/natsserver", "/internal/fault", pgx, nats},
 		reason: "the users' tests need a broker, and their production code does not get it",
 	},
 	{
@@ -384,7 +367,7 @@ type ban struct {
 }
 
 var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/workers/scheduler",
-	"/workers/reconciler", "/workers/operator", "/ledger/periodic", "/ledger/seal", "/health", "/health/alarm",
+	"/workers/operator", "/ledger/periodic", "/ledger/seal", "/health", "/health/alarm",
 	"/health/probe", "/projector", "/webhook", "/api", "/api/client", "/console"}
 
 var bans = []ban{
@@ -420,7 +403,7 @@ var bans = []ban{
 		reason: "only periodic tasks have calendars",
 	},
 	{
-		pkgs:   []string{"/workers/scheduler", "/workers/reconciler", "/workers/operator"},
+		pkgs:   []string{"/workers/scheduler", "/workers/operator"},
 		never:  []string{"/workers"},
 		reason: "a service beside the workers runs no handlers: it uses the ledger and does not get the pool",
 	},

@@ -49,7 +49,6 @@ var tables = map[string]string{
 	"lease":              "internal/lease",
 	"mutex":              "internal/lease",
 	"broker_user":        "internal/lease",
-	"shard_owner":        "workers/internal/shards",
 	"pause":              "workers/operator",
 	"schedule":           "ledger/periodic",
 	"migration":          "migrations",

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,11 +36,9 @@ type Bundle struct {
 	Server *natsserver.Server
 	NC     *nats.Conn
 	JS     jetstream.JetStream
-	// Generation is the generation of the stream that [Bundle.Publish] writes into messages.
-	Generation atomic.Int64
 }
 
-// New returns a bundle with a database that has a table for effects, a NATS server and the stream.
+// New returns a bundle with a database that has a table for effects, and a NATS server.
 func New(t testing.TB) *Bundle {
 	t.Helper()
 	return NewOn(t, Pool(t))
@@ -57,9 +54,7 @@ func Pool(t testing.TB) *pgxpool.Pool {
 // NewOn is [New] on a given database.
 func NewOn(t testing.TB, db *pgxpool.Pool) *Bundle {
 	t.Helper()
-	b := newWithBroker(t, db)
-	b.Provision()
-	return b
+	return newWithBroker(t, db)
 }
 
 // NewDatabase returns a bundle with a database only.
@@ -72,7 +67,6 @@ func newWithBroker(t testing.TB, db *pgxpool.Pool) *Bundle {
 	t.Helper()
 	b := &Bundle{T: t, DB: db, Server: Try(natsserver.Start(natsserver.Config{Dir: t.TempDir()}))(t)}
 	t.Cleanup(func() { _ = b.Server.Close() })
-	b.Generation.Store(1)
 	b.NC = b.Connect()
 	b.JS = Try(jetstream.New(b.NC))(t)
 	b.CreateEffects()
@@ -111,13 +105,6 @@ func (b *Bundle) Connect() *nats.Conn {
 	nc := Try(stream.Connect(b.Server.URL(), nats.ReconnectWait(20*time.Millisecond)))(b.T)
 	b.T.Cleanup(nc.Close)
 	return nc
-}
-
-// Provision creates the stream, as the relay does.
-func (b *Bundle) Provision() {
-	b.T.Helper()
-	installation := One[string](b, "select taskledger.installation()")
-	Try(stream.Ensure(b.Context(), b.JS, stream.Config{MaxBytes: 1 << 30}, installation))(b.T)
 }
 
 // Context returns a context that ends after [Patience], and with the test.
@@ -189,18 +176,20 @@ func (b *Bundle) Await(what string, ok func() bool) {
 	}
 }
 
-// Start runs a service until the test ends. The test fails if Run returns an error.
-func (b *Bundle) Start(run func(context.Context) error) {
+// Start runs a part of the product until stop is called or the test ends. It fails the test if that returns an error.
+func (b *Bundle) Start(run func(context.Context) error) (stop func()) {
 	b.T.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx) }()
-	b.T.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			b.T.Error(err)
 		}
 	})
+	b.T.Cleanup(stop)
+	return stop
 }
 
 // ErrBoom is the error of handlers that fail.

@@ -7,23 +7,17 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/internal/stream"
-	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
-	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/dispatcher"
 	"github.com/taskledger/taskledger/workers/operator"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
-// NewServed returns a bundle whose relay, with these hooks, and projector are the real ones. The consumers of kind
-// Order exist.
+// NewServed returns a bundle whose relay, with these hooks, projector and dispatcher are the real ones.
 func NewServed(t testing.TB, c outbox.StreamConfig, hooks ...outbox.Hook) *Bundle {
 	t.Helper()
 	return NewServedOn(t, Pool(t), c, hooks...)
@@ -34,10 +28,7 @@ func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig, hooks ..
 	t.Helper()
 	b := newWithBroker(t, db)
 	c.MaxBytes = 1 << 30
-	var found *feed.Findings
-	if dispatching.IsOn() {
-		found = feed.NewFindings()
-	}
+	found := feed.NewFindings()
 	relay := Try(outbox.New(outbox.Config{
 		DB: b.As("relay"), NATS: b.Connect(), Stream: c, CheckEvery: 50 * time.Millisecond,
 		Logger: b.Logger(slog.LevelInfo).With("loop", "relay"), Hooks: hooks,
@@ -56,56 +47,23 @@ func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig, hooks ..
 		_, err := b.JS.Stream(b.Context(), stream.Name)
 		return err == nil
 	})
-	if dispatching.IsOn() {
-		b.dispatch(found)
-	} else {
-		createConsumers(b)
-	}
+	b.dispatch(found)
 	return b
 }
 
-// Dispatch runs a dispatcher until the test ends.
-func (b *Bundle) Dispatch() {
+// Dispatch runs a dispatcher until stop is called or the test ends.
+func (b *Bundle) Dispatch() (stop func()) {
 	b.T.Helper()
-	b.dispatch(nil)
+	return b.dispatch(nil)
 }
 
-func (b *Bundle) dispatch(found *feed.Findings) {
+func (b *Bundle) dispatch(found *feed.Findings) (stop func()) {
 	b.T.Helper()
 	d := Try(dispatcher.New(dispatcher.Config{
 		DB: b.As("relay"), NATS: b.Connect(), Findings: found,
 		Logger: b.Logger(slog.LevelInfo).With("loop", "dispatcher"),
 	}))(b.T)
-	b.Start(d.Run)
-}
-
-// AcknowledgeUnworked acknowledges the messages of n new tasks of kind Order, as another client of the broker may.
-func (b *Bundle) AcknowledgeUnworked(n int) {
-	b.T.Helper()
-	c := Try(b.JS.Consumer(b.Context(), stream.Name, stream.Durable(Order.Name(), ledger.AllShards)))(b.T)
-	for acknowledged := 0; acknowledged < n; {
-		for m := range Try(c.Fetch(n-acknowledged, jetstream.FetchMaxWait(time.Second)))(b.T).Messages() {
-			if err := m.DoubleAck(b.Context()); err != nil {
-				b.T.Fatal(err)
-			}
-			acknowledged++
-		}
-	}
-}
-
-// createConsumers has a worker create the consumers of kind Order.
-func createConsumers(b *Bundle) {
-	b.T.Helper()
-	w := b.Work(workers.Config{}, Exactly(InsertEffect, nil))
-	b.Await("the consumers", func() bool {
-		for _, c := range stream.Consumers(Order.Name(), ledger.AllShards) {
-			if _, err := b.JS.Consumer(b.Context(), stream.Name, c.Durable); err != nil {
-				return false
-			}
-		}
-		return true
-	})
-	w.Stop()
+	return b.Start(d.Run)
 }
 
 // Schedule runs a scheduler until the test ends.
@@ -120,10 +78,10 @@ func (b *Bundle) Schedule(hooks ...scheduler.Hook) {
 	)
 }
 
-// Operator returns an operator; nc may be nil.
-func (b *Bundle) Operator(nc *nats.Conn) *operator.Operator {
+// Operator returns an operator.
+func (b *Bundle) Operator() *operator.Operator {
 	b.T.Helper()
-	return Try(operator.New(operator.Config{DB: b.As("operator"), NATS: nc}))(b.T)
+	return Try(operator.New(operator.Config{DB: b.As("operator")}))(b.T)
 }
 
 // Project runs a projector until it has caught up.

@@ -3,6 +3,7 @@ package servicetest
 import (
 	"context"
 	"log/slog"
+	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +27,9 @@ type Worker struct {
 // KindStatus returns the status of the worker's first kind.
 func (w *Worker) KindStatus() workers.KindStatus { return w.Status().Kinds[0] }
 
+// Prepare is called for each pool of [Bundle.Work] before its kinds are registered. Nil is skipped.
+var Prepare func(testing.TB, *workers.Pool)
+
 // Work runs a pool whose kinds are registered by register, until the test ends.
 func (b *Bundle) Work(c workers.Config, register func(*workers.Pool) error) *Worker {
 	b.T.Helper()
@@ -42,6 +46,9 @@ func (b *Bundle) Work(c workers.Config, register func(*workers.Pool) error) *Wor
 		c.Logger = b.Logger(slog.LevelDebug)
 	}
 	p := Try(workers.New(c))(b.T)
+	if Prepare != nil {
+		Prepare(b.T, p)
+	}
 	if err := register(p); err != nil {
 		b.T.Fatal(err)
 	}

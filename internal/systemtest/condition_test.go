@@ -27,6 +27,7 @@ func TestConditionsAppearAndGo(t *testing.T) {
 	d := newDepot(t)
 	stopRelay := d.startStoppable("relay", newRelay)
 	d.start("projector", newProjector)
+	d.start("dispatcher", newDispatcher)
 	var isWell atomic.Bool
 	d.start("letters", func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
 		p, err := workers.New(workers.Config{DB: db, NATS: nc, Logger: log, AckWait: 2 * time.Second})

@@ -23,6 +23,7 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/dispatcher"
 )
 
 // patience bounds every wait; each normally takes seconds.
@@ -81,7 +82,7 @@ func (d *depot) pool(roles ...string) *pgxpool.Pool {
 	return db
 }
 
-// runner is a relay, a projector, a reconciler or a pool of workers.
+// runner is a relay, a projector, a dispatcher or a pool of workers.
 type runner interface{ Run(context.Context) error }
 
 // newRunner makes a runner on the given connections.
@@ -125,7 +126,7 @@ func (d *depot) startOn(name string, nc *nats.Conn, build newRunner) runner {
 // roleOf returns the role of a runner: that of serve for its services, and that of a worker for all others.
 func roleOf(name string) string {
 	switch name {
-	case "relay", "second relay", "projector", "reconciler", "scheduler":
+	case "relay", "second relay", "projector", "dispatcher", "scheduler":
 		return "relay"
 	case "first": // enqueueSmall enqueues and begins tasks as its login, in one transaction
 		return ledgertest.App
@@ -139,11 +140,16 @@ func startRun(ctx context.Context, r runner) <-chan error {
 	return done
 }
 
-// startServing starts a relay and a projector.
+// startServing starts a relay, a projector and a dispatcher.
 func (d *depot) startServing() {
 	d.t.Helper()
 	d.start("relay", newRelay)
 	d.start("projector", newProjector)
+	d.start("dispatcher", newDispatcher)
+}
+
+func newDispatcher(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
+	return dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Logger: log})
 }
 
 func newRelay(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {

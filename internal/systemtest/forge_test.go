@@ -232,11 +232,11 @@ func (a *attacked) checkDirect() {
 	pull := []string{api("mails") + "CONSUMER.MSG.NEXT.LEDGER.parcel~send",
 		"$JS.API.CONSUMER.MSG.NEXT.LEDGER.parcel~send", create, create + ".ledger.>", a.ack}
 	for user, subjects := range map[string][]string{
-		"worker":   append(slices.Clone(all), remove),
+		"worker":   append(append(slices.Clone(all), pull...), remove, stream.OfferSubject("x")),
 		"operator": append(slices.Clone(all), pull...),
 		"mails": append(append(slices.Clone(all), pull...), api("mails")+"CONSUMER.CREATE.LEDGER.mails",
-			"$JS.API.CONSUMER.DELETE.LEDGER.parcel~send", remove, "taskledger.recall.parcel.send",
-			"taskledger.progress.parcel.send", "taskledger.handover.x"),
+			"$JS.API.CONSUMER.DELETE.LEDGER.parcel~send", remove,
+			"taskledger.progress.parcel.send", stream.OfferSubject("x"), stream.ReportSubject("x")),
 		"relay": append(slices.Clone(pull), remove),
 	} {
 		for _, subject := range subjects {

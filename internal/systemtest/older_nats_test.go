@@ -12,7 +12,7 @@ import (
 )
 
 // The storage of NATS comes back as it was before half of 1,000 tasks: it lacks messages of tasks that wait, and has
-// those of tasks that are done, without their acknowledgements. Each task has one effect, without a reconciler.
+// those of tasks that are done. Each task has one effect.
 func TestOlderStorageOfNATS(t *testing.T) {
 	t.Parallel()
 	d := newLedger(t)
@@ -23,8 +23,7 @@ func TestOlderStorageOfNATS(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = server.Close() })
 	d.nats = server
-	d.start("relay", newRelay)
-	d.start("projector", newProjector)
+	d.startServing()
 	d.start("parcels", sends)
 	const each = 250
 	done := 0

@@ -40,6 +40,7 @@ func TestEverydayStatementsArePlannedOnce(t *testing.T) {
 	}
 	start("relay", newRelay)
 	start("projector", newProjector)
+	start("dispatcher", newDispatcher)
 	start("scheduler", func(db *pgxpool.Pool, _ *nats.Conn, log *slog.Logger) (runner, error) {
 		return scheduler.New(scheduler.Config{DB: db, Logger: log})
 	})

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/pgserver"
@@ -25,7 +24,6 @@ import (
 	"github.com/taskledger/taskledger/ledger/seal"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/reconciler"
 )
 
 // recovered is a depot whose PostgreSQL is replaced: by a backup, a dump or an upgrade.
@@ -58,7 +56,7 @@ func (r *recovered) serve() {
 	r.t.Helper()
 	r.run("relay", newRelay)
 	r.run("projector", newProjector)
-	r.run("reconciler", newReconciler)
+	r.run("dispatcher", newDispatcher)
 	r.run("parcels", sends)
 }
 
@@ -73,10 +71,6 @@ func (r *recovered) stop() {
 		stop()
 	}
 	r.stops = nil
-}
-
-func newReconciler(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-	return reconciler.New(reconciler.Config{DB: db, NATS: nc, Logger: log})
 }
 
 // finished enqueues parcels and waits until they are sent.

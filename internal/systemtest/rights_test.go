@@ -25,7 +25,6 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/operator"
-	"github.com/taskledger/taskledger/workers/reconciler"
 )
 
 // parcelSlow is a kind whose handler runs until it is cancelled.
@@ -159,12 +158,7 @@ func (g *guarded) startServices() (purged *atomic.Bool) {
 		})
 	})
 	g.startOn("projector", g.connect("relay"), newProjector)
-	g.startOn("reconciler", g.connect("relay"), func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner,
-		error) {
-		return reconciler.New(reconciler.Config{
-			DB: db, NATS: nc, Logger: log, Every: 100 * time.Millisecond, Grace: time.Second,
-		})
-	})
+	g.startOn("dispatcher", g.connect("relay"), newDispatcher)
 	return purged
 }
 
@@ -227,12 +221,7 @@ func (g *guarded) operate(begun <-chan struct{}) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	worker := g.connect("worker")
-	recalls, err := worker.SubscribeSync("taskledger.recall.>")
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	if err := errors.Join(nc.Flush(), worker.Flush()); err != nil {
+	if err := nc.Flush(); err != nil {
 		g.t.Fatal(err)
 	}
 	if _, err := parcelSlow.Enqueue(g.t.Context(), g.db, "1", struct{}{}, nil); err != nil {
@@ -242,7 +231,7 @@ func (g *guarded) operate(begun <-chan struct{}) {
 		g.t.Fatalf("progress: %v", err)
 	}
 	<-begun
-	o, err := operator.New(operator.Config{DB: g.db, NATS: nc})
+	o, err := operator.New(operator.Config{DB: g.db})
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -250,19 +239,12 @@ func (g *guarded) operate(begun <-chan struct{}) {
 	if _, err := o.Cancel(g.t.Context(), key, operator.Audit{Actor: "test"}); err != nil {
 		g.t.Fatal(err)
 	}
-	if _, err := recalls.NextMsg(patience); err != nil {
-		g.t.Errorf("recall: %v", err)
-	}
 	js, err := jetstream.New(nc)
 	if err != nil {
 		g.t.Fatal(err)
 	}
 	if _, err := outbox.ReadStatus(g.t.Context(), g.db, js, room); err != nil {
 		g.t.Fatal(err)
-	}
-	err = workers.Retire(g.t.Context(), g.db, nc, "parcel.none", ledger.AllShards)
-	if !errors.Is(err, workers.ErrUnknownConsumer) {
-		g.t.Errorf("retire: %v", err)
 	}
 }
 

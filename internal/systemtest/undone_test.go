@@ -165,7 +165,7 @@ func undo(
 	var at moving
 	r := &recovered{depot: d}
 	for name, build := range map[string]newRunner{
-		"relay": newRelay, "projector": newProjector, "reconciler": newReconciler,
+		"relay": newRelay, "projector": newProjector, "dispatcher": newDispatcher,
 	} {
 		r.run(name, at.on(build))
 	}

@@ -8,14 +8,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers/dispatcher"
-	"github.com/taskledger/taskledger/workers/reconciler"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
@@ -47,13 +45,11 @@ func relay(ctx context.Context, p *part) error {
 		})
 	})
 	services.Go(func() { keepProjecting(ctx, p, db, findings) })
-	if dispatching.IsOn() {
-		services.Go(func() {
-			p.keepRunning(ctx, "dispatcher", func() (runner, error) {
-				return dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Findings: findings, Logger: p.log})
-			})
+	services.Go(func() {
+		p.keepRunning(ctx, "dispatcher", func() (runner, error) {
+			return dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Findings: findings, Logger: p.log})
 		})
-	}
+	})
 	services.Wait()
 	return nil
 }
@@ -89,31 +85,15 @@ func keepProjecting(ctx context.Context, p *part, db *pgxpool.Pool, findings *fe
 	})
 }
 
-// schedule is the program of a scheduler with a reconciler.
+// schedule is the program of a scheduler.
 func schedule(ctx context.Context, p *part) error {
 	db, err := p.pool(ctx, p.Database, 6)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	nc, err := outbox.Connect(p.NATS[natsconfig.Relay])
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	var services sync.WaitGroup
-	services.Go(func() {
-		p.keepRunning(ctx, "scheduler", func() (runner, error) {
-			return scheduler.New(scheduler.Config{DB: db, Logger: p.log})
-		})
+	p.keepRunning(ctx, "scheduler", func() (runner, error) {
+		return scheduler.New(scheduler.Config{DB: db, Logger: p.log})
 	})
-	if !dispatching.IsOn() {
-		services.Go(func() {
-			p.keepRunning(ctx, "reconciler", func() (runner, error) {
-				return reconciler.New(reconciler.Config{DB: db, NATS: nc, Logger: p.log})
-			})
-		})
-	}
-	services.Wait()
 	return nil
 }

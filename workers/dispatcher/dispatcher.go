@@ -16,6 +16,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
+	"github.com/taskledger/taskledger/workers/internal/only"
 )
 
 const (
@@ -37,6 +38,8 @@ type Config struct {
 	// Findings passes the events that the dispatcher reads on to the relay and the projector of the process. Default:
 	// disabled.
 	Findings *feed.Findings
+	// Only is for package workertest. Default: all tasks.
+	Only *only.Task
 	// Logger receives changes of the active dispatcher, and outages. Default: [slog.Default].
 	Logger *slog.Logger
 }

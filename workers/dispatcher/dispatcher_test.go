@@ -1,7 +1,6 @@
 package dispatcher_test
 
 import (
-	"os"
 	"strconv"
 	"testing"
 
@@ -12,7 +11,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = os.Setenv("TASKLEDGER_DISPATCHER", "on")
 	servicetest.Main(m, program)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
+	"github.com/taskledger/taskledger/workers/internal/only"
 )
 
 //go:embed sql/hinted.sql
@@ -118,7 +119,7 @@ func (o *office) readHinted(ctx context.Context, conn *pgx.Conn, positions []led
 		if seen == "" {
 			return nil
 		}
-		tasks, err := readHinted(ctx, conn, list.String(), seen)
+		tasks, err := readHinted(ctx, conn, o.config.Only, list.String(), seen)
 		if err != nil {
 			return err
 		}
@@ -135,7 +136,7 @@ func (o *office) readHinted(ctx context.Context, conn *pgx.Conn, positions []led
 	return nil
 }
 
-func readHinted(ctx context.Context, conn *pgx.Conn, positions, seen string) ([]dispatch.Task, error) {
+func readHinted(ctx context.Context, conn *pgx.Conn, only *only.Task, positions, seen string) ([]dispatch.Task, error) {
 	rows, err := conn.Query(ctx, hintedSQL, positions, seen, int64(maxContent))
 	if err != nil {
 		return nil, pgerr.Explain("read hinted tasks", err)
@@ -146,7 +147,9 @@ func readHinted(ctx context.Context, conn *pgx.Conn, positions, seen string) ([]
 	_, err = pgx.ForEachRow(rows, append(h.columns(), &position), func() error {
 		t := h.head().Task
 		t.Position = ledger.Position(position)
-		tasks = append(tasks, t)
+		if only.Has(t.Key) {
+			tasks = append(tasks, t)
+		}
 		return nil
 	})
 	return tasks, pgerr.Explain("read hinted tasks", err)

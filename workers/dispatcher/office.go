@@ -161,7 +161,7 @@ func (o *office) follow(ctx context.Context) error {
 		isOpen = page.Place().Until != (feed.Edge{})
 		events := make([]dispatch.Event, 0, len(page.Events))
 		for i := range page.Events {
-			if e, isOfTask := eventOf(&page.Events[i]); isOfTask {
+			if e, isOfTask := eventOf(&page.Events[i]); isOfTask && o.config.Only.Has(e.Key) {
 				events = append(events, e)
 			}
 		}

@@ -39,7 +39,7 @@ const (
 // eventOf returns an event for the state machine. It reports false if the event changes nothing that a dispatcher
 // knows.
 func eventOf(e *ledger.Event) (dispatch.Event, bool) {
-	d := dispatch.Event{Task: dispatch.Task{
+	d := dispatch.Event{Author: e.Actor, Task: dispatch.Task{
 		Key: e.Key, Version: e.Version, Attempt: e.Attempt, Shard: e.Shard, Position: e.Position,
 	}}
 	switch e.Type.State() {
@@ -208,7 +208,7 @@ func (o *office) readOn(ctx context.Context, reads []dispatch.Read) ([]answer, e
 		byKind[r.Kind] = &answers[i]
 	}
 	for _, h := range heads {
-		if h.isUnfinished {
+		if h.isUnfinished && o.config.Only.Has(h.Key) {
 			h.Position = positions[h.Key]
 			a := byKind[h.Key.Kind]
 			a.tasks = append(a.tasks, h.Task)

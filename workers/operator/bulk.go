@@ -66,7 +66,6 @@ func (o *Operator) all(ctx context.Context, f Filter, a action, b *BulkOptions) 
 	if b == nil {
 		b = &BulkOptions{}
 	}
-	defer o.flush()
 	for hasMore := true; hasMore; {
 		var tasks []match
 		if tasks, hasMore, err = s.next(ctx, o.config.DB); err != nil {
@@ -112,7 +111,6 @@ func (o *Operator) batch(ctx context.Context, a action, s *search, tasks []match
 			switch t := tasks[i]; {
 			case r.Err == nil:
 				result.Done++
-				o.recall(t.key, t.state)
 			case !ledger.IsConflict(r.Err) && !pgerr.Is(r.Err, pgerr.LockNotAvailable): // a lock: it is moving on
 				failed = cmp.Or(failed, r.Err)
 			case conflicts < maxConflicts && s.stillMatches(&t, r.Err):

@@ -22,7 +22,7 @@ import (
 func TestReleaseByFingerprint(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	o := b.Operator(nil)
+	o := b.Operator()
 	b.bury("a", 6500, "no customer")
 	b.bury("b", 20, "no order")
 	b.Project()
@@ -90,7 +90,7 @@ func TestOperatorsRace(t *testing.T) {
 	for i := range results {
 		group.Go(func() {
 			var err error
-			results[i], err = b.Operator(nil).ReleaseAll(
+			results[i], err = b.Operator().ReleaseAll(
 				b.Context(), operator.Filter{State: ledger.StateDead}, audit, nil,
 			)
 			if err != nil {
@@ -115,7 +115,7 @@ func TestOperatorSkipsOpenTransactions(t *testing.T) {
 	k := ledger.Key{Kind: "test.order", BizID: "a-00042"}
 	released := ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventReleased}
 	servicetest.Try(ledger.Append(b.Context(), tx, released))(t)
-	result, err := b.Operator(nil).ReleaseAll(b.Context(), operator.Filter{State: ledger.StateDead}, audit, nil)
+	result, err := b.Operator().ReleaseAll(b.Context(), operator.Filter{State: ledger.StateDead}, audit, nil)
 	if diff := cmp.Diff(operator.BulkResult{Found: 100, Done: 99, Skipped: 1}, result); diff != "" || err != nil {
 		t.Errorf("%v; result (-want +got):\n%s", err, diff)
 	}
@@ -125,7 +125,7 @@ func TestOperatorSkipsOpenTransactions(t *testing.T) {
 func TestOperatorFilters(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	o := b.Operator(nil)
+	o := b.Operator()
 	b.bury("dead", 6000, "no customer") // more than a page, and none of them matches
 	for i := range 3 {
 		b.EnqueueIn(ledger.StateRetrying, fmt.Sprintf("z-%d", i))
@@ -163,7 +163,7 @@ func TestOperatorCatchesTasksThatMoveOn(t *testing.T) {
 	b.Project()
 	ledgertest.Append(t, b.DB, again, ledger.EventStarted, ledger.EventSnoozed, ledger.EventReleased)
 	ledgertest.Append(t, b.DB, finished, ledger.EventSucceeded)
-	o := b.Operator(nil)
+	o := b.Operator()
 	result, err := o.CancelAll(b.Context(), operator.Filter{Kind: again.Kind}, audit, nil)
 	if diff := cmp.Diff(operator.BulkResult{Found: 3, Done: 2, Skipped: 1}, result); diff != "" || err != nil {
 		t.Errorf("%v; result (-want +got):\n%s", err, diff)

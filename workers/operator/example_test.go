@@ -22,7 +22,7 @@ func ExampleOperator_Cancel() {
 	if _, err := ledger.Enqueue(ctx, db, k, nil, nil); err != nil {
 		log.Fatal(err)
 	}
-	o, err := operator.New(operator.Config{DB: db}) // with NATS, a running handler is cancelled at once
+	o, err := operator.New(operator.Config{DB: db})
 	if err != nil {
 		log.Fatal(err)
 	}

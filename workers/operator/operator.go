@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/operation"
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -99,63 +98,39 @@ func (c Versioned) Reschedule(ctx context.Context, k ledger.Key, due Due, audit 
 // maxConflicts is how often the task may move on between the reading of its state and the append.
 const maxConflicts = 20
 
-// one applies an action to one task, and notifies the workers that may run it.
 func (o *Operator) one(ctx context.Context, k ledger.Key, a action) (ledger.Event, error) {
-	e, before, err := a.apply(ctx, o.config.DB, k)
-	if err != nil {
-		return ledger.Event{}, err
-	}
-	o.recall(k, before)
-	o.flush()
-	return e, nil
+	return a.apply(ctx, o.config.DB, k)
 }
 
-// apply applies an action to one task, and returns the state before. After a conflict it tries again if the task's new
-// state, and its version, allow the action.
-func (a action) apply(ctx context.Context, db ledger.DB, k ledger.Key) (ledger.Event, ledger.State, error) {
+// apply applies an action to one task. After a conflict it tries again if the task's new state, and its version, allow
+// the action.
+func (a action) apply(ctx context.Context, db ledger.DB, k ledger.Key) (ledger.Event, error) {
 	if err := a.validate(); err != nil {
-		return ledger.Event{}, "", err
+		return ledger.Event{}, err
 	}
 	for conflicts := 1; ; conflicts++ {
 		task, err := ledger.Load(ctx, db, k)
 		if err != nil {
-			return ledger.Event{}, "", err
+			return ledger.Event{}, err
 		}
 		if a.version != 0 && a.version != task.Version {
-			return ledger.Event{}, "", &ledger.ConflictError{
+			return ledger.Event{}, &ledger.ConflictError{
 				Key: k, Expected: a.version, Found: task.Version, State: task.State,
 			}
 		}
 		if !slices.Contains(a.states(), task.State) {
-			return ledger.Event{}, "", &ledger.TransitionError{Key: k, Type: a.event, State: task.State}
+			return ledger.Event{}, &ledger.TransitionError{Key: k, Type: a.event, State: task.State}
 		}
 		request, err := a.request(k, task.Version)
 		if err != nil {
-			return ledger.Event{}, "", err
+			return ledger.Event{}, err
 		}
 		e, err := ledger.Append(ctx, db, request)
 		if err == nil {
-			return e, task.State, nil
+			return e, nil
 		}
 		if !ledger.IsConflict(err) || conflicts == maxConflicts {
-			return ledger.Event{}, "", err
+			return ledger.Event{}, err
 		}
-	}
-}
-
-// recall notifies workers that a task which they may be running has moved on. before is its earlier state.
-func (o *Operator) recall(k ledger.Key, before ledger.State) {
-	mayRun := before == ledger.StateRunning || before == ledger.StateAvailable
-	if o.config.NATS != nil && mayRun && k.Kind.Validate() == nil { // no worker runs a task of an invalid kind
-		_ = o.config.NATS.Publish(
-			stream.RecallSubject(k.Kind), []byte(k.BizID),
-		) // if it is lost, they notice when they renew their leases
-	}
-}
-
-// flush sends the notifications of recall, before the process may end.
-func (o *Operator) flush() {
-	if o.config.NATS != nil {
-		stream.Flush(o.config.NATS)
 	}
 }

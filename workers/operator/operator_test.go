@@ -82,7 +82,7 @@ func TestOperatorVerbs(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/many=%v", verb.name, many), func(t *testing.T) {
 				t.Parallel()
 				b := setup(t)
-				o := b.Operator(nil)
+				o := b.Operator()
 				keys := map[ledger.State]ledger.Key{}
 				for _, s := range allStates {
 					keys[s] = b.EnqueueIn(s, string(s))
@@ -131,7 +131,7 @@ func TestOperatorVerbs(t *testing.T) {
 func TestOperatorRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	o := b.Operator(nil)
+	o := b.Operator()
 	k := b.EnqueueIn(ledger.StateAvailable, "o-1")
 	ctx := b.Context()
 	absent := ledger.Key{Kind: "test.order", BizID: "absent"}

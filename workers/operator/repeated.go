@@ -15,13 +15,11 @@ import (
 var (
 	//go:embed sql/repeated.sql
 	repeatedSQL string
-	//go:embed sql/released.sql
-	releasedSQL string
 	//go:embed sql/snoozed.sql
 	snoozedSQL string
 )
 
-// MaxRepeated is the greatest number of tasks that [ReadRepeated], [ReadReleased] and [ReadSnoozed] return.
+// MaxRepeated is the greatest number of tasks that [ReadRepeated] and [ReadSnoozed] return.
 const MaxRepeated = 100
 
 // RepeatedTask is a task on which work is repeated in vain.
@@ -37,14 +35,6 @@ type RepeatedTask struct {
 func ReadRepeated(ctx context.Context, db ledger.DB) ([]RepeatedTask, error) {
 	return readRepeated(ctx, db, "read repeated attempts", repeatedSQL, func(t *RepeatedTask) []any {
 		return []any{(*string)(&t.Key.Kind), (*string)(&t.Key.BizID), &t.Times, pgquery.Micros(&t.Since), &t.Error}
-	})
-}
-
-// ReadReleased returns the tasks that the reconciler releases again and again, because their messages vanish. It never
-// commits. Errors: [ledger.ErrNotMigrated].
-func ReadReleased(ctx context.Context, db ledger.DB) ([]RepeatedTask, error) {
-	return readRepeated(ctx, db, "read repeated releases", releasedSQL, func(t *RepeatedTask) []any {
-		return []any{(*string)(&t.Key.Kind), (*string)(&t.Key.BizID), &t.Times, pgquery.Micros(&t.Since)}
 	})
 }
 

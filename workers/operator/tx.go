@@ -41,6 +41,5 @@ func (t Tx) Reschedule(ctx context.Context, k ledger.Key, due Due, audit Audit) 
 }
 
 func (t Tx) one(ctx context.Context, k ledger.Key, a action) (ledger.Event, error) {
-	e, _, err := a.apply(ctx, t.tx, k)
-	return e, err
+	return a.apply(ctx, t.tx, k)
 }

@@ -1,16 +1,11 @@
 -- Selects the workers that live or were lost within about a day, by id.
 -- $1 the id after which the list begins, '' for the first one; $2 most workers.
 -- Returns id, since when, for how many milliseconds its lease is still valid (0: lost), the members of the detail of
--- its lease by their exact names (the decoder in Go would take KINDS, too), and as JSON the groups of shards that it
--- has of those that are divided, and the kinds that are paused.
--- Locks nothing. Reads three whole small tables.
+-- its lease by their exact names (the decoder in Go would take KINDS, too), and as JSON the kinds that are paused.
+-- Locks nothing. Reads two whole small tables.
 select w.worker, (extract(epoch from w.since) * 1e6)::bigint, w.alive_ms,
        json_build_object('kinds', w.detail->'kinds', 'guarantees', w.detail->'guarantees', 'shards', w.detail->'shards',
-                         'shard_groups', w.detail->'shard_groups', 'load', w.detail->'load',
-                         'version', w.detail->'version')::text,
-       coalesce((select json_agg(json_build_object('kind', s.kind, 'shards', s.shards))
-                   from taskledger.worker_shards s
-                  where s.worker = w.worker), '[]')::text,
+                         'load', w.detail->'load', 'version', w.detail->'version')::text,
        coalesce((select json_agg(p.kind) from taskledger.paused_kinds p), '[]')::text
   from taskledger.workers w
  where w.worker > $1::text

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -11,13 +12,15 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/dispatcher"
+	"github.com/taskledger/taskledger/workers/internal/only"
 )
 
 //go:embed sql/unfinished.sql
@@ -32,13 +35,14 @@ const (
 	pollEvery = 2 * time.Millisecond
 )
 
-// Kit is a worker pool with a broker of its own, for one test. Its methods are for the test's goroutine.
+// Kit is a worker pool with a NATS server of its own, for one test. Its methods are for the test's goroutine.
 type Kit struct {
 	// Constant after Start.
 	t        testing.TB
 	db       *pgxpool.Pool
+	relay    *pgxpool.Pool // with the role of the dispatcher
 	url      string
-	js       jetstream.JetStream
+	nc       *nats.Conn
 	register func(*workers.Pool) error
 	configs  []workers.Config
 
@@ -47,8 +51,9 @@ type Kit struct {
 	failure error // of a worker
 }
 
-// Start runs a pool with the kinds that register adds to it, until the test ends. It has its own connections to the
-// database, as many as db may have. The first of configs configures the pool, except DB, NATS and AckWait.
+// Start runs a pool with the kinds that register adds to it, until the test ends. db is of [ledgertest.Pool]. The pool
+// has its own connections to the database, as many as db may have. The first of configs configures the pool, except DB,
+// NATS and AckWait.
 func Start(t testing.TB, db *pgxpool.Pool, register func(*workers.Pool) error, configs ...workers.Config) *Kit {
 	t.Helper()
 	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
@@ -56,20 +61,14 @@ func Start(t testing.TB, db *pgxpool.Pool, register func(*workers.Pool) error, c
 		t.Fatalf("workertest: %v", err)
 	}
 	t.Cleanup(func() { _ = server.Close() })
-	k := &Kit{t: t, db: db, url: server.URL(), register: register, configs: configs}
-	nc, err := stream.Connect(k.url)
-	if err != nil {
+	k := &Kit{
+		t: t, db: db, relay: ledgertest.As(t, db, "relay"), url: server.URL(), register: register, configs: configs,
+	}
+	if k.nc, err = stream.Connect(k.url); err != nil {
 		t.Fatalf("workertest: %v", err)
 	}
-	t.Cleanup(nc.Close)
-	if k.js, err = jetstream.New(nc); err == nil {
-		// An empty installation: the stream may belong to any database.
-		_, err = stream.Ensure(t.Context(), k.js, stream.Config{MaxBytes: 1 << 30}, "")
-	}
-	if err == nil {
-		k.process, err = k.begin()
-	}
-	if err != nil {
+	t.Cleanup(k.nc.Close)
+	if k.process, err = k.begin(); err != nil {
 		t.Fatalf("workertest: %v", err)
 	}
 	t.Cleanup(func() { k.current().end() })
@@ -85,7 +84,7 @@ func (k *Kit) current() *process {
 	return k.process
 }
 
-// Work delivers an available task to the worker, waits until it is no longer available or running, and returns it. It
+// Work gives an available task to the worker, waits until it is no longer available or running, and returns it. It
 // fails the test if the task is not available.
 func (k *Kit) Work(key ledger.Key) ledger.Task {
 	k.t.Helper()
@@ -93,29 +92,24 @@ func (k *Kit) Work(key ledger.Key) ledger.Task {
 	if task.State != ledger.StateAvailable {
 		k.t.Fatalf("workertest: %s must be available, got %s", key, task.State)
 	}
-	k.deliver(key)
-	k.await(func() string {
+	k.dispatch(&only.Task{Key: key}, func() string {
 		if task = k.load(key); task.State == ledger.StateAvailable || task.State == ledger.StateRunning {
 			return fmt.Sprintf("%s is %s", key, task.State)
 		}
-		return k.unanswered()
+		return k.holding()
 	})
 	return task
 }
 
-// Drain delivers every available task of the worker's kinds, and those that become available meanwhile, until no task
+// Drain gives the worker every available task of its kinds, and those that become available meanwhile, until no task
 // is available or running.
 func (k *Kit) Drain() {
 	k.t.Helper()
-	k.await(func() string {
-		keys := k.unfinished()
-		for _, key := range keys {
-			k.deliver(key) // the broker takes a message once
-		}
-		if len(keys) > 0 {
+	k.dispatch(nil, func() string {
+		if keys := k.unfinished(); len(keys) > 0 {
 			return fmt.Sprintf("%d tasks are not finished, one of them %s", len(keys), keys[0])
 		}
-		return k.unanswered()
+		return k.holding()
 	})
 }
 
@@ -148,28 +142,25 @@ func (k *Kit) load(key ledger.Key) ledger.Task {
 	return task
 }
 
-// deliver publishes the message that makes a task available, as the relay would.
-func (k *Kit) deliver(key ledger.Key) {
+// dispatch gives out tasks until missing returns "": one task, or all if it is nil.
+func (k *Kit) dispatch(task *only.Task, missing func() string) {
 	k.t.Helper()
-	history, err := ledger.History(k.t.Context(), k.db, key)
+	d, err := dispatcher.New(dispatcher.Config{
+		DB: k.relay, NATS: k.nc, Only: task, Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		k.t.Fatalf("workertest: %v", err)
 	}
-	payload, err := history[0].Payload()
-	if err != nil {
-		k.t.Fatalf("workertest: %v", err)
-	}
-	for i := len(history) - 1; i >= 0; i-- {
-		if !history[i].Type.WakesWorkers() {
-			continue
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			k.t.Errorf("workertest: %v", err)
 		}
-		msg := stream.Encode(history[i], payload, stream.Source("workertest"), 1)
-		stream.Enclose(msg, history[0].Meta)
-		if _, err := k.js.PublishMsg(k.t.Context(), msg); err != nil {
-			k.t.Fatalf("workertest: deliver %s: %v", key, err)
-		}
-		return
-	}
+	}()
+	k.await(missing)
 }
 
 func (k *Kit) kinds() []ledger.Kind {
@@ -196,19 +187,11 @@ func (k *Kit) unfinished() []ledger.Key {
 	return keys
 }
 
-// unanswered returns a description of a consumer that still has messages, or "". After a crash a message may be
-// redelivered.
-func (k *Kit) unanswered() string {
-	k.t.Helper()
-	for _, kind := range k.kinds() {
-		for _, c := range stream.Consumers(kind, ledger.AllShards) {
-			consumer, err := k.js.Consumer(k.t.Context(), stream.Name, c.Durable)
-			if err != nil {
-				return fmt.Sprintf("consumer %s: %v", c.Durable, err)
-			}
-			if info := consumer.CachedInfo(); info.NumPending > 0 || info.NumAckPending > 0 {
-				return fmt.Sprintf("messages of kind %s are not answered", kind)
-			}
+// holding returns a description of a kind of which the worker still holds tasks, or "".
+func (k *Kit) holding() string {
+	for _, kind := range k.Status().Kinds {
+		if kind.InFlight > 0 {
+			return fmt.Sprintf("%d tasks of kind %s are in flight", kind.InFlight, kind.Kind)
 		}
 	}
 	return ""

@@ -96,11 +96,10 @@ func (a *Attempt) Decided() time.Time { return a.decidedAt }
 // Context returns the handler's context; nil if the attempt has not begun.
 func (a *Attempt) Context() context.Context { return a.ctx }
 
-// GiveBack gives back a task whose handler has not begun, by an answer to its message, or by an event if its start is
-// recorded.
-func (a *Attempt) GiveBack(answer []byte) {
+// GiveBack gives back a task whose handler has not begun, by an event if its start is recorded.
+func (a *Attempt) GiveBack() {
 	if !a.claimed {
-		a.kind.Tasks.Answer(a.task, answer)
+		a.kind.Tasks.GiveBack(a.task)
 		return
 	}
 	ctx, cancel := a.kind.Operation()

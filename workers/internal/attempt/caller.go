@@ -62,7 +62,7 @@ func (a *Attempt) RunPrivate(ctx context.Context, tx pgx.Tx) (ledger.Version, le
 		_, err = tx.Exec(ctx, "savepoint "+c.savepoint)
 	}
 	if err != nil {
-		a.kind.Tasks.Answer(a.task, nil)
+		a.kind.Tasks.End(a.task)
 		return 0, "", err
 	}
 	done := make(chan struct{})
@@ -192,5 +192,5 @@ func (c *callerTx) buryEnded(ctx context.Context, a *Attempt) {
 // mustRollBack ends an attempt whose caller must roll back.
 func (a *Attempt) mustRollBack(err error) {
 	a.endWith(OutcomeRetried, err)
-	a.kind.Tasks.Answer(a.task, nil)
+	a.kind.Tasks.End(a.task)
 }

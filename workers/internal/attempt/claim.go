@@ -6,9 +6,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/fault"
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/internal/atmostonce"
 )
 
 // claim records the start of an attempt before its handler runs, if another attempt may have begun before. It is
@@ -39,13 +37,13 @@ func (a *Attempt) claim() bool {
 }
 
 // canTakeOver reports whether a task whose worker is gone may run here. If the task has lost too many workers in a
-// row, it is buried. If it is a suspect and another suspect runs, it is redelivered later.
+// row, it is buried. If it is a suspect and another suspect runs, it is decided again later.
 func (a *Attempt) canTakeOver(ctx context.Context) bool {
 	k := a.kind
 	task, err := ledger.Load(ctx, a.store, a.task.Message.Key)
 	var wasOnce bool
 	if err == nil {
-		wasOnce, err = atmostonce.HasStarted(ctx, a.store, task.Key)
+		wasOnce, err = hasStartedOnce(ctx, a.store, task.Key)
 	}
 	if err != nil {
 		a.answerUnclaimed(err)
@@ -57,17 +55,13 @@ func (a *Attempt) canTakeOver(ctx context.Context) bool {
 		k.Again(a.task)
 		return false
 	case wasOnce: // by a worker with an earlier guarantee of the kind
-		a.bury(ctx, burial{Reason: atmostonce.ReasonUnknown})
+		a.bury(ctx, burial{Reason: reasonUnknown})
 		return false
 	case lost >= k.MaxLost:
 		a.bury(ctx, burial{Reason: "its workers were lost one after the other", Lost: lost})
 		return false
 	case lost >= k.MaxLost-2 && !k.quarantine.enter(a):
-		if k.Tasks.HasMessages() {
-			k.Tasks.Answer(a.task, stream.NakAfter(k.ackWait/2))
-		} else {
-			k.later(a.task, true, k.ackWait/2)
-		}
+		a.later(k.ackWait / 2)
 		return false
 	}
 	k.Logger.WarnContext(

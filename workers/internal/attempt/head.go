@@ -119,16 +119,15 @@ const (
 	Vanished                   // an attempt that must not be repeated has vanished
 )
 
-// Decide returns the verdict on a message that is not in flight here, by the head of its task. self is the ID of this
-// worker. A message is only a wake-up call: the state when it was published does not matter. The exception is a
-// message whose event the ledger does not have: it comes from a past that a fail-over or a restore has undone.
-func Decide(m stream.Message, redelivered bool, h Head, self string) Verdict {
+// Decide returns the verdict on an offered task, by its head. self is the ID of this worker. isAgain: it may have begun
+// elsewhere. An offer whose event the ledger does not have comes from a past that a fail-over or a restore has undone.
+func Decide(m stream.Message, isAgain bool, h Head, self string) Verdict {
 	if !h.IsFound || !h.RecordedAt.Equal(m.RecordedAt) {
 		return RefuseGhost
 	}
 	switch h.Type.State() {
 	case ledger.StateAvailable:
-		if redelivered {
+		if isAgain {
 			return ClaimFirst
 		}
 		return Begin

@@ -16,13 +16,8 @@ import (
 	"github.com/taskledger/taskledger/internal/lastevent"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/internal/atmostonce"
 )
-
-// nakAnswer requests an immediate redelivery of a message.
-var nakAnswer = stream.NakAnswer
 
 // Reasons for which a task is buried.
 const (
@@ -74,7 +69,7 @@ func (a *Attempt) conclude(cause, err error) {
 		if !a.claimed { // otherwise an event records it
 			a.endWith(OutcomeInterrupted, nil)
 		}
-		a.GiveBack(nakAnswer)
+		a.GiveBack()
 	case d.Action == Corrupt: // safe to retry: during a deploy another worker may decode them
 		a.fail(ctx, err, "")
 	case k.Once && a.isEntered.Load() && !d.IsExplicit:
@@ -101,7 +96,7 @@ func (a *Attempt) conclude(cause, err error) {
 		}
 		k.warn("attempt will be repeated", "biz_id", string(a.task.Message.BizID), "error", err)
 		a.endWith(OutcomeRetried, nil)
-		k.later(a.task, a.claimed, k.RepeatAfter(err))
+		a.later(k.RepeatAfter(err))
 	default:
 		a.fail(ctx, err, "")
 	}
@@ -202,14 +197,14 @@ func (rec *recorder) record(o Outcome, err error) {
 	case err == nil:
 		fault.Point(pointCommitted)
 		rec.endWith(o, nil)
-		k.Tasks.Answer(rec.task, stream.AckAnswer)
+		k.Tasks.End(rec.task)
 	case ledger.IsConflict(err) && !rec.private:
 		rec.endWith(OutcomeFenced, err)
 		k.Again(rec.task)
 	default:
 		k.warn("cannot record an outcome", "biz_id", string(rec.task.Message.BizID), "outcome", string(o), "error", err)
 		rec.endWith(OutcomeRetried, err)
-		k.later(rec.task, rec.claimed && !rec.private, k.ackWait/2)
+		rec.later(k.ackWait / 2)
 	}
 }
 
@@ -319,7 +314,7 @@ func (rec *recorder) append(ctx context.Context, requests ...ledger.AppendReques
 func (rec *recorder) appendStart(ctx context.Context) (ledger.Event, error) {
 	r := rec.request(ledger.EventStarted, nil)
 	if rec.kind.Once {
-		r.Data = atmostonce.StartedData
+		r.Data = startedOnce
 	}
 	e, err := rec.kind.starter.record(r)
 	if err != nil && !ledger.IsConflict(err) && !isRefused(err) && !pgerr.Is(err, pgerr.LockNotAvailable) {
@@ -337,26 +332,27 @@ func (rec *recorder) answerUnclaimed(err error) {
 		return
 	}
 	k.warn("cannot record a start", "biz_id", string(rec.task.Message.BizID), "error", err)
-	k.later(rec.task, true, k.ackWait/2) // it may be recorded
+	rec.later(k.ackWait / 2)
 }
 
-// later has a task decided again after a delay that grows each time, up to most. A task whose start may be recorded
-// here stays in flight: while this worker lives no other worker continues it, also if its message is lost. Others are
-// redelivered.
-func (k *Kind) later(t *Task, mayBeStarted bool, most time.Duration) {
-	if !mayBeStarted && k.Tasks.HasMessages() {
-		k.Tasks.Redeliver(t, most)
+// later is [Kind.Later] for the task. A caller decides itself whether it tries again.
+func (rec *recorder) later(most time.Duration) {
+	if rec.private {
+		rec.kind.Tasks.End(rec.task)
 		return
 	}
+	rec.kind.Later(rec.task, most)
+}
+
+// Later has a task that could not be decided be decided again, after a delay that grows each time, up to most. It stays
+// in flight: if its start is recorded here, no other worker continues it while this one lives.
+func (k *Kind) Later(t *Task, most time.Duration) {
 	delay := k.Tasks.Hold(t, most)
 	go func() {
 		_ = loop.Sleep(k.stopping, delay) // a worker that is stopping gives it back
 		k.Again(t)
 	}()
 }
-
-// Later has a task that could not be decided be decided again, or redelivered, after a delay of at most this long.
-func (k *Kind) Later(t *Task, most time.Duration) { k.later(t, k.Tasks.IsHeld(t), most) }
 
 // fail records a failed attempt and when it is repeated, by the handler's choice or by the policy. It buries the task
 // if buryReason is not "" or its attempts are used up.
@@ -466,9 +462,9 @@ func (rec *recorder) bury(ctx context.Context, b burial) {
 func (rec *recorder) buryVanished() {
 	ctx, cancel := rec.kind.Operation()
 	defer cancel()
-	reason := atmostonce.ReasonUnknown
+	reason := reasonUnknown
 	if rec.version < rec.task.Started {
-		reason = atmostonce.ReasonUndone
+		reason = reasonUndone
 	}
 	rec.bury(ctx, burial{Reason: reason})
 }
@@ -478,7 +474,7 @@ func (rec *recorder) buryVanished() {
 func (rec *recorder) buryUnsafe(ctx context.Context, cause, err error) {
 	reason := reasonUnsafe
 	if cause != nil {
-		reason = atmostonce.ReasonUnknown
+		reason = reasonUnknown
 	}
 	rec.fail(ctx, err, reason)
 }

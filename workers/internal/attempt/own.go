@@ -25,14 +25,14 @@ func (a *Attempt) runInTransaction() {
 	select {
 	case k.connections <- struct{}{}:
 	case <-k.work.Done():
-		a.GiveBack(nakAnswer)
+		a.GiveBack()
 		return
 	}
 	defer func() { <-k.connections }()
 	conn, err := k.acquire()
 	if err != nil {
 		k.warn("cannot acquire a connection for a transaction", "biz_id", string(a.task.Message.BizID), "error", err)
-		k.later(a.task, a.claimed, k.ackWait/2)
+		a.later(k.ackWait / 2)
 		return
 	}
 	defer conn.Release()

@@ -70,6 +70,10 @@ func (o Offer) MarshalBinary() ([]byte, error) {
 	for i := range o.Tasks {
 		w.task(&o.Tasks[i])
 	}
+	w.numbers(int64(len(o.Moved)))
+	for _, k := range o.Moved {
+		w.key(k)
+	}
 	return w.b, nil
 }
 
@@ -84,6 +88,9 @@ func (o *Offer) UnmarshalBinary(b []byte) error {
 		for i := range o.Tasks {
 			in.task(&o.Tasks[i], kind)
 		}
+	}
+	for range in.length(2) {
+		o.Moved = append(o.Moved, in.key())
 	}
 	return in.end("offer")
 }

@@ -31,13 +31,15 @@ type Dispatcher struct {
 	tasks  map[ledger.Key]*task
 	doubts []*task // doubtful or gone, now or earlier
 	offers []Offer // to be sent
+
+	recalls map[*session]bool // the sessions with recalls to be sent
 }
 
 // New returns a dispatcher that is not active yet. At most limit tasks of a kind are ready in memory.
 func New(incarnation string, epoch int64, limit int) *Dispatcher {
 	return &Dispatcher{incarnation: incarnation, epoch: epoch, limit: limit, workers: map[string]*session{},
 		sessions: map[string]*session{}, queues: map[ledger.Kind]*queue{}, busy: map[ledger.Kind]*queue{},
-		spilled: map[ledger.Kind]*queue{}, tasks: map[ledger.Key]*task{}}
+		spilled: map[ledger.Kind]*queue{}, tasks: map[ledger.Key]*task{}, recalls: map[*session]bool{}}
 }
 
 // Join records a lease that is alive, or a change of it. A worker has one session: a new one ends the last.
@@ -232,9 +234,11 @@ func (d *Dispatcher) Verify(k ledger.Key, version ledger.Version, available *Tas
 }
 
 // probe sends an offer without tasks. It announces the epoch and repeats the numbers of offers that may be lost.
-func (d *Dispatcher) probe(s *session) {
-	d.offers = append(d.offers, Offer{Session: s.Session, Incarnation: d.incarnation, Epoch: d.epoch, Echo: s.echo,
-		Number: s.sent, Given: maps.Clone(s.given), Adopted: s.adopted})
+func (d *Dispatcher) probe(s *session) { d.offers = append(d.offers, d.probeOf(s)) }
+
+func (d *Dispatcher) probeOf(s *session) Offer {
+	return Offer{Session: s.Session, Incarnation: d.incarnation, Epoch: d.epoch, Echo: s.echo, Number: s.sent,
+		Given: maps.Clone(s.given), Adopted: s.adopted}
 }
 
 // Probe sends probes to the sessions that have not confirmed everything sent to them. The caller calls it from time to

@@ -11,6 +11,7 @@ type Event struct {
 	Task
 
 	Change Change
+	Author string // the actor of the event
 }
 
 // Change is an event's effect on a task.
@@ -50,6 +51,7 @@ func (d *Dispatcher) Apply(ticket int64, events []Event) {
 	}
 	clear(d.doubts[len(left):])
 	d.doubts = left
+	d.sendRecalls()
 }
 
 // Applied returns the number of calls of [Dispatcher.Apply], for [Dispatcher.Hint].
@@ -92,6 +94,7 @@ func (d *Dispatcher) apply(e *Event) {
 		return
 	}
 	if t != nil {
+		d.recall(t, e)
 		d.forget(t)
 	}
 	switch {
@@ -109,6 +112,7 @@ func (d *Dispatcher) apply(e *Event) {
 func (d *Dispatcher) begin(t *task, e *Event) {
 	isOwn := t.place == assigned && t.session.Worker == e.Actor
 	if !isOwn {
+		d.recall(t, e)
 		d.takeOut(t)
 	}
 	position := t.Position
@@ -124,6 +128,26 @@ func (d *Dispatcher) begin(t *task, e *Event) {
 	default:
 		t.place = running
 	}
+}
+
+// recall notes for the session that has a task that another process has appended to it.
+func (d *Dispatcher) recall(t *task, e *Event) {
+	if t.place == assigned && t.session.Worker != e.Author {
+		t.session.moved = append(t.session.moved, t.Key)
+		d.recalls[t.session] = true
+	}
+}
+
+// sendRecalls sends the recalls of a window. Those beyond the size of a message are left out: workers look at the tasks
+// that they run from time to time.
+func (d *Dispatcher) sendRecalls() {
+	for s := range d.recalls {
+		o := d.probeOf(s)
+		o.Moved = s.moved[:min(len(s.moved), maxListed)]
+		d.offers = append(d.offers, o)
+		s.moved = nil
+	}
+	clear(d.recalls)
 }
 
 // takeOut takes a task from its place.

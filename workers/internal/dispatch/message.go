@@ -62,6 +62,9 @@ type Offer struct {
 	Given   map[ledger.Kind]int64 // sums, this offer included: of its kind and Total, in a probe of all kinds
 	Adopted int64                 // the highest number of a holding that is adopted
 	Tasks   []Task                // of one kind
+	// Moved are tasks that the session has been offered and to which others have appended. It is only a hint, which may
+	// be lost: their heads decide.
+	Moved []ledger.Key
 }
 
 // Task is a task that may begin.

@@ -28,8 +28,9 @@ type session struct {
 	sent        int64 // the highest number
 	received    int64
 	echo        time.Duration
-	numbers     []number // of the tasks that are or were assigned to the session, rising
-	holds       int      // the number of tasks that are assigned to it
+	numbers     []number     // of the tasks that are or were assigned to the session, rising
+	holds       int          // the number of tasks that are assigned to it
+	moved       []ledger.Key // assigned tasks to which others have appended, to be recalled
 }
 
 // number is the number under which a task was offered to a session or adopted from it.

@@ -6,16 +6,15 @@ import (
 )
 
 // A worker has more tasks in flight than slots, as many as it will use while further ones are on their way. So the
-// tasks of a slow handler wait in the stream, where any worker can receive them, and those of a quick one are here in
-// time.
+// tasks of a slow handler wait at the dispatcher, which can give them to any worker, and those of a quick one are here
+// in time.
 const (
 	// AheadTime is how much work may be in flight beyond the slots.
 	AheadTime = 100 * time.Millisecond
-	// AheadBytes bounds the payloads in flight. Above it no task is pulled beyond the slots.
+	// AheadBytes bounds the payloads in flight. Above it no task is asked for beyond the slots.
 	AheadBytes = 8 << 20
 
-	maxAhead  = 1000
-	headBytes = 64 << 10 // more than the subject and headers of a message
+	maxAhead = 1000
 )
 
 // pace is a moving average of the time from the arrival of a task to the end of its attempt. It is safe for

@@ -6,7 +6,6 @@ import (
 	"context"
 	"sync"
 
-	"github.com/taskledger/taskledger/internal/dispatching"
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
 )
 
@@ -41,9 +40,6 @@ func (b *Boxes[M]) Open(name string) (box *Box[M], remove func()) {
 
 // Put passes a message to the box of a name. It reports false if this process has none. It never waits.
 func (b *Boxes[M]) Put(name string, m M) bool {
-	if dispatching.IsByNATS() {
-		return false
-	}
 	b.mu.RLock()
 	box := b.byName[name]
 	b.mu.RUnlock()

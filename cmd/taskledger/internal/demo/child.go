@@ -26,16 +26,12 @@ const (
 
 // counters count the children's reports.
 type counters struct {
-	redelivered, adopted, fenced, takenOver, lost atomic.Int64
+	fenced, takenOver, lost atomic.Int64
 }
 
 // add counts one report. It ignores reports that the demo's [Report] does not show.
 func (c *counters) add(event string) {
 	switch event {
-	case "redelivered":
-		c.redelivered.Add(1)
-	case "adopted":
-		c.adopted.Add(1)
 	case "fenced":
 		c.fenced.Add(1)
 	case "taken_over":

@@ -78,9 +78,9 @@ func (d *demo) table(f figures) string {
 	}
 	t := table.NewWriter()
 	t.SetStyle(table.StyleRounded)
-	t.AppendHeader(table.Row{"orders", "rolled back", "coupons", "redelivered", "fenced", "killed", "wiped",
+	t.AppendHeader(table.Row{"orders", "rolled back", "coupons", "taken over", "fenced", "killed", "wiped",
 		fmt.Sprintf("trouble (%d over)", past)})
-	t.AppendRow(table.Row{f.orders, d.shop.rolledBack.Load(), f.coupons, d.counters.redelivered.Load(),
+	t.AppendRow(table.Row{f.orders, d.shop.rolledBack.Load(), f.coupons, d.counters.takenOver.Load(),
 		d.counters.fenced.Load(), d.children.kills.Load(), d.wipes.Load(), current})
 	return t.Render()
 }

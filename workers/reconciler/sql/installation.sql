@@ -1,2 +1,0 @@
--- Selects the id of this installation. Locks nothing. Index: primary key of setting.
-select taskledger.installation()

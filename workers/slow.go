@@ -1,0 +1,37 @@
+package workers
+
+import (
+	"context"
+	"time"
+)
+
+// maxWait is how long a task waits for a slot before it is given back.
+const maxWait = 5 * time.Second
+
+// maxWait returns how long a task of the pool may wait for a slot.
+func (p *Pool) maxWait() time.Duration { return min(maxWait, p.config.AckWait) }
+
+// giveBackLate gives back, until quit is done, tasks that wait too long for a slot because their handlers have become
+// slow.
+func (p *Pool) giveBackLate(quit context.Context, kinds []*kind) {
+	t := time.NewTicker(p.maxWait() / 5)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			for _, k := range kinds {
+				k.giveBackLate(time.Now())
+			}
+		case <-quit.Done():
+			return
+		}
+	}
+}
+
+func (k *kind) giveBackLate(now time.Time) {
+	for _, r := range k.pool.slots.TakeOlder(k.line, now.Add(-k.pool.maxWait())) {
+		k.Tasks.SetPace(k.pool.maxWait())
+		k.noticed(NoticeGivenBack)
+		r.GiveBack()
+	}
+}
