@@ -52,12 +52,15 @@ func (b *bundle) read(c health.Config) health.Report {
 	return r
 }
 
-// takeLease adds a lease of a relay that works.
+// takeLease adds the leases of a relay and a dispatcher that work.
 func (b *bundle) takeLease() {
 	b.t.Helper()
 	b.exec(`
 		insert into taskledger.lease (name, holder, alive_until)
 		values ('relay', 'relay-1', clock_timestamp() + interval '1 hour')`)
+	b.exec(`
+		insert into taskledger.lease (name, holder, alive_until, detail)
+		values ('dispatcher', 'dispatcher-1', clock_timestamp() + interval '1 hour', '{"epoch": 1, "key": ""}')`)
 }
 
 // project runs a projector until all events are projected.

@@ -25,6 +25,7 @@ const (
 	StreamRepair      Name = "stream_repair"
 	ReplicaBehind     Name = "replica_behind"
 	EventsMissed      Name = "events_missed"
+	DispatcherStopped Name = "dispatcher_stopped"
 	ProjectionLag     Name = "projection_lag"
 	ProjectorRefused  Name = "projector_refused"
 	ProjectionFailed  Name = "projection_failed"
@@ -174,6 +175,11 @@ var definitions = []Definition{
 		Meaning: "Events cannot follow those before them. Their tasks are listed as before these events.",
 		Cure: "take INSERT on the table event, or membership in its owner, from the role that wrote them, " +
 			"then: taskledger illegal dismiss KIND BIZ_ID",
+	},
+	{
+		Name:    DispatcherStopped,
+		Meaning: "No dispatcher runs. No task begins but those that workers claim in SQL. None is lost.",
+		Cure:    "start a dispatcher: taskledger serve; if one runs, its log has the reason",
 	},
 	{
 		Name:      ProjectionLag,

@@ -20,6 +20,8 @@ func TestCuresLeadToTheCause(t *testing.T) {
 			'note', 'not connected to NATS', 'since', clock_timestamp()) where name = 'relay'`
 		stopped = `update taskledger.lease set alive_until = clock_timestamp() - interval '1 minute'
 			where name = 'relay'`
+		ended = `update taskledger.lease set alive_until = clock_timestamp() - interval '1 minute'
+			where name = 'dispatcher'`
 	)
 	available := func(b *bundle, _ *health.Config) {
 		ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")
@@ -30,13 +32,6 @@ func TestCuresLeadToTheCause(t *testing.T) {
 		b.exec("select taskledger.heartbeat('sql-1', '{coupon.send}')")
 		available(b, c)
 		c.Thresholds.TasksUnbegun = time.Millisecond
-	}
-	repaired := func(b *bundle, c *health.Config) {
-		unbegun(b, c)
-		b.exec(`
-			insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, mark)
-			values ('relay', 1, '3:3:', 0, '3', taskledger.origin(),
-			        '{"generation":2,"owed":{"to":{"seen":{"top":1}},"since":1000000}}')`)
 	}
 	unhandled := func(b *bundle, c *health.Config) {
 		available(b, c)
@@ -50,25 +45,17 @@ func TestCuresLeadToTheCause(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name    string
-		relay   string // changes the lease of a relay that works
+		relay   string // changes the lease of a relay or a dispatcher that works
 		arrange func(*bundle, *health.Config)
 		of      health.Name
 		want    string // the beginning of its cure
 	}{
 		{
-			name: "unbegun behind a refusal", relay: refused, arrange: unbegun,
-			of: health.TasksUnbegun, want: "that of relay_refused",
+			name: "unbegun without a dispatcher", relay: ended, arrange: unbegun,
+			of: health.TasksUnbegun, want: "that of dispatcher_stopped",
 		},
 		{
-			name: "unbegun behind a blocked relay", relay: blocked, arrange: unbegun,
-			of: health.TasksUnbegun, want: "that of relay_blocked",
-		},
-		{
-			name: "unbegun behind a repair of the stream", arrange: repaired,
-			of: health.TasksUnbegun, want: "that of stream_repair",
-		},
-		{
-			name: "unbegun with a relay", arrange: unbegun,
+			name: "unbegun with a dispatcher", arrange: unbegun,
 			of: health.TasksUnbegun, want: "give the kind more slots",
 		},
 		{

@@ -9,7 +9,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// A probe prints the conditions that hold. This ledger has no relay.
+// A probe prints the conditions that hold. This ledger has no services.
 func ExampleRead() {
 	pool, done := ledgertest.Example("reader")
 	defer done()
@@ -24,4 +24,6 @@ func ExampleRead() {
 	// Output:
 	// relay_stopped: no relay is running
 	//   cure: start a relay: taskledger serve
+	// dispatcher_stopped: no dispatcher is running
+	//   cure: start a dispatcher: taskledger serve; if one runs, its log has the reason
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers/dispatcher"
 	"github.com/taskledger/taskledger/workers/operator"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
@@ -23,11 +24,12 @@ var nowSQL string
 // Report is the state of the ledger's services: the conditions that hold, and the numbers from which [Read] derived
 // them. Numbers that were not read are zero, see [Config].Only.
 type Report struct {
-	At         time.Time     `json:"at"`         // by the database's clock
-	PostgreSQL string        `json:"postgresql"` // its version
-	Schema     int64         `json:"schema"`     // number of the last migration that is applied
-	Outbox     outbox.Status `json:"outbox"`
-	Projection Projection    `json:"projection"`
+	At         time.Time         `json:"at"`         // by the database's clock
+	PostgreSQL string            `json:"postgresql"` // its version
+	Schema     int64             `json:"schema"`     // number of the last migration that is applied
+	Outbox     outbox.Status     `json:"outbox"`
+	Projection Projection        `json:"projection"`
+	Dispatcher dispatcher.Status `json:"dispatcher"`
 	// Projections are those that are registered, by name. Projection is the built-in one.
 	Projections []RegisteredProjection `json:"projections"`
 
@@ -60,6 +62,7 @@ var checks = []check{
 		ReplicaBehind, EventsMissed,
 		OperationOpen, // a rebuild of the stream is not open while the relay publishes again
 	}, checkOutbox},
+	{[]Name{DispatcherStopped}, checkDispatcher},
 	{[]Name{ProjectorRefused, ProjectionLag}, checkProjection},
 	{[]Name{ProjectionFailed, ProjectionParked, ProjectionLag}, checkProjections},
 	{[]Name{EventsIllegal}, checkIllegal},

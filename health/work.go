@@ -34,10 +34,7 @@ func checkUnbegun(ctx context.Context, c Config, r *Report) error {
 	if isKnown {
 		since = oldest
 	}
-	reasons := []Name{RelayStopped, RelayRefused, RelayBlocked, StreamWrites}
-	if r.Outbox.Owed != nil && r.Outbox.Owed.OwesWork {
-		reasons = append(reasons, StreamRepair)
-	}
+	reasons := []Name{DispatcherStopped}
 	r.add(Condition{
 		Name: TasksUnbegun, Since: since, Threshold: limit,
 		Text: fmt.Sprintf("a task has waited %s or longer for a worker to begin it; kinds: %s",

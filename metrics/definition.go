@@ -86,6 +86,10 @@ var (
 		"Age of the oldest committed event that is not published.")
 	relayAlive = define(Gauge, "taskledger_relay_alive",
 		"Whether a relay holds a live lease.")
+	dispatcherAlive = define(Gauge, "taskledger_dispatcher_alive",
+		"Whether a dispatcher holds a live lease.")
+	dispatcherEpoch = define(Gauge, "taskledger_dispatcher_epoch",
+		"Number of the active dispatcher, or of the last one: it rises with each change.")
 	relayInfo = define(Gauge, "taskledger_relay_info",
 		"The holder of the relay's lease. The value is 1.", "holder")
 	parked = define(Gauge, "taskledger_events_parked",

@@ -189,6 +189,8 @@ func (v *values) relay(r health.Report) {
 	v.number(relayLag, int(o.Waiting))
 	v.seconds(relayLagSeconds, o.OldestWaiting)
 	v.bool(relayAlive, o.Relay != nil && o.Relay.Alive)
+	v.bool(dispatcherAlive, r.Dispatcher.Alive)
+	v.number(dispatcherEpoch, int(r.Dispatcher.Epoch))
 	if o.Relay != nil {
 		v.number(relayInfo, 1, o.Relay.Holder)
 	}

@@ -127,7 +127,7 @@ comment on function taskledger.login_id() is
 
 -- The planner puts this expression in place of a call. It costs an insert a tenth of what a query of the table costs.
 -- A session can set both settings to anything. The owner may insert any login_id anyway, and the policy of every
--- other role compares the id with the table (00013_rights.sql). So a function with its owner's rights that
+-- other role compares the id with the table (00012_rights.sql). So a function with its owner's rights that
 -- others may call must not use it: it queries the table, or calls login_id.
 create function taskledger.session_login() returns integer
 language sql volatile

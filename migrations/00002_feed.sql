@@ -6,7 +6,7 @@
 --   floor        written and read by feed
 --
 -- Other packages read the view cursors, and call incarnation, late_xids, feed_page, feed_floor, feed_passed,
--- feed_pending and feed_lag. The order of the past is in 00015_moment.sql.
+-- feed_pending and feed_lag. The order of the past is in 00014_moment.sql.
 
 -- +goose Up
 

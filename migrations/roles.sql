@@ -19,14 +19,14 @@
 
 grant usage on schema taskledger to producer, worker, relay, operator, reader, archiver, subscriber, api;
 
--- Events. No role may insert xid, position or recorded_at: see migrations/00013_rights.sql.
+-- Events. No role may insert xid, position or recorded_at: see migrations/00012_rights.sql.
 grant select on taskledger.event to worker, relay, operator, reader, archiver, subscriber;
 grant select on taskledger.event_fence to worker;
 grant select (kind, biz_id, version, type, position) on taskledger.event to producer;
 grant insert (version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data, meta)
    on taskledger.event to producer, worker, relay, operator;
 
--- The login of an event, which a policy of migrations/00013_rights.sql compares with the session's.
+-- The login of an event, which a policy of migrations/00012_rights.sql compares with the session's.
 grant select on taskledger.logins to producer, worker, relay, operator, reader, archiver, subscriber;
 grant execute on function taskledger.commit_durably to producer, worker, relay, operator, archiver, subscriber;
 grant execute on function taskledger.login_id, taskledger.session_login, taskledger.own_logins,

@@ -13,7 +13,7 @@ import (
 )
 
 // A worker whose handlers are slow has no more tasks in flight than it runs: a new worker gets tasks at once.
-func TestSlowHandlersPullLittle(t *testing.T) {
+func TestSlowHandlersAskForLittle(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
@@ -38,7 +38,7 @@ func TestSlowHandlersPullLittle(t *testing.T) {
 
 // A worker whose handlers are quick has more tasks in flight than it runs; when they become slow, it gives the others
 // back.
-func TestQuickHandlersPullAhead(t *testing.T) {
+func TestQuickHandlersAskAhead(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
@@ -96,7 +96,7 @@ func TestAheadBytesAreBounded(t *testing.T) {
 		return workers.RegisterAtLeastOnce(p, notes, func(context.Context, *workers.Job, string) error {
 			<-ready
 			s := w.KindStatus()
-			// Once some have ended, more tasks are pulled.
+			// Once some have ended, more tasks are asked for.
 			for n := begun.Add(1); n > slots && n <= 2*slots && s.InFlight <= slots; s = w.KindStatus() {
 				time.Sleep(time.Millisecond)
 			}

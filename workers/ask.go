@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -102,6 +103,9 @@ func (a *asker) run(stopping, quit context.Context) error {
 			if nc := a.pool.config.NATS; nc.IsClosed() {
 				return stream.WithRefusal(nc, nats.ErrConnectionClosed)
 			}
+			if err := a.refusal(); err != nil {
+				a.pool.runner.Warn(a.pool.config.Logger, "cannot ask for tasks", "error", err)
+			}
 			a.report(true)
 		case <-isStopping:
 			isStopping = nil
@@ -114,6 +118,24 @@ func (a *asker) run(stopping, quit context.Context) error {
 			return nil
 		}
 	}
+}
+
+// refusal returns why NATS does not carry the worker's messages; nil if it does, or if that is unknown.
+func (a *asker) refusal() error {
+	nc := a.pool.config.NATS
+	if !nc.IsConnected() {
+		return stream.WithRefusal(nc, nats.ErrDisconnected)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.machine.Follows() {
+		return nil
+	}
+	err := stream.WithRefusal(nc, nats.ErrTimeout)
+	if !errors.Is(err, nats.ErrPermissionViolation) && !errors.Is(err, nats.ErrAuthorization) {
+		return nil // no dispatcher may be active
+	}
+	return err
 }
 
 // boxName returns the name under which a dispatcher of this process finds the worker.

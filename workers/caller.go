@@ -117,7 +117,7 @@ func (k *kind) runFor(ctx context.Context, tx pgx.Tx, key ledger.Key) (ledger.Ve
 	return r.RunPrivate(ctx, tx)
 }
 
-// messageOf returns the message that would wake a worker for the first event of a task.
+// messageOf returns the first event of a task as attempts need it.
 func (k *kind) messageOf(first ledger.Event) (stream.Message, error) {
 	payload, err := first.Payload()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 type orderHandler = func(context.Context, pgx.Tx, *workers.Job, orderArgs) error
 
-// full is a bundle without a broker, in which one task of kind order waits, the limit; callers run the others.
+// full is a bundle without NATS, in which one task of kind order waits, the limit; callers run the others.
 func full(t *testing.T) *bundle {
 	t.Helper()
 	b := setupDatabase(t)
@@ -59,7 +59,7 @@ func (b *bundle) buy(c *workers.Caller[orderArgs], id string, commit bool) (answ
 }
 
 // Where too many tasks wait, the handler runs in the transaction that enqueues the task: everything commits together,
-// or nothing does. A worker that then receives the message only acknowledges it.
+// or nothing does. No worker gets the task.
 func TestCallerRuns(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

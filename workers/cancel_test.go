@@ -38,7 +38,7 @@ func receive[T any](b *bundle, what string, from <-chan T) T {
 // slowLease is an AckWait with which the lease is not renewed during a test.
 const slowLease = 10 * patience
 
-// The handler of a task that is cancelled or buried is notified by a message at once; if that is lost, it is
+// The handler of a task that is cancelled or buried is notified by a recall; if that is lost, it is
 // cancelled when the lease is renewed.
 func TestCancelOfRunning(t *testing.T) {
 	t.Parallel()

@@ -84,7 +84,7 @@ func TestCancelledWhileRunning(t *testing.T) {
 			b.Await(
 				"the attempt to be fenced", func() bool { return w.KindStatus().Attempts[workers.OutcomeFenced] == 1 },
 			)
-			b.Await("the acknowledgement", func() bool { return w.KindStatus().InFlight == 0 })
+			b.Await("the end of the task", func() bool { return w.KindStatus().InFlight == 0 })
 			if n := b.Effects(k); n != 0 {
 				t.Errorf("%d effects of a cancelled task", n)
 			}

@@ -3,7 +3,6 @@ package workers
 import (
 	"errors"
 
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
@@ -22,9 +21,6 @@ var (
 	// ErrCancelled is the ErrFenced of a task that was cancelled.
 	ErrCancelled = attempt.ErrCancelled
 )
-
-// ForeignStreamError reports that the stream belongs to another ledger.
-type ForeignStreamError = stream.ForeignError
 
 // ErrNotBegun is the error of a handler whose context was done before it began, for example while it waited for
 // another goroutine to receive its task. The task is given back at once; that uses no attempt, and no event unless

@@ -371,7 +371,7 @@ func TestRetryableErrorsUseNoAttempt(t *testing.T) {
 			k := b.Enqueue("o-1")
 			b.AwaitState(k, ledger.StateSucceeded)
 			b.WantOneEffect(k)
-			// The first attempt left no event; the second one was begun by a redelivery, and continued.
+			// The first attempt left no event; the second one recorded its start, and continued.
 			if task := b.Task(k); task.Failures != 0 || task.Attempt != 1 {
 				t.Errorf("%d failures, %d attempts; events: %v", task.Failures, task.Attempt, b.EventTypes(k))
 			}

@@ -19,7 +19,7 @@ import (
 //
 // BeforeAttempt can end the attempt. The others only receive what is committed, at most once: a handler must enqueue
 // required follow-up work in its transaction. A panic or runtime.Goexit in them is logged. A hook that does not
-// return within 5 s (or AckWait, if that is shorter) is abandoned; until then the message is not answered and the
+// return within 5 s (or AckWait, if that is shorter) is abandoned; until then the task stays in flight and the
 // pool does not stop.
 type Hook interface {
 	// BeforeAttempt is called before each attempt, within its time and its transaction. It returns the context for
@@ -30,7 +30,7 @@ type Hook interface {
 	// the like; the handler is not called. For an AtMostOnce kind that is safe to retry.
 	BeforeAttempt(ctx context.Context, tx pgx.Tx, job *Job) (context.Context, error)
 	// AfterAttempt is called once after each attempt that began, whatever its outcome, also if a hook's BeforeAttempt
-	// ended it. By then the outcome is committed, unless it was fenced or retried; the message is not answered yet.
+	// ended it. By then the outcome is committed, unless it was fenced or retried; the task is still in flight.
 	// In a [Caller] the outcome is appended and not committed. ctx has the values of the handler's context. Hooks are
 	// called in reverse order.
 	AfterAttempt(ctx context.Context, job *Job, end AttemptEnd)
@@ -39,7 +39,7 @@ type Hook interface {
 	// authors (producers, callers, operators, the scheduler), nor if the process ends first or the answer to the
 	// commit is lost. The stream has all events.
 	StateChanged(ctx context.Context, e ledger.Event)
-	// Noticed is called for unusual deliveries of messages.
+	// Noticed is called for something unusual about an offered task.
 	Noticed(ctx context.Context, kind ledger.Kind, n Notice)
 
 	embedsHookDefaults()

@@ -58,7 +58,7 @@ func (b *bundle) runToEnd(db *pgxpool.Pool) error {
 }
 
 // A pool whose login may not work on one of its kinds ends at its start. Its error names the login, the kind and the
-// cure; it is no worker, and takes no message from others.
+// cure; it is no worker, and takes no task from others.
 func TestPoolRefusesALimitedLogin(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -92,7 +92,7 @@ func TestPoolRefusesAProducer(t *testing.T) {
 }
 
 // A login loses the right to a kind while its pool works on it, and gets it back. Meanwhile its tasks, which row-level
-// security hides, are no ghosts: their messages stay, and its lease ends. PostgreSQL keeps the policies of a statement
+// security hides, are no ghosts: they wait, and its lease ends. PostgreSQL keeps the policies of a statement
 // that a connection has prepared, also when a role is granted.
 func TestRightsChangeUnderAPool(t *testing.T) {
 	t.Parallel()

@@ -135,8 +135,7 @@ func (p *Pool) registered() []*kind {
 //
 // It returns an error only if retrying is useless: no kind is registered, the database is not migrated
 // ([ledger.ErrNotMigrated]) or refuses the role, another worker has another guarantee for a kind ([*GuaranteeError]),
-// the stream belongs to another ledger ([*ForeignStreamError]), the server refuses a consumer, or its shards overlap
-// those of other workers ([*OverlapError]).
+// or the connection to NATS is closed for good.
 func (p *Pool) Run(ctx context.Context) error {
 	p.mu.Lock()
 	kinds, hasRun := p.kinds, p.hasRun

@@ -15,7 +15,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// slowLine is a connection to the broker that is slow, or stops.
+// slowLine is a connection to NATS that is slow, or stops.
 type slowLine struct {
 	url   string
 	delay time.Duration // of each read
@@ -88,7 +88,7 @@ func (l *slowLine) stop() (goOn func()) {
 	})
 }
 
-// The broker is slow, and in between sends nothing for several times AckWait, on connections that stay open. Another
+// NATS is slow, and in between sends nothing for several times AckWait, on connections that stay open. Another
 // worker gets the tasks meanwhile. The workers recover without help, and each task is done once.
 func TestSlowNATS(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ func (p *Pool) giveBack(kinds []*kind) {
 	p.config.Logger.Error("cannot record outcomes: the database does not answer")
 	p.runner.CancelOperations()
 	select {
-	case <-empty: // naked, to be delivered again
+	case <-empty: // held no longer: other workers may begin the tasks
 	case <-time.After(p.runner.Grace()): // hooks may take as long
 		p.config.Logger.Error("stopped with tasks in flight; other workers will take them over")
 	}

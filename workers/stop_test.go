@@ -36,7 +36,7 @@ func TestGracefulStop(t *testing.T) {
 			return ctx.Err()
 		}, &workers.KindConfig{Slots: 8, Retry: ledger.RetryPolicy{Attempts: 1}}))
 	b.EnqueueMany(tasks)
-	b.Await("handlers, and messages behind them", func() bool {
+	b.Await("handlers, and tasks behind them", func() bool {
 		return inside.Load() == 4 && w.KindStatus().InFlight == 8
 	})
 	w.Stop()
@@ -64,7 +64,7 @@ func TestGracefulStop(t *testing.T) {
 	}
 }
 
-// Workers start and stop under load. Each gives back its tasks in flight and messages under way, so no task waits
+// Workers start and stop under load. Each gives back its tasks in flight and those on their way, so no task waits
 // until its worker's loss is noticed.
 func TestStopUnderLoad(t *testing.T) {
 	t.Parallel()

@@ -130,7 +130,7 @@ func TestStopWhileWaitingForATurn(t *testing.T) {
 }
 
 // A kind's own slots are changed while its handlers run: additional ones are used at once, a lower number takes
-// effect as handlers return, and the MaxAckPending of its consumers grows as needed.
+// effect as handlers return.
 func TestKindSlots(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -49,7 +49,7 @@ func (p *Pool) watch(quit context.Context) {
 
 // look looks at the database. It pauses and resumes kinds as operators have requested (workers/operator). It also notes
 // the kinds whose oldest waiting tasks are discarded, or soon may be ([ledger.DiscardOldest]): their attempts record
-// their start before the handler runs, at any cost. Workers have received the oldest waiting tasks: without a recorded
+// their start before the handler runs, at any cost. Workers hold the oldest waiting tasks: without a recorded
 // start, running tasks would be discarded repeatedly, and none would ever succeed.
 func (p *Pool) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)

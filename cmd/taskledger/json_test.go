@@ -89,8 +89,6 @@ var exempt = map[string]string{
 
 	"taskledger nats-url": "needs the server of serve: the scripts serve and serve-embedded have it",
 
-	"taskledger worker retire": "needs the consumers of a worker: TestWorkerRetire has some",
-
 	"taskledger projection retry": "needs a parked event: the script projection has one",
 	"taskledger projection skip":  "needs a failing event: the script projection has one",
 

@@ -233,7 +233,7 @@ func (s status) fields() [][2]string {
 		fields = append(fields, [2]string{"withheld kinds",
 			printable.Names(names, maxNamed) + ": published when the stream has room for their workers"})
 	}
-	fields = append(fields, [2]string{"relay", s.relay()})
+	fields = append(fields, [2]string{"relay", s.relay()}, [2]string{"dispatcher", s.dispatcher()})
 	if st := o.Stream; st != nil {
 		fields = append(fields, [2]string{"stream", fmt.Sprintf("%s messages, %s, generation %d",
 			count(int64(st.Messages)), sizeText(st.Bytes, st.MaxBytes), o.Generation)})
@@ -248,6 +248,17 @@ func (s status) fields() [][2]string {
 			fmt.Sprintf("%s: %s, %s in %s", age(t.Age), process, user, plain(t.Database))})
 	}
 	return fields
+}
+
+func (s status) dispatcher() string {
+	switch d := s.Dispatcher; {
+	case d.Epoch == 0:
+		return "none"
+	case !d.Alive:
+		return "none; the last one was number " + count(d.Epoch)
+	default:
+		return fmt.Sprintf("number %s, active since %s", count(d.Epoch), ago(d.Since))
+	}
 }
 
 func (s status) schedules() string {

@@ -211,8 +211,8 @@ func TestTLSToNATS(t *testing.T) {
 		envNATSKey: key, envNATSNkey: natsconfig.SeedFile(keys, natsconfig.Operator),
 	}}
 	p.check([]tlsTest{
-		{name: "valid", exit: exitNotFound, want: []string{"no such consumers"}},
-		{name: "valid, TLS by the server", env: map[string]string{envNATSURL: "nats://" + host}, exit: exitNotFound},
+		{name: "valid", exit: exitOK},
+		{name: "valid, TLS by the server", env: map[string]string{envNATSURL: "nats://" + host}, exit: exitOK},
 		{
 			name: "another CA", env: map[string]string{envNATSCA: other.file}, exit: exitUnavailable,
 			want: []string{"signed by unknown authority", "hint: name the file of the CA", "NATS_CA"},
@@ -265,7 +265,7 @@ func TestTLSToNATS(t *testing.T) {
 			name: "no user", env: map[string]string{envNATSNkey: ""}, exit: exitUnavailable,
 			want: []string{"Authorization Violation", "NATS_NKEY"},
 		},
-	}, "worker", "retire", "nothing", "all")
+	}, "stream", "show")
 }
 
 // newExpired returns ca with another directory, so that it does not overwrite its files.

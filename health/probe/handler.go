@@ -60,10 +60,10 @@ type Readiness struct {
 	Degraded []health.Condition `json:"degraded"` // the conditions that hold
 }
 
-// stopping are the conditions in which no task is delivered, or none is projected.
+// stopping are the conditions in which no event is published, no task begins, or none is projected.
 var stopping = []health.Name{
 	health.RelayStopped, health.RelayRefused, health.RelayBlocked, health.StreamWrites, health.StreamUnavailable,
-	health.ProjectorRefused,
+	health.DispatcherStopped, health.ProjectorRefused,
 }
 
 // New returns the handler. It is safe for concurrent use.

@@ -85,7 +85,7 @@ func TestReport(t *testing.T) {
 		}
 		if want := d.Name != health.RelayStopped && d.Name != health.RelayRefused && d.Name != health.RelayBlocked &&
 			d.Name != health.StreamWrites && d.Name != health.StreamUnavailable &&
-			d.Name != health.ProjectorRefused; r.Ready != want {
+			d.Name != health.DispatcherStopped && d.Name != health.ProjectorRefused; r.Ready != want {
 			t.Errorf("ready with %s: %t, want %t", d.Name, r.Ready, want)
 		}
 	}

@@ -59,12 +59,15 @@ type DispatcherState struct {
 	Key     []byte
 	IsAlive bool
 	IsGone  bool // the server process of its connection has ended
+	Since   time.Time
+	Until   time.Time
 }
 
 // LookAtDispatcher returns the state of the dispatcher's lease.
 func LookAtDispatcher(ctx context.Context, db ledger.DB) (s DispatcherState, err error) {
 	var key string
-	_, err = pgquery.Row(ctx, db, dispatcherLookSQL, nil, &s.Holder, &s.Epoch, &key, &s.IsAlive, &s.IsGone)
+	_, err = pgquery.Row(ctx, db, dispatcherLookSQL, nil, &s.Holder, &s.Epoch, &key, &s.IsAlive, &s.IsGone,
+		pgquery.Micros(&s.Since), pgquery.Micros(&s.Until))
 	if err == nil {
 		s.Key, err = hex.DecodeString(key)
 	}

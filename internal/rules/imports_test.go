@@ -188,9 +188,10 @@ var rules = []rule{
 	},
 	{
 		pkg: "/health",
-		may: []string{"/ledger", "/ledger/feed", "/ledger/periodic", "/outbox", "/projector", "/workers/scheduler",
-			"/workers/operator", "/webhook", "/internal/kept", "/internal/operation", "/internal/pgerr",
-			"/internal/pgquery", "/internal/printable", "/internal/stream", nats},
+		may: []string{"/ledger", "/ledger/feed", "/ledger/periodic", "/outbox", "/projector",
+			"/workers/dispatcher", "/workers/scheduler", "/workers/operator", "/webhook", "/internal/kept",
+			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/stream",
+			nats},
 		reason: "it reads what the services store; only alarms, commands and probes are above it",
 	},
 	{
@@ -348,9 +349,9 @@ var rules = []rule{
 		reason: "an example imports what a program of users may",
 	},
 	{pkg: "/cmd/taskledger/internal/demo", may: []string{
-		"/ledger", "/outbox", "/workers", "/workers/scheduler", "/ledger/periodic", "/projector", "/migrations",
-		"/internal/loop", "/internal/natsconfig", "/internal/natsserver", "/internal/pgarray", "/internal/pgserver",
-		"/internal/stream", pgx, nats, goPretty,
+		"/ledger", "/ledger/feed", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
+		"/ledger/periodic", "/projector", "/migrations", "/internal/loop", "/internal/natsconfig",
+		"/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream", pgx, nats, goPretty, xSync,
 	}, reason: "the demo is a user of the library, and only the command starts it"},
 	{
 		pkg:    "/internal/movein",

@@ -94,11 +94,11 @@ var foreigners = []foreign{
 		reason: "a feed refuses a sequence that draws positions in advance",
 	},
 	{
-		table: "event_position_seq", path: "migrations/00016_subscriber.sql",
+		table: "event_position_seq", path: "migrations/00015_subscriber.sql",
 		reason: "the windows of read_feed are those of the feed",
 	},
 	{
-		table: "mutex", path: "migrations/00019_seal.sql",
+		table: "mutex", path: "migrations/00018_seal.sql",
 		reason: "the row that lock_seal locks",
 	},
 	{
@@ -183,7 +183,7 @@ func sqlTexts(t *testing.T) map[string]string {
 		switch {
 		case path == "migrations/schema.sql": // a dump of all
 		case path == "migrations/roles.sql", path == "migrations/limited_worker.go",
-			path == "migrations/00013_rights.sql": // the rights on all
+			path == "migrations/00012_rights.sql": // the rights on all
 		case strings.HasSuffix(path, ".sql"):
 			text, err := os.ReadFile(file)
 			texts[path] = string(text)

@@ -125,8 +125,12 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 	if yielded := lease.YieldDispatcher(ending, d.config.DB, c.Holder); yielded != nil {
 		log.WarnContext(ctx, "cannot yield the lease of the dispatcher", "expires_in", term, "error", yielded)
 	}
+	if ctx.Err() != nil {
+		log.InfoContext(ctx, "dispatcher has stopped")
+		return nil
+	}
 	log.InfoContext(ctx, "dispatcher has stopped", "error", err)
-	if ctx.Err() != nil || errors.Is(err, errLeaseLost) || errors.Is(err, errRestarted) {
+	if errors.Is(err, errLeaseLost) || errors.Is(err, errRestarted) {
 		return nil
 	}
 	return err

@@ -26,7 +26,7 @@ var defaultReasons = map[ledger.EventType]string{
 
 // states returns the states of tasks to which the action can be applied.
 func (a action) states() []ledger.State {
-	if a.event == ledger.EventReleased { // the table also allows available, for a lost message
+	if a.event == ledger.EventReleased { // the table also allows available
 		return []ledger.State{
 			ledger.StateDead, ledger.StateCancelled, ledger.StateExpired, ledger.StateDiscarded,
 			ledger.StateScheduled, ledger.StateRetrying,

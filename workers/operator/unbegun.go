@@ -26,7 +26,7 @@ type UnbegunKind struct {
 }
 
 // ReadUnbegun returns the kinds, by name, with live workers and tasks that have been available for longer than limit,
-// except paused kinds. It does not matter why no worker begins them, or whether one has received their messages. It
+// except paused kinds. It does not matter why no worker begins them, or whether one holds them. It
 // reads the projection, and of the events those that are newer than limit, as far back as it takes to meet all tasks
 // that are available; so its cost does not grow with the number of tasks. It never commits.
 // Errors: [ledger.ErrNotMigrated].

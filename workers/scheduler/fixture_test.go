@@ -28,7 +28,7 @@ func program(name string) servicetest.Program {
 	}
 }
 
-// fixture is the shared bundle, without a broker, which a scheduler does not need.
+// fixture is the shared bundle, without NATS, which a scheduler does not need.
 type fixture struct{ *servicetest.Bundle }
 
 func setup(t testing.TB) *fixture {

@@ -16,14 +16,14 @@ type Point string
 const (
 	// HandlerDone: the handler has returned, and nothing is committed.
 	HandlerDone Point = "worker.handler"
-	// OutcomeCommitted: the outcome is committed, and the message not acknowledged.
+	// OutcomeCommitted: the outcome is committed, and the dispatcher does not know it.
 	OutcomeCommitted Point = "worker.committed"
 )
 
 var errCrashed = errors.New("this worker has crashed")
 
 // CrashAt has the worker crash when it next passes a point: from then on it sends nothing any more to the database or
-// the broker, which close its connections, as if the process were killed. A new worker with the same kinds begins at
+// NATS, which close its connections, as if the process were killed. A new worker with the same kinds begins at
 // once; it takes over after about a second.
 //
 // Points apply to the whole process: a test that crashes must not run in parallel with others that run workers.

@@ -1,5 +1,5 @@
-// Package workertest runs handlers in tests as in production: a real worker pool with a NATS server, which runs in the
-// test's process, and a real transaction of a database of the test's own (package ledgertest).
+// Package workertest runs handlers in tests as in production: a real worker pool and dispatcher on a real NATS server,
+// which run in the test's process, and a real transaction of a database of the test's own (package ledgertest).
 //
 //	func TestCoupon(t *testing.T) {
 //		db := ledgertest.Pool(t)
@@ -10,7 +10,7 @@
 //		sent := ledgertest.Enqueued(t, db, mailSend)  // enqueued tasks, by biz_id
 //	}
 //
-// There is no relay and no scheduler, and a dispatcher only while the test calls Work or Drain: until then tasks wait. A
-// task that is due later stays as it is, so that the test can examine it. operator.Operator.Release brings a retry
+// There is no relay and no scheduler, and a dispatcher only while the test calls Work or Drain: until then tasks wait.
+// A task that is due later stays as it is, so that the test can examine it. operator.Operator.Release brings a retry
 // forward, for another [Kit.Work]. [Kit.CrashAt] crashes the worker at a critical point.
 package workertest

@@ -14,10 +14,10 @@ import (
 // digestPrefix distinguishes the digest of large args in the head of a task from small args: no JSON begins like this.
 const digestPrefix = "sha256:"
 
-// comparedArgs is the size up to which args are compared with those of a message, larger ones by their digest.
+// comparedArgs is the size up to which args are compared with those of an offer, larger ones by their digest.
 const comparedArgs = 512
 
-// hasArgs reports whether a message has what the ledger holds for the handler: the args, the envelope and the deadline.
+// hasArgs reports whether an offer has what the ledger holds for the handler: the args, the envelope and the deadline.
 // args are those of the task as they are stored, empty for none, or argsDigest of large ones. meta is the one beside
 // them, if a part of it is for the handler; otherwise it is empty. hasArgs reports false if that is uncertain, as for
 // bytes whose base64 another program has written.
@@ -32,7 +32,7 @@ func hasArgs(m *stream.Message, args, meta []byte) bool {
 		stored = base64.StdEncoding.AppendEncode(stored, m.Payload)
 		stored = append(stored, '"')
 	}
-	if bytes.HasPrefix(args, []byte(digestPrefix)) { // a message with these very bytes is forged
+	if bytes.HasPrefix(args, []byte(digestPrefix)) { // args with these very bytes are forged
 		return string(args) == argsDigest(stored)
 	}
 	return bytes.Equal(args, stored)

@@ -22,7 +22,7 @@ type Attempt struct {
 	recorder
 
 	// Constant after New or NewPrivate.
-	verdict   Verdict         // on its message
+	verdict   Verdict         // on its head
 	decidedAt time.Time       // when its head was read
 	base      context.Context // parent of the handler's context
 	finishBy  time.Time       // by this machine's clock, from the remaining time by the database's; zero: no deadline

@@ -10,8 +10,8 @@ import (
 )
 
 // claim records the start of an attempt before its handler runs, if another attempt may have begun before. It is
-// called when the attempt has a slot, not when its message is decided: if this process dies, a task that only waited
-// must not count as lost. It reports whether the handler may run; if not, the message is answered.
+// called when the attempt has a slot, not when its head is read: if this process dies, a task that only waited
+// must not count as lost. It reports whether the handler may run; if not, the task is dropped or held.
 func (a *Attempt) claim() bool {
 	if a.verdict != ClaimFirst && a.verdict != TakeOver {
 		return true
@@ -24,7 +24,7 @@ func (a *Attempt) claim() bool {
 	}
 	e, err := a.appendStart(ctx)
 	if err != nil {
-		a.answerUnclaimed(err)
+		a.unclaimed(err)
 		return false
 	}
 	if a.verdict == TakeOver {
@@ -46,7 +46,7 @@ func (a *Attempt) canTakeOver(ctx context.Context) bool {
 		wasOnce, err = hasStartedOnce(ctx, a.store, task.Key)
 	}
 	if err != nil {
-		a.answerUnclaimed(err)
+		a.unclaimed(err)
 		return false
 	}
 	lost := task.LostInARow + 1

@@ -80,8 +80,8 @@ func (c *completer) run(quit context.Context) {
 }
 
 // retry records completions that could not be recorded at first. It drops a completion after a few times AckWait, or
-// when the worker is stopping: the next delivery of the message decides. It does not drop that of an attempt that
-// must not be repeated while the worker runs, because its outcome would be lost.
+// when the worker is stopping: the head decides. It does not drop that of an attempt that must not be repeated while
+// the worker runs, because its outcome would be lost.
 func (c *completer) retry(quit context.Context) {
 	delay := loop.Backoff{Max: maxRetryDelay, Exact: true}
 	var space []ledger.AppendRequest

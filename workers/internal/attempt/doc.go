@@ -1,7 +1,7 @@
 // Package attempt runs one attempt at one task: from the head of the task to its recorded outcome and
-// the answer to its message.
+// the end of its being in flight.
 //
-//	head ──▶ Decide ──▶ New ──▶ (a slot) ──▶ Run ──▶ claim ──▶ handler ──▶ finish ──▶ record ──▶ answer
+//	head ──▶ Decide ──▶ New ──▶ (a slot) ──▶ Run ──▶ claim ──▶ handler ──▶ finish ──▶ record ──▶ end
 //	                                                             │             ├─▶ commit: succeeded
 //	                                                             └── note      └─▶ undo, conclude: any other outcome
 //

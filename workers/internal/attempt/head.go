@@ -17,16 +17,16 @@ import (
 //go:embed sql/heads.sql
 var headsSQL string
 
-// Head is the last event of a task, with facts about the event of a message for it.
+// Head is the last event of a task, with facts about the event of an offer of it.
 type Head struct {
 	IsFound    bool // the task exists
-	HasArgs    bool // and the message has what the ledger holds for the handler, see hasArgs
+	HasArgs    bool // and the offer has what the ledger holds for the handler, see hasArgs
 	Version    ledger.Version
 	Type       ledger.EventType
 	Actor      string
 	Attempt    ledger.Attempt
 	Shard      ledger.Shard
-	RecordedAt time.Time     // of the message's event; zero: the ledger does not have it
+	RecordedAt time.Time     // of the offered event; zero: the ledger does not have it
 	Clock      time.Time     // of the database, when the head was read
 	Alive      time.Duration // how much longer the actor's lease lasts; 0 if it has expired or does not exist
 
@@ -104,13 +104,13 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task, room int, space []Head)
 	return heads, nil
 }
 
-// Verdict is the decision about a message.
+// Verdict is the decision about an offered task.
 type Verdict int
 
 // The verdicts.
 const (
-	RefuseGhost Verdict = iota // the ledger does not have the message's event
-	Drop                       // nothing to do: the task is finished, or an event with its own message follows
+	RefuseGhost Verdict = iota // the ledger does not have the offered event
+	Drop                       // nothing to do: the task is finished, or a later event will be offered
 	Begin                      // no attempt has begun
 	ClaimFirst                 // an attempt may have begun: the start is recorded before the handler runs
 	Resume                     // this process began, and could not record an outcome

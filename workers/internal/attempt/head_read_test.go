@@ -11,7 +11,7 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// Heads allocates nothing for each task, whose args are compared with those of its message.
+// Heads allocates nothing for each task, whose args are compared with those of its offer.
 func TestHeadsAllocations(t *testing.T) {
 	db := ledgertest.Pool(t)
 	runner, err := attempt.NewRunner(attempt.Config{DB: db})

@@ -20,9 +20,9 @@ func TestDecide(t *testing.T) {
 		return h
 	}
 	tests := map[string]struct {
-		head        attempt.Head
-		redelivered bool
-		want        attempt.Verdict
+		head    attempt.Head
+		isAgain bool
+		want    attempt.Verdict
 	}{
 		"no such task":  {head: attempt.Head{}, want: attempt.RefuseGhost},
 		"no such event": {head: with(func(h *attempt.Head) { h.RecordedAt = time.Time{} }), want: attempt.RefuseGhost},
@@ -40,9 +40,9 @@ func TestDecide(t *testing.T) {
 		"released":    {head: with(func(h *attempt.Head) { h.Type = ledger.EventReleased }), want: attempt.Begin},
 		"interrupted": {head: with(func(h *attempt.Head) { h.Type = ledger.EventInterrupted }), want: attempt.Begin},
 		"enqueued, again": {
-			head:        with(func(h *attempt.Head) { h.Type = ledger.EventEnqueued }),
-			redelivered: true,
-			want:        attempt.ClaimFirst,
+			head:    with(func(h *attempt.Head) { h.Type = ledger.EventEnqueued }),
+			isAgain: true,
+			want:    attempt.ClaimFirst,
 		},
 		"running, worker gone":  {head: known, want: attempt.TakeOver},
 		"running, worker alive": {head: with(func(h *attempt.Head) { h.Alive = time.Millisecond }), want: attempt.Wait},
@@ -51,9 +51,9 @@ func TestDecide(t *testing.T) {
 		},
 		"running, by this very process": {head: with(func(h *attempt.Head) { h.Actor = "self" }), want: attempt.Resume},
 		"running by us with a live lease": {
-			head:        with(func(h *attempt.Head) { h.Actor, h.Alive = "self", time.Second }),
-			redelivered: true,
-			want:        attempt.Resume,
+			head:    with(func(h *attempt.Head) { h.Actor, h.Alive = "self", time.Second }),
+			isAgain: true,
+			want:    attempt.Resume,
 		},
 		"running without an actor": {head: with(func(h *attempt.Head) { h.Actor = "" }), want: attempt.TakeOver},
 		"failed": {
@@ -69,7 +69,7 @@ func TestDecide(t *testing.T) {
 			head: with(func(h *attempt.Head) { h.Type = ledger.EventSucceeded }), want: attempt.Drop,
 		},
 		"buried": {
-			head: with(func(h *attempt.Head) { h.Type = ledger.EventBuried }), redelivered: true, want: attempt.Drop,
+			head: with(func(h *attempt.Head) { h.Type = ledger.EventBuried }), isAgain: true, want: attempt.Drop,
 		},
 		"cancelled": {head: with(func(h *attempt.Head) { h.Type = ledger.EventCancelled }), want: attempt.Drop},
 		"expired":   {head: with(func(h *attempt.Head) { h.Type = ledger.EventExpired }), want: attempt.Drop},
@@ -77,7 +77,7 @@ func TestDecide(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := attempt.Decide(msg, test.redelivered, test.head, "self"); got != test.want {
+			if got := attempt.Decide(msg, test.isAgain, test.head, "self"); got != test.want {
 				t.Errorf("verdict %d, want %d", got, test.want)
 			}
 		})

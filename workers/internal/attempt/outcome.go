@@ -39,7 +39,7 @@ func (a *Attempt) committed(e ledger.Event, err error) {
 		a.conclude(nil, err)
 	case ledger.IsConflict(err) || a.private: // fenced
 		a.record(OutcomeSucceeded, err)
-	default: // the outcome is unknown, and the next delivery of the message decides
+	default: // the outcome is unknown, and the head decides
 		ctx, cancel := a.kind.Operation()
 		defer cancel()
 		if a.mayRepeat(ctx, err) {
@@ -120,7 +120,7 @@ func (a *Attempt) mayRepeat(ctx context.Context, err error) bool {
 	return false
 }
 
-// recorder alone appends the outcome of an attempt, calls the hooks and answers the message. It is the part of an
+// recorder alone appends the outcome of an attempt, calls the hooks and ends or holds the task. It is the part of an
 // Attempt that holds the state of its task's events, and belongs to the owner of the attempt.
 type recorder struct {
 	// Constant after New or NewPrivate.
@@ -189,8 +189,8 @@ func (rec *recorder) Predecessors(ctx context.Context) ([]ledger.Task, error) {
 	return ledger.Predecessors(ctx, rec.store, rec.task.Message.Key)
 }
 
-// record ends an attempt after its outcome was appended, or not because of err. It calls the hooks and answers the
-// message.
+// record ends an attempt after its outcome was appended, or not because of err. It calls the hooks, and ends or
+// holds the task.
 func (rec *recorder) record(o Outcome, err error) {
 	k := rec.kind
 	switch {
@@ -324,8 +324,8 @@ func (rec *recorder) appendStart(ctx context.Context) (ledger.Event, error) {
 	return e, err
 }
 
-// answerUnclaimed answers the message of a task whose start could not be recorded.
-func (rec *recorder) answerUnclaimed(err error) {
+// unclaimed holds a task whose start could not be recorded.
+func (rec *recorder) unclaimed(err error) {
 	k := rec.kind
 	if ledger.IsConflict(err) { // another worker was first
 		k.Again(rec.task)

@@ -66,7 +66,7 @@ func (r *repeats) forget(id ledger.BizID) {
 }
 
 // Repeating returns the task of the kind whose attempts this process repeats most often in a row. A task counts for an
-// AckWait after its last attempt, because its message is redelivered within half of that.
+// AckWait after its last attempt, because it is tried again within half of that.
 func (k *Kind) Repeating() (most Repeat, found bool) {
 	if k.repeats.size.Load() == 0 {
 		return Repeat{}, false

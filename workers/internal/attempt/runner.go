@@ -25,7 +25,7 @@ const (
 	pointReady     = "worker.ready"     // the attempt has a slot, nothing is recorded
 	pointClaimed   = "worker.claimed"   // the start is recorded, the handler has not begun
 	pointHandler   = "worker.handler"   // the handler has returned, nothing is committed
-	pointCommitted = "worker.committed" // the outcome is committed, the message is not answered
+	pointCommitted = "worker.committed" // the outcome is committed, the task is still in flight
 )
 
 // Runner is the state that the attempts of one process share. It is safe for concurrent use.

@@ -74,6 +74,9 @@ func (d *Dispatcher) Leave(worker string) {
 		if t.place == assigned && t.session == s || t.place == running && t.Actor == worker {
 			d.doubt(t)
 		}
+		if t.owner == s {
+			t.owner = nil
+		}
 	}
 }
 
@@ -173,10 +176,12 @@ func (d *Dispatcher) doubt(t *task) {
 	d.doubts = append(d.doubts, t)
 }
 
-// enqueue makes a task ready, or running if a worker has begun it that may still do it.
+// enqueue makes a task ready, or running if a worker has begun it that may still do it. A live worker that has begun a
+// task and does not hold it gets it again: the database has lost its outcome, and no other worker may continue.
 func (d *Dispatcher) enqueue(t *task) {
-	if s := d.workers[t.Actor]; s != nil && !s.hasAnswered() {
-		t.place = running
+	t.owner = d.workers[t.Actor]
+	if t.owner != nil && !t.owner.hasAnswered() {
+		t.place, t.owner = running, nil
 		return
 	}
 	q := d.queue(t.Key.Kind)

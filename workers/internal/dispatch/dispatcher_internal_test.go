@@ -242,6 +242,26 @@ func TestATaskThatWasBegunIsOfferedWhenItsWorkerIsGone(t *testing.T) {
 	same(t, "version, actor and again", fmt.Sprintf("%d %s %t", held.Version, held.Actor, held.IsAgain), "2 a true")
 }
 
+// A database was restored: a task that its live worker has ended is running again. It is offered to that worker alone,
+// which does not hold it, and to others once its lease has ended.
+func TestARunningTaskThatItsWorkerDoesNotHoldIsOfferedToIt(t *testing.T) {
+	s := newShop(100)
+	a := s.join("a", "1", 1, 1, ledger.AllShards)
+	b := s.join("b", "2", 2, 2, ledger.AllShards)
+	s.begin()
+	s.apply(available("t1", 1).as(Begun, 2, "a"))
+	s.apply()
+	same(t, "its worker", a.got, []string{"t1"})
+	same(t, "the other one", b.got, nil)
+	s.apply(available("t2", 3).as(Begun, 2, "a")) // it has no room for this one
+	s.apply()
+	same(t, "the other one, while the worker lives", b.got, nil)
+	s.Leave("a")
+	s.apply()
+	slices.Sort(b.got)
+	same(t, "the other one, afterwards", b.got, []string{"t1", "t2"})
+}
+
 // A worker that claims its tasks itself has no session. Its tasks wait for the end of its lease.
 func TestATaskOfAWorkerInSQLWaitsForItsLease(t *testing.T) {
 	s := newShop(100)

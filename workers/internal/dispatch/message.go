@@ -74,7 +74,7 @@ type Task struct {
 	Attempt  ledger.Attempt  // of that event
 	Shard    ledger.Shard    // as recorded
 	Position ledger.Position // of the event that made it available
-	Actor    string          // of the worker that has begun it and is gone; "": it has not begun
+	Actor    string          // of the worker that has begun it and does not hold it; "": it has not begun
 
 	// IsAgain is set if the task may have begun elsewhere without a record: its start must be recorded first.
 	IsAgain bool

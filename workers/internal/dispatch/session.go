@@ -58,7 +58,7 @@ func (s *session) room(kind ledger.Kind) int {
 // takes reports whether the session may have a task.
 func (s *session) takes(t *task) bool {
 	shards, isOfKind := s.Kinds[t.Key.Kind]
-	return isOfKind && shards.Has(t.Shard)
+	return isOfKind && shards.Has(t.Shard) && (t.owner == nil || t.owner == s)
 }
 
 // assign records that the session has a task. Numbers rise from call to call.

@@ -24,6 +24,7 @@ type task struct {
 
 	place   place
 	session *session // if assigned
+	owner   *session // if ready: the only one that may have it, because its worker has begun it; nil: any
 	number  int64    // if assigned
 	ticket  int64    // if doubtful or gone: the last window opened before
 	// isUnverified is set if the worker's word is all that is known of the task, and not the ledger's.

@@ -96,6 +96,9 @@ func (w *Worker) Receive(o Offer) (taken []Task, isNews bool) {
 	return taken, isNews
 }
 
+// Follows reports whether a dispatcher has reached the worker.
+func (w *Worker) Follows() bool { return w.epoch > 0 }
+
 // End records that the worker no longer holds a task: its outcome is committed or was refused, or the task is given
 // back. If the task has not begun, another worker may begin it.
 func (w *Worker) End(k ledger.Key) { delete(w.held, k) }

@@ -81,7 +81,7 @@ func (s *Set[A]) Add(m stream.Message, isAgain, lacksArgs bool) *Task[A] {
 	return task
 }
 
-// Correct replaces the parts of a task's message that a handler gets. It must be called before an attempt begins.
+// Correct replaces what a handler gets of a task. It must be called before an attempt begins.
 func (s *Set[A]) Correct(task *Task[A], payload []byte, envelope string, finishBy time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +90,7 @@ func (s *Set[A]) Correct(task *Task[A], payload []byte, envelope string, finishB
 	s.bytes += task.size()
 }
 
-// size returns about how many bytes of memory the message takes.
+// size returns about how many bytes of memory the args take.
 func (t *Task[A]) size() int { return len(t.Message.Payload) + len(t.Message.Envelope) }
 
 // End removes a task whose outcome is recorded, or that needs none here.

@@ -1,4 +1,4 @@
-// Package local passes messages between the dispatcher and the workers of one process, without a broker and without
+// Package local passes messages between the dispatcher and the workers of one process, without NATS and without
 // seals. Receivers have names that no other process can guess: a worker its session, a dispatcher its public key.
 package local
 

@@ -36,7 +36,7 @@ const (
 	calmDuration  = 8 * time.Second
 
 	faultHandler   = "worker.handler"   // while the handler runs
-	faultCommitted = "worker.committed" // between commit and ack
+	faultCommitted = "worker.committed" // between commit and report
 )
 
 // Config configures a run of the demo.

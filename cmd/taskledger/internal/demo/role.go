@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,10 +16,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/dispatcher"
 )
 
 // RunChild runs a relay or a worker until stdin ends: role is "worker" or "relay".
@@ -46,14 +50,19 @@ func RunChild(ctx context.Context, role, name string, stdin io.Reader, stdout, s
 		c := workers.Config{DB: db, NATS: nc, Name: name, AckWait: ackWait, Logger: log, Hooks: []workers.Hook{out}}
 		return runWorker(ctx, c, out)
 	case "relay":
-		relay, err := outbox.New(outbox.Config{
+		findings := feed.NewFindings()
+		relay, err1 := outbox.New(outbox.Config{
 			DB: db, NATS: nc, Name: name, LeaseTTL: relayLease, CheckEvery: time.Second, Logger: log,
-			Hooks: []outbox.Hook{relayHook{out: out}},
+			Hooks: []outbox.Hook{relayHook{out: out}}, Findings: findings,
 		})
-		if err != nil {
+		gives, err2 := dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Findings: findings, Logger: log})
+		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
-		return relay.Run(ctx)
+		both, ctx := errgroup.WithContext(ctx)
+		both.Go(func() error { return relay.Run(ctx) })
+		both.Go(func() error { return gives.Run(ctx) })
+		return both.Wait()
 	}
 	return fmt.Errorf(`role must be "worker" or "relay", got %q`, role)
 }
@@ -71,7 +80,7 @@ func (r *reporter) report(event string) {
 	_ = r.encoder.Encode(childReport{Event: event}) // fails after the parent's end; stdin ends then too
 }
 
-// Noticed reports an unusual delivery.
+// Noticed reports something unusual about an offered task.
 func (r *reporter) Noticed(_ context.Context, _ ledger.Kind, n workers.Notice) { r.report(string(n)) }
 
 // AfterAttempt reports an attempt that was fenced off.

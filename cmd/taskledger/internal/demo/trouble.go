@@ -13,7 +13,6 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/stream"
-	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -33,7 +32,7 @@ var troubles = []trouble{
 	{"a worker is killed while its handler runs", 0.06, func(ctx context.Context, d *demo) error {
 		return d.replaceChild(ctx, "worker", 0, faultVariable+"="+faultHandler+":3")
 	}},
-	{"a worker is killed between commit and ack", 0.25, func(ctx context.Context, d *demo) error {
+	{"a worker is killed between commit and report", 0.25, func(ctx context.Context, d *demo) error {
 		return d.replaceChild(ctx, "worker", 1, faultVariable+"="+faultCommitted+":3")
 	}},
 	{"the relay is killed between publish and cursor", 0.36, func(ctx context.Context, d *demo) error {
@@ -41,9 +40,6 @@ var troubles = []trouble{
 	}},
 	{"50 messages are published twice", 0.46, func(ctx context.Context, d *demo) error {
 		return d.publishTwice(ctx, 50)
-	}},
-	{"20 deliveries are fetched by another consumer and nacked", 0.50, func(ctx context.Context, d *demo) error {
-		return d.stealDeliveries(ctx, 20)
 	}},
 	{"a worker is frozen while its handler runs, and wakes as a zombie", 0.54,
 		func(ctx context.Context, d *demo) error {
@@ -202,35 +198,6 @@ func (d *demo) publishTwice(ctx context.Context, n int) error {
 		again := &nats.Msg{Subject: message.Subject, Header: message.Header, Data: message.Data}
 		if _, err := js.PublishMsg(ctx, again); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// stealDeliveries fetches n messages from the workers' consumer and nacks them.
-func (d *demo) stealDeliveries(ctx context.Context, n int) error {
-	_, s, err := d.stream(ctx)
-	if err != nil {
-		return err
-	}
-	consumer, err := s.Consumer(ctx, stream.Durable(couponKind.Name(), ledger.AllShards))
-	if err != nil {
-		return err
-	}
-	stolen := 0
-	for stolen < n && ctx.Err() == nil {
-		batch, err := consumer.Fetch(n-stolen, jetstream.FetchMaxWait(time.Second))
-		if err != nil {
-			return err
-		}
-		for message := range batch.Messages() {
-			stolen++
-			if err := message.Nak(); err != nil {
-				return err
-			}
-		}
-		if d.shop.placed.Load() == int64(d.shop.orders) {
-			break // no more deliveries follow
 		}
 	}
 	return nil
