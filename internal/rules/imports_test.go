@@ -351,7 +351,8 @@ var rules = []rule{
 	{pkg: "/cmd/taskledger/internal/demo", may: []string{
 		"/ledger", "/ledger/feed", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
 		"/ledger/periodic", "/projector", "/migrations", "/internal/loop", "/internal/natsconfig",
-		"/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream", pgx, nats, goPretty, xSync,
+		"/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
+		pgx, nats, goPretty, xSync,
 	}, reason: "the demo is a user of the library, and only the command starts it"},
 	{
 		pkg:    "/internal/movein",

@@ -33,7 +33,7 @@ const (
 func TestRolesCannotForgeInNATS(t *testing.T) {
 	a := newAttacked(t, func(*server.Options) {})
 	a.addConsumer("mails", "")
-	a.requestAnswers("mails", "mails", a.targets("mails")...)
+	a.requestAnswers("mails", api("mails"), a.targets("mails")...)
 	a.checkUntouched()
 	if got := a.inbox(); got != nil {
 		t.Errorf("the relay's inbox got %s: %.100q", got.Subject, got.Data)
@@ -48,11 +48,16 @@ func TestRolesInOneAccountForge(t *testing.T) {
 		i := slices.IndexFunc(o.Accounts, func(a *server.Account) bool { return a.Name == natsconfig.DefaultAccount })
 		for _, user := range o.Nkeys {
 			user.Account = o.Accounts[i]
+			if may := user.Permissions; may != nil && may.Publish != nil {
+				for i, subject := range may.Publish.Allow {
+					may.Publish.Allow[i] = strings.Replace(subject, api("mails"), "$JS.API.", 1)
+				}
+			}
 		}
 	})
 	before := a.streamState()
 	a.addConsumer("mails", "")
-	a.requestAnswers("mails", "mails", forgedEvent, knownInbox)
+	a.requestAnswers("mails", "$JS.API.", forgedEvent, knownInbox)
 	a.await("a forged event", func() bool { return a.streamState() != before })
 	a.await("a message in the relay's inbox", func() bool { return a.inbox() != nil })
 }
@@ -124,12 +129,12 @@ func (a *attacked) targets(user string) []string {
 }
 
 // requestAnswers pulls a message and reads the stream's state, with each of the targets for the answer.
-func (a *attacked) requestAnswers(user, consumer string, targets ...string) {
+func (a *attacked) requestAnswers(user, api string, targets ...string) {
 	a.t.Helper()
 	for _, target := range targets {
 		nc := a.connect(user) // the server may close it
-		for _, subject := range []string{"CONSUMER.MSG.NEXT.LEDGER." + consumer, "STREAM.INFO.LEDGER"} {
-			if err := nc.PublishRequest(api(user)+subject, target, nil); err != nil {
+		for _, subject := range []string{"CONSUMER.MSG.NEXT.LEDGER.mails", "STREAM.INFO.LEDGER"} {
+			if err := nc.PublishRequest(api+subject, target, nil); err != nil {
 				a.t.Fatal(err)
 			}
 		}

@@ -37,8 +37,8 @@ const (
 // room limits the stream so that the large parcels do not fit.
 var room = outbox.StreamConfig{MaxBytes: 4 << 20}
 
-// With the rights of docs/nats.conf every service does its work. This includes rare work: tasks that are cancelled while
-// they run.
+// With the rights of docs/nats.conf every service does its work. This includes rare work: tasks cancelled while they
+// run.
 func TestRightsInNATS(t *testing.T) {
 	g := newGuarded(t)
 	g.startServices()

@@ -25,12 +25,9 @@ type fault struct {
 type cost int
 
 const (
-	// losesMessages: messages that wait for workers are gone, so that the reconciler releases their tasks.
-	losesMessages cost = 1 << iota
 	// losesSubscriptions: messages that wait for a subscriber are gone, which reads the ledger instead.
-	losesSubscriptions
-	// losesCommits: PostgreSQL itself loses acknowledged commits. An outcome may be one of them, whose message was
-	// acknowledged.
+	losesSubscriptions cost = 1 << iota
+	// losesCommits: PostgreSQL itself loses acknowledged commits.
 	losesCommits
 )
 
@@ -44,7 +41,7 @@ var errSkipped = errors.New("skipped")
 
 // faults are all faults, by what they act on.
 var faults = concat(processFaults, networkFaults, databaseFaults, restoreFaults, streamFaults,
-	diskFaults)
+	talkFaults, diskFaults)
 
 func concat(lists ...[]fault) (all []fault) {
 	for _, list := range lists {

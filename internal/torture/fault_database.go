@@ -83,7 +83,7 @@ var databaseFaults = []fault{
 	},
 	{
 		name: "promote-async", what: "the same with an asynchronous standby, which may lack the last commits",
-		on: "postgres", least: 0, most: time.Second, cost: losesCommits | losesMessages,
+		on: "postgres", least: 0, most: time.Second, cost: losesCommits,
 		begin: func(ctx context.Context, s *stage, _ *rand.Rand) (act, error) { return promote(ctx, s, false) },
 	},
 }

@@ -19,7 +19,7 @@ import (
 
 var restoreFaults = []fault{{
 	name: "restore", what: "a dump is restored into another cluster, which replaces the primary after a rebase",
-	on: "postgres", least: 0, most: time.Second, cost: losesCommits | losesMessages,
+	on: "postgres", least: 0, most: time.Second, cost: losesCommits,
 	begin: func(ctx context.Context, s *stage, _ *rand.Rand) (act, error) {
 		if err := s.db.replaceByDump(ctx); errors.Is(err, fs.ErrNotExist) {
 			return act{}, errSkipped // the binaries have no client tools

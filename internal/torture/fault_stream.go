@@ -2,17 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"os"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/stream"
-	"github.com/taskledger/taskledger/ledger"
 )
 
 var streamFaults = []fault{
@@ -50,7 +47,7 @@ var streamFaults = []fault{
 	},
 	{
 		name: "truncate", what: "the older half of the stream, or all of it, is purged by hand", on: "nats",
-		most: time.Second, cost: losesMessages | losesSubscriptions, begin: truncate,
+		most: time.Second, cost: losesSubscriptions, begin: truncate,
 	},
 	{
 		name: "fill", what: "the limit of the stream is what it holds: it is full", on: "nats",
@@ -78,10 +75,6 @@ var streamFaults = []fault{
 				_, _ = s.nc.RequestWithContext(ctx, request, nil) // or the next one
 			})}, nil
 		},
-	},
-	{
-		name: "forge", what: "messages with other args are on the stream before those of the relay", on: "parts",
-		least: time.Second, most: 2 * time.Second, begin: forge,
 	},
 }
 
@@ -130,73 +123,4 @@ func (s *stage) unlimit(ctx context.Context, full *jetstream.StreamInfo) error {
 		err = errors.Join(err, errors.New("the limit of the stream was raised meanwhile, so the stream was not full"))
 	}
 	return err
-}
-
-// forge pauses the relays and publishes messages of the tasks that are enqueued meanwhile, with other args.
-func forge(ctx context.Context, s *stage, _ *rand.Rand) (act, error) {
-	relays := s.of("relay")
-	for _, p := range relays {
-		if err := p.signal(pause); err != nil {
-			return act{}, err
-		}
-	}
-	continued := func() (err error) {
-		for _, p := range relays {
-			err = errors.Join(err, p.signal(resume))
-		}
-		return err
-	}
-	from, err := s.db.lastPosition(ctx)
-	if err != nil {
-		return act{}, errors.Join(err, continued())
-	}
-	return act{"new tasks", func(ctx context.Context) error {
-		_ = s.publishForged(ctx, from) // if another fault is in the way, there are fewer forged messages
-		return continued()
-	}}, nil
-}
-
-func (c *cluster) lastPosition(ctx context.Context) (p ledger.Position, err error) {
-	conn, err := c.connect(ctx, database)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	return p, conn.QueryRow(ctx, "select coalesce(max(position), 0) from taskledger.event").Scan((*int64)(&p))
-}
-
-func (s *stage) publishForged(ctx context.Context, from ledger.Position) error {
-	conn, err := s.db.connect(ctx, database)
-	if err != nil {
-		return err
-	}
-	defer conn.Close(context.WithoutCancel(ctx))
-	var installation string
-	if err := conn.QueryRow(ctx, "select taskledger.installation()").Scan(&installation); err != nil {
-		return err
-	}
-	var messages []*nats.Msg
-	for e, err := range ledger.Read(ctx, conn, from, 1000) {
-		if err != nil {
-			return err
-		}
-		if e.Type != ledger.EventEnqueued || e.Kind == follow.Name() {
-			continue
-		}
-		payload, err := json.Marshal(job{Nonce: "forged"})
-		if err != nil {
-			return err
-		}
-		m := stream.Encode(e, payload, stream.Source(installation), 1)
-		m.Header.Set(nats.MsgIdHdr, "forged "+e.ID())
-		messages = append(messages, m)
-	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
-	defer cancel()
-	for _, m := range messages {
-		if _, err := s.js.PublishMsg(ctx, m); err != nil {
-			return err // for example because the stream is gone, which only a relay makes again
-		}
-	}
-	return nil
 }

@@ -26,7 +26,7 @@
 //
 // A [rule] is a promise that the history proves or refutes. The command prints a table of faults with the longest time
 // without a completion beside each, what was lost, doubled or out of order, and fails with the seed and the last acts.
-// The checker itself is tested: [TestMutants] runs it against five mutants of the product.
+// The checker itself is tested: [TestMutants] runs it against four mutants of the product.
 package main
 
 import (

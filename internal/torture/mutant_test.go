@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-var runMutants = flag.Bool("mutants", false, "build five mutants of the product, and check that the torture finds each")
+var runMutants = flag.Bool("mutants", false, "build four mutants of the product, and check that the torture finds each")
 
 // mutant is the product with a simpler algorithm, which a later change might introduce.
 type mutant struct {
@@ -39,25 +39,15 @@ var mutants = []mutant{
 		faults:  "pause-worker", rules: []string{"doubled"},
 	},
 	{
-		name: "a message is acknowledged before the commit",
-		file: "workers/internal/inflight/set.go",
-		old:  "		s.put(task)\n		return task, false\n",
-		mutated: "		s.put(task)\n		Answer(s.nc, a.Delivery, stream.AckAnswer)\n" +
-			"		return task, false\n",
-		faults: "kill-worker", rules: []string{"released", "unfinished"},
+		name: "the tasks of a worker that is gone stay with it",
+		file: "workers/dispatcher/office.go", old: "		if !alive[worker] {\n", mutated: "		if false {\n",
+		faults: "kill-worker", rules: []string{"unfinished"},
 	},
 	{
-		name: "handlers get the args of the message",
-		file: "workers/dispatch.go", old: "	if !h.IsFound || h.HasArgs && !isBare {\n",
-		mutated: "	if h.IsFound || true {\n",
-		faults:  "forge", rules: []string{"args"},
-	},
-	{
-		name:    "a purge of messages that are not acknowledged",
-		file:    "outbox/headroom.go",
-		old:     "	if err != nil || upTo < first {\n		return 0, err\n	}\n",
-		mutated: "	if upTo = s.state.info.State.LastSeq; err != nil {\n		return 0, err\n	}\n",
-		faults:  "fill,kill-worker", rules: []string{"released", "unfinished"},
+		name: "an offer that was lost is not noticed",
+		file: "workers/internal/dispatch/session.go", old: "		if isHeld || x.n > received && !all {\n",
+		mutated: "		if isHeld || x.n > 0 {\n",
+		faults:  "cut,reset,kill-nats", rules: []string{"unfinished"},
 	},
 }
 
@@ -93,7 +83,7 @@ func TestMutants(t *testing.T) {
 			t.Skip("SKIPPED without -mutants")
 		}
 		r, err := torture(t.Context(), config{seed: 1, duration: time.Minute, patience: 2 * time.Minute,
-			rate: defaultRate, faults: "writer,pause-worker,forge,fill,kill-worker", maxStep: 15 * time.Second,
+			rate: defaultRate, faults: "writer,pause-worker,repeat,cut,reset,kill-nats,kill-worker", maxStep: 15 * time.Second,
 			pgbouncer: "pgbouncer", log: t.Output()})
 		if err != nil {
 			t.Fatal(err)

@@ -29,7 +29,6 @@ var rules = []rule{
 	{name: "missing", promise: "every event appears at a subscriber", check: missing},
 	{name: "skipped", promise: "a feed skips no event", check: func(r *record) []string { return r.skipped }},
 	{name: "order", promise: "the events of a task appear in their order", check: disordered},
-	{name: "released", promise: "no message that waits for a worker is removed or acknowledged", check: released},
 	{name: "unexplained", promise: "every end but success has an actor and a reason", check: unexplained},
 	{name: "projection", promise: "projections equal a fold of the events", check: unequal},
 	{name: "refused", promise: "no service ends by itself", check: func(r *record) []string { return r.ended }},
@@ -258,20 +257,6 @@ func (r *record) holes() map[time.Time]int {
 		holes[stream] = int(last[stream]) - len(sequences)
 	}
 	return holes
-}
-
-func released(r *record) (all []string) {
-	if r.has(losesMessages) {
-		return nil
-	}
-	for k, events := range r.tasks {
-		for _, e := range events {
-			if e.Type == ledger.EventReleased && e.Actor == "reconciler" {
-				all = append(all, fmt.Sprintf("%s version %d: its message was lost: %s", k, e.Version, e.Data))
-			}
-		}
-	}
-	return all
 }
 
 func unexplained(r *record) (all []string) {

@@ -131,10 +131,6 @@ func TestRulesFindBreaches(t *testing.T) {
 			r.seen[0].Sequence = 2
 		}, want: []string{"order"}},
 		{name: "a later message is repeated", breach: func(r *record) { r.seen = append(r.seen, r.seen[1]) }},
-		{name: "a message was lost", breach: func(r *record) {
-			r.tasks[written][1].Type, r.tasks[written][1].Actor = ledger.EventReleased, "reconciler"
-			r.tasks[written][1].Attempt = 0
-		}, want: []string{"released"}},
 		{name: "an end without a reason", breach: func(r *record) { r.tasks[cancelled][1].Data = nil },
 			want: []string{"unexplained"}},
 		{name: "a projection differs", breach: func(r *record) { r.different = []projector.Difference{{Subject: "x"}} },

@@ -51,6 +51,7 @@ type stage struct {
 	parts     []*process
 	nc        *nats.Conn // of the administrator
 	js        jetstream.JetStream
+	talk      talk
 	history   *history // of the nemesis
 	skipped   []string // what the machine does not have
 }
