@@ -40,7 +40,7 @@ var otherBlocks = map[string]string{
 	"docs/events.md python":          "TestProgramsOfTheStream",
 	"docs/failure.md json":           "an example of an event's data",
 	"docs/http.md sh":                "TestExamplesOfTheDocument",
-	"docs/languages.md python":       "needs nats-py, which Debian lacks; TestDocumentedSQL checks its statements",
+	"docs/languages.md python":       "needs psycopg 3; TestDocumentedSQL checks its statements",
 	"docs/languages.md sql":          "TestDocumentedSQL",
 	"docs/periodic.md yaml":          "TestScheduleFileOfExamples",
 	"docs/states.md mermaid":         "TestDiagramIsTheTransitionTable",
