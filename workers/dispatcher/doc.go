@@ -1,22 +1,163 @@
-// Package dispatcher gives the available tasks of a ledger to its workers. The service is active in one process of a
-// ledger; others stand by.
+// Package dispatcher gives the available tasks of a ledger to its workers. The service is active in one process of
+// a ledger; others stand by.
 //
-// A dispatcher is a cache of the tasks that may begin next. It reads the events of the ledger as they are committed,
-// keeps the available tasks of each kind that live workers have, in the order in which they are to begin, and offers
-// them to workers that ask. Correctness is in the append of an outcome: a task that was given out twice is fenced.
-// Package workers/internal/dispatch has the conversation with workers: its states, messages and rules.
+// A dispatcher is a cache of the tasks that may begin next. It reads the events of the ledger as they are
+// committed, keeps the available tasks of each kind that live workers have, and offers them to workers that ask. It
+// has no authority: the append of an outcome is a compare-and-set on the version of the task, so a task that was
+// given out twice is fenced. A wrong dispatcher costs time, or the second start of an AtLeastOnce handler
+// (docs/guarantees.md).
+//
+// Package workers/internal/dispatch has the conversation with workers: messages, numbers, sums and epochs. This
+// comment has everything around it.
+//
+// # States of a task
+//
+//	state     meaning                                       left by
+//	--------  --------------------------------------------  ------------------------------------------------------
+//	ready     it may begin, and waits for room in a worker  an offer: assigned
+//	assigned  a session has it, under a number              the report of the session lacks it: doubtful
+//	                                                        the end of the session: doubtful
+//	running   a worker has begun it that has no session,    the end of the worker's lease: doubtful
+//	          or whose session has not answered
+//	doubtful  it may have ended, or may begin               a later window, if the task is still there: ready, or
+//	                                                        running if such a worker has begun it
+//	gone      its head shows that it has ended, and the     a later window: forgotten
+//	          feed has not delivered that event yet
+//
+// In every state an event of the feed that ends the task, or makes it wait, has the dispatcher forget it, and an
+// event that makes it available makes it ready under its new version. The started event of a worker that the task
+// is not assigned to makes it running, or doubtful if that worker has answered without it or is gone. The events
+// with which its own worker records start and progress leave it assigned.
+//
+// Each input changes states in its own way:
+//
+//   - Only the feed, and reads of the ledger, make a task known, ready or forgotten.
+//   - A report makes assigned tasks doubtful. After a change of the dispatcher it also assigns the tasks that it lists.
+//     A task that is known by a report alone must be read from the ledger before it can become ready.
+//   - A lease that ends makes doubtful what its worker had.
+//   - Matching makes ready tasks assigned. It follows each window, report, hint and read.
+//
+// A later window is one that was opened after the task became doubtful. If the task ended before, that window or an
+// earlier one contains the event. So a task is never ready while its outcome is on its way.
+//
+// A running task whose live worker has answered, and does not hold it, is offered to that worker alone: a restore
+// or a fail-over of the database has undone its outcome.
+//
+// # Promises to a worker
+//
+//   - It gets tasks of the kinds and shards in its lease alone, at most as many as it has asked for, of the kind and
+//     in all, and never holds more than the capacity in its lease.
+//   - No other session is offered a task that it holds while its lease lasts and it answers the active dispatcher. A
+//     task that it holds or may hold when it does not answer a new dispatcher is offered to others.
+//   - A task that may have begun elsewhere without a record is marked. Its start must be recorded before its handler
+//     runs, so each start of a task that kills its workers is counted.
+//   - An offer contains what the ledger has: args of up to 512 bytes, if the task's first event made it available. The
+//     worker reads other args.
+//   - Each offer repeats the time of the newest report, so the worker can measure how old the dispatcher's view is.
+//   - When another process appends to a task that it has, it gets a recall.
+//
+// It is not promised that a task is still available when the offer arrives.
+//
+// # Losses
+//
+//	what is lost                    what happens
+//	------------------------------  ------------------------------------------------------------------------------
+//	an offer                        A probe repeats its number within a second. The worker reports that it does not
+//	                                hold the tasks, which become doubtful, and then ready.
+//	a report                        The next one replaces it, within 500 ms. Sums and holdings are complete in each.
+//	a recall                        The worker's next renewal of its lease finds the event.
+//	a notification                  The next window brings the task, within 250 ms.
+//	the listening connection        Windows are opened every 10 ms. It listens again a second later.
+//	the feed's connection           The epoch ends, and the lease is given back. This or another process begins the
+//	                                next one.
+//	a worker that is killed         Its tasks, and as many as it had asked for, wait for the end of its lease. Then
+//	                                others get them, marked.
+//	a worker that stops             It gives back what has not begun; others get that after the next window.
+//	a worker's way to NATS          It records what it runs. Offers to it are lost, and their tasks wait until it
+//	                                answers again or its lease ends.
+//	a worker's way to PostgreSQL    It begins nothing after 2 s. Its lease ends, and others get its tasks.
+//	the dispatcher, killed          Another process takes the lease when its connection has ended, see below.
+//	the dispatcher, standing still  Another process takes the lease when it has expired. Afterwards the old one sends
+//	                                nothing: its own deadline has passed.
+//	NATS                            Workers in the process of the dispatcher go on, and those that claim in SQL.
+//	                                Others finish what they have.
+//	PostgreSQL                      The lease cannot be renewed, so the epoch ends. No worker begins anything.
+//	a past of the database          The incarnation differs: the epoch ends, and workers refuse offers of the other
+//	                                incarnation. Epochs are counted anew.
 //
 // # Reading
 //
 // A reader of the feed delivers events from the present on. Tasks that became available before are read from the
-// projector's list of unfinished tasks, and from the events after the place of the list. The same reads go on when a
-// kind has more tasks than fit in memory: the dispatcher keeps a position behind them. So a start costs as much as an
-// overflow, and finished history is never read.
+// projector's list of unfinished tasks. The list is exact at its place in the feed, and the events after that place
+// are read with it, at most 20,000 in a statement. Without a list its place is the beginning, so these reads go
+// through the whole ledger; with one they never read finished history.
 //
-// # The lease
+// A kind has a place of its own up to which its tasks are in memory. A kind that is new to the dispatcher has its
+// place at the beginning, so a start and an overflow are the same: the tasks after the place are read when at most
+// half as many are ready as fit. The first read of a kind returns up to 1,024 tasks, and each further one eight
+// times as many, up to 32,768. While a read runs, the feed goes on. A task that it reports as changed is not taken
+// from the read, and events that it skips, because they are behind the place, are read next time.
 //
-// The active dispatcher has a lease. Its number is the epoch of all messages. The goroutine that reads the feed renews
-// it, so a dispatcher that no longer reads loses it. A dispatcher offers nothing before all sessions of workers have
-// answered in its epoch, or before its predecessor's lease, and the time for which workers accept an offer, have
-// passed. If it cannot renew its lease in time, it forgets everything and stands by.
+// At most 65,536 tasks of a kind are ready in memory, each with at most 1 KiB of args and metadata. Their number is
+// not bounded over all kinds, and tasks that are assigned, running or doubtful come on top. A kind that no worker
+// has had in this epoch costs nothing. Ready tasks of shards that no worker takes fill the memory too: behind more
+// than 32,768 of them, tasks of other shards of the kind wait.
+//
+// # Order
+//
+// Tasks of a kind begin in the order of the events that made them available: enqueued, released or interrupted. A
+// task whose transaction commits late is sorted in when it is known. If several workers have room, they get equal
+// shares of what is ready, up to the room of each. Kinds do not wait for each other.
+//
+// # The lease and epochs
+//
+// The active dispatcher has the lease dispatcher for 1.5 s. The goroutine that reads the feed renews it every 300
+// ms, so a dispatcher that no longer reads loses it. It sends nothing after the end of its lease, counted from
+// before the statement that renewed it. Others look at the lease every 100 ms, and take it when it has expired, or
+// when the connection of its holder has ended. Behind a pooler they cannot detect that, and wait for its end.
+//
+// Each holder has an epoch, one more than the last, and a new pair of keys, the public one in the lease. The
+// dispatcher that begins does this in order:
+//
+//  1. It reads the leases of workers, and asks each session for what it holds, every 50 ms.
+//  2. It waits until all sessions have answered. If one does not, it waits until no worker accepts an offer of its
+//     predecessor any more: until that lease has ended, and the 2 s for which a worker trusts an offer have passed.
+//  3. It applies a window that was opened after that, and is active: only then it reads the list and offers tasks.
+//
+// Step 3 makes it find each outcome that a worker recorded before it answered. If a worker has not answered, all
+// tasks that became available before are marked. That worker's answer may come later; it then keeps what no other
+// worker has.
+//
+// # Hints and latency
+//
+// The notification of an enqueue names the position of its event. A hint is the task that the dispatcher then reads
+// from the ledger, at once and ahead of the window that delivers it. Up to 100 share a statement. Any login can
+// notify, and a notification can be late, so the statement returns only tasks that are still available by their
+// first event and that no window has delivered, and a hint is not taken if a window was applied after the read
+// began. Feeds that follow the dispatcher get the events by a window 50 ms later.
+//
+// Notifications make commits wait for each other. Above about 1,000 events a second windows are opened in place of
+// them, every 5 ms or every [Config].Latency, if that is longer. So they are where notifications cannot arrive:
+// behind a pooler, and on a server with prepared transactions, with 10 ms between windows that find nothing.
+//
+// # Pauses and sessions
+//
+// Leases of workers and paused kinds are read every 500 ms, and when a report of an unknown session arrives. Tasks
+// of a paused kind stay ready. A worker gets nothing before its lease is in the database: its public key there
+// seals the conversation.
+//
+// # Workers of the same process
+//
+// Messages between the dispatcher and a worker of its process go by memory, unsealed (workers/internal/local).
+// Neither needs NATS for that. All rules of the conversation are the same.
+//
+// # Workers that claim in SQL
+//
+// A lease without a session belongs to a worker that claims its tasks (docs/languages.md). It gets no offers. Its
+// tasks are running when the feed has delivered their starts, and are offered when its lease has ended.
+//
+// A kind may have both sorts of workers, and the dispatcher offers its tasks as always. A pool begins most tasks
+// without a record, so while others claim a kind, it records each start before the handler: of two starts one is
+// refused. Its lease lists the kind, under records, when all that it has begun is recorded. Until the leases of all
+// live pools list it, taskledger.claim and claim_next return nothing.
 package dispatcher
