@@ -145,7 +145,7 @@ create view taskledger.claimed_kinds as
 select distinct k.kind
   from taskledger.lease l
  cross join lateral unnest(taskledger.lease_kinds(l.detail)) k(kind)
- where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'session' is null;
+ where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'key' is null;
 
 comment on view taskledger.claimed_kinds is
   'Internal: the kinds of live workers that claim tasks, and do not ask the dispatcher for them.';
@@ -403,7 +403,7 @@ begin
   end if;
   if exists (
       select from taskledger.lease l
-       where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'session' is not null
+       where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'key' is not null
          and kind = any (taskledger.lease_kinds(l.detail))
          and ((l.detail->'records')::jsonb ? kind) is not true) then
     return false;

@@ -2808,7 +2808,7 @@ begin
   end if;
   if exists (
       select from taskledger.lease l
-       where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'session' is not null
+       where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'key' is not null
          and kind = any (taskledger.lease_kinds(l.detail))
          and ((l.detail->'records')::jsonb ? kind) is not true) then
     return false;
@@ -4386,7 +4386,7 @@ CREATE VIEW taskledger.claimed_kinds AS
  SELECT DISTINCT k.kind
    FROM (taskledger.lease l
      CROSS JOIN LATERAL unnest(taskledger.lease_kinds(l.detail)) k(kind))
-  WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()) AND ((l.detail ->> 'session'::text) IS NULL));
+  WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()) AND ((l.detail ->> 'key'::text) IS NULL));
 
 COMMENT ON VIEW taskledger.claimed_kinds IS 'Internal: the kinds of live workers that claim tasks, and do not ask the dispatcher for them.';
 

@@ -2,11 +2,9 @@ package workers
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -57,16 +55,16 @@ func newAsker(p *Pool) (*asker, error) {
 	if err != nil {
 		return nil, err
 	}
-	session := strings.ToLower(rand.Text())
+	session := dispatch.SessionName(p.id, identity.Public())
 	return &asker{
 		pool: p, session: session, identity: identity, begun: time.Now(), due: make(chan struct{}, 1),
 		unknown: make(chan *nats.Msg, 1), moved: make(chan []ledger.Key, 16), machine: dispatch.NewWorker(session, ""),
 	}, nil
 }
 
-// describe adds the session to the worker's lease.
+// describe adds the session's key to the worker's lease.
 func (a *asker) describe(d *leaseDetail) {
-	d.Session, d.Key = a.session, hex.EncodeToString(a.identity.Public())
+	d.Key = hex.EncodeToString(a.identity.Public())
 	for _, k := range a.pool.registered() {
 		_, limit := k.Tasks.Wanted()
 		d.Capacity += limit + maxAsked

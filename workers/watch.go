@@ -56,14 +56,16 @@ func (p *Pool) look(ctx context.Context) {
 	defer cancel()
 	v, err := p.readView(ctx, p.config.DB)
 	if err == nil {
-		err = p.asker.learn(v)
+		p.note(ctx, v)
+		err = p.asker.learn(v) // last: offers that it lets in are begun as noted
 	}
-	if err != nil {
-		if ctx.Err() == nil {
-			p.runner.Warn(p.config.Logger, "cannot look at the database", "error", err)
-		}
-		return
+	if err != nil && ctx.Err() == nil {
+		p.runner.Warn(p.config.Logger, "cannot look at the database", "error", err)
 	}
+}
+
+// note takes from a view what concerns the kinds.
+func (p *Pool) note(ctx context.Context, v view) {
 	p.runner.SetAwaited(v.isAwaited)
 	for _, k := range p.registered() {
 		if paused := v.paused[k.Name]; k.isPaused.Swap(paused) != paused {

@@ -53,7 +53,6 @@ type leaseDetail struct {
 	Version    json.RawMessage `json:"version,omitempty"`   // a text
 
 	// Of a worker that asks the dispatcher for tasks, see internal/lease.Session.
-	Session  string `json:"session,omitempty"`
 	Key      string `json:"key,omitempty"`
 	Capacity int    `json:"capacity,omitempty"`
 	// Kinds whose starts it records first, because other workers claim their tasks: see taskledger.may_claim.

@@ -83,8 +83,7 @@ func YieldDispatcher(ctx context.Context, db ledger.DB, holder string) error {
 // Session is a live worker's session.
 type Session struct {
 	Worker   string
-	Session  string // "": the worker claims its tasks itself
-	Key      []byte // public
+	Key      []byte // public; empty: the worker claims its tasks itself
 	Capacity int
 	Kinds    []string
 	Shards   ledger.ShardSet
@@ -103,7 +102,7 @@ func ReadSessions(ctx context.Context, db ledger.DB) (all []Session, paused map[
 		var kinds []string
 		var s Session
 		var key, shards string
-		if err := rows.Scan(&kinds, &s.Worker, &s.Session, &key, &s.Capacity, &s.Kinds, &shards); err != nil {
+		if err := rows.Scan(&kinds, &s.Worker, &key, &s.Capacity, &s.Kinds, &shards); err != nil {
 			return nil, nil, pgerr.Explain("read the sessions of workers", err)
 		}
 		for _, k := range kinds {

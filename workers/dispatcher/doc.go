@@ -40,9 +40,8 @@
 // A later window is one that was opened after the task became doubtful. If the task ended before, that window or an
 // earlier one contains the event. So a task is never ready while its outcome is on its way.
 //
-// A running task that its live worker does not hold is offered to that worker alone, if the worker has answered before
-// the dispatcher learns of the task: a restore or a fail-over of the database has undone its outcome. If the worker
-// answers later, the task stays running until its lease ends.
+// A running task that its live worker does not hold is offered to that worker alone, once the worker has answered: a
+// restore or a fail-over of the database has undone its outcome.
 //
 // # Promises to a worker
 //

@@ -21,8 +21,10 @@ import (
 )
 
 const (
-	// sessionsEvery is how often the leases of workers are read.
+	// sessionsEvery is how often the leases of workers are read. Reports of unknown sessions cause further reads, but
+	// anybody may send such reports: the reads have an interval of joinsEvery.
 	sessionsEvery = 500 * time.Millisecond
+	joinsEvery    = 50 * time.Millisecond
 	// probeEvery is how often workers are asked that have not confirmed everything. Until all have answered, they are
 	// asked more often.
 	probeEvery = time.Second
@@ -47,17 +49,10 @@ type office struct {
 
 	mu       sync.Mutex // guards the fields below
 	machine  *dispatch.Dispatcher
-	seals    map[string]*seal // by session
-	seen     string           // snapshot of the last window; "": its last page is not read yet
-	deadline time.Time        // of the lease
+	seals    map[string]*dispatch.Seal // by session
+	seen     string                    // snapshot of the last window; "": its last page is not read yet
+	deadline time.Time                 // of the lease
 	isActive bool
-}
-
-// seal is the seal of a session's conversation.
-type seal struct {
-	*dispatch.Seal
-
-	key string
 }
 
 // request wakes a goroutine.
@@ -77,7 +72,7 @@ func newOffice(c Config, conn *pgxpool.Conn, identity dispatch.Identity, claim l
 	return &office{
 		config: c, conn: conn, identity: identity, claim: claim, term: t, wake: feed.NewWake(), joins: newRequest(),
 		reads:   newRequest(),
-		machine: dispatch.New(t.Incarnation, t.Epoch, maxReady), seals: map[string]*seal{},
+		machine: dispatch.New(t.Incarnation, t.Epoch, maxReady), seals: map[string]*dispatch.Seal{},
 		deadline: asked.Add(term), barrier: time.Now().Add(t.Before + dispatch.Freshness),
 	}
 }
@@ -102,18 +97,18 @@ func (o *office) work(ctx context.Context) error {
 	group.Go(func() error { box.Receive(ctx, o.receiveHere); return context.Cause(ctx) })
 	group.Go(func() error { return o.follow(ctx) })
 	group.Go(func() error { return o.listen(ctx) })
-	group.Go(func() error { return o.every(ctx, sessionsEvery, o.joins, o.readSessions) })
-	group.Go(func() error { return o.every(ctx, 0, o.reads, o.readTasks) })
+	group.Go(func() error { return every(ctx, joinsEvery, sessionsEvery, o.joins, o.readSessions) })
+	group.Go(func() error { return every(ctx, 0, 0, o.reads, o.readTasks) })
 	group.Go(func() error { return o.probe(ctx) })
 	return group.Wait()
 }
 
-// every calls f when it is asked for, and at least at intervals unless they are 0, until ctx is done.
-func (*office) every(ctx context.Context, interval time.Duration, asked request, f func(context.Context) error,
-) error {
+// every calls f when it is asked for, and at least at intervals of most unless that is 0, until ctx is done. It waits
+// for least after each call.
+func every(ctx context.Context, least, most time.Duration, asked request, f func(context.Context) error) error {
 	var ticks <-chan time.Time
-	if interval > 0 {
-		t := time.NewTicker(interval)
+	if most > 0 {
+		t := time.NewTicker(most)
 		defer t.Stop()
 		ticks = t.C
 	}
@@ -125,6 +120,9 @@ func (*office) every(ctx context.Context, interval time.Duration, asked request,
 			return context.Cause(ctx)
 		}
 		if err := f(ctx); err != nil {
+			return err
+		}
+		if err := loop.Sleep(ctx, least); err != nil {
 			return err
 		}
 	}
@@ -237,24 +235,21 @@ func (o *office) readSessions(ctx context.Context) error {
 
 // join joins a session. o.mu is held.
 func (o *office) join(s lease.Session, sessions map[string]bool) error {
-	if s.Session != "" {
-		old := o.seals[s.Session]
-		if old == nil || old.key != string(s.Key) {
-			sealed, err := dispatch.NewSeal(dispatch.DispatcherSide, o.identity, s.Key, dispatch.Conversation{
-				Session: s.Session, Incarnation: o.term.Incarnation, Epoch: o.term.Epoch,
+	l := dispatch.Lease{Worker: s.Worker, Capacity: s.Capacity,
+		Kinds: make(map[ledger.Kind]ledger.ShardSet, len(s.Kinds))}
+	if len(s.Key) > 0 {
+		l.Session = dispatch.SessionName(s.Worker, s.Key)
+		if o.seals[l.Session] == nil {
+			seal, err := dispatch.NewSeal(dispatch.DispatcherSide, o.identity, s.Key, dispatch.Conversation{
+				Session: l.Session, Incarnation: o.term.Incarnation, Epoch: o.term.Epoch,
 			})
 			if err != nil {
 				return err
 			}
-			if old != nil { // another key is another session
-				o.machine.Leave(s.Worker)
-			}
-			o.seals[s.Session] = &seal{sealed, string(s.Key)}
+			o.seals[l.Session] = seal
 		}
-		sessions[s.Session] = true
+		sessions[l.Session] = true
 	}
-	l := dispatch.Lease{Worker: s.Worker, Session: s.Session, Capacity: s.Capacity,
-		Kinds: make(map[ledger.Kind]ledger.ShardSet, len(s.Kinds))}
 	for _, k := range s.Kinds {
 		l.Kinds[ledger.Kind(k)] = s.Shards
 	}
@@ -321,7 +316,7 @@ func (o *office) send(offer dispatch.Offer) {
 		panic(fmt.Sprintf("an offer cannot be encoded: %v", err))
 	}
 	// If it is lost, a probe repeats its number.
-	_ = o.config.NATS.Publish(stream.OfferSubject(offer.Session), s.Seal.Seal(text))
+	_ = o.config.NATS.Publish(stream.OfferSubject(offer.Session), s.Seal(text))
 }
 
 // probe asks workers to confirm the offers that they have received, until ctx is done.

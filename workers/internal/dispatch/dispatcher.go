@@ -56,9 +56,9 @@ func (d *Dispatcher) Join(l Lease) {
 	if l.Session != "" {
 		d.sessions[l.Session] = s
 		d.probe(s)
-	}
-	for kind := range l.Kinds {
-		d.queue(kind)
+		for kind := range l.Kinds {
+			d.queue(kind)
+		}
 	}
 }
 
@@ -70,22 +70,29 @@ func (d *Dispatcher) Leave(worker string) {
 	}
 	delete(d.workers, worker)
 	delete(d.sessions, s.Session)
-	for _, t := range d.sorted() {
-		if t.place == assigned && t.session == s || t.place == running && t.Actor == worker {
-			d.doubt(t)
-		}
+	d.doubtAll(func(t *task) bool {
 		if t.owner == s {
 			t.owner = nil
 		}
-	}
+		return t.place == assigned && t.session == s || t.place == running && t.Actor == worker
+	})
 }
 
 // Pause sets the kinds whose tasks are not offered.
 func (d *Dispatcher) Pause(kinds map[ledger.Kind]bool) { d.paused = kinds }
 
-// sorted returns the tasks in memory by key.
-func (d *Dispatcher) sorted() []*task {
-	return slices.SortedFunc(maps.Values(d.tasks), func(a, b *task) int { return a.Key.Compare(b.Key) })
+// doubtAll doubts the tasks in memory for which f returns true, in the order of their keys.
+func (d *Dispatcher) doubtAll(f func(*task) bool) {
+	var all []*task
+	for _, t := range d.tasks {
+		if f(t) {
+			all = append(all, t)
+		}
+	}
+	slices.SortFunc(all, func(a, b *task) int { return a.Key.Compare(b.Key) })
+	for _, t := range all {
+		d.doubt(t)
+	}
 }
 
 // Workers returns the workers that have joined.
@@ -122,13 +129,8 @@ func (d *Dispatcher) Receive(r Report) {
 	for kind, n := range r.Asked {
 		s.asked[kind] = max(s.asked[kind], n)
 	}
-	if !s.hasReported {
-		s.hasReported, s.adopted = true, r.After
-	}
 	if !s.hasAnswered() {
-		if s.adopted == r.After {
-			d.adopt(s, r)
-		}
+		d.learn(s, r)
 		return
 	}
 	if d.mutant == neverFrees {
@@ -136,6 +138,20 @@ func (d *Dispatcher) Receive(r Report) {
 	}
 	for _, t := range s.dropped(r.Received, r.Held, d.mutant == freesByKey) {
 		d.doubt(t)
+	}
+}
+
+// learn takes a report of a session that has not answered yet: it says what the session holds from earlier epochs. When
+// that is known, the tasks that its worker has begun and does not hold are doubtful.
+func (d *Dispatcher) learn(s *session, r Report) {
+	if !s.hasReported {
+		s.hasReported, s.adopted = true, r.After
+	}
+	if !s.hasAnswered() && s.adopted == r.After {
+		d.adopt(s, r)
+	}
+	if s.hasAnswered() {
+		d.doubtAll(func(t *task) bool { return t.place == running && t.Actor == s.Worker })
 	}
 }
 
@@ -150,6 +166,7 @@ func (d *Dispatcher) adopt(s *session, r Report) {
 		case t == nil:
 			t = &task{Task: Task{Key: h.Key, Version: h.Version, IsAgain: true}, isUnverified: true}
 			d.tasks[h.Key] = t
+		case t.place == running && t.Actor == s.Worker: // it has recorded the start since the offer
 		case t.place == assigned || t.Version > h.Version:
 			continue // its append will be refused, or it is the second start that the guarantee allows
 		}

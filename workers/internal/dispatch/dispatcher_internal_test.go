@@ -262,6 +262,33 @@ func TestARunningTaskThatItsWorkerDoesNotHoldIsOfferedToIt(t *testing.T) {
 	same(t, "the other one, afterwards", b.got, []string{"t1", "t2"})
 }
 
+// The worker was silent when the feed delivered that it has begun a task, and answers later without it.
+func TestARunningTaskThatASilentWorkerDoesNotHoldIsOfferedToIt(t *testing.T) {
+	for _, holds := range []bool{false, true} {
+		s := newShop(100)
+		a := &shopWorker{Worker: NewWorker("1", "i"), room: 1}
+		if holds { // the offer of an earlier dispatcher
+			a.Receive(Offer{Session: "1", Incarnation: "i", Epoch: 0, Number: 1, Tasks: []Task{available("t1", 1).Task}})
+		}
+		s.workers["1"] = a
+		s.Join(Lease{Worker: "a", Session: "1", Capacity: 1,
+			Kinds: map[ledger.Kind]ledger.ShardSet{testKind: ledger.AllShards}})
+		s.Offers() // lost
+		s.begin()
+		s.apply(available("t1", 1).as(Begun, 2, "a"))
+		s.Probe()
+		s.exchange()
+		s.apply()
+		s.apply()
+		if holds {
+			same(t, "offered to its holder", a.got, nil)
+			same(t, "held", s.sessions["1"].holds, 1)
+		} else {
+			same(t, "offered", a.got, []string{"t1"})
+		}
+	}
+}
+
 // A worker that claims its tasks itself has no session. Its tasks wait for the end of its lease.
 func TestATaskOfAWorkerInSQLWaitsForItsLease(t *testing.T) {
 	s := newShop(100)

@@ -30,7 +30,8 @@
 // Messages of one direction use one subject, so that they arrive in the order in which they were sent, unless they are
 // lost, copied or delayed.
 //
-//   - A session is one life of a worker process. It has a random name, in every message.
+//   - A session is one life of a worker process. Its name follows from the worker's id and a public
+//     key (see [SessionName]), and is in every message.
 //   - An epoch is the number of a dispatcher. Epochs only rise, within one incarnation of the database. A worker
 //     follows the highest one of which it has received a message, and its numbers start from zero in it.
 //   - Each task of an offer has a number, rising within session and epoch. A worker refuses a number that is not

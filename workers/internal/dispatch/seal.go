@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -29,6 +30,13 @@ func NewIdentity() (Identity, error) {
 // Public returns the public half, 32 bytes.
 func (i Identity) Public() []byte { return i.key.PublicKey().Bytes() }
 
+// SessionName returns the name of a session. It depends on the worker's id, which belongs to the login that has its
+// lease, so no other worker can have a session of the same name.
+func SessionName(worker string, public []byte) string {
+	hash := sha256.Sum256(append([]byte(worker), public...))
+	return hex.EncodeToString(hash[:16])
+}
+
 // Conversation names a session in an epoch. Both sides must agree on it.
 type Conversation struct {
 	Session     string
@@ -43,11 +51,12 @@ func (c Conversation) label() string {
 }
 
 // Seal seals and opens the messages of one side of a conversation, by AES-256-GCM with a key for each direction. The
-// keys follow from X25519 of the two identities by HKDF with SHA-256. The nonce is the message's number, which precedes
-// it in clear. A replayed message opens again: the protocol's own numbers refuse it. It is not safe for concurrent use.
+// keys follow from X25519 of the two identities by HKDF with SHA-256. A message begins with
+// its nonce: four random bytes, because a session may get a second seal with the same keys, and the message's number. A
+// replayed message opens again: the protocol's own numbers refuse it. It is not safe for concurrent use.
 type Seal struct {
 	send, receive cipher.AEAD
-	sent          uint64
+	nonce         [nonceSize]byte // of the last message
 }
 
 // Side is a side of a conversation.
@@ -77,10 +86,12 @@ func NewSeal(side Side, own Identity, peer []byte, c Conversation) (*Seal, error
 	if err != nil {
 		return nil, err
 	}
+	s := &Seal{send: offers, receive: reports}
 	if side == WorkerSide {
-		return &Seal{send: reports, receive: offers}, nil
+		s.send, s.receive = reports, offers
 	}
-	return &Seal{send: offers, receive: reports}, nil
+	_, err = rand.Read(s.nonce[:nonceSize-numberSize])
+	return s, err
 }
 
 func newAEAD(secret []byte, label string) (cipher.AEAD, error) {
@@ -95,32 +106,28 @@ func newAEAD(secret []byte, label string) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// numberSize is the size of a message's number in bytes.
-const numberSize = 8
+const (
+	nonceSize  = 12
+	numberSize = 8
+)
 
 // Seal returns a sealed message.
 func (s *Seal) Seal(message []byte) []byte {
-	s.sent++
-	sealed := make([]byte, numberSize, numberSize+len(message)+s.send.Overhead())
-	binary.BigEndian.PutUint64(sealed, s.sent)
-	return s.send.Seal(sealed, nonce(s.send, sealed), message, nil)
+	number := s.nonce[nonceSize-numberSize:]
+	binary.BigEndian.PutUint64(number, binary.BigEndian.Uint64(number)+1)
+	sealed := make([]byte, nonceSize, nonceSize+len(message)+s.send.Overhead())
+	copy(sealed, s.nonce[:])
+	return s.send.Seal(sealed, s.nonce[:], message, nil)
 }
 
 // Open returns the message that the other side has sealed. It returns [ErrSeal] for any other bytes.
 func (s *Seal) Open(sealed []byte) ([]byte, error) {
-	if len(sealed) < numberSize {
+	if len(sealed) < nonceSize {
 		return nil, ErrSeal
 	}
-	message, err := s.receive.Open(nil, nonce(s.receive, sealed), sealed[numberSize:], nil)
+	message, err := s.receive.Open(nil, sealed[:nonceSize], sealed[nonceSize:], nil)
 	if err != nil {
 		return nil, ErrSeal
 	}
 	return message, nil
-}
-
-// nonce returns the nonce of a message whose number is at its beginning.
-func nonce(a cipher.AEAD, sealed []byte) []byte {
-	n := make([]byte, a.NonceSize())
-	copy(n[len(n)-numberSize:], sealed[:numberSize])
-	return n
 }

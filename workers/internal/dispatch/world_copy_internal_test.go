@@ -215,3 +215,8 @@ func (k *keyWriter) messages(all []message) {
 		k.text(m.key)
 	}
 }
+
+// sorted returns the tasks in memory by key.
+func (d *Dispatcher) sorted() []*task {
+	return slices.SortedFunc(maps.Values(d.tasks), func(a, b *task) int { return a.Key.Compare(b.Key) })
+}
