@@ -63,6 +63,7 @@ func TestCopyBesideItsOriginal(t *testing.T) {
 		})
 	})
 	r.run("projector", newProjector)
+	r.run("dispatcher", newDispatcher)
 	r.run("parcels", sends)
 	r.finished("before", 10)
 	r.letters(5)

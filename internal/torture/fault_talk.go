@@ -14,8 +14,8 @@ import (
 
 var talkFaults = []fault{
 	{
-		name: "repeat", what: "messages of workers and dispatchers are repeated, in any order and as late as the run is long",
-		on: "nats", least: 2 * time.Second, most: 8 * time.Second,
+		name: "repeat", what: "old messages of workers and dispatchers are sent again, in any order", on: "nats",
+		least: 2 * time.Second, most: 8 * time.Second,
 		begin: func(_ context.Context, s *stage, random *rand.Rand) (act, error) { return s.talk.repeat(s.nc, random) },
 	},
 }
@@ -26,14 +26,14 @@ const (
 	maxTalk = 10_000
 )
 
-// talk is what workers and dispatchers have said while it was listened to.
+// talk is the messages of workers and dispatchers that were recorded.
 type talk struct {
 	mu       sync.Mutex
 	random   *rand.Rand
 	messages []*nats.Msg
 }
 
-// repeat says an earlier message again after each message.
+// repeat sends a recorded message again after each message.
 func (t *talk) repeat(nc *nats.Conn, random *rand.Rand) (act, error) {
 	t.mu.Lock()
 	t.random = rand.New(rand.NewPCG(random.Uint64(), 0)) //nolint:gosec // a seed repeats it

@@ -83,8 +83,8 @@ func TestMutants(t *testing.T) {
 			t.Skip("SKIPPED without -mutants")
 		}
 		r, err := torture(t.Context(), config{seed: 1, duration: time.Minute, patience: 2 * time.Minute,
-			rate: defaultRate, faults: "writer,pause-worker,repeat,cut,reset,kill-nats,kill-worker", maxStep: 15 * time.Second,
-			pgbouncer: "pgbouncer", log: t.Output()})
+			rate: defaultRate, faults: "writer,pause-worker,repeat,cut,reset,kill-nats,kill-worker",
+			maxStep: 15 * time.Second, pgbouncer: "pgbouncer", log: t.Output()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -141,8 +141,8 @@ func (d *Dispatcher) Receive(r Report) {
 	}
 }
 
-// learn takes a report of a session that has not answered yet: it says what the session holds from earlier epochs. When
-// that is known, the tasks that its worker has begun and does not hold are doubtful.
+// learn takes a report of a session that has not answered yet, with what the session holds from earlier epochs. When
+// all of it is known, the tasks that its worker has begun and does not hold are doubtful.
 func (d *Dispatcher) learn(s *session, r Report) {
 	if !s.hasReported {
 		s.hasReported, s.adopted = true, r.After

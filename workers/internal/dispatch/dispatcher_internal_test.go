@@ -268,7 +268,7 @@ func TestARunningTaskThatASilentWorkerDoesNotHoldIsOfferedToIt(t *testing.T) {
 		s := newShop(100)
 		a := &shopWorker{Worker: NewWorker("1", "i"), room: 1}
 		if holds { // the offer of an earlier dispatcher
-			a.Receive(Offer{Session: "1", Incarnation: "i", Epoch: 0, Number: 1, Tasks: []Task{available("t1", 1).Task}})
+			a.Receive(Offer{Session: "1", Incarnation: "i", Number: 1, Tasks: []Task{available("t1", 1).Task}})
 		}
 		s.workers["1"] = a
 		s.Join(Lease{Worker: "a", Session: "1", Capacity: 1,
