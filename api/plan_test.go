@@ -167,7 +167,7 @@ func (s *statements) check(t *testing.T, db *pgxpool.Pool) {
 		}
 	}
 	t.Logf("%d statements, %d of them read events, tasks or timers", len(s.all), plans)
-	if plans < 12 {
+	if plans < 11 {
 		t.Errorf("%d plans, want those of all calls", plans)
 	}
 }

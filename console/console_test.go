@@ -49,7 +49,7 @@ func TestPages(t *testing.T) {
 		"/events":                     {"order-1", "enqueued"},
 		"/events?type=enqueued":       {"order-1"},
 		"/events?type=failed":         {"No event matches."},
-		"/system":                     {"Relay", "Events to publish", "PostgreSQL", "Schema</dt><dd>19<", "tasks"},
+		"/system":                     {"Relay", "Events to publish", "PostgreSQL", "Schema</dt><dd>18<", "tasks"},
 	} {
 		p := b.get(path)
 		b.want(p, http.StatusOK, texts...)

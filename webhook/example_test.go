@@ -14,10 +14,11 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/webhook"
+	"github.com/taskledger/taskledger/workers/dispatcher"
 )
 
-// A program sends the events of one kind to an HTTP server. The relay is that of taskledger serve; here the program
-// runs its own.
+// A program sends the events of one kind to an HTTP server. Relay and dispatcher are those of taskledger serve;
+// here the program runs its own.
 func ExampleNew() {
 	db, done := ledgertest.Example(ledgertest.App, "subscriber", "relay")
 	defer done()
@@ -32,9 +33,11 @@ func ExampleNew() {
 	defer nc.Close()
 	relay, err := outbox.New(outbox.Config{DB: db, NATS: nc})
 	check(err)
+	gives, err := dispatcher.New(dispatcher.Config{DB: db, NATS: nc})
+	check(err)
 
 	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 2)
+	ended := make(chan error, 3)
 	received := make(chan string, 10)
 	shop := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		isSigned := r.Header.Get(webhook.HeaderSignature) != ""
@@ -54,9 +57,11 @@ func ExampleNew() {
 	_, err = ledger.Enqueue(ctx, db, ledger.Key{Kind: "coupon.send", BizID: "order-17"}, nil, nil)
 	check(err)
 	go func() { ended <- relay.Run(ctx) }()
+	go func() { ended <- gives.Run(ctx) }()
 	go func() { ended <- service.Run(ctx) }()
 	fmt.Print(<-received)
 	stop()
+	check(<-ended)
 	check(<-ended)
 	check(<-ended)
 	// Output: POST /hooks signed: true
