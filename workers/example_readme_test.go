@@ -18,6 +18,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/dispatcher"
 )
 
 // README begin
@@ -57,7 +58,7 @@ func work(ctx context.Context, app *taskledger.Client) error {
 
 // README end
 
-// The README's code, with the relay that `taskledger serve` runs.
+// The README's code, with the dispatcher that `taskledger serve` runs.
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	db, done := ledgertest.Example(ledgertest.App, "relay")
@@ -81,10 +82,10 @@ func Example() {
 	_, err = db.Exec(ctx, `create table coupons (order_id text, cents integer)`)
 	must(err)
 
-	relay, err := outbox.New(outbox.Config{DB: db, NATS: nc})
+	gives, err := dispatcher.New(dispatcher.Config{DB: db, NATS: nc})
 	must(err)
 	ended := make(chan error, 2)
-	go func() { ended <- relay.Run(ctx) }()
+	go func() { ended <- gives.Run(ctx) }()
 	go func() { ended <- work(ctx, &taskledger.Client{DB: db, NATS: nc}) }()
 	must(placeOrder(ctx, db, "A-1"))
 

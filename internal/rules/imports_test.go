@@ -275,8 +275,8 @@ var rules = []rule{
 	{pkg: "/internal/fault", may: nil, reason: "every package has crash points"},
 	{
 		pkg: "/internal/watermilltest",
-		may: []string{"/ledger", "/ledger/ledgertest", "/outbox", "/outbox/watermill", "/internal/natsserver",
-			"/internal/stream", pgx, nats, watermill},
+		may: []string{"/ledger", "/ledger/ledgertest", "/outbox", "/outbox/watermill", "/workers/dispatcher",
+			"/internal/natsserver", "/internal/stream", pgx, nats, watermill, xSync},
 		reason: "only the tests of the Watermill adapters use it",
 	},
 	{pkg: "/internal/pgerr", may: []string{pgx}, reason: "the meaning of an error of the database is defined once"},

@@ -1,4 +1,4 @@
-// Package watermilltest runs a ledger, a JetStream and the relay between them, for the tests of the
+// Package watermilltest runs a ledger, a JetStream, the relay between them and a dispatcher, for the tests of the
 // Watermill adapters.
 package watermilltest
 
@@ -13,12 +13,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/workers/dispatcher"
 )
 
 // Patience bounds what normally takes milliseconds.
@@ -58,7 +60,7 @@ func New(t testing.TB) *Kit {
 	return k
 }
 
-// Start returns a kit whose relay runs until the test ends.
+// Start returns a kit whose relay and dispatcher run until the test ends.
 func Start(t testing.TB) *Kit {
 	t.Helper()
 	k := New(t)
@@ -74,13 +76,18 @@ func Start(t testing.TB) *Kit {
 	if err != nil {
 		t.Fatal(err)
 	}
+	gives, err := dispatcher.New(dispatcher.Config{DB: db, NATS: k.Connect()})
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- relay.Run(ctx) }()
+	var services errgroup.Group
+	services.Go(func() error { return relay.Run(ctx) })
+	services.Go(func() error { return gives.Run(ctx) })
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
-			t.Errorf("relay: %v", err)
+		if err := services.Wait(); err != nil {
+			t.Errorf("relay or dispatcher: %v", err)
 		}
 	})
 	k.Await("the stream exists", func() bool {
