@@ -13,7 +13,7 @@ import (
 // outcome has.
 func TestStartIsRecordedWithItsTime(t *testing.T) {
 	t.Parallel()
-	const startedAfter = 400 * time.Millisecond
+	const startedAfter = 1200 * time.Millisecond
 	for _, first := range []ledger.EventType{ledger.EventStarted, ledger.EventProgressed} {
 		t.Run(string(first), func(t *testing.T) {
 			t.Parallel()
