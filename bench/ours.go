@@ -17,6 +17,7 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/dispatcher"
 )
 
 var kind = ledger.MustKind[json.RawMessage]("bench.task")
@@ -140,7 +141,8 @@ func (n *node) project(ctx context.Context) error {
 	return nil
 }
 
-// work runs workers until the end of the trial, and passes numbers of successes to add, if it is not nil.
+// work runs a dispatcher and workers until the end of the trial, and passes numbers of successes to add, if it is not
+// nil.
 func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*workers.Pool) error, add func(int)) error {
 	pool, err := workers.New(workers.Config{DB: db, NATS: n.nc})
 	if err != nil {
@@ -149,6 +151,11 @@ func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*worker
 	if err := register(pool); err != nil {
 		return err
 	}
+	give, err := dispatcher.New(dispatcher.Config{DB: n.t.db, NATS: n.nc, Findings: n.findings})
+	if err != nil {
+		return err
+	}
+	n.t.atEnd(background(ctx, give.Run))
 	n.t.atEnd(background(ctx, pool.Run))
 	if add != nil {
 		n.t.atEnd(background(ctx, func(ctx context.Context) error { countSuccesses(ctx, pool, add); return nil }))

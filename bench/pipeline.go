@@ -18,6 +18,7 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/dispatcher"
 )
 
 // serviceSettings are the settings of a relay, projector or worker in a child process.
@@ -132,7 +133,7 @@ func reportCounts(ctx context.Context, ready func(any), interval time.Duration,
 }
 
 func runRelay(ctx context.Context, raw json.RawMessage, ready func(any)) error {
-	return runService(ctx, raw, 4, ready, countEvery, newRelay)
+	return runService(ctx, raw, 8, ready, countEvery, newRelay)
 }
 
 func runProjector(ctx context.Context, raw json.RawMessage, ready func(any)) error {
@@ -143,14 +144,21 @@ func runWorker(ctx context.Context, raw json.RawMessage, ready func(any)) error 
 	return runService(ctx, raw, 64, ready, countEvery, newWorker)
 }
 
+// newRelay makes a relay, and a dispatcher that reads the feed for it.
 func newRelay(_ serviceSettings, db *pgxpool.Pool, nc *nats.Conn, counts *tally) (func(context.Context) error, error) {
-	r, err := outbox.New(outbox.Config{
+	found, leave := feed.Together(db)
+	r, err1 := outbox.New(outbox.Config{
 		DB: db, NATS: nc, Stream: streamSettings, Hooks: []outbox.Hook{publishedHook{published: counts.add}},
+		Findings: found,
 	})
-	if err != nil {
+	give, err2 := dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Findings: found})
+	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
-	return r.Run, nil
+	return func(ctx context.Context) error {
+		defer leave()
+		return together(r.Run, give.Run)(ctx)
+	}, nil
 }
 
 func newProjector(_ serviceSettings, db *pgxpool.Pool, _ *nats.Conn, _ *tally) (func(context.Context) error, error) {

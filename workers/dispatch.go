@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
@@ -165,11 +166,21 @@ func (k *kind) carryOut(v attempt.Verdict, t *attempt.Task, h attempt.Head, now 
 	case attempt.Drop:
 		k.Tasks.End(t)
 	case attempt.Wait:
-		k.Later(t, k.pool.config.AckWait/2)
+		k.returnLater(t)
 	default:
 		return k.newRun(t, v, h, now)
 	}
 	return nil
+}
+
+// returnLater gives a task back that another worker has begun whose lease lives, or lives again. The dispatcher offers
+// it to that worker alone, which may have it no more.
+func (k *kind) returnLater(t *attempt.Task) {
+	delay := k.Tasks.Hold(t, k.pool.config.AckWait/2)
+	go func() {
+		_ = loop.Sleep(k.pool.stopping, delay)
+		k.Tasks.GiveBack(t)
+	}()
 }
 
 // begin runs an attempt that has its slot, if it may still run.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -127,7 +128,8 @@ func (k *Kind) FenceMoved(begun []*Attempt) {
 		n := min(len(begun), MaxBatch)
 		tasks := make([]*Task, n)
 		for i, a := range begun[:n] {
-			tasks[i] = a.task
+			m := &a.task.Message // what else a task has belongs to others
+			tasks[i] = &Task{Message: stream.Message{Key: m.Key, Version: m.Version}}
 		}
 		heads, err := k.Heads(ctx, tasks, 0, nil)
 		if err != nil {

@@ -146,6 +146,10 @@ func (d *Dispatcher) Receive(r Report) {
 func (d *Dispatcher) learn(s *session, r Report) {
 	if !s.hasReported {
 		s.hasReported, s.adopted = true, r.After
+		if r.Received > s.sent { // its lease had ended in this epoch: all that it has asked for is taken back
+			s.sent, s.given = r.Received, maps.Clone(r.Asked)
+			d.probe(s)
+		}
 	}
 	if !s.hasAnswered() && s.adopted == r.After {
 		d.adopt(s, r)

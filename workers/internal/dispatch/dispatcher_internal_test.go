@@ -289,6 +289,32 @@ func TestARunningTaskThatASilentWorkerDoesNotHoldIsOfferedToIt(t *testing.T) {
 	}
 }
 
+// A worker's lease ends and lives again. Its numbers and sums go on from where they were, and what it holds stays.
+func TestAWorkerWhoseLeaseLivesAgain(t *testing.T) {
+	s := newShop(100)
+	a := s.join("a", "1", 2, 10, ledger.AllShards)
+	s.begin()
+	s.apply(available("t1", 1), available("t2", 2))
+	s.end(a, "t1")
+	l := s.sessions["1"].Lease
+	s.Leave("a")
+	s.Join(l)
+	s.exchange()
+	s.apply(available("t1", 1).as(Ended, 2, "a"), available("t2", 2).as(Begun, 2, "a"), available("t3", 3))
+	s.apply()
+	same(t, "offered", a.got, []string{"t1", "t2", "t3"})
+	same(t, "known to be held", s.sessions["1"].holds, 1) // t2 waits for room in it
+	s.apply(available("t4", 4))
+	same(t, "while it has no room", a.got, []string{"t1", "t2", "t3"})
+	s.end(a, "t3")
+	s.apply(available("t3", 3).as(Ended, 2, "a"))
+	same(t, "known to be held, with room", s.sessions["1"].holds, 2)
+	s.apply(available("t2", 2).as(Ended, 3, "a"))
+	s.end(a, "t2")
+	same(t, "afterwards", a.got, []string{"t1", "t2", "t3", "t4"})
+	same(t, "messages left", len(s.Offers()), 0)
+}
+
 // A worker that claims its tasks itself has no session. Its tasks wait for the end of its lease.
 func TestATaskOfAWorkerInSQLWaitsForItsLease(t *testing.T) {
 	s := newShop(100)

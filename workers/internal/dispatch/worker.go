@@ -83,8 +83,9 @@ func (w *Worker) Receive(o Offer) (taken []Task, isNews bool) {
 	isNews = isNews || o.Number > w.received+1
 	for i, t := range o.Tasks {
 		w.received = max(w.received, o.Number+int64(i))
-		if w.held[t.Key] != nil {
-			continue // the dispatcher sees that this number is not held
+		if h := w.held[t.Key]; h != nil { // the dispatcher did not know it
+			h.Number = o.Number + int64(i)
+			continue
 		}
 		if w.mutant == creditIsCounted {
 			w.got[t.Key.Kind]++
