@@ -28,7 +28,8 @@ func TestStartIsRecordedWithItsTime(t *testing.T) {
 				b.AwaitState(k, ledger.StateRunning)
 				return nil
 			}
-			b.Work(workers.Config{AckWait: 4 * startedAfter}, atLeast(handle, &workers.KindConfig{StartedAfter: startedAfter}))
+			b.Work(workers.Config{AckWait: 4 * startedAfter},
+				atLeast(handle, &workers.KindConfig{StartedAfter: startedAfter}))
 			b.Enqueue("o-1")
 			b.AwaitState(k, ledger.StateSucceeded)
 			history := b.History(k)
