@@ -228,7 +228,7 @@ func TestFencedInSQL(t *testing.T) {
 	}
 	_, _ = conn.Exec(t.Context(), "select pg_terminate_backend(pg_backend_pid())")
 	_ = conn.Close(context.Background())
-	ledgertest.Append(t, ledgertest.As(t, app, "relay"), k, ledger.EventInterrupted) // as the reconciler does
+	ledgertest.Append(t, ledgertest.As(t, app, "relay"), k, ledger.EventInterrupted)
 
 	for _, outcome := range []string{
 		"select taskledger.finish('mail', '1', 2)", "select taskledger.fail('mail', '1', 2, 'late')",

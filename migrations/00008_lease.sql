@@ -3,8 +3,7 @@
 --
 --   lease        written and read by internal/lease: the rows relay, copy and original for outbox, the row discarder
 --                for schedulers, the row dispatcher, the row broker for the NATS server of serve, or one of each member
---                of its cluster; for workers one row of each worker process, and one of each member of a division of
---                shards; for the reconciler one row of each task that it releases again and again
+--                of its cluster; for workers one row of each worker process
 --   mutex        rows that functions lock and no role may read or lock otherwise
 --   broker_user  users of the NATS server of serve, which functions read and add
 --

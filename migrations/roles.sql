@@ -3,7 +3,7 @@
 --
 --   producer  enqueues tasks, in SQL and in Go
 --   worker    runs handlers: package workers
---   relay     the services of taskledger serve: relay, projector, scheduler, reconciler, schedules and alarms
+--   relay     the services of taskledger serve: relay, dispatcher, projector, scheduler, schedules and alarms
 --   operator  the commands of taskledger that change something, except migrate and rebase
 --   reader    the commands that only read
 --   archiver  reads everything, and seals events; it removes nothing yet
@@ -249,7 +249,7 @@ create policy producer on taskledger.event for insert to producer with check (
 
 -- A worker appends the events of attempts, and ends tasks that wait or run. It releases nothing that is finished.
 -- The actor of the two events that leave a task running must not be a live worker of another login, because workers
--- and the reconciler go by the lease of that actor. Nor does a worker end an attempt of such a worker: the version of
+-- and the dispatcher go by the lease of that actor. Nor does a worker end an attempt of such a worker: the version of
 -- an attempt can be read and guessed, so it is a fence and no proof of the login.
 --
 -- PostgreSQL tries the policies of a table from the last name to the first: workers_fence admits what most statements

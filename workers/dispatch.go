@@ -144,7 +144,7 @@ func (k *kind) readArgs(t *attempt.Task) bool {
 	return err == nil
 }
 
-// verdict decides about a task by its head of its task and the guarantee of the kind.
+// verdict decides about a task by its head and the guarantee of the kind.
 func (k *kind) verdict(t *attempt.Task, h attempt.Head) attempt.Verdict {
 	v := attempt.Decide(t.Message, t.IsAgain, h, k.pool.id)
 	if k.Once {

@@ -16,8 +16,7 @@ func (p *Pool) SetTogetherTime(d time.Duration) { p.runner.SetSharedTime(d) }
 // SetAheadTime replaces how much work is fetched beyond the slots, for kinds that are registered later.
 func (p *Pool) SetAheadTime(d time.Duration) { p.aheadTime = d }
 
-// TalkByNATS has a pool talk to a dispatcher of this process over NATS, as it does to those of others. It must be
-// called before Run.
+// TalkByNATS makes a pool talk over NATS to a dispatcher of its own process. It must be called before Run.
 func (p *Pool) TalkByNATS() { p.asker.isRemote = true }
 
 // Ready returns how many tasks wait for a slot.

@@ -98,7 +98,7 @@ func TestLeaseLastsADayAtMost(t *testing.T) {
 	}
 }
 
-// A worker writes no lease but those of workers.
+// A worker can write the leases of workers only.
 func TestWorkersWriteNoOtherLeases(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.Pool(t, ledgertest.Owner)

@@ -143,8 +143,8 @@ func newParkedDiscardCommand(a *app) *cobra.Command {
 		Use:   "discard [POSITION...]",
 		Short: "Remove parked events from the list; they are never published",
 		Long: `Remove parked events from the list. They are never published, also not by taskledger stream rebuild, and
-stay in the ledger. Their tasks do not change. First cancel a task that has not ended (taskledger task cancel): it
-waits for a worker otherwise, and the reconciler may release it, which is another event.`,
+stay in the ledger. Their tasks do not change: workers begin those that are available. First cancel a task that must
+not run (taskledger task cancel).`,
 		Example: "  taskledger parked discard 4711 --reason 'written by mistake'",
 	}, "discarded", outbox.DiscardParked)
 }

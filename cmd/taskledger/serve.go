@@ -331,7 +331,7 @@ func (s serving) render(w io.Writer) {
 		fields = append(fields, [2]string{"data", s.DataDir}, [2]string{"addresses", s.DataDir + "/server.json"})
 	}
 	fields = append(fields, [2]string{"running",
-		"all services; relay and projector may stand by for those of another process; stop with Ctrl-C"})
+		"all services; dispatcher, relay and projector may stand by for those of another process; stop with Ctrl-C"})
 	renderFields(w, fields...)
 }
 

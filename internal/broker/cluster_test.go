@@ -38,7 +38,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("found %s beside the server that is alone", f.Address)
 	}
 	alone()
-	nc := d.connect("worker", natsconfig.Worker)
+	nc := d.connect("relay", natsconfig.Relay)
 	d.awaitMembers(3)
 	later := d.run(broker.Config{})
 	stops[0]()

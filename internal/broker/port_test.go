@@ -94,7 +94,7 @@ func TestLastPortIsTaken(t *testing.T) {
 	d, log, dir := newDatabase(t), newServerLog(t), t.TempDir()
 	stop := d.run(broker.Config{Dir: dir})
 	last := d.found("worker", natsconfig.Worker).Address
-	nc := d.connect("worker", natsconfig.Worker)
+	nc := d.connect("relay", natsconfig.Relay)
 	stop()
 	take(t, last)
 	d.run(broker.Config{Dir: dir, Logger: log.logger()})

@@ -92,7 +92,7 @@ func (d *database) await(what string, ok func() error) {
 	}
 }
 
-// connect connects as a role, and checks that JetStream answers.
+// connect connects as a role, and checks that the server answers: JetStream, if the user has a right to it.
 func (d *database) connect(role, user string) *nats.Conn {
 	d.t.Helper()
 	nc, err := broker.Connect(ledgertest.As(d.t, d.db, role), user, nats.RetryOnFailedConnect(true))
@@ -100,7 +100,14 @@ func (d *database) connect(role, user string) *nats.Conn {
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(nc.Close)
-	d.answers(nc)
+	if user != natsconfig.Worker {
+		d.answers(nc)
+		return nc
+	}
+	d.await("the server", func() error {
+		_, err := nc.RTT()
+		return err
+	})
 	return nc
 }
 
@@ -203,7 +210,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	stop := d.run(broker.Config{})
 	first := d.found("worker", natsconfig.Worker)
 	d.run(broker.Config{})
-	nc := d.connect("worker", natsconfig.Worker)
+	nc := d.connect("relay", natsconfig.Relay)
 	reconnected := nc.StatusChanged(nats.CONNECTED)
 	stop()
 	<-reconnected
@@ -222,7 +229,7 @@ func TestLostConnectionKeepsTheServer(t *testing.T) {
 	d := newDatabase(t)
 	d.run(broker.Config{TTL: 10 * patience})
 	first := d.found("worker", natsconfig.Worker)
-	nc := d.connect("worker", natsconfig.Worker)
+	nc := d.connect("relay", natsconfig.Relay)
 	nonce := func() (n int64, err error) {
 		err = d.db.QueryRow(t.Context(), `
 			select (l.detail->>'nonce')::bigint from taskledger.lease l where l.name = 'broker'`).Scan(&n)

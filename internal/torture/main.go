@@ -7,8 +7,8 @@
 // # The stage
 //
 // A PostgreSQL primary with a streaming standby, three nats-server processes whose stream has three replicas, PgBouncer
-// if it is installed, and a process for each part of the product: 2 producers, 2 relays, 3 workers, 2 projectors, 2
-// schedulers (with reconciler) and a subscriber. Each has the login and the NATS user of its role. Every connection
+// if it is installed, and a process for each part of the product: 2 producers, 2 relays (with dispatcher), 3 workers,
+// 2 projectors, 2 schedulers and a subscriber. Each has the login and the NATS user of its role. Every connection
 // goes through a [link], which can be cut, delayed and reset.
 //
 // # The nemesis

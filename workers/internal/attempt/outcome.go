@@ -344,8 +344,8 @@ func (rec *recorder) later(most time.Duration) {
 	rec.kind.Later(rec.task, most)
 }
 
-// Later has a task that could not be decided be decided again, after a delay that grows each time, up to most. It stays
-// in flight: if its start is recorded here, no other worker continues it while this one lives.
+// Later decides a task again, after a delay that grows each time, up to most. The task stays in flight: if its start is
+// recorded here, no other worker continues it while this one lives.
 func (k *Kind) Later(t *Task, most time.Duration) {
 	delay := k.Tasks.Hold(t, most)
 	go func() {

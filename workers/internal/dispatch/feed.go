@@ -130,7 +130,7 @@ func (d *Dispatcher) begin(t *task, e *Event) {
 	}
 }
 
-// recall notes for the session that has a task that another process has appended to it.
+// recall notes a task of a session to which another process has appended.
 func (d *Dispatcher) recall(t *task, e *Event) {
 	if t.place == assigned && t.session.Worker != e.Author {
 		t.session.moved = append(t.session.moved, t.Key)

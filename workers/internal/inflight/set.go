@@ -12,13 +12,14 @@ import (
 
 // Set is the tasks of one kind in flight. A is the type of attempts. It is safe for concurrent use.
 type Set[A any] struct {
-	config Config         // constant
-	open   sync.WaitGroup // counts the tasks
-	pace   pace           // safe for concurrent use
+	config Config     // constant
+	pace   pace       // safe for concurrent use
+	ended  *sync.Cond // on mu: open is 0
 
 	mu    sync.Mutex // guards the fields below, and those of the tasks
 	slots int        // of the kind
 	tasks map[ledger.BizID]*Task[A]
+	open  int // the tasks, and those that just end
 	done  int // tasks whose handler has returned, and whose outcome is not recorded yet
 	bytes int // of the payloads
 }
@@ -62,9 +63,11 @@ func New[A any](c Config) *Set[A] {
 	if c.Ahead == 0 {
 		c.Ahead = AheadTime
 	}
-	return &Set[A]{
+	s := &Set[A]{
 		config: c, pace: pace{within: c.Ahead}, slots: c.Slots, tasks: make(map[ledger.BizID]*Task[A]),
 	}
+	s.ended = sync.NewCond(&s.mu)
+	return s
 }
 
 // Add adds a task, with args or without, and returns it; nil if it is in flight. isAgain: it may have begun elsewhere.
@@ -77,7 +80,7 @@ func (s *Set[A]) Add(m stream.Message, isAgain, lacksArgs bool) *Task[A] {
 	task := &Task[A]{Message: m, IsAgain: isAgain, LacksArgs: lacksArgs}
 	s.tasks[m.BizID] = task
 	s.bytes += task.size()
-	s.open.Add(1)
+	s.open++
 	return task
 }
 
@@ -110,7 +113,11 @@ func (s *Set[A]) remove(task *Task[A], isGivenBack bool) {
 	if s.config.Ended != nil {
 		s.config.Ended(task.Message.Key, isGivenBack)
 	}
-	s.open.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open--; s.open == 0 {
+		s.ended.Broadcast()
+	}
 }
 
 // Hold counts that a task in flight is to be decided again, and returns after which delay: it grows each time, up to
@@ -125,8 +132,14 @@ func (s *Set[A]) Hold(task *Task[A], most time.Duration) time.Duration {
 
 const minHold = 50 * time.Millisecond
 
-// Wait returns when the set is empty.
-func (s *Set[A]) Wait() { s.open.Wait() }
+// Wait returns when the set is empty. Tasks may be added meanwhile.
+func (s *Set[A]) Wait() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.open > 0 {
+		s.ended.Wait()
+	}
+}
 
 // Begin stores the attempt that begins. It reports whether the task was recalled meanwhile.
 func (s *Set[A]) Begin(task *Task[A], attempt A) (recalled bool) {

@@ -1,5 +1,5 @@
 // Package local passes messages between the dispatcher and the workers of one process, without NATS and without
-// seals. Receivers have names that no other process can guess: a worker its session, a dispatcher its public key.
+// seals. The name of a receiver is unique: a worker's is its session, a dispatcher's its public key.
 package local
 
 import (
