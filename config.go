@@ -64,6 +64,9 @@ type Config struct {
 	Server ServerConfig
 	// Stream is the configuration of a stream that the relay creates. It changes no existing one.
 	Stream outbox.StreamConfig
+	// StreamOff leaves out the relay and the stream LEDGER. Workers and what reads the ledger do not need them; waits
+	// for tasks poll. Default: the relay runs. All processes of a ledger need the same.
+	StreamOff bool
 	// LeaseTTL is how long after the last renewal another relay takes over from one that hangs. Default: 5 s.
 	LeaseTTL time.Duration
 	// AckTimeout is how long the relay waits for JetStream to store a page of messages. Default:

@@ -4,11 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -39,7 +41,7 @@ func Run(ctx context.Context, c Config) error {
 		defer leave()
 		c.findings = found
 	}
-	services := []service{c.relay(), c.projector(), c.dispatcher(), c.scheduler(), c.periodic()}
+	services := []service{c.relayOrNone(), c.projector(), c.dispatcher(), c.scheduler(), c.periodic()}
 	if len(c.Alarms.Receivers) > 0 {
 		services = append(services, c.alarms())
 	}
@@ -100,6 +102,27 @@ func (c Config) ownServer() (Config, *broker.Server, error) {
 	c.RelayHooks = append(slices.Clone(c.RelayHooks), broker.NewRestart(server, log))
 	return c, server, nil
 }
+
+func (c Config) relayOrNone() service {
+	if !c.StreamOff {
+		return c.relay()
+	}
+	// The record is repeated, since a relay of another process may have been alive.
+	return service{"stream", func(ctx context.Context, log *slog.Logger) error {
+		log.InfoContext(ctx, "the stream is off: no relay runs")
+		for {
+			if err := outbox.TurnOff(ctx, c.DB); err != nil {
+				return err
+			}
+			if loop.Sleep(ctx, offEvery) != nil {
+				return nil
+			}
+		}
+	}}
+}
+
+// offEvery is the time between two records that the stream is off.
+const offEvery = 10 * time.Second
 
 func (c Config) relay() service {
 	return service{"relay", func(ctx context.Context, log *slog.Logger) error {

@@ -18,11 +18,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger"
 	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/natsserver"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -60,9 +62,20 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// A program with Run and Open is whole: a task that it enqueues is worked on. Its first start logs no warning.
+// A program with Run and Open is whole, with the stream and without it: a task that it enqueues is worked on. Its first
+// start logs no warning.
 func TestRunAndOpen(t *testing.T) {
 	t.Parallel()
+	for _, isOff := range []bool{false, true} {
+		t.Run(fmt.Sprintf("off=%t", isOff), func(t *testing.T) {
+			t.Parallel()
+			runAndOpen(t, isOff)
+		})
+	}
+}
+
+func runAndOpen(t *testing.T, isOff bool) {
+	t.Helper()
 	owner := ledgertest.Pool(t, ledgertest.App)
 	server := startNATS(t)
 	services := ledgertest.As(t, owner, "relay")
@@ -76,7 +89,7 @@ func TestRunAndOpen(t *testing.T) {
 	ended := make(chan error, 2)
 	go func() {
 		ended <- taskledger.Run(ctx, taskledger.Config{
-			DB: services, NATS: taskledger.ToNATS(server.URL()), Listener: listener,
+			DB: services, NATS: taskledger.ToNATS(server.URL()), StreamOff: isOff, Listener: listener,
 			Handlers: map[string]http.Handler{"GET /more": http.NotFoundHandler()},
 			Logger:   slog.New(slog.NewTextHandler(&log, nil)),
 		})
@@ -115,6 +128,13 @@ func TestRunAndOpen(t *testing.T) {
 		t.Fatalf("no handler was called\n%s", &log)
 	}
 	awaitReady(t, "http://"+listener.Addr().String()+"/readyz")
+	js, err := jetstream.New(client.NATS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Stream(ctx, stream.Name); errors.Is(err, jetstream.ErrStreamNotFound) != isOff {
+		t.Errorf("the stream: %v", err)
+	}
 	stop()
 	for range 2 {
 		if err := <-ended; err != nil {

@@ -87,7 +87,6 @@ func boundedReport(r health.Report) status {
 	s.Paused = truncate(&s.Truncated, "paused", s.Paused)
 	s.Alarms = truncate(&s.Truncated, "undelivered_alarms", s.Alarms)
 	s.Degraded = truncate(&s.Truncated, "degraded", s.Degraded)
-	s.Outbox.Withheld = truncate(&s.Truncated, "outbox.withheld", s.Outbox.Withheld)
 	return s
 }
 

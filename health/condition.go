@@ -15,16 +15,13 @@ const (
 	RelayStopped      Name = "relay_stopped"
 	RelayRefused      Name = "relay_refused"
 	RelayBlocked      Name = "relay_blocked"
-	DatabaseCopied    Name = "database_copied"
 	RelayLag          Name = "relay_lag"
 	StreamWrites      Name = "stream_writes_failed"
 	EventsParked      Name = "events_parked"
 	StreamUnavailable Name = "stream_unavailable"
 	StreamDrift       Name = "stream_drift"
-	StreamNearlyFull  Name = "stream_nearly_full"
-	StreamRepair      Name = "stream_repair"
 	ReplicaBehind     Name = "replica_behind"
-	EventsMissed      Name = "events_missed"
+	ConsumerLate      Name = "consumer_late"
 	DispatcherStopped Name = "dispatcher_stopped"
 	ProjectionLag     Name = "projection_lag"
 	ProjectorRefused  Name = "projector_refused"
@@ -90,15 +87,7 @@ var definitions = []Definition{
 	{
 		Name:    RelayBlocked,
 		Meaning: "A relay runs and cannot publish, for the reason in the text.",
-		Cure: "remove the reason, of which the log of serve has more; " +
-			"if the stream is full, start workers of all kinds or raise its max bytes",
-	},
-	{
-		Name: DatabaseCopied,
-		Meaning: "A physical copy of this database has services on the same NATS. They refuse to work while a relay " +
-			"of this database works. It holds for two minutes after the last sign of the copy.",
-		Cure: "end the services of the copy, or connect them to another NATS account, " +
-			"then there: taskledger rebase --new-installation --yes",
+		Cure:    "remove the reason, of which the log of serve has more",
 	},
 	{
 		Name:    StreamWrites,
@@ -131,26 +120,16 @@ var definitions = []Definition{
 			"or: taskledger stream rebuild",
 	},
 	{
-		Name:    StreamNearlyFull,
-		Meaning: "The stream holds more than 80 % of its max bytes. A full stream stops the relay.",
-		Cure:    "start workers of all kinds, delete unused consumers, or: nats stream edit LEDGER --max-bytes",
-	},
-	{
-		Name:      StreamRepair,
-		Threshold: DefaultRelayLag,
-		Meaning: "The stream has lost messages, and the relay has published them again for longer than the " +
-			"threshold. Work messages come first; their tasks may begin late.",
-		Cure: "none is needed while the relay works: it ends by itself",
-	},
-	{
 		Name:    ReplicaBehind,
 		Meaning: "A member of the NATS cluster is away or lacks messages. Without another one the stream stops.",
 		Cure:    "start the NATS server of this member, with serve --peers its process; see its log if it runs",
 	},
 	{
-		Name:    EventsMissed,
-		Meaning: "A durable subscriber was so far behind that the relay removed messages that it had not received.",
-		Cure:    "read the ledger from the position in the text, then delete the consumer and create it again",
+		Name: ConsumerLate,
+		Meaning: "A durable consumer of the stream LEDGER has messages to receive, and its place is before the " +
+			"oldest message: it may have missed events.",
+		Cure: "start its program, or: nats consumer rm LEDGER NAME; a program that must not miss an event reads the " +
+			"ledger: docs/subscribers.md",
 	},
 	{
 		Name:    ProjectorRefused,

@@ -37,20 +37,13 @@ func checkOperations(ctx context.Context, c Config, r *Report) error {
 					continue
 				}
 			}
-			if action == operation.RebuildStream && r.Outbox.Owed != nil { // see StreamRepair
-				continue
-			}
 			if r.At.Sub(o.Begun) < silence {
 				continue
 			}
 			text := fmt.Sprintf("%s%s, by %s, has not ended: %s", action, about, o.Actor, o.Key.BizID)
-			held := Condition{
+			r.add(Condition{
 				Name: OperationOpen, About: action, Since: o.Begun, Text: printable.Short(text, maxReason),
-			}
-			if action == operation.RebuildStream { // the relay ends it
-				held.Cure = lagCure(r, RelayStopped, RelayRefused, RelayBlocked, StreamWrites, StreamUnavailable)
-			}
-			r.add(held)
+			})
 			break // one for each action
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +19,12 @@ func checkOutbox(ctx context.Context, c Config, r *Report) error {
 		return err
 	}
 	r.Outbox = s
+	if s.IsOff {
+		if c.isNATSAway() { // workers need it
+			r.add(Condition{Name: StreamUnavailable, Text: c.NATSError.Error()})
+		}
+		return nil
+	}
 	r.addRelay(s, c.isNATSAway())
 	if isExceeded(s.OldestWaiting, c.Thresholds.RelayLag) {
 		r.add(Condition{
@@ -36,36 +41,11 @@ func checkOutbox(ctx context.Context, c Config, r *Report) error {
 		})
 	}
 	r.addStream(c, s)
-	r.addRepair(c, s)
 	return nil
-}
-
-// addRepair adds the condition of a relay that publishes again what the stream has lost.
-func (r *Report) addRepair(c Config, s outbox.Status) {
-	if s.Owed == nil || !isExceeded(r.At.Sub(s.Owed.Since), c.Thresholds.RelayLag) {
-		return
-	}
-	what := fmt.Sprintf("events for subscribers, from position %s to %s", printable.Count(int64(s.Owed.From)),
-		printable.Count(int64(s.Owed.To)))
-	if s.Owed.OwesWork {
-		what = "messages of unfinished tasks, and then " + what
-	}
-	r.add(Condition{
-		Name: StreamRepair, Since: s.Owed.Since, Threshold: c.Thresholds.RelayLag,
-		Text: fmt.Sprintf("stream %s has lost messages, and the relay has still to publish again %s", stream.Name,
-			what),
-		Cure: lagCure(r, RelayStopped, RelayRefused, RelayBlocked, StreamWrites, StreamUnavailable),
-	})
 }
 
 // addRelay adds the conditions of the relay. isNATSAway: this process cannot connect to NATS either.
 func (r *Report) addRelay(s outbox.Status, isNATSAway bool) {
-	if l := s.Relay; l != nil && l.Copy != "" {
-		r.add(Condition{
-			Name: DatabaseCopied, Since: l.CopySince,
-			Text: fmt.Sprintf("the relay %s of a copy of this database has claimed to work on the same NATS", l.Copy),
-		})
-	}
 	switch l := s.Relay; {
 	case l == nil:
 		r.add(Condition{Name: RelayStopped, Since: s.OldestAt, Text: "no relay is running"})
@@ -125,13 +105,6 @@ func (r *Report) addStream(c Config, s outbox.Status) {
 		}
 		r.add(unavailable)
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Missed)) {
-		r.add(Condition{
-			Name: EventsMissed, About: name,
-			Text: fmt.Sprintf("subscriber %s has missed events from position %s on", printable.Text(name),
-				printable.Count(int64(s.Missed[name].From))),
-		})
-	}
 	if s.Stream == nil {
 		return
 	}
@@ -142,17 +115,17 @@ func (r *Report) addStream(c Config, s outbox.Status) {
 				strings.Join(s.Stream.Drift, "; ")),
 		})
 	}
-	if s.Stream.NearlyFull {
-		r.add(Condition{
-			Name: StreamNearlyFull,
-			Text: fmt.Sprintf("stream %s is nearly full: %s of %s bytes", stream.Name,
-				printable.Count(int64(s.Stream.Bytes)), printable.Count(s.Stream.MaxBytes)),
-		})
-	}
 	for _, name := range s.Stream.Behind {
 		r.add(Condition{
 			Name: ReplicaBehind, About: name,
 			Text: fmt.Sprintf("server %s has not the whole stream %s", printable.Text(name), stream.Name),
+		})
+	}
+	for _, name := range s.Stream.Late {
+		r.add(Condition{
+			Name: ConsumerLate, About: name,
+			Text: fmt.Sprintf("consumer %s is behind the oldest message of stream %s", printable.Text(name),
+				stream.Name),
 		})
 	}
 }

@@ -57,10 +57,8 @@ type check struct {
 
 var checks = []check{
 	{[]Name{
-		RelayStopped, RelayRefused, RelayBlocked, DatabaseCopied, StreamWrites, RelayLag, EventsParked,
-		StreamUnavailable, StreamDrift, StreamNearlyFull, StreamRepair,
-		ReplicaBehind, EventsMissed,
-		OperationOpen, // a rebuild of the stream is not open while the relay publishes again
+		RelayStopped, RelayRefused, RelayBlocked, StreamWrites, RelayLag, EventsParked,
+		StreamUnavailable, StreamDrift, ReplicaBehind, ConsumerLate,
 	}, checkOutbox},
 	{[]Name{DispatcherStopped}, checkDispatcher},
 	{[]Name{ProjectorRefused, ProjectionLag}, checkProjection},

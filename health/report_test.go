@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/operation"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -50,14 +53,6 @@ var conditionTests = map[health.Name]conditionTest{
 				 where name = 'relay'`)
 		},
 		text: "the relay refuses to continue: message 2 is foreign", isSince: true,
-	},
-	health.DatabaseCopied: {
-		arrange: func(b *bundle, _ *health.Config) {
-			b.exec(`
-				insert into taskledger.lease (name, holder, alive_until)
-				values ('copy', 'clone/1', clock_timestamp() + interval '1 minute')`)
-		},
-		text: "the relay clone/1 of a copy of this database has claimed", isSince: true,
 	},
 	health.RelayBlocked: {
 		arrange: func(b *bundle, _ *health.Config) {
@@ -104,17 +99,6 @@ var conditionTests = map[health.Name]conditionTest{
 		},
 		text: "stream LEDGER differs from its configuration: max age is 1h0m0s, configured is 2h0m0s",
 	},
-	health.StreamNearlyFull: {
-		arrange: func(b *bundle, c *health.Config) {
-			c.JetStream = b.jetStream()
-			c.Stream.MaxBytes = 100_000
-			b.createStream(c.JetStream, c.Stream)
-			if _, err := c.JetStream.Publish(b.t.Context(), "ledger.x", make([]byte, 85_000)); err != nil {
-				b.t.Fatal(err)
-			}
-		},
-		text: "stream LEDGER is nearly full: 85,", // and its overhead
-	},
 	health.ReplicaBehind: {
 		arrange: func(b *bundle, c *health.Config) {
 			js, stop := b.cluster()
@@ -129,29 +113,24 @@ var conditionTests = map[health.Name]conditionTest{
 		about: "node-2",
 		text:  "server node-2 has not the whole stream LEDGER",
 	},
-	health.StreamRepair: {
+	health.ConsumerLate: {
 		arrange: func(b *bundle, c *health.Config) {
-			c.Thresholds.RelayLag = time.Second
-			b.exec(`
-				insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, mark)
-				values ('relay', 1, '3:3:', 2500, '3', taskledger.origin(),
-				        json_build_object('generation', 2, 'owed', json_build_object(
-				          'work', json_build_object('seen', json_build_object('top', 1200)),
-				          'events', json_build_object('seen', json_build_object('top', 1000)),
-				          'to', json_build_object('seen', json_build_object('top', 2500)),
-				          'since', (extract(epoch from clock_timestamp() - interval '3 s') * 1e6)::bigint)))`)
+			c.JetStream = b.jetStream()
+			c.Stream.MaxBytes = 64 << 10
+			b.createStream(c.JetStream, c.Stream)
+			consumer := jetstream.ConsumerConfig{Durable: "mails", AckPolicy: jetstream.AckExplicitPolicy}
+			if _, err := c.JetStream.CreateConsumer(b.t.Context(), stream.Name, consumer); err != nil {
+				b.t.Fatal(err)
+			}
+			for range 2 { // the second one takes the place of the first one
+				_, err := c.JetStream.Publish(b.t.Context(), "ledger.0.started.coupon.send", make([]byte, 40<<10))
+				if err != nil {
+					b.t.Fatal(err)
+				}
+			}
 		},
-		text:    "messages of unfinished tasks, and then events for subscribers, from position 1,000 to 2,500",
-		isSince: true,
-	},
-	health.EventsMissed: {
-		arrange: func(b *bundle, _ *health.Config) {
-			b.exec(`
-				insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, mark)
-				values ('relay', 1, '3:3:', 0, '3', taskledger.origin(),
-				        '{"generation":1,"missed":{"audit":{"from_position":1234}}}')`)
-		},
-		text: "subscriber audit has missed events from position 1,234 on", about: "audit",
+		about: "mails",
+		text:  "consumer mails is behind the oldest message of stream LEDGER",
 	},
 	health.SubscriberBehind: {
 		arrange: func(b *bundle, c *health.Config) {

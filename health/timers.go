@@ -62,7 +62,7 @@ func whyLate(ctx context.Context, c Config, r *Report) (cause, cure string, err 
 		return fmt.Sprintf("; a transaction of %s, open for %s, has appended events and may lock their tasks",
 				user, age),
 			fmt.Sprintf("end it in its program, or: select pg_terminate_backend(%d)", pid), nil
-	case c.Only == nil && r.Outbox.Relay == nil: // else the caller may be a service
+	case c.Only == nil && r.Outbox.Relay == nil && !r.Outbox.IsOff: // else the caller may be a service
 		return "; no process runs the services of serve", "start: taskledger serve", nil
 	case r.Timers.Due >= manyDue:
 		return "; schedulers fire them in batches, in turns by kind",

@@ -34,12 +34,11 @@ func checkUnbegun(ctx context.Context, c Config, r *Report) error {
 	if isKnown {
 		since = oldest
 	}
-	reasons := []Name{DispatcherStopped}
 	r.add(Condition{
 		Name: TasksUnbegun, Since: since, Threshold: limit,
 		Text: fmt.Sprintf("a task has waited %s or longer for a worker to begin it; kinds: %s",
 			printable.Age(r.At.Sub(oldest)), printable.Names(names, maxNamed)),
-		Cure: lagCure(r, reasons...),
+		Cure: lagCure(r, DispatcherStopped),
 	})
 	return nil
 }

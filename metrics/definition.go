@@ -94,8 +94,6 @@ var (
 		"The holder of the relay's lease. The value is 1.", "holder")
 	parked = define(Gauge, "taskledger_events_parked",
 		"Events that cannot be published, at most 10,001.")
-	withheld = define(Gauge, "taskledger_kinds_withheld",
-		"Kinds of which more tasks wait for workers than their share of the stream holds.")
 	generation = define(Gauge, "taskledger_stream_generation",
 		"Number of times that the stream has lost messages, plus 1.")
 	streamMessages = define(Gauge, "taskledger_stream_messages",

@@ -186,6 +186,9 @@ func (v *values) kinds(s *statistics, r health.Report, oldest map[ledger.Kind]ti
 
 func (v *values) relay(r health.Report) {
 	o := r.Outbox
+	if o.IsOff {
+		return
+	}
 	v.number(relayLag, int(o.Waiting))
 	v.seconds(relayLagSeconds, o.OldestWaiting)
 	v.bool(relayAlive, o.Relay != nil && o.Relay.Alive)
@@ -195,7 +198,6 @@ func (v *values) relay(r health.Report) {
 		v.number(relayInfo, 1, o.Relay.Holder)
 	}
 	v.number(parked, int(o.Parked))
-	v.number(withheld, len(o.Withheld))
 	v.number(generation, o.Generation)
 	if o.Stream == nil {
 		return

@@ -1,9 +1,9 @@
 -- Leases: which processes are alive.
 -- Owner: package internal/lease.
 --
---   lease        written and read by internal/lease: the rows relay, copy and original for outbox, the row discarder
---                for schedulers, the row dispatcher, the row broker for the NATS server of serve, or one of each member
---                of its cluster; for workers one row of each worker process
+--   lease        written and read by internal/lease: the row relay for outbox, the row discarder for schedulers, the
+--                row dispatcher, the row broker for the NATS server of serve, or one of each member of its cluster; for
+--                workers one row of each worker process
 --   mutex        rows that functions lock and no role may read or lock otherwise
 --   broker_user  users of the NATS server of serve, which functions read and add
 --
@@ -27,7 +27,7 @@ create table taskledger.lease (
   with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 comment on table taskledger.lease is
-  'One row for each role (relay, copy, original, discarder, dispatcher, broker) and each worker process, valid until '
+  'One row for each role (relay, discarder, dispatcher, broker) and each worker process, valid until '
   'alive_until. '
   'term is for how long it was last taken: if alive_until is further away, it was taken while the clock was ahead. '
   'backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. '
@@ -38,22 +38,16 @@ create view taskledger.relay_lease as
 select l.holder, l.since, l.alive_until, l.alive_until > clock_timestamp() as is_alive, l.detail->>'note' as note,
        l.detail->>'cause' as note_cause, (l.detail->>'since')::timestamptz as note_since,
        coalesce((l.detail->>'refused')::boolean, false) as is_refusing,
-       copy.holder as copy_holder, copy.since as copy_since, original.holder as original_holder,
-       original.since as original_since, original.detail->>'stream_created' as original_stream,
        l.alive_until > clock_timestamp() + l.term as is_ahead, coalesce(l.backend, 0) as backend,
        l.backend is not null and not pg_is_in_recovery()
          and not exists (select from pg_catalog.pg_stat_activity a where a.pid = l.backend) as is_gone
   from taskledger.lease l
-  left join taskledger.lease copy on copy.name = 'copy' and copy.alive_until > clock_timestamp()
-  left join taskledger.lease original on original.name = 'original'
  where l.name = 'relay';
 
 comment on view taskledger.relay_lease is
   'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' '
-  'if JetStream stores no message. '
-  'If is_refusing, it does not continue before an operator acts. copy_holder is the relay of a physical copy of this '
-  'database that has claimed to work on the same NATS within two minutes. original_holder is the relay of another copy '
-  'that had the stream created at original_stream when the relay of this one last refused beside it. is_ahead: it was '
+  'if JetStream stores no message, ''off'' if no relay is expected to run. '
+  'If is_refusing, it does not continue before an operator acts. is_ahead: it was '
   'taken before the clock was set back, and not renewed since. is_gone: the '
   'server process backend of the holder''s connection has ended; a holder that lives connects again at once.';
 

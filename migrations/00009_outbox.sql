@@ -38,20 +38,18 @@ comment on view taskledger.unpublishable_events is
 create view taskledger.relay_mark as
 select c.n, c.seen, c.recorded_at, c.timeline, greatest(c.seen_top, c.after_position) as top,
        (c.mark->>'generation')::bigint as generation, c.mark->>'stream_created' as stream_created,
-       (c.mark->>'stream_seq')::bigint as stream_seq, c.mark->'owed' is not null as is_repairing,
-       coalesce(c.mark->'withheld', '{}') as withheld, c.mark->>'server' as server
+       (c.mark->>'stream_seq')::bigint as stream_seq, (c.mark->>'stream_tail')::bigint as stream_tail,
+       false as is_repairing, '{}'::json as withheld, c.mark->>'server' as server
   from taskledger.cursors c
  where c.reader = 'relay';
 
 comment on view taskledger.relay_mark is
   'What the relay had published when it wrote each row of its cursor: no event above position top, and everything '
-  'visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of '
-  'losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. '
-  'withheld has kinds with the number of their place in the list places, from 0: waking events of the kind that are '
-  'not visible in its seen may not be published. parts has kinds whose shards have different places, with the mask of '
-  'the shards. '
-  'Before the first page, generation, stream_created and stream_seq are null. '
-  'server is the server_run() in which the relay has made sure that no relay of another copy works.';
+  'visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are '
+  'behind stream_tail. generation is the number of losses of the stream plus 1. '
+  'Before the first session, generation, stream_created and both sequences are null. '
+  'server is the server_run() in which the relay has made sure that no relay of another copy works. '
+  'is_repairing and withheld are constants, for workers/reconciler.';
 
 -- Copies of a database differ in nothing but where they run.
 -- +goose StatementBegin

@@ -319,4 +319,4 @@ create policy worker on taskledger.lease for all to worker using (
               and taskledger.may_have_lease(name, detail));
 
 create policy relay on taskledger.lease for all to relay using (
-  name in ('relay', 'copy', 'original', 'discarder', 'dispatcher', 'broker') or name like 'broker/%');
+  name in ('relay', 'discarder', 'dispatcher', 'broker') or name like 'broker/%');

@@ -4347,7 +4347,7 @@ CREATE TABLE taskledger.lease (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay, copy, original, discarder, dispatcher, broker) and each worker process, valid until alive_until. term is for how long it was last taken: if alive_until is further away, it was taken while the clock was ahead. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. A lease saves double work; correctness never depends on it.';
+COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay, discarder, dispatcher, broker) and each worker process, valid until alive_until. term is for how long it was last taken: if alive_until is further away, it was taken while the clock was ahead. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. A lease saves double work; correctness never depends on it.';
 
 CREATE FUNCTION taskledger.worker_alive_ms(worker text, kind text) RETURNS TABLE(alive_ms bigint)
     LANGUAGE sql STABLE ROWS 1
@@ -4790,22 +4790,15 @@ CREATE VIEW taskledger.relay_lease AS
     (l.detail ->> 'cause'::text) AS note_cause,
     ((l.detail ->> 'since'::text))::timestamp with time zone AS note_since,
     COALESCE(((l.detail ->> 'refused'::text))::boolean, false) AS is_refusing,
-    copy.holder AS copy_holder,
-    copy.since AS copy_since,
-    original.holder AS original_holder,
-    original.since AS original_since,
-    (original.detail ->> 'stream_created'::text) AS original_stream,
     (l.alive_until > (clock_timestamp() + l.term)) AS is_ahead,
     COALESCE(l.backend, 0) AS backend,
     ((l.backend IS NOT NULL) AND (NOT pg_is_in_recovery()) AND (NOT (EXISTS ( SELECT
            FROM pg_stat_activity a
           WHERE (a.pid = l.backend))))) AS is_gone
-   FROM ((taskledger.lease l
-     LEFT JOIN taskledger.lease copy ON (((copy.name = 'copy'::text) AND (copy.alive_until > clock_timestamp()))))
-     LEFT JOIN taskledger.lease original ON ((original.name = 'original'::text)))
+   FROM taskledger.lease l
   WHERE (l.name = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message. If is_refusing, it does not continue before an operator acts. copy_holder is the relay of a physical copy of this database that has claimed to work on the same NATS within two minutes. original_holder is the relay of another copy that had the stream created at original_stream when the relay of this one last refused beside it. is_ahead: it was taken before the clock was set back, and not renewed since. is_gone: the server process backend of the holder''s connection has ended; a holder that lives connects again at once.';
+COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message, ''off'' if no relay is expected to run. If is_refusing, it does not continue before an operator acts. is_ahead: it was taken before the clock was set back, and not renewed since. is_gone: the server process backend of the holder''s connection has ended; a holder that lives connects again at once.';
 
 CREATE VIEW taskledger.relay_mark AS
  SELECT c.n,
@@ -4816,13 +4809,14 @@ CREATE VIEW taskledger.relay_mark AS
     ((c.mark ->> 'generation'::text))::bigint AS generation,
     (c.mark ->> 'stream_created'::text) AS stream_created,
     ((c.mark ->> 'stream_seq'::text))::bigint AS stream_seq,
-    ((c.mark -> 'owed'::text) IS NOT NULL) AS is_repairing,
-    COALESCE((c.mark -> 'withheld'::text), '{}'::json) AS withheld,
+    ((c.mark ->> 'stream_tail'::text))::bigint AS stream_tail,
+    false AS is_repairing,
+    '{}'::json AS withheld,
     (c.mark ->> 'server'::text) AS server
    FROM taskledger.cursors c
   WHERE (c.reader = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. generation is the number of losses of the stream plus 1. While is_repairing, messages are still to be published again after a loss. withheld has kinds with the number of their place in the list places, from 0: waking events of the kind that are not visible in its seen may not be published. parts has kinds whose shards have different places, with the mask of the shards. Before the first page, generation, stream_created and stream_seq are null. server is the server_run() in which the relay has made sure that no relay of another copy works.';
+COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are behind stream_tail. generation is the number of losses of the stream plus 1. Before the first session, generation, stream_created and both sequences are null. server is the server_run() in which the relay has made sure that no relay of another copy works. is_repairing and withheld are constants, for workers/reconciler.';
 
 CREATE TABLE taskledger.schedule (
     name text NOT NULL COLLATE pg_catalog."C",

@@ -4,12 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/pgserver"
@@ -91,29 +89,4 @@ func syncedPool(b *testing.B, server *pgserver.Server) *pgxpool.Pool {
 	}
 	b.Cleanup(pool.Close)
 	return pool
-}
-
-// BenchmarkWithheldKinds measures how fast many kinds share a stream that has room for a few messages of each.
-func BenchmarkWithheldKinds(b *testing.B) {
-	const kinds, tasks = 20, 300
-	kind := func(i int) ledger.Kind { return ledger.Kind(fmt.Sprintf("mail.k%d", i)) }
-	for b.Loop() {
-		b.StopTimer()
-		s := newBundle(b)
-		for i := range kinds {
-			s.enqueue(kind(i), "order-", tasks)
-		}
-		s.relay(smallPages, smallStream)
-		var workers [kinds]jetstream.Consumer
-		for i := range kinds {
-			workers[i] = s.awaitWorkers(kind(i))
-		}
-		b.StartTimer()
-		var wg sync.WaitGroup
-		for _, consumer := range workers {
-			wg.Go(func() { s.take(consumer, tasks) })
-		}
-		wg.Wait()
-	}
-	b.ReportMetric(kinds*tasks*float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 }

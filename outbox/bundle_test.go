@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/natsserver"
-	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -178,15 +176,12 @@ func (b *bundle) append(key ledger.Key, expected ledger.Version, typ ledger.Even
 	return e
 }
 
-// awaitPublished waits until every committed event has been published, also again after a loss.
+// awaitPublished waits until every committed event has been published.
 func (b *bundle) awaitPublished() {
 	b.t.Helper()
 	b.await("the outbox is empty", func() bool {
 		var waiting bool
-		err := b.pool.QueryRow(b.ctx(), `
-			select exists (select from taskledger.outbox)
-			    or coalesce((select is_repairing from taskledger.relay_mark order by n desc limit 1),
-			                false)`).Scan(&waiting)
+		err := b.pool.QueryRow(b.ctx(), "select exists (select from taskledger.outbox)").Scan(&waiting)
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -272,31 +267,21 @@ func (b *bundle) deliveries() []delivery {
 }
 
 // check checks what must always hold. Each committed event is on the stream at least once, or parked, and no
-// other event is. Within a generation, the events of a task appear for the first time in their order.
+// other event is. The events of a task appear for the first time in their order.
 func (b *bundle) check() []delivery {
 	b.t.Helper()
 	all := b.deliveries()
 	onStream := make(map[string]bool)
-	appeared := make(map[string]bool)
-	last := make(map[string]ledger.Version)
-	newest := 1
+	last := make(map[ledger.Key]ledger.Version)
 	for _, d := range all {
-		onStream[d.ID()] = true
-		generation := newest
-		if _, text, ok := strings.Cut(d.header.Get(nats.MsgIdHdr), "#"); ok {
-			generation = servicetest.Try(strconv.Atoi(text))(b.t)
-			newest = max(newest, generation)
-		}
-		id := fmt.Sprintf("%s#%d", d.ID(), generation)
-		if appeared[id] {
+		if onStream[d.ID()] {
 			continue
 		}
-		appeared[id] = true
-		task := fmt.Sprintf("%d %s", generation, d.Key)
-		if d.Version <= last[task] {
-			b.t.Errorf("%s appears after version %d", id, last[task])
+		onStream[d.ID()] = true
+		if d.Version <= last[d.Key] {
+			b.t.Errorf("%s appears after version %d", d.ID(), last[d.Key])
 		}
-		last[task] = d.Version
+		last[d.Key] = d.Version
 	}
 	parked := b.parked()
 	events := 0
@@ -337,3 +322,27 @@ func (b *bundle) parked() map[ledger.Position]string {
 	}
 	return parked
 }
+
+// awaitNote waits until the lease of the relay has a note with a text.
+func (b *bundle) awaitNote(text string) {
+	b.t.Helper()
+	b.await("the note has: "+text, func() bool {
+		r := b.status().Relay
+		return r != nil && strings.Contains(r.Note, text)
+	})
+}
+
+func (b *bundle) status() outbox.Status {
+	b.t.Helper()
+	s, err := outbox.ReadStatus(b.ctx(), b.pool, b.js, outbox.StreamConfig{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+// smallPages has a relay read 100 events at a time.
+func smallPages(c *outbox.Config) { c.SetPageSize(100) }
+
+// smallStream holds some 300 messages.
+func smallStream(c *outbox.Config) { c.Stream.MaxBytes = 200 << 10 }

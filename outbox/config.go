@@ -52,9 +52,6 @@ type Config struct {
 	pageSize int // Default: stream.MaxPage. Tests change it.
 }
 
-// stepSize is the number of events or messages of a step, for which new pages wait.
-const stepSize = 1000
-
 // Defaults of [Config].
 const (
 	DefaultLeaseTTL   = 5 * time.Second

@@ -20,14 +20,14 @@ func TestConfigReportsEveryFault(t *testing.T) {
 	t.Parallel()
 	_, err := outbox.New(outbox.Config{
 		LeaseTTL: time.Millisecond, CheckEvery: -1, AckTimeout: 1,
-		Stream: outbox.StreamConfig{Replicas: 6, MaxBytes: 1, MaxAge: time.Millisecond, Duplicates: time.Hour},
+		Stream: outbox.StreamConfig{Replicas: 6, MaxBytes: 1, MaxAge: time.Millisecond},
 	})
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, fault := range []string{
 		"DB is required", "NATS is required", "LeaseTTL must be at least 10ms, got 1ms", "CheckEvery", "AckTimeout",
-		"replicas must be between 1 and 5, got 6", "max bytes", "max age", "duplicate window",
+		"replicas must be between 1 and 5, got 6", "max bytes", "max age",
 	} {
 		if !strings.Contains(err.Error(), fault) {
 			t.Errorf("%q does not name %q", err, fault)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -139,10 +138,7 @@ func TestPromotedStandbyContinuesAfterARefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.pool = there
-	refused := awaitError[*outbox.CopyError](t, b.relay())
-	if refused.IsAway || strings.Contains(refused.Error(), "stream rebuild") {
-		t.Errorf("the refusal: %v", refused)
-	}
+	awaitError[*outbox.CopyError](t, b.relay())
 	first.end()
 	b.relay()
 	b.enqueue("coupon.send", "after-", 10)
@@ -161,7 +157,9 @@ func TestRebaseExplainsWhatADumpLacks(t *testing.T) {
 	})
 	b.enqueue("coupon.send", "before-", 10)
 	b.awaitPublished()
-	ledgertest.ExecAsOwner(t, b.pool, "update taskledger.floor set raised_at = clock_timestamp()")
+	ledgertest.ExecAsOwner(t, b.pool, `
+		update taskledger.floor
+		   set origin = taskledger.origin(), xid = pg_current_xact_id(), raised_at = clock_timestamp()`)
 	for i, age := range []time.Duration{24 * time.Hour, time.Hour} {
 		if _, err := b.js.PublishMsg(b.ctx(), ghostAt(b.source(), time.Now().Add(-age))); err != nil {
 			t.Fatal(err)
@@ -240,21 +238,18 @@ func TestFailOverOfASynchronousStandby(t *testing.T) {
 	}
 }
 
-// Statements whose answer depends on a missing event are not answered by a standby, which may lag: it would take what
-// the relay has published for foreign.
+// A standby, which may lag, does not answer which events exist: the relay would take what it has published for foreign.
 func TestMissingEventsAreNotReadOnAStandby(t *testing.T) {
 	t.Parallel()
 	_, there := startStandby(t, ledgertest.Cluster(t, nil))
-	for name, sql := range map[string]string{"events_at": outbox.EventsAtSQL, "unfinished": outbox.UnfinishedSQL} {
-		rows, err := there.Query(t.Context(), sql, "{1,2}")
-		if err == nil {
-			for rows.Next() {
-				t.Errorf("%s returned a row", name)
-			}
-			err = rows.Err()
+	rows, err := there.Query(t.Context(), outbox.EventsAtSQL, "{1,2}")
+	if err == nil {
+		for rows.Next() {
+			t.Error("it returned a row")
 		}
-		if !pgerr.Is(err, pgerr.ReadOnlySQLTransaction) {
-			t.Errorf("%s: error %v, want that of a standby", name, err)
-		}
+		err = rows.Err()
+	}
+	if !pgerr.Is(err, pgerr.ReadOnlySQLTransaction) {
+		t.Errorf("error %v, want that of a standby", err)
 	}
 }

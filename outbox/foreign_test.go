@@ -234,12 +234,12 @@ func TestRefusesADatabaseWithoutTheSchema(t *testing.T) {
 	}
 }
 
-// A relay does not use a stream whose settings lose messages until they are corrected.
+// A relay does not use a stream with unsuitable settings until they are corrected.
 func TestUnsuitableStream(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	config := jetstream.StreamConfig{
-		Name: stream.Name, Subjects: []string{stream.AllSubjects}, Discard: jetstream.DiscardOld, MaxBytes: 1 << 20,
+		Name: stream.Name, Subjects: []string{stream.AllSubjects}, Discard: jetstream.DiscardNew, MaxBytes: 1 << 20,
 	}
 	if _, err := b.js.CreateStream(b.ctx(), config); err != nil {
 		t.Fatal(err)
@@ -249,10 +249,10 @@ func TestUnsuitableStream(t *testing.T) {
 	b.relay(func(c *outbox.Config) {
 		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(err error) { failures <- err }}}
 	})
-	if err := <-failures; !strings.Contains(err.Error(), "discards old messages") {
+	if err := <-failures; !strings.Contains(err.Error(), "refuses new messages") {
 		t.Errorf("failed with %v", err)
 	}
-	config.Discard = jetstream.DiscardNew
+	config.Discard = jetstream.DiscardOld
 	if _, err := b.js.UpdateStream(b.ctx(), config); err != nil {
 		t.Fatal(err)
 	}

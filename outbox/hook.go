@@ -22,32 +22,25 @@ type Hook interface {
 	// MessagesPublished is called with the number of messages that the stream has stored.
 	MessagesPublished(ctx context.Context, messages int)
 	// DuplicatesDropped is called with the number of messages that a relay did not publish, because it had found
-	// them on the stream, or that the stream dropped, because it had stored them before.
+	// them on the stream.
 	DuplicatesDropped(ctx context.Context, messages int)
 	// MessagesSent is called when the stream has answered for a group of messages that were sent together, or has not
 	// answered within AckTimeout. Messages of a failed group are sent again, as part of another group.
 	MessagesSent(ctx context.Context, g Group)
-	// PageAdvanced is called when a cursor row is committed: all events up to it are on the stream, or withheld.
+	// PageAdvanced is called when a cursor row is committed: all events up to it are on the stream, or parked.
 	PageAdvanced(ctx context.Context)
 	// EventParked is called for each event that cannot be published, with the reason.
 	EventParked(ctx context.Context, reason string)
-	// MessagesLost is called when the stream has lost messages, before they are published again.
+	// MessagesLost is called when the stream has lost messages, before events are published again.
 	MessagesLost(ctx context.Context, reason string)
 	// MessagesUndone is called with the number of messages on the stream whose events a crash or a
 	// fail-over of the database has undone.
 	MessagesUndone(ctx context.Context, messages int)
-	// StreamPurged is called when all messages below a sequence are removed, because no consumer
-	// needs them.
-	StreamPurged(ctx context.Context, sequence uint64)
 	// LeadershipChanged is called when this relay takes the lease, and when it gives it up or loses it.
 	LeadershipChanged(ctx context.Context, leading bool)
 	// RelayFailed is called when the relay cannot work, for example because a server is unavailable; the
 	// relay tries again.
 	RelayFailed(ctx context.Context, err error)
-	// CopyFound is called, at most once a minute, when a relay of a copy of the database works on the same NATS: see
-	// [CopyError], with which that one ends.
-	CopyFound(ctx context.Context, holder string)
-
 	embedsHookDefaults()
 }
 
@@ -75,27 +68,20 @@ func (HookDefaults) MessagesLost(context.Context, string) {}
 // MessagesUndone does nothing.
 func (HookDefaults) MessagesUndone(context.Context, int) {}
 
-// StreamPurged does nothing.
-func (HookDefaults) StreamPurged(context.Context, uint64) {}
-
 // LeadershipChanged does nothing.
 func (HookDefaults) LeadershipChanged(context.Context, bool) {}
 
 // RelayFailed does nothing.
 func (HookDefaults) RelayFailed(context.Context, error) {}
 
-// CopyFound does nothing.
-func (HookDefaults) CopyFound(context.Context, string) {}
-
 func (HookDefaults) embedsHookDefaults() {}
 
 // Group is a group of messages that a relay has sent to the stream together. It is valid during the call of
 // [Hook].MessagesSent only.
 type Group struct {
-	SentAt     time.Time // when the first message was sent
-	Messages   int       // that were sent
-	Duplicates int       // that the stream dropped, by their message ids; most messages have none
-	Err        error     // the first error, nil if the stream has all messages
+	SentAt   time.Time // when the first message was sent
+	Messages int       // that were sent
+	Err      error     // the first error, nil if the stream has all messages
 
 	messages []message
 }

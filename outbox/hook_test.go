@@ -16,7 +16,6 @@ type hookFuncs struct {
 	lost       func(reason string)
 	undone     func(messages int)
 	missed     func(events int)
-	purged     func(sequence uint64)
 	leading    func(leading bool)
 	failed     func(err error)
 	advanced   func()
@@ -28,7 +27,6 @@ func (h *hookFuncs) EventParked(_ context.Context, reason string)      { callHoo
 func (h *hookFuncs) MessagesLost(_ context.Context, reason string)     { callHook(h.lost, reason) }
 func (h *hookFuncs) MessagesUndone(_ context.Context, n int)           { callHook(h.undone, n) }
 func (h *hookFuncs) EventsMissed(_ context.Context, n int)             { callHook(h.missed, n) }
-func (h *hookFuncs) StreamPurged(_ context.Context, sequence uint64)   { callHook(h.purged, sequence) }
 func (h *hookFuncs) LeadershipChanged(_ context.Context, leading bool) { callHook(h.leading, leading) }
 func (h *hookFuncs) RelayFailed(_ context.Context, err error)          { callHook(h.failed, err) }
 func (h *hookFuncs) PageAdvanced(context.Context) {

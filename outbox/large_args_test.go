@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -28,44 +26,6 @@ func TestLargeArgsAreLoadedInParts(t *testing.T) {
 	b.check()
 	if got := most.Load() * size; got > 9<<20 {
 		t.Errorf("a part of a page has messages of %d bytes", got)
-	}
-}
-
-// A kind has far more tasks than the stream can hold, and another event follows each of them: an operator cancels them,
-// or workers in SQL begin them, which have no consumer. Workers need their messages no more, so those leave room for
-// other kinds. The status has the position from which a durable subscriber must read the ledger.
-func TestOvertakenBacklogStopsNothing(t *testing.T) {
-	const tasks = 2000
-	for _, test := range []struct {
-		name        string
-		typ         ledger.EventType
-		hasConsumer bool
-	}{
-		{name: "cancelled", typ: ledger.EventCancelled},
-		{name: "begun in SQL", typ: ledger.EventStarted},
-		{name: "cancelled beside workers that are gone", typ: ledger.EventCancelled, hasConsumer: true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			b := newBundle(t)
-			b.relay(smallPages, smallStream)
-			served := b.awaitWorkers("coupon.send")
-			if test.hasConsumer {
-				b.workers("mail.send")
-			}
-			config := jetstream.ConsumerConfig{Durable: "audit", AckPolicy: jetstream.AckExplicitPolicy}
-			if _, err := b.stream().CreateConsumer(b.ctx(), config); err != nil {
-				t.Fatal(err)
-			}
-			b.enqueue("mail.send", "order-", tasks)
-			b.awaitPublished()
-			b.appendEach("mail.send", "order-", tasks, test.typ)
-			b.enqueue("coupon.send", "order-", 100)
-			b.take(served, 100)
-			if missed, ok := b.status().Missed["audit"]; !ok || missed.From > tasks {
-				t.Errorf("the subscriber misses: %+v", b.status().Missed)
-			}
-		})
 	}
 }
 

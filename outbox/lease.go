@@ -20,8 +20,8 @@ import (
 
 var errLeaseLost = errors.New("another relay has taken the lease")
 
-// lease is the row that decides which relay works. It avoids double work only: two relays that both hold it
-// do no harm, because the cursor accepts the pages of one of them. It is a row, not a session's lock, so it
+// lease is the row that decides which relay works. It avoids double work only: of two relays that both hold it, the
+// stream accepts the messages of one, and the cursor its pages. It is a row, not a session's lock, so it
 // works behind a pooler in transaction mode.
 //
 // The holder keeps one connection open and writes its server process into the row. When a process is killed, its
@@ -38,9 +38,8 @@ type lease struct {
 	displacements displacements // of other holders by this relay; of the goroutine of await
 	term          int64         // its beginning, by await
 
-	mu        sync.Mutex
-	note      *leases.Note // guarded by mu; why the holder cannot work; nil before the first session
-	renewedAt time.Time    // guarded by mu; before the last renewal
+	mu   sync.Mutex
+	note *leases.Note // guarded by mu; why the holder cannot work; nil before the first session
 }
 
 func newLease(db *pgxpool.Pool, name string, ttl time.Duration) *lease {
@@ -99,12 +98,10 @@ func (l *lease) await(ctx context.Context, isConnected func() bool, standby func
 	var goneSince time.Time    // since when this relay has seen the holder's connection gone
 	var gone leases.RelayState // that holder
 	for first, displaced := true, ""; ; first = false {
-		at := time.Now()
 		term, err := leases.TakeRelay(ctx, l.db, leases.RelayClaim{
 			Holder: l.holder, For: l.ttl, Note: l.currentNote(), Displaced: displaced,
 		})
 		if l.term = term; term != 0 || err != nil {
-			l.noteRenewal(at)
 			return err
 		}
 		if first {
@@ -202,43 +199,8 @@ func (l *lease) renew(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	if conn != nil {
 		db, claim.Backend = conn, conn.PgConn().PID()
 	}
-	at := time.Now()
 	term, err := leases.TakeRelay(ctx, db, claim)
-	if err == nil && term == l.term {
-		l.noteRenewal(at)
-	}
 	return term == l.term, err
-}
-
-func (l *lease) noteRenewal(at time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.renewedAt = at
-}
-
-// confirm renews a lease that has ended, before messages are published: this process may have been stopped after it
-// chose them. Another relay may have left out some of them since then, and published later events of their tasks. It
-// returns errLeaseLost if another relay has taken the lease.
-//
-// A process that is stopped after the call publishes what it has handed to the connection, see
-// [stream.Publisher].MayContinue. One whose clock was stopped too, as in a paused virtual machine, publishes them all,
-// and so does one that was displaced before its lease ended, until it notices.
-func (l *lease) confirm(ctx context.Context) error {
-	if l.isCurrent() {
-		return nil
-	}
-	holds, err := l.renew(ctx, nil)
-	if err == nil && !holds {
-		return errLeaseLost
-	}
-	return err
-}
-
-// isCurrent reports whether the lease has not ended by the clock of this process.
-func (l *lease) isCurrent() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return time.Since(l.renewedAt) < l.ttl
 }
 
 // connect takes a connection out of the pool.

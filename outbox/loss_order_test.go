@@ -17,13 +17,12 @@ import (
 
 var lossCount = flag.Int("losses", 3, "number of losses of the stream in TestOrderAcrossLosses")
 
-// The stream is lost again and again, also while its messages are published again, beside producers and workers. A
+// The stream is lost again and again, also while events are published again, beside producers and workers. A
 // subscriber that reads each stream from its beginning receives the events of each task in their order.
 func TestOrderAcrossLosses(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	b.relay(smallPages)
-	b.awaitWorkers("coupon.send")
 	ctx, stop := context.WithCancel(b.ctx())
 	defer stop()
 	o := &orderReader{b: b, versions: make(map[ledger.Key]map[ledger.Version]bool)}
@@ -37,10 +36,7 @@ func TestOrderAcrossLosses(t *testing.T) {
 			b.appendNext("coupon.send", prefix, 0, 100, 2, ledger.EventFailed)
 			b.appendNext("coupon.send", prefix, 0, 80, 3, ledger.EventReleased)
 		}
-		if err := b.js.DeleteStream(b.ctx(), stream.Name); err != nil {
-			t.Fatal(err)
-		}
-		b.awaitWorkers("coupon.send")
+		b.await("the stream is deleted", func() bool { return b.js.DeleteStream(b.ctx(), stream.Name) == nil })
 		for part := range 4 { // new events of tasks whose earlier ones are being published again
 			prefix := fmt.Sprintf("%d-%d-", round, part)
 			b.appendNext("coupon.send", prefix, 0, 60, 4, ledger.EventStarted)

@@ -27,8 +27,7 @@ var (
 type batch struct {
 	page     feed.Page
 	events   []ledger.Event
-	at       feed.Place // after the events
-	isLast   bool       // of the page
+	isLast   bool // of the page
 	messages []message
 	rejects  []reject
 }
@@ -48,9 +47,8 @@ type reject struct {
 
 // encoder makes messages of events. It is constant, and safe for concurrent use.
 type encoder struct {
-	db         *pgxpool.Pool
-	source     string
-	generation int // 0: messages without ids
+	db     *pgxpool.Pool
+	source string
 }
 
 const (
@@ -66,14 +64,26 @@ const (
 // being published.
 func (n encoder) parts(ctx context.Context, page feed.Page) iter.Seq2[batch, error] {
 	return func(yield func(batch, error) bool) {
-		for done := 0; done < len(page.Events); {
-			b, err := n.prepare(ctx, page.Events[done:])
+		for b, err := range n.batches(ctx, page.Events) {
+			b.page = page
+			if !yield(b, err) {
+				return
+			}
+		}
+	}
+}
+
+// batches is parts of some events.
+func (n encoder) batches(ctx context.Context, events []ledger.Event) iter.Seq2[batch, error] {
+	return func(yield func(batch, error) bool) {
+		for done := 0; done < len(events); {
+			b, err := n.prepare(ctx, events[done:])
 			if err != nil {
 				yield(batch{}, err)
 				return
 			}
 			done += len(b.events)
-			b.page, b.at, b.isLast = page, page.PlaceAfter(done), done == len(page.Events)
+			b.isLast = done == len(events)
 			if !yield(b, nil) {
 				return
 			}
@@ -119,7 +129,7 @@ func (n encoder) encode(e *ledger.Event, body payloadSource) (message, error) {
 	if err != nil {
 		return message{event: e}, err
 	}
-	msg, size := stream.EncodeWhole(*e, payload, body.meta, n.source, n.generation)
+	msg, size := stream.EncodeWhole(*e, payload, body.meta, n.source, 0)
 	return message{event: e, msg: msg, size: size}, nil
 }
 

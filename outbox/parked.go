@@ -74,9 +74,12 @@ func ReadParked(ctx context.Context, db ledger.DB, after ledger.Position, limit 
 // and records the act, on which the relay acts when it reads the record. An event that it cannot publish is parked
 // again. Later events of the task may have been published before. It commits, all of the events or none.
 //
-// Default of actor: the database's session_user. Errors: [ErrNotParked], [*ledger.InvalidError],
+// Default of actor: the database's session_user. Errors: [ErrStreamOff], [ErrNotParked], [*ledger.InvalidError],
 // [ledger.ErrNotMigrated].
 func RetryParked(ctx context.Context, db DB, positions []ledger.Position, actor, reason string) error {
+	if err := checkOn(ctx, db); err != nil {
+		return err
+	}
 	return unpark(ctx, db, unparkSQL, positions, operation.Operation{
 		Action: operation.RetryParked, Actor: actor, Reason: reason,
 	})

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
-	leases "github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loglimit"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/stream"
@@ -29,24 +28,8 @@ type Relay struct {
 	copies  *copies
 
 	// The state that one session leaves to the next. It is of the goroutine that publishes.
-	wantsRoom   int64         // bytes for which the next session makes room
-	wantsMark   bool          // the next session writes the first mark, before it publishes
-	sizes       sizes         // of messages
-	purgedAt    time.Time     // the last attempt to purge
-	purgePause  time.Duration // until the next one
-	pendingLoss *loss         // found while publishing; the next session repairs it
-	repairedAt  time.Time     // the last repair
-	reached     reached       // at the end of the session, while this relay keeps its lease
-	hasOpened   bool          // a session, since it has the lease
-	kept        kept          // of the session before
-	lastWindow  string        // each message on the stream is of an event that is visible in it
-	boundary    boundary      // which the projector is to pass
-	latest      boundary      // the newest one
-	finished    finishedKinds // kinds whose messages the next session removes
-	soughtAt    time.Time     // when finished kinds were looked for
-
 	isLimitRefused bool // by NATS, when the relay raised the stream's limit
-	mayEndRebuilds bool // the stream is new to this relay: a rebuild of it may be on record
+	mustNumber     bool // the stream has refused messages, and it is not known which
 
 	delay         loop.Backoff // of Run and then of work
 	hasProgressed atomic.Bool  // since the last failure
@@ -56,8 +39,6 @@ const (
 	// requestTimeout bounds a request to JetStream. A request under way when the server stops is never
 	// answered.
 	requestTimeout = 2 * time.Second
-	// listTimeout bounds a request for a list. A cluster answers it after 4 s if one of its members does not answer.
-	listTimeout = 6 * time.Second
 	// maxDelay is the longest delay before a relay that failed tries again.
 	maxDelay = time.Second
 	// minDelay is the first delay. A server that ends all connections leaves some in the pool, and each fails once.
@@ -66,7 +47,7 @@ const (
 	shutdownTimeout = 5 * time.Second
 )
 
-// errAgain ends a session that another one follows at once.
+// errAgain ends a session that another one follows, without a failure.
 var errAgain = errors.New("begin a new session")
 
 // New returns a relay, or the error of [Config.Validate]. It sends nothing.
@@ -81,9 +62,8 @@ func New(c Config) (*Relay, error) {
 	}
 	l := newLease(c.DB, c.Name, c.LeaseTTL)
 	return &Relay{
-		sizes:  make(sizes),
 		config: c, hooks: c.Hooks, limited: loglimit.New(), js: js, lease: l, copies: newCopies(c.NATS, l.holder),
-		delay: loop.Backoff{Min: minDelay, Max: maxDelay, Exact: true}, mayEndRebuilds: true,
+		delay: loop.Backoff{Min: minDelay, Max: maxDelay, Exact: true},
 	}, nil
 }
 
@@ -100,7 +80,6 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("relay: %w", err)
 	}
-	publisher.MayContinue = r.lease.isCurrent
 	defer func() { _ = publisher.Close() }() // fails only if the connection is closed already
 	defer r.limited.Close()
 	defer r.releaseLease(ctx)
@@ -177,11 +156,10 @@ func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
 
 	g, leading := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.lease.hold(leading) })
-	g.Go(func() error { return r.copies.watch(leading, r.config.LeaseTTL, r) })
+	g.Go(func() error { return r.copies.watch(leading, r) })
 	g.Go(func() error { return r.work(leading, publisher) })
 	err = g.Wait()
 	if ctx.Err() == nil && isFinal(err) {
-		r.recordOriginal(ctx, err)
 		r.yieldLease(ctx, err)
 	}
 	return err
@@ -191,20 +169,16 @@ func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
 // server is away: no other relay could work either, and a lease that changes hands delays the work when the server is
 // back.
 func (r *Relay) work(ctx context.Context, publisher *stream.Publisher) error {
-	// Another relay may have published since.
-	r.lastWindow, r.latest, r.boundary, r.reached = "", boundary{}, boundary{}, reached{}
-	r.hasOpened, r.kept = false, kept{}
 	for {
 		err := r.runSession(ctx, publisher)
-		if errors.Is(err, errAgain) {
-			continue
-		}
 		if err = r.explain(err); ctx.Err() != nil || isFinal(err) || errors.Is(err, errLeaseLost) {
 			return err
 		}
-		r.lease.setError(err)
 		in := r.nextDelay()
-		r.failed(ctx, err, in)
+		if !errors.Is(err, errAgain) {
+			r.lease.setError(err)
+			r.failed(ctx, err, in)
+		}
 		if err := loop.Sleep(ctx, in); err != nil {
 			return err
 		}
@@ -224,20 +198,6 @@ func (r *Relay) explain(err error) error {
 		return &refusedUserError{err: last}
 	}
 	return err
-}
-
-// recordOriginal records that the stream belongs to another copy of the database, if that is the error. The relay still
-// has the lease, so no other relay of this database tries before.
-func (r *Relay) recordOriginal(ctx context.Context, why error) {
-	var original *CopyError
-	if !errors.As(why, &original) || original.stream == "" {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-	defer cancel()
-	if err := leases.RecordOriginal(ctx, r.config.DB, original.Holder, original.Since, original.stream); err != nil {
-		r.config.Logger.WarnContext(ctx, "cannot record that the stream belongs to another database", "error", err)
-	}
 }
 
 // yieldLease lets another relay take the lease, with the reason. It does so also if ctx ends meanwhile.

@@ -5,10 +5,12 @@ import (
 	_ "embed"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -16,7 +18,7 @@ import (
 var retriedSQL string
 
 // publishRetried publishes the events that an operator has published again, by the records of that in a page. So the
-// cursor covers them as it covers the page: a relay that is killed leaves none out. They are not withheld.
+// cursor covers them as it covers the page: a relay that is killed leaves none out.
 func (s *session) publishRetried(ctx context.Context, page []ledger.Event) error {
 	var positions []ledger.Position
 	for _, e := range page {
@@ -37,25 +39,53 @@ func (s *session) publishRetried(ctx context.Context, page []ledger.Event) error
 	}
 	slices.Sort(positions)
 	for len(positions) > 0 {
-		var list pgarray.Builder
-		for _, p := range positions {
-			list.AddInt(int64(p))
-		}
-		rows, err := s.relay.config.DB.Query(ctx, retriedSQL, list.String())
-		if err != nil {
-			return pgerr.Explain("read parked events", err)
-		}
-		w, err := s.scanWork(ctx, rows, maxArgsBytes)
-		if err != nil {
-			return pgerr.Explain("read parked events", err)
-		}
-		if err := s.publish(ctx, w.messages); err != nil {
+		events, err := s.readRetried(ctx, positions)
+		if err != nil || len(events) == 0 {
 			return err
 		}
-		if !w.isCut {
-			return nil
+		last := events[len(events)-1].Position
+		for b, err := range s.encoder.batches(ctx, events) {
+			if err != nil {
+				return err
+			}
+			for _, r := range b.rejects {
+				if err := s.park(ctx, r.event, r.reason); err != nil {
+					return err
+				}
+			}
+			if err := s.publish(ctx, b.messages); err != nil {
+				return err
+			}
 		}
-		positions = slices.DeleteFunc(positions, func(p ledger.Position) bool { return p <= w.last })
+		positions = slices.DeleteFunc(positions, func(p ledger.Position) bool { return p <= last })
 	}
 	return nil
+}
+
+// readRetried reads the events at the first ones of some positions: as many as have about maxArgsBytes of data.
+func (s *session) readRetried(ctx context.Context, positions []ledger.Position) (events []ledger.Event, err error) {
+	var list pgarray.Builder
+	for _, p := range positions {
+		list.AddInt(int64(p))
+	}
+	rows, err := s.relay.config.DB.Query(ctx, retriedSQL, list.String())
+	if err != nil {
+		return nil, pgerr.Explain("read parked events", err)
+	}
+	defer rows.Close()
+	for bytes := 0; bytes < maxArgsBytes && rows.Next(); {
+		var e ledger.Event
+		var data, meta *string
+		var at time.Time
+		err := rows.Scan((*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
+			(*string)(&e.Type), pgquery.Micros(&at), (*string)(&e.Kind), (*string)(&e.BizID), &data, &meta)
+		if err != nil {
+			return nil, pgerr.Explain("read parked events", err)
+		}
+		e.RecordedAt, e.Data, e.Meta = at, text(data), text(meta)
+		bytes += len(e.Data) + len(e.Meta)
+		events = append(events, e)
+	}
+	rows.Close()
+	return events, pgerr.Explain("read parked events", rows.Err())
 }

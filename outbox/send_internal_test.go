@@ -8,7 +8,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func TestDivide(t *testing.T) {
+func TestWaves(t *testing.T) {
 	t.Parallel()
 	var messages []message
 	for _, e := range []struct {
@@ -22,14 +22,14 @@ func TestDivide(t *testing.T) {
 		messages = append(messages, message{event: event})
 	}
 	var got [][]string
-	for _, part := range divide(messages) {
+	for _, wave := range waves(messages) {
 		var ids []string
-		for _, m := range part {
+		for _, m := range wave {
 			ids = append(ids, m.event.Key.String()+"/"+string(rune('0'+m.event.Version)))
 		}
 		got = append(got, ids)
 	}
 	if diff := cmp.Diff([][]string{{"k/a/1", "k/b/1"}, {"k/a/2", "k/b/2"}, {"k/a/3"}}, got); diff != "" {
-		t.Errorf("parts (-want +got):\n%s", diff)
+		t.Errorf("waves (-want +got):\n%s", diff)
 	}
 }

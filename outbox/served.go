@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"strings"
 	"time"
 
@@ -49,8 +48,12 @@ const (
 	servedBytes = 64 << 20
 	// servedPatience is how long a page waits for acknowledgements until the place of the subscriber is read again.
 	servedPatience = 5 * time.Second
+)
 
-	headerExpectedLastSeq = jetstream.ExpectedLastSeqHeader
+// Crash points of package internal/fault.
+const (
+	FaultTake = "subscriber.take" // before a process reads where the stream of a served subscriber ends
+	FaultWave = "subscriber.wave" // before it publishes
 )
 
 // ServedStream returns the name of the stream of a subscriber with this name.
@@ -94,7 +97,7 @@ func ServeSubscriber(ctx context.Context, c Served) error {
 		if _, err := queryRow(ctx, c.DB, installationSQL, nil, &installation); err != nil {
 			return 0, pgerr.Explain("read the installation", err)
 		}
-		_, err := s.ensure(ctx) // before the first event, so that the program finds its consumer
+		_, _, err := s.ensure(ctx) // before the first event, so that the program finds its consumer
 		return 0, err
 	}
 	if err := s.retryUntilDone(ctx, begin); err != nil {
@@ -111,7 +114,7 @@ func ServeSubscriber(ctx context.Context, c Served) error {
 	s.publisher = publisher
 	s.encoder = encoder{db: c.DB, source: stream.Source(installation)}
 	subscription := c.subscription(s.receive)
-	subscription.moved, subscription.isWhole = s.moved, true // a page is on the stream
+	subscription.opened, subscription.isWhole = s.take, true // a page is on the stream
 	return Subscribe(ctx, subscription)
 }
 
@@ -160,153 +163,4 @@ func (s *server) retryUntilDone(ctx context.Context, step func(context.Context) 
 			s.Logger.WarnContext(ctx, "subscriber failed; retrying", "subscriber", s.Name, "retry_in", in, "error", err)
 		},
 	}.Run(ctx)
-}
-
-// server publishes the events of a served subscriber.
-type server struct {
-	Served
-	js        jetstream.JetStream
-	publisher *stream.Publisher
-	encoder   encoder
-
-	// published has the sequences of the events of the page that is not passed yet, by their ids; 0: left out. A
-	// database that was restored, or a standby that was promoted, may give the position of a lost event to another.
-	published map[string]uint64
-}
-
-// moved is called when the subscriber has another place, so that nothing of the page that was published counts.
-func (s *server) moved() { s.published = nil }
-
-// receive publishes a page, and returns when all its messages are acknowledged. It returns errUnpassed if that takes
-// long, so that the subscriber finds whether it was moved; it then gets the same events again.
-func (s *server) receive(ctx context.Context, events []ledger.Event) error {
-	of, err := s.ensure(ctx)
-	if err != nil {
-		return err
-	}
-	if len(s.published) == 0 {
-		if err := s.purge(ctx, of); err != nil {
-			return err
-		}
-	}
-	last, err := s.publish(ctx, of, events)
-	if err != nil {
-		return err
-	}
-	if err := s.await(ctx, of, last); err != nil {
-		return err
-	}
-	s.published = nil
-	return nil
-}
-
-// purge removes the messages that another process, or this one before the subscriber was moved, has published. None is
-// lost: an event without an acknowledgement is not passed, so it follows again unless the subscriber was moved past it.
-// A message that the program cannot handle would otherwise stay there, and no page would follow it.
-func (s *server) purge(ctx context.Context, of jetstream.Stream) error {
-	state := of.CachedInfo().State
-	if state.Msgs == 0 {
-		return nil
-	}
-	if err := of.Purge(ctx, jetstream.WithPurgeSequence(state.LastSeq+1)); err != nil {
-		return fmt.Errorf("remove old messages from stream %s: %w", ServedStream(s.Name), err)
-	}
-	return nil
-}
-
-// ensure returns the stream, which it makes with its consumer if they are missing.
-func (s *server) ensure(ctx context.Context) (jetstream.Stream, error) {
-	name := ServedStream(s.Name)
-	of, err := s.js.Stream(ctx, name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		s.published = nil
-		of, err = s.js.CreateStream(ctx, jetstream.StreamConfig{
-			Name: name, Description: "events of a task ledger for one subscriber; derived from the database",
-			Subjects: []string{servedSubject(s.Name, stream.AllSubjects)}, Retention: jetstream.WorkQueuePolicy,
-			Discard: jetstream.DiscardNew, MaxBytes: servedBytes, Replicas: max(s.Replicas, 1),
-		})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("make stream %s: %w", name, err)
-	}
-	_, err = of.Consumer(ctx, s.Name)
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		_, err = of.CreateConsumer(ctx, jetstream.ConsumerConfig{
-			Durable: s.Name, AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: s.InFlight, MaxDeliver: -1,
-		})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("make consumer %s of stream %s: %w", s.Name, name, err)
-	}
-	return of, nil
-}
-
-// publish publishes the events that are not on the stream yet, and returns the sequence of the last one. Each message
-// names the sequence before its own, so that none is stored after one that was not, nor between those of another
-// process.
-func (s *server) publish(ctx context.Context, of jetstream.Stream, events []ledger.Event) (last uint64, err error) {
-	if s.published == nil {
-		s.published = make(map[string]uint64, len(events))
-	}
-	var rest []ledger.Event
-	for _, e := range events {
-		if seq, ok := s.published[e.ID()]; ok {
-			last = max(last, seq)
-		} else {
-			rest = append(rest, e)
-		}
-	}
-	before := of.CachedInfo().State.LastSeq
-	for len(rest) > 0 {
-		b, err := s.encoder.prepare(ctx, rest)
-		if err != nil {
-			return 0, err
-		}
-		rest = rest[len(b.events):]
-		for _, r := range b.rejects {
-			s.published[r.event.ID()] = 0
-			s.Logger.ErrorContext(ctx, "no message can carry an event; the subscriber does not get it",
-				"subscriber", s.Name, "event", r.event.ID(), "error", r.reason)
-		}
-		msgs := make([]*nats.Msg, len(b.messages))
-		for i, m := range b.messages {
-			m.msg.Subject = servedSubject(s.Name, m.msg.Subject)
-			m.msg.Header.Set(headerExpectedLastSeq, strconv.FormatUint(before+uint64(i), 10))
-			msgs[i] = m.msg
-		}
-		before += uint64(len(msgs))
-		for i, r := range s.publisher.Publish(ctx, msgs, servedPatience) {
-			e := b.messages[i].event
-			if r.Err != nil {
-				return 0, fmt.Errorf("publish the event at position %d to subscriber %s: %w", e.Position, s.Name, r.Err)
-			}
-			s.published[e.ID()] = r.Seq
-			last = max(last, r.Seq)
-		}
-	}
-	return last, nil
-}
-
-// await waits until all messages up to a sequence are acknowledged, which removes them from the stream.
-func (s *server) await(ctx context.Context, of jetstream.Stream, last uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, servedPatience)
-	defer cancel()
-	wait := loop.Backoff{Min: 2 * time.Millisecond, Max: 250 * time.Millisecond}
-	for {
-		info, err := of.Info(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return errUnpassed
-		case err != nil:
-			return fmt.Errorf("read stream %s: %w", ServedStream(s.Name), err)
-		case info.State.LastSeq < last:
-			s.published = nil
-			return fmt.Errorf("stream %s was lost: its events are published again", ServedStream(s.Name))
-		case info.State.Msgs == 0 || info.State.FirstSeq > last:
-			return nil
-		}
-		if loop.Sleep(ctx, wait.Next()) != nil {
-			return errUnpassed
-		}
-	}
 }

@@ -10,10 +10,12 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -29,7 +31,12 @@ import (
 const servedTest = "OUTBOX_TEST_SERVED"
 
 func servedProcess() error {
-	pool, err := pgxpool.New(context.Background(), os.Getenv(relayDatabase))
+	config, err := pgxpool.ParseConfig(os.Getenv(relayDatabase))
+	if err != nil {
+		return err
+	}
+	config.ConnConfig.Tracer = tracer{}
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		return err
 	}
@@ -37,8 +44,22 @@ func servedProcess() error {
 	if err != nil {
 		return err
 	}
+	if point := os.Getenv(relayFreeze); point != "" {
+		fault.Set(point, sync.OnceFunc(freeze))
+	}
 	return outbox.ServeSubscriber(context.Background(), outbox.Served{DB: pool, NATS: nc, Name: "mails", PageSize: 20})
 }
+
+// tracer prints the first line of each statement.
+type tracer struct{}
+
+func (tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	line, _, _ := strings.Cut(data.SQL, "\n")
+	fmt.Println(line)
+	return ctx
+}
+
+func (tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // client is a program with a NATS client alone.
 type client struct {
@@ -49,8 +70,12 @@ type client struct {
 
 func newClient(t *testing.T) *client {
 	t.Helper()
-	s := newSubscribers(t)
-	s.bundle = newBundleOn(t, s.pool, natsserver.Config{})
+	return clientOf(newSubscribers(t))
+}
+
+func clientOf(s *subscribers) *client {
+	s.t.Helper()
+	s.bundle = newBundleOn(s.t, s.pool, natsserver.Config{})
 	return &client{subscribers: s, seen: map[string]int{}, versions: map[string]int{}}
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"maps"
+	"fmt"
 	"slices"
 	"time"
 
@@ -44,40 +44,12 @@ type Status struct {
 	ParkedAt      time.Time     `json:"parked_at,omitzero"`         // when the first of them was parked
 	ParkedReason  string        `json:"parked_reason,omitempty"`    // of the last of them
 	Generation    int           `json:"generation"`                 // number of losses of the stream, plus 1
-	// Owed is how far the relay has published again what the stream has lost; nil: nothing is left of that.
-	Owed *Owed `json:"owed,omitempty"`
-	// Withheld has the kinds of which too many tasks wait for workers. Their other messages follow.
-	Withheld []ledger.Kind `json:"withheld,omitempty"`
-	// Missed has the durable subscribers that were so far behind that messages were removed before they received them.
-	Missed map[string]Missed `json:"missed,omitempty"`
-
-	CursorError string        `json:"cursor_error,omitempty"` // why the relay's cursor has no meaning here
-	Relay       *LeaseStatus  `json:"relay"`                  // the holder of the lease, alive or not; nil: none
-	Stream      *StreamStatus `json:"stream"`                 // nil: not read, see StreamError
-	StreamError string        `json:"stream_error,omitempty"` // why the stream cannot be read
-	Oldest      *Transaction  `json:"oldest_transaction"`     // the oldest open one of the cluster; nil: none
-}
-
-// Owed is what is left to publish again after a loss of the stream, as of the relay's newest cursor row: work messages
-// of unfinished tasks first, and then events for subscribers.
-type Owed struct {
-	Since    time.Time       `json:"since,omitzero"` // when the loss was found
-	OwesWork bool            `json:"owes_work"`      // work messages are left; workers may lack tasks until then
-	From     ledger.Position `json:"from_position"`  // where the next events for subscribers begin
-	To       ledger.Position `json:"to_position"`    // where these end: later events are published as usual
-}
-
-// newOwed returns the state of o, nil if nothing is owed.
-func newOwed(o *owed) *Owed {
-	if o == nil {
-		return nil
-	}
-	status := &Owed{OwesWork: o.owesWork(), From: max(o.Events.Seen.Top, o.Events.After),
-		To: max(o.To.Seen.Top, o.To.After)}
-	if o.Since > 0 {
-		status.Since = time.UnixMicro(o.Since).UTC()
-	}
-	return status
+	IsOff         bool          `json:"off"`                        // see TurnOff; only Oldest is read then
+	CursorError   string        `json:"cursor_error,omitempty"`     // why the relay's cursor has no meaning here
+	Relay         *LeaseStatus  `json:"relay"`                      // the holder of the lease, alive or not; nil: none
+	Stream        *StreamStatus `json:"stream"`                     // nil: not read, see StreamError
+	StreamError   string        `json:"stream_error,omitempty"`     // why the stream cannot be read
+	Oldest        *Transaction  `json:"oldest_transaction"`         // the oldest open one of the cluster; nil: none
 }
 
 // LeaseStatus is the state of the relay's lease.
@@ -91,10 +63,8 @@ type LeaseStatus struct {
 	Refused    bool      `json:"refused"`             // the relay must not continue before an operator acts
 	// IsStoreFailure: the note is that NATS is connected and JetStream stores no message.
 	IsStoreFailure bool `json:"store_failure"`
-	// Copy is the relay of a physical copy of the database, which has claimed to work on the same NATS within two
-	// minutes. It refuses to continue. "": none.
-	Copy      string    `json:"copy,omitempty"`
-	CopySince time.Time `json:"copy_since,omitzero"`
+
+	cause string
 }
 
 // StreamMissing is the StreamError of a [Status] while NATS works and the stream does not exist.
@@ -109,11 +79,12 @@ type StreamStatus struct {
 	LastSeq  uint64    `json:"last_seq"`
 	Created  time.Time `json:"created"`
 	Drift    []string  `json:"drift"` // differences from the configuration
-	// NearlyFull: the relay purges messages that no consumer needs, and stops if all are needed.
-	NearlyFull bool `json:"nearly_full"`
 	// Behind has the servers that lack messages or are away, of those that have a replica.
 	Behind []string `json:"behind"`
 	Server string   `json:"server"` // version of the NATS server that has answered
+	// Late has the durable consumers that have messages to receive and whose place is before the oldest message: they
+	// may have missed some. [ReadStatus] alone reads it.
+	Late []string `json:"late_consumers,omitempty"`
 }
 
 // Transaction is an open transaction of the database cluster. The relay does not wait for it, but the server
@@ -139,7 +110,7 @@ func ReadStatus(ctx context.Context, db ledger.DB, js jetstream.JetStream, confi
 	if err := s.readDatabase(ctx, db); err != nil {
 		return Status{}, err
 	}
-	if js != nil {
+	if js != nil && !s.IsOff {
 		var installation string
 		if _, err := queryRow(ctx, db, installationSQL, nil, &installation); err != nil {
 			return Status{}, pgerr.Explain("read the installation", err)
@@ -153,6 +124,26 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 	if err := s.readLease(ctx, db); err != nil { // first, because it may wait
 		return err
 	}
+	if !s.IsOff {
+		if err := s.readEvents(ctx, db); err != nil {
+			return err
+		}
+	}
+	var t Transaction
+	found, err := queryRow(ctx, db, oldestTransactionSQL, nil,
+		&t.PID, &t.Prepared, &t.Application, &t.User, &t.Database, &t.State, &t.AgeMS)
+	if err != nil {
+		return pgerr.Explain("find the oldest transaction", err)
+	}
+	if found {
+		t.Age = time.Duration(t.AgeMS) * time.Millisecond
+		s.Oldest = &t
+	}
+	return nil
+}
+
+// readEvents reads what waits and what is parked, and the cursor.
+func (s *Status) readEvents(ctx context.Context, db ledger.DB) error {
 	_, err := queryRow(ctx, db, waitingSQL, []any{int64(maxWaiting + 1)},
 		&s.Waiting, pgquery.Micros(&s.OldestAt), &s.OldestMS)
 	if err != nil {
@@ -182,18 +173,7 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 		if err != nil {
 			return err
 		}
-		s.Generation, s.Missed, s.Owed = m.Generation, m.Missed, newOwed(m.Owed)
-		s.Withheld = slices.Sorted(maps.Keys(m.Withheld.all()))
-	}
-	var t Transaction
-	found, err := queryRow(ctx, db, oldestTransactionSQL, nil,
-		&t.PID, &t.Prepared, &t.Application, &t.User, &t.Database, &t.State, &t.AgeMS)
-	if err != nil {
-		return pgerr.Explain("find the oldest transaction", err)
-	}
-	if found {
-		t.Age = time.Duration(t.AgeMS) * time.Millisecond
-		s.Oldest = &t
+		s.Generation = m.Generation
 	}
 	return nil
 }
@@ -205,6 +185,10 @@ const GoneAfter = 500 * time.Millisecond
 // readLease reads the lease. If the connection of the holder is gone, it reads it again after GoneAfter.
 func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
 	first, backend, isGone, err := readLease(ctx, db)
+	if first != nil && first.cause == causeOff && !first.Alive {
+		s.IsOff = true
+		return nil
+	}
 	s.Relay = first
 	if err != nil || first == nil || !first.Alive || !isGone {
 		return err
@@ -222,14 +206,13 @@ func (s *Status) readLease(ctx context.Context, db ledger.DB) error {
 // readLease returns nil if there is no lease.
 func readLease(ctx context.Context, db ledger.DB) (_ *LeaseStatus, backend int32, isGone bool, _ error) {
 	var l LeaseStatus
-	var cause string
 	found, err := queryRow(ctx, db, leaseSQL, nil,
-		&l.Holder, pgquery.Micros(&l.Since), pgquery.Micros(&l.AliveUntil), &l.Alive, &l.Note, &cause,
-		pgquery.Micros(&l.NoteSince), &l.Refused, &l.Copy, pgquery.Micros(&l.CopySince), &backend, &isGone)
+		&l.Holder, pgquery.Micros(&l.Since), pgquery.Micros(&l.AliveUntil), &l.Alive, &l.Note, &l.cause,
+		pgquery.Micros(&l.NoteSince), &l.Refused, &backend, &isGone)
 	if err != nil || !found {
 		return nil, 0, false, pgerr.Explain("read the relay's lease", err)
 	}
-	l.IsStoreFailure = cause == causeStore
+	l.IsStoreFailure = l.cause == causeStore
 	return &l, backend, isGone, nil
 }
 
@@ -246,23 +229,27 @@ func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config 
 	status := newStreamStatus(found.CachedInfo(), config, installation)
 	status.Server = js.Conn().ConnectedServerVersion()
 	s.Stream = &status
-	if len(s.Missed) > 0 {
-		s.forgetMissed(ctx, found)
+	if found.CachedInfo().State.Consumers == 0 {
+		return
+	}
+	if status.Late, err = lateConsumers(ctx, found); err != nil {
+		s.StreamError = fmt.Sprintf("list consumers: %v", explainRequest(js, err))
 	}
 }
 
-// forgetMissed leaves out consumers that do not exist any more. The relay forgets them when it makes room.
-func (s *Status) forgetMissed(ctx context.Context, from jetstream.Stream) {
-	created := make(map[string]time.Time)
-	consumers := from.ListConsumers(ctx)
+// lateConsumers returns the durable consumers of others than workers that have messages to receive, and whose place is
+// before the oldest message.
+func lateConsumers(ctx context.Context, of jetstream.Stream) (late []string, err error) {
+	consumers := of.ListConsumers(ctx)
 	for c := range consumers.Info() {
-		created[c.Name] = c.Created
+		_, _, isWorker := stream.ServedBy(c.Config)
+		isBehind := c.AckFloor.Stream+1 < of.CachedInfo().State.FirstSeq && (c.NumPending > 0 || c.NumAckPending > 0)
+		if c.Config.Durable != "" && isBehind && !isWorker {
+			late = append(late, c.Config.Durable)
+		}
 	}
-	if err := consumers.Err(); err != nil {
-		s.StreamError = err.Error()
-		return
-	}
-	maps.DeleteFunc(s.Missed, func(name string, m Missed) bool { return !created[name].Equal(m.Created) })
+	slices.Sort(late)
+	return late, consumers.Err()
 }
 
 func newStreamStatus(info *jetstream.StreamInfo, config StreamConfig, installation string) StreamStatus {
@@ -270,9 +257,8 @@ func newStreamStatus(info *jetstream.StreamInfo, config StreamConfig, installati
 	return StreamStatus{
 		Messages: state.Msgs, Bytes: state.Bytes, MaxBytes: info.Config.MaxBytes,
 		FirstSeq: state.FirstSeq, LastSeq: state.LastSeq, Created: info.Created.UTC(),
-		Drift:      append([]string{}, stream.Drift(info, config, installation)...),
-		NearlyFull: isNearlyFull(int64(state.Bytes), info.Config.MaxBytes),
-		Behind:     behind(info.Cluster),
+		Drift:  append([]string{}, stream.Drift(info, config, installation)...),
+		Behind: behind(info.Cluster),
 	}
 }
 

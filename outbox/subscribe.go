@@ -55,8 +55,10 @@ type Subscription struct {
 	// Logger logs outages and the errors of Handle and Receive. Default: [slog.Default].
 	Logger *slog.Logger
 
-	moved   func() // is called when the feed is opened at another place than that of the last page
-	isWhole bool   // after an error the same page comes again, not its first event alone
+	// opened is called when the feed is open. isMoved: at another place than that of the last page. claim appends a
+	// cursor row, so that no other process can.
+	opened  func(ctx context.Context, isMoved bool, claim func() error) error
+	isWhole bool // after an error the same page comes again, not its first event alone
 }
 
 // FaultHandled is the crash point of a subscriber between the handling of a page and its commit.
@@ -317,11 +319,19 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 		return s.Standby + loop.Jitter(s.Standby/4), nil
 	}
 	s.feed, s.mark, s.n = f, f.Cursor().Mark, 0
-	if s.moved != nil && s.row != f.Cursor().N {
-		s.moved()
-	}
+	isMoved := s.row != f.Cursor().N
 	s.row = f.Cursor().N
-	return 0, nil
+	if s.opened == nil {
+		return 0, nil
+	}
+	claim := func() error { return s.append(func() error { return f.Renew(ctx) }) }
+	if err = s.opened(ctx, isMoved, claim); err != nil {
+		s.close()
+	}
+	if errors.Is(err, feed.ErrSuperseded) {
+		s.n, err = -1, nil
+	}
+	return 0, err
 }
 
 // handle handles a page and advances the cursor. For pages without events for the handler it does so a few times a

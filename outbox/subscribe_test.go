@@ -33,6 +33,12 @@ type subscribers struct {
 func newSubscribers(t *testing.T) *subscribers {
 	t.Helper()
 	t.Parallel()
+	return subscribersOf(t)
+}
+
+// subscribersOf is newSubscribers for a test that is not parallel.
+func subscribersOf(t *testing.T) *subscribers {
+	t.Helper()
 	pool := ledgertest.Pool(t, ledgertest.App, "operator")
 	ledgertest.ExecAsOwner(t, pool, `
 		create table received (id bigint generated always as identity, position bigint not null, biz_id text not null,

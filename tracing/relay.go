@@ -57,7 +57,6 @@ func (h relayHook) span(ctx context.Context, g outbox.Group, links []trace.Link)
 		attribute.String("messaging.operation.type", "send"),
 		attribute.String("messaging.destination.name", "LEDGER"),
 		attribute.Int("messaging.batch.message_count", g.Messages),
-		attribute.Int("taskledger.duplicates", g.Duplicates),
 	)
 	if g.Err != nil {
 		span.RecordError(g.Err)

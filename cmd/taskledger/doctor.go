@@ -22,6 +22,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/migrations"
+	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -239,6 +240,11 @@ func (d *diagnosis) examineNATS(ctx context.Context, a *app, pool *pgxpool.Pool,
 	d.check("max_payload", js.Conn().MaxPayload() >= 256<<10+roomForHeaders, levelWarning,
 		"raise max_payload of NATS, or lower max_args_bytes: larger events are parked",
 		count(js.Conn().MaxPayload())+" bytes")
+	status, err := outbox.ReadStatus(ctx, pool, nil, outbox.StreamConfig{})
+	if err == nil && status.IsOff {
+		d.ok("stream", "off: taskledger serve --stream off")
+		return
+	}
 	s, err := js.Stream(ctx, stream.Name)
 	if err != nil {
 		d.failed(a, "stream", levelWarning, "start taskledger serve, whose relay makes the stream", err)

@@ -162,7 +162,7 @@ func describe(err error) *failure {
 			f.hint = "run it again as another task: taskledger task clone " + shellKey(transition.Key) + " --as BIZ_ID"
 		}
 	case errors.As(err, &conflict),
-		errors.As(err, &subscribed), errors.Is(err, ledger.ErrRetryTransaction):
+		errors.As(err, &subscribed), errors.Is(err, outbox.ErrStreamOff), errors.Is(err, ledger.ErrRetryTransaction):
 		f.exit = exitConflict
 	case errors.Is(err, reserve.ErrHeld):
 		f.exit = exitConflict

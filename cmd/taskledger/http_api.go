@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
@@ -28,6 +29,7 @@ import (
 
 // apiFlags are the options of the HTTP API in serve.
 type apiFlags struct {
+	pollEvery     time.Duration // of waits, which no relay wakes; 0: the default
 	databaseURL   string
 	anonymous     bool
 	cert, key, ca string
@@ -172,7 +174,7 @@ func (a *app) httpAPI(
 		pool.Close()
 		return nil, nil, nil, err
 	}
-	waiter, err := outbox.NewWaiter(outbox.WaiterConfig{DB: pool, NATS: nc, Logger: log})
+	waiter, err := outbox.NewWaiter(outbox.WaiterConfig{DB: pool, NATS: nc, PollEvery: f.pollEvery, Logger: log})
 	if err == nil {
 		handler, err = api.New(api.Config{DB: pool, Waiter: waiter, Anonymous: f.anonymous,
 			Certificates: f.ca != "", Proxy: proxy, Version: readVersion(), Logger: log,

@@ -28,6 +28,7 @@ type serveFlags struct {
 	alarms   string
 	listen   string
 	api      apiFlags
+	isOff    bool // the stream
 	stream   outbox.StreamConfig
 	server   taskledger.ServerConfig
 
@@ -37,12 +38,13 @@ type serveFlags struct {
 
 func newServeCommand(a *app) *cobra.Command {
 	var f serveFlags
+	var isOn string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run all services: relay, projector, scheduler and others",
 		Long: `Run the services of the ledger:
 
-  relay       publishes events on NATS JetStream
+  relay       publishes events on NATS JetStream, unless --stream off
   projector   keeps the tables of tasks and counts
   dispatcher  gives available tasks to workers
   scheduler   releases delayed tasks and retries, expires tasks at their deadlines, and
@@ -72,7 +74,11 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 			"  taskledger serve --database-url postgres://app@db/app --nats-url nats://nats:4222",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := serve(cmd.Context(), a, f)
+			var err error
+			if f.isOff, err = isStreamOff(isOn); err != nil {
+				return err
+			}
+			err = serve(cmd.Context(), a, f)
 			if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
 				err = nil // stopped by a signal
 			}
@@ -85,6 +91,8 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	cmd.Flags().StringVar(&f.binaries, "postgres-binaries", "",
 		"`directory` of postgres and initdb (default: searched)")
 	addNoFetchFlag(cmd, &f.noFetch)
+	cmd.Flags().StringVar(&isOn, "stream", "on",
+		"on or off: off leaves out the relay and the stream LEDGER, which only consumers of the stream need")
 	cmd.Flags().Int64Var(&f.stream.MaxBytes, "stream-max-bytes", 0,
 		"greatest size of a new stream, in bytes (default: 4 GiB)")
 	addDuration(cmd.Flags(), &f.stream.MaxAge, "stream-max-age",
@@ -109,7 +117,7 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	f.api.add(cmd.Flags())
 	addAlarmsFlag(cmd, &f.alarms)
 	for _, name := range []string{
-		"postgres-binaries", "listen", "stream-max-bytes", "stream-max-age", "stream-replicas", "nats-listen",
+		"postgres-binaries", "listen", "stream", "stream-max-bytes", "stream-max-age", "stream-replicas", "nats-listen",
 		"advertise", "peers", "cluster-listen", "lease-ttl", "ack-timeout",
 	} {
 		bind(cmd.Flags(), name, "TASKLEDGER_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
@@ -117,7 +125,18 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	return cmd
 }
 
+// isStreamOff parses --stream.
+func isStreamOff(value string) (bool, error) {
+	if value != "on" && value != "off" {
+		return false, usagef("--stream must be on or off, got %q", value)
+	}
+	return value == "off", nil
+}
+
 func (f serveFlags) validate() error {
+	if f.isOff && f.stream != (outbox.StreamConfig{}) {
+		return usagef("--stream-max-bytes, --stream-max-age and --stream-replicas are for --stream on")
+	}
 	if err := f.stream.Validate(); err != nil {
 		return usagef("%s", err)
 	}
@@ -216,8 +235,12 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 		}
 	}()
 	c := taskledger.Config{
-		DB: pool, Server: f.server, Stream: f.stream, LeaseTTL: f.leaseTTL, AckTimeout: f.ackTimeout,
+		DB: pool, Server: f.server, Stream: f.stream, StreamOff: f.isOff,
+		LeaseTTL: f.leaseTTL, AckTimeout: f.ackTimeout,
 		Alarms: alarms, Logger: a.log, Describe: a.explain,
+	}
+	if f.isOff {
+		f.api.pollEvery = waitPoll
 	}
 	if listener != nil {
 		var report reportFunc // of the services, once they run
@@ -236,6 +259,9 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 		return err
 	}
 	where := serving{Database: endpoint(a.config.databaseURL), NATS: "own"}
+	if f.isOff {
+		where.Stream = "off"
+	}
 	if a.config.natsURL != "" {
 		where.NATS = endpoint(a.config.natsURL)
 	}
@@ -318,6 +344,7 @@ func (a *app) startPostgres(ctx context.Context, f serveFlags) (*embedded.Server
 type serving struct {
 	Database string `json:"database"` // without secrets, as is NATS
 	NATS     string `json:"nats"`
+	Stream   string `json:"stream,omitempty"` // off
 	HTTP     string `json:"http,omitempty"`
 	DataDir  string `json:"data_dir,omitempty"` // of the PostgreSQL started here: server.json there has its address
 }
@@ -330,8 +357,11 @@ func (s serving) render(w io.Writer) {
 	if s.DataDir != "" {
 		fields = append(fields, [2]string{"data", s.DataDir}, [2]string{"addresses", s.DataDir + "/server.json"})
 	}
-	fields = append(fields, [2]string{"running",
-		"all services; dispatcher, relay and projector may stand by for those of another process; stop with Ctrl-C"})
+	running := "all services; dispatcher, relay and projector may stand by for those of another process; stop with Ctrl-C"
+	if s.Stream != "" {
+		running = "all services but the relay; dispatcher and projector may stand by for those of another process; stop with Ctrl-C"
+	}
+	fields = append(fields, [2]string{"running", running})
 	renderFields(w, fields...)
 }
 

@@ -182,10 +182,11 @@ func (s status) renderSubscribers(w io.Writer) {
 func (s status) fields() [][2]string {
 	o, p := s.Outbox, s.Projection
 	oldest := time.Duration(p.OldestWaitingMS) * time.Millisecond
-	fields := [][2]string{
-		{"to publish", waitingText(o.Waiting, o.WaitingCapped, o.OldestWaiting)},
-		{"to project", waitingText(int64(p.Waiting), p.WaitingCapped, oldest)},
+	var fields [][2]string
+	if !o.IsOff {
+		fields = append(fields, [2]string{"to publish", waitingText(o.Waiting, o.WaitingCapped, o.OldestWaiting)})
 	}
+	fields = append(fields, [2]string{"to project", waitingText(int64(p.Waiting), p.WaitingCapped, oldest)})
 	others := 0
 	for i, own := range s.Projections {
 		switch {
@@ -217,23 +218,12 @@ func (s status) fields() [][2]string {
 		}
 		fields = append(fields, [2]string{"paused kinds", printable.Names(names, maxNamed)})
 	}
-	if o.Owed != nil {
-		left := fmt.Sprintf("events for subscribers, position %s to %s", count(int64(o.Owed.From)),
-			count(int64(o.Owed.To)))
-		if o.Owed.OwesWork {
-			left = "unfinished tasks, then " + left
-		}
-		fields = append(fields, [2]string{"to publish again", left})
+	if o.IsOff {
+		fields = append(fields, [2]string{"stream", "off"})
+	} else {
+		fields = append(fields, [2]string{"relay", s.relay()})
 	}
-	if len(o.Withheld) > 0 {
-		names := make([]string, len(o.Withheld))
-		for i, kind := range o.Withheld {
-			names[i] = string(kind)
-		}
-		fields = append(fields, [2]string{"withheld kinds",
-			printable.Names(names, maxNamed) + ": published when the stream has room for their workers"})
-	}
-	fields = append(fields, [2]string{"relay", s.relay()}, [2]string{"dispatcher", s.dispatcher()})
+	fields = append(fields, [2]string{"dispatcher", s.dispatcher()})
 	if st := o.Stream; st != nil {
 		fields = append(fields, [2]string{"stream", fmt.Sprintf("%s messages, %s, generation %d",
 			count(int64(st.Messages)), sizeText(st.Bytes, st.MaxBytes), o.Generation)})

@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -14,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/pgpool"
-	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -91,7 +88,6 @@ func renderStream(w io.Writer, d *outbox.StreamDetail) {
 		{"created", ago(d.Created)},
 		{"messages", fmt.Sprintf("%s, %d to %d", count(int64(d.Messages)), d.FirstSeq, d.LastSeq)},
 		{"bytes", fmt.Sprintf("%s of %s", count(int64(d.Bytes)), limit)},
-		{"consumers of workers", strconv.Itoa(d.Workers)},
 		{"durable subscribers", strings.Join(subscribers, ", ")},
 	}
 	for _, drift := range d.Drift {
@@ -106,18 +102,15 @@ func newStreamRebuildCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rebuild",
 		Short: "Delete the stream, and let the relay make it again from the ledger",
-		Long: `Delete the stream LEDGER, and let the relay make it again: with its configuration, and with what was
-on it and what is unfinished. It is the cure for a stream that is damaged, has other limits, or does not
-belong to a restored database. Without --yes the command shows the stream and changes nothing. It prints
-the commands by which the administrator of NATS makes the consumers of durable subscribers again.
+		Long: `Delete the stream LEDGER, and let the relay make it again, with its configuration, and publish the last
+100,000 positions on it. It is the cure for a stream that is damaged, has other settings, or does not belong to a
+restored database. Without --yes the command shows the stream and changes nothing. It prints the commands by
+which the administrator of NATS makes the consumers of durable subscribers again.
 
-No task is lost, and none that has ended runs again. Workers create their consumers again. Durable
-subscribers lose their consumers and their places. When these are made again, they begin at the front of the
-new stream.
+Tasks do not change. Durable subscribers lose their consumers and their places. When these are made again,
+they begin at the front of the new stream. A program that must not lose an event reads the ledger.
 
-First make sure that no relay works on a copy of this database. The command waits until the relay has
-published everything. It can be interrupted: the relay continues, and ends the record of the act. The exit
-code is 5 if no relay works.`,
+First make sure that no relay works on a copy of this database.`,
 		Example: "  taskledger stream rebuild\n  taskledger stream rebuild --yes --reason 'restored from backup'",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -160,10 +153,9 @@ func rebuildStream(
 	if err := outbox.RebuildStream(ctx, pool, js, &o); err != nil {
 		return err
 	}
-	if err := awaitStream(ctx, a, pool, js); err != nil {
-		return err
-	}
-	return a.print(rebuiltStream{before, false}, func(w io.Writer) { fmt.Fprintln(w, "the stream is rebuilt") })
+	return a.print(rebuiltStream{before, false}, func(w io.Writer) {
+		fmt.Fprintln(w, "the stream is deleted; the relay makes it again: taskledger status")
+	})
 }
 
 // renderSubscribers writes the commands that make the consumers of durable subscribers again.
@@ -181,30 +173,4 @@ func renderSubscribers(w io.Writer, d *outbox.StreamDetail) {
 		fmt.Fprintf(w, "  printf %%s %s | nats consumer add LEDGER %s --config /dev/stdin\n",
 			shellWord(string(escapeControls(config))), shellWord(c.Durable))
 	}
-}
-
-// awaitStream waits until the relay has published everything, and shows its progress.
-func awaitStream(ctx context.Context, a *app, pool *pgxpool.Pool, js streams) error {
-	var show func(int64)
-	stop := a.busy("waiting for a relay to make the stream")
-	defer func() { stop() }()
-	err := outbox.AwaitStream(ctx, pool, js, func(done, total ledger.Position) {
-		if show == nil {
-			stop()
-			show, stop = a.progress("published", int64(total))
-		}
-		show(int64(done))
-	})
-	var noRelay *outbox.NoRelayError
-	switch {
-	case errors.As(err, &noRelay):
-		return failf(exitUnavailable, "the stream is deleted, and %s", err).
-			hinted("the relay makes the stream when it works: taskledger status")
-	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		return failf(exitFailed, "interrupted: the stream is deleted, and a relay that works continues").
-			hinted("see whether one works, and what is left to publish: taskledger status")
-	case err != nil:
-		return fmt.Errorf("the stream is deleted, and a relay that works continues: %w", err)
-	}
-	return nil
 }

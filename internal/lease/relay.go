@@ -20,12 +20,10 @@ var (
 	relayLookSQL string
 	//go:embed sql/relay_yield.sql
 	relayYieldSQL string
+	//go:embed sql/relay_off.sql
+	relayOffSQL string
 	//go:embed sql/relay_release.sql
 	relayReleaseSQL string
-	//go:embed sql/copy_report.sql
-	copyReportSQL string
-	//go:embed sql/original_record.sql
-	originalRecordSQL string
 )
 
 // Note is why the holder of the relay's lease cannot work; the zero value if it can.
@@ -95,16 +93,8 @@ func ReleaseRelay(ctx context.Context, db ledger.DB, holder string) error {
 	return pgerr.Explain("release the lease", err)
 }
 
-// ReportCopy records that a relay of a physical copy of the database claims to work on the same NATS, until d has
-// passed.
-func ReportCopy(ctx context.Context, db ledger.DB, holder string, d time.Duration) error {
-	_, err := db.Exec(ctx, copyReportSQL, holder, d.Milliseconds())
-	return pgerr.Explain("record a copy of the database", err)
-}
-
-// RecordOriginal records that a stream, by the moment of its creation, belongs to another copy of the database. holder
-// is its relay, and since is when it began to have one.
-func RecordOriginal(ctx context.Context, db ledger.DB, holder string, since time.Time, stream string) error {
-	_, err := db.Exec(ctx, originalRecordSQL, holder, since.UnixMicro(), stream)
-	return pgerr.Explain("record the owner of the stream", err)
+// TurnOffRelay records that no relay is expected to run, unless one is alive. A relay takes the lease all the same.
+func TurnOffRelay(ctx context.Context, db ledger.DB, holder string) error {
+	_, err := db.Exec(ctx, relayOffSQL, holder)
+	return pgerr.Explain("turn off the stream", err)
 }

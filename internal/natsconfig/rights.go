@@ -31,7 +31,7 @@ func relayRights() *rights {
 	return &rights{
 		publish: []string{
 			stream.AllSubjects,
-			api("STREAM.CREATE"), api("STREAM.UPDATE"), api("STREAM.INFO"), api("STREAM.MSG.GET"), api("STREAM.PURGE"),
+			api("STREAM.CREATE"), api("STREAM.UPDATE"), api("STREAM.INFO"), api("STREAM.MSG.GET"),
 			api("CONSUMER.LIST"),
 			stream.Relays, allOffers,
 		},

@@ -26,6 +26,8 @@ const (
 	codeInsufficientResources = 10023
 	codeStorageExceeded       = 10047
 	codeTooManyRequests       = 10167 // for a message that has not come behind those that wait
+	codeWrongSequence         = 10071 // see Expect
+	codeWrongSequenceOfMany   = 10164 // the same, without the sequence
 )
 
 // RefusedError reports that the stream answered and did not store the message.
@@ -51,6 +53,11 @@ func (e *RefusedError) Full() bool {
 // TooManyMessages reports whether the stream has a limit of messages, which it has reached.
 func (e *RefusedError) TooManyMessages() bool {
 	return e.Code == codeStoreFailed && e.Text == errMaximumMessages
+}
+
+// WrongSequence reports whether the stream has another last sequence than the message expects, see [Expect].
+func (e *RefusedError) WrongSequence() bool {
+	return e.Code == codeWrongSequence || e.Code == codeWrongSequenceOfMany
 }
 
 // Codes of refusals that are about the message: the stream refuses the same message each time.

@@ -52,9 +52,7 @@ func headerSchemas() (properties object, required []string) {
 	add(false, headerTraceparent, `^[0-9a-f-]+$`, "W3C trace context of the author, or, beside args, of the producer")
 	add(false, headerTracestate, ``, "W3C tracestate beside it; not percent-encoded")
 	add(false, headerEnvelope, `^\{`, "beside args that were published as a Watermill message: its metadata")
-	add(false, nats.MsgIdHdr, `#[0-9]+$`,
-		"<ce-id>#<generation>; on the stream LEDGER with replicas, while lost messages are published again, and on "+
-			"withheld events that the next event of their task overtakes; most messages have none, so go by ce-id")
+	add(false, nats.ExpectedLastSeqHdr, `^[0-9]+$`, "the sequence of the message before this one on its stream")
 	return properties, required
 }
 
@@ -258,7 +256,8 @@ func TestMessagesAreDocumented(t *testing.T) {
 				Position: 17, Shard: 5, Type: row.Type, RecordedAt: time.UnixMicro(1_700_000_000_123_456),
 				Meta: json.RawMessage(`{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",` +
 					`"tracestate":"a=b"}`)}
-			m := Encode(e, nil, Source("x"), 1)
+			m := Encode(e, nil, Source("x"), 0)
+			Expect([]*nats.Msg{m}, 1)
 			Enclose(m, []byte(`{"finish_by":"2030-01-01T00:00:00Z","watermill":{"uuid":"1"}}`))
 			headers := object{}
 			for name, values := range m.Header {

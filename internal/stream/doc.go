@@ -32,10 +32,8 @@
 //	                 tracing libraries read it
 //	watermill        beside args that were published as a Watermill message: its metadata,
 //	                 and its UUID if that is not the biz_id, as JSON
-//	Nats-Msg-Id      <ce-id>#<generation>, on a stream with replicas, while lost messages are published
-//	                 again, and on withheld events that the next event of their task overtakes
+//	Nats-Expected-Last-Sequence
+//	                 the sequence of the message before this one: the stream has one writer
 //
-// The generation counts the losses of messages found on the stream. It is part of the message id, so that the
-// server does not drop an event that is published again as a duplicate of the lost message. There is no
-// ce-datacontenttype: the ledger stores the producer's data without a label.
+// There is no ce-datacontenttype: the ledger stores the producer's data without a label.
 package stream

@@ -13,18 +13,16 @@ import (
 
 // Config has the settings of the stream that a user may choose. The zero value is a stream on one server.
 type Config struct {
-	Replicas   int           // Default: 1.
-	MaxAge     time.Duration // age up to which a message is kept. Default: 72 h.
-	MaxBytes   int64         // Default: 4 GiB. The server reserves this much of its storage.
-	Duplicates time.Duration // time for which a message that is published again is recognized. Default: 2 min.
+	Replicas int           // Default: 1.
+	MaxAge   time.Duration // age up to which a message is kept. Default: 72 h.
+	MaxBytes int64         // Default: 4 GiB. The server reserves this much of its storage.
 }
 
 // Defaults of [Config].
 const (
-	DefaultReplicas   = 1
-	DefaultMaxAge     = 72 * time.Hour
-	DefaultMaxBytes   = 4 << 30
-	DefaultDuplicates = 2 * time.Minute
+	DefaultReplicas = 1
+	DefaultMaxAge   = 72 * time.Hour
+	DefaultMaxBytes = 4 << 30
 )
 
 // Validate reports every fault at once.
@@ -33,17 +31,8 @@ func (c Config) Validate() error {
 	if c.Replicas < 0 || c.Replicas > 5 {
 		faults = append(faults, fmt.Errorf("stream replicas must be between 1 and 5, got %d", c.Replicas))
 	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{{"max age", c.MaxAge}, {"duplicate window", c.Duplicates}} {
-		if d.value != 0 && d.value < 100*time.Millisecond {
-			faults = append(faults, fmt.Errorf("stream %s must be at least 100ms, got %s", d.name, d.value))
-		}
-	}
-	if f := c.WithDefaults(); f.Duplicates > f.MaxAge {
-		faults = append(faults, fmt.Errorf("stream duplicate window (%s) must not be longer than its max age (%s)",
-			f.Duplicates, f.MaxAge))
+	if c.MaxAge != 0 && c.MaxAge < 100*time.Millisecond {
+		faults = append(faults, fmt.Errorf("stream max age must be at least 100ms, got %s", c.MaxAge))
 	}
 	if c.MaxBytes < 0 || c.MaxBytes > 0 && c.MaxBytes < 1<<16 {
 		faults = append(faults, fmt.Errorf("stream max bytes must be at least 64 KiB, got %d", c.MaxBytes))
@@ -61,9 +50,6 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = DefaultMaxBytes
-	}
-	if c.Duplicates == 0 {
-		c.Duplicates = min(DefaultDuplicates, c.MaxAge)
 	}
 	return c
 }
@@ -96,7 +82,7 @@ func CheckOwner(info *jetstream.StreamInfo, installation string) error {
 	return nil
 }
 
-// UnsuitableError reports settings of the stream with which unread messages would be lost.
+// UnsuitableError reports settings of the stream with which a relay cannot publish on it as promised.
 type UnsuitableError struct{ Reasons []string }
 
 func (e *UnsuitableError) Error() string {
@@ -113,7 +99,7 @@ func unsuitable(c jetstream.StreamConfig) []string {
 	}{
 		{!slices.Contains(c.Subjects, AllSubjects), "it does not take the subjects " + AllSubjects},
 		{c.Retention != jetstream.LimitsPolicy, "its retention is not limits"},
-		{c.Discard != jetstream.DiscardNew, "it discards old messages when it is full"},
+		{c.Discard != jetstream.DiscardOld, "it refuses new messages when it is full"},
 		{c.MaxMsgsPerSubject > 0, "it limits the messages of a subject"},
 		{c.NoAck, "it does not acknowledge"},
 		{c.Sealed, "it is sealed"},
@@ -134,11 +120,10 @@ func (c Config) settings(installation string) jetstream.StreamConfig {
 		Description: "events of a task ledger; derived, rebuilt from the database",
 		Subjects:    []string{AllSubjects},
 		Retention:   jetstream.LimitsPolicy, // acks must not cost writes, and relays look for what is stored
-		Discard:     jetstream.DiscardNew,   // a full stream must stop the relay and not drop unread messages
+		Discard:     jetstream.DiscardOld,   // a full stream stops no event
 		Storage:     jetstream.FileStorage,
 		MaxAge:      c.MaxAge,
 		MaxBytes:    c.MaxBytes,
-		Duplicates:  c.Duplicates,
 		Replicas:    c.Replicas,
 		// Each kind has two consumers. Without this setting a server allows a thousand in all.
 		MaxConsumers: maxConsumers,
@@ -148,7 +133,7 @@ func (c Config) settings(installation string) jetstream.StreamConfig {
 
 // Ensure returns the stream of an installation and creates it if it is missing. Processes may call it
 // concurrently. It never changes a stream that exists; see [Drift] and [RaiseLimit]. It returns a [*ForeignError] if
-// the stream belongs to another installation, and an [*UnsuitableError] if it would lose messages.
+// the stream belongs to another installation, and an [*UnsuitableError].
 func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation string) (jetstream.Stream, error) {
 	s, err := js.Stream(ctx, Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -227,7 +212,6 @@ func Drift(info *jetstream.StreamInfo, c Config, installation string) []string {
 		differ("max bytes", found.MaxBytes, want.MaxBytes)
 	}
 	differ("max messages", found.MaxMsgs, int64(-1))
-	differ("duplicate window", found.Duplicates, want.Duplicates)
 	if c.Replicas != 0 {
 		differ("replicas", found.Replicas, want.Replicas)
 	}

@@ -23,9 +23,6 @@ var ErrBuffered = errors.New("the NATS connection must have the option nats.Reco
 // on more than the cache of a processor holds.
 const MaxPage = 2000
 
-// continueEvery is how many messages are sent between two questions to MayContinue.
-const continueEvery = 64
-
 // Publisher publishes pages of messages and counts their acknowledgements, over one subscription. It is safe
 // for concurrent use. It publishes one page at a time, since a later message of a task must not overtake an
 // earlier one that failed.
@@ -35,10 +32,6 @@ type Publisher struct {
 	sub    *nats.Subscription
 	prefix string           // of reply subjects: <inbox>.<page>.<message>, or <inbox>.<page> for all messages of a page
 	status chan nats.Status // connection lost
-
-	// MayContinue, if it is set, is asked every few messages of a page. When it returns false, the others are not sent.
-	// It must be set before the first page.
-	MayContinue func() bool
 
 	publishing sync.Mutex // one page at a time
 	pages      uint64
@@ -146,10 +139,6 @@ func (p *Publisher) publish(
 	}
 	shared := p.prefix + now.id
 	for i, m := range msgs {
-		if i%continueEvery == 0 && p.MayContinue != nil && !p.MayContinue() {
-			p.abandon(now, i, fmt.Errorf("%w: stopped before it was sent", ErrNoAck))
-			break
-		}
 		m.Reply = shared
 		if !inOrder {
 			m.Reply = replies[i]

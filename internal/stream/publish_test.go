@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -156,34 +155,32 @@ func TestPublishTooLarge(t *testing.T) {
 	})
 }
 
-// Size equals the size on the server: the stream stores exactly as many messages as fit by it.
+// Size equals the size on the server: the stream keeps exactly as many of the newest messages as fit by it.
 func TestSizeIsWhatTheStreamCounts(t *testing.T) {
 	eachWay(t, func(t *testing.T, publish publishing) {
 		_, nc, js := start(t, natsserver.Config{})
 		s := ensure(t, js, stream.Config{MaxBytes: 1 << 16})
-		fits, total := 0, int64(0)
 		msgs := page(t, 1, 1000)
-		for total+stream.Size(msgs[fits]) <= 1<<16 {
-			total += stream.Size(msgs[fits])
-			fits++
-		}
 		for i, r := range publish(publisher(t, nc), t.Context(), msgs, patience) {
-			var refused *stream.RefusedError
-			if i < fits && r.Err != nil {
-				t.Fatalf("message %d of %d that fit: %+v", i, fits, r)
+			if r.Err != nil {
+				t.Fatalf("message %d: %+v", i, r)
 			}
-			// A message with a shorter version may still fit after one that did not; here all have the same
-			// length.
-			if i >= fits && (!errors.As(r.Err, &refused) || !refused.Full()) {
-				t.Fatalf("message %d, where %d fit: %+v", i, fits, r)
+		}
+		fits, total := 0, int64(0)
+		for _, m := range slices.Backward(msgs) {
+			if total+stream.Size(m) > 1<<16 {
+				break
 			}
+			total += stream.Size(m)
+			fits++
 		}
 		info, err := s.Info(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if int64(info.State.Bytes) != total {
-			t.Errorf("the stream counts %d bytes, Size %d", info.State.Bytes, total)
+		if int64(info.State.Bytes) != total || int(info.State.Msgs) != fits {
+			t.Errorf("the stream counts %d messages of %d bytes, Size %d of %d", info.State.Msgs, info.State.Bytes,
+				fits, total)
 		}
 	})
 }
@@ -297,9 +294,7 @@ func TestRefusalOutOfOrder(t *testing.T) {
 	t.Parallel()
 	_, nc, _ := start(t, natsserver.Config{})
 	a := &answerer{order: []int{2, 0, 1, 3}, refused: map[int]bool{2: true}, stored: map[string]int{}}
-	var length atomic.Int64 // of what is sent of a page
-	length.Store(4)
-	sub, err := nc.Subscribe(stream.AllSubjects, func(m *nats.Msg) { a.receive(m, int(length.Load())) })
+	sub, err := nc.Subscribe(stream.AllSubjects, func(m *nats.Msg) { a.receive(m, 4) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,39 +303,37 @@ func TestRefusalOutOfOrder(t *testing.T) {
 	if got, ok := p.PublishInOrder(t.Context(), page(t, 1, 4), patience); ok || got != nil {
 		t.Errorf("results of a page with a refused message: %+v", got)
 	}
-	// A page that is not sent to its end has no results either, although all that was sent is answered.
-	asked := 0
-	p.MayContinue = func() bool { asked++; return asked == 1 }
-	length.Store(64)
-	got, ok := p.PublishInOrder(t.Context(), page(t, 5, 70), patience)
-	for i, r := range got {
-		if !ok || !errors.Is(r.Err, stream.ErrNoAck) {
-			t.Errorf("message %d of a page that was stopped: %+v", i, r)
-		}
-	}
 }
 
-// A page is not continued when the caller may not.
-func TestPublishIsStopped(t *testing.T) {
-	eachWay(t, func(t *testing.T, publish publishing) {
-		_, nc, js := start(t, natsserver.Config{})
-		s := ensure(t, js, stream.Config{})
-		p := publisher(t, nc)
-		asked := 0
-		p.MayContinue = func() bool { asked++; return asked <= 2 }
-		got := publish(p, t.Context(), page(t, 1, 1000), patience)
-		sent := slices.IndexFunc(got, func(r stream.Result) bool { return r.Err != nil })
-		if sent < 1 || sent > 200 || !errors.Is(got[999].Err, stream.ErrNoAck) {
-			t.Errorf("%d of 1000 messages are sent, the last one has %+v", sent, got[999])
+// A stream stores the messages of a page that know its end, and refuses others. The size of what Expect adds is known.
+func TestExpect(t *testing.T) {
+	t.Parallel()
+	_, nc, js := start(t, natsserver.Config{})
+	ensure(t, js, stream.Config{})
+	p := publisher(t, nc)
+	for i, last := range []uint64{0, 10, 5} { // the third page does not know the second
+		msgs := page(t, 1+10*i, 10)
+		before := stream.Size(msgs[9])
+		stream.Expect(msgs, last)
+		if got, want := stream.Size(msgs[9])-before, stream.ExpectSize(last+9); got != want {
+			t.Errorf("Expect adds %d bytes, want %d", got, want)
 		}
-		info, err := s.Info(t.Context())
-		if err != nil {
-			t.Fatal(err)
+		for n, r := range p.Publish(t.Context(), msgs, patience) {
+			var refused *stream.RefusedError
+			if isOK := r.Err == nil && r.Seq == last+uint64(n)+1; i < 2 && !isOK {
+				t.Errorf("message %d of page %d: %+v", n, i, r)
+			}
+			if i == 2 && (!errors.As(r.Err, &refused) || !refused.WrongSequence()) {
+				t.Errorf("message %d of a page that does not know the end: %+v", n, r)
+			}
 		}
-		if info.State.Msgs != uint64(sent) || got[sent-1].Seq != uint64(sent) {
-			t.Errorf("the stream has %d messages of %d", info.State.Msgs, sent)
+		for _, m := range msgs {
+			stream.Recycle(m)
 		}
-	})
+	}
+	if m := page(t, 1, 1)[0]; m.Header.Get(nats.ExpectedLastSeqHdr) != "" {
+		t.Error("a recycled message expects a sequence")
+	}
 }
 
 // All earlier messages are on the stream when AwaitEarlier returns, and no other one.
@@ -479,12 +472,12 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-func TestEnsureRefusesAStreamThatLosesMessages(t *testing.T) {
+func TestEnsureRefusesAnUnsuitableStream(t *testing.T) {
 	t.Parallel()
 	_, _, js := start(t, natsserver.Config{})
 	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream.Name,
-		Subjects:  []string{stream.AllSubjects},
-		Retention: jetstream.WorkQueuePolicy}); err != nil {
+		Subjects: []string{stream.AllSubjects}, Retention: jetstream.WorkQueuePolicy,
+		Discard: jetstream.DiscardNew}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := stream.Ensure(t.Context(), js, stream.Config{}, "i-1")

@@ -41,6 +41,7 @@ func Recycle(m *nats.Msg) {
 		delete(m.Header, headerFinishBy)
 		delete(m.Header, headerTracestate)
 		delete(m.Header, nats.MsgIdHdr)
+		delete(m.Header, nats.ExpectedLastSeqHdr)
 	}
 	*m = nats.Msg{Header: m.Header}
 	published.Put(m)

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -110,7 +112,7 @@ func TestConditionsAppearAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := limited.CachedInfo().Config
-	config.MaxMsgs = 1
+	config.MaxMsgs, config.Discard = 1, jetstream.DiscardNew
 	if _, err := js.UpdateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +120,7 @@ func TestConditionsAppearAndGo(t *testing.T) {
 		d.enqueue(parcel, ledger.BizID(fmt.Sprintf("limited-%d", i)))
 	}
 	appears(health.RelayBlocked, 0)
-	config.MaxMsgs = -1
+	config.MaxMsgs, config.Discard = -1, jetstream.DiscardOld
 	if _, err := js.UpdateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}

@@ -2,14 +2,12 @@ package systemtest_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
@@ -17,19 +15,6 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 )
-
-// foundCopies counts the copies that a relay reports.
-type foundCopies struct {
-	outbox.HookDefaults
-	found chan string
-}
-
-func (f *foundCopies) CopyFound(_ context.Context, holder string) {
-	select {
-	case f.found <- holder:
-	default:
-	}
-}
 
 // lines collects a log.
 type lines struct {
@@ -50,18 +35,13 @@ func (l *lines) contain(text string) bool {
 }
 
 // A physical copy of the database starts beside its original, with services and workers on the same NATS. The relay of
-// the copy refuses, its workers take no message, and the original works as before and reports the copy. When the
-// original has ended, the copy can replace it.
+// the copy refuses, its workers take no message, and the original works as before. When the original has
+// ended, the copy can replace it.
 func TestCopyBesideItsOriginal(t *testing.T) {
 	t.Parallel()
 	r := newRecovered(t, nil)
 	r.stop()
-	found := &foundCopies{found: make(chan string, 1)}
-	r.run("relay", func(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
-		return outbox.New(outbox.Config{
-			DB: db, NATS: nc, Logger: log, LeaseTTL: time.Second, CheckEvery: time.Second, Hooks: []outbox.Hook{found},
-		})
-	})
+	r.run("relay", newRelay)
 	r.run("projector", newProjector)
 	r.run("dispatcher", newDispatcher)
 	r.run("parcels", sends)
@@ -101,7 +81,6 @@ func TestCopyBesideItsOriginal(t *testing.T) {
 			t.Errorf("status of the copy: %+v, %v", status.Relay, err)
 		}
 	}
-	<-found.found
 
 	r.finished("beside", 20)
 	r.run("letters", handles(letter, func(*workers.Job) {}))
@@ -115,8 +94,7 @@ func TestCopyBesideItsOriginal(t *testing.T) {
 		t.Errorf("%d releases in the original", n)
 	}
 	status, err := outbox.ReadStatus(t.Context(), r.db, nil, outbox.StreamConfig{})
-	if err != nil || status.Relay == nil || !status.Relay.Alive || status.Relay.Refused || status.Relay.Note != "" ||
-		status.Relay.Copy == "" {
+	if err != nil || status.Relay == nil || !status.Relay.Alive || status.Relay.Refused || status.Relay.Note != "" {
 		t.Errorf("status of the original: %+v, %v", status.Relay, err)
 	}
 	if n := clone.count(`select count(*) from effect where kind = 'letter.send'`); n != 0 {
@@ -124,8 +102,8 @@ func TestCopyBesideItsOriginal(t *testing.T) {
 	}
 
 	r.stop()
-	var away *outbox.CopyError
-	if err := clone.refusal("relay", newRelay); !errors.As(err, &away) || !away.IsAway {
+	var writer *outbox.ForeignWriterError
+	if err := clone.refusal("relay", newRelay); !errors.As(err, &writer) {
 		t.Fatalf("without a relay of the original, that of the copy ended with %v, want a refusal", err)
 	}
 	stopLetters()

@@ -128,8 +128,6 @@ func roleOf(name string) string {
 	switch name {
 	case "relay", "second relay", "projector", "dispatcher", "scheduler":
 		return "relay"
-	case "first": // enqueueSmall enqueues and begins tasks as its login, in one transaction
-		return ledgertest.App
 	}
 	return "worker"
 }

@@ -24,7 +24,7 @@ const (
 // GatherOf returns the least time between two windows, the first of which has n events.
 func GatherOf(o Options, n int) time.Duration {
 	o = o.withDefaults()
-	return o.gather(n)
+	return o.gather(n, false)
 }
 
 // Mutate replaces statements of a feed; an empty one is kept. A mutant of the function that reads pages reads the first
@@ -66,7 +66,7 @@ const FollowFor = followFor
 
 // Report notes a window that was opened between two moments.
 func (s *Findings) Report(begun, ended time.Time, isNext, hasEvents bool) {
-	s.report(begun, ended, isNext, hasEvents)
+	s.report(begun, ended, isNext, hasEvents, false)
 }
 
 // After returns what is known of the time after the begin of a window without events.

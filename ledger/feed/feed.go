@@ -26,6 +26,9 @@ type Options struct {
 	// PageSize. Under load, events share windows, which makes them cheaper; an idle feed does not delay them. Gather
 	// delays no page of an open window, so a backlog is read at full speed.
 	Gather time.Duration
+	// Prompt is for a reader that publishes outcomes: while a process waits for one, see [AwaitOutcomes], Gather is at
+	// most 1 ms. Default: disabled.
+	Prompt bool
 	// Wake ends the feed's sleep when events may have been committed. Without one, an idle feed polls every 10 ms, or
 	// every five times Gather if that is longer. Default: disabled.
 	Wake *Wake
@@ -144,8 +147,8 @@ func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, 
 		thin:    thinner{keep: options.KeepCursors},
 		audit:   auditor{every: options.AuditEvery},
 		moments: newMoments(time.Now()),
-		rest: rest{wake: options.Wake, follows: options.Follows, least: options.Gather, most: options.Idle,
-			since: time.Now()},
+		rest: rest{wake: options.Wake, follows: options.Follows, isPrompt: options.Prompt, least: options.Gather,
+			most: options.Idle, since: time.Now()},
 	}
 	if options.Follows != nil {
 		options.Follows.follow()
@@ -243,22 +246,27 @@ const (
 )
 
 // gather returns the least time between two windows, the first of which has n events. A large page is hardly cheaper
-// for an event than half of it, so after a quarter of one the next window waits for half of Gather.
-func (o *Options) gather(n int) time.Duration {
+// for an event than half of it, so after a quarter of one the next window waits for half of Gather. isHurried: Gather
+// is at most minGather.
+func (o *Options) gather(n int, isHurried bool) time.Duration {
 	const few = int(shortGather / gatherPerEvent)
 	d := time.Duration(n) * gatherPerEvent
 	if n > few {
 		d = min(shortGather+time.Duration(n-few)*gatherPerMore, maxGather)
 	}
-	if 4*n >= o.PageSize {
-		return max(d, o.Gather/2)
+	least := o.Gather
+	if isHurried {
+		least = min(least, minGather)
 	}
-	return max(d, o.Gather)
+	if 4*n >= o.PageSize {
+		return max(d, least/2)
+	}
+	return max(d, least)
 }
 
 // gather returns the delay before the next window is opened.
 func (f *Feed) gather() time.Duration {
-	return max(f.options.gather(f.windowLen)-f.now().Sub(f.opened), 0)
+	return max(f.options.gather(f.windowLen, f.rest.isHurried())-f.now().Sub(f.opened), 0)
 }
 
 // Poll is Next without waiting: it reports false if there is no event to read now.
@@ -327,7 +335,7 @@ func (f *Feed) readWindow(ctx context.Context, notified time.Duration) (Page, bo
 		page, ok, err = f.deliver(ctx, from, begun, w.first)
 	}
 	if f.options.Reports.isOf(f) { // after the page is kept
-		f.options.Reports.report(begun, read.ended, isNext, len(w.first.events) > 0)
+		f.options.Reports.report(begun, read.ended, isNext, len(w.first.events) > 0, w.isAwaited)
 	}
 	return page, ok, err
 }

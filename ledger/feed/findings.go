@@ -16,6 +16,7 @@ type Findings struct {
 	mu       sync.Mutex // guards the fields below
 	reporter *Feed      // the feed that reports
 	isNew    bool       // it has not reported yet
+	awaited  bool       // a process waited for outcomes when the last window was read
 	// Events that became visible after since would have been found by until.
 	since, until time.Time
 	found        chan struct{} // closed when events are found; nil until a feed waits for it
@@ -34,10 +35,10 @@ const followFor = 2 * maxAsleep
 
 // report notes a window that was opened between two moments. Unless it followed the last window reported, or if it has
 // events, nothing is known of the time before it.
-func (s *Findings) report(begun, ended time.Time, isNext, hasEvents bool) {
+func (s *Findings) report(begun, ended time.Time, isNext, hasEvents, isAwaited bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.until = begun
+	s.until, s.awaited = begun, isAwaited
 	wake(&s.first)
 	s.pages.expire(begun)
 	isNext = isNext && !s.isNew
@@ -50,6 +51,16 @@ func (s *Findings) report(begun, ended time.Time, isNext, hasEvents bool) {
 	}
 	s.since = ended
 	wake(&s.found)
+}
+
+// isAwaited reports whether a process waited for outcomes when the last window was read.
+func (s *Findings) isAwaited() bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.awaited
 }
 
 // isOf reports whether a feed reports: no other one has done so lately, unless that only reads for others and this one

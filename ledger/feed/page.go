@@ -118,6 +118,11 @@ func (p Page) Renew(ctx context.Context) error {
 	return err
 }
 
+// Renew is [Page.Renew] before the first page of a relaxed feed.
+func (f *Feed) Renew(ctx context.Context) error {
+	return Page{db: f.db, reader: f.reader, database: f.database, chain: f.chain}.Renew(ctx)
+}
+
 // Place returns the place of a reader that has processed this page.
 func (p Page) Place() Place { return p.place.Place }
 

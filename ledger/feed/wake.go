@@ -132,6 +132,7 @@ type rest struct {
 	recent    float64   // events lately
 	counted   time.Time // when recent was right
 	isAwaited bool      // a process waited for outcomes when the last window was read
+	isPrompt  bool      // see Options
 }
 
 // note counts the events of a window.
@@ -143,6 +144,17 @@ func (r *rest) note(events int, isAwaited bool, now time.Time) {
 // lately returns the number of events lately.
 func (r *rest) lately(now time.Time) float64 {
 	return r.recent * math.Exp(-float64(now.Sub(r.counted))/float64(lately))
+}
+
+// isHurried reports whether a process waits for an outcome that the feed's reader publishes.
+func (r *rest) isHurried() bool { return r.isPrompt && (r.isAwaited || r.follows.isAwaited()) }
+
+// leastNow returns the least time between two windows.
+func (r *rest) leastNow() time.Duration {
+	if r.isHurried() {
+		return min(r.least, minGather)
+	}
+	return r.least
 }
 
 // isBusy reports whether the feed polls without notifications.
@@ -177,11 +189,11 @@ func (r *rest) length(now time.Time) time.Duration {
 		return min(max(idle, hintedPoll), maxAsleep)
 	case !r.asked.IsZero():
 		known := now.Sub(r.asked) / idleShare
-		return min(max(min(max(idle, followUp), known), r.least, minAsleep), maxAsleep)
+		return min(max(min(max(idle, followUp), known), r.leastNow(), minAsleep), maxAsleep)
 	case r.wake != nil && r.isBusy(now):
-		return max(r.least, busyPoll)
+		return max(r.leastNow(), busyPoll)
 	case r.isIdle:
-		return min(max(idle, r.least), r.most)
+		return min(max(idle, r.leastNow()), r.most)
 	}
 	return 0
 }
@@ -199,7 +211,7 @@ func (r *rest) sleep(ctx context.Context, gather time.Duration, latest time.Time
 		if isFound, err := r.follows.await(ctx, r.polled, max(d, gather), latest); err != nil || !isFound {
 			return err
 		}
-		return loop.Sleep(ctx, r.least) // for the events that follow
+		return loop.Sleep(ctx, r.leastNow()) // for the events that follow
 	}
 	if r.wake == nil {
 		return loop.Sleep(ctx, max(d, gather))

@@ -1,7 +1,6 @@
--- Selects the last holder of the relay's lease, why it cannot work, the relay of a copy of the database, the server
--- process of the holder's connection, and whether that has ended. Locks nothing. Index: primary key of lease.
+-- Selects the last holder of the relay's lease, why it cannot work, the server process of the holder's connection, and
+-- whether that has ended. Locks nothing. Index: primary key of lease.
 select l.holder, (extract(epoch from l.since) * 1e6)::bigint, (extract(epoch from l.alive_until) * 1e6)::bigint,
        l.is_alive and not l.is_ahead, coalesce(l.note, ''), coalesce(l.note_cause, ''),
-       (extract(epoch from l.note_since) * 1e6)::bigint, l.is_refusing, coalesce(l.copy_holder, ''),
-       (extract(epoch from l.copy_since) * 1e6)::bigint, l.backend, l.is_gone
+       (extract(epoch from l.note_since) * 1e6)::bigint, l.is_refusing, l.backend, l.is_gone
   from taskledger.relay_lease l

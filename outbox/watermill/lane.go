@@ -98,6 +98,9 @@ func (l *lane) ensure(ctx context.Context, again bool) error {
 			c, err = l.s.js.Consumer(ctx, stream.Name, l.durable)
 		}
 	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("consumer %s: %w: start taskledger serve without --stream off", l.durable, err)
+	}
 	if err != nil {
 		return fmt.Errorf("consumer %s: %w", l.durable, err)
 	}

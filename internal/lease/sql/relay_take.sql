@@ -1,9 +1,9 @@
 -- Takes or renews the lease of the relay, unless another holder is alive.
 -- $1 holder, $2 milliseconds until it expires, $3 note: why the holder cannot work; empty if it can, null to
--- keep the row's note, also that of another holder. The time of a note is that of the first one since the relay could
--- work: several may alternate. After a refusal it is another one. $4 the server process of the
--- connection that the holder keeps open, as its client reports it, 0 for none; behind a pooler it is not the one that
--- executes this statement. $5 another holder whose lease counts as expired, empty for none.
+-- keep the row's note, also that of another holder, unless it is that the stream is off. The time of a note is that of
+-- the first one since the relay could work: several may alternate. After a refusal it is another one. $4 the server
+-- process of the connection that the holder keeps open, as its client reports it, 0 for none; behind a pooler it is not
+-- the one that executes this statement. $5 another holder whose lease counts as expired, empty for none.
 -- $6 the cause of the note, empty for none.
 -- Returns a row if the holder has the lease now: since when, in microseconds since 1970, no other holder has had it.
 -- Writes nothing while another holder is alive.
@@ -22,6 +22,7 @@ select 'relay', $1::text, clock_timestamp(), clock_timestamp() + $2::bigint * in
        alive_until = excluded.alive_until, term = excluded.term,
        backend = excluded.backend,
        detail = case
+         when $3::text is null and held.detail->>'cause' = 'off' then null
          when $3::text is null or held.detail->>'note' = $3::text then held.detail
          when $3::text <> '' and held.detail->>'since' is not null and held.detail->>'refused' is distinct from 'true'
          then json_build_object('note', $3::text, 'cause', nullif($6::text, ''), 'since', held.detail->'since')

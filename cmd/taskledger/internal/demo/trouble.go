@@ -194,7 +194,7 @@ func (d *demo) publishTwice(ctx context.Context, n int) error {
 		if err != nil {
 			return err
 		}
-		message.Header.Del(nats.MsgIdHdr)
+		message.Header.Del(nats.ExpectedLastSeqHdr)
 		again := &nats.Msg{Subject: message.Subject, Header: message.Header, Data: message.Data}
 		if _, err := js.PublishMsg(ctx, again); err != nil {
 			return err

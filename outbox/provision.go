@@ -1,0 +1,142 @@
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/taskledger/taskledger/internal/operation"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
+)
+
+// StreamDetail is the state of the stream with its consumers.
+type StreamDetail struct {
+	StreamStatus
+	Ledger string `json:"ledger"` // the installation that owns the stream
+	IsOwn  bool   `json:"is_own"` // it is that of the database
+	// Subscribers has the durable consumers of others than workers, by name.
+	Subscribers []jetstream.ConsumerConfig `json:"subscribers"`
+}
+
+// ReadStream returns the state of the stream, nil if it does not exist. config is the wanted configuration. Errors:
+// [ErrStreamOff], [ledger.ErrNotMigrated], and that of the request.
+func ReadStream(
+	ctx context.Context, db ledger.DB, js jetstream.JetStream, config StreamConfig,
+) (*StreamDetail, error) {
+	if err := checkOn(ctx, db); err != nil {
+		return nil, err
+	}
+	var installation string
+	if _, err := queryRow(ctx, db, installationSQL, nil, &installation); err != nil {
+		return nil, pgerr.Explain("read the installation", err)
+	}
+	found, err := js.Stream(ctx, stream.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the state of stream %s: %w", stream.Name, explainRequest(js, err))
+	}
+	d := &StreamDetail{Subscribers: []jetstream.ConsumerConfig{}}
+	d.StreamStatus = newStreamStatus(found.CachedInfo(), config, installation)
+	d.Server = js.Conn().ConnectedServerVersion()
+	d.Ledger = stream.Owner(found.CachedInfo())
+	d.IsOwn = stream.CheckOwner(found.CachedInfo(), installation) == nil
+	consumers := found.ListConsumers(ctx)
+	for c := range consumers.Info() {
+		if _, _, isWorker := stream.ServedBy(c.Config); !isWorker && c.Config.Durable != "" {
+			d.Subscribers = append(d.Subscribers, renewed(c.Config))
+		}
+	}
+	if err := consumers.Err(); err != nil {
+		return nil, fmt.Errorf("list consumers of stream %s: %w", stream.Name, explainRequest(js, err))
+	}
+	slices.SortFunc(d.Subscribers, func(a, b jetstream.ConsumerConfig) int {
+		return strings.Compare(a.Durable, b.Durable)
+	})
+	return d, nil
+}
+
+// renewed returns the configuration with which a consumer is made again on a new stream: from its first message on if
+// the consumer began at a sequence, which has no meaning there.
+func renewed(c jetstream.ConsumerConfig) jetstream.ConsumerConfig {
+	if c.OptStartSeq > 0 {
+		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverAllPolicy, 0
+	}
+	c.Metadata = maps.Clone(c.Metadata)
+	maps.DeleteFunc(c.Metadata, func(name, _ string) bool { return strings.HasPrefix(name, "_nats.") }) // the server's
+	return c
+}
+
+// explainRequest returns the error of a request to JetStream. A server does not answer a request that it does not
+// permit: the reason is an error of the connection.
+func explainRequest(js jetstream.JetStream, err error) error {
+	if last := js.Conn().LastError(); isUnanswered(err) && errors.Is(last, nats.ErrPermissionViolation) {
+		return last
+	}
+	return err
+}
+
+// isUnanswered reports whether a request has no answer.
+func isUnanswered(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
+}
+
+// RebuildOptions are the options of [RebuildStream]. Nil is the default of every field.
+type RebuildOptions struct {
+	Actor   string // Default: the database's session_user.
+	Reason  string
+	Foreign bool // delete the stream also if it belongs to another ledger. Default: return an error.
+}
+
+// RebuildStream deletes the stream, and records the act. The relay then creates the stream with its configuration, and
+// publishes the last events on it again, see [Relay]. Durable consumers are lost: [ReadStream] returns the
+// configurations with which to make them again. Tasks do not change.
+//
+// It does nothing for a relay that would refuse to continue because of its cursor: [*feed.OriginError]. Other errors:
+// [ErrStreamOff], [*ForeignStreamError], [*ledger.InvalidError], [ledger.ErrNotMigrated].
+func RebuildStream(ctx context.Context, db DB, js jetstream.JetStream, o *RebuildOptions) error {
+	if o == nil {
+		o = &RebuildOptions{}
+	}
+	if err := checkOn(ctx, db); err != nil {
+		return err
+	}
+	if err := feed.CheckOrigin(ctx, db, reader); err != nil {
+		return err
+	}
+	act := operation.Operation{Action: operation.RebuildStream, Actor: o.Actor, Reason: o.Reason}
+	var installation string
+	if _, err := queryRow(ctx, db, installationSQL, nil, &installation); err != nil {
+		return pgerr.Explain("read the installation", err)
+	}
+	found, err := js.Stream(ctx, stream.Name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+	case err != nil:
+		return fmt.Errorf("read the state of stream %s: %w", stream.Name, explainRequest(js, err))
+	default:
+		if err := stream.CheckOwner(found.CachedInfo(), installation); err != nil && !o.Foreign {
+			return err
+		}
+		act.Detail = map[string]string{
+			"ledger": stream.Owner(found.CachedInfo()), "created": createdAt(found.CachedInfo()),
+		}
+	}
+	return operation.Around(ctx, db, act, func(ctx context.Context) error {
+		err := js.DeleteStream(ctx, stream.Name)
+		if err == nil || errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil
+		}
+		return fmt.Errorf("delete stream %s: %w", stream.Name, explainRequest(js, err))
+	})
+}
