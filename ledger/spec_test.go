@@ -54,7 +54,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	message := stream.Encode(event, payload, "taskledger/0e8a", 0)
+	message := stream.Encode(event, payload, "taskledger/0e8a")
 	fmt.Println("subject", message.Subject)
 	for _, name := range []string{
 		"ce-id", "ce-type", "ce-source", "ce-subject", "ce-time", "ce-task",

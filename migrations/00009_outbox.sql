@@ -3,7 +3,7 @@
 --
 --   parked  written and read by outbox
 --
--- Other packages read the views parked_events, unpublishable_events and relay_mark. The view outbox is for operators.
+-- Other packages read the views parked_events and relay_mark. The view outbox is for operators.
 
 -- +goose Up
 
@@ -28,18 +28,12 @@ select p.position, p.kind, p.biz_id, p.version, p.reason, p.parked_at
 
 comment on view taskledger.parked_events is 'The events that the relay could not publish, except discarded ones.';
 
-create view taskledger.unpublishable_events as
-select p.position, p.kind, p.biz_id, p.version from taskledger.parked p;
-
-comment on view taskledger.unpublishable_events is
-  'Internal: the events that the relay could not publish, also those that an operator has discarded.';
-
 -- The only SQL that names the fields of the relay's mark, which outbox/mark.go defines.
 create view taskledger.relay_mark as
 select c.n, c.seen, c.recorded_at, c.timeline, greatest(c.seen_top, c.after_position) as top,
        (c.mark->>'generation')::bigint as generation, c.mark->>'stream_created' as stream_created,
        (c.mark->>'stream_seq')::bigint as stream_seq, (c.mark->>'stream_tail')::bigint as stream_tail,
-       false as is_repairing, '{}'::json as withheld, c.mark->>'server' as server
+       c.mark->>'server' as server
   from taskledger.cursors c
  where c.reader = 'relay';
 
@@ -48,8 +42,7 @@ comment on view taskledger.relay_mark is
   'visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are '
   'behind stream_tail. generation is the number of losses of the stream plus 1. '
   'Before the first session, generation, stream_created and both sequences are null. '
-  'server is the server_run() in which the relay has made sure that no relay of another copy works. '
-  'is_repairing and withheld are constants, for workers/reconciler.';
+  'server is the server_run() in which the relay has made sure that no relay of another copy works.';
 
 -- Copies of a database differ in nothing but where they run.
 -- +goose StatementBegin

@@ -47,7 +47,7 @@ grant select on taskledger.setting, taskledger.event_position_seq to subscriber;
 grant select on taskledger.task, taskledger.task_tag, taskledger.tasks, taskledger.task_count, taskledger.task_totals,
    taskledger.task_counts, taskledger.lingering_tasks, taskledger.lingering_place, taskledger.lingering_is_current
    to relay, operator, reader, archiver;
-grant select on taskledger.parked, taskledger.parked_events, taskledger.unpublishable_events,
+grant select on taskledger.parked, taskledger.parked_events,
    taskledger.relay_lease, taskledger.schedule, taskledger.pause, taskledger.illegal_event
    to relay, operator, reader, archiver;
 grant select on taskledger.kind_stats, taskledger.kind_minutes, taskledger.projection,

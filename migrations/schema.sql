@@ -4810,13 +4810,11 @@ CREATE VIEW taskledger.relay_mark AS
     (c.mark ->> 'stream_created'::text) AS stream_created,
     ((c.mark ->> 'stream_seq'::text))::bigint AS stream_seq,
     ((c.mark ->> 'stream_tail'::text))::bigint AS stream_tail,
-    false AS is_repairing,
-    '{}'::json AS withheld,
     (c.mark ->> 'server'::text) AS server
    FROM taskledger.cursors c
   WHERE (c.reader = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are behind stream_tail. generation is the number of losses of the stream plus 1. Before the first session, generation, stream_created and both sequences are null. server is the server_run() in which the relay has made sure that no relay of another copy works. is_repairing and withheld are constants, for workers/reconciler.';
+COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are behind stream_tail. generation is the number of losses of the stream plus 1. Before the first session, generation, stream_created and both sequences are null. server is the server_run() in which the relay has made sure that no relay of another copy works.';
 
 CREATE TABLE taskledger.schedule (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -5007,15 +5005,6 @@ CREATE TABLE taskledger.token (
 );
 
 COMMENT ON TABLE taskledger.token IS 'The callers of the HTTP API: the hashes of their tokens, their roles and kinds.';
-
-CREATE VIEW taskledger.unpublishable_events AS
- SELECT p."position",
-    p.kind,
-    p.biz_id,
-    p.version
-   FROM taskledger.parked p;
-
-COMMENT ON VIEW taskledger.unpublishable_events IS 'Internal: the events that the relay could not publish, also those that an operator has discarded.';
 
 CREATE VIEW taskledger.worker_kinds AS
  SELECT l.holder AS worker,

@@ -28,7 +28,7 @@ func ghostAt(source string, recorded time.Time) *nats.Msg {
 		Key: ledger.Key{Kind: "coupon.send", BizID: "ghost"}, Version: 1, Position: 1,
 		Type: ledger.EventEnqueued, RecordedAt: recorded,
 	}
-	return stream.Encode(e, nil, source, 1)
+	return stream.Encode(e, nil, source)
 }
 
 func (b *bundle) source() string {

@@ -129,7 +129,7 @@ func (n encoder) encode(e *ledger.Event, body payloadSource) (message, error) {
 	if err != nil {
 		return message{event: e}, err
 	}
-	msg, size := stream.EncodeWhole(*e, payload, body.meta, n.source, 0)
+	msg, size := stream.EncodeWhole(*e, payload, body.meta, n.source)
 	return message{event: e, msg: msg, size: size}, nil
 }
 

@@ -53,7 +53,7 @@ func ReadStream(
 	d.IsOwn = stream.CheckOwner(found.CachedInfo(), installation) == nil
 	consumers := found.ListConsumers(ctx)
 	for c := range consumers.Info() {
-		if _, _, isWorker := stream.ServedBy(c.Config); !isWorker && c.Config.Durable != "" {
+		if c.Config.Durable != "" {
 			d.Subscribers = append(d.Subscribers, renewed(c.Config))
 		}
 	}

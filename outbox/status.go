@@ -237,14 +237,13 @@ func (s *Status) readStream(ctx context.Context, js jetstream.JetStream, config 
 	}
 }
 
-// lateConsumers returns the durable consumers of others than workers that have messages to receive, and whose place is
-// before the oldest message.
+// lateConsumers returns the durable consumers that have messages to receive, and whose place is before the oldest
+// message.
 func lateConsumers(ctx context.Context, of jetstream.Stream) (late []string, err error) {
 	consumers := of.ListConsumers(ctx)
 	for c := range consumers.Info() {
-		_, _, isWorker := stream.ServedBy(c.Config)
 		isBehind := c.AckFloor.Stream+1 < of.CachedInfo().State.FirstSeq && (c.NumPending > 0 || c.NumAckPending > 0)
-		if c.Config.Durable != "" && isBehind && !isWorker {
+		if c.Config.Durable != "" && isBehind {
 			late = append(late, c.Config.Durable)
 		}
 	}

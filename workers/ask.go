@@ -344,7 +344,7 @@ func (a *asker) begin(offered []dispatch.Task, of source) {
 // finds whether another event follows.
 func (s *source) head(m *stream.Message) attempt.Head {
 	return attempt.Head{
-		IsFound: true, HasArgs: true, Version: m.Version, Type: m.Type, Attempt: m.Attempt, Shard: m.Shard,
+		IsFound: true, Version: m.Version, Type: m.Type, Attempt: m.Attempt, Shard: m.Shard,
 		RecordedAt: m.RecordedAt, Clock: s.clock, Incarnation: &s.incarnation,
 	}
 }

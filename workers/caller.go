@@ -123,7 +123,7 @@ func (k *kind) messageOf(first ledger.Event) (stream.Message, error) {
 	if err != nil {
 		return stream.Message{}, err
 	}
-	wire := stream.Encode(first, payload, stream.Source(k.pool.id), 1)
+	wire := stream.Encode(first, payload, stream.Source(k.pool.id))
 	stream.Enclose(wire, first.Meta)
 	return stream.Decode(wire.Subject, wire.Header, wire.Data)
 }

@@ -35,7 +35,7 @@ func throughDatabaseAndWire(
 	if err != nil {
 		t.Fatal(err)
 	}
-	msg := stream.Encode(history[0], payload, "taskledger/test", 1)
+	msg := stream.Encode(history[0], payload, "taskledger/test")
 	stream.Enclose(msg, history[0].Meta)
 	got, err := stream.Decode(msg.Subject, msg.Header, msg.Data)
 	if err != nil {
@@ -132,7 +132,7 @@ func TestForeignEnvelope(t *testing.T) {
 		}
 		key := ledger.Key{Kind: "k", BizID: "b"}
 		e := ledger.Event{Key: key, Version: 1, Type: ledger.EventEnqueued, RecordedAt: time.Now()}
-		msg := stream.Encode(e, nil, "taskledger/test", 1)
+		msg := stream.Encode(e, nil, "taskledger/test")
 		stream.Enclose(msg, []byte(meta))
 		if _, err := stream.Decode(msg.Subject, msg.Header, msg.Data); err != nil {
 			t.Errorf("%s: %v", meta, err)

@@ -47,12 +47,7 @@ const (
 // Full reports whether the stream or its server has no room left.
 func (e *RefusedError) Full() bool {
 	return e.Code == codeStoreFailed && e.Text == errMaximumBytes || e.Code == codeInsufficientResources ||
-		e.Code == codeStorageExceeded || e.TooManyMessages()
-}
-
-// TooManyMessages reports whether the stream has a limit of messages, which it has reached.
-func (e *RefusedError) TooManyMessages() bool {
-	return e.Code == codeStoreFailed && e.Text == errMaximumMessages
+		e.Code == codeStorageExceeded || e.Code == codeStoreFailed && e.Text == errMaximumMessages
 }
 
 // WrongSequence reports whether the stream has another last sequence than the message expects, see [Expect].
@@ -73,15 +68,11 @@ func (e *RefusedError) ForMessage() bool {
 
 // Result is the outcome of one message of a page.
 type Result struct {
-	Seq       uint64 // its sequence in the stream; 0: not stored
-	Duplicate bool   // it was stored before, with Seq
-	Err       error  // nil, [*RefusedError], or one of the sentinels
+	Seq uint64 // its sequence in the stream; 0: not stored
+	Err error  // nil, [*RefusedError], or one of the sentinels
 }
 
-var (
-	ackEnd         = []byte(`}`)
-	ackIsDuplicate = []byte(`,"duplicate": true}`)
-)
+var ackEnd = []byte(`}`)
 
 // acks are the PubAcks of a stream.
 type acks struct {
@@ -91,7 +82,7 @@ type acks struct {
 
 func acksOf(stream string) acks { return acks{stream, []byte(`{"stream":"` + stream + `","seq":`)} }
 
-// parse reads a PubAck. Nearly all have one of two forms, which need no JSON decoder.
+// parse reads a PubAck. Nearly all have one form, which needs no JSON decoder.
 func (a acks) parse(header nats.Header, data []byte) Result {
 	if rest, ok := bytes.CutPrefix(data, a.prefix); ok {
 		n := 0
@@ -99,13 +90,8 @@ func (a acks) parse(header nats.Header, data []byte) Result {
 			n++
 		}
 		seq, err := strconv.ParseUint(string(rest[:n]), 10, 64)
-		if end := rest[n:]; err == nil && rest[0] != '0' {
-			if bytes.Equal(end, ackEnd) {
-				return Result{Seq: seq}
-			}
-			if bytes.Equal(end, ackIsDuplicate) {
-				return Result{Seq: seq, Duplicate: true}
-			}
+		if err == nil && rest[0] != '0' && bytes.Equal(rest[n:], ackEnd) {
+			return Result{Seq: seq}
 		}
 	}
 	return a.parseRare(header, data)
@@ -119,10 +105,9 @@ func (a acks) parseRare(header nats.Header, data []byte) Result {
 		return Result{Err: fmt.Errorf("%w: empty answer, status %q", ErrNoAck, header.Get("Status"))}
 	}
 	var ack struct {
-		Stream    string `json:"stream"`
-		Seq       uint64 `json:"seq"`
-		Duplicate bool   `json:"duplicate"`
-		Error     *struct {
+		Stream string `json:"stream"`
+		Seq    uint64 `json:"seq"`
+		Error  *struct {
 			Code int    `json:"err_code"`
 			Text string `json:"description"`
 		} `json:"error"`
@@ -137,5 +122,5 @@ func (a acks) parseRare(header nats.Header, data []byte) Result {
 	case ack.Seq == 0:
 		return Result{Err: fmt.Errorf("%w: answer without a sequence", ErrNoAck)}
 	}
-	return Result{Seq: ack.Seq, Duplicate: ack.Duplicate}
+	return Result{Seq: ack.Seq}
 }

@@ -15,9 +15,9 @@ func TestParseAck(t *testing.T) {
 	}{
 		{`{"stream":"LEDGER","seq":7}`, Result{Seq: 7}},
 		{`{"stream":"LEDGER","seq":18446744073709551615}`, Result{Seq: 1<<64 - 1}},
-		{`{"stream":"LEDGER","seq":7,"duplicate": true}`, Result{Seq: 7, Duplicate: true}},
+		{`{"stream":"LEDGER","seq":7,"duplicate": true}`, Result{Seq: 7}},
 		{`{"stream":"LEDGER","domain":"hub","seq":7}`, Result{Seq: 7}},
-		{`{"stream":"LEDGER","domain":"hub","seq":7,"duplicate":true}`, Result{Seq: 7, Duplicate: true}},
+		{`{"stream":"LEDGER","domain":"hub","seq":7,"duplicate":true}`, Result{Seq: 7}},
 		{`{"stream":"LEDGER","seq":0}`, Result{Err: ErrNoAck}},
 		{`{"stream":"LEDGER","seq":18446744073709551616}`, Result{Err: ErrNoAck}},
 		{`{"stream":"OTHER","seq":7}`, Result{Err: ErrNoStream}},
@@ -27,7 +27,7 @@ func TestParseAck(t *testing.T) {
 	}
 	for _, test := range tests {
 		got := acksOf(Name).parse(nil, []byte(test.answer))
-		if got.Seq != test.want.Seq || got.Duplicate != test.want.Duplicate || !errors.Is(got.Err, test.want.Err) {
+		if got.Seq != test.want.Seq || !errors.Is(got.Err, test.want.Err) {
 			t.Errorf("%s: %+v, want %+v", test.answer, got, test.want)
 		}
 	}
@@ -55,18 +55,16 @@ func FuzzParseAck(f *testing.F) {
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		got := acksOf(Name).parse(nil, answer)
 		if got.Err != nil {
-			if got.Seq != 0 || got.Duplicate {
+			if got.Seq != 0 {
 				t.Errorf("%s: %+v", answer, got)
 			}
 			return
 		}
 		var want struct {
-			Stream    string
-			Seq       uint64
-			Duplicate bool
+			Stream string
+			Seq    uint64
 		}
-		if err := json.Unmarshal(answer, &want); err != nil || want.Stream != Name || want.Seq != got.Seq ||
-			want.Duplicate != got.Duplicate {
+		if err := json.Unmarshal(answer, &want); err != nil || want.Stream != Name || want.Seq != got.Seq {
 			t.Errorf("%s: %+v, JSON has %+v, %v", answer, got, want, err)
 		}
 	})

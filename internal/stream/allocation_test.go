@@ -18,11 +18,11 @@ func TestEncodeAllocations(t *testing.T) {
 	e := sampleEvent()
 	e.Meta = nil
 	source, payload := stream.Source("0190a6c4-5b0e-7c3a-9f6e-1234567890ab"), []byte(`{"amount":5}`)
-	stream.Recycle(stream.Encode(e, payload, source, 0))
-	if got := testing.AllocsPerRun(100, func() { stream.Recycle(stream.Encode(e, payload, source, 0)) }); got != 1 {
+	stream.Recycle(stream.Encode(e, payload, source))
+	if got := testing.AllocsPerRun(100, func() { stream.Recycle(stream.Encode(e, payload, source)) }); got != 1 {
 		t.Errorf("%v allocations, want 1", got)
 	}
-	m := stream.Encode(e, payload, source, 0)
+	m := stream.Encode(e, payload, source)
 	if unsafe.StringData(m.Header["ce-source"][0]) != unsafe.StringData(source) {
 		t.Error("the message has a copy of the source")
 	}
@@ -33,7 +33,7 @@ func TestEncodeAllocations(t *testing.T) {
 func TestHeaderAllocations(t *testing.T) {
 	e := sampleEvent()
 	e.Meta = nil
-	m := stream.Encode(e, nil, stream.Source("i-1"), 0)
+	m := stream.Encode(e, nil, stream.Source("i-1"))
 	if len(m.Header) != 7 {
 		t.Errorf("%d headers, want 7", len(m.Header))
 	}

@@ -256,7 +256,7 @@ func TestMessagesAreDocumented(t *testing.T) {
 				Position: 17, Shard: 5, Type: row.Type, RecordedAt: time.UnixMicro(1_700_000_000_123_456),
 				Meta: json.RawMessage(`{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",` +
 					`"tracestate":"a=b"}`)}
-			m := Encode(e, nil, Source("x"), 0)
+			m := Encode(e, nil, Source("x"))
 			Expect([]*nats.Msg{m}, 1)
 			Enclose(m, []byte(`{"finish_by":"2030-01-01T00:00:00Z","watermill":{"uuid":"1"}}`))
 			headers := object{}

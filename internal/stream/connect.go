@@ -48,22 +48,6 @@ func WithRefusal(nc *nats.Conn, err error) error {
 	return fmt.Errorf("%w: %w: connect with the key of the user worker of taskledger nats-config", err, last)
 }
 
-// WhileConnected returns a context that is also done when nc loses its connection, since the response to an
-// open request then never arrives. The returned function releases its resources.
-func WhileConnected(ctx context.Context, nc *nats.Conn) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	lost := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
-	go func() {
-		defer nc.RemoveStatusListener(lost)
-		select {
-		case <-lost:
-			cancel(nats.ErrDisconnected)
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { cancel(nil) }
-}
-
 // flushTimeout bounds the time that a process waits for its last messages.
 const flushTimeout = 2 * time.Second
 

@@ -92,19 +92,16 @@ func (m Message) ID() string {
 // Source returns the CloudEvents source of an installation's events.
 func Source(installation string) string { return sourcePrefix + installation }
 
-// Encode returns the message for an event. source is [Source] of the installation; generation counts the
-// losses of the stream, from 1, and 0 makes a message without an id. The payload is the body: the event's data, or the
-// task's args if the event makes the task available, both decoded. The message may be published once.
-func Encode(e ledger.Event, payload []byte, source string, generation int) *nats.Msg {
-	m, _ := encode(e, payload, source, generation)
+// Encode returns the message for an event. source is [Source] of the installation. The payload is the body: the event's
+// data, or the task's args if the event makes the task available, both decoded. The message may be published once.
+func Encode(e ledger.Event, payload []byte, source string) *nats.Msg {
+	m, _ := encode(e, payload, source)
 	return m
 }
 
 // EncodeWhole returns the message of [Encode] with what [Enclose] adds from meta, and its [Size].
-func EncodeWhole(
-	e ledger.Event, payload, meta []byte, source string, generation int,
-) (m *nats.Msg, size int64) {
-	m, values := encode(e, payload, source, generation)
+func EncodeWhole(e ledger.Event, payload, meta []byte, source string) (m *nats.Msg, size int64) {
+	m, values := encode(e, payload, source)
 	Enclose(m, meta)
 	if len(m.Header) > len(plainNames) {
 		return m, Size(m)
@@ -117,7 +114,7 @@ func EncodeWhole(
 }
 
 // encode returns a message and the values of its plain headers.
-func encode(e ledger.Event, payload []byte, source string, generation int) (*nats.Msg, *plainValues) {
+func encode(e ledger.Event, payload []byte, source string) (*nats.Msg, *plainValues) {
 	traceparent, tracestate := TraceIn(e.Meta)
 	// One string has every value: this runs for each published event.
 	var c cutter
@@ -131,12 +128,7 @@ func encode(e ledger.Event, payload []byte, source string, generation int) (*nat
 	c.text = strconv.AppendInt(c.text, int64(e.Version), 10)
 	c.text = append(c.text, '@')
 	c.text = strconv.AppendInt(c.text, e.RecordedAt.UnixMicro(), 10)
-	id := c.peek()
-	if generation > 0 {
-		c.text = append(c.text, '#')
-		c.text = strconv.AppendInt(c.text, int64(generation), 10)
-	}
-	msgID := c.cut()
+	id := c.cut()
 	c.text = append(append(c.text, memberVersion...), '=')
 	c.text = strconv.AppendInt(c.text, int64(e.Version), 10)
 	c.text = append(append(append(c.text, '&'), memberAttempt...), '=')
@@ -161,9 +153,6 @@ func encode(e ledger.Event, payload []byte, source string, generation int) (*nat
 	m.Subject, m.Data = channel.of(text), payload
 	*values = plainValues{"1.0", id.of(text), typeHeader(e.Type), escape(source), subject.of(text), at.of(text),
 		task.of(text)}
-	if generation > 0 {
-		m.Header[nats.MsgIdHdr] = []string{msgID.of(text)}
-	}
 	if traceparent != "" {
 		m.Header[headerTraceparent] = []string{trace.of(text)}
 	}

@@ -30,7 +30,7 @@ func sampleEvent() ledger.Event {
 
 // TestEncode compares messages with the wire format on which subscribers rely.
 func TestEncode(t *testing.T) {
-	m := stream.Encode(sampleEvent(), []byte(`{"amount":5}`), stream.Source("i-1"), 2)
+	m := stream.Encode(sampleEvent(), []byte(`{"amount":5}`), stream.Source("i-1"))
 	want := &nats.Msg{
 		Subject: "ledger.7.released.coupon.send",
 		Header: nats.Header{
@@ -42,7 +42,6 @@ func TestEncode(t *testing.T) {
 			"ce-time":        {"2026-11-20T12:00:00.123456Z"},
 			"ce-task":        {"version=3&attempt=1&position=42"},
 			"traceparent":    {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
-			"Nats-Msg-Id":    {"coupon.send/order%207/%C3%BC%25/3@1795176000123456#2"},
 		},
 		Data: []byte(`{"amount":5}`),
 	}
@@ -63,9 +62,9 @@ func TestEncodeWhole(t *testing.T) {
 	for _, e := range []ledger.Event{plain, traced, odd} {
 		for _, meta := range []string{"", `{"watermill":{"id":"1"}}`, `{"finish_by":"2026-11-20T12:00:00Z"}`,
 			string(traced.Meta)} {
-			want := stream.Encode(e, []byte(`{"amount":5}`), stream.Source("i-1"), 2)
+			want := stream.Encode(e, []byte(`{"amount":5}`), stream.Source("i-1"))
 			stream.Enclose(want, []byte(meta))
-			have, size := stream.EncodeWhole(e, []byte(`{"amount":5}`), []byte(meta), stream.Source("i-1"), 2)
+			have, size := stream.EncodeWhole(e, []byte(`{"amount":5}`), []byte(meta), stream.Source("i-1"))
 			if diff := cmp.Diff(want.Header, have.Header); diff != "" || have.Subject != want.Subject {
 				t.Errorf("meta %s: %s %s", meta, have.Subject, diff)
 			}
@@ -81,7 +80,7 @@ func TestEncodeWhole(t *testing.T) {
 }
 
 func TestDecodeRefuses(t *testing.T) {
-	good := stream.Encode(sampleEvent(), nil, stream.Source("i-1"), 1)
+	good := stream.Encode(sampleEvent(), nil, stream.Source("i-1"))
 	for name, values := range map[string][]string{
 		"ce-specversion": {"0.3"},
 		"ce-id":          {"coupon.send/x/0@1"},
@@ -134,7 +133,7 @@ func TestTraceparent(t *testing.T) {
 	} {
 		e := sampleEvent()
 		e.Meta = json.RawMessage(meta)
-		m := stream.Encode(e, nil, stream.Source("i-1"), 1)
+		m := stream.Encode(e, nil, stream.Source("i-1"))
 		if got := m.Header.Get("traceparent"); got != want {
 			t.Errorf("%s: published with %q, want %q", meta, got, want)
 		}
@@ -203,7 +202,7 @@ func TestTracestate(t *testing.T) {
 	} {
 		e := sampleEvent()
 		e.Meta = json.RawMessage(test.meta)
-		msg := stream.Encode(e, nil, stream.Source("i-1"), 1)
+		msg := stream.Encode(e, nil, stream.Source("i-1"))
 		stream.Enclose(msg, []byte(test.first))
 		got, err := stream.Decode(msg.Subject, msg.Header, msg.Data)
 		if err != nil || got.Traceparent != test.parent || got.Tracestate != test.state {
@@ -213,7 +212,7 @@ func TestTracestate(t *testing.T) {
 			t.Errorf("%s: headers %v", name, msg.Header)
 		}
 	}
-	msg := stream.Encode(sampleEvent(), nil, stream.Source("i-1"), 1)
+	msg := stream.Encode(sampleEvent(), nil, stream.Source("i-1"))
 	msg.Header.Set("tracestate", "\x00")
 	if got, err := stream.Decode(msg.Subject, msg.Header, msg.Data); err != nil || got.Tracestate != "" {
 		t.Errorf("from another source: %q, %v", got.Tracestate, err)
@@ -243,7 +242,7 @@ func FuzzEncode(f *testing.F) {
 			t.Fatal(err)
 		}
 		e.Meta = meta
-		m := stream.Encode(e, payload, stream.Source("ä%"), 9)
+		m := stream.Encode(e, payload, stream.Source("ä%"))
 		for name, values := range m.Header {
 			for _, c := range []byte(values[0]) {
 				if c <= ' ' || c >= 0x7f {
@@ -267,12 +266,6 @@ func FuzzEncode(f *testing.F) {
 		}
 		if got.ID() != e.ID() {
 			t.Errorf("ID = %q, want %q", got.ID(), e.ID())
-		}
-		next := e
-		next.RecordedAt = e.RecordedAt.Add(time.Microsecond)
-		if again := stream.Encode(next, payload, stream.Source("ä%"),
-			9); again.Header.Get(nats.MsgIdHdr) == m.Header.Get(nats.MsgIdHdr) {
-			t.Errorf("another time has the message id %q", again.Header.Get(nats.MsgIdHdr))
 		}
 	})
 }
@@ -304,19 +297,19 @@ func TestRecycle(t *testing.T) {
 	t.Parallel()
 	plain := sampleEvent()
 	plain.Meta = nil
-	want := stream.Encode(plain, []byte("x"), "taskledger/test", 1)
+	want := stream.Encode(plain, []byte("x"), "taskledger/test")
 	for range 100 { // some of which are recycled
 		rich := sampleEvent()
 		rich.Meta = json.RawMessage(`{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 			"tracestate":"vendor=1","finish_by":"2026-11-20T12:00:00Z","watermill":{"uuid":"1"}}`)
-		used := stream.Encode(rich, nil, "taskledger/other", 9)
+		used := stream.Encode(rich, nil, "taskledger/other")
 		stream.Enclose(used, rich.Meta)
 		if len(used.Header) != len(want.Header)+4 {
 			t.Fatalf("headers: %v", used.Header)
 		}
 		used.Reply = "reply"
 		stream.Recycle(used)
-		got := stream.Encode(plain, []byte("x"), "taskledger/test", 1)
+		got := stream.Encode(plain, []byte("x"), "taskledger/test")
 		if diff := cmp.Diff(want.Header, got.Header); diff != "" || got.Reply != "" || got.Subject != want.Subject ||
 			string(got.Data) != "x" {
 			t.Fatalf("%+v, headers (-want +got):\n%s", got, diff)
@@ -332,7 +325,7 @@ func BenchmarkEncode(b *testing.B) {
 	source := stream.Source("0190a6c4-5b0e-7c3a-9f6e-1234567890ab")
 	b.ReportAllocs()
 	for b.Loop() {
-		m, _ := stream.EncodeWhole(e, payload, nil, source, 1)
+		m, _ := stream.EncodeWhole(e, payload, nil, source)
 		stream.Recycle(m)
 	}
 }
@@ -340,7 +333,7 @@ func BenchmarkEncode(b *testing.B) {
 func BenchmarkDecode(b *testing.B) {
 	e := sampleEvent()
 	e.BizID, e.Meta = "order-1234567", nil
-	m := stream.Encode(e, nil, stream.Source("0190a6c4-5b0e-7c3a-9f6e-1234567890ab"), 1)
+	m := stream.Encode(e, nil, stream.Source("0190a6c4-5b0e-7c3a-9f6e-1234567890ab"))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := stream.Decode(m.Subject, m.Header, m.Data); err != nil {
@@ -368,14 +361,14 @@ func TestFinishBy(t *testing.T) {
 		`["finish_by"]`:                                         {},
 		`{}`:                                                    {},
 	} {
-		msg := stream.Encode(sampleEvent(), nil, "taskledger/test", 1)
+		msg := stream.Encode(sampleEvent(), nil, "taskledger/test")
 		stream.Enclose(msg, []byte(meta))
 		got, err := stream.Decode(msg.Subject, msg.Header, msg.Data)
 		if err != nil || !got.FinishBy.Equal(want) {
 			t.Errorf("%s: %s, %v, want %s", meta, got.FinishBy, err, want)
 		}
 	}
-	msg := stream.Encode(sampleEvent(), nil, "taskledger/test", 1)
+	msg := stream.Encode(sampleEvent(), nil, "taskledger/test")
 	msg.Header.Set("ce-taskfinishby", "soon")
 	if _, err := stream.Decode(msg.Subject, msg.Header, msg.Data); !errors.Is(err, stream.ErrMalformed) {
 		t.Errorf("%v", err)

@@ -12,9 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// PullExpiry is the usual time after which an open request expires. The status with which it does shows that the
-// consumer exists. A server of a cluster delivers to a request until then, even if its client has gone: it cannot see
-// that, because workers and the stream are in different accounts. The messages are delivered again after AckWait.
+// PullExpiry is the time after which an open request expires. The status with which it does shows that the consumer
+// exists.
 const PullExpiry = 5 * time.Second
 
 const (
@@ -38,19 +37,15 @@ type Puller struct {
 	sub     *nats.Subscription
 	msgs    chan *nats.Msg
 
-	expiry time.Duration
-
 	number int // of the open request
 	left   int // messages that it may still deliver; 0: no request is open
-
-	leftBytes int // bytes that it may still deliver, if they are limited
 
 	lastSeen time.Time // time of the request, or of the last message or status
 }
 
-// NewPuller returns a puller without a request. Its requests expire after expiry.
-func NewPuller(nc *nats.Conn, durable string, expiry time.Duration) *Puller {
-	return &Puller{nc: nc, subject: "$JS.API.CONSUMER.MSG.NEXT." + Name + "." + durable, expiry: expiry}
+// NewPuller returns a puller without a request.
+func NewPuller(nc *nats.Conn, durable string) *Puller {
+	return &Puller{nc: nc, subject: "$JS.API.CONSUMER.MSG.NEXT." + Name + "." + durable}
 }
 
 // listen makes room for the responses to a request for n messages, since a full channel drops them. Besides
@@ -70,17 +65,15 @@ func (p *Puller) listen(n int) (err error) {
 	return nil
 }
 
-// Ask opens a request for n messages; no other request may be open. The request ends before its messages have
-// more than this number of bytes in all, headers included, which must be enough for the largest one. 0: no limit.
-func (p *Puller) Ask(n, bytes int) error {
+// Ask opens a request for n messages; no other request may be open.
+func (p *Puller) Ask(n int) error {
 	if err := p.listen(n); err != nil {
 		return err
 	}
 	request, err := json.Marshal(struct {
-		Batch    int           `json:"batch"`
-		MaxBytes int           `json:"max_bytes,omitempty"`
-		Expires  time.Duration `json:"expires"`
-	}{n, bytes, p.expiry})
+		Batch   int           `json:"batch"`
+		Expires time.Duration `json:"expires"`
+	}{n, PullExpiry})
 	if err != nil {
 		return err
 	}
@@ -89,7 +82,7 @@ func (p *Puller) Ask(n, bytes int) error {
 		p.left = 0
 		return fmt.Errorf("ask for messages: %w", err)
 	}
-	p.left, p.leftBytes, p.lastSeen = n, bytes, time.Now()
+	p.left, p.lastSeen = n, time.Now()
 	return nil
 }
 
@@ -104,31 +97,11 @@ func (p *Puller) Open() bool { return p.left > 0 }
 func (p *Puller) Forget() { p.left = 0 }
 
 // Silent reports whether the open request has had no message for too long after its expiry.
-func (p *Puller) Silent() bool { return p.left > 0 && time.Since(p.lastSeen) > 3*p.expiry }
+func (p *Puller) Silent() bool { return p.left > 0 && time.Since(p.lastSeen) > 3*PullExpiry }
 
-// Finish passes messages to take until no request is open, if the server is one of a cluster: other clients would wait
-// for the messages that the server delivers to the request after Close. It returns after [PullExpiry] at most.
-func (p *Puller) Finish(take func(*nats.Msg)) {
-	if p.nc.ConnectedClusterName() == "" {
-		return
-	}
-	expired := time.NewTimer(min(p.expiry, PullExpiry))
-	defer expired.Stop()
-	for p.Open() {
-		select {
-		case m := <-p.msgs:
-			if work, _ := p.See(m); work {
-				take(m)
-			}
-		case <-expired.C:
-			return
-		}
-	}
-}
-
-// See records a message and reports whether it is a task's. If not, it is a status of a request; the error
+// See records a message and reports whether it is an event's. If not, it is a status of a request; the error
 // then is the reason for its end, unless the caller may ask again at once.
-func (p *Puller) See(m *nats.Msg) (work bool, err error) {
+func (p *Puller) See(m *nats.Msg) (isEvent bool, err error) {
 	p.lastSeen = time.Now()
 	status := ""
 	if len(m.Data) == 0 {
@@ -136,11 +109,6 @@ func (p *Puller) See(m *nats.Msg) (work bool, err error) {
 	}
 	if status == "" {
 		p.left = max(0, p.left-1)
-		if p.leftBytes > 0 {
-			if p.leftBytes -= m.Size(); p.leftBytes <= 0 {
-				p.left = 0 // the server sends no status when they are used up
-			}
-		}
 		return true, nil
 	}
 	if m.Subject != p.inbox+"."+strconv.Itoa(p.number) {
@@ -155,8 +123,7 @@ func (p *Puller) See(m *nats.Msg) (work bool, err error) {
 		switch {
 		case strings.EqualFold(description, "Consumer Deleted"):
 			return false, ErrConsumerGone
-		case strings.EqualFold(description, "Message Size Exceeds MaxBytes"),
-			strings.EqualFold(description, "Batch Completed"):
+		case strings.EqualFold(description, "Batch Completed"):
 			return false, nil
 		}
 	case "503": // no server answers for the consumer
@@ -180,7 +147,7 @@ func (p *Puller) Close() []*nats.Msg {
 	for {
 		select {
 		case m := <-p.msgs:
-			if work, _ := p.See(m); work {
+			if isEvent, _ := p.See(m); isEvent {
 				rest = append(rest, m)
 			}
 		default:

@@ -40,7 +40,6 @@ func Recycle(m *nats.Msg) {
 		delete(m.Header, headerEnvelope)
 		delete(m.Header, headerFinishBy)
 		delete(m.Header, headerTracestate)
-		delete(m.Header, nats.MsgIdHdr)
 		delete(m.Header, nats.ExpectedLastSeqHdr)
 	}
 	*m = nats.Msg{Header: m.Header}

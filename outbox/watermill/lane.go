@@ -164,7 +164,7 @@ func (l *lane) run(ctx context.Context, out chan<- *message.Message) {
 // It returns an error if the consumer must be checked.
 func (l *lane) receive(ctx context.Context, out chan<- *message.Message) error {
 	nc := l.s.config.NATS
-	p := stream.NewPuller(nc, l.durable, stream.PullExpiry)
+	p := stream.NewPuller(nc, l.durable)
 	defer func() {
 		for _, m := range p.Close() {
 			_ = nc.Publish(m.Reply, stream.NakAnswer)
@@ -176,17 +176,17 @@ func (l *lane) receive(ctx context.Context, out chan<- *message.Message) error {
 	defer check.Stop()
 	for {
 		if !p.Open() {
-			if err := p.Ask(laneBatch, 0); err != nil {
+			if err := p.Ask(laneBatch); err != nil {
 				return err
 			}
 		}
 		select {
 		case m := <-p.Msgs():
-			work, err := p.See(m)
+			isEvent, err := p.See(m)
 			if err != nil {
 				return err
 			}
-			if work {
+			if isEvent {
 				_ = nc.Publish(m.Reply, l.deliver(ctx, m, out)) // if that is lost, the message is delivered again
 			}
 		case <-reconnected:
@@ -196,7 +196,6 @@ func (l *lane) receive(ctx context.Context, out chan<- *message.Message) error {
 				return stream.ErrConsumerGone
 			}
 		case <-ctx.Done():
-			p.Finish(func(m *nats.Msg) { _ = nc.Publish(m.Reply, stream.NakAnswer) })
 			return nil
 		}
 	}

@@ -345,7 +345,7 @@ func TestEventSubscriberRefusesForeignMessages(t *testing.T) {
 	messages := b.Subscribe(b.subscriber(), "coupon.send")
 	key := ledger.Key{Kind: "coupon.send", BizID: "o-1"}
 	e := ledger.Event{Key: key, Version: 1, Type: ledger.EventEnqueued, RecordedAt: time.Now()}
-	good := stream.Encode(e, []byte("x"), "taskledger/test", 1)
+	good := stream.Encode(e, []byte("x"), "taskledger/test")
 	repeated := nats.NewMsg(good.Subject)
 	repeated.Header = nats.Header{"a": {"1", "2"}}
 	for _, m := range []*nats.Msg{{Subject: good.Subject, Data: []byte("?")}, repeated, good} {

@@ -6,10 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/taskledger/taskledger/internal/servicetest"
-	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
@@ -17,27 +14,15 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-// A kind is returned for as long as its live workers do not begin its oldest task, however they fail to: workers in SQL
-// renew their lease and claim nothing, and a worker refuses each message. Newer tasks that are begun hide nothing.
+// A kind is returned for as long as its live workers do not begin its oldest task: workers in SQL renew their lease and
+// claim nothing. Newer tasks that are begun hide nothing.
 func TestUnbegun(t *testing.T) {
 	t.Parallel()
 	b := servicetest.NewServed(t, outbox.StreamConfig{})
-	halted, refused, alone := ledger.Kind("test.halted"), ledger.Kind("test.refused"), ledger.Kind("test.alone")
-	b.Exec("select taskledger.heartbeat('sql-1', '{test.halted,test.refused,test.idle}')")
-	for _, kind := range []ledger.Kind{halted, refused, alone} {
+	halted, waiting, alone := ledger.Kind("test.halted"), ledger.Kind("test.waiting"), ledger.Kind("test.alone")
+	b.Exec("select taskledger.heartbeat('sql-1', '{test.halted,test.waiting,test.idle}')")
+	for _, kind := range []ledger.Kind{halted, waiting, alone} {
 		ledgertest.Enqueue(t, b.DB, ledger.Key{Kind: kind, BizID: "first"}, "")
-	}
-	consumer := servicetest.Try(b.JS.CreateConsumer(t.Context(), stream.Name, jetstream.ConsumerConfig{
-		Durable: stream.Durable(refused, ledger.AllShards), AckPolicy: jetstream.AckExplicitPolicy,
-		FilterSubjects: stream.WorkSubjects(refused, ledger.AllShards),
-	}))(t)
-	for range 3 {
-		messages := servicetest.Try(consumer.Fetch(1))(t)
-		for m := range messages.Messages() {
-			if err := m.Nak(); err != nil {
-				t.Fatal(err)
-			}
-		}
 	}
 	// Other tasks of the kind, and of another one, are begun and finished, and one is new.
 	between := time.Now()
@@ -60,7 +45,7 @@ func TestUnbegun(t *testing.T) {
 		}
 		return kinds
 	}
-	if kinds := unbegun(time.Since(between)); !slices.Equal(kinds, []ledger.Kind{halted, refused}) {
+	if kinds := unbegun(time.Since(between)); !slices.Equal(kinds, []ledger.Kind{halted, waiting}) {
 		t.Fatalf("found %v", found)
 	}
 	for i, u := range found {
@@ -72,7 +57,7 @@ func TestUnbegun(t *testing.T) {
 		t.Errorf("within an hour: %v", kinds)
 	}
 	o := servicetest.Try(operator.New(operator.Config{DB: b.As("operator")}))(t)
-	servicetest.Try(o.PauseKind(t.Context(), refused, operator.Audit{Actor: "me", Reason: "why"}))(t)
+	servicetest.Try(o.PauseKind(t.Context(), waiting, operator.Audit{Actor: "me", Reason: "why"}))(t)
 	b.Exec("select taskledger.claim('test.halted', 'first', 'sql-1'), taskledger.claim('test.halted', 'new', 'sql-1')")
 	b.AwaitProjected()
 	if kinds := unbegun(time.Millisecond); kinds != nil {

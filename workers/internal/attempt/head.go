@@ -17,10 +17,13 @@ import (
 //go:embed sql/heads.sql
 var headsSQL string
 
+// largeArgs is in the place of args that are too large to be read with a head: no JSON is this.
+const largeArgs = "large"
+
 // Head is the last event of a task, with facts about the event of an offer of it.
 type Head struct {
 	IsFound    bool // the task exists
-	HasArgs    bool // and the offer has what the ledger holds for the handler, see hasArgs
+	HasArgs    bool // Args and Meta have what the ledger holds for the handler
 	Version    ledger.Version
 	Type       ledger.EventType
 	Actor      string
@@ -30,7 +33,7 @@ type Head struct {
 	Clock      time.Time     // of the database, when the head was read
 	Alive      time.Duration // how much longer the actor's lease lasts; 0 if it has expired or does not exist
 
-	// Args and Meta are those of the task, as they are stored, if the task lacks them. Args are empty unless HasArgs.
+	// Args and Meta are those of the task, as they are stored, if the offer lacks them. Args are empty unless HasArgs.
 	Args, Meta json.RawMessage
 	// Incarnation is that of the database and its server when the head was read; nil if it has none.
 	Incarnation *string
@@ -50,12 +53,11 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task, room int, space []Head)
 			lacking++
 		}
 	}
-	limit := comparedArgs
+	limit := -1
 	if lacking > 0 {
 		limit = max(0, room) / lacking
 	}
-	rows, err := k.db.Query(ctx, headsSQL, string(k.Name), ids.String(), versions.String(), int64(limit),
-		int64(lacking))
+	rows, err := k.db.Query(ctx, headsSQL, string(k.Name), ids.String(), versions.String(), int64(limit))
 	if err != nil {
 		return nil, fmt.Errorf("read heads: %w", err)
 	}
@@ -81,13 +83,11 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task, room int, space []Head)
 			return nil, fmt.Errorf("read heads: %w", err)
 		}
 		if tasks[i-1].LacksArgs {
-			h.HasArgs = string(args) != digestPrefix
+			h.HasArgs = string(args) != largeArgs
 			h.Meta = slices.Clone(json.RawMessage(meta))
 			if h.HasArgs {
 				h.Args = slices.Clone(json.RawMessage(args))
 			}
-		} else {
-			h.HasArgs = hasArgs(&tasks[i-1].Message, args, meta)
 		}
 		h.Alive = time.Duration(alive) * time.Millisecond
 		if first != "" {
