@@ -135,7 +135,7 @@ func (t EventType) State() State {
 }
 
 // WakesWorkers reports whether an event of type t makes its task available. The message of such an event
-// has the task's args and is delivered to workers.
+// has the task's args.
 func (t EventType) WakesWorkers() bool { return t.State() == StateAvailable }
 
 // allowedAfter reports whether an event of type t may follow state s.

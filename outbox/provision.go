@@ -23,7 +23,7 @@ type StreamDetail struct {
 	StreamStatus
 	Ledger string `json:"ledger"` // the installation that owns the stream
 	IsOwn  bool   `json:"is_own"` // it is that of the database
-	// Subscribers has the durable consumers of others than workers, by name.
+	// Subscribers has the durable consumers, by name.
 	Subscribers []jetstream.ConsumerConfig `json:"subscribers"`
 }
 

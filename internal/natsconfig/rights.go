@@ -47,14 +47,13 @@ func workerRights() *rights {
 	}
 }
 
-// operatorRights are for what looks at tasks and interferes with them. With STREAM.MSG.GET it reads the age of the
-// oldest task that no worker has received. It may delete the stream, which the relay makes anew from the ledger. It
-// publishes replays, and reads how far they came, on a stream of their own. It waits for tasks.
+// operatorRights are for what looks at tasks and interferes with them. It may delete the stream, which the relay makes
+// again from the ledger. It publishes replays on a stream of their own, where it reads how far they came. It waits for
+// tasks.
 func operatorRights() *rights {
 	return &rights{
 		publish: []string{
-			api("STREAM.INFO"), api("STREAM.MSG.GET"), api("STREAM.DELETE"), api("CONSUMER.LIST"),
-			api("CONSUMER.INFO") + ".*",
+			api("STREAM.INFO"), api("STREAM.DELETE"), api("CONSUMER.LIST"),
 			allReplays, "$JS.API.STREAM.NAMES", "$JS.API.STREAM.INFO." + replayStream,
 			"$JS.API.STREAM.MSG.GET." + replayStream, "$JS.API.DIRECT.GET." + replayStream + ".>",
 		},
