@@ -16,7 +16,6 @@ create table taskledger.parked (
   parked_at timestamptz not null default clock_timestamp(),
   discarded boolean not null default false);
 create index parked_waiting on taskledger.parked (position) where not discarded;
-create index parked_discarded on taskledger.parked (position) where discarded;
 
 comment on table taskledger.parked is
   'Events that the relay could not publish. They block no others. The status is degraded until they are discarded.';

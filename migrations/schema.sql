@@ -5127,8 +5127,6 @@ CREATE INDEX kind_stats_position ON taskledger.kind_stats USING btree (last_posi
 
 CREATE INDEX login_name ON taskledger.login USING btree (name, id);
 
-CREATE INDEX parked_discarded ON taskledger.parked USING btree ("position") WHERE discarded;
-
 CREATE INDEX parked_waiting ON taskledger.parked USING btree ("position") WHERE (NOT discarded);
 
 CREATE INDEX seal_late ON taskledger.seal USING gin (positions) WITH (fastupdate=off) WHERE is_late;

@@ -209,7 +209,7 @@ func (c ReplayConfig) begin(ctx context.Context) (*replaying, error) {
 	case err != nil:
 		return r, fmt.Errorf("find the stream of subject %q: %w", c.Subject, explainRequest(c.JetStream, err))
 	case name == stream.Name:
-		rule := "belongs to the stream " + stream.Name + ", from which workers receive: choose another subject"
+		rule := "belongs to the stream " + stream.Name + ", which has new events: choose another subject"
 		return r, &ledger.InvalidError{Field: "subject", Value: c.Subject, Rule: rule}
 	}
 	of, err := c.JetStream.Stream(ctx, name)

@@ -37,7 +37,7 @@ type Hook interface {
 	// StateChanged is called for each event that the pool appended, after its commit, in the order of the task's
 	// versions and before AfterAttempt; e.Type.State() is the state after it. It is not called for events of other
 	// authors (producers, callers, operators, the scheduler), nor if the process ends first or the answer to the
-	// commit is lost. The stream has all events.
+	// commit is lost. The ledger has all events.
 	StateChanged(ctx context.Context, e ledger.Event)
 	// Noticed is called for something unusual about an offered task.
 	Noticed(ctx context.Context, kind ledger.Kind, n Notice)

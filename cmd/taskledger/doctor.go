@@ -66,7 +66,7 @@ func newDoctorCommand(a *app) *cobra.Command {
 		Use:   "doctor",
 		Short: "Examine the database, NATS, rights and settings, and show cures",
 		Long: `Connect to PostgreSQL and NATS with the rights of this login, and examine versions, settings, clocks,
-roles, pools, the stream, consumers, schedules and the conditions of taskledger status. Each finding is ok, a
+roles, pools, the stream, schedules and the conditions of taskledger status. Each finding is ok, a
 warning or a failure with its cure. It changes nothing. The exit code is 1 if there is a failure.`,
 		Example: "  taskledger doctor\n  taskledger doctor -o json | jq '.findings[] | select(.level != \"ok\")'",
 		Args:    exactArgs(0),
@@ -233,7 +233,7 @@ func orNone(s string) string {
 	return s
 }
 
-// examineNATS examines the limits of JetStream and its consumers.
+// examineNATS examines the limits of NATS and of the stream.
 func (d *diagnosis) examineNATS(ctx context.Context, a *app, pool *pgxpool.Pool, js jetstream.JetStream) {
 	const roomForHeaders = 64 << 10
 	d.ok("nats", "connected to %s, version %s", stream.Server(js.Conn()), js.Conn().ConnectedServerVersion())
@@ -291,7 +291,8 @@ func (d *diagnosis) examineWork(
 ) {
 	alive, err := liveKinds(ctx, pool)
 	if err != nil {
-		return // reported with the consumers
+		d.failed(a, "workers", levelWarning, "grant the login the role reader: docs/operations.md, Rights", err)
+		return
 	}
 	idle, err := idleSchedules(ctx, pool, alive)
 	if err != nil {

@@ -30,7 +30,7 @@ var exitCodes = []struct {
 	{exitOK, "ok", "done"},
 	{exitFailed, "failed", "any failure without a code of its own"},
 	{exitUsage, "usage", "wrong command line or invalid input; nothing was done"},
-	{exitNotFound, "not_found", "no such task, schedule, consumers or event"},
+	{exitNotFound, "not_found", "no such task, schedule, subscriber or event"},
 	{exitConflict, "conflict", "it exists and differs, or is taken; nothing was changed"},
 	{exitUnavailable, "unavailable", "PostgreSQL or NATS cannot be reached, or refuses the credentials or a right"},
 	{exitNotMigrated, "not_migrated", "the database lacks the schema of this version"},

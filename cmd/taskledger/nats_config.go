@@ -55,7 +55,7 @@ are in the environment of nats-server: ADMIN_NKEY, RELAY_NKEY and so on.`,
 	flags.StringVar(&f.account, "account", natsconfig.DefaultAccount,
 		"account of the stream; other accounts' names begin with it")
 	flags.StringVar(&f.storeDir, "store-dir", "/var/lib/nats", "`directory` of JetStream")
-	flags.StringArrayVar(&f.subscribers, "subscriber", nil, "`name` of a subscriber's consumer; not that of a kind")
+	flags.StringArrayVar(&f.subscribers, "subscriber", nil, "`name` of a subscriber's consumer")
 	flags.StringArrayVar(&f.served, "served", nil, "`name` of a subscriber that is served from the database")
 	flags.StringVar(&f.tls.Cert, "tls-cert", "", "`file` of the server's certificate")
 	flags.StringVar(&f.tls.Key, "tls-key", "", "`file` of its key")

@@ -1,5 +1,5 @@
-// Package stream is the wire format that relay and workers share: the stream's name and settings, its
-// subjects, the durable names of consumers, and the conversion of an event to a message and back.
+// Package stream is the wire format of events on NATS: the stream's name and settings, its subjects, and the conversion
+// of an event to a message and back. It has the subjects of the dispatcher's messages as well.
 //
 // # Subjects
 //
@@ -16,7 +16,7 @@
 // A message is a CloudEvent 1.0 in the binary mode of the NATS binding. Attributes are headers with the
 // prefix "ce-". Their values are percent-encoded: space, '"', '%' and everything outside of printable ASCII.
 // The body is the event's data as its producer gave it. A message that makes a task available carries the
-// task's args instead, so that a worker needs no read of the database.
+// task's args instead.
 //
 //	ce-specversion   1.0
 //	ce-id            <kind>/<biz_id>/<version>@<recorded_at in µs>, see ledger.Event.ID

@@ -32,8 +32,8 @@ const (
 	headerEnvelope    = "watermill"
 )
 
-// Members of headerTask, which is one header, since a map of more than eight costs a publisher and a worker in Go twice
-// as much.
+// Members of headerTask, which is one header, since a map of more than eight costs a publisher and a subscriber in Go
+// twice as much.
 const (
 	memberVersion  = "version"
 	memberAttempt  = "attempt"
@@ -67,7 +67,7 @@ func malformed(what, value string) error {
 	return fmt.Errorf("%w: %s %s", ErrMalformed, what, strconv.QuoteToASCII(value))
 }
 
-// Message is an event as workers and subscribers receive it.
+// Message is an event as subscribers receive it. A worker makes one of each task that is offered to it.
 type Message struct {
 	ledger.Key
 	Version     ledger.Version
