@@ -14,12 +14,12 @@ import (
 func TestCuresLeadToTheCause(t *testing.T) {
 	t.Parallel()
 	const (
-		refused = `update taskledger.lease set detail = json_build_object(
-			'note', 'message 2 is foreign', 'since', clock_timestamp(), 'refused', true) where name = 'relay'`
 		blocked = `update taskledger.lease set detail = json_build_object(
 			'note', 'not connected to NATS', 'since', clock_timestamp()) where name = 'relay'`
 		stopped = `update taskledger.lease set alive_until = clock_timestamp() - interval '1 minute'
 			where name = 'relay'`
+		copied = `update taskledger.lease set alive_until = clock_timestamp() - interval '1 minute',
+			detail = (detail::jsonb || '{"note": "this database is a copy"}')::json where name = 'dispatcher'`
 		ended = `update taskledger.lease set alive_until = clock_timestamp() - interval '1 minute'
 			where name = 'dispatcher'`
 	)
@@ -59,12 +59,8 @@ func TestCuresLeadToTheCause(t *testing.T) {
 			of: health.TasksUnbegun, want: "give the kind more slots",
 		},
 		{
-			name: "workers wait for a relay", relay: refused, arrange: unhandled,
-			of: health.KindUnhandled, want: "first that of relay_refused, ",
-		},
-		{
-			name: "no relay has worked", relay: stopped, arrange: unhandled,
-			of: health.KindUnhandled, want: "first that of relay_stopped, ",
+			name: "dispatcher of a copy", relay: copied, arrange: unhandled,
+			of: health.DispatcherStopped, want: "follow the text",
 		},
 		{
 			name: "no workers", arrange: unhandled,

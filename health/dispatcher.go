@@ -7,8 +7,15 @@ import (
 )
 
 func checkDispatcher(ctx context.Context, c Config, r *Report) (err error) {
-	if r.Dispatcher, err = dispatcher.ReadStatus(ctx, c.DB); err == nil && !r.Dispatcher.Alive {
-		r.add(Condition{Name: DispatcherStopped, Since: r.Dispatcher.Since, Text: "no dispatcher is running"})
+	r.Dispatcher, err = dispatcher.ReadStatus(ctx, c.DB)
+	if err != nil || r.Dispatcher.Alive {
+		return err
 	}
-	return err
+	stopped := Condition{Name: DispatcherStopped, Since: r.Dispatcher.Since, Text: "no dispatcher is running"}
+	if note := r.Dispatcher.Note; note != "" {
+		stopped.Text = "no dispatcher gives out tasks: " + note
+		stopped.Cure = "follow the text; docs/recovery.md has the steps"
+	}
+	r.add(stopped)
+	return nil
 }

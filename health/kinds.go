@@ -17,15 +17,6 @@ const maxNamed = 5
 // AlarmKind is the kind of alarms. Package alarm delivers them, so they need no worker.
 const AlarmKind ledger.Kind = "taskledger.alarm"
 
-// waitingCure returns the cure of kinds without workers while workers may wait for a relay. "": the usual cure.
-func waitingCure(r *Report) string {
-	cure := lagCure(r, RelayStopped, RelayRefused)
-	if cure == "" {
-		return ""
-	}
-	return "first " + cure + ", for which workers wait that start; then " + define(KindUnhandled).Cure
-}
-
 func checkKinds(ctx context.Context, c Config, r *Report) error {
 	found, err := c.readUnhandled(ctx, r)
 	if err != nil {
@@ -58,7 +49,6 @@ func checkKinds(ctx context.Context, c Config, r *Report) error {
 		r.add(Condition{
 			Name: KindUnhandled, Since: since, Threshold: c.Thresholds.KindUnhandled,
 			Text: "tasks wait and no worker handles their kind: " + printable.Names(late, maxNamed),
-			Cure: waitingCure(r),
 		})
 	}
 	return nil

@@ -41,7 +41,7 @@ comment on view taskledger.relay_mark is
   'visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are '
   'behind stream_tail. generation is the number of losses of the stream plus 1. '
   'Before the first session, generation, stream_created and both sequences are null. '
-  'server is the server_run() in which the relay has made sure that no relay of another copy works.';
+  'server is the server_run() in which the relay has made sure that no other copy of the database works.';
 
 -- Copies of a database differ in nothing but where they run.
 -- +goose StatementBegin
@@ -57,24 +57,6 @@ $$;
 comment on function taskledger.server_run() is
   'Internal: returns what differs between this database and a physical copy of it that runs too: the start of the '
   'server, and the oid of the database.';
-
--- With its owner's rights: workers may not read the cursors. Index: primary key of cursor, backwards.
--- +goose StatementBegin
-create function taskledger.is_relayed_here() returns boolean
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
-begin
-  return coalesce((
-    select coalesce(m.server = taskledger.server_run(), taskledger.rebased_at() is null)
-      from taskledger.relay_mark m
-     order by m.n desc
-     limit 1), true);
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger.is_relayed_here() is
-  'Internal: returns whether a relay has worked since the server started and since the last rebase, or none ever has. '
-  'Otherwise the database may be a copy of one whose relay works, and workers must not receive.';
 
 -- Three arms, where the feed has two: late events below the window, events within the published part of
 -- the window that are not visible in it, and events above. Its cost is that of the events it returns.

@@ -174,7 +174,6 @@ grant execute on function taskledger.mark_feed, taskledger.remove_subscriber, ta
 grant execute on function taskledger.unbegun_kinds, taskledger.unhandled_kinds
   to relay, operator, reader, archiver;
 grant execute on function taskledger.is_primary to worker, relay, operator;
-grant execute on function taskledger.is_relayed_here to worker;
 grant execute on function taskledger.server_run to relay, operator, reader, archiver;
 grant execute on function taskledger.is_hidden to worker;
 grant execute on function taskledger.worker_alive_ms, taskledger.lease_kinds to worker,

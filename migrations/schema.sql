@@ -2400,21 +2400,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger.is_primary() IS 'Internal: returns true, and raises an error on a standby.';
 
-CREATE FUNCTION taskledger.is_relayed_here() RETURNS boolean
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return coalesce((
-    select coalesce(m.server = taskledger.server_run(), taskledger.rebased_at() is null)
-      from taskledger.relay_mark m
-     order by m.n desc
-     limit 1), true);
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.is_relayed_here() IS 'Internal: returns whether a relay has worked since the server started and since the last rebase, or none ever has. Otherwise the database may be a copy of one whose relay works, and workers must not receive.';
-
 CREATE FUNCTION taskledger.is_reserved(kind text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (starts_with(kind, 'taskledger.'::text) AND (NOT starts_with(kind, 'taskledger.webhook.'::text)));
@@ -4814,7 +4799,7 @@ CREATE VIEW taskledger.relay_mark AS
    FROM taskledger.cursors c
   WHERE (c.reader = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are behind stream_tail. generation is the number of losses of the stream plus 1. Before the first session, generation, stream_created and both sequences are null. server is the server_run() in which the relay has made sure that no relay of another copy works.';
+COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are behind stream_tail. generation is the number of losses of the stream plus 1. Before the first session, generation, stream_created and both sequences are null. server is the server_run() in which the relay has made sure that no other copy of the database works.';
 
 CREATE TABLE taskledger.schedule (
     name text NOT NULL COLLATE pg_catalog."C",

@@ -40,14 +40,6 @@ func TestRebasedCopyLeavesTheStream(t *testing.T) {
 	t.Parallel()
 	original, restored, _ := restoreBeside(t)
 	before := original.state()
-	var isRelayed bool
-	err := restored.pool.QueryRow(t.Context(), "select taskledger.is_relayed_here()").Scan(&isRelayed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if isRelayed {
-		t.Error("workers of the copy begin")
-	}
 	refused := awaitError[*outbox.CopyError](t, restored.relay(smallPages))
 	if !strings.Contains(refused.Error(), "--new-installation") {
 		t.Errorf("the error has not the command: %v", refused)

@@ -18,7 +18,7 @@ func TestClaimOfAnEarlierRunAnswersNothing(t *testing.T) {
 	r := b.relay(smallPages, func(c *outbox.Config) { c.LeaseTTL = time.Minute })
 	b.enqueue("coupon.send", "order-", 10)
 	b.awaitPublished()
-	claims := servicetest.Try(b.nc.SubscribeSync(stream.Relays))(t)
+	claims := servicetest.Try(b.nc.SubscribeSync(stream.Copies))(t)
 	var installation string
 	if err := b.pool.QueryRow(b.ctx(), "select taskledger.installation()").Scan(&installation); err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func TestClaimOfAnEarlierRunAnswersNothing(t *testing.T) {
 		text := servicetest.Try(json.Marshal(map[string]any{
 			"installation": installation, "run": "a new run", "holder": "other/relay", "word": word,
 		}))(t)
-		if err := b.nc.Publish(stream.Relays, text); err != nil {
+		if err := b.nc.Publish(stream.Copies, text); err != nil {
 			t.Fatal(err)
 		}
 	}

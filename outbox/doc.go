@@ -88,8 +88,8 @@
 //
 // The relay must be the only writer of the stream. Another message in step 4 means that another program publishes
 // there, or that a copy of the database is in use. Then [Relay.Run] returns a [*ForeignWriterError], which names the
-// cure. Before it uses the stream for the first time in a run of its server, a relay asks whether that of another copy
-// works, and returns a [*CopyError] after an answer.
+// cure. Before it uses the stream for the first time in a run of its server, a relay asks whether a relay or dispatcher
+// of another copy works, and returns a [*CopyError] after an answer.
 //
 // # Concurrency properties
 //

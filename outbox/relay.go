@@ -25,7 +25,7 @@ type Relay struct {
 	limited *loglimit.Logger // for lines that repeat
 	js      jetstream.JetStream
 	lease   *lease
-	copies  *copies
+	copies  confirmation
 
 	// The state that one session leaves to the next. It is of the goroutine that publishes.
 	isLimitRefused bool // by NATS, when the relay raised the stream's limit
@@ -62,7 +62,7 @@ func New(c Config) (*Relay, error) {
 	}
 	l := newLease(c.DB, c.Name, c.LeaseTTL)
 	return &Relay{
-		config: c, hooks: c.Hooks, limited: loglimit.New(), js: js, lease: l, copies: newCopies(c.NATS, l.holder),
+		config: c, hooks: c.Hooks, limited: loglimit.New(), js: js, lease: l,
 		delay: loop.Backoff{Min: minDelay, Max: maxDelay, Exact: true},
 	}, nil
 }
@@ -156,7 +156,7 @@ func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
 
 	g, leading := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.lease.hold(leading) })
-	g.Go(func() error { return r.copies.watch(leading, r) })
+	g.Go(func() error { return r.answer(leading) })
 	g.Go(func() error { return r.work(leading, publisher) })
 	err = g.Wait()
 	if ctx.Err() == nil && isFinal(err) {

@@ -19,12 +19,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-var (
-	//go:embed sql/kinds_admitted.sql
-	kindsAdmittedSQL string
-	//go:embed sql/is_relayed.sql
-	isRelayedSQL string
-)
+//go:embed sql/kinds_admitted.sql
+var kindsAdmittedSQL string
 
 // maxRetryDelay is the longest delay before an operation is retried that the database or NATS refused.
 const maxRetryDelay = 2 * time.Second
@@ -89,39 +85,12 @@ func (p *Pool) takeLease(ctx context.Context) error {
 	})
 }
 
-// relayEvery is the interval at which a worker that waits for a relay looks for one.
-const relayEvery = 100 * time.Millisecond
-
-// awaitRelay waits until a relay has worked since the database's server started. A database that is a copy of another
-// one has none, because its relay refuses: a worker would take the tasks of the original.
-func (p *Pool) awaitRelay(ctx context.Context) error {
-	for isLogged := false; ; {
-		var isRelayed bool
-		err := p.config.DB.QueryRow(ctx, isRelayedSQL).Scan(&isRelayed)
-		if err != nil || isRelayed {
-			return pgerr.Explain("look for a relay", err)
-		}
-		if !isLogged {
-			isLogged = true
-			p.config.Logger.WarnContext(ctx, "the worker waits for a relay, because none has worked since the server "+
-				"of the database started, which may be a copy or a restored one: start taskledger serve; if it runs, "+
-				"taskledger status has the cure")
-		}
-		if err := loop.Sleep(ctx, relayEvery); err != nil {
-			return err
-		}
-	}
-}
-
 // firstLease takes the lease, retrying while the database is unavailable. It returns an error if this worker cannot run
 // at all, and nil if ctx is done.
 func (p *Pool) firstLease(ctx context.Context) error {
 	delay := loop.Backoff{Max: maxRetryDelay, Exact: true}
 	for {
-		err := p.awaitRelay(ctx)
-		if err == nil {
-			err = p.takeLease(ctx)
-		}
+		err := p.takeLease(ctx)
 		if err == nil {
 			err = lease.Sweep(ctx, p.config.DB)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/hex"
+	"strconv"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -18,6 +19,12 @@ var (
 	dispatcherLookSQL string
 	//go:embed sql/dispatcher_yield.sql
 	dispatcherYieldSQL string
+	//go:embed sql/dispatcher_run.sql
+	dispatcherRunSQL string
+	//go:embed sql/dispatcher_refuse.sql
+	dispatcherRefuseSQL string
+	//go:embed sql/holds.sql
+	holdsSQL string
 	//go:embed sql/sessions.sql
 	sessionsSQL string
 )
@@ -31,6 +38,8 @@ type DispatcherClaim struct {
 	Backend uint32
 	// Displaced is another holder whose lease counts as expired; "" for none.
 	Displaced string
+	// Run is the run of the server in which no copy of the database works.
+	Run string
 }
 
 // DispatcherTerm is the lease of a dispatcher that has it.
@@ -45,7 +54,7 @@ func TakeDispatcher(ctx context.Context, db ledger.DB, c DispatcherClaim) (t Dis
 	if _, err := db.Exec(ctx, boundSQL); err != nil {
 		return t, false, pgerr.Explain("shorten leases", err)
 	}
-	args := []any{c.Holder, c.For.Milliseconds(), hex.EncodeToString(c.Key), int64(c.Backend), c.Displaced}
+	args := []any{c.Holder, c.For.Milliseconds(), hex.EncodeToString(c.Key), int64(c.Backend), c.Displaced, c.Run}
 	var before int64
 	ok, err = pgquery.Row(ctx, db, dispatcherTakeSQL, args, &t.Epoch, &before, &t.Incarnation)
 	t.Before = time.Duration(before) * time.Millisecond
@@ -61,17 +70,47 @@ type DispatcherState struct {
 	IsGone  bool // the server process of its connection has ended
 	Since   time.Time
 	Until   time.Time
+	Note    string // why no dispatcher has begun since
 }
 
 // LookAtDispatcher returns the state of the dispatcher's lease.
 func LookAtDispatcher(ctx context.Context, db ledger.DB) (s DispatcherState, err error) {
 	var key string
 	_, err = pgquery.Row(ctx, db, dispatcherLookSQL, nil, &s.Holder, &s.Epoch, &key, &s.IsAlive, &s.IsGone,
-		pgquery.Micros(&s.Since), pgquery.Micros(&s.Until))
+		pgquery.Micros(&s.Since), pgquery.Micros(&s.Until), &s.Note)
 	if err == nil {
 		s.Key, err = hex.DecodeString(key)
 	}
 	return s, pgerr.Explain("look at the lease of the dispatcher", err)
+}
+
+// Run is a run of the database's server, and what is known there about copies of the database.
+type Run struct {
+	Installation string
+	Name         string
+	IsConfirmed  bool // no copy works, or no dispatcher has ever begun
+	RelayBegins  bool // a relay is about to make sure
+	RelayRefuses bool
+	HasAnswered  bool // a copy of this installation, within the last minute
+}
+
+// ReadRun returns the run for a dispatcher that is about to begin.
+func ReadRun(ctx context.Context, db ledger.DB) (r Run, err error) {
+	_, err = pgquery.Row(ctx, db, dispatcherRunSQL, nil, &r.Installation, &r.Name, &r.IsConfirmed, &r.RelayBegins,
+		&r.RelayRefuses, &r.HasAnswered)
+	return r, pgerr.Explain("read the run of the server", err)
+}
+
+// RefuseDispatcher records why no dispatcher begins, and whether a copy of the database has answered.
+func RefuseDispatcher(ctx context.Context, db ledger.DB, note string, hasAnswered bool) error {
+	_, err := db.Exec(ctx, dispatcherRefuseSQL, note, strconv.FormatBool(hasAnswered))
+	return pgerr.Explain("record that no dispatcher begins", err)
+}
+
+// Holds reports whether a holder still has a lease, in this run of the server of a primary.
+func Holds(ctx context.Context, db ledger.DB, name, holder, installation, run string) (holds bool, err error) {
+	_, err = pgquery.Row(ctx, db, holdsSQL, []any{name, holder, installation, run}, &holds)
+	return holds, pgerr.Explain("look at the lease", err)
 }
 
 // YieldDispatcher lets another process take the dispatcher's lease at once.

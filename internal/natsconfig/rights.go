@@ -33,9 +33,9 @@ func relayRights() *rights {
 			stream.AllSubjects,
 			api("STREAM.CREATE"), api("STREAM.UPDATE"), api("STREAM.INFO"), api("STREAM.MSG.GET"),
 			api("CONSUMER.LIST"),
-			stream.Relays, allOffers,
+			stream.Copies, allOffers,
 		},
-		subscribe: append([]string{inboxes, stream.Relays, stream.AllReports}, outcomes()...),
+		subscribe: append([]string{inboxes, stream.Copies, stream.AllReports}, outcomes()...),
 	}
 }
 

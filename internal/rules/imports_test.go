@@ -67,7 +67,7 @@ var rules = []rule{
 	{
 		pkg: "/outbox",
 		may: []string{"/ledger", "/internal/abandon",
-			"/ledger/feed", "/internal/lease", "/internal/pgarray", "/internal/lists",
+			"/ledger/feed", "/internal/copies", "/internal/lease", "/internal/pgarray", "/internal/lists",
 			"/internal/loop",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault",
 			"/internal/loglimit", "/internal/reserved", pgx, nats, xSync},
@@ -118,6 +118,11 @@ var rules = []rule{
 		reason: "relay and workers have leases in one table, which one package owns",
 	},
 	{
+		pkg:    "/internal/copies",
+		may:    []string{"/ledger", "/internal/lease", "/internal/loglimit", "/internal/stream", nats},
+		reason: "relays and dispatchers of copies of a database answer each other",
+	},
+	{
 		pkg: "/internal/operation",
 		may: []string{"/ledger", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/reserved",
 			pgx},
@@ -141,7 +146,8 @@ var rules = []rule{
 	{
 		pkg: "/workers/dispatcher",
 		may: []string{"/ledger", "/ledger/feed", "/workers/internal/dispatch", "/workers/internal/local",
-			"/workers/internal/only", "/internal/lease", "/internal/loop", "/internal/pgarray", "/internal/pgerr",
+			"/workers/internal/only", "/internal/copies", "/internal/lease", "/internal/loop", "/internal/pgarray",
+			"/internal/pgerr",
 			"/internal/stream", pgx, nats, xSync},
 		reason: "a service of its own: it gives out tasks, and does not depend on how workers run them",
 	},

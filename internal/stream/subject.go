@@ -17,9 +17,9 @@ const prefix = "ledger"
 // AllSubjects is the filter that matches every event.
 const AllSubjects = prefix + ".>"
 
-// Relays is the subject on which relays that have a lease publish claims, so that those of copies of a database find
-// each other. It is not on the stream.
-const Relays = "taskledger.relays"
+// Copies is the subject on which relays and dispatchers ask whether a copy of their database works, and those that have
+// a lease answer. It is not on the stream.
+const Copies = "taskledger.copies"
 
 // bookkeepingPrefix begins the third word of the subjects of reserved kinds. Filters of types for the kinds of users,
 // such as ledger.*.succeeded.>, do not match these subjects.

@@ -95,6 +95,14 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 	if err != nil || state.IsAlive && !state.IsGone {
 		return err
 	}
+	holder := rand.Text()
+	run, err := d.confirm(ctx, holder)
+	if errors.Is(err, errRelayBegins) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
 	conn, err := d.config.DB.Acquire(ctx)
 	if err != nil {
 		return err
@@ -105,7 +113,7 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 		return err
 	}
 	c := lease.DispatcherClaim{
-		Holder: rand.Text(), For: term, Key: identity.Public(), Backend: conn.Conn().PgConn().PID(),
+		Holder: holder, For: term, Key: identity.Public(), Backend: conn.Conn().PgConn().PID(), Run: run.Name,
 	}
 	if state.IsGone {
 		c.Displaced = state.Holder
@@ -116,7 +124,7 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 		return err
 	}
 	c.Displaced = ""
-	o := newOffice(d.config, conn, identity, c, taken, asked)
+	o := newOffice(d.config, conn, identity, c, taken, run, asked)
 	log := d.config.Logger.With("epoch", taken.Epoch)
 	log.InfoContext(ctx, "dispatcher is active")
 	err = o.work(ctx)

@@ -81,7 +81,8 @@
 //	                                nothing: its own deadline has passed.
 //	NATS                            Workers in the process of the dispatcher go on, and those that claim in SQL.
 //	                                Others finish what they have.
-//	PostgreSQL                      The lease cannot be renewed, so the epoch ends. No worker begins anything.
+//	PostgreSQL                      The lease cannot be renewed, so the epoch ends. No worker begins anything. After a
+//	                                restart the first dispatcher asks for copies.
 //	a past of the database          The incarnation differs: the epoch ends, and workers refuse offers of the other
 //	                                incarnation. Epochs are counted anew.
 //
@@ -115,6 +116,14 @@
 // ms, so a dispatcher that no longer reads loses it. It sends nothing after the end of its lease, counted from
 // before the statement that renewed it. Others look at the lease every 100 ms, and take it when it has expired, or
 // when the connection of its holder has ended. Behind a pooler they cannot detect that, and wait for its end.
+//
+// A physical copy of a database has the same tasks. So the first dispatcher after a start of PostgreSQL asks on NATS
+// for 0.4 s whether a dispatcher or a relay of another copy works. After an answer it refuses, records the reason in
+// the lease, and tries again. The lease of one that begins has the run of the server, so its successors do not ask.
+//
+// It does not ask if the relay has made sure in this run, and does not begin while a relay is about to, or refuses.
+// After a refusal it begins when nothing has answered for a minute: the original may be restarting. It does not begin
+// in a new run while NATS is away.
 //
 // Each holder has an epoch, one more than the last, and a new pair of keys, the public one in the lease. The
 // dispatcher that begins does this in order:

@@ -42,6 +42,7 @@ type office struct {
 	identity dispatch.Identity
 	claim    lease.DispatcherClaim
 	term     lease.DispatcherTerm
+	run      lease.Run
 	barrier  time.Time // from then on no worker accepts an offer of the predecessor
 
 	wake         *feed.Wake
@@ -68,10 +69,10 @@ func (r request) ask() {
 }
 
 func newOffice(c Config, conn *pgxpool.Conn, identity dispatch.Identity, claim lease.DispatcherClaim,
-	t lease.DispatcherTerm, asked time.Time) *office {
+	t lease.DispatcherTerm, run lease.Run, asked time.Time) *office {
 	return &office{
-		config: c, conn: conn, identity: identity, claim: claim, term: t, wake: feed.NewWake(), joins: newRequest(),
-		reads:   newRequest(),
+		config: c, conn: conn, identity: identity, claim: claim, term: t, run: run, wake: feed.NewWake(),
+		joins: newRequest(), reads: newRequest(),
 		machine: dispatch.New(t.Incarnation, t.Epoch, maxReady), seals: map[string]*dispatch.Seal{},
 		deadline: asked.Add(term), barrier: time.Now().Add(t.Before + dispatch.Freshness),
 	}
@@ -100,6 +101,7 @@ func (o *office) work(ctx context.Context) error {
 	group.Go(func() error { return every(ctx, joinsEvery, sessionsEvery, o.joins, o.readSessions) })
 	group.Go(func() error { return every(ctx, 0, 0, o.reads, o.readTasks) })
 	group.Go(func() error { return o.probe(ctx) })
+	group.Go(func() error { return o.answer(ctx) })
 	return group.Wait()
 }
 

@@ -16,6 +16,8 @@ type Status struct {
 	Alive bool `json:"alive"`
 	// Since is when the dispatcher became active or, if it is not alive, when its lease ends or has ended.
 	Since time.Time `json:"since,omitzero"`
+	// Note is why a dispatcher that runs does not become active: another copy of the database works on the same NATS.
+	Note string `json:"note,omitempty"`
 }
 
 // ReadStatus reads the state of the dispatcher. It never commits. Errors: [ledger.ErrNotMigrated].
@@ -23,7 +25,7 @@ func ReadStatus(ctx context.Context, db ledger.DB) (Status, error) {
 	s, err := lease.LookAtDispatcher(ctx, db)
 	status := Status{Epoch: s.Epoch, Alive: s.IsAlive && !s.IsGone, Since: s.Since}
 	if !status.Alive {
-		status.Since = s.Until
+		status.Since, status.Note = s.Until, s.Note
 	}
 	return status, err
 }

@@ -1,4 +1,4 @@
-package outbox
+package copies
 
 import (
 	"testing"
@@ -20,7 +20,7 @@ func TestDeliveredMessageIsNotAClaim(t *testing.T) {
 		{name: "with headers", msg: &nats.Msg{Data: []byte(body), Header: nats.Header{"ce-id": {"a/b/1"}}}},
 		{name: "without a body", msg: &nats.Msg{}},
 	} {
-		if _, is := parseClaim(test.msg); is != test.is {
+		if _, is := parse(test.msg); is != test.is {
 			t.Errorf("a message %s: %v", test.name, is)
 		}
 	}

@@ -1,0 +1,146 @@
+// Package copies keeps the services of a copy of a database from working beside the original on the same NATS.
+//
+// A physical copy of a database is equal to its original in everything that the database stores, so its relay would
+// continue the stream of the original, and its dispatcher would give out the same tasks. Copies differ in the runs of
+// their servers: taskledger.server_run(). A service that begins in a new run asks on [stream.Copies], and refuses if a
+// service of another run answers, which has its lease there. Relays and dispatchers answer each other.
+//
+// If both begin at the same moment, or the services of the original are away, nothing answers.
+package copies
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/lease"
+	"github.com/taskledger/taskledger/internal/loglimit"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Claim is a question of a service, or the answer to one.
+type Claim struct {
+	Installation string `json:"installation"`
+	Run          string `json:"run"`
+	Holder       string `json:"holder"`            // of the service's lease
+	Word         string `json:"word"`              // of the question
+	Answers      string `json:"answers,omitempty"` // the word of the question to which this is the answer
+}
+
+// parse returns the claim in a message. It returns false for a message that a consumer delivers to the subject of
+// claims: that one has a reply subject and the headers of an event, and its body is the args of some task.
+func parse(m *nats.Msg) (c Claim, ok bool) {
+	if m.Reply != "" || len(m.Header) > 0 {
+		return c, false
+	}
+	return c, json.Unmarshal(m.Data, &c) == nil
+}
+
+func publish(nc *nats.Conn, c Claim) error {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	return nc.Publish(stream.Copies, text)
+}
+
+const (
+	// answerWait is how long a service waits for answers, once after each start of the server.
+	answerWait = 400 * time.Millisecond
+	// times is how often it asks meanwhile, because a part of NATS may not have its subscription yet.
+	times = 4
+)
+
+// Ask asks whether a service of another copy works. It returns the holder of that one's lease, or "" if none answers.
+// It returns an error if NATS is away.
+func Ask(ctx context.Context, nc *nats.Conn, mine Claim) (holder string, err error) {
+	mine.Word = rand.Text()
+	received := make(chan *nats.Msg, 64) // excess ones are dropped: questions are repeated
+	sub, err := nc.ChanSubscribe(stream.Copies, received)
+	if err != nil {
+		return "", fmt.Errorf("subscribe to %s: %w", stream.Copies, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	for range times {
+		if err := publish(nc, mine); err != nil {
+			return "", err
+		}
+		wait := time.After(answerWait / times)
+		for isWaiting := true; isWaiting; {
+			select {
+			case m := <-received:
+				other, ok := parse(m)
+				if ok && other.Answers == mine.Word && other.Installation == mine.Installation &&
+					other.Run != mine.Run {
+					return other.Holder, nil
+				}
+			case <-wait:
+				isWaiting = false
+			case <-ctx.Done():
+				return "", context.Cause(ctx)
+			}
+		}
+	}
+	if err := nc.FlushTimeout(answerWait); err != nil {
+		return "", fmt.Errorf("ask for copies of the database: %w", err)
+	}
+	return "", nil
+}
+
+// Answerer answers the questions of services of copies while its service has its lease.
+type Answerer struct {
+	NATS     *nats.Conn
+	DB       ledger.DB
+	Lease    string        // its name
+	Patience time.Duration // for the statement that reads the lease
+	Logger   *slog.Logger
+	Mine     func() *Claim // in the run in which the service works; nil before it does
+}
+
+// Run answers until ctx is done.
+func (a Answerer) Run(ctx context.Context) error {
+	received := make(chan *nats.Msg, 64) // excess ones are dropped: questions are repeated
+	sub, err := a.NATS.ChanSubscribe(stream.Copies, received)
+	if err != nil {
+		return fmt.Errorf("subscribe to %s: %w", stream.Copies, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	limited := loglimit.New()
+	defer limited.Close()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case m := <-received:
+			if question, ok := parse(m); ok && question.Answers == "" {
+				a.answer(ctx, limited, question)
+			}
+		}
+	}
+}
+
+// answer answers a question, if the service still has its lease in its run. It may have the lease of a database that
+// was promoted or has started again before it has read the run.
+func (a Answerer) answer(ctx context.Context, limited *loglimit.Logger, question Claim) {
+	mine := a.Mine()
+	if mine == nil || question.Installation != mine.Installation || question.Run == mine.Run {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.Patience)
+	defer cancel()
+	holds, err := lease.Holds(ctx, a.DB, a.Lease, mine.Holder, mine.Installation, mine.Run)
+	if err != nil || !holds {
+		return
+	}
+	answer := *mine
+	answer.Word, answer.Answers = question.Word, question.Word
+	_ = publish(a.NATS, answer) // the question is repeated
+	limited.Warn(a.Logger, "a copy of this database has services on the same NATS; they must refuse to continue",
+		"holder", question.Holder)
+}

@@ -1,0 +1,6 @@
+-- Selects whether a service still has the lease of this database, which is a primary, in the same run of its server.
+-- $1 name of the lease, $2 holder, $3 installation, $4 run. Locks nothing. Index: primary key.
+select exists (
+         select from taskledger.lease l
+          where l.name = $1::text and l.holder = $2::text and l.alive_until > clock_timestamp())
+       and taskledger.installation() = $3::text and taskledger.server_run() = $4::text and not pg_is_in_recovery()
