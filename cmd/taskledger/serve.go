@@ -357,10 +357,11 @@ func (s serving) render(w io.Writer) {
 	if s.DataDir != "" {
 		fields = append(fields, [2]string{"data", s.DataDir}, [2]string{"addresses", s.DataDir + "/server.json"})
 	}
-	running := "all services; dispatcher, relay and projector may stand by for those of another process; stop with Ctrl-C"
+	running, standBy := "all services", "dispatcher, relay and projector"
 	if s.Stream != "" {
-		running = "all services but the relay; dispatcher and projector may stand by for those of another process; stop with Ctrl-C"
+		running, standBy = "all services but the relay", "dispatcher and projector"
 	}
+	running += "; " + standBy + " may stand by for those of another process; stop with Ctrl-C"
 	fields = append(fields, [2]string{"running", running})
 	renderFields(w, fields...)
 }
