@@ -31,7 +31,7 @@ func TestHeadsPlan(t *testing.T) {
 		try(tx.Exec(b.Context(), "set local plan_cache_mode = "+mode))(t)
 		try(tx.Exec(b.Context(), "prepare heads as "+string(try(os.ReadFile("internal/attempt/sql/heads.sql"))(t))))(t)
 		rows := try(tx.Query(b.Context(),
-			`explain execute heads('test.order', '{"o-0001","o-0002"}', '{1,1}', 512, 0)`))(t)
+			`explain execute heads('test.order', '{"o-0001","o-0002"}', '{1,1}', 512)`))(t)
 		plan := strings.Join(try(pgx.CollectRows(rows, pgx.RowTo[string]))(t), "\n")
 		if !strings.Contains(plan, "Index Scan Backward using event_pkey") ||
 			strings.Contains(plan, "Seq Scan on event") {
