@@ -207,7 +207,7 @@ func TestTLSToNATS(t *testing.T) {
 	}
 	_, port, _ := strings.Cut(host, ":")
 	p := program{t: t, env: map[string]string{
-		envDatabaseURL: ledgertest.URL(t), envNATSURL: "tls://" + host, envNATSCA: ca.file, envNATSCert: cert,
+		envDatabaseURL: ledgertest.URL(t, "reader"), envNATSURL: "tls://" + host, envNATSCA: ca.file, envNATSCert: cert,
 		envNATSKey: key, envNATSNkey: natsconfig.SeedFile(keys, natsconfig.Operator),
 	}}
 	p.check([]tlsTest{
