@@ -109,14 +109,15 @@ create view taskledger.workers as
 select l.holder as worker, l.since, l.alive_until,
        case when l.alive_until <= clock_timestamp() then 0
             else greatest(0, extract(epoch from least(l.alive_until, clock_timestamp() + l.term)
-                                                - clock_timestamp()) * 1000) end::bigint as alive_ms, l.detail
+                                                - clock_timestamp()) * 1000) end::bigint as alive_ms,
+       (extract(epoch from l.term) * 1000)::bigint as term_ms, l.detail
   from taskledger.lease l
  where l.name like 'worker/%' and l.since between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00'
    and taskledger.lease_kinds(l.detail) is not null;
 
 comment on view taskledger.workers is
   'The workers that live, or were lost within about a day. alive_ms: for how many milliseconds it still counts as '
-  'alive, 0 if it is lost. detail: its kinds, guarantees and shards.';
+  'alive, 0 if it is lost; term_ms: for how many it counts after each renewal. detail: its kinds, guarantees and shards.';
 
 create view taskledger.dispatcher as
 select (l.detail->>'epoch')::bigint as epoch, l.detail->>'key' as key

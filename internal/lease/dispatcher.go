@@ -122,7 +122,8 @@ func YieldDispatcher(ctx context.Context, db ledger.DB, holder string) error {
 // Session is a live worker's session.
 type Session struct {
 	Worker   string
-	Key      []byte // public; empty: the worker claims its tasks itself
+	Key      []byte        // public; empty: the worker claims its tasks itself
+	Term     time.Duration // of its lease, from each renewal
 	Capacity int
 	Kinds    []string
 	Shards   ledger.ShardSet
@@ -141,13 +142,15 @@ func ReadSessions(ctx context.Context, db ledger.DB) (all []Session, paused map[
 		var kinds []string
 		var s Session
 		var key, shards string
-		if err := rows.Scan(&kinds, &s.Worker, &key, &s.Capacity, &s.Kinds, &shards); err != nil {
+		var term int64
+		if err := rows.Scan(&kinds, &s.Worker, &key, &term, &s.Capacity, &s.Kinds, &shards); err != nil {
 			return nil, nil, pgerr.Explain("read the sessions of workers", err)
 		}
 		for _, k := range kinds {
 			paused[ledger.Kind(k)] = true
 		}
 		var invalid1, invalid2 error
+		s.Term = time.Duration(term) * time.Millisecond
 		s.Key, invalid1 = hex.DecodeString(key)
 		s.Shards, invalid2 = ledger.ParseShardSet(shards)
 		if s.Worker != "" && invalid1 == nil && invalid2 == nil {

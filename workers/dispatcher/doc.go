@@ -34,7 +34,7 @@
 //   - Only the feed, and reads of the ledger, make a task known, ready or forgotten.
 //   - A report makes assigned tasks doubtful. After a change of the dispatcher it also assigns the tasks that it lists.
 //     A task that is known by a report alone must be read from the ledger before it can become ready.
-//   - A lease that ends makes doubtful what its worker had.
+//   - A lease that ends makes doubtful what its worker had. So does a worker that does nothing.
 //   - Matching makes ready tasks assigned. It follows each window, report, hint and read.
 //
 // A later window is one that was opened after the task became doubtful. If the task ended before, that window or an
@@ -53,7 +53,8 @@
 //     runs, so each start of a task that kills its workers is counted.
 //   - An offer contains what the ledger has: args of up to 512 bytes, if the task's first event made it available. The
 //     worker reads other args.
-//   - Each offer repeats the time of the newest report, so the worker can measure how old the dispatcher's view is.
+//   - Each offer repeats the time of the newest report, so the worker can measure how long it was on its way. If the
+//     last window was opened more than a second before the offer, the worker reads the tasks.
 //   - When another process appends to a task that it has, it gets a recall.
 //
 // It is not promised that a task is still available when the offer arrives.
@@ -73,6 +74,9 @@
 //	a worker that is killed         Its tasks, and as many as it had asked for, wait for the end of its lease. Then
 //	                                others get them, marked.
 //	a worker that stops             It gives back what has not begun; others get that after the next window.
+//	a worker that does nothing      What it has had for a minute, or for two terms of its lease if they are longer,
+//	                                without a record of its start, others get, marked. Its share is halved each time,
+//	                                and doubled by each task that it ends.
 //	a worker's way to NATS          It records what it runs. Offers to it are lost, and their tasks wait until it
 //	                                answers again or its lease ends.
 //	a worker's way to PostgreSQL    It begins nothing after 2 s. Its lease ends, and others get its tasks.
@@ -99,10 +103,12 @@
 // times as many, up to 32,768. While a read runs, the feed goes on. A task that it reports as changed is not taken
 // from the read, and events that it skips, because they are behind the place, are read next time.
 //
-// At most 65,536 tasks of a kind are ready in memory, each with at most 1 KiB of args and metadata. Their number is
-// not bounded over all kinds, and tasks that are assigned, running or doubtful come on top. A kind that no worker
-// has had in this epoch costs nothing. Ready tasks of shards that no worker takes fill the memory too: behind more
-// than 32,768 of them, tasks of other shards of the kind wait.
+// At most 65,536 tasks of a kind are ready in memory, and 131,072 of all kinds. Beyond 512 kinds each may have 256. A
+// task has at most 1 KiB of args and metadata, so this is up to 200 MB. Tasks that are assigned, running or doubtful
+// come on top; they are at most as many as the workers may hold.
+//
+// Only tasks that a live worker takes are in memory. Those of other kinds and shards cost nothing, and fill no memory
+// of their kind. When a worker takes further shards, or a kind that none took, the kind's place is the beginning again.
 //
 // # Order
 //

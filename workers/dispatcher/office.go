@@ -29,6 +29,12 @@ const (
 	// asked more often.
 	probeEvery = time.Second
 	urgeEvery  = 50 * time.Millisecond
+	// idleAfter is the time after which a worker that has begun no task that it has, and has not given it back, loses it.
+	// A worker whose lease has a longer term has that time. It gives back what waits for a slot for 5 s, and records the
+	// start of what it has begun within half of the term.
+	idleAfter = 30 * time.Second
+	// maxAge is how long ago the last window was opened at most, for offers with contents.
+	maxAge = time.Second
 	// maxReady is the number of ready tasks of a kind in memory.
 	maxReady = 65_536
 	// maxContent is the size of args in an offer.
@@ -50,10 +56,17 @@ type office struct {
 
 	mu       sync.Mutex // guards the fields below
 	machine  *dispatch.Dispatcher
-	seals    map[string]*dispatch.Seal // by session
-	seen     string                    // snapshot of the last window; "": its last page is not read yet
-	deadline time.Time                 // of the lease
+	peers    map[string]*peer // by session
+	seen     string           // snapshot of the last window; "": its last page is not read yet
+	viewed   time.Time        // when the last window was opened that is applied
+	deadline time.Time        // of the lease
 	isActive bool
+}
+
+// peer is a worker's session.
+type peer struct {
+	seal    *dispatch.Seal // nil if the worker's key is invalid
+	checked time.Time      // when the machine last checked what it does
 }
 
 // request wakes a goroutine.
@@ -73,7 +86,7 @@ func newOffice(c Config, conn *pgxpool.Conn, identity dispatch.Identity, claim l
 	return &office{
 		config: c, conn: conn, identity: identity, claim: claim, term: t, run: run, wake: feed.NewWake(),
 		joins: newRequest(), reads: newRequest(),
-		machine: dispatch.New(t.Incarnation, t.Epoch, maxReady), seals: map[string]*dispatch.Seal{},
+		machine: dispatch.New(t.Incarnation, t.Epoch, maxReady), peers: map[string]*peer{},
 		deadline: asked.Add(term), barrier: time.Now().Add(t.Before + dispatch.Freshness),
 	}
 }
@@ -141,6 +154,7 @@ func (o *office) follow(ctx context.Context) error {
 	}
 	renewAt := time.Now().Add(renewEvery)
 	var ticket int64
+	var opened time.Time
 	for isOpen, isReady := false, false; ; {
 		if !time.Now().Before(renewAt) {
 			if err := o.renew(ctx); err != nil {
@@ -150,7 +164,7 @@ func (o *office) follow(ctx context.Context) error {
 		}
 		if !isOpen {
 			o.mu.Lock()
-			ticket = o.machine.Open()
+			ticket, opened = o.machine.Open(), time.Now()
 			isReady = o.isActive || len(o.machine.Unanswered()) == 0 || time.Now().After(o.barrier)
 			o.mu.Unlock()
 		}
@@ -172,7 +186,7 @@ func (o *office) follow(ctx context.Context) error {
 			o.seen = ""
 			o.machine.Apply(0, events)
 		} else {
-			o.seen = seen.Snapshot
+			o.seen, o.viewed = seen.Snapshot, opened
 			o.machine.Apply(ticket, events)
 			if isReady && !o.isActive {
 				o.isActive = true
@@ -216,18 +230,16 @@ func (o *office) readSessions(ctx context.Context) error {
 	sessions := make(map[string]bool, len(all))
 	for _, s := range all {
 		alive[s.Worker] = true
-		if err := o.join(s, sessions); err != nil {
-			o.config.Logger.WarnContext(ctx, "worker with an invalid key gets no tasks", "id", s.Worker, "error", err)
-		}
+		o.join(ctx, s, sessions)
 	}
 	for _, worker := range o.machine.Workers() {
 		if !alive[worker] {
 			o.machine.Leave(worker)
 		}
 	}
-	for session := range o.seals {
+	for session := range o.peers {
 		if !sessions[session] {
-			delete(o.seals, session)
+			delete(o.peers, session)
 		}
 	}
 	o.machine.Pause(paused)
@@ -235,28 +247,36 @@ func (o *office) readSessions(ctx context.Context) error {
 	return nil
 }
 
-// join joins a session. o.mu is held.
-func (o *office) join(s lease.Session, sessions map[string]bool) error {
+// join joins a session, and checks from time to time that it does something. o.mu is held.
+func (o *office) join(ctx context.Context, s lease.Session, sessions map[string]bool) {
 	l := dispatch.Lease{Worker: s.Worker, Capacity: s.Capacity,
 		Kinds: make(map[ledger.Kind]ledger.ShardSet, len(s.Kinds))}
 	if len(s.Key) > 0 {
 		l.Session = dispatch.SessionName(s.Worker, s.Key)
-		if o.seals[l.Session] == nil {
+		sessions[l.Session] = true
+		p := o.peers[l.Session]
+		if p == nil {
 			seal, err := dispatch.NewSeal(dispatch.DispatcherSide, o.identity, s.Key, dispatch.Conversation{
 				Session: l.Session, Incarnation: o.term.Incarnation, Epoch: o.term.Epoch,
 			})
 			if err != nil {
-				return err
+				o.config.Logger.WarnContext(ctx, "worker with an invalid key gets no tasks", "id", s.Worker, "error", err)
 			}
-			o.seals[l.Session] = seal
+			p = &peer{seal, time.Now()}
+			o.peers[l.Session] = p
 		}
-		sessions[l.Session] = true
+		if p.seal == nil {
+			return
+		}
+		if time.Since(p.checked) >= max(s.Term, idleAfter) {
+			p.checked = time.Now()
+			o.machine.Check(s.Worker)
+		}
 	}
 	for _, k := range s.Kinds {
 		l.Kinds[ledger.Kind(k)] = s.Shards
 	}
 	o.machine.Join(l)
-	return nil
 }
 
 // receive takes a report of a worker.
@@ -264,12 +284,15 @@ func (o *office) receive(m *nats.Msg) {
 	session := stream.SessionOf(m.Subject)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := o.seals[session]
-	if s == nil {
+	p := o.peers[session]
+	if p == nil {
 		o.joins.ask() // a worker that has begun a moment ago
 		return
 	}
-	text, err := s.Open(m.Data)
+	if p.seal == nil {
+		return
+	}
+	text, err := p.seal.Open(m.Data)
 	if err != nil {
 		return // of another epoch, which a probe ends, or forged
 	}
@@ -288,7 +311,7 @@ func (o *office) receive(m *nats.Msg) {
 func (o *office) receiveHere(r dispatch.Report) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.seals[r.Session] == nil {
+	if o.peers[r.Session] == nil {
 		o.joins.ask()
 		return
 	}
@@ -307,10 +330,16 @@ func (o *office) match() {
 	}
 }
 
-// send sends an offer, unless the lease has ended. o.mu is held.
+// send sends an offer, unless the lease has ended. If windows are late, a task may have ended since the last one, and the
+// worker reads its head. o.mu is held.
 func (o *office) send(offer dispatch.Offer) {
-	s := o.seals[offer.Session]
-	if s == nil || !time.Now().Before(o.deadline) || local.Workers.Put(offer.Session, offer) {
+	if time.Since(o.viewed) > maxAge {
+		for i := range offer.Tasks {
+			offer.Tasks[i].Content = nil
+		}
+	}
+	p := o.peers[offer.Session]
+	if p == nil || !time.Now().Before(o.deadline) || local.Workers.Put(offer.Session, offer) {
 		return
 	}
 	text, err := offer.MarshalBinary()
@@ -318,7 +347,7 @@ func (o *office) send(offer dispatch.Offer) {
 		panic(fmt.Sprintf("an offer cannot be encoded: %v", err))
 	}
 	// If it is lost, a probe repeats its number.
-	_ = o.config.NATS.Publish(stream.OfferSubject(offer.Session), s.Seal(text))
+	_ = o.config.NATS.Publish(stream.OfferSubject(offer.Session), p.seal.Seal(text))
 }
 
 // probe asks workers to confirm the offers that they have received, until ctx is done.

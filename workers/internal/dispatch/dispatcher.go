@@ -12,7 +12,7 @@ import (
 type Dispatcher struct {
 	incarnation string
 	epoch       int64
-	limit       int // of tasks of a kind that are ready in memory
+	limit       int // of tasks of a kind that are ready in memory, see most
 	mutant      mutant
 
 	isActive bool
@@ -35,7 +35,8 @@ type Dispatcher struct {
 	recalls map[*session]bool // the sessions with recalls to be sent
 }
 
-// New returns a dispatcher that is not active yet. At most limit tasks of a kind are ready in memory.
+// New returns a dispatcher that is not active yet. At most limit tasks of a kind are ready in memory, and at most twice
+// as many of all kinds, unless these are more than 512: each may have one in 256 of the limit.
 func New(incarnation string, epoch int64, limit int) *Dispatcher {
 	return &Dispatcher{incarnation: incarnation, epoch: epoch, limit: limit, workers: map[string]*session{},
 		sessions: map[string]*session{}, queues: map[ledger.Kind]*queue{}, busy: map[ledger.Kind]*queue{},
@@ -44,22 +45,52 @@ func New(incarnation string, epoch int64, limit int) *Dispatcher {
 
 // Join records a lease that is alive, or a change of it. A worker has one session: a new one ends the last.
 func (d *Dispatcher) Join(l Lease) {
-	if s := d.workers[l.Worker]; s != nil {
-		if s.Session == l.Session {
-			s.Lease = l
-			return
-		}
-		d.Leave(l.Worker)
+	before := d.workers[l.Worker]
+	d.cover(l, +1)
+	if before != nil && before.Session == l.Session {
+		d.cover(before.Lease, -1)
+		before.Lease = l
+		return
 	}
+	d.Leave(l.Worker)
 	s := newSession(l)
 	d.workers[l.Worker] = s
 	if l.Session != "" {
 		d.sessions[l.Session] = s
 		d.probe(s)
-		for kind := range l.Kinds {
-			d.queue(kind)
+	}
+}
+
+// cover counts that by further workers take the kinds and shards of a lease. What no worker takes is not kept in
+// memory, unless a worker may have begun it without a record. When one takes it, it is read from the ledger.
+func (d *Dispatcher) cover(l Lease, by int) {
+	if l.Session == "" {
+		return
+	}
+	for kind, shards := range l.Kinds {
+		q := d.queue(kind)
+		gained, lost := q.cover(shards, by)
+		if gained != 0 {
+			d.spill(q, 0)
+		}
+		for shard := range (lost & q.filled).Shards() {
+			for _, t := range slices.Clone(q.ready[shard]) {
+				if !t.IsAgain {
+					d.forget(t)
+				}
+			}
+		}
+		if q.shards == 0 && q.size == 0 {
+			delete(d.queues, kind)
+			delete(d.busy, kind)
+			delete(d.spilled, kind)
 		}
 	}
+}
+
+// most returns how many tasks of a kind may be ready in memory.
+func (d *Dispatcher) most() int {
+	return min(d.limit, max(1, d.limit/256, 2*d.limit/max(1, len(d.queues))))
 }
 
 // Leave records that a worker's lease has ended. The tasks that it had become doubtful.
@@ -70,9 +101,10 @@ func (d *Dispatcher) Leave(worker string) {
 	}
 	delete(d.workers, worker)
 	delete(d.sessions, s.Session)
+	d.cover(s.Lease, -1)
 	d.doubtAll(func(t *task) bool {
-		if t.owner == s {
-			t.owner = nil
+		if t.place == ready && t.owner == s {
+			return true
 		}
 		return t.place == assigned && t.session == s || t.place == running && t.Actor == worker
 	})
@@ -94,6 +126,26 @@ func (d *Dispatcher) doubtAll(f func(*task) bool) {
 		d.doubt(t)
 	}
 }
+
+// Check makes doubtful what a worker has had since the last call without a record of its start. The caller calls it at
+// an interval within which a worker begins what it has, or gives it back, and records the start of what it has begun.
+// From then on the worker gets half of its share, and twice as much again with each task that it ends.
+func (d *Dispatcher) Check(worker string) {
+	s := d.workers[worker]
+	if s == nil {
+		return
+	}
+	idle := s.idlers()
+	for _, t := range idle {
+		d.doubt(t)
+	}
+	if len(idle) > 0 {
+		s.idle = min(s.idle+1, maxIdle)
+	}
+}
+
+// maxIdle is how often the share of a worker is halved that does nothing.
+const maxIdle = 20
 
 // Workers returns the workers that have joined.
 func (d *Dispatcher) Workers() []string { return slices.Collect(maps.Keys(d.workers)) }
@@ -205,18 +257,21 @@ func (d *Dispatcher) enqueue(t *task) {
 		t.place, t.owner = running, nil
 		return
 	}
+	if t.Shard.Validate() != nil { // no worker can have it
+		d.forget(t)
+		return
+	}
 	q := d.queue(t.Key.Kind)
 	q.push(t)
 	d.busy[q.kind] = q
 }
 
-// queue returns the queue of a kind. A new one is spilled.
+// queue returns the queue of a kind.
 func (d *Dispatcher) queue(kind ledger.Kind) *queue {
 	q := d.queues[kind]
 	if q == nil {
 		q = &queue{kind: kind}
 		d.queues[kind] = q
-		d.spill(q, 0)
 	}
 	return q
 }
@@ -224,6 +279,9 @@ func (d *Dispatcher) queue(kind ledger.Kind) *queue {
 // spill records that the ledger contains tasks of a queue after a place that are not in memory.
 func (d *Dispatcher) spill(q *queue, place ledger.Position) {
 	q.isSpilled, q.place, q.step = true, place, 0
+	if q.isReading { // from a later place
+		q.skipped = place + 1
+	}
 	d.spilled[q.kind] = q
 }
 

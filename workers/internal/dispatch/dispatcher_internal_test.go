@@ -69,6 +69,11 @@ func (s *shop) end(w *shopWorker, id string) {
 // begin makes the dispatcher active over an empty ledger.
 func (s *shop) begin() {
 	s.Activate(0)
+	s.readNothing()
+}
+
+// readNothing answers what the dispatcher wants to read: there are no tasks but those that windows deliver.
+func (s *shop) readNothing() {
 	for _, r := range s.Reads() {
 		s.TakeRead(r.Kind, nil, 0, true)
 	}
@@ -86,7 +91,7 @@ func available(id string, position int) Event {
 }
 
 func (e Event) as(change Change, version int, actor string) Event {
-	e.Change, e.Version, e.Actor = change, ledger.Version(version), actor
+	e.Change, e.Version, e.Actor, e.Author = change, ledger.Version(version), actor, actor
 	return e
 }
 
@@ -121,36 +126,128 @@ func TestAWorkerGetsItsShardsOnly(t *testing.T) {
 	s.apply(available("t1", 1).in(1), available("t2", 2), available("t3", 3).in(2), available("t4", 4).in(1))
 	same(t, "shard 0", low.got, []string{"t2"})
 	same(t, "shard 1", high.got, []string{"t1", "t4"})
-	same(t, "a task without a worker waits", s.tasks[available("t3", 0).Key].place, ready)
+	same(t, "a task without a worker is not in memory", s.tasks[available("t3", 0).Key] == nil, true)
+
+	s.join("other", "3", 10, 10, 1<<2)
+	reads := s.Reads()
+	same(t, "a worker for it", reads, []Read{{Kind: testKind, Limit: 50}})
+	s.TakeRead(testKind, []Task{available("t2", 2).Task, available("t3", 3).in(2).Task}, 3, true)
+	s.exchange()
+	same(t, "the worker for it", s.workers["3"].got, []string{"t3"})
+	same(t, "shard 0, again", low.got, []string{"t2"})
 }
 
-// A worker asks for everything and does nothing.
-func TestAGreedyWorkerHoldsItsCapacity(t *testing.T) {
-	s := newShop(100)
-	greedy := s.join("greedy", "1", 1_000_000, 2, ledger.AllShards)
+// Shards without a worker do not fill the memory of their kind: not at first, and not when their worker has left.
+func TestShardsWithoutAWorkerTakeNoMemory(t *testing.T) {
+	s := newShop(8)
+	a := s.join("a", "1", 4, 4, 1<<0)
+	gone := s.join("gone", "2", 2, 2, 1<<1)
 	s.begin()
-	s.apply(available("t1", 1), available("t2", 2), available("t3", 3))
-	same(t, "the greedy worker", greedy.got, []string{"t1", "t2"})
-	other := s.join("other", "2", 1, 1, ledger.AllShards)
-	same(t, "the other one", other.got, []string{"t3"})
+	for i := range 100 {
+		s.apply(available(fmt.Sprint("other", i), 10+i).in(1), available(fmt.Sprint("third", i), 10+i).in(2))
+	}
+	same(t, "those of a worker", s.queues[testKind].size, 8)
+	same(t, "it has", gone.got, []string{"other0", "other1"})
+	s.Leave("gone")
+	s.apply()
+	same(t, "what it had, which it may have begun", s.queues[testKind].size, 2)
+	s.readNothing()
+	s.apply(available("mine", 200))
+	same(t, "another shard's task", a.got, []string{"mine"})
+	s.Leave("a")
+	s.apply(available("t", 201))
+	same(t, "without a worker", s.queues[testKind].size, 3) // what the workers had
 }
 
-// A worker that stops keeps what it has asked for, and gets nothing more of it.
-func TestAWorkerThatLeavesGetsNothing(t *testing.T) {
+// A shard that a worker takes while the kind is being read is read from the beginning.
+func TestAShardThatIsTakenDuringARead(t *testing.T) {
 	s := newShop(100)
-	leaving := s.join("leaving", "1", 10, 10, ledger.AllShards)
-	other := s.join("other", "2", 1, 1, ledger.AllShards)
+	s.join("a", "1", 1, 1, 1<<0)
+	s.Activate(0)
+	reads := s.Reads()
+	same(t, "reads", len(reads), 1)
+	b := s.join("b", "2", 1, 1, 1<<1)
+	s.TakeRead(testKind, nil, 50, true)
+	same(t, "once more", s.Reads(), []Read{{Kind: testKind, Limit: 50}})
+	s.TakeRead(testKind, []Task{available("t1", 7).in(1).Task}, 50, true)
+	s.exchange()
+	same(t, "got", b.got, []string{"t1"})
+}
+
+// A kind whose last worker leaves during a read is forgotten, and read again for the next worker.
+func TestAKindWithoutAWorkerIsForgotten(t *testing.T) {
+	s := newShop(100)
+	s.join("a", "1", 1, 1, ledger.AllShards)
+	s.Activate(0)
+	s.Reads()
+	s.Leave("a")
+	same(t, "kinds", len(s.queues), 0)
+	s.TakeRead(testKind, []Task{available("t1", 7).Task}, 7, true)
+	same(t, "tasks", len(s.tasks), 0)
+	b := s.join("b", "2", 1, 1, ledger.AllShards)
+	same(t, "reads", s.Reads(), []Read{{Kind: testKind, Limit: 50}})
+	s.TakeRead(testKind, []Task{available("t1", 7).Task}, 7, true)
+	s.exchange()
+	same(t, "got", b.got, []string{"t1"})
+}
+
+// Many kinds share the memory.
+func TestManyKindsShareTheMemory(t *testing.T) {
+	const limit, kinds = 512, 1024
+	s := newShop(limit)
+	l := Lease{Worker: "a", Session: "1", Capacity: 1, Kinds: map[ledger.Kind]ledger.ShardSet{}}
+	for i := range kinds {
+		l.Kinds[ledger.Kind(fmt.Sprintf("kind.%d", i))] = ledger.AllShards
+	}
+	s.Join(l)
 	s.begin()
-	leaving.Leave()
-	s.report(leaving)
-	s.apply(available("t1", 1), available("t2", 2))
-	same(t, "the worker that leaves", leaving.got, nil)
-	same(t, "the other one", other.got, []string{"t1"})
+	for i := range 10 {
+		var all []Event
+		for kind := range l.Kinds {
+			e := available(fmt.Sprint(i), i+1)
+			e.Key.Kind = kind
+			all = append(all, e)
+		}
+		s.Apply(s.Open(), all)
+	}
+	same(t, "tasks in memory", len(s.tasks), 2*kinds) // one in 256 of the limit each
+}
+
+// A worker takes all that it may have and begins nothing. It loses that, and gets less each time, until it ends tasks.
+func TestAWorkerThatDoesNothing(t *testing.T) {
+	s := newShop(100)
+	idle := s.join("idle", "1", 8, 8, ledger.AllShards)
+	other := s.join("other", "2", 0, 100, ledger.AllShards)
+	s.begin()
+	for i := range 8 {
+		s.apply(available(fmt.Sprintf("t%02d", i), i+1))
+	}
+	s.apply(available("t00", 1).as(Begun, 2, "idle"))
+	s.Check("idle")
+	s.apply()
+	same(t, "before an interval has passed", s.sessions["1"].holds, 8)
+	idle.room, other.room = 1000, 1000
+	s.report(idle)
+	s.report(other)
+	s.Check("idle")
+	s.apply()
+	same(t, "its share", s.sessions["1"].holds, 4)
+	same(t, "another worker", len(other.got), 4)
+	same(t, "a task that was begun", s.tasks[available("t00", 1).Key].session.Session, "1")
+	for _, x := range s.sessions["2"].numbers {
+		same(t, "to be started with a record", x.task.IsAgain, true)
+	}
+	s.Check("idle")
+	s.Check("idle")
+	s.apply()
+	same(t, "its share, less each time", s.sessions["1"].holds, 2)
+	s.apply(available("t00", 1).as(Ended, 3, "idle"))
+	same(t, "halvings, after it has ended a task", s.sessions["1"].idle, 1)
 }
 
 // Kinds without ready tasks, and without tasks in the ledger alone, take no time.
 func TestIdleKindsAreNotVisited(t *testing.T) {
-	s := newShop(2)
+	s := newShop(1000)
 	s.join("a", "1", 1, 1, ledger.AllShards)
 	kinds := map[ledger.Kind]ledger.ShardSet{testKind: ledger.AllShards}
 	for i := range 1000 {
@@ -299,6 +396,7 @@ func TestAWorkerWhoseLeaseLivesAgain(t *testing.T) {
 	l := s.sessions["1"].Lease
 	s.Leave("a")
 	s.Join(l)
+	s.readNothing()
 	s.exchange()
 	s.apply(available("t1", 1).as(Ended, 2, "a"), available("t2", 2).as(Begun, 2, "a"), available("t3", 3))
 	s.apply()
@@ -393,7 +491,7 @@ func TestMoreTasksThanTheMemoryHolds(t *testing.T) {
 			}
 			s.TakeRead(r.Kind, rows, ledger.Position(from+len(page)), len(rows) < r.Limit)
 		}
-		if ready := len(s.queues[testKind].ready); ready > limit+limit/2 {
+		if ready := s.queues[testKind].size; ready > limit+limit/2 {
 			t.Fatalf("%d tasks in memory", ready)
 		}
 		s.exchange()

@@ -67,7 +67,7 @@ func (d *Dispatcher) Hint(applied int64, tasks []Task) bool {
 	}
 	for _, t := range tasks {
 		q := d.queues[t.Key.Kind]
-		if q != nil && !q.isSpilled && len(q.ready) < d.limit && d.tasks[t.Key] == nil {
+		if q != nil && !q.isSpilled && q.size < d.most() && d.tasks[t.Key] == nil {
 			d.add(q, t, false)
 		}
 	}
@@ -95,10 +95,13 @@ func (d *Dispatcher) apply(e *Event) {
 	}
 	if t != nil {
 		d.recall(t, e)
+		if t.place == assigned && t.session.Worker == e.Author {
+			t.session.idle = max(0, t.session.idle-1)
+		}
 		d.forget(t)
 	}
 	switch {
-	case q == nil: // no worker asks for it: it is read when one does
+	case q == nil || !q.shards.Has(e.Shard): // no worker asks for it: it is read when one does
 	case e.Change == Available:
 		d.add(q, e.Task, false)
 	case e.Change == Begun:
@@ -169,10 +172,13 @@ func (d *Dispatcher) forget(t *task) {
 	delete(d.tasks, t.Key)
 }
 
-// add takes an available task into memory, unless its kind is full and it can be read later.
+// add takes an available task into memory, unless it can be read later: its kind is full, or no worker takes its shard.
 func (d *Dispatcher) add(q *queue, t Task, isRead bool) {
+	if !q.shards.Has(t.Shard) {
+		return
+	}
 	if !isRead {
-		if !q.isSpilled && len(q.ready) >= d.limit {
+		if !q.isSpilled && q.size >= d.most() {
 			d.spill(q, t.Position-1)
 		}
 		if q.isSpilled && t.Position > q.place {
@@ -208,7 +214,7 @@ func (d *Dispatcher) Reads() (reads []Read) {
 	for _, q := range d.spilled {
 		if d.wants(q) {
 			q.isReading, q.skipped, q.moved = true, 0, map[ledger.Key]ledger.Version{}
-			q.step = min(max(firstRead, 8*q.step), max(1, d.limit/2))
+			q.step = min(max(firstRead, 8*q.step), max(1, d.most()/2))
 			reads = append(reads, Read{q.kind, q.place, q.step})
 		}
 	}
@@ -227,13 +233,16 @@ func (d *Dispatcher) WantsReads() bool {
 
 // wants reports whether tasks of a kind should be read.
 func (d *Dispatcher) wants(q *queue) bool {
-	return q.isSpilled && !q.isReading && len(q.ready) <= d.limit/2
+	return q.isSpilled && !q.isReading && q.shards != 0 && q.size <= d.most()/2
 }
 
 // TakeRead takes the answer to a request: the tasks up to a position. isEnd is set if no tasks follow it. A read that
 // failed is an answer without tasks, up to position 0.
 func (d *Dispatcher) TakeRead(kind ledger.Kind, tasks []Task, through ledger.Position, isEnd bool) {
 	q := d.queues[kind]
+	if q == nil || !q.isReading {
+		return // its workers have left meanwhile
+	}
 	for _, t := range tasks {
 		known := d.tasks[t.Key]
 		switch {

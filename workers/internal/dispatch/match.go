@@ -16,14 +16,14 @@ func (d *Dispatcher) Match() {
 	for _, kind := range slices.Sorted(maps.Keys(d.busy)) {
 		q := d.busy[kind]
 		d.matchKind(q)
-		if len(q.ready) == 0 {
+		if q.size == 0 {
 			delete(d.busy, kind)
 		}
 	}
 }
 
 func (d *Dispatcher) matchKind(q *queue) {
-	if len(q.ready) == 0 || d.paused[q.kind] {
+	if q.size == 0 || d.paused[q.kind] {
 		return
 	}
 	var free []*session
@@ -34,7 +34,7 @@ func (d *Dispatcher) matchKind(q *queue) {
 	}
 	slices.SortStableFunc(free, func(a, b *session) int { return cmp.Compare(a.room(q.kind), b.room(q.kind)) })
 	for i, s := range free {
-		share := (len(q.ready) + len(free) - i - 1) / (len(free) - i)
+		share := (q.size + len(free) - i - 1) / (len(free) - i)
 		for n := min(share, s.room(q.kind)); n > 0; {
 			taken := d.offer(q, s, min(n, maxListed))
 			if taken == 0 {
@@ -50,10 +50,11 @@ func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 	o := Offer{Session: s.Session, Incarnation: d.incarnation, Epoch: d.epoch, Echo: s.echo, Number: s.sent + 1,
 		Adopted: s.adopted}
 	for size := 0; len(o.Tasks) < n && size < maxOfferBytes; {
-		t := q.pop(s)
+		t := q.first(s)
 		if t == nil {
 			break
 		}
+		q.remove(t)
 		size += len(t.Content) + len(t.Key.BizID)
 		s.sent++
 		s.assign(t, s.sent)

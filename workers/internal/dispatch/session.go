@@ -28,6 +28,8 @@ type session struct {
 	sent        int64 // the highest number
 	received    int64
 	echo        time.Duration
+	checked     int64        // the highest number at the last call of Check
+	idle        int          // how often its share of Capacity is halved
 	numbers     []number     // of the tasks that are or were assigned to the session, rising
 	holds       int          // the number of tasks that are assigned to it
 	moved       []ledger.Key // assigned tasks to which others have appended, to be recalled
@@ -40,7 +42,8 @@ type number struct {
 }
 
 func newSession(l Lease) *session {
-	return &session{Lease: l, adopted: notAdopted, asked: map[ledger.Kind]int64{}, given: map[ledger.Kind]int64{}}
+	return &session{Lease: l, adopted: notAdopted, checked: notAdopted, asked: map[ledger.Kind]int64{},
+		given: map[ledger.Kind]int64{}}
 }
 
 // hasAnswered reports whether everything that the session holds is known.
@@ -52,13 +55,7 @@ func (s *session) room(kind ledger.Kind) int {
 		return 0
 	}
 	credit := min(s.asked[kind]-s.given[kind], s.asked[Total]-s.given[Total])
-	return max(0, min(int(credit), s.Capacity-s.holds))
-}
-
-// takes reports whether the session may have a task.
-func (s *session) takes(t *task) bool {
-	shards, isOfKind := s.Kinds[t.Key.Kind]
-	return isOfKind && shards.Has(t.Shard) && (t.owner == nil || t.owner == s)
+	return max(0, min(int(credit), max(1, s.Capacity>>s.idle)-s.holds))
 }
 
 // assign records that the session has a task. Numbers rise from call to call.
@@ -89,4 +86,18 @@ func (s *session) dropped(received int64, held []Range, all bool) (free []*task)
 	clear(s.numbers[len(kept):])
 	s.numbers = kept
 	return free
+}
+
+// idlers returns the tasks that the session has had since the last call without a record of their start.
+func (s *session) idlers() (idle []*task) {
+	for _, x := range s.numbers {
+		if x.n > s.checked {
+			break
+		}
+		if t := x.task; t.place == assigned && t.session == s && t.number == x.n && t.Actor != s.Worker {
+			idle = append(idle, t)
+		}
+	}
+	s.checked = s.sent
+	return idle
 }

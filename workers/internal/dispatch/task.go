@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"container/heap"
+	"slices"
 
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -55,12 +56,19 @@ func (h *readyHeap) Pop() any {
 	return t
 }
 
-// queue contains the ready tasks of a kind. While it is spilled, the ledger contains further ones after place. They are
-// read when most of the others have been offered. A new queue is spilled from the beginning, so that start and overflow
-// are one path.
+// queue contains the ready tasks of a kind in the shards that live workers take. While it is spilled, the ledger contains
+// further ones after place. They are read when most of the others have been offered. A new queue is spilled from the
+// beginning, so that start and overflow are one path; so is one whose workers take further shards.
 type queue struct {
-	kind      ledger.Kind
-	ready     readyHeap
+	kind   ledger.Kind
+	takers [ledger.Shards]int // the number of sessions that take a shard
+	shards ledger.ShardSet    // with takers
+
+	ready  [ledger.Shards]readyHeap
+	filled ledger.ShardSet // with ready tasks
+	owned  []*task         // those that one session alone may have
+	size   int             // of all ready tasks
+
 	isSpilled bool
 	place     ledger.Position
 	step      int // tasks of the last read
@@ -71,27 +79,56 @@ type queue struct {
 	moved   map[ledger.Key]ledger.Version
 }
 
-func (q *queue) push(t *task) {
-	t.place = ready
-	heap.Push(&q.ready, t)
+// cover counts that by further sessions take the shards. It returns those that are taken only now, and those that are
+// taken no longer.
+func (q *queue) cover(shards ledger.ShardSet, by int) (gained, lost ledger.ShardSet) {
+	before := q.shards
+	for shard := range shards.Shards() {
+		q.takers[shard] += by
+		if q.takers[shard] > 0 {
+			q.shards |= 1 << shard
+		} else {
+			q.shards &^= 1 << shard
+		}
+	}
+	return q.shards &^ before, before &^ q.shards
 }
 
-func (q *queue) remove(t *task) { heap.Remove(&q.ready, t.index) }
-
-// pop removes and returns the first task that a session takes, or nil.
-func (q *queue) pop(s *session) *task {
-	var others []*task
-	defer func() {
-		for _, t := range others {
-			heap.Push(&q.ready, t)
-		}
-	}()
-	for len(q.ready) > 0 {
-		t := heap.Pop(&q.ready).(*task)
-		if s.takes(t) {
-			return t
-		}
-		others = append(others, t)
+func (q *queue) push(t *task) {
+	t.place = ready
+	q.size++
+	if t.owner != nil {
+		q.owned = append(q.owned, t)
+		return
 	}
-	return nil
+	heap.Push(&q.ready[t.Shard], t)
+	q.filled |= 1 << t.Shard
+}
+
+func (q *queue) remove(t *task) {
+	q.size--
+	if t.owner != nil {
+		q.owned = slices.DeleteFunc(q.owned, func(o *task) bool { return o == t })
+		return
+	}
+	h := &q.ready[t.Shard]
+	if heap.Remove(h, t.index); h.Len() == 0 {
+		q.filled &^= 1 << t.Shard
+	}
+}
+
+// first returns the first task that a session takes, or nil.
+func (q *queue) first(s *session) (first *task) {
+	shards := s.Kinds[q.kind]
+	for shard := range (shards & q.filled).Shards() {
+		if t := q.ready[shard][0]; first == nil || t.Position < first.Position {
+			first = t
+		}
+	}
+	for _, t := range q.owned {
+		if t.owner == s && shards.Has(t.Shard) && (first == nil || t.Position < first.Position) {
+			first = t
+		}
+	}
+	return first
 }

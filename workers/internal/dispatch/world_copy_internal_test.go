@@ -63,9 +63,15 @@ func (d *desk) clone() *desk {
 	c.queues, c.busy, c.spilled = map[ledger.Kind]*queue{}, map[ledger.Kind]*queue{}, map[ledger.Kind]*queue{}
 	for kind, q := range d.queues {
 		one := *q
-		one.ready = nil
-		for _, t := range q.ready {
-			one.ready = append(one.ready, of(t))
+		for shard, h := range q.ready {
+			one.ready[shard] = nil
+			for _, t := range h {
+				one.ready[shard] = append(one.ready[shard], of(t))
+			}
+		}
+		one.owned = nil
+		for _, t := range q.owned {
+			one.owned = append(one.owned, of(t))
 		}
 		one.moved = maps.Clone(q.moved)
 		c.queues[kind] = &one

@@ -474,14 +474,14 @@ func (w *world) addDispatcher(i int, d *desk, add adder) {
 	}
 	w.addReads(i, d, add)
 	w.addHints(i, d, add)
-	if q := d.queues[testKind]; len(q.ready) > 0 {
+	if q := d.queues[testKind]; q.size > 0 {
 		for _, s := range d.ordered() {
 			if s.room(testKind) > 0 {
 				add(false, func(w *world) {
 					d := w.dispatchers[i]
 					d.offer(d.queues[testKind], d.sessions[s.Session], 1)
 					w.post(i)
-				}, "d%d offers %s to %s", i, q.ready[0].Key, s.Worker)
+				}, "d%d offers %s to %s", i, q.first(s).Key, s.Worker)
 			}
 		}
 	}
@@ -501,7 +501,7 @@ func (w *world) addReads(i int, d *desk, add adder) {
 			d.rows, d.isEnd = w.available(Read{testKind, d.queues[testKind].place, max(1, d.limit/2)})
 			d.hasRows = true
 		}, "the ledger answers d%d", i)
-	case q.isSpilled && len(q.ready) <= d.limit/2 && !d.isReading:
+	case q.isSpilled && q.size <= d.limit/2 && !d.isReading:
 		add(false, func(w *world) {
 			d := w.dispatchers[i]
 			if w.setup.isSlow {
