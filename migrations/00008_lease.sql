@@ -117,7 +117,7 @@ select l.holder as worker, l.since, l.alive_until,
 
 comment on view taskledger.workers is
   'The workers that live, or were lost within about a day. alive_ms: for how many milliseconds it still counts as '
-  'alive, 0 if it is lost; term_ms: for how many it counts after each renewal. detail: its kinds, guarantees and shards.';
+  'alive, 0 if it is lost; term_ms: for how many after each renewal. detail: its kinds, guarantees and shards.';
 
 create view taskledger.dispatcher as
 select (l.detail->>'epoch')::bigint as epoch, l.detail->>'key' as key

@@ -5014,7 +5014,7 @@ CREATE VIEW taskledger.workers AS
    FROM taskledger.lease l
   WHERE ((l.name ~~ 'worker/%'::text) AND ((l.since >= '1970-01-01 00:00:00+00'::timestamp with time zone) AND (l.since <= '9999-01-01 00:00:00+00'::timestamp with time zone)) AND (taskledger.lease_kinds(l.detail) IS NOT NULL));
 
-COMMENT ON VIEW taskledger.workers IS 'The workers that live, or were lost within about a day. alive_ms: for how many milliseconds it still counts as alive, 0 if it is lost; term_ms: for how many it counts after each renewal. detail: its kinds, guarantees and shards.';
+COMMENT ON VIEW taskledger.workers IS 'The workers that live, or were lost within about a day. alive_ms: for how many milliseconds it still counts as alive, 0 if it is lost; term_ms: for how many after each renewal. detail: its kinds, guarantees and shards.';
 
 ALTER TABLE ONLY taskledger.broker_user
     ADD CONSTRAINT broker_user_pkey PRIMARY KEY (name);

@@ -29,9 +29,9 @@ const (
 	// asked more often.
 	probeEvery = time.Second
 	urgeEvery  = 50 * time.Millisecond
-	// idleAfter is the time after which a worker that has begun no task that it has, and has not given it back, loses it.
-	// A worker whose lease has a longer term has that time. It gives back what waits for a slot for 5 s, and records the
-	// start of what it has begun within half of the term.
+	// idleAfter is the time within which a worker must have recorded the start of a task, or the term of its lease if
+	// that is longer. A worker that works gives back what waits for a slot for 5 s, and records the start of what it
+	// has begun within half of the term.
 	idleAfter = 30 * time.Second
 	// maxAge is how long ago the last window was opened at most, for offers with contents.
 	maxAge = time.Second
@@ -260,7 +260,8 @@ func (o *office) join(ctx context.Context, s lease.Session, sessions map[string]
 				Session: l.Session, Incarnation: o.term.Incarnation, Epoch: o.term.Epoch,
 			})
 			if err != nil {
-				o.config.Logger.WarnContext(ctx, "worker with an invalid key gets no tasks", "id", s.Worker, "error", err)
+				o.config.Logger.WarnContext(ctx, "worker with an invalid key gets no tasks", "id", s.Worker,
+					"error", err)
 			}
 			p = &peer{seal, time.Now()}
 			o.peers[l.Session] = p
@@ -330,8 +331,8 @@ func (o *office) match() {
 	}
 }
 
-// send sends an offer, unless the lease has ended. If windows are late, a task may have ended since the last one, and the
-// worker reads its head. o.mu is held.
+// send sends an offer, unless the lease has ended. If windows are late, tasks may have ended since the last one: the
+// worker reads their heads. o.mu is held.
 func (o *office) send(offer dispatch.Offer) {
 	if time.Since(o.viewed) > maxAge {
 		for i := range offer.Tasks {

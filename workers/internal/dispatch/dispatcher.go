@@ -61,8 +61,8 @@ func (d *Dispatcher) Join(l Lease) {
 	}
 }
 
-// cover counts that by further workers take the kinds and shards of a lease. What no worker takes is not kept in
-// memory, unless a worker may have begun it without a record. When one takes it, it is read from the ledger.
+// cover counts that by further workers take the kinds and shards of a lease. Tasks that no worker takes are not kept in
+// memory, unless they may have begun without a record. They are read from the ledger when a worker takes them.
 func (d *Dispatcher) cover(l Lease, by int) {
 	if l.Session == "" {
 		return

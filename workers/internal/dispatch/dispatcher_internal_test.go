@@ -245,6 +245,30 @@ func TestAWorkerThatDoesNothing(t *testing.T) {
 	same(t, "halvings, after it has ended a task", s.sessions["1"].idle, 1)
 }
 
+// A worker asks for more than it may hold.
+func TestAGreedyWorkerHoldsItsCapacity(t *testing.T) {
+	s := newShop(100)
+	greedy := s.join("greedy", "1", 1_000_000, 2, ledger.AllShards)
+	s.begin()
+	s.apply(available("t1", 1), available("t2", 2), available("t3", 3))
+	same(t, "the greedy worker", greedy.got, []string{"t1", "t2"})
+	other := s.join("other", "2", 1, 1, ledger.AllShards)
+	same(t, "the other one", other.got, []string{"t3"})
+}
+
+// A worker that stops keeps what it has asked for, and gets nothing more of it.
+func TestAWorkerThatLeavesGetsNothing(t *testing.T) {
+	s := newShop(100)
+	leaving := s.join("leaving", "1", 10, 10, ledger.AllShards)
+	other := s.join("other", "2", 1, 1, ledger.AllShards)
+	s.begin()
+	leaving.Leave()
+	s.report(leaving)
+	s.apply(available("t1", 1), available("t2", 2))
+	same(t, "the worker that leaves", leaving.got, nil)
+	same(t, "the other one", other.got, []string{"t1"})
+}
+
 // Kinds without ready tasks, and without tasks in the ledger alone, take no time.
 func TestIdleKindsAreNotVisited(t *testing.T) {
 	s := newShop(1000)

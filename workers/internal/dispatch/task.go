@@ -56,9 +56,9 @@ func (h *readyHeap) Pop() any {
 	return t
 }
 
-// queue contains the ready tasks of a kind in the shards that live workers take. While it is spilled, the ledger contains
-// further ones after place. They are read when most of the others have been offered. A new queue is spilled from the
-// beginning, so that start and overflow are one path; so is one whose workers take further shards.
+// queue contains the ready tasks of a kind in the shards that live workers take. While it is spilled, the ledger
+// contains further ones after place. They are read when most of the others have been offered. A new queue is spilled
+// from the beginning, so that start and overflow are one path; so is one whose workers take further shards.
 type queue struct {
 	kind   ledger.Kind
 	takers [ledger.Shards]int // the number of sessions that take a shard
