@@ -102,13 +102,19 @@ func (b *Bundle) Spawn(program string, points ...string) *Child {
 // SpawnAs is [Bundle.Spawn] as a role.
 func (b *Bundle) SpawnAs(role, program string, points ...string) *Child {
 	b.T.Helper()
-	cmd := exec.Command(Try(os.Executable())(b.T))
-	cmd.Env = append(os.Environ(), childVariable+"="+program,
-		"DATABASE_URL="+ledgertest.URLAs(b.T, b.DB.Config().ConnString(), role),
-		fault.Variable+"="+strings.Join(points, ","))
+	var broker string
 	if b.Server != nil {
-		cmd.Env = append(cmd.Env, "NATS_URL="+b.Server.URL())
+		broker = b.Server.URL()
 	}
+	return b.SpawnAt(ledgertest.URLAs(b.T, b.DB.Config().ConnString(), role), broker, program, points...)
+}
+
+// SpawnAt is [Bundle.Spawn] with the addresses of the database and the broker.
+func (b *Bundle) SpawnAt(database, broker, program string, points ...string) *Child {
+	b.T.Helper()
+	cmd := exec.Command(Try(os.Executable())(b.T))
+	cmd.Env = append(os.Environ(), childVariable+"="+program, "DATABASE_URL="+database, "NATS_URL="+broker,
+		fault.Variable+"="+strings.Join(points, ","))
 	cmd.Stderr = logWriter{b.T, "child: "}
 	out, stdout, err := os.Pipe()
 	if err != nil {

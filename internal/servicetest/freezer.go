@@ -39,11 +39,11 @@ func NewFreezer(t testing.TB, db *pgxpool.Pool) (Freezer, *pgxpool.Pool) {
 	return f, pool
 }
 
-// NewFreezingProxy is [NewFreezer] for another process. It returns the URL of the database at a proxy whose connections
-// the freezer can freeze.
-func NewFreezingProxy(t testing.TB, database string) (Freezer, string) {
+// NewFreezingProxy is [NewFreezer] for another process, or for NATS. It returns the URL of the server at a proxy whose
+// connections the freezer can freeze.
+func NewFreezingProxy(t testing.TB, address string) (Freezer, string) {
 	t.Helper()
-	target := Try(url.Parse(database))(t)
+	target := Try(url.Parse(address))(t)
 	listener := Try(net.Listen("tcp", "127.0.0.1:0"))(t)
 	f, server := newFreezer(), target.Host
 	go func() {

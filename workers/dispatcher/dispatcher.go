@@ -25,6 +25,8 @@ const (
 	renewEvery = 300 * time.Millisecond
 	// lookEvery is how often a dispatcher that stands by looks at the lease.
 	lookEvery = 100 * time.Millisecond
+	// standAside is how long a dispatcher that cannot reach NATS leaves the lease to others.
+	standAside = 2 * time.Second
 )
 
 // Config configures a [Dispatcher].
@@ -81,7 +83,13 @@ func New(c Config) (*Dispatcher, error) {
 // [ledger.ErrNotMigrated]. It must not be called twice at the same time.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	return loop.Steps{
-		Step: func(ctx context.Context) (time.Duration, error) { return lookEvery, d.standBy(ctx) },
+		Step: func(ctx context.Context) (time.Duration, error) {
+			err := d.standBy(ctx)
+			if errors.Is(err, errCutOff) {
+				return standAside, nil
+			}
+			return lookEvery, err
+		},
 		Stop: pgerr.NotMigrated,
 		Failed: func(ctx context.Context, err error, in time.Duration) {
 			d.config.Logger.WarnContext(ctx, "cannot give out tasks; retrying", "error", err, "retry_in", in)
@@ -137,7 +145,7 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 		log.InfoContext(ctx, "dispatcher has stopped")
 		return nil
 	}
-	log.InfoContext(ctx, "dispatcher has stopped", "error", err)
+	log.WarnContext(ctx, "dispatcher has stopped", "error", err)
 	if errors.Is(err, errLeaseLost) || errors.Is(err, errRestarted) {
 		return nil
 	}
@@ -146,5 +154,6 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 
 var (
 	errLeaseLost = errors.New("the lease was lost")
+	errCutOff    = errors.New("no worker reports, and NATS cannot be reached")
 	errRestarted = errors.New("the database is another one, or was started again")
 )

@@ -47,8 +47,8 @@
 //
 //   - It gets tasks of the kinds and shards in its lease alone, at most as many as it has asked for, of the kind and
 //     in all, and never holds more than the capacity in its lease.
-//   - No other session is offered a task that it holds while its lease lasts and it answers the active dispatcher. A
-//     task that it holds or may hold when it does not answer a new dispatcher is offered to others.
+//   - No other session is offered a task that it holds while its lease lasts, it answers the active dispatcher, and it
+//     begins what it has. A task whose start it has not recorded is offered to others when it is silent.
 //   - A task that may have begun elsewhere without a record is marked. Its start must be recorded before its handler
 //     runs, so each start of a task that kills its workers is counted.
 //   - An offer contains what the ledger has: args of up to 512 bytes, if the task's first event made it available. The
@@ -77,12 +77,13 @@
 //	a worker that does nothing      What it has had for a minute, or for two terms of its lease if they are longer,
 //	                                without a record of its start, others get, marked. Its share is halved each time,
 //	                                and doubled by each task that it ends.
-//	a worker's way to NATS          It records what it runs. Offers to it are lost, and their tasks wait until it
-//	                                answers again or its lease ends.
+//	a worker's way to NATS          It records what it runs. When nothing has arrived from it for 5 s, others get what
+//	                                it has without a record of its start, marked.
 //	a worker's way to PostgreSQL    It begins nothing after 2 s. Its lease ends, and others get its tasks.
 //	the dispatcher, killed          Another process takes the lease when its connection has ended, see below.
 //	the dispatcher, standing still  Another process takes the lease when it has expired. Afterwards the old one sends
 //	                                nothing: its own deadline has passed.
+//	a dispatcher's way to NATS      If no worker reports for 5 s, it leaves the lease to others for 2 s.
 //	NATS                            Workers in the process of the dispatcher go on, and those that claim in SQL.
 //	                                Others finish what they have.
 //	PostgreSQL                      The lease cannot be renewed, so the epoch ends. No worker begins anything. After a

@@ -33,6 +33,9 @@ const (
 	// that is longer. A worker that works gives back what waits for a slot for 5 s, and records the start of what it
 	// has begun within half of the term.
 	idleAfter = 30 * time.Second
+	// silentAfter is how long no report of a worker must have arrived for the worker to be silent. It reports every 500
+	// ms.
+	silentAfter = 5 * time.Second
 	// maxAge is how long ago the last window was opened at most, for offers with contents.
 	maxAge = time.Second
 	// maxReady is the number of ready tasks of a kind in memory.
@@ -65,9 +68,12 @@ type office struct {
 
 // peer is a worker's session.
 type peer struct {
-	seal    *dispatch.Seal // nil if the worker's key is invalid
-	checked time.Time      // when the machine last checked what it does
+	seal     *dispatch.Seal // nil if the worker's key is invalid
+	checked  time.Time      // when the machine last checked what it does
+	reported time.Time      // when its last report arrived
 }
+
+func (p *peer) isSilent() bool { return time.Since(p.reported) > silentAfter }
 
 // request wakes a goroutine.
 type request chan struct{}
@@ -218,12 +224,23 @@ func (o *office) renew(ctx context.Context) error {
 	return nil
 }
 
-// readSessions reads which workers live.
+// readSessions reads which workers live. It returns [errCutOff] if none reports and NATS cannot be reached.
 func (o *office) readSessions(ctx context.Context) error {
 	all, paused, err := lease.ReadSessions(ctx, o.config.DB)
 	if err != nil {
 		return err
 	}
+	if o.joinAll(ctx, all, paused) {
+		return nil
+	}
+	if err := o.config.NATS.FlushTimeout(time.Second); err != nil {
+		return fmt.Errorf("%w: %w", errCutOff, err)
+	}
+	return nil
+}
+
+// joinAll joins the sessions of all workers that live. It reports false if all of them are silent.
+func (o *office) joinAll(ctx context.Context, all []lease.Session, paused map[ledger.Kind]bool) (hasReports bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	alive := make(map[string]bool, len(all))
@@ -237,14 +254,20 @@ func (o *office) readSessions(ctx context.Context) error {
 			o.machine.Leave(worker)
 		}
 	}
+	hasReports = true
 	for session := range o.peers {
 		if !sessions[session] {
 			delete(o.peers, session)
 		}
 	}
+	for _, p := range o.peers {
+		if hasReports = !p.isSilent(); hasReports {
+			break
+		}
+	}
 	o.machine.Pause(paused)
 	o.match()
-	return nil
+	return hasReports
 }
 
 // join joins a session, and checks from time to time that it does something. o.mu is held.
@@ -263,7 +286,7 @@ func (o *office) join(ctx context.Context, s lease.Session, sessions map[string]
 				o.config.Logger.WarnContext(ctx, "worker with an invalid key gets no tasks", "id", s.Worker,
 					"error", err)
 			}
-			p = &peer{seal, time.Now()}
+			p = &peer{seal, time.Now(), time.Now()}
 			o.peers[l.Session] = p
 		}
 		if p.seal == nil {
@@ -272,6 +295,9 @@ func (o *office) join(ctx context.Context, s lease.Session, sessions map[string]
 		if time.Since(p.checked) >= max(s.Term, idleAfter) {
 			p.checked = time.Now()
 			o.machine.Check(s.Worker)
+		}
+		if p.isSilent() {
+			o.machine.Silence(s.Worker)
 		}
 	}
 	for _, k := range s.Kinds {
@@ -303,6 +329,7 @@ func (o *office) receive(m *nats.Msg) {
 		return
 	}
 	if r.Session == session {
+		p.reported = time.Now()
 		o.machine.Receive(r)
 		o.match()
 	}
@@ -312,10 +339,12 @@ func (o *office) receive(m *nats.Msg) {
 func (o *office) receiveHere(r dispatch.Report) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.peers[r.Session] == nil {
+	p := o.peers[r.Session]
+	if p == nil {
 		o.joins.ask()
 		return
 	}
+	p.reported = time.Now()
 	o.machine.Receive(r)
 	o.match()
 }

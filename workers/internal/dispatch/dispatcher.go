@@ -135,12 +135,26 @@ func (d *Dispatcher) Check(worker string) {
 	if s == nil {
 		return
 	}
-	idle := s.idlers()
+	idle := s.unrecorded(s.checked)
+	s.checked = s.sent
 	for _, t := range idle {
 		d.doubt(t)
 	}
 	if len(idle) > 0 {
 		s.idle = min(s.idle+1, maxIdle)
+	}
+}
+
+// Silence records that no report of a worker has arrived for a while, though its lease is alive. Its tasks become
+// doubtful, unless their start is recorded: the offers may be lost. It gets no further tasks until it reports again.
+func (d *Dispatcher) Silence(worker string) {
+	s := d.workers[worker]
+	if s == nil || s.isSilent {
+		return
+	}
+	s.isSilent = true
+	for _, t := range s.unrecorded(s.sent) {
+		d.doubt(t)
 	}
 }
 
@@ -175,6 +189,7 @@ func (d *Dispatcher) Receive(r Report) {
 	if s == nil || r.Epoch != d.epoch || r.Incarnation != d.incarnation {
 		return // without a live lease, or not in this epoch: the next probe announces it
 	}
+	s.isSilent = false
 	s.echo = max(s.echo, r.Sent)
 	s.received = max(s.received, r.Received)
 	s.isLeaving = s.isLeaving || r.IsLeaving

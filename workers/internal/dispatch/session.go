@@ -22,6 +22,7 @@ type session struct {
 
 	hasReported bool  // in this epoch
 	isLeaving   bool  // it takes no further tasks
+	isSilent    bool  // no report has arrived for a while
 	adopted     int64 // the holdings up to this number
 	asked       map[ledger.Kind]int64
 	given       map[ledger.Kind]int64
@@ -51,7 +52,7 @@ func (s *session) hasAnswered() bool { return s.hasReported && s.adopted >= 0 }
 
 // room returns how many tasks of a kind the session takes now.
 func (s *session) room(kind ledger.Kind) int {
-	if !s.hasAnswered() || s.isLeaving {
+	if !s.hasAnswered() || s.isLeaving || s.isSilent {
 		return 0
 	}
 	credit := min(s.asked[kind]-s.given[kind], s.asked[Total]-s.given[Total])
@@ -88,16 +89,15 @@ func (s *session) dropped(received int64, held []Range, all bool) (free []*task)
 	return free
 }
 
-// idlers returns the tasks that the session has had since the last call without a record of their start.
-func (s *session) idlers() (idle []*task) {
+// unrecorded returns the tasks with numbers up to n that the session has without a record of their start.
+func (s *session) unrecorded(n int64) (all []*task) {
 	for _, x := range s.numbers {
-		if x.n > s.checked {
+		if x.n > n {
 			break
 		}
 		if t := x.task; t.place == assigned && t.session == s && t.number == x.n && t.Actor != s.Worker {
-			idle = append(idle, t)
+			all = append(all, t)
 		}
 	}
-	s.checked = s.sent
-	return idle
+	return all
 }

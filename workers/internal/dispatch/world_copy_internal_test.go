@@ -108,7 +108,7 @@ func (w *world) key() string {
 	k.bools(w.isCommitted...)
 	k.bools(w.isExcused...)
 	k.ints(w.begins...)
-	k.ints(w.losses, w.copies, w.beats, w.giveBacks, w.hints)
+	k.ints(w.losses, w.copies, w.beats, w.giveBacks, w.hints, w.silences)
 	k.bools(w.isFenced)
 	for _, d := range w.dispatchers {
 		k.desk(d)
@@ -160,7 +160,7 @@ func (k *keyWriter) desk(d *desk) {
 		k.text(string(u.BizID))
 	}
 	for _, s := range d.ordered() {
-		k.bools(s.hasReported)
+		k.bools(s.hasReported, s.isSilent)
 		k.ints(int(s.adopted), int(s.sent), int(s.received), s.holds)
 		k.sums(s.asked)
 		k.sums(s.given)

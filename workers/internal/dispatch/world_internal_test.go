@@ -30,6 +30,7 @@ type setup struct {
 	beats              int  // reports without news
 	giveBacks          int  // tasks that a worker ends without an event
 	hints              int  // tasks that a dispatcher reads ahead of the window
+	silences           int  // workers whose reports do not arrive for a while
 	hasLateCommit      bool // the second task is enqueued second and commits at any time
 	hasOldAnnouncement bool // an announcement of the first epoch is late
 	isSlow             bool // reading a window, tasks or heads takes time, in which anything happens
@@ -44,7 +45,7 @@ type world struct {
 	isCommitted []bool  // by task: its first event
 	isDone      []bool
 	begins      []int
-	isExcused   []bool // held by a worker that was silent when a dispatcher became active
+	isExcused   []bool // held by a worker that was silent, when a dispatcher became active or later
 
 	dispatchers [2]*desk
 	workers     []*hand
@@ -52,6 +53,7 @@ type world struct {
 
 	isFenced                                bool // workers refuse the first dispatcher, whose lease has ended
 	losses, copies, beats, giveBacks, hints int
+	silences                                int
 }
 
 // entry is an event in the log.
@@ -156,7 +158,7 @@ func (m *message) String() string {
 
 func newWorld(s *setup, m mutant) *world {
 	w := &world{setup: s, mutant: m, losses: s.losses, copies: s.copies, beats: s.beats, giveBacks: s.giveBacks,
-		hints:       s.hints,
+		hints: s.hints, silences: s.silences,
 		isCommitted: make([]bool, s.tasks), isDone: make([]bool, s.tasks), begins: make([]int, s.tasks),
 		isExcused: make([]bool, s.tasks)}
 	for t := range s.tasks {
@@ -440,8 +442,8 @@ func (w *world) isBehind(h *hand) bool {
 			continue
 		}
 		s := d.sessions[h.session]
-		if d.epoch > h.epoch || !s.hasAnswered() || s.received != h.received || !maps.Equal(s.asked, h.asked) ||
-			s.holds > len(h.held) {
+		if d.epoch > h.epoch || !s.hasAnswered() || s.isSilent || s.received != h.received ||
+			!maps.Equal(s.asked, h.asked) || s.holds > len(h.held) {
 			return true
 		}
 	}
@@ -472,6 +474,7 @@ func (w *world) addDispatcher(i int, d *desk, add adder) {
 	if !d.isActive {
 		return
 	}
+	w.addSilences(i, d, add)
 	w.addReads(i, d, add)
 	w.addHints(i, d, add)
 	if q := d.queues[testKind]; q.size > 0 {
@@ -484,6 +487,23 @@ func (w *world) addDispatcher(i int, d *desk, add adder) {
 				}, "d%d offers %s to %s", i, q.first(s).Key, s.Worker)
 			}
 		}
+	}
+}
+
+// addSilences lets no report of a worker reach a dispatcher for a while. Its tasks may begin twice.
+func (w *world) addSilences(i int, d *desk, add adder) {
+	for _, s := range d.ordered() {
+		if w.silences == 0 || s.isSilent || !s.hasAnswered() {
+			continue
+		}
+		add(true, func(w *world) {
+			d := w.dispatchers[i]
+			w.silences--
+			for _, t := range d.sessions[s.Session].unrecorded(d.sessions[s.Session].sent) {
+				w.isExcused[t.Key.BizID[0]-'a'] = true
+			}
+			d.Silence(s.Worker)
+		}, "d%d HEARS NOTHING of %s", i, s.Worker)
 	}
 }
 
