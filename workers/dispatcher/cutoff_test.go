@@ -199,7 +199,7 @@ func TestAHostileClientOfNATS(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if seen == 0 || len(subjects) < 4 {
-		t.Errorf("saw %d messages on %d subjects, want both directions of two workers", seen, len(subjects))
+		t.Errorf("%d messages on %d subjects, want both directions of two workers", seen, len(subjects))
 	}
 }
 

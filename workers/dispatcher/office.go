@@ -29,6 +29,9 @@ const (
 	// asked more often.
 	probeEvery = time.Second
 	urgeEvery  = 50 * time.Millisecond
+	// beginEvery is the longest time between two windows until the dispatcher is active, which it becomes with a window
+	// that is opened after the last answer.
+	beginEvery = 10 * time.Millisecond
 	// idleAfter is the time within which a worker must have recorded the start of a task, or the term of its lease if
 	// that is longer. A worker that works gives back what waits for a slot for 5 s, and records the start of what it
 	// has begun within half of the term.
@@ -103,10 +106,6 @@ func (o *office) work(ctx context.Context) error {
 		_, err := feed.Tail(ctx, o.conn, nil)
 		return cmp.Or(err, errRestarted)
 	}
-	if err := o.readSessions(ctx); err != nil {
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
 	reports, err := o.config.NATS.Subscribe(stream.AllReports, o.receive)
 	if err != nil {
 		return err
@@ -114,6 +113,10 @@ func (o *office) work(ctx context.Context) error {
 	defer func() { _ = reports.Unsubscribe() }()
 	box, remove := local.Dispatchers.Open(string(o.claim.Key))
 	defer remove()
+	if err := o.readSessions(ctx); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { box.Receive(ctx, o.receiveHere); return context.Cause(ctx) })
 	group.Go(func() error { return o.follow(ctx) })
 	group.Go(func() error { return o.listen(ctx) })
@@ -174,7 +177,11 @@ func (o *office) follow(ctx context.Context) error {
 			isReady = o.isActive || len(o.machine.Unanswered()) == 0 || time.Now().After(o.barrier)
 			o.mu.Unlock()
 		}
-		page, err := tail.Look(ctx)
+		var latest time.Time
+		if !o.isActive { // only this goroutine changes it
+			latest = time.Now().Add(beginEvery)
+		}
+		page, err := tail.LookBy(ctx, latest)
 		if err != nil {
 			return err
 		}
