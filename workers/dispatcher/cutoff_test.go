@@ -203,8 +203,8 @@ func TestAHostileClientOfNATS(t *testing.T) {
 	}
 }
 
-// A kind has more waiting tasks than the memory of the dispatcher, and its workers are busy. Tasks of another kind begin
-// at once.
+// A kind has more waiting tasks than fit in the memory of the dispatcher, and its workers are busy. Another kind's tasks
+// begin at once.
 func TestAKindWithManyTasksDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	b := servicetest.New(t)
