@@ -203,7 +203,7 @@ func TestAHostileClientOfNATS(t *testing.T) {
 	}
 }
 
-// A kind has more waiting tasks than fit in the memory of the dispatcher, and its workers are busy. Another kind's tasks
+// A kind has more waiting tasks than fit in the dispatcher's memory, and its workers are busy. Another kind's tasks
 // begin at once.
 func TestAKindWithManyTasksDelaysNoOther(t *testing.T) {
 	t.Parallel()
