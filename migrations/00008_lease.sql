@@ -76,6 +76,7 @@ begin
           or r.since not between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00') then
     return null;
   end if;
+  perform detail::jsonb; -- which functions use: it refuses some numbers and texts
   return array(select k.kind from json_array_elements_text(detail->'kinds') k(kind));
 exception
   when others then
@@ -398,8 +399,8 @@ begin
   if exists (
       select from taskledger.lease l
        where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'key' is not null
-         and kind = any (taskledger.lease_kinds(l.detail))
-         and ((l.detail->'records')::jsonb ? kind) is not true) then
+         and case when kind = any (taskledger.lease_kinds(l.detail)) -- first: it finds what jsonb refuses
+                  then ((l.detail->'records')::jsonb ? kind) is not true end) then
     return false;
   end if;
   update taskledger.lease l

@@ -67,7 +67,8 @@ func (a *asker) describe(d *leaseDetail) {
 	d.Key = hex.EncodeToString(a.identity.Public())
 	for _, k := range a.pool.registered() {
 		_, limit := k.Tasks.Wanted()
-		d.Capacity += limit + maxAsked
+		held, _ := k.Tasks.Size() // more than limit after the slots were lowered
+		d.Capacity += max(limit, held) + maxAsked
 	}
 	d.Capacity = min(d.Capacity, 999_999)
 }
@@ -228,7 +229,7 @@ func (a *asker) open(m *nats.Msg, mayLook bool) {
 	a.mu.Unlock()
 	var offer dispatch.Offer
 	if err := offer.UnmarshalBinary(text); err != nil {
-		a.pool.config.Logger.Warn("offer refused", "error", err)
+		a.pool.runner.Warn(a.pool.config.Logger, "offer refused", "error", err)
 		return
 	}
 	a.take(offer)
@@ -289,12 +290,15 @@ type source struct {
 	clock       time.Time // of the database then; zero: unknown
 }
 
-// hasReached reports whether the worker has lately reached the primary, and its lease lives: it can record an outcome,
-// and no other worker takes over what it begins.
-func (a *asker) hasReached() bool {
+// hasReached reports whether the worker has lately reached the primary, by a look or at another time, and its lease
+// lives: it can record an outcome, and no other worker takes over what it begins.
+func (a *asker) hasReached(at time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return time.Since(a.seen) <= dispatch.Freshness && time.Since(a.renewed) < a.pool.config.AckWait
+	if a.seen.After(at) {
+		at = a.seen
+	}
+	return time.Since(at) <= dispatch.Freshness && time.Since(a.renewed) < a.pool.config.AckWait
 }
 
 // noteRenewal records when the last successful renewal of the worker's lease began.
@@ -318,7 +322,7 @@ func (a *asker) begin(offered []dispatch.Task, of source) {
 			if err == nil {
 				t = k.Tasks.Add(m, offered[i].IsAgain, offered[i].Content == nil)
 			} else {
-				k.Logger.Warn("offer refused", "biz_id", string(offered[i].Key.BizID), "error", err)
+				k.Warn(k.Logger, "offer refused", "biz_id", string(offered[i].Key.BizID), "error", err)
 			}
 		}
 		switch {

@@ -197,10 +197,13 @@ func (k *kind) canBegin(r *run) bool {
 	switch {
 	case k.IsStopping() || k.isPaused.Load() || !k.pool.config.Shards.Has(t.Message.Shard):
 		r.GiveBack()
-	case !k.isFresh(r), k.Tasks.IsRecalled(t), k.claims.isOn.Load() && !r.RecordsStart():
+	case !k.isFresh(r) || k.Tasks.IsRecalled(t):
+		k.decideAgain(t)
+	case !k.readArgs(t):
+	case k.claims.isOn.Load() && !r.RecordsStart(): // since before the args were read, or meanwhile
 		k.decideAgain(t)
 	default:
-		return k.readArgs(t)
+		return true
 	}
 	return false
 }
@@ -208,9 +211,9 @@ func (k *kind) canBegin(r *run) bool {
 // isFresh reports whether the attempt may begin without another look at the head of its task.
 func (k *kind) isFresh(r *run) bool {
 	if !r.seen.IsZero() {
-		return time.Since(r.seen) <= dispatch.Freshness && k.pool.asker.hasReached()
+		return time.Since(r.seen) <= dispatch.Freshness && k.pool.asker.hasReached(time.Time{})
 	}
-	return time.Since(r.Decided()) <= k.pool.config.AckWait/2
+	return time.Since(r.Decided()) <= k.pool.config.AckWait/2 && k.pool.asker.hasReached(r.Decided())
 }
 
 // companion takes the next attempt of the line, if it suits and may still run.

@@ -143,11 +143,8 @@ func readHinted(ctx context.Context, conn *pgx.Conn, only *only.Task, positions,
 	}
 	var tasks []dispatch.Task
 	var h headRow
-	var position int64
-	_, err = pgx.ForEachRow(rows, append(h.columns(), &position), func() error {
-		t := h.head().Task
-		t.Position = ledger.Position(position)
-		if only.Has(t.Key) {
+	_, err = pgx.ForEachRow(rows, h.columns(), func() error {
+		if t := h.head().Task; only.Has(t.Key) {
 			tasks = append(tasks, t)
 		}
 		return nil

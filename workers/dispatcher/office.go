@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/lease"
+	"github.com/taskledger/taskledger/internal/loglimit"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -57,6 +58,7 @@ type office struct {
 	run      lease.Run
 	barrier  time.Time // from then on no worker accepts an offer of the predecessor
 
+	limited      *loglimit.Logger // for lines that repeat
 	wake         *feed.Wake
 	joins, reads request
 
@@ -93,8 +95,8 @@ func (r request) ask() {
 func newOffice(c Config, conn *pgxpool.Conn, identity dispatch.Identity, claim lease.DispatcherClaim,
 	t lease.DispatcherTerm, run lease.Run, asked time.Time) *office {
 	return &office{
-		config: c, conn: conn, identity: identity, claim: claim, term: t, run: run, wake: feed.NewWake(),
-		joins: newRequest(), reads: newRequest(),
+		config: c, conn: conn, identity: identity, claim: claim, term: t, run: run, limited: loglimit.New(),
+		wake: feed.NewWake(), joins: newRequest(), reads: newRequest(),
 		machine: dispatch.New(t.Incarnation, t.Epoch, maxReady), peers: map[string]*peer{},
 		deadline: asked.Add(term), barrier: time.Now().Add(t.Before + dispatch.Freshness),
 	}
@@ -102,6 +104,7 @@ func newOffice(c Config, conn *pgxpool.Conn, identity dispatch.Identity, claim l
 
 // work gives out tasks until ctx is done or the lease is lost.
 func (o *office) work(ctx context.Context) error {
+	defer o.limited.Close()
 	if o.term.Incarnation == "" { // the first feed gives the database one
 		_, err := feed.Tail(ctx, o.conn, nil)
 		return cmp.Or(err, errRestarted)
@@ -237,7 +240,7 @@ func (o *office) readSessions(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if o.joinAll(ctx, all, paused) {
+	if o.joinAll(all, paused) {
 		return nil
 	}
 	if err := o.config.NATS.FlushTimeout(time.Second); err != nil {
@@ -247,14 +250,14 @@ func (o *office) readSessions(ctx context.Context) error {
 }
 
 // joinAll joins the sessions of all workers that live. It reports false if all of them are silent.
-func (o *office) joinAll(ctx context.Context, all []lease.Session, paused map[ledger.Kind]bool) (hasReports bool) {
+func (o *office) joinAll(all []lease.Session, paused map[ledger.Kind]bool) (hasReports bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	alive := make(map[string]bool, len(all))
 	sessions := make(map[string]bool, len(all))
 	for _, s := range all {
 		alive[s.Worker] = true
-		o.join(ctx, s, sessions)
+		o.join(s, sessions)
 	}
 	for _, worker := range o.machine.Workers() {
 		if !alive[worker] {
@@ -278,7 +281,7 @@ func (o *office) joinAll(ctx context.Context, all []lease.Session, paused map[le
 }
 
 // join joins a session, and checks from time to time that it does something. o.mu is held.
-func (o *office) join(ctx context.Context, s lease.Session, sessions map[string]bool) {
+func (o *office) join(s lease.Session, sessions map[string]bool) {
 	l := dispatch.Lease{Worker: s.Worker, Capacity: s.Capacity,
 		Kinds: make(map[ledger.Kind]ledger.ShardSet, len(s.Kinds))}
 	if len(s.Key) > 0 {
@@ -290,7 +293,7 @@ func (o *office) join(ctx context.Context, s lease.Session, sessions map[string]
 				Session: l.Session, Incarnation: o.term.Incarnation, Epoch: o.term.Epoch,
 			})
 			if err != nil {
-				o.config.Logger.WarnContext(ctx, "worker with an invalid key gets no tasks", "id", s.Worker,
+				o.limited.Warn(o.config.Logger, "worker with an invalid key gets no tasks", "id", s.Worker,
 					"error", err)
 			}
 			p = &peer{seal, time.Now(), time.Now()}
@@ -332,7 +335,7 @@ func (o *office) receive(m *nats.Msg) {
 	}
 	var r dispatch.Report
 	if err := r.UnmarshalBinary(text); err != nil {
-		o.config.Logger.Warn("report of a worker refused", "error", err)
+		o.limited.Warn(o.config.Logger, "report of a worker refused", "error", err)
 		return
 	}
 	if r.Session == session {

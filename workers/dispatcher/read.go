@@ -105,13 +105,20 @@ func (o *office) readTasks(ctx context.Context) error {
 		if err != nil {
 			return err // the machine asks once: begin again
 		}
+		byKey := make(map[ledger.Key]*head, len(heads))
+		for i := range heads {
+			byKey[heads[i].Key] = &heads[i]
+		}
 		o.mu.Lock()
-		for _, h := range heads {
-			var available *dispatch.Task
-			if h.isUnfinished {
-				available = &h.Task
+		for _, k := range unverified {
+			switch h := byKey[k]; {
+			case h == nil:
+				o.machine.Verify(k, 0, nil)
+			case h.isUnfinished:
+				o.machine.Verify(k, h.Version, &h.Task)
+			default:
+				o.machine.Verify(k, h.Version, nil)
 			}
-			o.machine.Verify(h.Key, h.Version, available)
 		}
 		o.mu.Unlock()
 	}
@@ -306,12 +313,14 @@ type headRow struct {
 // columns returns the places into which a row is scanned.
 func (r *headRow) columns() []any {
 	return []any{(*string)(&r.Kind), (*string)(&r.BizID), (*int32)(&r.Version), (*string)(&r.Type),
-		(*int32)(&r.Attempt), (*int)(&r.Shard), &r.Actor, &r.recorded, &r.data, &r.meta}
+		(*int32)(&r.Attempt), (*int)(&r.Shard), (*int64)(&r.Position), &r.Actor, &r.recorded, &r.data, &r.meta}
 }
 
 // head returns the head of the row that was scanned last.
 func (r *headRow) head() head {
-	h := head{Task: dispatch.Task{Key: r.Key, Version: r.Version, Attempt: r.Attempt, Shard: r.Shard}}
+	h := head{Task: dispatch.Task{
+		Key: r.Key, Version: r.Version, Attempt: r.Attempt, Shard: r.Shard, Position: r.Position,
+	}}
 	switch r.Type.State() {
 	case ledger.StateAvailable:
 		h.isUnfinished = true

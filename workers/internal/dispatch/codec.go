@@ -46,7 +46,11 @@ func (r *Report) UnmarshalBinary(b []byte) error {
 	for range in.length(2) {
 		r.Held = append(r.Held, Range{in.number(), in.number()})
 	}
-	for range in.length(4) {
+	listed := in.length(4)
+	if listed > maxListed {
+		return fmt.Errorf("%w: %d tasks are listed", errMessage, listed)
+	}
+	for range listed {
 		r.Listed = append(r.Listed, Holding{Key: in.key(), Version: ledger.Version(in.number()), Number: in.number()})
 	}
 	return in.end("report")

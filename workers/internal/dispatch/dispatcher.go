@@ -22,15 +22,17 @@ type Dispatcher struct {
 	applied      int64 // the number of calls of Apply
 
 	paused   map[ledger.Kind]bool
+	joined   int64               // the number of sessions so far
 	workers  map[string]*session // by worker: those with a live lease
 	sessions map[string]*session // by session
 	queues   map[ledger.Kind]*queue
 	// Of many kinds few have something to do. These have at least the queues with ready tasks, and all spilled ones.
 	busy, spilled map[ledger.Kind]*queue
 
-	tasks  map[ledger.Key]*task
-	doubts []*task // doubtful or gone, now or earlier
-	offers []Offer // to be sent
+	tasks   map[ledger.Key]*task
+	running map[string]map[ledger.Key]*task // those in this place, by the worker that has begun them
+	doubts  []*task                         // doubtful or gone, now or earlier
+	offers  []Offer                         // to be sent
 
 	recalls map[*session]bool // the sessions with recalls to be sent
 }
@@ -40,35 +42,61 @@ type Dispatcher struct {
 func New(incarnation string, epoch int64, limit int) *Dispatcher {
 	return &Dispatcher{incarnation: incarnation, epoch: epoch, limit: limit, workers: map[string]*session{},
 		sessions: map[string]*session{}, queues: map[ledger.Kind]*queue{}, busy: map[ledger.Kind]*queue{},
-		spilled: map[ledger.Kind]*queue{}, tasks: map[ledger.Key]*task{}, recalls: map[*session]bool{}}
+		spilled: map[ledger.Kind]*queue{}, tasks: map[ledger.Key]*task{}, running: map[string]map[ledger.Key]*task{},
+		recalls: map[*session]bool{}}
 }
 
 // Join records a lease that is alive, or a change of it. A worker has one session: a new one ends the last.
 func (d *Dispatcher) Join(l Lease) {
-	before := d.workers[l.Worker]
-	d.cover(l, +1)
-	if before != nil && before.Session == l.Session {
-		d.cover(before.Lease, -1)
-		before.Lease = l
+	s := d.workers[l.Worker]
+	if s != nil && s.Session == l.Session {
+		before := s.Kinds
+		s.Lease = l
+		d.cover(s, l.Kinds, +1)
+		d.cover(s, before, -1)
 		return
 	}
+	joined := newSession(l, d.joined<<livesShift)
+	d.joined++
+	d.cover(joined, l.Kinds, +1)
 	d.Leave(l.Worker)
-	s := newSession(l)
-	d.workers[l.Worker] = s
+	d.workers[l.Worker] = joined
 	if l.Session != "" {
-		d.sessions[l.Session] = s
-		d.probe(s)
+		d.sessions[l.Session] = joined
+		d.probe(joined)
 	}
 }
 
-// cover counts that by further workers take the kinds and shards of a lease. Tasks that no worker takes are not kept in
-// memory, unless they may have begun without a record. They are read from the ledger when a worker takes them.
-func (d *Dispatcher) cover(l Lease, by int) {
-	if l.Session == "" {
+// Leave records that a worker's lease has ended. The tasks that it had become doubtful.
+func (d *Dispatcher) Leave(worker string) {
+	s := d.workers[worker]
+	if s == nil {
 		return
 	}
-	for kind, shards := range l.Kinds {
+	delete(d.workers, worker)
+	delete(d.sessions, s.Session)
+	had := append(s.assigned(s.sent), slices.Collect(maps.Values(d.running[worker]))...)
+	for kind := range s.Kinds {
+		if q := d.queues[kind]; q != nil {
+			had = append(had, q.ownedBy(s)...)
+		}
+	}
+	d.doubtAll(had)
+	kinds := s.Kinds
+	s.Kinds = nil
+	d.cover(s, kinds, -1)
+}
+
+// cover counts that by further sessions take kinds and shards. Tasks that no worker takes are not kept in memory,
+// unless they may have begun without a record. They are read from the ledger when a worker takes them.
+func (d *Dispatcher) cover(s *session, kinds map[ledger.Kind]ledger.ShardSet, by int) {
+	if s.Session == "" {
+		return
+	}
+	for kind, shards := range kinds {
 		q := d.queue(kind)
+		_, isOfKind := s.Kinds[kind]
+		q.setSession(s, isOfKind)
 		gained, lost := q.cover(shards, by)
 		if gained != 0 {
 			d.spill(q, 0)
@@ -80,11 +108,16 @@ func (d *Dispatcher) cover(l Lease, by int) {
 				}
 			}
 		}
-		if q.shards == 0 && q.size == 0 {
-			delete(d.queues, kind)
-			delete(d.busy, kind)
-			delete(d.spilled, kind)
-		}
+		d.tidy(q)
+	}
+}
+
+// tidy forgets a queue without workers and tasks.
+func (d *Dispatcher) tidy(q *queue) {
+	if q.shards == 0 && q.size == 0 {
+		delete(d.queues, q.kind)
+		delete(d.busy, q.kind)
+		delete(d.spilled, q.kind)
 	}
 }
 
@@ -93,34 +126,11 @@ func (d *Dispatcher) most() int {
 	return min(d.limit, max(1, d.limit/256, 2*d.limit/max(1, len(d.queues))))
 }
 
-// Leave records that a worker's lease has ended. The tasks that it had become doubtful.
-func (d *Dispatcher) Leave(worker string) {
-	s := d.workers[worker]
-	if s == nil {
-		return
-	}
-	delete(d.workers, worker)
-	delete(d.sessions, s.Session)
-	d.cover(s.Lease, -1)
-	d.doubtAll(func(t *task) bool {
-		if t.place == ready && t.owner == s {
-			return true
-		}
-		return t.place == assigned && t.session == s || t.place == running && t.Actor == worker
-	})
-}
-
 // Pause sets the kinds whose tasks are not offered.
 func (d *Dispatcher) Pause(kinds map[ledger.Kind]bool) { d.paused = kinds }
 
-// doubtAll doubts the tasks in memory for which f returns true, in the order of their keys.
-func (d *Dispatcher) doubtAll(f func(*task) bool) {
-	var all []*task
-	for _, t := range d.tasks {
-		if f(t) {
-			all = append(all, t)
-		}
-	}
+// doubtAll doubts tasks, in the order of their keys.
+func (d *Dispatcher) doubtAll(all []*task) {
 	slices.SortFunc(all, func(a, b *task) int { return a.Key.Compare(b.Key) })
 	for _, t := range all {
 		d.doubt(t)
@@ -193,8 +203,11 @@ func (d *Dispatcher) Receive(r Report) {
 	s.echo = max(s.echo, r.Sent)
 	s.received = max(s.received, r.Received)
 	s.isLeaving = s.isLeaving || r.IsLeaving
+	maps.DeleteFunc(s.unconfirmed, func(_ ledger.Kind, n int64) bool { return n <= s.received })
 	for kind, n := range r.Asked {
-		s.asked[kind] = max(s.asked[kind], n)
+		if _, isOfKind := s.Kinds[kind]; isOfKind || kind == Total {
+			s.asked[kind] = max(s.asked[kind], n)
+		}
 	}
 	if !s.hasAnswered() {
 		d.learn(s, r)
@@ -213,23 +226,26 @@ func (d *Dispatcher) Receive(r Report) {
 func (d *Dispatcher) learn(s *session, r Report) {
 	if !s.hasReported {
 		s.hasReported, s.adopted = true, r.After
-		if r.Received > s.sent { // its lease had ended in this epoch: all that it has asked for is taken back
-			s.sent, s.given = r.Received, maps.Clone(r.Asked)
-			d.probe(s)
-		}
+		// Its lease may have ended in this epoch, with offers that are lost. So all that it has asked for is taken
+		// back. It asks again when it has the probe, which is repeated until then.
+		s.given = maps.Clone(s.asked)
+		s.sent++
+		d.probe(s)
 	}
+	s.adopted = max(s.adopted, r.After) // a copy of an earlier report may have arrived first
 	if !s.hasAnswered() && s.adopted == r.After {
 		d.adopt(s, r)
 	}
 	if s.hasAnswered() {
-		d.doubtAll(func(t *task) bool { return t.place == running && t.Actor == s.Worker })
+		d.doubtAll(slices.Collect(maps.Values(d.running[s.Worker])))
 	}
 }
 
 // adopt assigns the tasks to a session that it holds from an earlier epoch.
 func (d *Dispatcher) adopt(s *session, r Report) {
 	for _, h := range r.Listed {
-		if _, isOfKind := s.Kinds[h.Key.Kind]; !isOfKind || s.holds >= s.Capacity || d.mutant == adoptsNothing {
+		_, isOfKind := s.Kinds[h.Key.Kind]
+		if !isOfKind || !h.isValid() || s.holds >= s.Capacity || d.mutant == adoptsNothing {
 			continue
 		}
 		t := d.tasks[h.Key]
@@ -245,6 +261,7 @@ func (d *Dispatcher) adopt(s *session, r Report) {
 		if t.Version < h.Version {
 			t.Version, t.isUnverified = h.Version, true
 		}
+		t.isBeingRead = false
 		s.assign(t, h.Number)
 	}
 	if s.adopted = r.Through; !s.hasAnswered() {
@@ -267,18 +284,30 @@ func (d *Dispatcher) doubt(t *task) {
 // enqueue makes a task ready, or running if a worker has begun it that may still do it. A live worker that has begun a
 // task and does not hold it gets it again: the database has lost its outcome, and no other worker may continue.
 func (d *Dispatcher) enqueue(t *task) {
-	t.owner = d.workers[t.Actor]
-	if t.owner != nil && !t.owner.hasAnswered() {
-		t.place, t.owner = running, nil
-		return
-	}
 	if t.Shard.Validate() != nil { // no worker can have it
 		d.forget(t)
+		return
+	}
+	t.owner = d.workers[t.Actor]
+	if t.owner != nil && !t.owner.hasAnswered() {
+		t.owner = nil
+		d.run(t)
 		return
 	}
 	q := d.queue(t.Key.Kind)
 	q.push(t)
 	d.busy[q.kind] = q
+}
+
+// run records that a worker has begun a task that may still do it.
+func (d *Dispatcher) run(t *task) {
+	t.place = running
+	of := d.running[t.Actor]
+	if of == nil {
+		of = map[ledger.Key]*task{}
+		d.running[t.Actor] = of
+	}
+	of[t.Key] = t
 }
 
 // queue returns the queue of a kind.
@@ -316,14 +345,14 @@ func (d *Dispatcher) mustBeVerified(t *task) bool {
 	return t.place == doubtful && t.isUnverified && !t.isBeingRead && d.mutant != isUnverified
 }
 
-// Verify records a task's version in the ledger, and the task if it is available or has begun; otherwise available is
-// nil.
+// Verify records a task's version in the ledger, 0 if it has none, and the task if it is available or has begun;
+// otherwise available is nil. The ledger may have less than the worker: a fail-over has lost events.
 func (d *Dispatcher) Verify(k ledger.Key, version ledger.Version, available *Task) {
 	t := d.tasks[k]
-	if t == nil || t.place != doubtful || !t.isUnverified || t.Version > version {
-		return
+	if t == nil || !t.isBeingRead {
+		return // an event or a worker has changed it since: it is read again
 	}
-	t.isUnverified, t.ticket = false, d.opened
+	t.isBeingRead, t.isUnverified, t.ticket = false, false, d.opened
 	if available == nil {
 		t.place, t.Version = gone, version
 		return

@@ -45,6 +45,9 @@ func (s *shop) exchange() {
 		}
 		for _, o := range offers {
 			w := s.workers[o.Session]
+			if w == nil {
+				continue
+			}
 			taken, _ := w.Receive(o)
 			for _, t := range taken {
 				w.got = append(w.got, string(t.Key.BizID))

@@ -30,15 +30,17 @@
 // Messages of one direction use one subject, so that they arrive in the order in which they were sent, unless they are
 // lost, copied or delayed.
 //
-//   - A session is one life of a worker process. Its name follows from the worker's id and a public
-//     key (see [SessionName]), and is in every message.
+//   - A session is one life of a worker process. Its name follows from the worker's id and a public key (see
+//     [SessionName]), and is in every message.
 //   - An epoch is the number of a dispatcher. Epochs only rise, within one incarnation of the database. A worker
 //     follows the highest one of which it has received a message, and its numbers start from zero in it.
 //   - Each task of an offer has a number, rising within session and epoch. A worker refuses a number that is not
 //     above the highest one it has received. So a report "received up to n, holds these" stays true for the numbers
 //     that it leaves out, however late it arrives.
 //   - Credit is two sums for each kind: the tasks that the worker has asked for, and those that it was given. Both
-//     only rise. The sums of [Total] bound all kinds together.
+//     only rise. The sums of [Total] bound all kinds together. An offer repeats those that are not confirmed yet.
+//   - A lease may end and live again within an epoch. The session then has higher numbers than all before, and what it
+//     had asked for is taken back.
 //   - Holdings from an earlier epoch have the numbers -n+1 to 0. The first reports of an epoch list them with their
 //     keys, and the dispatcher adopts each once. A new dispatcher offers nothing before every live session has answered
 //     so, or is unable to accept an offer of its predecessor.

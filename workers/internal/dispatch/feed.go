@@ -86,8 +86,9 @@ func (d *Dispatcher) apply(e *Event) {
 		// Even if the event is known: the task may be forgotten before the read ends.
 		q.moved[e.Key] = max(q.moved[e.Key], e.Version)
 	}
-	if t != nil && t.Version >= e.Version {
-		return // known from a read
+	if t != nil && t.Version >= e.Version { // known from a read, or a worker claims to hold a later version
+		t.isBeingRead = false
+		return
 	}
 	if t != nil && e.Change == Begun {
 		d.begin(t, e)
@@ -129,7 +130,7 @@ func (d *Dispatcher) begin(t *task, e *Event) {
 	case s == nil || s.hasAnswered(): // the worker is gone, or has dropped the task
 		d.doubt(t)
 	default:
-		t.place = running
+		d.run(t)
 	}
 }
 
@@ -157,7 +158,14 @@ func (d *Dispatcher) sendRecalls() {
 func (d *Dispatcher) takeOut(t *task) {
 	switch t.place {
 	case ready:
-		d.queues[t.Key.Kind].remove(t)
+		q := d.queues[t.Key.Kind]
+		q.remove(t)
+		d.tidy(q)
+	case running:
+		delete(d.running[t.Actor], t.Key)
+		if len(d.running[t.Actor]) == 0 {
+			delete(d.running, t.Actor)
+		}
 	case assigned:
 		t.session.holds--
 		t.session = nil
@@ -248,8 +256,14 @@ func (d *Dispatcher) TakeRead(kind ledger.Kind, tasks []Task, through ledger.Pos
 		switch {
 		case q.moved[t.Key] > t.Version && d.mutant != readsOld: // by a window that was applied meanwhile
 		case known != nil && known.Version == t.Version && known.place != gone:
-			known.isUnverified = false
-			known.Position = t.Position
+			known.isUnverified, known.isBeingRead = false, false
+			if known.place == ready {
+				q.remove(known)
+				known.Position = t.Position
+				q.push(known)
+			} else {
+				known.Position = t.Position
+			}
 		case known != nil && known.Version >= t.Version:
 		default:
 			if known != nil {

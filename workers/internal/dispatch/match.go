@@ -27,7 +27,7 @@ func (d *Dispatcher) matchKind(q *queue) {
 		return
 	}
 	var free []*session
-	for _, s := range d.ordered() {
+	for _, s := range q.sessions {
 		if s.room(q.kind) > 0 {
 			free = append(free, s)
 		}
@@ -66,7 +66,11 @@ func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 	}
 	s.given[q.kind] += int64(len(o.Tasks))
 	s.given[Total] += int64(len(o.Tasks))
-	o.Given = map[ledger.Kind]int64{q.kind: s.given[q.kind], Total: s.given[Total]}
+	s.unconfirmed[q.kind] = s.sent
+	o.Given = map[ledger.Kind]int64{Total: s.given[Total]}
+	for kind := range s.unconfirmed { // the offers before this one may be lost
+		o.Given[kind] = s.given[kind]
+	}
 	d.offers = append(d.offers, o)
 	return len(o.Tasks)
 }

@@ -48,6 +48,12 @@ type Holding struct {
 	Number  int64
 }
 
+// isValid reports whether a task of the ledger can be meant.
+func (h *Holding) isValid() bool {
+	return h.Version > 0 && len(h.Key.Kind) <= ledger.MaxKindLen && len(h.Key.BizID) <= ledger.MaxBizIDLen &&
+		h.Key.ValidateStored() == nil
+}
+
 // Range is the numbers from First to Last.
 type Range struct{ First, Last int64 }
 

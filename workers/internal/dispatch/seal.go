@@ -33,7 +33,7 @@ func (i Identity) Public() []byte { return i.key.PublicKey().Bytes() }
 // SessionName returns the name of a session. It depends on the worker's id, which belongs to the login that has its
 // lease, so no other worker can have a session of the same name.
 func SessionName(worker string, public []byte) string {
-	hash := sha256.Sum256(append([]byte(worker), public...))
+	hash := sha256.Sum256(fmt.Appendf(nil, "%d %s %x", len(worker), worker, public))
 	return hex.EncodeToString(hash[:16])
 }
 

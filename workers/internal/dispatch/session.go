@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"slices"
 	"time"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -26,7 +27,8 @@ type session struct {
 	adopted     int64 // the holdings up to this number
 	asked       map[ledger.Kind]int64
 	given       map[ledger.Kind]int64
-	sent        int64 // the highest number
+	unconfirmed map[ledger.Kind]int64 // by kind: the last number given, if the worker has not confirmed it
+	sent        int64                 // the highest number
 	received    int64
 	echo        time.Duration
 	checked     int64        // the highest number at the last call of Check
@@ -42,10 +44,15 @@ type number struct {
 	task *task
 }
 
-func newSession(l Lease) *session {
-	return &session{Lease: l, adopted: notAdopted, checked: notAdopted, asked: map[ledger.Kind]int64{},
-		given: map[ledger.Kind]int64{}}
+// newSession returns a session whose numbers follow sent.
+func newSession(l Lease, sent int64) *session {
+	return &session{Lease: l, adopted: notAdopted, checked: notAdopted, sent: sent, asked: map[ledger.Kind]int64{},
+		given: map[ledger.Kind]int64{}, unconfirmed: map[ledger.Kind]int64{}}
 }
+
+// livesShift separates the numbers of the sessions that join one after the other. A session may be the same one again,
+// whose lease has ended meanwhile, with offers on their way from before.
+const livesShift = 32
 
 // hasAnswered reports whether everything that the session holds is known.
 func (s *session) hasAnswered() bool { return s.hasReported && s.adopted >= 0 }
@@ -89,15 +96,20 @@ func (s *session) dropped(received int64, held []Range, all bool) (free []*task)
 	return free
 }
 
-// unrecorded returns the tasks with numbers up to n that the session has without a record of their start.
-func (s *session) unrecorded(n int64) (all []*task) {
+// assigned returns the tasks with numbers up to n that are assigned to the session.
+func (s *session) assigned(n int64) (all []*task) {
 	for _, x := range s.numbers {
 		if x.n > n {
 			break
 		}
-		if t := x.task; t.place == assigned && t.session == s && t.number == x.n && t.Actor != s.Worker {
+		if t := x.task; t.place == assigned && t.session == s && t.number == x.n {
 			all = append(all, t)
 		}
 	}
 	return all
+}
+
+// unrecorded returns those without a record of their start.
+func (s *session) unrecorded(n int64) []*task {
+	return slices.DeleteFunc(s.assigned(n), func(t *task) bool { return t.Actor == s.Worker })
 }

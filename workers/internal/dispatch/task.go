@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"container/heap"
 	"slices"
 
@@ -60,9 +61,10 @@ func (h *readyHeap) Pop() any {
 // contains further ones after place. They are read when most of the others have been offered. A new queue is spilled
 // from the beginning, so that start and overflow are one path; so is one whose workers take further shards.
 type queue struct {
-	kind   ledger.Kind
-	takers [ledger.Shards]int // the number of sessions that take a shard
-	shards ledger.ShardSet    // with takers
+	kind     ledger.Kind
+	sessions []*session         // those that take the kind, by name
+	takers   [ledger.Shards]int // the number of sessions that take a shard
+	shards   ledger.ShardSet    // with takers
 
 	ready  [ledger.Shards]readyHeap
 	filled ledger.ShardSet // with ready tasks
@@ -92,6 +94,26 @@ func (q *queue) cover(shards ledger.ShardSet, by int) (gained, lost ledger.Shard
 		}
 	}
 	return q.shards &^ before, before &^ q.shards
+}
+
+// setSession records whether a session takes the kind.
+func (q *queue) setSession(s *session, takes bool) {
+	i, isIn := slices.BinarySearchFunc(q.sessions, s, func(a, b *session) int {
+		return cmp.Compare(a.Session, b.Session)
+	})
+	switch {
+	case takes && isIn:
+		q.sessions[i] = s
+	case takes:
+		q.sessions = slices.Insert(q.sessions, i, s)
+	case isIn && q.sessions[i] == s:
+		q.sessions = slices.Delete(q.sessions, i, i+1)
+	}
+}
+
+// ownedBy returns the ready tasks that one session alone may have.
+func (q *queue) ownedBy(s *session) []*task {
+	return slices.DeleteFunc(slices.Clone(q.owned), func(t *task) bool { return t.owner != s })
 }
 
 func (q *queue) push(t *task) {

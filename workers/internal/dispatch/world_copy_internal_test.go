@@ -31,7 +31,7 @@ func (d *desk) clone() *desk {
 	c.workers, c.sessions = map[string]*session{}, map[string]*session{}
 	for worker, s := range d.workers {
 		one := *s
-		one.asked, one.given = maps.Clone(s.asked), maps.Clone(s.given)
+		one.asked, one.given, one.unconfirmed = maps.Clone(s.asked), maps.Clone(s.given), maps.Clone(s.unconfirmed)
 		sessions[s] = &one
 		c.workers[worker], c.sessions[s.Session] = &one, &one
 	}
@@ -68,6 +68,10 @@ func (d *desk) clone() *desk {
 			for _, t := range h {
 				one.ready[shard] = append(one.ready[shard], of(t))
 			}
+		}
+		one.sessions = nil
+		for _, s := range q.sessions {
+			one.sessions = append(one.sessions, sessions[s])
 		}
 		one.owned = nil
 		for _, t := range q.owned {
@@ -108,7 +112,7 @@ func (w *world) key() string {
 	k.bools(w.isCommitted...)
 	k.bools(w.isExcused...)
 	k.ints(w.begins...)
-	k.ints(w.losses, w.copies, w.beats, w.giveBacks, w.hints, w.silences)
+	k.ints(w.losses, w.copies, w.beats, w.giveBacks, w.hints, w.silences, w.lapses)
 	k.bools(w.isFenced)
 	for _, d := range w.dispatchers {
 		k.desk(d)
@@ -164,6 +168,7 @@ func (k *keyWriter) desk(d *desk) {
 		k.ints(int(s.adopted), int(s.sent), int(s.received), s.holds)
 		k.sums(s.asked)
 		k.sums(s.given)
+		k.sums(s.unconfirmed)
 	}
 	for _, t := range d.sorted() {
 		k.text(string(t.Key.BizID))
@@ -174,6 +179,7 @@ func (k *keyWriter) desk(d *desk) {
 			k.text(t.session.Session)
 		}
 	}
+	k.ints(int(d.joined))
 	for _, q := range d.queues {
 		k.bools(q.isSpilled, q.isReading)
 		k.ints(int(q.place), int(q.skipped), len(q.moved))

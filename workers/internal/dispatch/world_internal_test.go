@@ -3,6 +3,7 @@ package dispatch
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -31,6 +32,7 @@ type setup struct {
 	giveBacks          int  // tasks that a worker ends without an event
 	hints              int  // tasks that a dispatcher reads ahead of the window
 	silences           int  // workers whose reports do not arrive for a while
+	lapses             int  // leases that end and live again
 	hasLateCommit      bool // the second task is enqueued second and commits at any time
 	hasOldAnnouncement bool // an announcement of the first epoch is late
 	isSlow             bool // reading a window, tasks or heads takes time, in which anything happens
@@ -53,7 +55,7 @@ type world struct {
 
 	isFenced                                bool // workers refuse the first dispatcher, whose lease has ended
 	losses, copies, beats, giveBacks, hints int
-	silences                                int
+	silences, lapses                        int
 }
 
 // entry is an event in the log.
@@ -158,7 +160,7 @@ func (m *message) String() string {
 
 func newWorld(s *setup, m mutant) *world {
 	w := &world{setup: s, mutant: m, losses: s.losses, copies: s.copies, beats: s.beats, giveBacks: s.giveBacks,
-		hints: s.hints, silences: s.silences,
+		hints: s.hints, silences: s.silences, lapses: s.lapses,
 		isCommitted: make([]bool, s.tasks), isDone: make([]bool, s.tasks), begins: make([]int, s.tasks),
 		isExcused: make([]bool, s.tasks)}
 	for t := range s.tasks {
@@ -177,6 +179,11 @@ func newWorld(s *setup, m mutant) *world {
 		d.Offers()
 		for i, h := range w.workers {
 			h.enter(1)
+			h.want(s.capacity)
+			d.Receive(h.Report(0))
+			for _, o := range d.Offers() {
+				h.Receive(o)
+			}
 			h.want(s.capacity)
 			d.Receive(h.Report(0))
 			h.last = describe(h.Report(0))
@@ -471,10 +478,11 @@ func (w *world) addDispatcher(i int, d *desk, add adder) {
 			}
 		}, "d%d opens a window", i)
 	}
-	if !d.isActive {
+	if !d.isActive || d.queues[testKind] == nil {
 		return
 	}
 	w.addSilences(i, d, add)
+	w.addLapses(i, d, add)
 	w.addReads(i, d, add)
 	w.addHints(i, d, add)
 	if q := d.queues[testKind]; q.size > 0 {
@@ -504,6 +512,29 @@ func (w *world) addSilences(i int, d *desk, add adder) {
 			}
 			d.Silence(s.Worker)
 		}, "d%d HEARS NOTHING of %s", i, s.Worker)
+	}
+}
+
+// addLapses lets the lease of a worker end and live again. Its tasks may begin twice.
+func (w *world) addLapses(i int, d *desk, add adder) {
+	for _, s := range d.ordered() {
+		if w.lapses == 0 {
+			return
+		}
+		add(true, func(w *world) {
+			d := w.dispatchers[i]
+			w.lapses--
+			for t, p := range w.workers[s.Session[0]-'0'].phases {
+				w.isExcused[t] = w.isExcused[t] || p != notHeld
+			}
+			for _, t := range d.sessions[s.Session].assigned(math.MaxInt64) {
+				w.isExcused[t.Key.BizID[0]-'a'] = true
+			}
+			l := d.sessions[s.Session].Lease
+			d.Leave(l.Worker)
+			d.Join(l)
+			w.post(i)
+		}, "the lease of %s LAPSES for d%d", s.Worker, i)
 	}
 }
 
