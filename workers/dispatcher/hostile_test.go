@@ -48,8 +48,8 @@ func (r *rogue) lease(kind ledger.Kind) {
 		r.id, string(kind), hex.EncodeToString(r.identity.Public())))(r.t)
 }
 
-// say sends reports in the present epoch. It returns the epoch.
-func (r *rogue) say(reports ...dispatch.Report) (epoch int64) {
+// publish publishes reports in the present epoch. It returns the epoch.
+func (r *rogue) publish(reports ...dispatch.Report) (epoch int64) {
 	r.t.Helper()
 	var incarnation, key string
 	err := r.db.QueryRow(r.t.Context(), `
@@ -85,15 +85,15 @@ func TestMadeUpKeysDoNotEndTheEpoch(t *testing.T) {
 	r := newRogue(t, b, "rogue")
 	kind := servicetest.Order.Name()
 	r.lease(kind)
-	epoch := r.say()
+	epoch := r.publish()
 	for i := range 50 {
 		for _, id := range []ledger.BizID{"\xff", "\x00", "", "none"} {
-			r.say(dispatch.Report{After: -1, Held: []dispatch.Range{{}},
+			r.publish(dispatch.Report{After: -1, Held: []dispatch.Range{{}},
 				Listed: []dispatch.Holding{{Key: ledger.Key{Kind: kind, BizID: id}, Version: 1}}}, dispatch.Report{})
 		}
 		b.AwaitState(b.Enqueue(strconv.Itoa(i)), ledger.StateSucceeded)
 	}
-	if now := r.say(); now != epoch {
+	if now := r.publish(); now != epoch {
 		t.Errorf("epoch %d, want %d still", now, epoch)
 	}
 }
