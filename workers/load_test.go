@@ -32,7 +32,16 @@ func TestLeasesHaveTheLoad(t *testing.T) {
 	b.Await("slots", func() bool { return load().Slots == 3 })
 	b.Enqueue("first")
 	b.Enqueue("second")
-	b.Await("tasks in flight", func() bool { return load().InFlight == 2 && load().PerMinute == 0 })
+	b.Enqueue("third")
+	b.Await("tasks in flight", func() bool { return load().InFlight == 3 && load().PerMinute == 0 })
+	if err := w.SetKindSlots(order.Name(), 1); err != nil {
+		t.Fatal(err)
+	}
+	b.Await("the lower number of slots", func() bool { return load().Slots == 1 })
+	const beyond = 1000 // tasks that wait for a slot
+	if n := one[int](b, "select (detail->>'capacity')::integer from taskledger.workers"); n < beyond+3 {
+		t.Errorf("the worker holds 3 tasks, and its lease has a capacity of %d", n)
+	}
 	close(release)
 	b.Await("a rate", func() bool { return load().PerMinute > 0 && load().InFlight == 0 })
 	b.Await("rest", func() bool { return load().PerMinute == 0 })
