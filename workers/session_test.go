@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -100,9 +101,15 @@ func TestSessionOfAHandlerEndsWithIt(t *testing.T) {
 	}
 }
 
+// tenantRole guards the memberships in session_tenant, which all tests share. PostgreSQL does not make two grants of one
+// membership wait for each other.
+var tenantRole sync.Mutex
+
 // makeTenant makes the role session_tenant, which the login of tests may set, with no right but in its schema.
 func makeTenant(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
+	tenantRole.Lock()
+	defer tenantRole.Unlock()
 	login := pgx.Identifier{db.Config().ConnConfig.User}.Sanitize()
 	worker := pgx.Identifier{ledgertest.As(t, db).Config().ConnConfig.User}.Sanitize()
 	ledgertest.ExecAsOwner(t, db, `
