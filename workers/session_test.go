@@ -101,8 +101,8 @@ func TestSessionOfAHandlerEndsWithIt(t *testing.T) {
 	}
 }
 
-// tenantRole guards the memberships in session_tenant, which all tests share. PostgreSQL does not make two grants of one
-// membership wait for each other.
+// tenantRole guards the memberships in session_tenant, which all tests share. In PostgreSQL two grants of one
+// membership do not wait for each other.
 var tenantRole sync.Mutex
 
 // makeTenant makes the role session_tenant, which the login of tests may set, with no right but in its schema.
