@@ -52,8 +52,10 @@ func (d *Dispatcher) Join(l Lease) {
 	if s != nil && s.Session == l.Session {
 		before := s.Kinds
 		s.Lease = l
-		d.cover(s, l.Kinds, +1)
-		d.cover(s, before, -1)
+		if !maps.Equal(before, l.Kinds) {
+			d.cover(s, l.Kinds, +1)
+			d.cover(s, before, -1)
+		}
 		return
 	}
 	joined := newSession(l, d.joined<<livesShift)
@@ -137,9 +139,9 @@ func (d *Dispatcher) doubtAll(all []*task) {
 	}
 }
 
-// Check makes doubtful what a worker has had since the last call without a record of its start. The caller calls it at
-// an interval within which a worker begins what it has, or gives it back, and records the start of what it has begun.
-// From then on the worker gets half of its share, and twice as much again with each task that it ends.
+// Check doubts the tasks that a worker has had since the last call and whose start is not recorded. The interval between
+// calls must be long enough for a healthy worker to begin each task and record its start, or to give it back. If there
+// are such tasks, the worker's share is halved. Each task that it ends doubles the share again.
 func (d *Dispatcher) Check(worker string) {
 	s := d.workers[worker]
 	if s == nil {

@@ -75,7 +75,7 @@ func (s *shop) begin() {
 	s.readNothing()
 }
 
-// readNothing answers what the dispatcher wants to read: there are no tasks but those that windows deliver.
+// readNothing answers each read with no tasks: windows deliver all of them.
 func (s *shop) readNothing() {
 	for _, r := range s.Reads() {
 		s.TakeRead(r.Kind, nil, 0, true)

@@ -9,7 +9,7 @@ import (
 
 const otherKind ledger.Kind = "other"
 
-// Two leases of different workers have a session of one name.
+// Leases of two workers never have the same session name.
 func TestSessionNamesOfTwoWorkersDiffer(t *testing.T) {
 	public := []byte("0123456789abcdef0123456789abcdef")
 	victim := SessionName("mail-abcdefgh", public)
