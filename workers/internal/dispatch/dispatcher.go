@@ -139,9 +139,9 @@ func (d *Dispatcher) doubtAll(all []*task) {
 	}
 }
 
-// Check doubts the tasks that a worker has had since the last call and whose start is not recorded. The interval between
-// calls must be long enough for a healthy worker to begin each task and record its start, or to give it back. Each call
-// that finds such tasks halves the worker's share. Each task that the worker ends doubles it again.
+// Check doubts the tasks that a worker has had since the last call and whose start is not recorded. The interval
+// between calls must be long enough for a healthy worker to begin each task and record its start, or to give it back.
+// Each call that finds such tasks halves the worker's share. Each task that the worker ends doubles it again.
 func (d *Dispatcher) Check(worker string) {
 	s := d.workers[worker]
 	if s == nil {
