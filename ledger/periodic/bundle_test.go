@@ -187,10 +187,13 @@ func (w *testWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// hourly returns an hourly schedule that is first due in half an hour, when the test has ended.
+// inHalfAnHour is one expression for all calls of [hourly], between which a minute may begin.
+var inHalfAnHour = fmt.Sprintf("%d * * * *", time.Now().Add(30*time.Minute).Minute())
+
+// hourly returns an hourly schedule that is first due in half an hour, when the tests have ended.
 func hourly(name string) periodic.Schedule {
 	return periodic.Schedule{
 		Name: name, Kind: "report.make", Args: json.RawMessage(`{"of": "sales"}`),
-		Cron: fmt.Sprintf("%d * * * *", time.Now().Add(30*time.Minute).Minute()), Zone: "Europe/Berlin",
+		Cron: inHalfAnHour, Zone: "Europe/Berlin",
 	}
 }
