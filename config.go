@@ -3,6 +3,7 @@ package taskledger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -67,6 +68,8 @@ type Config struct {
 	// StreamOff leaves out the relay and the stream LEDGER. Workers and what reads the ledger do not need them; waits
 	// for tasks poll. Default: the relay runs. All processes of a ledger need the same.
 	StreamOff bool
+	// Latency is how long events and outcomes gather while tasks come evenly, see [dispatcher.Config]. Default: 5 ms.
+	Latency time.Duration
 	// LeaseTTL is how long after the last renewal another relay takes over from one that hangs. Default: 5 s.
 	LeaseTTL time.Duration
 	// AckTimeout is how long the relay waits for JetStream to store a page of messages. Default:
@@ -103,6 +106,9 @@ func (c Config) Validate() error {
 	}
 	if c.NATS == nil && c.Server.Dir == "" {
 		faults = append(faults, errors.New("taskledger: NATS or Server.Dir is required"))
+	}
+	if c.Latency < 0 || c.Latency > time.Second {
+		faults = append(faults, fmt.Errorf("taskledger: Latency must be between 0s and 1s, got %s", c.Latency))
 	}
 	if c.LeaseTTL < 0 || c.AckTimeout < 0 {
 		faults = append(faults, errors.New("taskledger: LeaseTTL and AckTimeout must be at least 0s"))

@@ -155,7 +155,9 @@ func (c Config) dispatcher() service {
 			return err
 		}
 		defer nc.Close()
-		d, err := dispatcher.New(dispatcher.Config{DB: c.DB, NATS: nc, Findings: c.findings, Logger: log})
+		d, err := dispatcher.New(dispatcher.Config{
+			DB: c.DB, NATS: nc, Latency: c.Latency, Findings: c.findings, Logger: log,
+		})
 		if err != nil {
 			return err
 		}

@@ -121,12 +121,13 @@ comment on view taskledger.workers is
   'alive, 0 if it is lost; term_ms: for how many after each renewal. detail: its kinds, guarantees and shards.';
 
 create view taskledger.dispatcher as
-select (l.detail->>'epoch')::bigint as epoch, l.detail->>'key' as key
+select (l.detail->>'epoch')::bigint as epoch, l.detail->>'key' as key, (l.detail->>'latency_us')::bigint as latency_us
   from taskledger.lease l
  where l.name = 'dispatcher';
 
 comment on view taskledger.dispatcher is
-  'Internal: the number of the active dispatcher, or of the last one, and its public key (hex). Without one, no row.';
+  'Internal: the number of the active dispatcher, or of the last one, its public key (hex), and for how many '
+  'microseconds it lets events gather. Without one, no row.';
 
 create view taskledger.worker_kinds as
 select l.holder as worker, k.kind

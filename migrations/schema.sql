@@ -4378,11 +4378,12 @@ COMMENT ON VIEW taskledger.claimed_kinds IS 'Internal: the kinds of live workers
 
 CREATE VIEW taskledger.dispatcher AS
  SELECT ((l.detail ->> 'epoch'::text))::bigint AS epoch,
-    (l.detail ->> 'key'::text) AS key
+    (l.detail ->> 'key'::text) AS key,
+    ((l.detail ->> 'latency_us'::text))::bigint AS latency_us
    FROM taskledger.lease l
   WHERE (l.name = 'dispatcher'::text);
 
-COMMENT ON VIEW taskledger.dispatcher IS 'Internal: the number of the active dispatcher, or of the last one, and its public key (hex). Without one, no row.';
+COMMENT ON VIEW taskledger.dispatcher IS 'Internal: the number of the active dispatcher, or of the last one, its public key (hex), and for how many microseconds it lets events gather. Without one, no row.';
 
 CREATE VIEW taskledger.event_fence AS
  SELECT event.kind,

@@ -2,6 +2,7 @@ package workers_test
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -11,7 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/dispatcher"
 )
 
 // Successes of an everyday rate share transactions, each of which costs PostgreSQL a flush of its log.
@@ -28,6 +31,25 @@ func TestCompletionsShareTransactions(t *testing.T) {
 	b.AwaitSucceeded(tasks)
 	if n := b.transactions(); n > tasks/2 {
 		t.Errorf("%d successes took %d transactions", tasks, n)
+	}
+}
+
+// The latency of the dispatcher is one setting: outcomes that follow each other gather for five times as long.
+func TestLatencyOfTheDispatcherIsThatOfOutcomes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const latency = 100 * time.Millisecond
+	d := try(dispatcher.New(dispatcher.Config{
+		DB: b.As("relay"), NATS: b.Connect(), Latency: latency, Logger: b.Logger(slog.LevelInfo),
+	}))(t)
+	b.Start(d.Run)
+	b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, nil))
+	b.AwaitState(b.Enqueue("alone"), ledger.StateSucceeded)
+	after := b.Enqueue("soon after")
+	b.AwaitState(after, ledger.StateSucceeded)
+	events := b.History(after)
+	if waited := events[1].RecordedAt.Sub(events[0].RecordedAt); waited < 5*latency {
+		t.Errorf("the outcome was recorded after %s", waited)
 	}
 }
 

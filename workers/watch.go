@@ -22,12 +22,13 @@ const watchEvery = 900 * time.Millisecond
 
 // view is the state of the database, as far as a worker needs it.
 type view struct {
-	asked       time.Time // before the statement began
-	incarnation string    // of the primary and its server; "": none yet, or a standby
-	clock       time.Time // of the database
-	isAwaited   bool      // a process waits for outcomes
-	epoch       int64     // of the dispatcher; 0: none has begun yet
-	key         []byte    // of the dispatcher
+	asked       time.Time     // before the statement began
+	incarnation string        // of the primary and its server; "": none yet, or a standby
+	clock       time.Time     // of the database
+	isAwaited   bool          // a process waits for outcomes
+	epoch       int64         // of the dispatcher; 0: none has begun yet
+	key         []byte        // of the dispatcher
+	latency     time.Duration // for which the dispatcher lets events gather; 0: none has begun yet
 	paused      map[ledger.Kind]bool
 	shed        map[ledger.Kind]bool // their oldest waiting tasks are discarded
 	claimed     map[ledger.Kind]bool // live workers claim their tasks
@@ -67,6 +68,7 @@ func (p *Pool) look(ctx context.Context) {
 // note takes from a view what concerns the kinds.
 func (p *Pool) note(ctx context.Context, v view) {
 	p.runner.SetAwaited(v.isAwaited)
+	p.runner.SetLatency(v.latency)
 	for _, k := range p.registered() {
 		if paused := v.paused[k.Name]; k.isPaused.Swap(paused) != paused {
 			k.Logger.InfoContext(ctx, "kind paused or resumed", "paused", paused)
@@ -85,9 +87,10 @@ func (p *Pool) readView(ctx context.Context, db ledger.DB) (view, error) {
 		return v, pgerr.Explain("look at the database", err)
 	}
 	var key, is string
+	var latency int64
 	var kind ledger.Kind
 	columns := []any{
-		&v.incarnation, pgquery.Micros(&v.clock), &v.isAwaited, &v.epoch, &key, (*string)(&kind), &is,
+		&v.incarnation, pgquery.Micros(&v.clock), &v.isAwaited, &v.epoch, &key, &latency, (*string)(&kind), &is,
 	}
 	_, err = pgx.ForEachRow(rows, columns, func() error {
 		switch is {
@@ -100,6 +103,7 @@ func (p *Pool) readView(ctx context.Context, db ledger.DB) (view, error) {
 		}
 		return nil
 	})
+	v.latency = time.Duration(latency) * time.Microsecond
 	if err == nil {
 		v.key, err = hex.DecodeString(key)
 	}

@@ -32,6 +32,7 @@ type serveFlags struct {
 	stream   outbox.StreamConfig
 	server   taskledger.ServerConfig
 
+	latency    time.Duration
 	leaseTTL   time.Duration
 	ackTimeout time.Duration
 }
@@ -109,16 +110,19 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 			"one cluster (default: one server)")
 	cmd.Flags().StringVar(&f.server.ClusterListen, "cluster-listen", "",
 		"`address` where that server listens for its peers (default: the host of --nats-listen, the port in --peers)")
+	addDuration(cmd.Flags(), &f.latency, "latency",
+		"how long events gather while tasks come evenly, and a fifth of how long outcomes do (default: 5ms)")
 	addDuration(cmd.Flags(), &f.leaseTTL, "lease-ttl",
 		"after this time another relay replaces one that hangs (default: 5s)")
 	addDuration(cmd.Flags(), &f.ackTimeout, "ack-timeout",
 		"how long the relay waits for JetStream to store a page (default: "+outbox.DefaultAckTimeout.String()+")")
-	refuseZero(cmd.Flags(), "stream-max-bytes", "stream-max-age", "stream-replicas", "lease-ttl", "ack-timeout")
+	refuseZero(cmd.Flags(), "stream-max-bytes", "stream-max-age", "stream-replicas", "latency", "lease-ttl",
+		"ack-timeout")
 	f.api.add(cmd.Flags())
 	addAlarmsFlag(cmd, &f.alarms)
 	for _, name := range []string{
 		"postgres-binaries", "listen", "stream", "stream-max-bytes", "stream-max-age", "stream-replicas", "nats-listen",
-		"advertise", "peers", "cluster-listen", "lease-ttl", "ack-timeout",
+		"advertise", "peers", "cluster-listen", "latency", "lease-ttl", "ack-timeout",
 	} {
 		bind(cmd.Flags(), name, "TASKLEDGER_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
 	}
@@ -236,7 +240,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	}()
 	c := taskledger.Config{
 		DB: pool, Server: f.server, Stream: f.stream, StreamOff: f.isOff,
-		LeaseTTL: f.leaseTTL, AckTimeout: f.ackTimeout,
+		Latency: f.latency, LeaseTTL: f.leaseTTL, AckTimeout: f.ackTimeout,
 		Alarms: alarms, Logger: a.log, Describe: a.explain,
 	}
 	if f.isOff {

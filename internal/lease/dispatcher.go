@@ -40,6 +40,8 @@ type DispatcherClaim struct {
 	Displaced string
 	// Run is the run of the server in which no copy of the database works.
 	Run string
+	// Latency is how long the holder lets events gather. Workers let outcomes gather in proportion.
+	Latency time.Duration
 }
 
 // DispatcherTerm is the lease of a dispatcher that has it.
@@ -54,7 +56,8 @@ func TakeDispatcher(ctx context.Context, db ledger.DB, c DispatcherClaim) (t Dis
 	if _, err := db.Exec(ctx, boundSQL); err != nil {
 		return t, false, pgerr.Explain("shorten leases", err)
 	}
-	args := []any{c.Holder, c.For.Milliseconds(), hex.EncodeToString(c.Key), int64(c.Backend), c.Displaced, c.Run}
+	args := []any{c.Holder, c.For.Milliseconds(), hex.EncodeToString(c.Key), int64(c.Backend), c.Displaced, c.Run,
+		c.Latency.Microseconds()}
 	var before int64
 	ok, err = pgquery.Row(ctx, db, dispatcherTakeSQL, args, &t.Epoch, &before, &t.Incarnation)
 	t.Before = time.Duration(before) * time.Millisecond

@@ -35,7 +35,8 @@ type Config struct {
 	DB *pgxpool.Pool
 	// NATS is the connection to the workers. Required.
 	NATS *nats.Conn
-	// Latency is how long events gather while tasks are enqueued evenly. Default: 5 ms.
+	// Latency is how long events gather while tasks are enqueued evenly, at most 1 s. Workers let outcomes gather for
+	// five times as long, unless a process waits for one. A lone task and a lone outcome do not wait. Default: 5 ms.
 	Latency time.Duration
 	// Findings passes the events that the dispatcher reads on to the relay and the projector of the process. Default:
 	// disabled.
@@ -122,6 +123,7 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 	}
 	c := lease.DispatcherClaim{
 		Holder: holder, For: term, Key: identity.Public(), Backend: conn.Conn().PgConn().PID(), Run: run.Name,
+		Latency: d.config.Latency,
 	}
 	if state.IsGone {
 		c.Displaced = state.Holder

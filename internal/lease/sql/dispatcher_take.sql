@@ -1,7 +1,8 @@
 -- Takes or renews the lease of the dispatcher, unless another holder is alive.
 -- $1 holder, $2 milliseconds until it expires, $3 the public key of the holder (hex), $4 the server process of the
 -- connection that the holder keeps open (0: none), as in relay_take.sql, $5 another holder whose lease counts as
--- expired, empty for none, $6 the run of the server in which no copy of the database works: server_run().
+-- expired, empty for none, $6 the run of the server in which no copy of the database works: server_run(), $7 how many
+-- microseconds the holder lets events gather.
 -- Returns a row if the holder has the lease now: its epoch, which is one more than that of the holder before it; for
 -- how many milliseconds the lease of that one, $5, would still last; what taskledger.session_incarnation() is, or ''.
 -- Writes nothing while another holder is alive, or in another run.
@@ -16,7 +17,7 @@ with before as materialized (
   insert into taskledger.lease as held (name, holder, alive_until, term, backend, detail)
   select 'dispatcher', $1::text, clock_timestamp() + $2::bigint * interval '1 millisecond',
          $2::bigint * interval '1 millisecond', case when pg_backend_pid() = $4::bigint then pg_backend_pid() end,
-         json_build_object('epoch', 1, 'key', $3::text, 'run', $6::text)
+         json_build_object('epoch', 1, 'key', $3::text, 'run', $6::text, 'latency_us', $7::bigint)
    where taskledger.server_run() = $6::text and not exists (
      select from taskledger.lease l
       where l.name = 'dispatcher' and l.holder not in ($1::text, $5::text) and l.alive_until > clock_timestamp())
@@ -26,7 +27,7 @@ with before as materialized (
          since = case when held.holder = excluded.holder then held.since else clock_timestamp() end,
          detail = case when held.holder = excluded.holder then held.detail
                        else json_build_object('epoch', (held.detail->>'epoch')::bigint + 1, 'key', $3::text,
-                                              'run', $6::text) end
+                                              'run', $6::text, 'latency_us', $7::bigint) end
    where held.holder in ($1::text, $5::text) or held.alive_until <= clock_timestamp()
   returning (held.detail->>'epoch')::bigint as epoch)
 select t.epoch, coalesce((select greatest(0, b.ms) from before b where b.holder = $5::text), 0)::bigint,

@@ -42,7 +42,8 @@ type completer struct {
 	retries *queue.Queue[completion] // taken by retry
 	tokens  chan struct{}            // holds a token for each completion that is not recorded
 
-	isAwaited atomic.Bool // a process waited for outcomes when that was last read
+	isAwaited atomic.Bool  // a process waited for outcomes when that was last read
+	latency   atomic.Int64 // of the dispatcher, when that was last read: a [time.Duration]; 0: unknown
 }
 
 func newCompleter(r *Runner) *completer {
@@ -59,10 +60,10 @@ func (c *completer) add(one completion) {
 }
 
 const (
-	// A transaction costs as much as forty of its rows. So within soonAfter of a group, the next one gathers for
-	// groupGather, unless it has manyCompletions.
-	soonAfter       = 25 * time.Millisecond
-	groupGather     = 10 * time.Millisecond
+	// A transaction costs as much as forty of its rows. So a success within soonAfter latencies of a group waits
+	// gatherFor latencies for others, unless there are manyCompletions. No slot waits for it.
+	soonAfter       = 10
+	gatherFor       = 5
 	manyCompletions = 100
 )
 
@@ -71,8 +72,9 @@ func (c *completer) run(quit context.Context) {
 	var last time.Time // when the last group began
 	var space []ledger.AppendRequest
 	for c.queue.Await(quit) {
-		if time.Since(last) < soonAfter && c.queue.Len() < manyCompletions && !c.isAwaited.Load() {
-			_ = loop.Sleep(c.runner.work, groupGather)
+		latency := time.Duration(c.latency.Load())
+		if time.Since(last) < soonAfter*latency && c.queue.Len() < manyCompletions && !c.isAwaited.Load() {
+			_ = loop.Sleep(c.runner.work, gatherFor*latency)
 		}
 		last = time.Now()
 		c.retries.Add(c.record(c.queue.TryTake(MaxBatch), &space)...)

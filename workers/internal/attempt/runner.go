@@ -123,6 +123,10 @@ func (r *Runner) IsStopping() bool { return r.stopping.Err() != nil }
 // SetAwaited records whether a process waits for outcomes. It may be called at any time.
 func (r *Runner) SetAwaited(is bool) { r.completer.isAwaited.Store(is) }
 
+// SetLatency sets how long the dispatcher lets events gather, of which the gathering of outcomes is a multiple. It may
+// be called at any time. Until then they do not gather.
+func (r *Runner) SetLatency(d time.Duration) { r.completer.latency.Store(int64(d)) }
+
 // Warn logs a line that may repeat for many tasks.
 func (r *Runner) Warn(to *slog.Logger, text string, attributes ...any) {
 	r.limited.Warn(to, text, attributes...)
