@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -76,11 +77,23 @@ func natsAt(t *testing.T, url string) *nats.Conn {
 	return nc
 }
 
-// A worker lives in the database and is cut off from NATS. Others get what was offered to it. When its connection
-// transfers again, it begins nothing of the old offers.
+// A worker lives in the database and is cut off from NATS. Others get its tasks, even if another client repeats its
+// reports. When its connection transfers again, it begins nothing of the old offers.
 func TestAWorkerCutOffFromNATS(t *testing.T) {
 	t.Parallel()
+	for name, isRepeated := range map[string]bool{"": false, "reports are repeated": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testAWorkerCutOffFromNATS(t, isRepeated)
+		})
+	}
+}
+
+func testAWorkerCutOffFromNATS(t *testing.T, isRepeated bool) {
 	b := servicetest.New(t)
+	if isRepeated {
+		repeatReports(t, b)
+	}
 	nats, url := servicetest.NewFreezingProxy(t, b.Server.URL())
 	c := newBegins()
 	b.Work(workers.Config{NATS: natsAt(t, url), AckWait: time.Minute}, c.handler("cut off"))
@@ -98,6 +111,31 @@ func TestAWorkerCutOffFromNATS(t *testing.T) {
 	b.EnqueueRound("after", 100)
 	b.AwaitSucceeded(400)
 	c.wantOnce(t)
+}
+
+// repeatReports repeats the reports of workers again and again until the test ends.
+func repeatReports(t *testing.T, b *servicetest.Bundle) {
+	t.Helper()
+	nc := b.Connect()
+	var mu sync.Mutex
+	var reports []*nats.Msg
+	servicetest.Try(nc.Subscribe(stream.AllReports, func(m *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(m.Header) == 0 { // not its own
+			reports = append(reports, &nats.Msg{Subject: m.Subject, Data: m.Data, Header: nats.Header{"Own": {"1"}}})
+		}
+	}))(t)
+	b.Start(func(ctx context.Context) error {
+		for loop.Sleep(ctx, 100*time.Millisecond) == nil {
+			mu.Lock()
+			for _, m := range reports {
+				_ = nc.PublishMsg(m)
+			}
+			mu.Unlock()
+		}
+		return nil
+	})
 }
 
 // A worker is cut off from PostgreSQL alone. It begins nothing of what it is offered, since it could not record an

@@ -28,12 +28,14 @@ type rogue struct {
 	nc       *nats.Conn
 	id       string
 	identity dispatch.Identity
+	begun    time.Time
 }
 
 func newRogue(t *testing.T, b *servicetest.Bundle, id string) *rogue {
 	t.Helper()
 	return &rogue{
 		t: t, db: ledgertest.As(t, b.DB), nc: b.Connect(), id: id, identity: servicetest.Try(dispatch.NewIdentity())(t),
+		begun: time.Now(),
 	}
 }
 
@@ -64,6 +66,7 @@ func (r *rogue) publish(reports ...dispatch.Report) (epoch int64) {
 		Session: session, Incarnation: incarnation, Epoch: epoch}))(r.t)
 	for _, report := range reports {
 		report.Session, report.Incarnation, report.Epoch = session, incarnation, epoch
+		report.Sent = time.Since(r.begun)
 		text := servicetest.Try(report.MarshalBinary())(r.t)
 		if err := r.nc.Publish(stream.ReportSubject(session), seal.Seal(text)); err != nil {
 			r.t.Fatal(err)

@@ -75,7 +75,8 @@ type office struct {
 type peer struct {
 	seal     *dispatch.Seal // nil if the worker's key is invalid
 	checked  time.Time      // when the machine last checked what it does
-	reported time.Time      // when its last report arrived
+	reported time.Time      // when its newest report arrived
+	sent     time.Duration  // of that report; -1: none has arrived
 }
 
 func (p *peer) isSilent() bool { return time.Since(p.reported) > silentAfter }
@@ -296,7 +297,7 @@ func (o *office) join(s lease.Session, sessions map[string]bool) {
 				o.limited.Warn(o.config.Logger, "worker with an invalid key gets no tasks", "id", s.Worker,
 					"error", err)
 			}
-			p = &peer{seal, time.Now(), time.Now()}
+			p = &peer{seal: seal, checked: time.Now(), reported: time.Now(), sent: -1}
 			o.peers[l.Session] = p
 		}
 		if p.seal == nil {
@@ -339,9 +340,7 @@ func (o *office) receive(m *nats.Msg) {
 		return
 	}
 	if r.Session == session {
-		p.reported = time.Now()
-		o.machine.Receive(r)
-		o.match()
+		o.take(p, r)
 	}
 }
 
@@ -354,7 +353,16 @@ func (o *office) receiveHere(r dispatch.Report) {
 		o.joins.ask()
 		return
 	}
-	p.reported = time.Now()
+	o.take(p, r)
+}
+
+// take takes a report that was sent after all that have arrived. Earlier ones and copies add nothing, and other clients
+// can repeat what a worker has sent, which is no sign of life. o.mu is held.
+func (o *office) take(p *peer, r dispatch.Report) {
+	if r.Sent <= p.sent {
+		return
+	}
+	p.sent, p.reported = r.Sent, time.Now()
 	o.machine.Receive(r)
 	o.match()
 }
