@@ -120,6 +120,7 @@ func TestCallerRuns(t *testing.T) {
 	w := b.Work(workers.Config{}, exactly(insertEffect, nil))
 	b.AwaitState(ledger.Key{Kind: order.Name(), BizID: "waits"}, ledger.StateSucceeded)
 	b.WantOneEffect(k)
+	b.Await("the worker to be idle", func() bool { return w.KindStatus().InFlight == 0 })
 	if n := w.KindStatus().Attempts[workers.OutcomeSucceeded]; n != 1 {
 		t.Errorf("the worker ran %d tasks, want 1", n)
 	}
