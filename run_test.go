@@ -256,6 +256,31 @@ func TestProjectorTakesPagesOfOthers(t *testing.T) {
 	}
 }
 
+// The latency of Run is that of the dispatcher, where workers read it.
+func TestRunWithALatency(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.App)
+	server := startNATS(t)
+	ctx, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- taskledger.Run(ctx, taskledger.Config{
+			DB: ledgertest.As(t, owner, "relay"), NATS: taskledger.ToNATS(server.URL()), Latency: 7 * time.Millisecond,
+		})
+	}()
+	for micros := int64(0); micros != 7000; time.Sleep(10 * time.Millisecond) {
+		const latency = "select coalesce(max(d.latency_us), 0) from taskledger.dispatcher d"
+		if err := owner.QueryRow(ctx, latency).Scan(&micros); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // pagesRead counts the pages that the services read within a window, by the greatest number of rows.
 type pagesRead struct{ others, projector atomic.Int64 }
 

@@ -12,7 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/dispatcher"
 )
@@ -38,7 +40,7 @@ func TestCompletionsShareTransactions(t *testing.T) {
 func TestLatencyOfTheDispatcherIsThatOfOutcomes(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	const latency = 100 * time.Millisecond
+	const latency = 300 * time.Millisecond
 	d := try(dispatcher.New(dispatcher.Config{
 		DB: b.As("relay"), NATS: b.Connect(), Latency: latency, Logger: b.Logger(slog.LevelInfo),
 	}))(t)
@@ -50,6 +52,45 @@ func TestLatencyOfTheDispatcherIsThatOfOutcomes(t *testing.T) {
 	events := b.History(after)
 	if waited := events[1].RecordedAt.Sub(events[0].RecordedAt); waited < 5*latency {
 		t.Errorf("the outcome was recorded after %s", waited)
+	}
+}
+
+// Successes do not gather any longer when there are many of them, when a process waits for outcomes, or when the worker
+// stops. Otherwise these would take 5 s.
+func TestGatheringEndsEarly(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(b *bundle, w *servicetest.Worker){
+		"many": func(b *bundle, _ *servicetest.Worker) { b.EnqueueRound("more", 150) },
+		"a process waits": func(b *bundle, _ *servicetest.Worker) {
+			if err := feed.AwaitOutcomes(b.Context(), b.As("relay"), time.Minute); err != nil {
+				b.T.Fatal(err)
+			}
+		},
+		"the worker stops": func(_ *bundle, w *servicetest.Worker) { w.Stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			d := try(dispatcher.New(dispatcher.Config{
+				DB: b.As("relay"), NATS: b.Connect(), Latency: time.Second, Logger: b.Logger(slog.LevelInfo),
+			}))(t)
+			b.Start(d.Run)
+			returned := make(chan bool, 200)
+			w := b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
+				returned <- true
+				return nil
+			}, nil))
+			b.AwaitState(b.Enqueue("alone"), ledger.StateSucceeded)
+			<-returned
+			k := b.Enqueue("soon after")
+			<-returned
+			end(b, w)
+			b.AwaitState(k, ledger.StateSucceeded)
+			events := b.History(k)
+			if waited := events[1].RecordedAt.Sub(events[0].RecordedAt); waited >= 5*time.Second {
+				t.Errorf("the outcome was recorded after %s", waited)
+			}
+		})
 	}
 }
 

@@ -111,7 +111,8 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	cmd.Flags().StringVar(&f.server.ClusterListen, "cluster-listen", "",
 		"`address` where that server listens for its peers (default: the host of --nats-listen, the port in --peers)")
 	addDuration(cmd.Flags(), &f.latency, "latency",
-		"how long events gather while tasks come evenly, and a fifth of how long outcomes do (default: 5ms)")
+		"how long events gather while tasks come evenly, at most 1s; outcomes gather for five times as long\n"+
+			"(default: 5ms)")
 	addDuration(cmd.Flags(), &f.leaseTTL, "lease-ttl",
 		"after this time another relay replaces one that hangs (default: 5s)")
 	addDuration(cmd.Flags(), &f.ackTimeout, "ack-timeout",
@@ -153,6 +154,9 @@ func (f serveFlags) validate() error {
 	}
 	if _, err := f.api.proxy(); err != nil {
 		return err
+	}
+	if f.latency < 0 || f.latency > time.Second {
+		return usagef("--latency must be between 0s and 1s, got %s", f.latency)
 	}
 	for _, d := range []struct {
 		flag  string

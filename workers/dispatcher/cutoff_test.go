@@ -81,7 +81,7 @@ func natsAt(t *testing.T, url string) *nats.Conn {
 // reports. When its connection transfers again, it begins nothing of the old offers.
 func TestAWorkerCutOffFromNATS(t *testing.T) {
 	t.Parallel()
-	for name, isRepeated := range map[string]bool{"": false, "reports are repeated": true} {
+	for name, isRepeated := range map[string]bool{"reports are lost": false, "reports are repeated": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			testAWorkerCutOffFromNATS(t, isRepeated)
@@ -113,7 +113,7 @@ func testAWorkerCutOffFromNATS(t *testing.T, isRepeated bool) {
 	c.wantOnce(t)
 }
 
-// repeatReports repeats the reports of workers again and again until the test ends.
+// repeatReports sends a copy of each report of a worker every 100 ms until the test ends.
 func repeatReports(t *testing.T, b *servicetest.Bundle) {
 	t.Helper()
 	nc := b.Connect()

@@ -356,8 +356,8 @@ func (o *office) receiveHere(r dispatch.Report) {
 	o.take(p, r)
 }
 
-// take takes a report that was sent after all that have arrived. Earlier ones and copies add nothing, and other clients
-// can repeat what a worker has sent, which is no sign of life. o.mu is held.
+// take takes a report that was sent after all that have arrived. Earlier reports and copies add nothing. They do not
+// show that the worker lives, because any client can send a copy. o.mu is held.
 func (o *office) take(p *peer, r dispatch.Report) {
 	if r.Sent <= p.sent {
 		return

@@ -42,14 +42,15 @@ type completer struct {
 	retries *queue.Queue[completion] // taken by retry
 	tokens  chan struct{}            // holds a token for each completion that is not recorded
 
-	isAwaited atomic.Bool  // a process waited for outcomes when that was last read
-	latency   atomic.Int64 // of the dispatcher, when that was last read: a [time.Duration]; 0: unknown
+	hurry     chan struct{} // holds a token if the group that gathers may have to wait no longer
+	isAwaited atomic.Bool   // a process waited for outcomes when that was last read
+	latency   atomic.Int64  // of the dispatcher, when that was last read: a [time.Duration]; 0: unknown
 }
 
 func newCompleter(r *Runner) *completer {
 	return &completer{
 		runner: r, queue: queue.New[completion](), retries: queue.New[completion](),
-		tokens: make(chan struct{}, maxCompletions),
+		tokens: make(chan struct{}, maxCompletions), hurry: make(chan struct{}, 1),
 	}
 }
 
@@ -57,6 +58,23 @@ func newCompleter(r *Runner) *completer {
 func (c *completer) add(one completion) {
 	c.tokens <- struct{}{}
 	c.queue.Add(one)
+	if c.queue.Len() >= manyCompletions {
+		c.wake()
+	}
+}
+
+// setAwaited records whether a process waits for outcomes. If one does, the group that gathers is recorded at once.
+func (c *completer) setAwaited(is bool) {
+	if c.isAwaited.Store(is); is {
+		c.wake()
+	}
+}
+
+func (c *completer) wake() {
+	select {
+	case c.hurry <- struct{}{}:
+	default:
+	}
 }
 
 const (
@@ -72,12 +90,27 @@ func (c *completer) run(quit context.Context) {
 	var last time.Time // when the last group began
 	var space []ledger.AppendRequest
 	for c.queue.Await(quit) {
-		latency := time.Duration(c.latency.Load())
-		if time.Since(last) < soonAfter*latency && c.queue.Len() < manyCompletions && !c.isAwaited.Load() {
-			_ = loop.Sleep(c.runner.work, gatherFor*latency)
+		if latency := time.Duration(c.latency.Load()); time.Since(last) < soonAfter*latency {
+			c.gather(gatherFor * latency)
 		}
 		last = time.Now()
 		c.retries.Add(c.record(c.queue.TryTake(MaxBatch), &space)...)
+	}
+}
+
+// gather waits for further completions: for d, until there are many or a process waits for one, or until the worker is
+// stopping.
+func (c *completer) gather(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for c.queue.Len() < manyCompletions && !c.isAwaited.Load() {
+		select {
+		case <-timer.C:
+			return
+		case <-c.runner.stopping.Done():
+			return
+		case <-c.hurry: // the token may be older than the group
+		}
 	}
 }
 

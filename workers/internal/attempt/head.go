@@ -100,7 +100,7 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task, room int, space []Head)
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("read heads: %w", err)
 	}
-	k.completer.isAwaited.Store(isAwaited)
+	k.completer.setAwaited(isAwaited)
 	return heads, nil
 }
 

@@ -121,10 +121,10 @@ func (r *Runner) HandlerContext() context.Context { return r.work }
 func (r *Runner) IsStopping() bool { return r.stopping.Err() != nil }
 
 // SetAwaited records whether a process waits for outcomes. It may be called at any time.
-func (r *Runner) SetAwaited(is bool) { r.completer.isAwaited.Store(is) }
+func (r *Runner) SetAwaited(is bool) { r.completer.setAwaited(is) }
 
-// SetLatency sets how long the dispatcher lets events gather, of which the gathering of outcomes is a multiple. It may
-// be called at any time. Until then they do not gather.
+// SetLatency sets the latency of the dispatcher. Outcomes gather for a multiple of it, and not at all before the first
+// call. It may be called at any time.
 func (r *Runner) SetLatency(d time.Duration) { r.completer.latency.Store(int64(d)) }
 
 // Warn logs a line that may repeat for many tasks.
