@@ -128,6 +128,10 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 	if state.IsGone {
 		c.Displaced = state.Holder
 	}
+	// The first feed of a database gives it an incarnation, and a change of that ends an epoch.
+	if _, err := feed.Tail(ctx, conn, nil); err != nil {
+		return err
+	}
 	asked := time.Now()
 	taken, ok, err := lease.TakeDispatcher(ctx, conn, c)
 	if err != nil || !ok {

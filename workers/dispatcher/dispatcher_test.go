@@ -26,6 +26,21 @@ func TestTasksAreGivenOut(t *testing.T) {
 	w.Stop()
 }
 
+// The first service of a new database is a dispatcher. It stays in its first epoch.
+func TestTheFirstDispatcher(t *testing.T) {
+	t.Parallel()
+	b := servicetest.New(t)
+	b.Dispatch()
+	w := b.Work(workers.Config{}, servicetest.Exactly(servicetest.InsertEffect, nil))
+	b.EnqueueMany(10)
+	b.AwaitSucceeded(10)
+	w.Stop()
+	const epoch = `select (l.detail->>'epoch')::integer from taskledger.lease l where l.name = 'dispatcher'`
+	if n := servicetest.One[int](b, epoch); n != 1 {
+		t.Errorf("epoch %d", n)
+	}
+}
+
 // A dispatcher that loses its connection forgets everything and begins in the next epoch. No task is lost, and none has
 // its effect twice.
 func TestDispatcherThatLosesItsConnection(t *testing.T) {

@@ -1,7 +1,6 @@
 package dispatcher
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -106,10 +105,6 @@ func newOffice(c Config, conn *pgxpool.Conn, identity dispatch.Identity, claim l
 // work gives out tasks until ctx is done or the lease is lost.
 func (o *office) work(ctx context.Context) error {
 	defer o.limited.Close()
-	if o.term.Incarnation == "" { // the first feed gives the database one
-		_, err := feed.Tail(ctx, o.conn, nil)
-		return cmp.Or(err, errRestarted)
-	}
 	reports, err := o.config.NATS.Subscribe(stream.AllReports, o.receive)
 	if err != nil {
 		return err
