@@ -317,10 +317,13 @@ func (*roundTrips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQue
 
 func (*roundTrips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// wantNoWarning checks that a log has no warnings.
+// wantNoWarning checks that a log has no warnings but those of a slow machine.
 func wantNoWarning(t *testing.T, log string) {
 	t.Helper()
 	for line := range strings.Lines(log) {
+		if strings.Contains(line, "a poll of the timers was slow") {
+			continue
+		}
 		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {
 			t.Errorf("logged at an ordinary first start: %s", line)
 		}
