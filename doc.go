@@ -3,9 +3,10 @@
 // A transaction enqueues a task by inserting one event. A worker finishes it by inserting another event in the
 // transaction of its own effect. A relay publishes the committed events on NATS JetStream.
 //
-// This package is the front door. [Open] connects a producer or a worker, with a pool of the right size. [Run] runs all
-// services of a ledger: it is the command taskledger serve, for programs that embed it. Programs import beside it:
+// This package is the front door. [Open] connects a producer or a worker, with a pool of the right size. It links
+// PostgreSQL's driver and NATS' client alone. Other packages:
 //
+//   - services: run the services of a ledger in a program, as the command taskledger serve does
 //   - ledger: enqueue and read tasks; ledger/stdsql for database/sql, ledger/periodic for schedules
 //   - workers: run handlers; workers/operator to release, cancel and pause, workers/workertest for tests
 //   - outbox: the relay and subscribers in Go; outbox/watermill for Watermill, and any NATS client without it

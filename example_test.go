@@ -3,7 +3,6 @@ package taskledger_test
 import (
 	"context"
 	"log"
-	"net"
 
 	"github.com/jackc/pgx/v5"
 
@@ -30,19 +29,6 @@ func ExampleOpen() {
 		return nil
 	}, nil))
 	check(pool.Run(ctx))
-}
-
-// A program that embeds the services. DB has a login with the role relay.
-func ExampleRun() {
-	ctx := context.Background()
-	client, err := taskledger.Open(ctx, taskledger.Options{})
-	check(err)
-	defer client.Close()
-	listener, err := net.Listen("tcp", "127.0.0.1:8080")
-	check(err)
-	check(taskledger.Run(ctx, taskledger.Config{
-		DB: client.DB, NATS: taskledger.ToNATS("nats://nats:4222"), Listener: listener,
-	}))
 }
 
 func check(err error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
-	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgpool"
@@ -21,8 +21,6 @@ import (
 
 // The connections to PostgreSQL of one process.
 const (
-	// ServiceConns is how many the services of [Run] use, with the HTTP server.
-	ServiceConns = 16
 	// ProducerConns is the pool of a producer: transactions that run at once.
 	ProducerConns = 8
 	// WorkerConns is how many a worker uses beside one for each handler that runs.
@@ -75,10 +73,10 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	c := &Client{DB: db}
 	if o.Slots > 0 {
 		options := append([]nats.Option{nats.Name(o.Name), nats.RetryOnFailedConnect(true)},
-			logConnection(o.Logger.With("service", "nats"), connectReason)...)
+			natsclient.Logging(o.Logger.With("service", "nats"), connectReason)...)
 		options = append(options, o.NATSOptions...)
 		if o.NATSURL == "" {
-			c.NATS, err = broker.Connect(db, natsconfig.Worker, options...)
+			c.NATS, err = natsclient.Connect(db, natsconfig.Worker, options...)
 		} else {
 			c.NATS, err = stream.Connect(o.NATSURL, options...)
 		}
@@ -112,10 +110,10 @@ func (c *Client) Close() {
 
 // connectReason returns the text of the error of a connection to NATS, with its cure.
 func connectReason(err error) string {
-	if missing, ok := errors.AsType[*broker.NotFoundError](err); ok {
+	if missing, ok := errors.AsType[*natsclient.NotFoundError](err); ok {
 		return missing.Reason + ": " + missing.Cure
 	}
-	if unreachable, ok := errors.AsType[*broker.UnreachableError](err); ok {
+	if unreachable, ok := errors.AsType[*natsclient.UnreachableError](err); ok {
 		return unreachable.Error() + ": " + unreachable.Cure()
 	}
 	if pgerr.Is(err, pgerr.InsufficientPrivilege) {

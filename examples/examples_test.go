@@ -12,9 +12,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/services"
 )
 
 // patience bounds what normally takes milliseconds.
@@ -57,7 +57,7 @@ func serve(t *testing.T, db *pgxpool.Pool, natsURL string) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- taskledger.Run(ctx, taskledger.Config{DB: db, NATS: taskledger.ToNATS(natsURL)}) }()
+	go func() { ended <- services.Run(ctx, services.Config{DB: db, NATS: services.ToNATS(natsURL)}) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {

@@ -7,9 +7,8 @@
 --   mutex        rows that functions lock and no role may read or lock otherwise
 --   broker_user  users of the NATS server of serve, which functions read and add
 --
--- Other packages read the views relay_lease, workers, worker_kinds and broker,
--- and call worker_alive_ms. Package internal/broker calls the functions of broker_user. Workers in
--- other languages call heartbeat.
+-- Other packages read the views relay_lease, workers, worker_kinds and broker, and call worker_alive_ms. Packages
+-- internal/broker and internal/natsclient call the functions of broker_user. Workers in other languages call heartbeat.
 
 -- +goose Up
 

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
-	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgpool"
 	"github.com/taskledger/taskledger/outbox"
@@ -91,7 +91,7 @@ func (a *app) connectNATS(wait bool, options ...nats.Option) (*nats.Conn, error)
 // noUser returns the error of a login without the role of a user in the NATS server of serve.
 func noUser(user string) error {
 	f := failf(exitUnavailable, "the login has no user in the NATS server of taskledger serve").
-		hinted("grant the login the role %s of this database, or set %s", broker.RoleOf(user), envNATSURL)
+		hinted("grant the login the role %s of this database, or set %s", natsclient.RoleOf(user), envNATSURL)
 	f.isNoUser = true
 	return f
 }
@@ -103,8 +103,8 @@ func (a *app) findNATS(wait bool, options ...nats.Option) (*nats.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), pgpool.ConnectTimeout)
 	defer cancel()
-	_, err := broker.Find(ctx, a.db, a.natsUser)
-	missing := (*broker.NotFoundError)(nil)
+	_, err := natsclient.Find(ctx, a.db, a.natsUser)
+	missing := (*natsclient.NotFoundError)(nil)
 	switch {
 	case pgerr.Is(err, pgerr.InsufficientPrivilege):
 		return nil, noUser(a.natsUser)
@@ -113,9 +113,9 @@ func (a *app) findNATS(wait bool, options ...nats.Option) (*nats.Conn, error) {
 	case err != nil && !(wait && errors.As(err, &missing)):
 		return nil, err
 	}
-	nc, err := broker.Connect(a.db, a.natsUser, append(options, nats.Name("taskledger"),
+	nc, err := natsclient.Connect(a.db, a.natsUser, append(options, nats.Name("taskledger"),
 		nats.RetryOnFailedConnect(wait))...)
-	unreachable := (*broker.UnreachableError)(nil)
+	unreachable := (*natsclient.UnreachableError)(nil)
 	switch {
 	case errors.As(err, &unreachable):
 		return nil, unreachable

@@ -16,8 +16,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/pflag"
 
-	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/internal/reserve"
@@ -122,8 +122,8 @@ func describe(err error) *failure {
 		overload   *ledger.OverloadError
 		subscribed *feed.SubscribedError
 		binaries   *pgserver.NoBinariesError
-		noServer   *broker.NotFoundError
-		noAnswer   *broker.UnreachableError
+		noServer   *natsclient.NotFoundError
+		noAnswer   *natsclient.UnreachableError
 		timeout    *ledger.WaitTimeoutError
 		task       *ledger.TaskError
 	)

@@ -21,7 +21,7 @@ import (
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/console"
 	"github.com/taskledger/taskledger/health"
-	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/pgpool"
 	"github.com/taskledger/taskledger/outbox"
@@ -198,5 +198,5 @@ func (a *app) httpNATS() (*nats.Conn, error) {
 		return a.connectNATS(true)
 	}
 	// The server that a process of serve runs: it may begin later.
-	return broker.Connect(a.db, natsconfig.Relay, nats.Name("taskledger"), nats.RetryOnFailedConnect(true))
+	return natsclient.Connect(a.db, natsconfig.Relay, nats.Name("taskledger"), nats.RetryOnFailedConnect(true))
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
-	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/pgerr"
 )
@@ -78,7 +78,7 @@ func printNATSURL(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 			fmt.Fprintln(w, servers.NATSURLs[a.natsUser])
 		})
 	}
-	servers, err := broker.FindAll(ctx, pool, a.natsUser)
+	servers, err := natsclient.FindAll(ctx, pool, a.natsUser)
 	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
 		return noUser(a.natsUser)
 	}
@@ -87,7 +87,7 @@ func printNATSURL(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	}
 	answer := natsAddress{User: servers[0].User, Password: servers[0].Password, CA: servers[0].CA}
 	if answer.CA != "" {
-		answer.TLSName = broker.ServerName
+		answer.TLSName = natsclient.ServerName
 	}
 	var urls []string
 	for _, s := range servers {

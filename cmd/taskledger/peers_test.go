@@ -25,7 +25,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger"
-	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/internal/stream"
@@ -294,7 +294,7 @@ func (p *peers) awaitProgress(when string) {
 
 // info returns the state of the stream.
 func (p *peers) info() (*jetstream.StreamInfo, error) {
-	nc, err := broker.Connect(p.db, natsconfig.Relay)
+	nc, err := natsclient.Connect(p.db, natsconfig.Relay)
 	if err != nil {
 		return nil, err
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
-	"github.com/taskledger/taskledger"
 	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/embedded"
 	"github.com/taskledger/taskledger/internal/sdnotify"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/services"
 )
 
 // serveFlags are the options of serve.
@@ -30,7 +30,7 @@ type serveFlags struct {
 	api      apiFlags
 	isOff    bool // the stream
 	stream   outbox.StreamConfig
-	server   taskledger.ServerConfig
+	server   services.ServerConfig
 
 	latency    time.Duration
 	leaseTTL   time.Duration
@@ -221,7 +221,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 		defer func() { err = firstOf(err, postgres.Close()) }()
 		lost = postgres.Lost()
 	}
-	a.conns = taskledger.ServiceConns
+	a.conns = services.Conns
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
 		return err
@@ -242,7 +242,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 			stop(failf(exitUnavailable, "PostgreSQL has ended").hinted("see postgres/log in %s", a.config.dataDir))
 		}
 	}()
-	c := taskledger.Config{
+	c := services.Config{
 		DB: pool, Server: f.server, Stream: f.stream, StreamOff: f.isOff,
 		Latency: f.latency, LeaseTTL: f.leaseTTL, AckTimeout: f.ackTimeout,
 		Alarms: alarms, Logger: a.log, Describe: a.explain,
@@ -283,7 +283,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 		return err
 	}
 	defer a.reportReady(ctx, systemd)()
-	if err := taskledger.Run(ctx, c); err != nil {
+	if err := services.Run(ctx, c); err != nil {
 		return err
 	}
 	return context.Cause(ctx)

@@ -11,11 +11,9 @@ import (
 	"encoding/pem"
 	"math/big"
 	"time"
-)
 
-// ServerName is the name in the certificate of the server, whatever its address is: clients trust this certificate
-// alone, which they find in the database.
-const ServerName = "taskledger-nats"
+	"github.com/taskledger/taskledger/internal/natsclient"
+)
 
 // newKey returns a key for clients.
 func newKey() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
@@ -28,7 +26,8 @@ func newCertificate(key crypto.Signer) (tls.Certificate, string, error) {
 		return tls.Certificate{}, "", err
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: ServerName}, DNSNames: []string{ServerName},
+		SerialNumber: serial, Subject: pkix.Name{CommonName: natsclient.ServerName},
+		DNSNames:  []string{natsclient.ServerName},
 		NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().AddDate(10, 0, 0),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},

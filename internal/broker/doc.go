@@ -1,5 +1,5 @@
-// Package broker runs the NATS server of taskledger serve for a database without another one, and finds it from every
-// program that has the database's address.
+// Package broker runs the NATS server of taskledger serve for a database without another one. Programs that have the
+// database's address connect to it by package natsclient.
 //
 // One process at a time has the lease broker (package lease) and runs the server; others stand by. The lease has the
 // server's address. The passwords of its users are in the database, and each role may read that of its own user. They

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/reserve"
 )
@@ -69,7 +70,7 @@ func TestPortIsTaken(t *testing.T) {
 	d.run(broker.Config{Listen: address, Logger: log.logger()})
 	d.awaitLog(log, "another process listens on "+address+": address already in use: "+
 		"end that process, or name another address with --nats-listen")
-	if _, err := broker.Find(t.Context(), d.db, natsconfig.Relay); err == nil {
+	if _, err := natsclient.Find(t.Context(), d.db, natsconfig.Relay); err == nil {
 		t.Error("a server is found")
 	}
 	if err := l.Close(); err != nil {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -364,7 +365,7 @@ func withCure(err error) error {
 
 // readAccounts returns the accounts of the server's users, and the secret of the cluster. It adds what does not exist.
 func (s *Server) readAccounts(ctx context.Context, conn *pgx.Conn) (accounts, secret string, err error) {
-	users, err := readUsers(ctx, conn)
+	users, err := natsclient.Users(ctx, conn)
 	if err != nil {
 		return "", "", err
 	}
@@ -377,7 +378,7 @@ func (s *Server) readAccounts(ctx context.Context, conn *pgx.Conn) (accounts, se
 			return "", "", pgerr.Explain("add the NATS user "+name, err)
 		}
 	}
-	if users, err = readUsers(ctx, conn); err != nil { // another process may have added them first
+	if users, err = natsclient.Users(ctx, conn); err != nil { // another process may have added them first
 		return "", "", err
 	}
 	accounts, _ = natsconfig.Own(users)
@@ -403,10 +404,10 @@ func (s *Server) preferred() string {
 	return s.address()
 }
 
-// Connect opens a connection as [Connect] does, if possible to the server of this process: both then pause and end
-// together.
+// Connect opens a connection as [natsclient.Connect] does, if possible to the server of this process: both then pause
+// and end together.
 func (s *Server) Connect(user string, options ...nats.Option) (*nats.Conn, error) {
-	return connect(&dialer{db: s.config.DB, user: user, preferred: s.preferred}, options)
+	return natsclient.ConnectNear(s.preferred, s.config.DB, user, options...)
 }
 
 // alone is more renewals without a majority than those after which clients are disconnected.

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -69,11 +70,11 @@ func (d *database) run(c broker.Config) (stop func()) {
 }
 
 // found waits until the server is found as a role, and returns it.
-func (d *database) found(role, user string) (f broker.Found) {
+func (d *database) found(role, user string) (f natsclient.Found) {
 	d.t.Helper()
 	db := ledgertest.As(d.t, d.db, role)
 	d.await("the server to be found", func() (err error) {
-		f, err = broker.Find(d.t.Context(), db, user)
+		f, err = natsclient.Find(d.t.Context(), db, user)
 		return err
 	})
 	return f
@@ -95,7 +96,7 @@ func (d *database) await(what string, ok func() error) {
 // connect connects as a role, and checks that the server answers: JetStream, if the user has a right to it.
 func (d *database) connect(role, user string) *nats.Conn {
 	d.t.Helper()
-	nc, err := broker.Connect(ledgertest.As(d.t, d.db, role), user, nats.RetryOnFailedConnect(true))
+	nc, err := natsclient.Connect(ledgertest.As(d.t, d.db, role), user, nats.RetryOnFailedConnect(true))
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -133,8 +134,9 @@ func TestServerIsFound(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
 	worker := ledgertest.As(t, d.db, "worker")
-	var missing *broker.NotFoundError
-	if _, err := broker.Find(t.Context(), worker, natsconfig.Worker); !errors.As(err, &missing) || missing.Cure == "" {
+	var missing *natsclient.NotFoundError
+	_, err := natsclient.Find(t.Context(), worker, natsconfig.Worker)
+	if !errors.As(err, &missing) || missing.Cure == "" {
 		t.Errorf("found before a server runs: %v", err)
 	}
 	dir := t.TempDir()
@@ -147,7 +149,7 @@ func TestServerIsFound(t *testing.T) {
 		"worker": natsconfig.Operator, "operator": natsconfig.Worker, "reader": natsconfig.Operator,
 		"producer": natsconfig.Subscriber, "subscriber": natsconfig.Waiter,
 	} {
-		_, err := broker.Find(t.Context(), ledgertest.As(t, d.db, role), user)
+		_, err := natsclient.Find(t.Context(), ledgertest.As(t, d.db, role), user)
 		if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
 			t.Errorf("%s reads the password of %s: %v", role, user, err)
 		}
@@ -158,7 +160,7 @@ func TestServerIsFound(t *testing.T) {
 		}
 	}
 	stop()
-	if _, err := broker.Find(t.Context(), worker, natsconfig.Worker); !errors.As(err, &missing) {
+	if _, err := natsclient.Find(t.Context(), worker, natsconfig.Worker); !errors.As(err, &missing) {
 		t.Errorf("found after the server has ended: %v", err)
 	}
 	d.run(broker.Config{Dir: dir})
@@ -183,7 +185,7 @@ func TestUserForEachRole(t *testing.T) {
 		natsconfig.Subscriber: false, natsconfig.Served: false, natsconfig.ServerOf(natsconfig.Served): false,
 		natsconfig.Waiter: true, // in an account from which no other one imports
 	} {
-		found := d.found(broker.RoleOf(user), user)
+		found := d.found(natsclient.RoleOf(user), user)
 		if other, ok := passwords[found.Password]; ok {
 			t.Errorf("%s has the password of %s", user, other)
 		}
@@ -282,7 +284,7 @@ func TestTLSOutsideOfLoopback(t *testing.T) {
 		create trigger forge before update on taskledger.lease for each row when (new.name = 'broker')
 		    execute function forge();
 		update taskledger.lease set alive_until = 'infinity' where name = 'broker'`, anotherCertificate))
-	_, err = broker.Connect(ledgertest.As(t, d.db, "worker"), natsconfig.Worker, nats.RetryOnFailedConnect(false))
+	_, err = natsclient.Connect(ledgertest.As(t, d.db, "worker"), natsconfig.Worker, nats.RetryOnFailedConnect(false))
 	if !errors.As(err, new(*tls.CertificateVerificationError)) {
 		t.Errorf("connect to a server with another certificate: %v, want that it is refused", err)
 	}

@@ -17,17 +17,28 @@ type rule struct {
 var rules = []rule{
 	{
 		pkg: module,
-		may: []string{"/ledger/...", "/outbox", "/projector", "/workers/scheduler",
-			"/workers/dispatcher", "/health/...", "/metrics", "/internal/broker",
-			"/internal/httpserver", "/internal/loop",
-			"/internal/natsconfig", "/internal/pgerr", "/internal/pgpool", "/internal/stream", pgx, nats},
-		reason: "the front door: it puts the services together, and no package of the library imports it",
+		may: []string{"/ledger", "/internal/natsclient", "/internal/natsconfig", "/internal/pgerr", "/internal/pgpool",
+			"/internal/stream", pgx, nats},
+		reason: "the front door of programs that enqueue, work and wait: TestFrontDoor has what they link",
+	},
+	{
+		pkg: "/services",
+		may: []string{"/ledger/...", "/outbox", "/projector", "/workers/scheduler", "/workers/dispatcher",
+			"/health/...", "/metrics", "/internal/broker", "/internal/httpserver", "/internal/loop",
+			"/internal/natsclient", "/internal/natsconfig", "/internal/stream", pgx, nats},
+		reason: "the other door: it puts the services together, and no package of the library imports it",
 	},
 	{
 		pkg: "/internal/broker",
-		may: []string{"/outbox", "/internal/lease", "/internal/loop", "/internal/natsconfig", "/internal/natsserver",
-			"/internal/pgerr", "/internal/pgquery", "/internal/reserve", "/internal/stream", pgx, nats},
-		reason: "the NATS server of serve, and how a program finds it",
+		may: []string{"/outbox", "/internal/lease", "/internal/loop", "/internal/natsclient", "/internal/natsconfig",
+			"/internal/natsserver", "/internal/pgerr", "/internal/pgquery", "/internal/reserve", pgx, nats},
+		reason: "the NATS server of serve",
+	},
+	{
+		pkg: "/internal/natsclient",
+		may: []string{"/internal/loop", "/internal/natsconfig", "/internal/pgerr", "/internal/pgquery",
+			"/internal/stream", nats},
+		reason: "how every program finds the NATS server of serve: without the server",
 	},
 	{pkg: "/internal/pgpool", may: []string{pgx}, reason: "pools are configured in one way"},
 	{
@@ -340,7 +351,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/cmd/taskledger",
-		may: []string{module, "/cmd/taskledger/internal/...", "/api", "/console", "/ledger/...", "/outbox",
+		may: []string{"/services", "/cmd/taskledger/internal/...", "/api", "/console", "/ledger/...", "/outbox",
 			"/workers/...", "/projector", "/webhook", "/health/...",
 			"/metrics", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml},
 		reason: "the command wires everything",
@@ -392,7 +403,7 @@ var bans = []ban{
 	{pkgs: library, never: []string{cobra, goPretty, yaml}, reason: "only commands need words and tables"},
 	{pkgs: library, never: []string{otel}, reason: "only package tracing brings OpenTelemetry"},
 	{pkgs: []string{"/tracing"}, never: []string{otel + "/sdk"}, reason: "the SDK is the user's"},
-	{pkgs: library, never: []string{module}, reason: "the front door is above the library"},
+	{pkgs: library, never: []string{module, "/services"}, reason: "the doors are above the library"},
 	{pkgs: library, never: []string{prometheus}, reason: "only package metrics brings the client of Prometheus"},
 	{
 		pkgs:   library,

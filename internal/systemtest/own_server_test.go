@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/broker"
+	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -45,7 +46,7 @@ func TestCopiesFindNoServer(t *testing.T) {
 		}
 	}()
 	find := func(db *pgxpool.Pool) error {
-		_, err := broker.Find(t.Context(), db, natsconfig.Worker)
+		_, err := natsclient.Find(t.Context(), db, natsconfig.Worker)
 		return err
 	}
 	for deadline := time.Now().Add(time.Minute); find(original) != nil; time.Sleep(20 * time.Millisecond) {
@@ -61,7 +62,7 @@ func TestCopiesFindNoServer(t *testing.T) {
 			  from taskledger.broker b`).Scan(&hasPassword, &isAlive); err != nil || !hasPassword || !isAlive {
 			t.Fatalf("%s has the password %t and the lease %t: %v", name, hasPassword, isAlive, err)
 		}
-		var none *broker.NotFoundError
+		var none *natsclient.NotFoundError
 		if err := find(copied); !errors.As(err, &none) {
 			t.Errorf("%s: found: %v", name, err)
 		}

@@ -1,15 +1,11 @@
-package taskledger
+package services
 
 import (
 	"context"
 	"log/slog"
 	"sync"
-	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/loop"
-	"github.com/taskledger/taskledger/internal/stream"
 )
 
 // service is one part of [Run]. Its run blocks until ctx is done and retries through outages; it returns an error if it
@@ -47,30 +43,4 @@ func (c Config) reason(err error) string {
 		return text
 	}
 	return text + ": " + cure
-}
-
-// logConnection logs when a connection to NATS is lost and restored. reason returns the text of an error.
-func logConnection(log *slog.Logger, reason func(error) string) []nats.Option {
-	return []nats.Option{
-		nats.ConnectHandler(func(nc *nats.Conn) { log.Info("connected", "server", stream.Server(nc)) }),
-		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("reconnected", "server", stream.Server(nc)) }),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil {
-				log.Warn("disconnected", "error", err)
-			}
-		}),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("error", "error", err) }),
-		nats.ReconnectErrHandler(throttled(log, reason)),
-	}
-}
-
-// throttled logs failed attempts to reconnect at intervals, since there are several a second.
-func throttled(log *slog.Logger, reason func(error) string) nats.ConnErrHandler {
-	var last time.Time
-	return func(_ *nats.Conn, err error) {
-		if now := time.Now(); now.Sub(last) > 30*time.Second {
-			last = now
-			log.Warn("cannot connect", "error", reason(err))
-		}
-	}
 }

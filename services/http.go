@@ -1,4 +1,4 @@
-package taskledger
+package services
 
 import (
 	"context"

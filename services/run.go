@@ -1,4 +1,4 @@
-package taskledger
+package services
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/broker"
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -98,7 +99,7 @@ func (c Config) ownServer() (Config, *broker.Server, error) {
 	if len(c.Server.Peers) > 0 && c.Stream.Replicas == 0 {
 		c.Stream.Replicas = clusterReplicas
 	}
-	c.awaitNATS = func(ctx context.Context) error { return broker.Await(ctx, c.DB, natsconfig.Relay) }
+	c.awaitNATS = func(ctx context.Context) error { return natsclient.Await(ctx, c.DB, natsconfig.Relay) }
 	c.RelayHooks = append(slices.Clone(c.RelayHooks), broker.NewRestart(server, log))
 	return c, server, nil
 }
@@ -129,7 +130,7 @@ func (c Config) relay() service {
 		if err := c.awaitNATS(ctx); err != nil {
 			return err
 		}
-		nc, err := c.NATS(logConnection(c.Logger.With("service", "nats"), c.reason)...)
+		nc, err := c.NATS(natsclient.Logging(c.Logger.With("service", "nats"), c.reason)...)
 		if err != nil {
 			return err
 		}

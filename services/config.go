@@ -1,4 +1,4 @@
-package taskledger
+package services
 
 import (
 	"context"
@@ -18,6 +18,9 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 )
+
+// Conns is how many connections to PostgreSQL the services of [Run] use, with the HTTP server.
+const Conns = 16
 
 // Connector opens a connection to NATS. The services open several: one that NATS has refused for its credentials stays
 // closed. The options are added to those of the connector.
@@ -55,7 +58,7 @@ type ServerConfig struct {
 
 // Config configures [Run].
 type Config struct {
-	// DB is the primary, with a login that has the role relay. Required. Run uses at most [ServiceConns] of its
+	// DB is the primary, with a login that has the role relay. Required. Run uses at most [Conns] of its
 	// connections at a time.
 	DB *pgxpool.Pool
 	// NATS opens connections as the user relay. Default: Run runs the NATS server of this database, or stands by for
@@ -102,22 +105,22 @@ type Config struct {
 func (c Config) Validate() error {
 	var faults []error
 	if c.DB == nil {
-		faults = append(faults, errors.New("taskledger: DB is required"))
+		faults = append(faults, errors.New("services: DB is required"))
 	}
 	if c.NATS == nil && c.Server.Dir == "" {
-		faults = append(faults, errors.New("taskledger: NATS or Server.Dir is required"))
+		faults = append(faults, errors.New("services: NATS or Server.Dir is required"))
 	}
 	if c.Latency < 0 || c.Latency > time.Second {
-		faults = append(faults, fmt.Errorf("taskledger: Latency must be between 0s and 1s, got %s", c.Latency))
+		faults = append(faults, fmt.Errorf("services: Latency must be between 0s and 1s, got %s", c.Latency))
 	}
 	if c.LeaseTTL < 0 || c.AckTimeout < 0 {
-		faults = append(faults, errors.New("taskledger: LeaseTTL and AckTimeout must be at least 0s"))
+		faults = append(faults, errors.New("services: LeaseTTL and AckTimeout must be at least 0s"))
 	}
 	if c.Listener == nil && len(c.Handlers) > 0 {
-		faults = append(faults, errors.New("taskledger: Handlers need a Listener"))
+		faults = append(faults, errors.New("services: Handlers need a Listener"))
 	}
 	if c.Listener == nil && c.Console != nil {
-		faults = append(faults, errors.New("taskledger: Console needs a Listener"))
+		faults = append(faults, errors.New("services: Console needs a Listener"))
 	}
 	if err := c.Stream.Validate(); err != nil {
 		faults = append(faults, err)
