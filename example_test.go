@@ -24,10 +24,10 @@ func ExampleOpen() {
 	check(err)
 	pool, err := workers.New(workers.Config{DB: client.DB, NATS: client.NATS})
 	check(err)
-	check(workers.Register(pool, greet, func(_ context.Context, _ pgx.Tx, _ *workers.Job, name string) error {
+	check(pool.Register(workers.Handle(greet, func(_ context.Context, _ pgx.Tx, _ *workers.Job, name string) error {
 		log.Println("hello", name)
 		return nil
-	}, nil))
+	}, nil)))
 	check(pool.Run(ctx))
 }
 

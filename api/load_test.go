@@ -146,7 +146,7 @@ func TestSubmitAndWait(t *testing.T) {
 	noop := ledger.MustKind[struct{}]("test.noop")
 	nothing := func(context.Context, pgx.Tx, *workers.Job, struct{}) error { return nil }
 	b.Work(workers.Config{}, func(p *workers.Pool) error {
-		return workers.Register(p, noop, nothing, nil)
+		return p.Register(workers.Handle(noop, nothing, nil))
 	})
 	db := widerPool(t, ledgertest.As(t, b.DB, databaseRoles...), 16)
 	waiter, err := outbox.NewWaiter(outbox.WaiterConfig{DB: db, NATS: b.Connect()})

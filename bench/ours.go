@@ -186,10 +186,10 @@ func fillNamed(ctx context.Context, t *trial, n int, name func(i int) string) er
 // noopAtLeastOnce registers a handler that does nothing.
 func noopAtLeastOnce(slots int) func(*workers.Pool) error {
 	return func(p *workers.Pool) error {
-		return workers.RegisterAtLeastOnce(p, kind, func(context.Context, *workers.Job, json.RawMessage) error {
+		return p.Register(workers.HandleAtLeastOnce(kind, func(context.Context, *workers.Job, json.RawMessage) error {
 			return nil
 		},
-			&workers.KindConfig{Slots: slots})
+			&workers.KindConfig{Slots: slots}))
 	}
 }
 
@@ -218,7 +218,7 @@ func registerExactlyOnce(
 		handler := func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ json.RawMessage) error {
 			return insert(ctx, tx, string(job.BizID))
 		}
-		return workers.Register(p, kind, handler, &workers.KindConfig{Slots: slots, Together: together})
+		return p.Register(workers.Handle(kind, handler, &workers.KindConfig{Slots: slots, Together: together}))
 	}
 }
 

@@ -109,10 +109,10 @@ func runAndOpen(t *testing.T, isOff bool) {
 		t.Fatal(err)
 	}
 	worked := make(chan string, 1)
-	if err := workers.Register(pool, greet, func(_ context.Context, _ pgx.Tx, _ *workers.Job, name string) error {
+	if err := pool.Register(workers.Handle(greet, func(_ context.Context, _ pgx.Tx, _ *workers.Job, name string) error {
 		worked <- name
 		return nil
-	}, nil); err != nil {
+	}, nil)); err != nil {
 		t.Fatal(err)
 	}
 	go func() { ended <- pool.Run(ctx) }()
@@ -175,7 +175,7 @@ func TestIdleServicesPollLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	handle := func(context.Context, pgx.Tx, *workers.Job, string) error { return nil }
-	if err := workers.Register(pool, greet, handle, nil); err != nil {
+	if err := pool.Register(workers.Handle(greet, handle, nil)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithTimeout(t.Context(), patience)
@@ -378,10 +378,10 @@ func TestRunWithItsOwnServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	worked := make(chan string, 1)
-	if err := workers.Register(pool, greet, func(_ context.Context, _ pgx.Tx, _ *workers.Job, name string) error {
+	if err := pool.Register(workers.Handle(greet, func(_ context.Context, _ pgx.Tx, _ *workers.Job, name string) error {
 		worked <- name
 		return nil
-	}, nil); err != nil {
+	}, nil)); err != nil {
 		t.Fatal(err)
 	}
 	go func() { ended <- pool.Run(ctx) }()

@@ -47,16 +47,16 @@ func TestSpansOfAnOrder(t *testing.T) {
 		}
 		b.Work(workers.Config{Hooks: []workers.Hook{spanned.Workers()}}, func(p *workers.Pool) error {
 			return errors.Join(
-				workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ int) error {
+				p.Register(workers.Handle(order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ int) error {
 					_, err := coupon.Enqueue(ctx, tx, job.BizID, 5, nil)
 					return err
-				}, config()),
-				workers.Register(p, coupon, func(_ context.Context, _ pgx.Tx, job *workers.Job, _ int) error {
+				}, config())),
+				p.Register(workers.Handle(coupon, func(_ context.Context, _ pgx.Tx, job *workers.Job, _ int) error {
 					if job.Attempt == 1 {
 						return errors.New("card refused")
 					}
 					return nil
-				}, config()))
+				}, config())))
 		})
 		b.Schedule()
 		ctx, request := provider.Tracer("shop").Start(b.Context(), "POST /orders")

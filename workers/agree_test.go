@@ -63,7 +63,9 @@ func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 		t.Errorf("%d leases, want that of the child", n)
 	}
 	other := ledger.MustKind[orderArgs]("test.other")
-	w := b.Work(workers.Config{}, func(p *workers.Pool) error { return workers.Register(p, other, insertEffect, nil) })
+	w := b.Work(workers.Config{}, func(p *workers.Pool) error {
+		return p.Register(workers.Handle(other, insertEffect, nil))
+	})
 	w.Stop()
 
 	child.Finish(t)
@@ -117,9 +119,9 @@ func TestReadWorkersReturnsGuarantees(t *testing.T) {
 		kind := func(g workers.Guarantee) ledger.TypedKind[orderArgs] {
 			return ledger.MustKind[orderArgs](ledger.Kind(names[g]))
 		}
-		return errors.Join(workers.Register(p, kind(workers.ExactlyOnce), insertEffect, nil),
-			workers.RegisterAtLeastOnce(p, kind(workers.AtLeastOnce), b.outside, nil),
-			workers.RegisterAtMostOnce(p, kind(workers.AtMostOnce), b.outside, nil))
+		return errors.Join(p.Register(workers.Handle(kind(workers.ExactlyOnce), insertEffect, nil)),
+			p.Register(workers.HandleAtLeastOnce(kind(workers.AtLeastOnce), b.outside, nil)),
+			p.Register(workers.HandleAtMostOnce(kind(workers.AtMostOnce), b.outside, nil)))
 	})
 	b.Await("its lease", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
 	// Members whose names differ in case are those of another program. encoding/json would read them for its own.

@@ -93,7 +93,7 @@ func TestAheadBytesAreBounded(t *testing.T) {
 	var begun atomic.Int32
 	w = b.Work(workers.Config{AckWait: 30 * time.Second}, func(p *workers.Pool) error {
 		p.SetAheadTime(patience) // so that only the bytes bound them, also on a slow machine
-		return workers.RegisterAtLeastOnce(p, notes, func(context.Context, *workers.Job, string) error {
+		return p.Register(workers.HandleAtLeastOnce(notes, func(context.Context, *workers.Job, string) error {
 			<-ready
 			s := w.KindStatus()
 			// Once some have ended, more tasks are asked for.
@@ -103,7 +103,7 @@ func TestAheadBytesAreBounded(t *testing.T) {
 			most.Store(max(most.Load(), int64(s.InFlight)))
 			mostBytes.Store(max(mostBytes.Load(), int64(s.InFlightBytes)))
 			return nil
-		}, &workers.KindConfig{Slots: slots})
+		}, &workers.KindConfig{Slots: slots}))
 	})
 	close(ready)
 	var entries []ledger.Entry

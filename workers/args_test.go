@@ -43,12 +43,12 @@ func TestArgsOfHandlers(t *testing.T) {
 			calls := make(chan call, 10)
 			kind := ledger.MustKind[json.RawMessage](order.Name())
 			b.Work(workers.Config{}, func(p *workers.Pool) error {
-				return workers.Register(p, kind,
+				return p.Register(workers.Handle(kind,
 					func(ctx context.Context, _ pgx.Tx, _ *workers.Job, args json.RawMessage) error {
 						at, _ := ctx.Deadline()
 						calls <- call{Args: string(args), HasDeadline: time.Until(at) > 30*time.Minute}
 						return nil
-					}, &workers.KindConfig{Timeout: -1})
+					}, &workers.KindConfig{Timeout: -1}))
 			})
 			k := ledger.Key{Kind: order.Name(), BizID: "pay-2"}
 			var args json.RawMessage

@@ -92,19 +92,19 @@ func (b *bundle) outside(ctx context.Context, job *workers.Job, args orderArgs) 
 
 // atLeast registers an AtLeastOnce handler of kind order.
 func atLeast(h func(context.Context, *workers.Job, orderArgs) error, c *workers.KindConfig) func(*workers.Pool) error {
-	return func(p *workers.Pool) error { return workers.RegisterAtLeastOnce(p, order, h, atOnce(c)) }
+	return func(p *workers.Pool) error { return p.Register(workers.HandleAtLeastOnce(order, h, atOnce(c))) }
 }
 
 // atMost registers an AtMostOnce handler of kind order.
 func atMost(h func(context.Context, *workers.Job, orderArgs) error, c *workers.KindConfig) func(*workers.Pool) error {
-	return func(p *workers.Pool) error { return workers.RegisterAtMostOnce(p, order, h, atOnce(c)) }
+	return func(p *workers.Pool) error { return p.Register(workers.HandleAtMostOnce(order, h, atOnce(c))) }
 }
 
 // exactlySQL registers an ExactlyOnce handler of kind order by database/sql.
 func exactlySQL(
 	h func(context.Context, *sql.Tx, *workers.Job, orderArgs) error, c *workers.KindConfig,
 ) func(*workers.Pool) error {
-	return func(p *workers.Pool) error { return workers.RegisterSQL(p, order, h, atOnce(c)) }
+	return func(p *workers.Pool) error { return p.Register(workers.HandleSQL(order, h, atOnce(c))) }
 }
 
 // byNATS returns register for a pool that talks to the dispatcher over NATS.

@@ -27,7 +27,7 @@ type CallerConfig struct {
 // the handler itself, in the transaction that enqueues the task. So a producer that enqueues too much does some of
 // the work and is slowed down by it.
 //
-// The kind must be registered with [Register]; a Caller would break the guarantee of other kinds. It is safe for
+// The kind must be registered with [Handle]; a Caller would break the guarantee of other kinds. It is safe for
 // concurrent use.
 type Caller[A any] struct {
 	typed ledger.TypedKind[A]
@@ -46,14 +46,7 @@ func NewCaller[A any](
 	if err != nil {
 		return nil, err
 	}
-	r := registration{
-		name:      k.Name(),
-		guarantee: ExactlyOnce,
-		config:    &c.KindConfig,
-		handler:   c.wrap(decoding(k, handler)),
-		acquire:   p.acquire,
-	}
-	if err := p.register(r); err != nil {
+	if err := p.Register(Handle(k, handler, &c.KindConfig)); err != nil {
 		return nil, err
 	}
 	return &Caller[A]{typed: k, kind: p.kinds[0]}, nil
@@ -64,7 +57,7 @@ func NewCaller[A any](
 // failed attempt is not an error. Nothing is committed before tx is.
 //
 // The handler gets tx behind a savepoint and runs in a goroutine of its own; Enqueue waits for it. If it fails in any
-// way that [Register] describes, its writes are rolled back, the task is retried, snoozed, buried or discarded as
+// way that [Handle] describes, its writes are rolled back, the task is retried, snoozed, buried or discarded as
 // usual, and tx remains usable. Tasks that it enqueues with its context have this task as their cause. Its progress
 // is not published. A deferred constraint that it violates fails the commit of tx.
 //

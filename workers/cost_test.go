@@ -63,13 +63,14 @@ func runDrain(ctx context.Context, db *pgxpool.Pool, arguments string) error {
 	}
 	for _, k := range drainKinds(kinds) {
 		if guarantee == "exactly" {
-			err = workers.Register(p, k, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			err = p.Register(workers.Handle(k, func(
+				ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs,
+			) error {
 				return insertEffect(ctx, tx, job, args)
-			}, nil)
+			}, nil))
 		} else {
-			err = workers.RegisterAtLeastOnce(
-				p, k, func(context.Context, *workers.Job, orderArgs) error { return nil }, nil,
-			)
+			none := func(context.Context, *workers.Job, orderArgs) error { return nil }
+			err = p.Register(workers.HandleAtLeastOnce(k, none, nil))
 		}
 		if err != nil {
 			return err

@@ -1,23 +1,23 @@
 // Package workers runs handlers for the tasks of a ledger. A dispatcher offers each task to one worker that has room.
 //
 //	p, err := workers.New(workers.Config{DB: pool, NATS: nc})
-//	err = workers.Register(p, coupons, func(ctx context.Context, tx pgx.Tx, job *workers.Job, c Coupon) error {
+//	err = p.Register(workers.Handle(coupons, func(ctx context.Context, tx pgx.Tx, job *workers.Job, c Coupon) error {
 //		_, err := tx.Exec(ctx, "insert into coupon (order_no, percent) values ($1, $2)", string(job.BizID), c.Percent)
 //		return err
-//	}, nil)
+//	}, nil))
 //	err = p.Run(ctx) // until ctx is done
 //
 // # Delivery guarantees
 //
-// ExactlyOnce ([Register]): the handler writes in a transaction of the ledger's database, and the task's succeeded
+// ExactlyOnce ([Handle]): the handler writes in a transaction of the ledger's database, and the task's succeeded
 // event is appended and committed in that very transaction. Both happen or neither does, despite a second start,
 // crashes, slow handlers and lost connections.
 //
-// AtLeastOnce ([RegisterAtLeastOnce]): the handler's effects are elsewhere. Its success is recorded after it,
+// AtLeastOnce ([HandleAtLeastOnce]): the handler's effects are elsewhere. Its success is recorded after it,
 // together with those of others, so the task runs again if the process ends in between. The task's key is the
 // idempotency key for the other system.
 //
-// AtMostOnce ([RegisterAtMostOnce]): the same, but the start is recorded before the handler runs, and a task whose
+// AtMostOnce ([HandleAtMostOnce]): the same, but the start is recorded before the handler runs, and a task whose
 // attempt vanished is buried and not run again.
 //
 // docs/guarantees.md compares them.

@@ -38,9 +38,9 @@ func ExampleRetryIn() {
 		return nil
 	}
 	var p *workers.Pool // from workers.New
-	err := workers.RegisterAtLeastOnce(p, couponSend, handler, &workers.KindConfig{
+	err := p.Register(workers.HandleAtLeastOnce(couponSend, handler, &workers.KindConfig{
 		Retry: ledger.RetryPolicy{Ladder: []time.Duration{time.Minute, 5 * time.Minute, 20 * time.Minute}},
-	})
+	}))
 	if err != nil {
 		log.Fatal(err)
 	}

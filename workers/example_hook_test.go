@@ -34,15 +34,15 @@ func ExampleHook() {
 	db := ledgertest.Pool(t)
 
 	report := ledger.MustKind[string]("report.make")
-	kit := workertest.Start(t, db, func(p *workers.Pool) error {
-		return workers.Register(p, report, func(ctx context.Context, tx pgx.Tx, _ *workers.Job, title string) error {
+	kit := workertest.Start(t, db, []workers.Registration{
+		workers.Handle(report, func(ctx context.Context, tx pgx.Tx, _ *workers.Job, title string) error {
 			var whose string
 			if err := tx.QueryRow(ctx, "select current_setting('shop.tenant')").Scan(&whose); err != nil {
 				return err
 			}
 			fmt.Println(title, "for the", whose)
 			return workers.Permanent(errors.New("no paper"))
-		}, nil)
+		}, nil),
 	}, workers.Config{Hooks: []workers.Hook{tenant{}}})
 
 	if _, err := report.Enqueue(context.Background(), db, "order-17", "sales", nil); err != nil {
@@ -62,17 +62,16 @@ func ExampleJob_TraceContext() {
 	db := ledgertest.Pool(t)
 
 	first, second := ledger.MustKind[string]("first"), ledger.MustKind[string]("second")
-	kit := workertest.Start(t, db, func(p *workers.Pool) error {
-		return errors.Join(
-			workers.Register(p, first, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ string) error {
-				_, err := second.Enqueue(ctx, tx, job.BizID, "", nil)
-				return err
-			}, nil),
-			workers.RegisterAtLeastOnce(p, second, func(_ context.Context, job *workers.Job, _ string) error {
-				c, ok := job.TraceContext()
-				fmt.Printf("link to span %x of trace %x: %t\n", c.SpanID, c.TraceID, ok)
-				return nil
-			}, nil))
+	kit := workertest.Start(t, db, []workers.Registration{
+		workers.Handle(first, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ string) error {
+			_, err := second.Enqueue(ctx, tx, job.BizID, "", nil)
+			return err
+		}, nil),
+		workers.HandleAtLeastOnce(second, func(_ context.Context, job *workers.Job, _ string) error {
+			c, ok := job.TraceContext()
+			fmt.Printf("link to span %x of trace %x: %t\n", c.SpanID, c.TraceID, ok)
+			return nil
+		}, nil),
 	})
 	producer := ledger.Meta{Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 	if _, err := first.Enqueue(

@@ -46,10 +46,12 @@ func work(ctx context.Context, app *taskledger.Client) error {
 		return err
 	}
 	// The coupon and the task's "succeeded" event commit together, or not at all.
-	err = workers.Register(pool, SendCoupon, func(ctx context.Context, tx pgx.Tx, job *workers.Job, c Coupon) error {
+	err = pool.Register(workers.Handle(SendCoupon, func(
+		ctx context.Context, tx pgx.Tx, job *workers.Job, c Coupon,
+	) error {
 		_, err := tx.Exec(ctx, `insert into coupons (order_id, cents) values ($1, $2)`, string(job.BizID), c.Cents)
 		return err
-	}, nil)
+	}, nil))
 	if err != nil {
 		return err
 	}

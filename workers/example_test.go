@@ -20,7 +20,7 @@ type coupon struct {
 var couponSend = ledger.MustKind[coupon]("coupon.send")
 
 // A worker process: the coupon and the task's success are one commit.
-func ExampleRegister() {
+func ExampleHandle() {
 	ctx, stop := workers.SignalContext(context.Background()) // the first SIGTERM drains, the second one kills
 	defer stop()
 	db, err := pgxpool.New(ctx, "postgres://localhost/shop")
@@ -35,10 +35,10 @@ func ExampleRegister() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	err = workers.Register(p, couponSend, func(ctx context.Context, tx pgx.Tx, job *workers.Job, c coupon) error {
+	err = p.Register(workers.Handle(couponSend, func(ctx context.Context, tx pgx.Tx, job *workers.Job, c coupon) error {
 		_, err := tx.Exec(ctx, "insert into coupon (order_no, percent) values ($1, $2)", string(job.BizID), c.Percent)
 		return err
-	}, nil)
+	}, nil))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,18 +48,20 @@ func ExampleRegister() {
 }
 
 // A handler whose effect is elsewhere passes the key of the task, so that the other system can recognize a repetition.
-func ExampleRegisterAtLeastOnce() {
+func ExampleHandleAtLeastOnce() {
 	send := func(ctx context.Context, idempotencyKey string, percent int) (id string, err error) {
 		return fmt.Sprintf("mail about %d %% off", percent), ctx.Err()
 	}
 	var p *workers.Pool // from workers.New
-	err := workers.RegisterAtLeastOnce(p, couponSend, func(ctx context.Context, job *workers.Job, c coupon) error {
+	err := p.Register(workers.HandleAtLeastOnce(couponSend, func(
+		ctx context.Context, job *workers.Job, c coupon,
+	) error {
 		id, err := send(ctx, job.Key.String(), c.Percent)
 		if err != nil {
 			return err // tried again, up to 25 times
 		}
 		return job.Result(map[string]string{"mail": id}) // part of the succeeded event
-	}, &workers.KindConfig{Slots: 100})
+	}, &workers.KindConfig{Slots: 100}))
 	if err != nil {
 		log.Fatal(err)
 	}

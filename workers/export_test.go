@@ -37,7 +37,7 @@ var Statements = map[string]string{
 // ErrRowsOpen is the error of handlers that leave rows open in the transaction of their caller.
 var ErrRowsOpen = attempt.ErrRowsOpen
 
-// AcquireSQL acquires a connection of db for a handler of RegisterSQL.
+// AcquireSQL acquires a connection of db for a handler of HandleSQL.
 func AcquireSQL(ctx context.Context, db *pgxpool.Pool) (attempt.Conn, error) {
 	return (&Pool{config: Config{DB: db}}).acquireSQL(ctx)
 }

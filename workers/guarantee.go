@@ -12,12 +12,12 @@ type Guarantee string
 
 // The guarantees; docs/guarantees.md compares them.
 const (
-	// ExactlyOnce: the effects are rows that commit together with the outcome ([Register],
-	// [RegisterSQL]).
+	// ExactlyOnce: the effects are rows that commit together with the outcome ([Handle],
+	// [HandleSQL]).
 	ExactlyOnce Guarantee = "exactly once"
-	// AtLeastOnce: the effects are elsewhere, and may happen again ([RegisterAtLeastOnce]).
+	// AtLeastOnce: the effects are elsewhere, and may happen again ([HandleAtLeastOnce]).
 	AtLeastOnce Guarantee = "at least once"
-	// AtMostOnce: the effects are elsewhere, and are never repeated automatically ([RegisterAtMostOnce]).
+	// AtMostOnce: the effects are elsewhere, and are never repeated automatically ([HandleAtMostOnce]).
 	AtMostOnce Guarantee = attempt.AtMostOnce
 )
 

@@ -318,7 +318,7 @@ func TestArgsThatDoNotDecode(t *testing.T) {
 	handle := func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ json.RawMessage) error {
 		return insertEffect(ctx, tx, job, orderArgs{})
 	}
-	b.Work(workers.Config{}, func(p *workers.Pool) error { return workers.Register(p, raw, handle, nil) })
+	b.Work(workers.Config{}, func(p *workers.Pool) error { return p.Register(workers.Handle(raw, handle, nil)) })
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
 }

@@ -24,7 +24,7 @@ import (
 type Hook interface {
 	// BeforeAttempt is called before each attempt, within its time and its transaction. It returns the context for
 	// the next hook and finally for the handler: ctx or one derived from it; nil means ctx. tx is the handler's
-	// transaction if the kind is ExactlyOnce, with the rules of [Register], otherwise nil.
+	// transaction if the kind is ExactlyOnce, with the rules of [Handle], otherwise nil.
 	//
 	// An error or a panic ends the attempt as if the handler had returned it, including [SnoozeFor], [Discard] and
 	// the like; the handler is not called. For an AtMostOnce kind that is safe to retry.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 	"github.com/taskledger/taskledger/workers/internal/inflight"
 	"github.com/taskledger/taskledger/workers/internal/queue"
@@ -35,16 +34,7 @@ type kind struct {
 	counts   counts
 }
 
-// registration is the input of register.
-type registration struct {
-	name      ledger.Kind
-	guarantee Guarantee
-	config    *KindConfig
-	handler   Handler
-	acquire   func(context.Context) (attempt.Conn, error) // a connection for its transaction; nil unless ExactlyOnce
-}
-
-func (p *Pool) register(r registration) error {
+func (p *Pool) register(r Registration) error {
 	config, err := r.config.withDefaults(r.guarantee, p.config.AckWait)
 	if err == nil {
 		err = r.name.Validate()
@@ -66,7 +56,7 @@ func (p *Pool) register(r registration) error {
 	return nil
 }
 
-func (p *Pool) newKind(r registration, config KindConfig) *kind {
+func (p *Pool) newKind(r Registration, config KindConfig) *kind {
 	logger := p.config.Logger.With("kind", string(r.name))
 	k := &kind{
 		pool: p, guarantee: r.guarantee, handler: r.handler, config: config,
@@ -75,7 +65,7 @@ func (p *Pool) newKind(r registration, config KindConfig) *kind {
 		undecided: queue.New[*attempt.Task](),
 	}
 	k.Kind = &attempt.Kind{
-		Runner: p.runner, Name: r.name, Acquire: r.acquire, Once: r.guarantee == AtMostOnce,
+		Runner: p.runner, Name: r.name, Once: r.guarantee == AtMostOnce,
 		Timeout: config.Timeout, Retry: config.Retry, MaxLost: config.MaxLost, StartedAfter: config.StartedAfter,
 		Shared: config.Together, Logger: logger, Errors: vocabulary{},
 		NotifiesHooks: k.hooks.isUsed(),
@@ -83,6 +73,9 @@ func (p *Pool) newKind(r registration, config KindConfig) *kind {
 			Slots: config.Slots, Width: config.Together, Ahead: p.aheadTime,
 		})),
 		Again: k.decideAgain, Companion: k.companion, HasCompanion: k.hasCompanion,
+	}
+	if r.acquire != nil {
+		k.Acquire = func(ctx context.Context) (attempt.Conn, error) { return r.acquire(p, ctx) }
 	}
 	return k
 }

@@ -54,46 +54,54 @@ const stops = "stops"
 var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 	// exactly writes in the transaction.
 	"exactly": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		return p.Register(workers.Handle(order, func(
+			ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs,
+		) error {
 			return passing(insertEffect(ctx, tx, job, args))
-		}, nil)
+		}, nil))
 	},
 	// exactly-at-commit does so by a statement that is sent with the commit.
 	"exactly-at-commit": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		return p.Register(workers.Handle(order, func(
+			ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs,
+		) error {
 			return passing(insertEffectAtCommit(ctx, tx, job, args))
-		}, nil)
+		}, nil))
 	},
 	// exactly-sql does so by database/sql.
 	"exactly-sql": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return workers.RegisterSQL(
-			p,
-			order,
+		return p.Register(workers.HandleSQL(order,
 			func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
 				return passing(insertEffectSQL(ctx, tx, job, args))
 			},
 			nil,
-		)
+		))
 	},
 	// at-least writes outside of the transaction.
 	"at-least": func(p *workers.Pool, db *pgxpool.Pool) error {
-		return workers.RegisterAtLeastOnce(p, order, func(ctx context.Context, job *workers.Job, args orderArgs) error {
+		return p.Register(workers.HandleAtLeastOnce(order, func(
+			ctx context.Context, job *workers.Job, args orderArgs,
+		) error {
 			return passing(outside(db)(ctx, job, args))
-		}, nil)
+		}, nil))
 	},
 	// at-most writes outside of the transaction, at most once.
 	"at-most": func(p *workers.Pool, db *pgxpool.Pool) error {
-		return workers.RegisterAtMostOnce(p, order, func(ctx context.Context, job *workers.Job, args orderArgs) error {
+		return p.Register(workers.HandleAtMostOnce(order, func(
+			ctx context.Context, job *workers.Job, args orderArgs,
+		) error {
 			return passing(outside(db)(ctx, job, args))
-		}, nil)
+		}, nil))
 	},
 	// together shares transactions.
 	"together": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return workers.Register(p, order, insertEffect, &workers.KindConfig{Slots: 1, Together: 5})
+		return p.Register(workers.Handle(order, insertEffect, &workers.KindConfig{Slots: 1, Together: 5}))
 	},
 	// killer is killed by the task "killer" while other tasks run.
 	"killer": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		return p.Register(workers.Handle(order, func(
+			ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs,
+		) error {
 			if job.BizID == "killer" {
 				self, _ := os.FindProcess(os.Getpid())
 				_ = self.Kill()
@@ -103,49 +111,55 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 				return err
 			}
 			return insertEffect(ctx, tx, job, args)
-		}, &workers.KindConfig{MaxLost: 3})
+		}, &workers.KindConfig{MaxLost: 3}))
 	},
 	// slow reports that it has begun, and continues after a line from its parent.
 	"slow": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		return p.Register(workers.Handle(order, func(
+			ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs,
+		) error {
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
 			}
 			return servicetest.Hold()
-		}, &workers.KindConfig{MaxLost: 3})
+		}, &workers.KindConfig{MaxLost: 3}))
 	},
 	// slow-at-least is slow, with effects elsewhere.
 	"slow-at-least": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return workers.RegisterAtLeastOnce(p, order, func(context.Context, *workers.Job, orderArgs) error {
+		return p.Register(workers.HandleAtLeastOnce(order, func(context.Context, *workers.Job, orderArgs) error {
 			return servicetest.Hold()
-		}, nil)
+		}, nil))
 	},
 	// heeds is slow, and returns when its context is cancelled.
 	"heeds": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		return p.Register(workers.Handle(order, func(
+			ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs,
+		) error {
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
 			}
 			servicetest.ReportBegun()
 			<-ctx.Done()
 			return ctx.Err()
-		}, nil)
+		}, nil))
 	},
 	// panics panics in a goroutine that its handler started, after which nothing can be recorded.
 	"panics": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return workers.Register(p, order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		return p.Register(workers.Handle(order, func(
+			ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs,
+		) error {
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
 			}
 			go panic("no caller can recover this")
 			select {}
-		}, nil)
+		}, nil))
 	},
 	// slow-once is slow, and must not be repeated.
 	"slow-once": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return workers.RegisterAtMostOnce(p, order, func(context.Context, *workers.Job, orderArgs) error {
+		return p.Register(workers.HandleAtMostOnce(order, func(context.Context, *workers.Job, orderArgs) error {
 			return servicetest.Hold()
-		}, nil)
+		}, nil))
 	},
 }
 

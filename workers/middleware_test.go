@@ -88,7 +88,7 @@ func (h beforeHook) BeforeAttempt(ctx context.Context, _ pgx.Tx, _ *workers.Job)
 	return ctx, nil
 }
 
-// The attempt of a RegisterSQL kind fails if a middleware passes on a transaction other than its own.
+// The attempt of a HandleSQL kind fails if a middleware passes on a transaction other than its own.
 func TestMiddlewareOfSQLRequiresItsTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -107,7 +107,7 @@ func TestMiddlewareOfSQLRequiresItsTransaction(t *testing.T) {
 	b.AwaitState(b.Enqueue("same"), ledger.StateSucceeded)
 	other := b.Enqueue("other")
 	b.AwaitState(other, ledger.StateDead)
-	if task := b.Task(other); !strings.Contains(task.Error, "RegisterSQL requires tx itself") {
+	if task := b.Task(other); !strings.Contains(task.Error, "HandleSQL requires tx itself") {
 		t.Errorf("error %q", task.Error)
 	}
 }
@@ -122,7 +122,9 @@ func TestInvalidArgs(t *testing.T) {
 		return fmt.Errorf("order: %w", workers.InvalidArgs(errBoom))
 	}
 	twice := &workers.KindConfig{Retry: ledger.RetryPolicy{Ladder: []time.Duration{0}, Attempts: 2}}
-	b.Work(workers.Config{}, func(p *workers.Pool) error { return workers.RegisterAtMostOnce(p, raw, decode, twice) })
+	b.Work(workers.Config{}, func(p *workers.Pool) error {
+		return p.Register(workers.HandleAtMostOnce(raw, decode, twice))
+	})
 	k := b.Enqueue("o-1")
 	b.AwaitState(k, ledger.StateDead)
 	history := b.History(k)

@@ -17,8 +17,8 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/slots"
 )
 
-// Pool runs the handlers of tasks, usually one pool per process. Create it with [New], add kinds with [Register] and
-// the like, then call [Pool.Run] once.
+// Pool runs the handlers of tasks, usually one pool per process. Create it with [New], add kinds with [Pool.Register],
+// then call [Pool.Run] once.
 type Pool struct {
 	// Constant after New.
 	config    Config

@@ -62,7 +62,7 @@ func TestRegisterRefuses(t *testing.T) {
 		}
 	}
 	var none ledger.TypedKind[orderArgs]
-	if err := workers.Register(p, none, insertEffect, nil); err == nil {
+	if err := p.Register(workers.Handle(none, insertEffect, nil)); err == nil {
 		t.Error("a kind without a name was registered")
 	}
 	if err := p.Run(b.Context()); err == nil {
@@ -116,16 +116,16 @@ func TestSeveralKinds(t *testing.T) {
 	hook := &witness{}
 	w := b.Work(workers.Config{Hooks: []workers.Hook{hook}}, func(p *workers.Pool) error {
 		return errors.Join(
-			workers.Register(p, order, misbehaveOnce, atOnce(nil)),
-			workers.RegisterAtLeastOnce(p, mail, func(ctx context.Context, job *workers.Job, to string) error {
+			p.Register(workers.Handle(order, misbehaveOnce, atOnce(nil))),
+			p.Register(workers.HandleAtLeastOnce(mail, func(ctx context.Context, job *workers.Job, to string) error {
 				mailed.Store(to)
 				job.Logger().InfoContext(ctx, "mailed")
 				return job.Result(to)
-			}, nil),
-			workers.RegisterAtLeastOnce(p, raw, func(_ context.Context, _ *workers.Job, bytes []byte) error {
+			}, nil)),
+			p.Register(workers.HandleAtLeastOnce(raw, func(_ context.Context, _ *workers.Job, bytes []byte) error {
 				rawed.Store(bytes)
 				return nil
-			}, nil),
+			}, nil)),
 		)
 	})
 	b.Enqueue("o-1")

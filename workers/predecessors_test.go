@@ -18,20 +18,20 @@ func TestHandlerReadsPredecessors(t *testing.T) {
 	part, join := ledger.MustKind[int]("test.part"), ledger.MustKind[string]("test.join")
 	results := make(chan []ledger.Task, 2)
 	b.Work(workers.Config{}, func(p *workers.Pool) error {
-		err := workers.Register(p, part, func(_ context.Context, _ pgx.Tx, job *workers.Job, n int) error {
+		err := p.Register(workers.Handle(part, func(_ context.Context, _ pgx.Tx, job *workers.Job, n int) error {
 			if n == 0 {
 				return workers.Permanent(context.Canceled)
 			}
 			return job.Result(10 * n)
-		}, nil)
+		}, nil))
 		if err != nil {
 			return err
 		}
-		return workers.Register(p, join, func(ctx context.Context, _ pgx.Tx, job *workers.Job, _ string) error {
+		return p.Register(workers.Handle(join, func(ctx context.Context, _ pgx.Tx, job *workers.Job, _ string) error {
 			parts, err := job.Predecessors(ctx)
 			results <- parts
 			return err
-		}, nil)
+		}, nil))
 	})
 	b.Dispatch()
 	b.Schedule()

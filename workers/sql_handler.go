@@ -16,16 +16,13 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// RegisterSQL is [Register] for handlers that use database/sql, and libraries on top of it. Their transaction is READ
+// HandleSQL is [Handle] for handlers that use database/sql, and libraries on top of it. Their transaction is READ
 // COMMITTED, on a connection of the pool; tx.Commit and tx.Rollback return [ErrNotYours]. To enqueue in it, wrap it
 // by stdsql.Wrap. A task of one statement takes three round trips, not two: the transaction begins before its first
 // statement.
-func RegisterSQL[A any](
-	p *Pool,
-	k ledger.TypedKind[A],
-	handler func(ctx context.Context, tx *sql.Tx, job *Job, args A) error,
-	c *KindConfig,
-) error {
+func HandleSQL[A any](
+	k ledger.TypedKind[A], handler func(ctx context.Context, tx *sql.Tx, job *Job, args A) error, c *KindConfig,
+) Registration {
 	decoded := decoding(k, func(ctx context.Context, tx pgx.Tx, job *Job, args A) error {
 		own, ok := tx.(*attempt.Tx)
 		if !ok {
@@ -33,9 +30,9 @@ func RegisterSQL[A any](
 		}
 		return inSQL(ctx, own, func(tx *sql.Tx) error { return handler(ctx, tx, job, args) })
 	})
-	return p.register(registration{
-		name: k.Name(), guarantee: ExactlyOnce, config: c, handler: c.wrap(decoded), acquire: p.acquireSQL,
-	})
+	return Registration{
+		name: k.Name(), guarantee: ExactlyOnce, config: c, handler: c.wrap(decoded), acquire: (*Pool).acquireSQL,
+	}
 }
 
 // acquireSQL acquires a connection of the pool in the form that database/sql uses.

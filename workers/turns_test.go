@@ -49,7 +49,7 @@ func TestSlotsOverAllKinds(t *testing.T) {
 	}
 	w := b.Work(workers.Config{Slots: 1}, func(p *workers.Pool) error {
 		return errors.Join(
-			workers.Register(p, order, handler(false), nil), workers.Register(p, few, handler(true), nil),
+			p.Register(workers.Handle(order, handler(false), nil)), p.Register(workers.Handle(few, handler(true), nil)),
 		)
 	})
 	b.EnqueueMany(200)

@@ -64,7 +64,7 @@ func TestProgramOfOwnServers(t *testing.T) {
 		done <- n
 		return nil
 	}
-	if err := workers.Register(pool, ownServers, handle, nil); err != nil {
+	if err := pool.Register(workers.Handle(ownServers, handle, nil)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -216,10 +216,12 @@ func (p *peers) work() (stop func() int) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	if err := workers.Register(pool, cluster, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ int) error {
+	if err := pool.Register(workers.Handle(cluster, func(
+		ctx context.Context, tx pgx.Tx, job *workers.Job, _ int,
+	) error {
 		_, err := tx.Exec(ctx, "insert into effect (biz_id) values ($1)", string(job.BizID))
 		return err
-	}, nil); err != nil {
+	}, nil)); err != nil {
 		p.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

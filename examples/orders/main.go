@@ -102,10 +102,12 @@ func work(ctx context.Context) error {
 		return err
 	}
 	// The coupon and the end of the task commit together, or not at all.
-	err = workers.Register(pool, sendCoupon, func(ctx context.Context, tx pgx.Tx, job *workers.Job, c coupon) error {
+	err = pool.Register(workers.Handle(sendCoupon, func(
+		ctx context.Context, tx pgx.Tx, job *workers.Job, c coupon,
+	) error {
 		_, err := tx.Exec(ctx, `insert into coupons (order_id, cents) values ($1, $2)`, string(job.BizID), c.Cents)
 		return err
-	}, &workers.KindConfig{Slots: slots})
+	}, &workers.KindConfig{Slots: slots}))
 	if err != nil {
 		return err
 	}

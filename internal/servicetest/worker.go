@@ -93,5 +93,5 @@ func RetryAtOnce(c *workers.KindConfig) *workers.KindConfig {
 func Exactly(
 	h func(context.Context, pgx.Tx, *workers.Job, OrderArgs) error, c *workers.KindConfig,
 ) func(*workers.Pool) error {
-	return func(p *workers.Pool) error { return workers.Register(p, Order, h, RetryAtOnce(c)) }
+	return func(p *workers.Pool) error { return p.Register(workers.Handle(Order, h, RetryAtOnce(c))) }
 }

@@ -30,7 +30,7 @@ func varied(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, workers.RegisterAtLeastOnce(p, parcel, func(_ context.Context, job *workers.Job, _ struct{}) error {
+	return p, p.Register(workers.HandleAtLeastOnce(parcel, func(_ context.Context, job *workers.Job, _ struct{}) error {
 		switch job.BizID {
 		case "retried":
 			if job.Attempt == 1 {
@@ -53,7 +53,7 @@ func varied(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
 			return err
 		}
 		return job.Result(map[string]int{"mail": 7})
-	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Ladder: []time.Duration{time.Millisecond}}})
+	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Ladder: []time.Duration{time.Millisecond}}}))
 }
 
 // eventSchemas compiles the schemas of docs/asyncapi.json: "headers", and the payload of each type. Their members are

@@ -36,13 +36,15 @@ func TestConditionsAppearAndGo(t *testing.T) {
 		if err != nil {
 			return nil, err
 		}
-		return p, workers.Register(p, letter, func(ctx context.Context, tx pgx.Tx, _ *workers.Job, _ struct{}) error {
+		return p, p.Register(workers.Handle(letter, func(
+			ctx context.Context, tx pgx.Tx, _ *workers.Job, _ struct{},
+		) error {
 			if isWell.Load() {
 				return nil
 			}
 			_, err := tx.Exec(ctx, "do $$ begin raise exception using errcode = 'serialization_failure'; end $$")
 			return err
-		}, nil)
+		}, nil))
 	})
 	js := d.jetStream()
 	c := health.Config{DB: d.db, JetStream: js, Thresholds: health.Thresholds{TasksUnbegun: time.Second}}

@@ -164,9 +164,11 @@ func sends(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, workers.Register(p, parcel, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ struct{}) error {
+	return p, p.Register(workers.Handle(parcel, func(
+		ctx context.Context, tx pgx.Tx, job *workers.Job, _ struct{},
+	) error {
 		return insertEffect(ctx, tx, job)
-	}, nil)
+	}, nil))
 }
 
 // insertEffect records that a task's handler ran.

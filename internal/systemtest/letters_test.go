@@ -26,10 +26,12 @@ func handles(kind ledger.TypedKind[struct{}], call func(job *workers.Job)) newRu
 		if err != nil {
 			return nil, err
 		}
-		return p, workers.Register(p, kind, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ struct{}) error {
+		return p, p.Register(workers.Handle(kind, func(
+			ctx context.Context, tx pgx.Tx, job *workers.Job, _ struct{},
+		) error {
 			call(job)
 			return insertEffect(ctx, tx, job)
-		}, &workers.KindConfig{Slots: 1})
+		}, &workers.KindConfig{Slots: 1}))
 	}
 }
 

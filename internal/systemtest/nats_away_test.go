@@ -104,11 +104,13 @@ func (o *outage) newWorkers(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (
 		return errors.Join(o.await(ctx, job), insertEffect(ctx, db, job))
 	}
 	return p, errors.Join(
-		workers.Register(p, parcelExactly, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ struct{}) error {
+		p.Register(workers.Handle(parcelExactly, func(
+			ctx context.Context, tx pgx.Tx, job *workers.Job, _ struct{},
+		) error {
 			return errors.Join(o.await(ctx, job), insertEffect(ctx, tx, job))
-		}, nil),
-		workers.RegisterAtLeastOnce(p, parcelAtLeast, outside, nil),
-		workers.RegisterAtMostOnce(p, parcelAtMost, outside, nil),
+		}, nil)),
+		p.Register(workers.HandleAtLeastOnce(parcelAtLeast, outside, nil)),
+		p.Register(workers.HandleAtMostOnce(parcelAtMost, outside, nil)),
 	)
 }
 

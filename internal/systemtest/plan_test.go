@@ -2,7 +2,6 @@ package systemtest_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -54,8 +53,7 @@ func TestEverydayStatementsArePlannedOnce(t *testing.T) {
 				return insertEffect(ctx, tx, job)
 			}
 			alone := func(ctx context.Context, job *workers.Job, _ struct{}) error { return insertEffect(ctx, db, job) }
-			return p, errors.Join(
-				workers.Register(p, exactly, inTx, nil), workers.RegisterAtLeastOnce(p, atLeast, alone, nil))
+			return p, p.Register(workers.Handle(exactly, inTx, nil), workers.HandleAtLeastOnce(atLeast, alone, nil))
 		}
 	}
 	start("workers", works(parcel, letter))

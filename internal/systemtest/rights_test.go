@@ -159,13 +159,13 @@ func newSlowWorkers(begun chan<- struct{}) newRunner {
 		if err != nil {
 			return nil, err
 		}
-		return p, workers.RegisterAtLeastOnce(p, parcelSlow,
+		return p, p.Register(workers.HandleAtLeastOnce(parcelSlow,
 			func(ctx context.Context, job *workers.Job, _ struct{}) error {
 				err := job.Progress("half")
 				begun <- struct{}{}
 				<-ctx.Done()
 				return errors.Join(err, ctx.Err())
-			}, nil)
+			}, nil))
 	}
 }
 

@@ -180,9 +180,9 @@ func newMemos(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error)
 	}
 	retry := &workers.KindConfig{Retry: ledger.RetryPolicy{Unit: time.Millisecond}}
 	return p, errors.Join(
-		workers.Register(p, memoExactly, func(ctx context.Context, _ pgx.Tx, job *workers.Job, args memo) error {
+		p.Register(workers.Handle(memoExactly, func(ctx context.Context, _ pgx.Tx, job *workers.Job, args memo) error {
 			return act(ctx, job, args)
-		}, retry),
-		workers.RegisterAtLeastOnce(p, memoAtLeast, act, retry),
-		workers.RegisterAtMostOnce(p, memoAtMost, act, nil))
+		}, retry)),
+		p.Register(workers.HandleAtLeastOnce(memoAtLeast, act, retry)),
+		p.Register(workers.HandleAtMostOnce(memoAtMost, act, nil)))
 }

@@ -83,14 +83,16 @@ func holding(release <-chan struct{}) newRunner {
 		}
 		act := func(ctx context.Context, _ *workers.Job, _ struct{}) error { return wait(ctx) }
 		for _, err := range []error{
-			workers.Register(p, heldExactly, func(ctx context.Context, tx pgx.Tx, j *workers.Job, _ struct{}) error {
+			p.Register(workers.Handle(heldExactly, func(
+				ctx context.Context, tx pgx.Tx, j *workers.Job, _ struct{},
+			) error {
 				if err := insertEffect(ctx, tx, j); err != nil {
 					return err
 				}
 				return wait(ctx)
-			}, nil),
-			workers.RegisterAtLeastOnce(p, heldAtLeast, act, nil),
-			workers.RegisterAtMostOnce(p, heldAtMost, act, nil),
+			}, nil)),
+			p.Register(workers.HandleAtLeastOnce(heldAtLeast, act, nil)),
+			p.Register(workers.HandleAtMostOnce(heldAtMost, act, nil)),
 		} {
 			if err != nil {
 				return nil, err

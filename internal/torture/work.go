@@ -59,10 +59,10 @@ func work(ctx context.Context, p *part) error {
 			MaxLost: 50,
 		}
 		return pool, errors.Join(
-			workers.Register(pool, once, p.write, kind),
-			workers.Register(pool, follow, p.write, kind),
-			workers.RegisterAtLeastOnce(pool, outside, p.act, kind),
-			workers.RegisterAtMostOnce(pool, never, p.act, kind),
+			pool.Register(workers.Handle(once, p.write, kind)),
+			pool.Register(workers.Handle(follow, p.write, kind)),
+			pool.Register(workers.HandleAtLeastOnce(outside, p.act, kind)),
+			pool.Register(workers.HandleAtMostOnce(never, p.act, kind)),
 		)
 	})
 	return nil

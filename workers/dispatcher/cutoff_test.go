@@ -34,14 +34,14 @@ func newBegins() *begins {
 func (c *begins) handler(worker string) func(*workers.Pool) error {
 	c.of[worker] = map[ledger.BizID]bool{}
 	return func(p *workers.Pool) error {
-		return workers.RegisterAtLeastOnce(p, servicetest.Order,
+		return p.Register(workers.HandleAtLeastOnce(servicetest.Order,
 			func(_ context.Context, job *workers.Job, _ servicetest.OrderArgs) error {
 				c.mu.Lock()
 				defer c.mu.Unlock()
 				c.tasks[job.BizID]++
 				c.of[worker][job.BizID] = true
 				return nil
-			}, nil)
+			}, nil))
 	}
 }
 
@@ -259,7 +259,7 @@ func TestAKindWithManyTasksDelaysNoOther(t *testing.T) {
 	b.SpawnAs("relay", "dispatcher")
 	begun, release := make(chan bool, 1), make(chan bool)
 	b.Work(workers.Config{}, func(p *workers.Pool) error {
-		return workers.RegisterAtLeastOnce(p, many, func(ctx context.Context, _ *workers.Job, _ struct{}) error {
+		return p.Register(workers.HandleAtLeastOnce(many, func(ctx context.Context, _ *workers.Job, _ struct{}) error {
 			select {
 			case begun <- true:
 			default:
@@ -269,7 +269,7 @@ func TestAKindWithManyTasksDelaysNoOther(t *testing.T) {
 			case <-ctx.Done():
 			}
 			return nil
-		}, &workers.KindConfig{Slots: 1})
+		}, &workers.KindConfig{Slots: 1}))
 	})
 	<-begun
 	c := newBegins()

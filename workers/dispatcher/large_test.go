@@ -71,11 +71,11 @@ func TestFirstTaskOfALargeLedger(t *testing.T) {
 	begun := make(chan struct{})
 	var once sync.Once
 	b.Work(workers.Config{}, func(p *workers.Pool) error {
-		return workers.RegisterAtLeastOnce(p, servicetest.Order,
+		return p.Register(workers.HandleAtLeastOnce(servicetest.Order,
 			func(context.Context, *workers.Job, servicetest.OrderArgs) error {
 				once.Do(func() { close(begun) })
 				return nil
-			}, nil)
+			}, nil))
 	})
 	reads := statements{begin: "-- Selects the next unfinished tasks"}
 	at := time.Now()

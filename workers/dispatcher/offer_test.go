@@ -88,12 +88,12 @@ func TestLargeArgsAreReadWithHeads(t *testing.T) {
 	}
 	var wrong atomic.Int64
 	b.Work(workers.Config{DB: countingPool(t, ledgertest.As(t, b.DB), &reads)}, func(p *workers.Pool) error {
-		return workers.RegisterAtLeastOnce(p, kind, func(_ context.Context, _ *workers.Job, args string) error {
+		return p.Register(workers.HandleAtLeastOnce(kind, func(_ context.Context, _ *workers.Job, args string) error {
 			if len(args) != size {
 				wrong.Add(1)
 			}
 			return nil
-		}, nil)
+		}, nil))
 	})
 	b.AwaitSucceeded(tasks)
 	if n := reads.Load(); n > 0 || wrong.Load() > 0 {
@@ -112,14 +112,16 @@ func TestOffersCarryWhatHandlersGet(t *testing.T) {
 	}
 	results := make(chan got, 1)
 	b.Work(workers.Config{}, func(p *workers.Pool) error {
-		return workers.RegisterAtLeastOnce(p, kind, func(ctx context.Context, job *workers.Job, args string) error {
+		return p.Register(workers.HandleAtLeastOnce(kind, func(
+			ctx context.Context, job *workers.Job, args string,
+		) error {
 			g := got{args: args, trace: job.Traceparent}
 			if at, ok := ctx.Deadline(); ok {
 				g.within = time.Until(at)
 			}
 			results <- g
 			return nil
-		}, &workers.KindConfig{Timeout: 24 * time.Hour})
+		}, &workers.KindConfig{Timeout: 24 * time.Hour}))
 	})
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for name, args := range map[string]string{"small": "a", "large": strings.Repeat("a", 5000)} {
@@ -175,11 +177,11 @@ func TestForgedHints(t *testing.T) {
 	b := servicetest.NewServed(t, outbox.StreamConfig{})
 	begun := make(chan ledger.BizID, 100)
 	w := b.Work(workers.Config{}, func(p *workers.Pool) error {
-		return workers.RegisterAtLeastOnce(p, servicetest.Order,
+		return p.Register(workers.HandleAtLeastOnce(servicetest.Order,
 			func(_ context.Context, job *workers.Job, _ servicetest.OrderArgs) error {
 				begun <- job.BizID
 				return nil
-			}, nil)
+			}, nil))
 	})
 	for _, id := range []string{"a", "b"} {
 		b.AwaitState(b.Enqueue(id), ledger.StateSucceeded)

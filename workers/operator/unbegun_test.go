@@ -27,7 +27,7 @@ func TestUnbegun(t *testing.T) {
 	// Other tasks of the kind, and of another one, are begun and finished, and one is new.
 	between := time.Now()
 	b.Work(workers.Config{}, func(p *workers.Pool) error {
-		return workers.Register(p, servicetest.Order, servicetest.InsertEffect, nil)
+		return p.Register(workers.Handle(servicetest.Order, servicetest.InsertEffect, nil))
 	})
 	for i := range 300 {
 		b.Enqueue(fmt.Sprint("o-", i))

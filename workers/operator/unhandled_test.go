@@ -33,7 +33,7 @@ func TestUnhandled(t *testing.T) {
 	register := func(kinds ...ledger.TypedKind[servicetest.OrderArgs]) func(*workers.Pool) error {
 		return func(p *workers.Pool) error {
 			for _, k := range kinds {
-				if err := workers.Register(p, k, servicetest.InsertEffect, nil); err != nil {
+				if err := p.Register(workers.Handle(k, servicetest.InsertEffect, nil)); err != nil {
 					return err
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/watermilltest"
@@ -34,11 +35,31 @@ func (b *bundle) pool() *workers.Pool {
 	return p
 }
 
+// handle returns the registration of a handler of Watermill.
+func (b *bundle) handle(kind ledger.Kind, handler message.HandlerFunc, c watermill.Config) workers.Registration {
+	b.T.Helper()
+	r, err := watermill.Handle(kind, handler, &c)
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	return r
+}
+
+// config returns the configuration of a kind with Watermill's middleware.
+func (b *bundle) config(c watermill.Config, g workers.Guarantee) *workers.KindConfig {
+	b.T.Helper()
+	config, err := c.KindConfig(g)
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	return config
+}
+
 // work runs a pool until the test ends.
-func (b *bundle) work(register func(*workers.Pool) error) {
+func (b *bundle) work(kinds ...workers.Registration) {
 	b.T.Helper()
 	p := b.pool()
-	if err := register(p); err != nil {
+	if err := p.Register(kinds...); err != nil {
 		b.T.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())

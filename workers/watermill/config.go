@@ -3,7 +3,6 @@ package watermill
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -26,16 +25,9 @@ type Config struct {
 	Produces ledger.Kind
 }
 
-// CallerConfig configures a [workers.Caller]. Nil means all defaults.
-type CallerConfig struct {
-	Config
-	Name   string       // see workers.CallerConfig
-	Logger *slog.Logger // see workers.CallerConfig
-}
-
 // validate returns an error if a kind with guarantee g cannot produce.
-func (c *Config) validate(g workers.Guarantee) error {
-	if c == nil || c.Produces == "" {
+func (c Config) validate(g workers.Guarantee) error {
+	if c.Produces == "" {
 		return nil
 	}
 	if g != workers.ExactlyOnce {
@@ -47,22 +39,20 @@ func (c *Config) validate(g workers.Guarantee) error {
 	return nil
 }
 
-// kindConfig returns the settings of a kind with Watermill's middleware around its handler.
-func (c *Config) kindConfig(name ledger.Kind, g workers.Guarantee) (*workers.KindConfig, error) {
+// KindConfig returns the configuration of a kind with guarantee g with Watermill's middleware around its handler: for
+// [workers.Handle] and the like, and for [workers.NewCaller]. It returns an error if a kind with this guarantee cannot
+// produce.
+func (c Config) KindConfig(g workers.Guarantee) (*workers.KindConfig, error) {
 	if err := c.validate(g); err != nil {
-		return nil, registration(name, err)
+		return nil, fmt.Errorf("watermill: %w", err)
 	}
-	if c == nil {
-		return nil, nil
-	}
-	kind := c.Kind
 	if len(c.Middleware) > 0 {
-		kind.Middleware = append(slices.Clone(kind.Middleware), c.around)
+		c.Kind.Middleware = append(slices.Clone(c.Kind.Middleware), c.around)
 	}
-	return &kind, nil
+	return &c.Kind, nil
 }
 
-// registration returns the error of a kind that cannot be registered.
-func registration(kind ledger.Kind, err error) error {
+// invalid returns the error of a kind that cannot be registered.
+func invalid(kind ledger.Kind, err error) error {
 	return fmt.Errorf("watermill: register kind %q: %w", kind, err)
 }

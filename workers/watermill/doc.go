@@ -3,10 +3,9 @@
 // become tasks, and a subscriber to events.
 //
 //   - [Subscriber] delivers tasks to Watermill's router, at least once: an ack succeeds the attempt.
-//   - [RegisterMessages] adds a kind with a handler of Watermill. The handler's rows, the messages that
-//     it returns and the outcome of the task are one transaction, so they happen exactly once.
-//   - [Register], [RegisterSQL], [RegisterAtLeastOnce], [RegisterAtMostOnce] and [NewCaller] are those of
-//     package workers with Watermill's middleware around the handler.
+//   - [Handle] registers a handler of Watermill. The handler's rows, the messages that it returns and the outcome of
+//     the task are one transaction, so they happen exactly once.
+//   - [Config.KindConfig] puts Watermill's middleware around a handler of package workers.
 //
 // In middleware, and in handlers of Watermill, [JobFromContext] returns the attempt of a message, and
 // [TxFromContext] its transaction.

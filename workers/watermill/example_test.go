@@ -56,7 +56,7 @@ func ExampleSubscriber() {
 
 // A handler of Watermill with exactly one effect: its rows, the messages that it returns and the outcome
 // of the task are committed together.
-func ExampleRegisterMessages() {
+func ExampleHandle() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
@@ -78,11 +78,14 @@ func ExampleRegisterMessages() {
 		}
 		return []*message.Message{message.NewMessage(watermill.NewUUID(), m.Payload)}, nil
 	}
-	err = workerswm.RegisterMessages(p, "order.pack", pack, &workerswm.Config{
+	packing, err := workerswm.Handle("order.pack", pack, &workerswm.Config{
 		Middleware: []message.HandlerMiddleware{middleware.CorrelationID},
 		Produces:   "order.ship",
 	})
 	if err != nil {
+		log.Fatal(err)
+	}
+	if err := p.Register(packing); err != nil {
 		log.Fatal(err)
 	}
 	if err := p.Run(ctx); err != nil {

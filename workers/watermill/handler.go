@@ -21,7 +21,7 @@ var (
 )
 
 // around is a middleware of package workers that calls Watermill's.
-func (c *Config) around(next workers.Handler) workers.Handler {
+func (c Config) around(next workers.Handler) workers.Handler {
 	return c.handler(func(msg *message.Message) ([]*message.Message, error) {
 		a := attemptOf(msg.Context())
 		if a == nil {
@@ -32,7 +32,7 @@ func (c *Config) around(next workers.Handler) workers.Handler {
 }
 
 // handler makes a handler of package workers from one of Watermill, with the middleware around it.
-func (c *Config) handler(h message.HandlerFunc) workers.Handler {
+func (c Config) handler(h message.HandlerFunc) workers.Handler {
 	for _, m := range slices.Backward(c.Middleware) {
 		h = m(h)
 	}

@@ -51,16 +51,15 @@ func TestMiddlewareAroundAHandler(t *testing.T) {
 		}
 		return insertEffect(ctx, tx, job, args)
 	}
-	b.work(func(p *workers.Pool) error {
-		return watermill.Register(p, order, handler, &watermill.Config{
-			Kind: workers.KindConfig{Retry: atOnce},
-			Middleware: []message.HandlerMiddleware{
-				counting(&calls), middleware.Recoverer, middleware.CorrelationID, middleware.Timeout(time.Minute),
-				middleware.NewThrottle(1000, time.Second).Middleware,
-				withDefaults(middleware.NewCircuitBreaker).Middleware,
-			},
-		})
-	})
+	config := b.config(watermill.Config{
+		Kind: workers.KindConfig{Retry: atOnce},
+		Middleware: []message.HandlerMiddleware{
+			counting(&calls), middleware.Recoverer, middleware.CorrelationID, middleware.Timeout(time.Minute),
+			middleware.NewThrottle(1000, time.Second).Middleware,
+			withDefaults(middleware.NewCircuitBreaker).Middleware,
+		},
+	}, workers.ExactlyOnce)
+	b.work(workers.Handle(order, handler, config))
 	b.Publish(string(order.Name()), message.NewMessage("o-1", []byte(`{"a":1}`)))
 	task := b.AwaitState(ledger.Key{Kind: order.Name(), BizID: "o-1"}, ledger.StateSucceeded)
 	if task.Failures != 1 || !strings.Contains(task.Error, "the first one always panics") || calls.Load() != 2 {
@@ -97,13 +96,11 @@ func TestMiddlewareErrorRollsBack(t *testing.T) {
 		}
 		return []*message.Message{message.NewMessage(wm.NewUUID(), m.Payload)}, nil
 	}
-	b.work(func(p *workers.Pool) error {
-		return watermill.RegisterMessages(p, "test.order", handler, &watermill.Config{
-			Kind:       workers.KindConfig{Retry: atOnce},
-			Middleware: []message.HandlerMiddleware{failFirst, middleware.CorrelationID},
-			Produces:   "test.mail",
-		})
-	})
+	b.work(b.handle("test.order", handler, watermill.Config{
+		Kind:       workers.KindConfig{Retry: atOnce},
+		Middleware: []message.HandlerMiddleware{failFirst, middleware.CorrelationID},
+		Produces:   "test.mail",
+	}))
 	m := message.NewMessage("o-1", []byte("binary \x00"))
 	m.Metadata.Set("note", "hello")
 	middleware.SetCorrelationID("c-1", m)
@@ -167,11 +164,9 @@ func TestMessagesThatFailTheAttempt(t *testing.T) {
 			}
 			return test.handler(m)
 		}
-		b.work(func(p *workers.Pool) error {
-			return watermill.RegisterMessages(p, kind, handler, &watermill.Config{
-				Produces: test.produces, Kind: workers.KindConfig{Retry: once},
-			})
-		})
+		b.work(b.handle(kind, handler, watermill.Config{
+			Produces: test.produces, Kind: workers.KindConfig{Retry: once},
+		}))
 		b.checkBuried(kind, test.reason)
 	}
 	if n := b.Count("select count(*) from effect"); n != 0 {
@@ -199,11 +194,9 @@ func TestMiddlewareThatLosesTheContext(t *testing.T) {
 	copying := func(h message.HandlerFunc) message.HandlerFunc {
 		return func(m *message.Message) ([]*message.Message, error) { return h(m.Copy()) }
 	}
-	b.work(func(p *workers.Pool) error {
-		return watermill.Register(p, order, insertEffect, &watermill.Config{
-			Kind: workers.KindConfig{Retry: once}, Middleware: []message.HandlerMiddleware{copying},
-		})
-	})
+	b.work(workers.Handle(order, insertEffect, b.config(watermill.Config{
+		Kind: workers.KindConfig{Retry: once}, Middleware: []message.HandlerMiddleware{copying},
+	}, workers.ExactlyOnce)))
 	b.checkBuried(order.Name(), "a context other than")
 }
 
@@ -239,12 +232,10 @@ func TestMiddlewareThatDoesNotFit(t *testing.T) {
 			}
 			return nil, nil
 		}
-		b.work(func(p *workers.Pool) error {
-			return watermill.RegisterMessages(p, kind, handler, &watermill.Config{
-				Kind:       workers.KindConfig{Retry: atOnce},
-				Middleware: []message.HandlerMiddleware{test.middleware},
-			})
-		})
+		b.work(b.handle(kind, handler, watermill.Config{
+			Kind:       workers.KindConfig{Retry: atOnce},
+			Middleware: []message.HandlerMiddleware{test.middleware},
+		}))
 		b.Publish(string(kind), message.NewMessage("o-1", []byte(id)))
 		task := b.AwaitState(ledger.Key{Kind: kind, BizID: "o-1"}, ledger.StateSucceeded)
 		effects := b.Count("select count(*) from effect where biz_id = $1", id)

@@ -12,7 +12,7 @@ import (
 )
 
 // TxFromContext returns the transaction of the attempt that a message's context belongs to, for handlers
-// of [RegisterMessages] and for middleware. It is subject to the rules of [workers.Register]. It returns
+// of [Handle] and for middleware. It is subject to the rules of [workers.Handle]. It returns
 // false if the attempt has no transaction, or the context belongs to no attempt.
 func TxFromContext(ctx context.Context) (pgx.Tx, bool) {
 	if a := attemptOf(ctx); a != nil && a.tx != nil {

@@ -64,16 +64,14 @@ func TestMiddlewareOfEveryGuarantee(t *testing.T) {
 	kind := func(name string) ledger.TypedKind[secret] {
 		return ledger.MustKind[secret](ledger.Kind("test." + name))
 	}
-	config := &watermill.Config{Middleware: []message.HandlerMiddleware{decrypting}}
-	producing := &watermill.Config{Middleware: config.Middleware, Produces: "test.about"}
-	b.work(func(p *workers.Pool) error {
-		return errors.Join(
-			watermill.Register(p, kind("pgx"), inTx, producing),
-			watermill.RegisterSQL(p, kind("sql"), inSQL, producing),
-			watermill.RegisterAtLeastOnce(p, kind("least"), outside, config),
-			watermill.RegisterAtMostOnce(p, kind("most"), outside, config),
-		)
-	})
+	config := watermill.Config{Middleware: []message.HandlerMiddleware{decrypting}}
+	producing := watermill.Config{Middleware: config.Middleware, Produces: "test.about"}
+	b.work(
+		workers.Handle(kind("pgx"), inTx, b.config(producing, workers.ExactlyOnce)),
+		workers.HandleSQL(kind("sql"), inSQL, b.config(producing, workers.ExactlyOnce)),
+		workers.HandleAtLeastOnce(kind("least"), outside, b.config(config, workers.AtLeastOnce)),
+		workers.HandleAtMostOnce(kind("most"), outside, b.config(config, workers.AtMostOnce)),
+	)
 	for _, name := range []string{"pgx", "sql", "least", "most"} {
 		m := message.NewMessage(name, []byte(`encrypted {"note":"plain"}`))
 		b.Publish("test."+name, m)
@@ -92,12 +90,12 @@ func TestInvalidArgsBehindMiddleware(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	handler := func(context.Context, *workers.Job, secret) error { return nil }
-	config := &watermill.Config{
+	config := b.config(watermill.Config{
 		Middleware: []message.HandlerMiddleware{decrypting},
 		Kind:       workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}},
-	}
+	}, workers.AtMostOnce)
 	kind := ledger.MustKind[secret]("test.secret")
-	b.work(func(p *workers.Pool) error { return watermill.RegisterAtMostOnce(p, kind, handler, config) })
+	b.work(workers.HandleAtMostOnce(kind, handler, config))
 	b.Publish("test.secret", message.NewMessage("o-1", []byte("encrypted {")))
 	key := ledger.Key{Kind: "test.secret", BizID: "o-1"}
 	b.AwaitState(key, ledger.StateDead)
@@ -127,10 +125,9 @@ func TestCallerWithMiddleware(t *testing.T) {
 	if err := ledger.SetLimit(t.Context(), b.DB, limit, ""); err != nil {
 		t.Fatal(err)
 	}
-	caller, err := watermill.NewCaller(order, insertEffect, &watermill.CallerConfig{
-		Config: watermill.Config{Middleware: []message.HandlerMiddleware{noting}, Produces: "test.about"},
-		Name:   "shop",
-	})
+	config := b.config(watermill.Config{Middleware: []message.HandlerMiddleware{noting}, Produces: "test.about"},
+		workers.ExactlyOnce)
+	caller, err := workers.NewCaller(order, insertEffect, &workers.CallerConfig{KindConfig: *config, Name: "shop"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,40 +152,41 @@ func TestCallerWithMiddleware(t *testing.T) {
 
 func TestRegisterRefuses(t *testing.T) {
 	t.Parallel()
-	p := newBundle(t).pool()
-	none := func(context.Context, *workers.Job, json.RawMessage) error { return nil }
-	messages := func(*message.Message) ([]*message.Message, error) { return nil, nil }
-	produces := func(kind ledger.Kind) *watermill.Config { return &watermill.Config{Produces: kind} }
-	_, callerErr := watermill.NewCaller(order, insertEffect, &watermill.CallerConfig{Config: *produces("a b")})
+	b := newBundle(t)
+	kindError := func(c watermill.Config, g workers.Guarantee) error {
+		_, err := c.KindConfig(g)
+		return err
+	}
+	handleError := func(kind ledger.Kind, c *watermill.Config) error {
+		_, err := watermill.Handle(kind, func(*message.Message) ([]*message.Message, error) { return nil, nil }, c)
+		return err
+	}
+	negative := b.config(watermill.Config{Kind: workers.KindConfig{Slots: -1}}, workers.ExactlyOnce)
 	for name, test := range map[string]struct {
 		err  error
 		want string
 	}{
 		"AtLeastOnce produces": {
-			err:  watermill.RegisterAtLeastOnce(p, order, none, produces("test.mail")),
+			err:  kindError(watermill.Config{Produces: "test.mail"}, workers.AtLeastOnce),
 			want: "Produces must be empty unless",
 		},
 		"AtMostOnce produces": {
-			err:  watermill.RegisterAtMostOnce(p, order, none, produces("test.mail")),
+			err:  kindError(watermill.Config{Produces: "test.mail"}, workers.AtMostOnce),
 			want: "Produces must be empty unless",
 		},
 		"produces an invalid kind": {
-			err:  watermill.Register(p, order, insertEffect, produces("a b")),
+			err:  kindError(watermill.Config{Produces: "a b"}, workers.ExactlyOnce),
 			want: "invalid Produces",
 		},
-		"messages of an invalid kind": {
-			err:  watermill.RegisterMessages(p, "a b", messages, nil),
-			want: "must contain only",
-		},
+		"messages of an invalid kind": {err: handleError("a b", nil), want: "must contain only"},
 		"messages produce an invalid kind": {
-			err:  watermill.RegisterMessages(p, "test.mail", messages, produces("a b")),
+			err:  handleError("test.mail", &watermill.Config{Produces: "a b"}),
 			want: "invalid Produces",
 		},
 		"settings of the kind": {
-			err:  watermill.Register(p, order, insertEffect, &watermill.Config{Kind: workers.KindConfig{Slots: -1}}),
+			err:  b.pool().Register(workers.Handle(order, insertEffect, negative)),
 			want: "Slots",
 		},
-		"caller": {err: callerErr, want: "invalid Produces"},
 	} {
 		if test.err == nil || !strings.Contains(test.err.Error(), test.want) {
 			t.Errorf("%s: error %v, want one with %q", name, test.err, test.want)

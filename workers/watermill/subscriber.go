@@ -95,7 +95,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 		return nil, err
 	}
 	sub := &subscription{out: make(chan *message.Message)}
-	if err := workers.RegisterAtLeastOnce(pool, raw, sub.handle, &s.config.Kind); err != nil {
+	if err := pool.Register(workers.HandleAtLeastOnce(raw, sub.handle, &s.config.Kind)); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

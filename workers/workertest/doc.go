@@ -3,7 +3,7 @@
 //
 //	func TestCoupon(t *testing.T) {
 //		db := ledgertest.Pool(t)
-//		kit := workertest.Start(t, db, register) // the function that your main calls
+//		kit := workertest.Start(t, db, kinds()) // the kinds that your main works on
 //		…
 //		task := kit.Work(key)  // one attempt at one task
 //		kit.Drain()            // all available tasks, and those that they enqueue

@@ -18,14 +18,11 @@ func ExampleKit_Work_predecessors() {
 	defer done()
 	db := ledgertest.Pool(t, ledgertest.App, "operator")
 	part, all := ledger.MustKind[int]("month.part"), ledger.MustKind[string]("month.all")
-	kit := workertest.Start(t, db, func(p *workers.Pool) error {
-		err := workers.Register(p, part, func(_ context.Context, _ pgx.Tx, job *workers.Job, cents int) error {
+	kit := workertest.Start(t, db, []workers.Registration{
+		workers.Handle(part, func(_ context.Context, _ pgx.Tx, job *workers.Job, cents int) error {
 			return job.Result(cents)
-		}, nil)
-		if err != nil {
-			return err
-		}
-		return workers.Register(p, all, func(ctx context.Context, _ pgx.Tx, job *workers.Job, _ string) error {
+		}, nil),
+		workers.Handle(all, func(ctx context.Context, _ pgx.Tx, job *workers.Job, _ string) error {
 			parts, err := job.Predecessors(ctx)
 			total := 0
 			for _, p := range parts {
@@ -37,7 +34,7 @@ func ExampleKit_Work_predecessors() {
 			}
 			fmt.Println(len(parts), "parts,", total, "cents")
 			return err
-		}, nil)
+		}, nil),
 	})
 	ctx := context.Background()
 	for order, cents := range map[ledger.BizID]int{"A-1": 500, "A-2": 250} {

@@ -25,7 +25,7 @@ func ExampleKit_Work() {
 	t, done := ledgertest.ExampleTB() // your test has its *testing.T
 	defer done()
 	db := ledgertest.Pool(t)
-	kit := workertest.Start(t, db, register)
+	kit := workertest.Start(t, db, kinds())
 
 	task := kit.Work(issue(db, "order-17", 10))
 
@@ -41,7 +41,7 @@ func ExampleKit_Drain() {
 	t, done := ledgertest.ExampleTB()
 	defer done()
 	db := ledgertest.Pool(t)
-	kit := workertest.Start(t, db, register)
+	kit := workertest.Start(t, db, kinds())
 
 	issue(db, "order-17", 10)
 	kit.Drain()
@@ -59,7 +59,7 @@ func ExampleKit_CrashAt() {
 	t, done := ledgertest.ExampleTB()
 	defer done()
 	db := ledgertest.Pool(t)
-	kit := workertest.Start(t, db, register)
+	kit := workertest.Start(t, db, kinds())
 
 	kit.CrashAt(workertest.HandlerDone)
 	task := kit.Work(issue(db, "order-17", 10))

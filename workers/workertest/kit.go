@@ -38,23 +38,22 @@ const (
 // Kit is a worker pool with a NATS server of its own, for one test. Its methods are for the test's goroutine.
 type Kit struct {
 	// Constant after Start.
-	t        testing.TB
-	db       *pgxpool.Pool
-	relay    *pgxpool.Pool // with the role of the dispatcher
-	url      string
-	nc       *nats.Conn
-	register func(*workers.Pool) error
-	configs  []workers.Config
+	t       testing.TB
+	db      *pgxpool.Pool
+	relay   *pgxpool.Pool // with the role of the dispatcher
+	url     string
+	nc      *nats.Conn
+	kinds   []workers.Registration
+	configs []workers.Config
 
 	mu      sync.Mutex // guards the fields below
 	process *process
 	failure error // of a worker
 }
 
-// Start runs a pool with the kinds that register adds to it, until the test ends. db is of [ledgertest.Pool]. The pool
-// has its own connections to the database, as many as db may have. The first of configs configures the pool, except DB,
-// NATS and AckWait.
-func Start(t testing.TB, db *pgxpool.Pool, register func(*workers.Pool) error, configs ...workers.Config) *Kit {
+// Start runs a pool with these kinds until the test ends. db is of [ledgertest.Pool]. The pool has its own connections
+// to the database, as many as db may have. The first of configs configures the pool, except DB, NATS and AckWait.
+func Start(t testing.TB, db *pgxpool.Pool, kinds []workers.Registration, configs ...workers.Config) *Kit {
 	t.Helper()
 	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
 	if err != nil {
@@ -62,7 +61,7 @@ func Start(t testing.TB, db *pgxpool.Pool, register func(*workers.Pool) error, c
 	}
 	t.Cleanup(func() { _ = server.Close() })
 	k := &Kit{
-		t: t, db: db, relay: ledgertest.As(t, db, "relay"), url: server.URL(), register: register, configs: configs,
+		t: t, db: db, relay: ledgertest.As(t, db, "relay"), url: server.URL(), kinds: kinds, configs: configs,
 	}
 	if k.nc, err = stream.Connect(k.url); err != nil {
 		t.Fatalf("workertest: %v", err)
@@ -163,17 +162,17 @@ func (k *Kit) dispatch(task *only.Task, missing func() string) {
 	k.await(missing)
 }
 
-func (k *Kit) kinds() []ledger.Kind {
-	var kinds []ledger.Kind
+func (k *Kit) kindNames() []ledger.Kind {
+	var names []ledger.Kind
 	for _, status := range k.Status().Kinds {
-		kinds = append(kinds, status.Kind)
+		names = append(names, status.Kind)
 	}
-	return kinds
+	return names
 }
 
 func (k *Kit) unfinished() []ledger.Key {
 	k.t.Helper()
-	rows, err := k.db.Query(k.t.Context(), unfinishedSQL, pgarray.Of(k.kinds()...))
+	rows, err := k.db.Query(k.t.Context(), unfinishedSQL, pgarray.Of(k.kindNames()...))
 	if err != nil {
 		k.t.Fatalf("workertest: %v", err)
 	}
@@ -239,7 +238,7 @@ func (k *Kit) begin() (*process, error) {
 	if p.pool, err = workers.New(c); err != nil {
 		return nil, err
 	}
-	if err := k.register(p.pool); err != nil {
+	if err := p.pool.Register(k.kinds...); err != nil {
 		return nil, err
 	}
 	go func() {

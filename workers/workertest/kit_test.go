@@ -46,10 +46,11 @@ func sendCoupon(ctx context.Context, tx pgx.Tx, job *workers.Job, c coupon) erro
 
 func sendMail(context.Context, *workers.Job, mail) error { return nil }
 
-func register(p *workers.Pool) error {
-	return errors.Join(
-		workers.Register(p, couponSend, sendCoupon, nil),
-		workers.RegisterAtLeastOnce(p, mailSend, sendMail, nil))
+func kinds() []workers.Registration {
+	return []workers.Registration{
+		workers.Handle(couponSend, sendCoupon, nil),
+		workers.HandleAtLeastOnce(mailSend, sendMail, nil),
+	}
 }
 
 // shop returns a database with a table for coupons.
@@ -83,7 +84,7 @@ func enqueue(t testing.TB, db *pgxpool.Pool, id ledger.BizID, percent int) ledge
 // Work runs one task and no other.
 func TestWork(t *testing.T) {
 	db := shop(t)
-	kit := workertest.Start(t, db, register)
+	kit := workertest.Start(t, db, kinds())
 	enqueue(t, db, "order-1", 10)
 	key := enqueue(t, db, "order-2", 20)
 	if task := kit.Work(key); task.State != ledger.StateSucceeded || task.Attempt != 1 {
@@ -102,7 +103,7 @@ func TestWork(t *testing.T) {
 // A handler that fails leaves only its failure.
 func TestWorkThatFails(t *testing.T) {
 	db := shop(t)
-	kit := workertest.Start(t, db, register)
+	kit := workertest.Start(t, db, kinds())
 	task := kit.Work(enqueue(t, db, "order-1", 80))
 	if task.State != ledger.StateDead || task.Error != errTooMuch.Error() {
 		t.Errorf("%+v", task)
@@ -115,7 +116,7 @@ func TestWorkThatFails(t *testing.T) {
 // Drain runs all tasks, including those that tasks enqueue.
 func TestDrain(t *testing.T) {
 	db := shop(t)
-	kit := workertest.Start(t, db, register)
+	kit := workertest.Start(t, db, kinds())
 	for i := range 50 {
 		enqueue(t, db, ledger.BizID(fmt.Sprint("order-", i)), 10)
 	}
@@ -135,7 +136,7 @@ func TestCrash(t *testing.T) {
 	for _, point := range []workertest.Point{workertest.HandlerDone, workertest.OutcomeCommitted} {
 		t.Run(string(point), func(t *testing.T) {
 			db := shop(t)
-			kit := workertest.Start(t, db, register)
+			kit := workertest.Start(t, db, kinds())
 			key := enqueue(t, db, "order-1", 10)
 			first := kit.Status().ID
 			kit.CrashAt(point)

@@ -105,10 +105,10 @@ func runWorker(ctx context.Context, c workers.Config, out *reporter) error {
 		freezer.countCall()
 		return err
 	}
-	if err := workers.Register(pool, couponKind, send, &workers.KindConfig{Retry: retryPolicy}); err != nil {
+	if err := pool.Register(workers.Handle(couponKind, send, &workers.KindConfig{Retry: retryPolicy})); err != nil {
 		return err
 	}
-	if err := workers.Register(pool, tillKind, countTill, nil); err != nil {
+	if err := pool.Register(workers.Handle(tillKind, countTill, nil)); err != nil {
 		return err
 	}
 	return pool.Run(ctx)
