@@ -3,18 +3,26 @@
 // A transaction enqueues a task by inserting one event. A worker finishes it by inserting another event in the
 // transaction of its own effect. A relay publishes the committed events on NATS JetStream.
 //
-// This package is the front door. [Open] connects a producer or a worker, with a pool of the right size. It links
-// PostgreSQL's driver and NATS' client alone. Other packages:
+// This package is the front door of a program that enqueues, works and waits:
 //
-//   - services: run the services of a ledger in a program, as the command taskledger serve does
-//   - ledger: enqueue and read tasks; ledger/stdsql for database/sql, ledger/periodic for schedules
-//   - workers: run handlers; workers/operator to release, cancel and pause, workers/workertest for tests
-//   - outbox: the relay and subscribers in Go; outbox/watermill for Watermill, and any NATS client without it
+//	var coupons = ledger.MustKind[Coupon]("coupon.send")
+//
+//	client, err := taskledger.Open(ctx, taskledger.Options{}) // DATABASE_URL has the address
+//	_, err = coupons.Enqueue(ctx, tx, "A-1", Coupon{Cents: 500}, nil) // in a transaction of the program's
+//	worker, err := client.Worker(workers.Handle(coupons, sendCoupon, nil))
+//	err = worker.Run(ctx)
+//	task, err := client.Wait(ctx, coupons.Key("A-1"))
+//
+// It links the driver of PostgreSQL, the client of NATS, and what these need. Package services is the other door: it
+// runs the services of a ledger in a program, as the command taskledger serve does. Programs also import:
+//
+//   - ledger: kinds, tasks and events; ledger/stdsql for database/sql, ledger/periodic for schedules
+//   - workers: handlers and guarantees; workers/operator to release, cancel and pause, workers/workertest for tests
+//   - outbox: subscribers in Go; outbox/watermill for Watermill, and any NATS client without it
+//   - tracing and metrics: for [Options]; health/probe for orchestrators
 //   - api and api/client: the HTTP API as an http.Handler, and its client for programs without the database; webhook
 //     sends events to HTTP servers
 //   - projector and health: tables of tasks, and the conditions that an operator acts on
-//   - metrics and health/probe: for monitors and orchestrators
 //
-// The example of [Open] is a whole program that enqueues and works. README.md is the introduction and ARCHITECTURE.md
-// the map.
+// README.md is the introduction and ARCHITECTURE.md the map.
 package taskledger

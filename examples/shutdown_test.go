@@ -17,7 +17,18 @@ import (
 // transaction open: by Client.Close, and by the Close of a connection pool of its own.
 func TestProgramEndsBesideAHandlerThatHangs(t *testing.T) {
 	t.Parallel()
-	for name, closing := range map[string]string{"client": "client.Close()", "pool": "client.DB.Close()"} {
+	const ownPool = `db, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	`
+	const bounds = "StopTimeout: 1, AckWait: 1_000_000_000"
+	for name, opening := range map[string]string{
+		"client": "client, err := taskledger.Open(ctx, taskledger.Options{Worker: workers.Config{" + bounds + "}})",
+		"pool": ownPool +
+			"client, err := taskledger.Open(ctx, taskledger.Options{Worker: workers.Config{DB: db, " + bounds + "}})",
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
@@ -27,7 +38,7 @@ func TestProgramEndsBesideAHandlerThatHangs(t *testing.T) {
 			t.Cleanup(func() { _ = server.Close() })
 			db := ledgertest.Pool(t, ledgertest.App)
 			serve(t, ledgertest.As(t, db, "relay"), server.URL())
-			p := programs{t: t, bin: buildHanging(t, closing), env: append(os.Environ(),
+			p := programs{t: t, bin: buildHanging(t, opening), env: append(os.Environ(),
 				"DATABASE_URL="+db.Config().ConnString(), "NATS_URL="+server.URL())}
 			p.wait(p.start("orders", "place", "A-1"))
 			cmd := p.start("orders", "work")
@@ -41,8 +52,8 @@ func TestProgramEndsBesideAHandlerThatHangs(t *testing.T) {
 	}
 }
 
-// buildHanging builds orders with a handler that hangs, with short bounds, and with this call at the end.
-func buildHanging(t *testing.T, closing string) (bin string) {
+// buildHanging builds orders with a handler that hangs, and a worker that opens its client by this code.
+func buildHanging(t *testing.T, opening string) (bin string) {
 	t.Helper()
 	source, err := filepath.Abs(filepath.Join("orders", "main.go"))
 	if err != nil {
@@ -52,17 +63,18 @@ func buildHanging(t *testing.T, closing string) (bin string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed := string(text)
+	before, worker, _ := strings.Cut(string(text), "func work(")
+	const inserted = "string(job.BizID), c.Cents)\n"
 	for old, replacement := range map[string]string{
-		"string(job.BizID), c.Cents)\n": "string(job.BizID), c.Cents)\n\t\tif err == nil {\n\t\t\tselect {}\n\t\t}\n",
-		"Logger: slog.Default()}":       "Logger: slog.Default(), StopTimeout: 1, AckWait: 1_000_000_000}",
-		"client.Close()":                closing,
+		inserted: inserted + "\tif err == nil {\n\t\tselect {}\n\t}\n",
+		"client, err := taskledger.Open(ctx, taskledger.Options{})": opening,
 	} {
-		if !strings.Contains(changed, old) {
+		if !strings.Contains(worker, old) {
 			t.Fatalf("%s does not contain %q", source, old)
 		}
-		changed = strings.ReplaceAll(changed, old, replacement)
+		worker = strings.ReplaceAll(worker, old, replacement)
 	}
+	changed := before + "func work(" + worker
 	bin = t.TempDir()
 	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{source: filepath.Join(bin, "main.go")}})
 	if err != nil {

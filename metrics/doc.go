@@ -1,8 +1,7 @@
 // Package metrics exports the state of a ledger and of its processes to Prometheus.
 //
-//	taskledger serve --listen     /metrics with the ledger, its pool of connections and its connection to NATS
-//	a program with workers        Handler(NewWorkers(pool), NewAttempts(), NewDatabase(db), NewNATS(nc)); the
-//	                              NewAttempts is also one of the pool's Hooks
+//	taskledger serve --listen     /metrics with the ledger and its pool of connections
+//	a program with a client       process := NewProcess(), for Options.Metrics of taskledger.Open; Handler(process)
 //
 // [NewLedger] reads the ledger at each scrape: every process that exports it has the same values, so queries take their
 // max and never their sum. The others are about one process, and their sum is that of all processes.

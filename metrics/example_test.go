@@ -1,28 +1,23 @@
 package metrics_test
 
 import (
+	"context"
 	"log"
 	"net/http"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/nats-io/nats.go"
-
+	"github.com/taskledger/taskledger"
 	"github.com/taskledger/taskledger/metrics"
-	"github.com/taskledger/taskledger/workers"
 )
 
-// A program with workers serves its metrics where it listens.
-func ExampleHandler() {
-	var (
-		db *pgxpool.Pool
-		nc *nats.Conn
-	)
-	attempts := metrics.NewAttempts()
-	pool, err := workers.New(workers.Config{DB: db, NATS: nc, Hooks: []workers.Hook{attempts}})
+// A program with a client serves its metrics where it listens.
+func ExampleNewProcess() {
+	process := metrics.NewProcess()
+	client, err := taskledger.Open(context.Background(), taskledger.Options{Metrics: process})
 	if err != nil {
 		log.Fatal(err)
 	}
-	handler, err := metrics.Handler(metrics.NewWorkers(pool), attempts, metrics.NewDatabase(db), metrics.NewNATS(nc))
+	defer client.Close()
+	handler, err := metrics.Handler(process)
 	if err != nil {
 		log.Fatal(err)
 	}

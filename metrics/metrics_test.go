@@ -45,8 +45,8 @@ func TestLedgerAtWork(t *testing.T) {
 	b := servicetest.NewServed(t, outbox.StreamConfig{})
 	ledgerMetrics := newLedger(b)
 	scrape(t, ledgerMetrics) // counters begin here
-	attempts := metrics.NewAttempts()
-	w := b.Work(workers.Config{Hooks: []workers.Hook{attempts}}, servicetest.Exactly(
+	process := metrics.NewProcess()
+	w := b.Work(workers.Config{Hooks: []workers.Hook{process}}, servicetest.Exactly(
 		func(_ context.Context, _ pgx.Tx, job *workers.Job, _ servicetest.OrderArgs) error {
 			if job.BizID == "bad" {
 				return errors.New("card refused")
@@ -65,8 +65,10 @@ func TestLedgerAtWork(t *testing.T) {
 	if _, err := b.As("subscriber").Exec(b.Context(), "select taskledger.seek_feed('mails', 0)"); err != nil {
 		t.Fatal(err)
 	}
-	text := scrape(t, ledgerMetrics, metrics.NewDatabase(b.DB), metrics.NewNATS(b.NC), metrics.NewWorkers(w.Pool),
-		attempts)
+	process.AddDatabase(b.DB)
+	process.AddNATS(b.NC)
+	process.AddWorkers(w.Pool)
+	text := scrape(t, ledgerMetrics, process)
 	for _, want := range []string{
 		`taskledger_ledger_readable 1`,
 		`taskledger_conditions{condition="relay_stopped"} 0`,

@@ -1,8 +1,9 @@
 package metrics
 
 import (
-	"runtime"
-	"runtime/debug"
+	"context"
+	"slices"
+	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
@@ -11,117 +12,151 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// collector reads values of this process at each scrape.
-type collector struct {
-	describes []*metric
-	collect   func(*values)
+// Process collects what one process does: its connections, its workers, and how long their tasks wait and their
+// attempts run. Give it to taskledger.Open, as Options.Metrics; or to [workers.Config].Hooks, and add the rest. It is
+// safe for concurrent use.
+type Process struct {
+	workers.HookDefaults
+	waiting, running *prometheus.HistogramVec
+
+	mu        sync.Mutex // guards the fields below
+	labels    labels
+	databases []*pgxpool.Pool
+	conns     []*nats.Conn
+	pools     []*workers.Pool
+}
+
+// NewProcess returns a collector of a process without connections and workers.
+func NewProcess() *Process {
+	return &Process{waiting: workerWaiting.vec(), running: workerRan.vec(), labels: make(labels)}
+}
+
+// AddDatabase adds a pool of connections. Its metrics are the sums of all pools.
+func (p *Process) AddDatabase(db *pgxpool.Pool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.databases = append(p.databases, db)
+}
+
+// AddNATS adds a connection to NATS. The process is connected if all of its connections are.
+func (p *Process) AddNATS(nc *nats.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns = append(p.conns, nc)
+}
+
+// AddWorkers adds a pool of handlers. Its attempts are collected if p is one of its hooks.
+func (p *Process) AddWorkers(pool *workers.Pool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pools = append(p.pools, pool)
+}
+
+// AfterAttempt implements [workers.Hook].
+func (p *Process) AfterAttempt(_ context.Context, job *workers.Job, end workers.AttemptEnd) {
+	p.mu.Lock()
+	kind := p.labels.of(job.Kind)
+	p.mu.Unlock()
+	p.running.WithLabelValues(kind).Observe(end.Duration.Seconds())
+	if end.Waited > 0 {
+		p.waiting.WithLabelValues(kind).Observe(end.Waited.Seconds())
+	}
 }
 
 // Describe implements [prometheus.Collector].
-func (c collector) Describe(to chan<- *prometheus.Desc) {
-	for _, m := range c.describes {
+func (p *Process) Describe(to chan<- *prometheus.Desc) {
+	p.waiting.Describe(to)
+	p.running.Describe(to)
+	for _, m := range []*metric{
+		connections, maxConnections, acquires, acquireWaits, acquireWaitSeconds, natsConnected, natsReconnects,
+		workerSlots, workerRunning, workerOverdue, workerInFlight, workerAttempts,
+	} {
 		to <- m.desc
 	}
 }
 
 // Collect implements [prometheus.Collector].
-func (c collector) Collect(to chan<- prometheus.Metric) {
+func (p *Process) Collect(to chan<- prometheus.Metric) {
+	p.waiting.Collect(to)
+	p.running.Collect(to)
+	p.mu.Lock()
+	databases, conns, pools := slices.Clone(p.databases), slices.Clone(p.conns), slices.Clone(p.pools)
+	p.mu.Unlock()
 	var v values
-	c.collect(&v)
+	v.databases(databases)
+	v.conns(conns)
+	v.workers(pools)
 	for _, m := range v {
 		to <- m
 	}
 }
 
-// NewDatabase returns a collector of the use of a pool of connections.
-func NewDatabase(pool *pgxpool.Pool) prometheus.Collector {
-	return collector{
-		describes: []*metric{connections, maxConnections, acquires, acquireWaits, acquireWaitSeconds},
-		collect: func(v *values) {
-			s := pool.Stat()
-			v.number(connections, int(s.AcquiredConns()), "acquired")
-			v.number(connections, int(s.IdleConns()), "idle")
-			v.number(connections, int(s.ConstructingConns()), "constructing")
-			v.number(maxConnections, int(s.MaxConns()))
-			v.number(acquires, int(s.AcquireCount()))
-			v.number(acquireWaits, int(s.EmptyAcquireCount()))
-			v.seconds(acquireWaitSeconds, s.EmptyAcquireWaitTime())
-		},
-	}
-}
-
-// NewNATS returns a collector of the state of a connection.
-func NewNATS(nc *nats.Conn) prometheus.Collector {
-	return collector{
-		describes: []*metric{natsConnected, natsReconnects},
-		collect: func(v *values) {
-			v.bool(natsConnected, nc.IsConnected())
-			v.number(natsReconnects, int(nc.Stats().Reconnects))
-		},
-	}
-}
-
-// NewWorkers returns a collector of a pool of handlers.
-func NewWorkers(pool *workers.Pool) prometheus.Collector {
-	return collector{
-		describes: []*metric{
-			workerSlots, workerRunning, workerOverdue, workerInFlight, workerAttempts,
-		},
-		collect: func(v *values) {
-			var sums kindSums
-			for _, k := range pool.Status().Kinds {
-				sums.add(k)
-			}
-			for _, k := range sums.kinds {
-				kind := string(k.Kind)
-				v.number(workerSlots, k.Slots, kind)
-				v.number(workerRunning, k.Running, kind)
-				v.number(workerOverdue, k.Overdue, kind)
-				v.number(workerInFlight, k.InFlight, kind)
-				for outcome, n := range k.Attempts {
-					v.number(workerAttempts, int(n), kind, string(outcome))
-				}
-			}
-		},
-	}
-}
-
-// kindSums are the states of the first kinds, and the sum of the others.
-type kindSums struct{ kinds []workers.KindStatus }
-
-func (s *kindSums) add(k workers.KindStatus) {
-	if len(s.kinds) < maxKinds {
-		s.kinds = append(s.kinds, k)
+// databases adds the sums of the use of pools of connections.
+func (v *values) databases(all []*pgxpool.Pool) {
+	if len(all) == 0 {
 		return
 	}
-	if len(s.kinds) == maxKinds {
-		s.kinds = append(s.kinds, workers.KindStatus{Kind: others, Attempts: make(map[workers.Outcome]int64)})
+	var acquired, idle, constructing, limit, taken, waits int64
+	var waited float64
+	for _, db := range all {
+		s := db.Stat()
+		acquired += int64(s.AcquiredConns())
+		idle += int64(s.IdleConns())
+		constructing += int64(s.ConstructingConns())
+		limit += int64(s.MaxConns())
+		taken += s.AcquireCount()
+		waits += s.EmptyAcquireCount()
+		waited += s.EmptyAcquireWaitTime().Seconds()
 	}
-	sum := &s.kinds[maxKinds]
-	sum.Slots += k.Slots
-	sum.Running += k.Running
-	sum.Overdue += k.Overdue
-	sum.InFlight += k.InFlight
-	for outcome, n := range k.Attempts {
-		sum.Attempts[outcome] += n
-	}
+	v.number(connections, int(acquired), "acquired")
+	v.number(connections, int(idle), "idle")
+	v.number(connections, int(constructing), "constructing")
+	v.number(maxConnections, int(limit))
+	v.number(acquires, int(taken))
+	v.number(acquireWaits, int(waits))
+	v.add(acquireWaitSeconds, waited)
 }
 
-// NewBuild returns a collector with the version of this program.
-func NewBuild() prometheus.Collector {
-	version, revision := "(devel)", ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			version = info.Main.Version
-		}
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				revision = s.Value
+// conns adds the state of connections to NATS.
+func (v *values) conns(all []*nats.Conn) {
+	if len(all) == 0 {
+		return
+	}
+	reconnects := uint64(0)
+	for _, nc := range all {
+		reconnects += nc.Stats().Reconnects
+	}
+	v.bool(natsConnected, !slices.ContainsFunc(all, func(nc *nats.Conn) bool { return !nc.IsConnected() }))
+	v.number(natsReconnects, int(reconnects))
+}
+
+// workers adds the states of the kinds of pools. A kind that several pools have is one.
+func (v *values) workers(all []*workers.Pool) {
+	sums, names := make(map[string]*workers.KindStatus), make(labels)
+	for _, pool := range all {
+		for _, k := range pool.Status().Kinds {
+			name := names.of(k.Kind)
+			sum := sums[name]
+			if sum == nil {
+				sum = &workers.KindStatus{Attempts: make(map[workers.Outcome]int64)}
+				sums[name] = sum
+			}
+			sum.Slots += k.Slots
+			sum.Running += k.Running
+			sum.Overdue += k.Overdue
+			sum.InFlight += k.InFlight
+			for outcome, n := range k.Attempts {
+				sum.Attempts[outcome] += n
 			}
 		}
 	}
-	return collector{
-		describes: []*metric{build},
-		collect:   func(v *values) { v.number(build, 1, version, revision, runtime.Version()) },
+	for kind, k := range sums {
+		v.number(workerSlots, k.Slots, kind)
+		v.number(workerRunning, k.Running, kind)
+		v.number(workerOverdue, k.Overdue, kind)
+		v.number(workerInFlight, k.InFlight, kind)
+		for outcome, n := range k.Attempts {
+			v.number(workerAttempts, int(n), kind, string(outcome))
+		}
 	}
 }

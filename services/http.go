@@ -44,7 +44,9 @@ func (c Config) endpoints(r *reporter) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	exported, err := metrics.Handler(ofLedger, metrics.NewDatabase(c.DB))
+	process := metrics.NewProcess()
+	process.AddDatabase(c.DB)
+	exported, err := metrics.Handler(ofLedger, process)
 	if err != nil {
 		return nil, err
 	}

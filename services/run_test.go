@@ -44,6 +44,14 @@ func startNATS(t *testing.T) *natsserver.Server {
 
 var greet = ledger.MustKind[string]("greet")
 
+// greeting is the kind with a handler that sends the name to a channel.
+func greeting(greeted chan<- string) workers.Registration {
+	return workers.Handle(greet, func(_ context.Context, _ pgx.Tx, _ *workers.Job, name string) error {
+		greeted <- name
+		return nil
+	}, nil)
+}
+
 // lines is a log. It is safe for concurrent use.
 type lines struct {
 	mu   sync.Mutex
@@ -95,24 +103,15 @@ func runAndOpen(t *testing.T, isOff bool) {
 		})
 	}()
 	client, err := taskledger.Open(ctx, taskledger.Options{
-		DatabaseURL: owner.Config().ConnString(), NATSURL: server.URL(), Slots: 2,
+		DatabaseURL: owner.Config().ConnString(), NATSURL: server.URL(),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	if have, want := client.DB.Config().MaxConns, int32(2+taskledger.WorkerConns); have != want {
-		t.Errorf("%d connections, want %d", have, want)
-	}
-	pool, err := workers.New(workers.Config{DB: client.DB, NATS: client.NATS})
-	if err != nil {
-		t.Fatal(err)
-	}
 	worked := make(chan string, 1)
-	if err := pool.Register(workers.Handle(greet, func(_ context.Context, _ pgx.Tx, _ *workers.Job, name string) error {
-		worked <- name
-		return nil
-	}, nil)); err != nil {
+	pool, err := client.Worker(greeting(worked))
+	if err != nil {
 		t.Fatal(err)
 	}
 	go func() { ended <- pool.Run(ctx) }()
@@ -128,7 +127,12 @@ func runAndOpen(t *testing.T, isOff bool) {
 		t.Fatalf("no handler was called\n%s", &log)
 	}
 	awaitReady(t, "http://"+listener.Addr().String()+"/readyz")
-	js, err := jetstream.New(client.NATS)
+	nc, err := stream.Connect(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,20 +372,14 @@ func TestRunWithItsOwnServer(t *testing.T) {
 			DB: relay, Server: services.ServerConfig{Dir: dir}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})
 	}()
-	client, err := taskledger.Open(ctx, taskledger.Options{DatabaseURL: owner.Config().ConnString(), Slots: 2})
+	client, err := taskledger.Open(ctx, taskledger.Options{DatabaseURL: owner.Config().ConnString()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	pool, err := workers.New(workers.Config{DB: client.DB, NATS: client.NATS})
-	if err != nil {
-		t.Fatal(err)
-	}
 	worked := make(chan string, 1)
-	if err := pool.Register(workers.Handle(greet, func(_ context.Context, _ pgx.Tx, _ *workers.Job, name string) error {
-		worked <- name
-		return nil
-	}, nil)); err != nil {
+	pool, err := client.Worker(greeting(worked))
+	if err != nil {
 		t.Fatal(err)
 	}
 	go func() { ended <- pool.Run(ctx) }()

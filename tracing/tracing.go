@@ -137,7 +137,7 @@ func (workerHook) AfterAttempt(ctx context.Context, _ *workers.Job, end workers.
 	span.End()
 }
 
-// Handler returns a middleware for [workers.KindConfig], which makes a span for each call of the handler.
+// Handler returns a middleware for [workers.Config], which makes a span for each call of the handler.
 func (t *Tracing) Handler() workers.Middleware {
 	return func(next workers.Handler) workers.Handler {
 		return func(ctx context.Context, tx pgx.Tx, job *workers.Job, args []byte) error {

@@ -42,21 +42,22 @@ func TestSpansOfAnOrder(t *testing.T) {
 		order := ledger.MustKind[int]("order.place", spanned.Enqueue())
 		coupon := ledger.MustKind[int]("coupon.send", spanned.Enqueue())
 		b := servicetest.NewServed(t, outbox.StreamConfig{}, spanned.Relay())
-		config := func() *workers.KindConfig {
-			return servicetest.RetryAtOnce(&workers.KindConfig{Middleware: []workers.Middleware{spanned.Handler()}})
+		config := workers.Config{
+			Hooks: []workers.Hook{spanned.Workers()}, Middleware: []workers.Middleware{spanned.Handler()},
 		}
-		b.Work(workers.Config{Hooks: []workers.Hook{spanned.Workers()}}, func(p *workers.Pool) error {
-			return errors.Join(
-				p.Register(workers.Handle(order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ int) error {
+		b.Work(config, func(p *workers.Pool) error {
+			return p.Register(
+				workers.Handle(order, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ int) error {
 					_, err := coupon.Enqueue(ctx, tx, job.BizID, 5, nil)
 					return err
-				}, config())),
-				p.Register(workers.Handle(coupon, func(_ context.Context, _ pgx.Tx, job *workers.Job, _ int) error {
+				}, nil),
+				workers.Handle(coupon, func(_ context.Context, _ pgx.Tx, job *workers.Job, _ int) error {
 					if job.Attempt == 1 {
 						return errors.New("card refused")
 					}
 					return nil
-				}, config())))
+				}, servicetest.RetryAtOnce(nil)),
+			)
 		})
 		b.Schedule()
 		ctx, request := provider.Tracer("shop").Start(b.Context(), "POST /orders")

@@ -64,6 +64,9 @@ type Config struct {
 	Logger *slog.Logger
 	// Hooks are called around the attempts of all kinds, in this order. Nil is skipped. Default: disabled.
 	Hooks []Hook
+	// Middleware is called around the handlers of all kinds, outside of [KindConfig].Middleware. The first one is the
+	// outermost; nil is skipped. Default: disabled.
+	Middleware []Middleware
 }
 
 // Validate reports every fault at once.

@@ -1,11 +1,15 @@
 // Package workers runs handlers for the tasks of a ledger. A dispatcher offers each task to one worker that has room.
 //
-//	p, err := workers.New(workers.Config{DB: pool, NATS: nc})
-//	err = p.Register(workers.Handle(coupons, func(ctx context.Context, tx pgx.Tx, job *workers.Job, c Coupon) error {
-//		_, err := tx.Exec(ctx, "insert into coupon (order_no, percent) values ($1, $2)", string(job.BizID), c.Percent)
-//		return err
-//	}, nil))
-//	err = p.Run(ctx) // until ctx is done
+//	client, err := taskledger.Open(ctx, taskledger.Options{})
+//	worker, err := client.Worker(
+//		workers.Handle(coupons, func(ctx context.Context, tx pgx.Tx, job *workers.Job, c Coupon) error {
+//			_, err := tx.Exec(ctx, "insert into coupons (order_id, cents) values ($1, $2)", job.BizID, c.Cents)
+//			return err
+//		}, nil),
+//	)
+//	err = worker.Run(ctx) // until ctx is done
+//
+// [New] returns a worker for connections of the caller's own.
 //
 // # Delivery guarantees
 //

@@ -39,23 +39,23 @@ func placeOrder(ctx context.Context, db *pgxpool.Pool, order string) error {
 	})
 }
 
-// app comes from taskledger.Open(ctx, taskledger.Options{Slots: 10}).
-func work(ctx context.Context, app *taskledger.Client) error {
-	pool, err := workers.New(workers.Config{DB: app.DB, NATS: app.NATS})
+// The coupon and the task's "succeeded" event commit together, or not at all.
+func sendCoupon(ctx context.Context, tx pgx.Tx, job *workers.Job, c Coupon) error {
+	_, err := tx.Exec(ctx, `insert into coupons (order_id, cents) values ($1, $2)`, string(job.BizID), c.Cents)
+	return err
+}
+
+func work(ctx context.Context) error {
+	client, err := taskledger.Open(ctx, taskledger.Options{}) // DATABASE_URL has the address
 	if err != nil {
 		return err
 	}
-	// The coupon and the task's "succeeded" event commit together, or not at all.
-	err = pool.Register(workers.Handle(SendCoupon, func(
-		ctx context.Context, tx pgx.Tx, job *workers.Job, c Coupon,
-	) error {
-		_, err := tx.Exec(ctx, `insert into coupons (order_id, cents) values ($1, $2)`, string(job.BizID), c.Cents)
-		return err
-	}, nil))
+	defer client.Close()
+	worker, err := client.Worker(workers.Handle(SendCoupon, sendCoupon, nil))
 	if err != nil {
 		return err
 	}
-	return pool.Run(ctx)
+	return worker.Run(ctx)
 }
 
 // README end
@@ -84,11 +84,13 @@ func Example() {
 	_, err = db.Exec(ctx, `create table coupons (order_id text, cents integer)`)
 	must(err)
 
+	must(os.Setenv("DATABASE_URL", db.Config().ConnString()))
+	must(os.Setenv("NATS_URL", server.URL()))
 	gives, err := dispatcher.New(dispatcher.Config{DB: db, NATS: nc})
 	must(err)
 	ended := make(chan error, 2)
 	go func() { ended <- gives.Run(ctx) }()
-	go func() { ended <- work(ctx, &taskledger.Client{DB: db, NATS: nc}) }()
+	go func() { ended <- work(ctx) }()
 	must(placeOrder(ctx, db, "A-1"))
 
 	for {

@@ -59,7 +59,7 @@ func (p *Pool) register(r Registration) error {
 func (p *Pool) newKind(r Registration, config KindConfig) *kind {
 	logger := p.config.Logger.With("kind", string(r.name))
 	k := &kind{
-		pool: p, guarantee: r.guarantee, handler: r.handler, config: config,
+		pool: p, guarantee: r.guarantee, handler: wrap(r.handler, p.config.Middleware), config: config,
 		hooks:     newHookList(slices.Concat(p.config.Hooks, config.Hooks), logger, p.runner.Grace()),
 		line:      slots.NewLine[*run](config.Slots),
 		undecided: queue.New[*attempt.Task](),

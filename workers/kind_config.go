@@ -128,7 +128,12 @@ func (c *KindConfig) wrap(h Handler) Handler {
 	if c == nil {
 		return h
 	}
-	for _, m := range slices.Backward(c.Middleware) {
+	return wrap(h, c.Middleware)
+}
+
+// wrap puts middleware around a handler.
+func wrap(h Handler, middleware []Middleware) Handler {
+	for _, m := range slices.Backward(middleware) {
 		if m != nil {
 			h = m(h)
 		}

@@ -17,8 +17,8 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// Middleware is called around the handler, the first one outermost, inside the hooks. It may change the
-// args, the context and the error.
+// Middleware is called around the handler, the first one outermost, the worker's outside of the kind's, inside the
+// hooks. It may change the args, the context and the error.
 func TestMiddleware(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -62,14 +62,20 @@ func TestMiddleware(t *testing.T) {
 		return insertEffect(ctx, tx, job, args)
 	}
 	hook := beforeHook{call: func() { call("hook") }}
-	b.Work(workers.Config{}, exactly(handler, &workers.KindConfig{
+	ofWorker := func(next workers.Handler) workers.Handler {
+		return func(ctx context.Context, tx pgx.Tx, job *workers.Job, args []byte) error {
+			call("worker")
+			return next(ctx, tx, job, args)
+		}
+	}
+	b.Work(workers.Config{Middleware: []workers.Middleware{nil, ofWorker}}, exactly(handler, &workers.KindConfig{
 		Middleware: []workers.Middleware{outer, nil, inner}, Hooks: []workers.Hook{hook},
 	}))
 	k := b.Enqueue("o-1")
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
 	mu.Lock()
-	diff := cmp.Diff([]string{"hook", "outer", "inner", "handler 8 of the middleware"}, calls)
+	diff := cmp.Diff([]string{"hook", "worker", "outer", "inner", "handler 8 of the middleware"}, calls)
 	mu.Unlock()
 	if diff != "" {
 		t.Error(diff)

@@ -118,8 +118,8 @@ func (p *Pool) warnOfConnections() {
 		n = min(n, overall)
 	}
 	if n > p.runner.Connections() {
-		p.config.Logger.Warn("more ExactlyOnce slots than connections for them: raise Options.Slots of "+
-			"taskledger.Open to the sum of the kinds' slots, or pgxpool.Config.MaxConns (pool_max_conns in the URL)",
+		p.config.Logger.Warn("more ExactlyOnce slots than connections for them: raise pgxpool.Config.MaxConns "+
+			"(pool_max_conns in the URL); taskledger.Client.Worker counts the slots by itself",
 			"slots", n, "connections", p.runner.Connections())
 	}
 }

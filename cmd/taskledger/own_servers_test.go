@@ -50,21 +50,18 @@ func TestProgramOfOwnServers(t *testing.T) {
 	stop, address := start()
 	defer func() { stop() }()
 	awaitMigrated(t, address)
-	client, err := taskledger.Open(t.Context(), taskledger.Options{DatabaseURL: address, Slots: 8})
+	client, err := taskledger.Open(t.Context(), taskledger.Options{DatabaseURL: address})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	pool, err := workers.New(workers.Config{DB: client.DB, NATS: client.NATS})
-	if err != nil {
-		t.Fatal(err)
-	}
 	done := make(chan int, 100)
 	handle := func(_ context.Context, _ pgx.Tx, _ *workers.Job, n int) error {
 		done <- n
 		return nil
 	}
-	if err := pool.Register(workers.Handle(ownServers, handle, nil)); err != nil {
+	pool, err := client.Worker(workers.Handle(ownServers, handle, nil))
+	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -207,21 +207,17 @@ func (p *peers) end(s *serveProcess, signal syscall.Signal) {
 // work enqueues and works on tasks until stop is called, which returns how many were enqueued.
 func (p *peers) work() (stop func() int) {
 	client, err := taskledger.Open(p.t.Context(), taskledger.Options{
-		DatabaseURL: ledgertest.URLAs(p.t, p.db.Config().ConnString(), ledgertest.App), Slots: 4,
+		DatabaseURL: ledgertest.URLAs(p.t, p.db.Config().ConnString(), ledgertest.App),
 	})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	pool, err := workers.New(workers.Config{DB: client.DB, NATS: client.NATS})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if err := pool.Register(workers.Handle(cluster, func(
-		ctx context.Context, tx pgx.Tx, job *workers.Job, _ int,
-	) error {
+	handle := func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ int) error {
 		_, err := tx.Exec(ctx, "insert into effect (biz_id) values ($1)", string(job.BizID))
 		return err
-	}, nil)); err != nil {
+	}
+	pool, err := client.Worker(workers.Handle(cluster, handle, &workers.KindConfig{Slots: 4}))
+	if err != nil {
 		p.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

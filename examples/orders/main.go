@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"log"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -28,10 +27,7 @@ type coupon struct {
 	Cents int `json:"cents"`
 }
 
-var sendCoupon = ledger.MustKind[coupon]("coupon.send")
-
-// slots is how many handlers run at once.
-const slots = 4
+var couponKind = ledger.MustKind[coupon]("coupon.send")
 
 const tables = `create table if not exists orders (id text primary key);
 create table if not exists coupons (order_id text not null, cents integer not null)`
@@ -79,7 +75,7 @@ func placeOrder(ctx context.Context, db *pgxpool.Pool, order string) error {
 			return err
 		}
 		// The task exists if and only if this transaction commits. A second enqueue returns the first task.
-		task, err := sendCoupon.Enqueue(ctx, tx, ledger.BizID(order), coupon{Cents: 500}, nil)
+		task, err := couponKind.Enqueue(ctx, tx, ledger.BizID(order), coupon{Cents: 500}, nil)
 		if err == nil {
 			log.Printf("order %s: the task is new: %t", order, task.New)
 		}
@@ -89,7 +85,7 @@ func placeOrder(ctx context.Context, db *pgxpool.Pool, order string) error {
 
 // work works until ctx is done. Handlers that run are finished first.
 func work(ctx context.Context) error {
-	client, err := taskledger.Open(ctx, taskledger.Options{Slots: slots})
+	client, err := taskledger.Open(ctx, taskledger.Options{})
 	if err != nil {
 		return err
 	}
@@ -97,19 +93,15 @@ func work(ctx context.Context) error {
 	if _, err := client.DB.Exec(ctx, tables); err != nil {
 		return err
 	}
-	pool, err := workers.New(workers.Config{DB: client.DB, NATS: client.NATS, Logger: slog.Default()})
+	worker, err := client.Worker(workers.Handle(couponKind, sendCoupon, &workers.KindConfig{Slots: 4}))
 	if err != nil {
 		return err
 	}
-	// The coupon and the end of the task commit together, or not at all.
-	err = pool.Register(workers.Handle(sendCoupon, func(
-		ctx context.Context, tx pgx.Tx, job *workers.Job, c coupon,
-	) error {
-		_, err := tx.Exec(ctx, `insert into coupons (order_id, cents) values ($1, $2)`, string(job.BizID), c.Cents)
-		return err
-	}, &workers.KindConfig{Slots: slots}))
-	if err != nil {
-		return err
-	}
-	return pool.Run(ctx)
+	return worker.Run(ctx)
+}
+
+// sendCoupon is the handler. The coupon and the end of the task commit together, or not at all.
+func sendCoupon(ctx context.Context, tx pgx.Tx, job *workers.Job, c coupon) error {
+	_, err := tx.Exec(ctx, `insert into coupons (order_id, cents) values ($1, $2)`, string(job.BizID), c.Cents)
+	return err
 }

@@ -37,7 +37,7 @@ var documented = []string{
 	"ledger/ledgertest", "outbox", "outbox/watermill",
 	"workers", "workers/scheduler", "workers/operator", "workers/watermill",
 	"workers/workertest", "projector", "health", "health/alarm", "migrations",
-	"api", "api/client", "console",
+	"api", "api/client", "console", "services", "metrics", "tracing",
 }
 
 // TestDocsNameWhatExists checks that the Go names, tests, files and links of the documents exist.
@@ -114,6 +114,13 @@ func allExported(t *testing.T) map[string]map[string]bool {
 	}
 	for alias, pkg := range packageAliases {
 		exported[alias] = exportedNames(t, pkg)
+	}
+	front := exportedNames(t, ".")
+	exported["taskledger"] = front
+	for name := range front { // documents also have variables client, of type taskledger.Client
+		if member, ok := strings.CutPrefix(name, "Client."); ok {
+			exported["client"][member] = true
+		}
 	}
 	return exported
 }

@@ -17,8 +17,8 @@ type rule struct {
 var rules = []rule{
 	{
 		pkg: module,
-		may: []string{"/ledger", "/internal/natsclient", "/internal/natsconfig", "/internal/pgerr", "/internal/pgpool",
-			"/internal/stream", pgx, nats},
+		may: []string{"/ledger", "/outbox", "/workers", "/internal/natsclient", "/internal/natsconfig",
+			"/internal/pgerr", "/internal/pgpool", "/internal/stream", pgx, nats},
 		reason: "the front door of programs that enqueue, work and wait: TestFrontDoor has what they link",
 	},
 	{

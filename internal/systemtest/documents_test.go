@@ -183,18 +183,15 @@ type fragment struct {
 	used         string // variables that the block declares last
 }
 
-const (
-	poolAndNATS = "ctx context.Context, pool *pgxpool.Pool, nc *nats.Conn"
-	enqueues    = "ctx context.Context, tx pgx.Tx"
-)
+const enqueues = "ctx context.Context, tx pgx.Tx"
 
 // goDocuments has the blocks of Go in their order. Nil: a program.
 var goDocuments = map[string][]*fragment{
 	"docs/metrics.md": {
-		{parameters: "pool *workers.Pool, db *pgxpool.Pool, nc *nats.Conn", used: "err"},
+		{parameters: "ctx context.Context", used: "client, err"},
 	},
 	"docs/operations.md": {
-		{parameters: poolAndNATS, used: "err"},
+		{parameters: "client *taskledger.Client", used: "err"},
 		{parameters: "ctx context.Context", used: "client, err"},
 	},
 	"docs/projections.md": {nil},
@@ -210,7 +207,7 @@ var goDocuments = map[string][]*fragment{
 	"docs/waiting.md": {
 		{
 			declarations: "type Report struct{}",
-			parameters:   poolAndNATS + ", reports ledger.TypedKind[Report]", used: "report, err",
+			parameters:   "ctx context.Context, reports ledger.TypedKind[Report]", used: "report, err",
 		},
 		{
 			declarations: "type Report struct{}; type Total struct{}",

@@ -29,8 +29,8 @@ func TestAttemptsOfAWorker(t *testing.T) {
 	b.Await("the task to wait for 0.1 s", func() bool {
 		return servicetest.One[bool](b, "select now() - recorded_at > interval '0.1 s' from taskledger.event")
 	})
-	attempts := metrics.NewAttempts()
-	b.Work(workers.Config{Hooks: []workers.Hook{attempts}}, servicetest.Exactly(
+	process := metrics.NewProcess()
+	b.Work(workers.Config{Hooks: []workers.Hook{process}}, servicetest.Exactly(
 		func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ servicetest.OrderArgs) error {
 			if job.BizID == "bad" {
 				return errors.New("card refused")
@@ -41,7 +41,7 @@ func TestAttemptsOfAWorker(t *testing.T) {
 	var text string
 	awaitRan := func(n int) {
 		b.Await("the hook of an attempt", func() bool {
-			text = scrape(t, attempts, ledgerMetrics)
+			text = scrape(t, process, ledgerMetrics)
 			return strings.Contains(text, fmt.Sprintf(
 				"\ntaskledger_worker_attempt_running_seconds_count{kind=\"test.order\"} %d\n", n))
 		})
@@ -80,15 +80,15 @@ func TestAttemptsOfAWorker(t *testing.T) {
 // The histograms of a worker have a bounded number of kinds, and Prometheus reads less than 1 MB.
 func TestAttemptsOfManyKinds(t *testing.T) {
 	t.Parallel()
-	attempts := metrics.NewAttempts()
+	process := metrics.NewProcess()
 	for i := range 150 {
 		job := &workers.Job{Key: ledger.Key{Kind: ledger.Kind(fmt.Sprintf("shop.coupon.send-%03d", i))}}
 		for ms := range 1000 {
 			d := time.Duration(ms) * time.Millisecond
-			attempts.AfterAttempt(t.Context(), job, workers.AttemptEnd{Duration: d, Waited: d + 1})
+			process.AfterAttempt(t.Context(), job, workers.AttemptEnd{Duration: d, Waited: d + 1})
 		}
 	}
-	text := scrape(t, attempts)
+	text := scrape(t, process)
 	if n := strings.Count(text, "\ntaskledger_worker_attempt_running_seconds_count{"); n != 101 {
 		t.Errorf("%d series, want 101", n)
 	}
@@ -97,5 +97,42 @@ func TestAttemptsOfManyKinds(t *testing.T) {
 	}
 	if len(text) > 1e6 {
 		t.Errorf("%d bytes", len(text))
+	}
+}
+
+// The metrics of a process are sums over its pools of connections and of handlers. A kind of two pools is one, and the
+// kinds beyond the first 100 are added up.
+func TestProcessAddsUp(t *testing.T) {
+	t.Parallel()
+	b := servicetest.NewServed(t, outbox.StreamConfig{})
+	process := metrics.NewProcess()
+	other := b.As("reader")
+	process.AddDatabase(b.DB)
+	process.AddDatabase(other)
+	handle := func(context.Context, *workers.Job, string) error { return nil }
+	for _, kinds := range []int{1, 150} {
+		pool := servicetest.Try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)
+		for i := range kinds {
+			kind := ledger.MustKind[string](ledger.Kind(fmt.Sprintf("kind.%03d", i)))
+			config := &workers.KindConfig{Slots: 3}
+			if err := pool.Register(workers.HandleAtLeastOnce(kind, handle, config)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		process.AddWorkers(pool)
+	}
+	text := scrape(t, process)
+	for _, want := range []string{
+		fmt.Sprintf("taskledger_database_max_connections %d", b.DB.Config().MaxConns+other.Config().MaxConns),
+		`taskledger_worker_slots{kind="kind.000"} 6`,
+		`taskledger_worker_slots{kind="kind.099"} 3`,
+		`taskledger_worker_slots{kind="(others)"} 150`,
+	} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("missing: %s", want)
+		}
+	}
+	if strings.Contains(text, "kind.100") || strings.Contains(text, "taskledger_nats_connected") {
+		t.Error("the kinds are not bounded, or there is a connection to NATS")
 	}
 }

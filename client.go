@@ -1,0 +1,307 @@
+package taskledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/internal/natsclient"
+	"github.com/taskledger/taskledger/internal/natsconfig"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgpool"
+	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// The connections to PostgreSQL of one process.
+const (
+	// ProducerConns is the size of [Client].DB: transactions that run at once.
+	ProducerConns = 8
+	// WorkerConns is how many connections a worker uses beside one for each slot of an ExactlyOnce kind.
+	WorkerConns = 6
+)
+
+// Client connects a program to a ledger: it enqueues by DB, works by [Client.Worker] and waits by [Client.Wait]. It
+// connects to NATS when it first works or waits. It is safe for concurrent use.
+type Client struct {
+	// DB has [ProducerConns] connections. A worker has others, so that handlers and the rest of the program do not wait
+	// for each other.
+	DB *pgxpool.Pool
+
+	options Options
+
+	mu         sync.Mutex // guards the fields below
+	isClosed   bool
+	workerDBs  []*pgxpool.Pool
+	workerNATS *nats.Conn  // as the user worker; nil before the first worker
+	waiter     *waiterOnce // nil before the first wait
+}
+
+// waiterOnce is a waiter that is opened once. The fields are constant when opened is closed.
+type waiterOnce struct {
+	opened chan struct{}
+	waiter *outbox.Waiter
+	nc     *nats.Conn // its own connection; nil: it has that of a worker
+	err    error
+}
+
+var _ ledger.Waiter = (*Client)(nil)
+
+var errClosed = errors.New("taskledger: the client is closed")
+
+// Open connects a program to a ledger. PostgreSQL must answer; NATS may be unavailable. All connections are made again
+// after an outage. A pool of connections has another size if the address has pool_max_conns.
+//
+// Errors: [ledger.ErrUnavailable] if PostgreSQL does not answer, [*ledger.InvalidError] if an option or an address is
+// invalid.
+func Open(ctx context.Context, o Options) (*Client, error) {
+	o = o.withDefaults()
+	db, err := openPool(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Metrics != nil {
+		o.Metrics.AddDatabase(db)
+	}
+	return &Client{DB: db, options: o}, nil
+}
+
+// Worker returns a worker for these kinds; [workers.Pool.Run] runs it. It has a connection to the database for each
+// slot of an ExactlyOnce kind, and [WorkerConns]; those of [workers.HandleAtLeastOnce] and [workers.HandleAtMostOnce]
+// take none. Configure it by [Options].Worker.
+//
+// It returns an error if a kind or that configuration is invalid, naming every fault, or if NATS refuses the address.
+func (c *Client) Worker(kinds ...workers.Registration) (*workers.Pool, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isClosed {
+		return nil, errClosed
+	}
+	config := c.options.workerConfig()
+	hasOwnDB := config.DB == nil
+	if hasOwnDB {
+		db, err := c.newWorkerDB(config, kinds)
+		if err != nil {
+			return nil, err
+		}
+		config.DB = db
+	}
+	pool, err := c.newWorker(config, kinds)
+	if err != nil && hasOwnDB {
+		config.DB.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if hasOwnDB {
+		c.workerDBs = append(c.workerDBs, config.DB)
+		if c.options.Metrics != nil {
+			c.options.Metrics.AddDatabase(config.DB)
+		}
+	}
+	if c.options.Metrics != nil {
+		c.options.Metrics.AddWorkers(pool)
+	}
+	return pool, nil
+}
+
+// newWorkerDB returns connections for a worker with these kinds.
+func (c *Client) newWorkerDB(w workers.Config, kinds []workers.Registration) (*pgxpool.Pool, error) {
+	slots := 0
+	for _, k := range kinds {
+		slots += max(0, k.Connections())
+	}
+	if w.Slots > 0 {
+		slots = min(slots, w.Slots)
+	}
+	config := c.DB.Config()
+	pgpool.Limit(config, c.options.DatabaseURL, slots+WorkerConns)
+	return pgxpool.NewWithConfig(context.Background(), config)
+}
+
+// newWorker returns a worker, and connects to NATS unless config has a connection. The caller holds mu.
+func (c *Client) newWorker(config workers.Config, kinds []workers.Registration) (*workers.Pool, error) {
+	if config.NATS == nil {
+		nc, err := c.openNATS()
+		if err != nil {
+			return nil, err
+		}
+		config.NATS = nc
+	}
+	pool, err := workers.New(config)
+	if err != nil {
+		return nil, err
+	}
+	return pool, pool.Register(kinds...)
+}
+
+// NATS returns the connection of the client's workers, for probes and for what else the user worker may do. It connects
+// unless a worker has. [Client.Close] closes the connection.
+func (c *Client) NATS() (*nats.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.isClosed {
+		return nil, errClosed
+	}
+	return c.openNATS()
+}
+
+// openNATS returns the connection of the workers, and connects unless it has. The caller holds mu.
+func (c *Client) openNATS() (_ *nats.Conn, err error) {
+	if c.workerNATS == nil {
+		c.workerNATS, err = c.connect(natsconfig.Worker)
+	}
+	return c.workerNATS, err
+}
+
+// connect connects to NATS as a user of package natsconfig, or as the one in the address that the options have.
+func (c *Client) connect(user string) (*nats.Conn, error) {
+	reason := func(err error) string { return connectReason(err, user) }
+	options := append([]nats.Option{nats.Name(c.options.Name), nats.RetryOnFailedConnect(true)},
+		natsclient.Logging(c.options.Logger.With("service", "nats"), reason)...)
+	options = append(options, c.options.NATSOptions...)
+	var nc *nats.Conn
+	var err error
+	if c.options.NATSURL == "" {
+		nc, err = natsclient.Connect(c.DB, user, options...)
+	} else {
+		nc, err = stream.Connect(c.options.NATSURL, options...)
+	}
+	if err == nil && c.options.Metrics != nil {
+		c.options.Metrics.AddNATS(nc)
+	}
+	return nc, err
+}
+
+// Wait returns a task when it has finished, in whatever process that happens: see [ledger.Wait], which has the errors.
+// A client is also the waiter of [ledger.WaitMany] and of the method Wait of a kind.
+//
+// The login needs the role subscriber, or another one that reads events. Without NATS, and without the role producer or
+// worker, a wait takes up to [outbox.DefaultPollEvery] longer.
+func (c *Client) Wait(ctx context.Context, k ledger.Key) (ledger.Task, error) {
+	return ledger.Wait(ctx, c, k)
+}
+
+// WaitFor implements [ledger.Waiter].
+func (c *Client) WaitFor(ctx context.Context, keys []ledger.Key, until ledger.Until) ([]ledger.Task, error) {
+	c.mu.Lock()
+	if c.isClosed {
+		c.mu.Unlock()
+		return nil, outbox.ErrWaiterClosed
+	}
+	if c.waiter == nil {
+		c.waiter = &waiterOnce{opened: make(chan struct{})}
+		go c.openWaiter(c.waiter, c.workerNATS)
+	}
+	w := c.waiter
+	c.mu.Unlock()
+	select {
+	case <-w.opened:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if w.err != nil {
+		return nil, w.err
+	}
+	return w.waiter.WaitFor(ctx, keys, until)
+}
+
+// openWaiter opens a waiter. nc is the connection of a worker, or nil.
+func (c *Client) openWaiter(w *waiterOnce, nc *nats.Conn) {
+	defer close(w.opened)
+	if nc == nil {
+		if w.nc, w.err = c.connect(natsconfig.Waiter); w.err != nil {
+			return
+		}
+		nc = w.nc
+	}
+	w.waiter, w.err = outbox.NewWaiter(outbox.WaiterConfig{DB: c.DB, NATS: nc, Logger: c.options.Logger})
+}
+
+// CloseTimeout is how long [Client.Close] waits.
+const CloseTimeout = 5 * time.Second
+
+// Close ends all waits and closes the connections. Call it when [workers.Pool.Run] has returned. It waits until the
+// connections to PostgreSQL are released, but at most [CloseTimeout]: a handler that has not returned when Run does may
+// still have one that it has acquired itself.
+func (c *Client) Close() {
+	c.mu.Lock()
+	c.isClosed = true
+	dbs, nc, waiter := append(c.workerDBs, c.DB), c.workerNATS, c.waiter
+	c.workerDBs, c.workerNATS, c.waiter = nil, nil, nil
+	c.mu.Unlock()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		if waiter != nil {
+			waiter.close()
+		}
+		if nc != nil {
+			nc.Close()
+		}
+		var closing sync.WaitGroup
+		for _, db := range dbs {
+			closing.Go(db.Close)
+		}
+		closing.Wait()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(CloseTimeout):
+	}
+}
+
+func (w *waiterOnce) close() {
+	<-w.opened
+	if w.waiter != nil {
+		w.waiter.Close()
+	}
+	if w.nc != nil {
+		w.nc.Close()
+	}
+}
+
+// connectReason returns the text of the error of a connection to NATS, with its cure.
+func connectReason(err error, user string) string {
+	if missing, ok := errors.AsType[*natsclient.NotFoundError](err); ok {
+		return missing.Reason + ": " + missing.Cure
+	}
+	if unreachable, ok := errors.AsType[*natsclient.UnreachableError](err); ok {
+		return unreachable.Error() + ": " + unreachable.Cure()
+	}
+	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
+		return fmt.Sprintf("%s: grant the login the role %s of this database, or set NATS_URL", err,
+			natsclient.RoleOf(user))
+	}
+	return err.Error()
+}
+
+func openPool(ctx context.Context, o Options) (*pgxpool.Pool, error) {
+	if o.DatabaseURL == "" {
+		return nil, &ledger.InvalidError{Field: "DatabaseURL",
+			Rule: "is required: set it, or the environment variable DATABASE_URL"}
+	}
+	config, err := pgpool.Parse(o.DatabaseURL)
+	if err != nil { // its text may quote parts of a password
+		return nil, &ledger.InvalidError{Field: "DatabaseURL", Rule: "must be an address of PostgreSQL: " +
+			"postgres://user:password@host:port/database, with special characters percent-encoded"}
+	}
+	pgpool.Configure(config, o.Name)
+	pgpool.Limit(config, o.DatabaseURL, ProducerConns)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, errors.Join(ledger.ErrUnavailable, err)
+	}
+	return pool, nil
+}

@@ -1,0 +1,84 @@
+package taskledger
+
+import (
+	"log/slog"
+	"os"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/workers"
+)
+
+// Options are the options of [Open].
+type Options struct {
+	// DatabaseURL is the address of the primary. Default: the environment variable DATABASE_URL.
+	DatabaseURL string
+	// NATSURL is the address of NATS, as the user worker, or waiter if the program only waits. Default: the environment
+	// variable NATS_URL, else the server that taskledger serve runs for the database.
+	NATSURL string
+	// NATSOptions are added to those of the connections to NATS.
+	NATSOptions []nats.Option
+	// Name names the connections in PostgreSQL (application_name) and NATS. Default: taskledger.
+	Name string
+	// Logger receives warnings and errors of the client and its workers. Default: [slog.Default].
+	Logger *slog.Logger
+	// Metrics exports the client's connections, workers and attempts: a metrics.Process. Default: disabled.
+	Metrics Metrics
+	// Tracing makes spans of the workers' attempts: a tracing.Tracing. Enqueues have spans if their kind has its hook.
+	// Default: disabled.
+	Tracing Tracing
+	// Worker configures [Client.Worker]. DB, NATS and Logger are the client's by default.
+	Worker workers.Config
+}
+
+// Metrics exports what a client does. Package metrics has an implementation. It is safe for concurrent use.
+type Metrics interface {
+	workers.Hook // of each attempt
+	AddDatabase(*pgxpool.Pool)
+	AddNATS(*nats.Conn)
+	AddWorkers(*workers.Pool)
+}
+
+// Tracing makes spans of what the workers of a client do. Package tracing has an implementation.
+type Tracing interface {
+	Workers() workers.Hook       // a span of each attempt
+	Handler() workers.Middleware // a span of each call of a handler
+}
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	for _, d := range []struct {
+		value    *string
+		fallback string
+	}{
+		{value: &o.DatabaseURL, fallback: os.Getenv("DATABASE_URL")},
+		{value: &o.NATSURL, fallback: os.Getenv("NATS_URL")},
+		{value: &o.Name, fallback: "taskledger"},
+	} {
+		if *d.value == "" {
+			*d.value = d.fallback
+		}
+	}
+	return o
+}
+
+// workerConfig returns the configuration of a worker. Traces are outside of the caller's hooks and middleware, and
+// metrics outside of traces.
+func (o Options) workerConfig() workers.Config {
+	c := o.Worker
+	if c.Logger == nil {
+		c.Logger = o.Logger
+	}
+	if o.Tracing != nil {
+		c.Hooks = slices.Concat([]workers.Hook{o.Tracing.Workers()}, c.Hooks)
+		c.Middleware = slices.Concat([]workers.Middleware{o.Tracing.Handler()}, c.Middleware)
+	}
+	if o.Metrics != nil {
+		c.Hooks = slices.Concat([]workers.Hook{o.Metrics}, c.Hooks)
+	}
+	return c
+}
