@@ -1,13 +1,14 @@
 # Self-documenting: `make` lists the targets.
 .DEFAULT_GOAL := help
-GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: help
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Go's own limit of 10 minutes for a package is too short for a busy laptop.
-TEST ?= ./...
+# All packages of the modules in .ci/go.work. bench is apart: it compares with peers.
+TEST ?= work
+# What go test gets in .ci, whose go.work applies to no other command.
+tested = $(patsubst ./%,../%,$(TEST))
 
 .PHONY: setup
 setup: ## Install or fetch PostgreSQL where it is missing; YES=1 answers the question
@@ -18,14 +19,15 @@ check: ## What CI runs: format, go.mod, linters, tests, race detector, newest Po
 	.ci/run
 
 .PHONY: test
-# On a server of the caller's, a test that needs another one fetches its binaries itself.
+# On a server of the caller's, a test that needs another one fetches its binaries itself. Go's own limit of 10 minutes
+# for a package is too short for a busy laptop.
 test: $(if $(TASKLEDGER_TEST_DATABASE_URL),,setup)
 test: ## All tests, with servers of their own; TEST="-run 'TestX$$' ./ledger" for some
-	go test -timeout 60m $(TEST)
+	cd .ci && go test -timeout 60m $(tested)
 
 .PHONY: race
 race: ## All tests under the race detector
-	go test -race -timeout 30m ./...
+	cd .ci && go test -race -timeout 30m $(tested)
 
 .PHONY: torture
 torture: ## The feed's race with many more transactions
@@ -45,11 +47,11 @@ fresh-machine: ## Set-up on a machine without PostgreSQL, by npm and by the dist
 
 .PHONY: nats-away
 nats-away: ## NATS away for a minute under a relay and workers of all guarantees
-	go test ./internal/systemtest -run TestNATSAway -v -timeout 30m -nats-away 60s
+	cd internal/systemtest && go test . -run TestNATSAway -v -timeout 30m -nats-away 60s
 
 .PHONY: conformance-stress
 conformance-stress: ## Watermill's suite in its stress form, under the race detector
-	go test -race -tags stress ./internal/conformance -timeout 60m
+	cd watermill && go test -race -tags stress ./internal/conformance -timeout 60m
 
 .PHONY: fuzz
 fuzz: ## Every fuzz target for 30 seconds
@@ -58,8 +60,7 @@ fuzz: ## Every fuzz target for 30 seconds
 
 .PHONY: lint
 lint: ## golangci-lint with the committed configuration
-	go run $(GOLANGCI_LINT) run
-	cd bench && go run $(GOLANGCI_LINT) run
+	.ci/lint
 
 .PHONY: schema
 schema: ## Rewrite migrations/schema.sql after a new migration

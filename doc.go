@@ -18,8 +18,9 @@
 //
 //   - ledger: kinds, tasks and events; ledger/stdsql for database/sql, ledger/periodic for schedules
 //   - workers: handlers and guarantees; workers/operator to release, cancel and pause, workers/workertest for tests
-//   - outbox: subscribers in Go; outbox/watermill for Watermill, and any NATS client without it
-//   - tracing and metrics: for [Options]; health/probe for orchestrators
+//   - outbox: subscribers in Go, for which any NATS client is enough, too
+//   - metrics: for [Options]; health/probe for orchestrators
+//   - tracing, for [Options], and watermill: modules of their own
 //   - api and api/client: the HTTP API as an http.Handler, and its client for programs without the database; webhook
 //     sends events to HTTP servers
 //   - projector and health: tables of tasks, and the conditions that an operator acts on

@@ -3,8 +3,6 @@ module github.com/taskledger/taskledger
 go 1.26.0
 
 require (
-	github.com/ThreeDotsLabs/watermill v1.5.1 // interfaces of the Pub/Subs and handlers for Watermill's users
-	github.com/getkin/kin-openapi v0.152.0 // tests: the document of the HTTP API against its answers
 	github.com/google/go-cmp v0.7.0 // tests: readable differences of large values
 	github.com/jackc/pgx/v5 v5.12.0 // the driver of PostgreSQL, and the transactions that callers pass
 	github.com/jedib0t/go-pretty/v6 v6.8.3 // tables of the command line, and the demo's progress bar
@@ -14,14 +12,9 @@ require (
 	github.com/netresearch/go-cron v0.9.1 // cron expressions of schedules, with time zones
 	github.com/pressly/goose/v3 v3.29.0 // runs the migrations and records their versions
 	github.com/prometheus/client_golang v1.25.0 // metrics: the official client
-	github.com/rogpeppe/go-internal v1.16.0 // tests: whole-program scripts (testscript)
-	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // tests: docs/asyncapi.json against the schema of AsyncAPI
 	github.com/spf13/cobra v1.10.2 // commands, help and shell completion
 	github.com/spf13/pflag v1.0.9 // types in cobra's interface, for flags from the environment and errors of values
 	github.com/wneessen/go-mail v0.8.1 // mails of alarms: encoding, TLS and login
-	go.opentelemetry.io/otel v1.47.0 // tracing: the API alone
-	go.opentelemetry.io/otel/sdk v1.47.0 // tests: records the spans
-	go.opentelemetry.io/otel/trace v1.47.0 // tracing: the API alone
 	go.yaml.in/yaml/v3 v3.0.6 // files of schedules and alarms
 	golang.org/x/mod v0.42.0 // sumdb/tlog: the Merkle tree of the seal, by RFC 6962
 	golang.org/x/sync v0.24.0 // errgroup: the first error stops a service's goroutines
@@ -29,54 +22,30 @@ require (
 )
 
 require (
-	github.com/chromedp/cdproto v0.159.0
-	github.com/chromedp/chromedp v0.23.0
-)
-
-require (
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
-	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
-	github.com/go-logr/logr v1.4.4 // indirect
-	github.com/go-logr/stdr v1.2.2 // indirect
-	github.com/go-openapi/jsonpointer v0.22.5 // indirect
-	github.com/go-openapi/swag/jsonname v0.25.5 // indirect
-	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
-	github.com/google/uuid v1.6.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
-	github.com/lithammer/shortuuid/v3 v3.0.7 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
 	github.com/mfridman/interpolate v0.0.2 // indirect
 	github.com/minio/highwayhash v1.0.4 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
-	github.com/oasdiff/yaml v0.1.1 // indirect
-	github.com/oasdiff/yaml3 v0.0.14 // indirect
-	github.com/oklog/ulid v1.3.1 // indirect
-	github.com/pkg/errors v0.9.1 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/sethvargo/go-retry v0.5.0 // indirect
-	github.com/sony/gobreaker v1.0.0 // indirect
-	github.com/stretchr/testify v1.12.1 // indirect
-	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
-	go.opentelemetry.io/otel/log v1.47.0 // indirect
-	go.opentelemetry.io/otel/metric v1.47.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/term v0.47.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
-	golang.org/x/tools v0.51.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )

@@ -19,8 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/getkin/kin-openapi/openapi3"
-
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -93,13 +91,14 @@ func (g generator) oneIn(n int) bool { return g.IntN(n) == 0 }
 
 // send sends a random request and returns the status.
 func (g generator) send(t *testing.T, s *server) int {
-	p := pick(g, g.document.paths)
-	methods := slices.Sorted(maps.Keys(p.item.Operations()))
-	method := pick(g, methods)
-	operation := p.item.GetOperation(method)
-	path, query, header := p.path, url.Values{}, http.Header{}
-	for _, ref := range append(slices.Clone(p.item.Parameters), operation.Parameters...) {
-		parameter := ref.Value
+	template := pick(g, slices.Sorted(maps.Keys(g.document.Paths)))
+	item := g.document.Paths[template]
+	method := pick(g, slices.Sorted(maps.Keys(item.Operations)))
+	operation := item.Operations[method]
+	method = strings.ToUpper(method)
+	path, query, header := template, url.Values{}, http.Header{}
+	for _, p := range slices.Concat(item.Parameters, operation.Parameters) {
+		parameter := g.document.parameter(p)
 		switch parameter.In {
 		case "path":
 			path = strings.ReplaceAll(path, "{"+parameter.Name+"}", url.PathEscape(g.segment()))
@@ -108,13 +107,13 @@ func (g generator) send(t *testing.T, s *server) int {
 				continue
 			}
 			for range 1 + g.IntN(20)/19 {
-				query.Add(parameter.Name, g.text(parameter.Schema.Value))
+				query.Add(parameter.Name, g.text(parameter.Schema))
 			}
 		case "header":
 			if !g.oneIn(4) {
 				continue
 			}
-			header.Set(parameter.Name, strings.Map(printableASCII, g.text(parameter.Schema.Value)))
+			header.Set(parameter.Name, strings.Map(printableASCII, g.text(parameter.Schema)))
 		}
 	}
 	if query.Has("wait") && !g.oneIn(5) {
@@ -129,13 +128,13 @@ func (g generator) send(t *testing.T, s *server) int {
 	}
 	body := ""
 	if operation.RequestBody != nil {
-		body = g.body(operation.RequestBody.Value)
+		body = g.body(g.document.requestBody(operation.RequestBody))
 		header.Set("Content-Type", "application/json")
 		if g.oneIn(30) {
 			header.Set("Content-Type", "text/plain")
 		}
 	}
-	if p.path == "/v1/events" && g.oneIn(3) {
+	if template == "/v1/events" && g.oneIn(3) {
 		header.Set("Accept", "text/event-stream")
 	}
 	if g.oneIn(20) {
@@ -210,11 +209,11 @@ func (g generator) segment() string {
 }
 
 // text returns a text for a parameter.
-func (g generator) text(schema *openapi3.Schema) string {
+func (g generator) text(s *schema) string {
 	if g.oneIn(5) {
 		return pick(g, nasty)
 	}
-	switch v := g.value(schema, 0).(type) {
+	switch v := g.value(s, 0).(type) {
 	case string:
 		return v
 	case []any:
@@ -228,12 +227,12 @@ func (g generator) text(schema *openapi3.Schema) string {
 }
 
 // body returns a body that matches the document, or nearly so.
-func (g generator) body(b *openapi3.RequestBody) string {
+func (g generator) body(b *requestBody) string {
 	if g.oneIn(20) {
 		return pick(g, []string{"", "{", "[]", "null", "1", `{"a":1}`, "\xff", strings.Repeat("[", 20_000),
 			strings.Repeat(`{"args":`, 5000)})
 	}
-	text, err := json.Marshal(g.value(b.Content.Get("application/json").Schema.Value, 0))
+	text, err := json.Marshal(g.value(b.Content["application/json"].Schema, 0))
 	if err != nil {
 		return "{}"
 	}
@@ -245,33 +244,34 @@ func (g generator) body(b *openapi3.RequestBody) string {
 }
 
 // value returns a value that matches a schema most of the time.
-func (g generator) value(schema *openapi3.Schema, depth int) any {
+func (g generator) value(s *schema, depth int) any {
+	s = g.document.schema(s)
 	switch {
-	case schema == nil || g.oneIn(25):
+	case s == nil || g.oneIn(25):
 		return pick(g, []any{nil, true, -1, 1.5, math.MaxInt64, "x", []any{}, map[string]any{}, pick(g, nasty)})
-	case len(schema.Enum) > 0:
-		return pick(g, schema.Enum)
-	case schema.Type.Includes("object"):
+	case len(s.Enum) > 0:
+		return pick(g, s.Enum)
+	case s.Type.include("object"):
 		object := map[string]any{}
-		for name, property := range schema.Properties {
-			if slices.Contains(schema.Required, name) || g.oneIn(3) || name == "biz_id" {
-				object[name] = g.value(property.Value, depth+1)
+		for name, property := range s.Properties {
+			if slices.Contains(s.Required, name) || g.oneIn(3) || name == "biz_id" {
+				object[name] = g.value(property, depth+1)
 			}
 		}
 		return object
-	case schema.Type.Includes("array"):
+	case s.Type.include("array"):
 		list := []any{}
 		for range g.IntN(4) {
-			list = append(list, g.value(schema.Items.Value, depth+1))
+			list = append(list, g.value(s.Items, depth+1))
 		}
 		return list
-	case schema.Type.Includes("integer"), schema.Type.Includes("number"):
+	case s.Type.include("integer"), s.Type.include("number"):
 		return pick(g, []any{0, 1, 2, 63, 100, 1000, 3600})
-	case schema.Type.Includes("boolean"):
+	case s.Type.include("boolean"):
 		return g.oneIn(2)
-	case schema.Format == "date-time":
+	case s.Format == "date-time":
 		return time.Unix(g.Int64N(4e9), 0).UTC().Format(time.RFC3339)
-	case schema.Type.Includes("string"):
+	case s.Type.include("string"):
 		return pick(g, []string{"a.b", "c.d", "e", "0", "1", fmt.Sprint(g.IntN(1000))})
 	}
 	return map[string]any{"x": []any{1, "y"}}

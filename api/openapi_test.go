@@ -9,29 +9,29 @@ import (
 	"github.com/taskledger/taskledger/api"
 )
 
-// The document has every call that the handler serves with the role that it needs, and no other. The tests of this
-// package check each answer against it.
+// The document has every call that the handler serves with the role that it needs, and no other. The module
+// internal/systemtest checks each answer of the tests of this package against it.
 func TestDocument(t *testing.T) {
 	t.Parallel()
 	d := readDocument(t)
 	documented := map[string]api.Role{}
-	for path, item := range d.Paths.Map() {
-		for method, operation := range item.Operations() {
+	for path, item := range d.Paths {
+		for name, operation := range item.Operations {
+			method := strings.ToUpper(name)
 			pattern := method + " " + path
 			if i := strings.LastIndexByte(path, '}'); i >= 0 && strings.HasPrefix(path[i+1:], ":") {
 				pattern = method + " " + path[:strings.LastIndexByte(path, '{')] + "{change}"
 			}
-			role, _ := operation.Extensions["x-role"].(string)
-			if other, ok := documented[pattern]; ok && other != api.Role(role) {
-				t.Errorf("%s has the roles %s and %s", pattern, role, other)
+			if other, ok := documented[pattern]; ok && other != api.Role(operation.Role) {
+				t.Errorf("%s has the roles %s and %s", pattern, operation.Role, other)
 			}
-			documented[pattern] = api.Role(role)
+			documented[pattern] = api.Role(operation.Role)
 		}
 	}
 	if served := api.Operations(); !maps.Equal(served, documented) {
 		t.Errorf("served %v, documented %v", served, documented)
 	}
-	codes := d.Components.Schemas["Problem"].Value.Properties["code"].Value.Enum
+	codes := d.Components.Schemas["Problem"].Properties["code"].Enum
 	names := slices.Sorted(maps.Keys(api.Problems()))
 	var listed []string
 	for _, c := range codes {

@@ -2,7 +2,10 @@ module github.com/taskledger/taskledger/bench
 
 go 1.26.0
 
-replace github.com/taskledger/taskledger => ../
+replace (
+	github.com/taskledger/taskledger => ../
+	github.com/taskledger/taskledger/watermill => ../watermill
+)
 
 require (
 	github.com/ThreeDotsLabs/watermill v1.5.1
@@ -16,6 +19,7 @@ require (
 	github.com/riverqueue/river v0.51.1
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.1
 	github.com/taskledger/taskledger v0.0.0
+	github.com/taskledger/taskledger/watermill v0.0.0
 	golang.org/x/term v0.47.0
 )
 

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -143,31 +141,4 @@ func TestBulkIsRefused(t *testing.T) {
 		t.Errorf("not escaped:\n%s", p.body)
 	}
 	s.wantVersion(keys[0], 2)
-}
-
-// All dead tasks of a filter are released by clicks, from the filter over the preview to the events.
-func TestBulkInABrowser(t *testing.T) {
-	t.Parallel()
-	findChromium(t)
-	s := serve(t)
-	keys, other := s.bury(30, "coupon.send")
-	c := s.open(t, 1280, 900)
-	c.signInAs(api.Operator)
-	c.visit("/tasks?state=dead&prefix=order-")
-	c.do(chromedp.Click(chromedp.CSS(`form[action="/bulk"] button[value=release]`)))
-	c.shows("30 tasks match now")
-	for _, f := range c.axe() {
-		t.Errorf("%s, %s: %s\n%s", f.Impact, f.ID, f.Help, f.Nodes)
-	}
-	c.picture("bulk-light")
-	c.do(chromedp.SendKeys(chromedp.CSS(`input[name=reason]`), "it is up"),
-		chromedp.Click(chromedp.CSS(`main button.main`)))
-	c.shows("30 tasks were changed, 0 were not")
-	for _, k := range keys {
-		if got := s.wantVersion(k, 3); got.State != ledger.StateAvailable || got.Actor != "ada" {
-			t.Errorf("got the task %v", got)
-		}
-	}
-	s.wantVersion(other, 2)
-	c.check("the acts")
 }

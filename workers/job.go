@@ -28,7 +28,7 @@ type Job struct {
 	// shortened as W3C requires.
 	Traceparent, Tracestate string
 	// Envelope is the JSON that a messaging library stored beside the args when it published the task: the member
-	// "watermill" of the task's meta, which package workers/watermill decodes. It is "" for other producers.
+	// "watermill" of the task's meta, which package watermill decodes. It is "" for other producers.
 	Envelope string
 
 	run *run

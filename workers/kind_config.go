@@ -55,7 +55,7 @@ type KindConfig struct {
 	// At most half of AckWait. Default: 1 s or a third of AckWait, whichever is shorter.
 	StartedAfter time.Duration
 	// Middleware is called around the handler, inside the hooks and the attempt's transaction. The first one is the
-	// outermost; nil is skipped. Package workers/watermill adapts Watermill's. Default: disabled.
+	// outermost; nil is skipped. Package watermill adapts Watermill's. Default: disabled.
 	Middleware []Middleware
 	// Replaces is the guarantee that workers of the kind had before a deploy that changes it, and that running ones
 	// may still have. Until the last of them has ended, the kind has the weaker of both; they cannot start again.

@@ -24,7 +24,7 @@ import (
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/outbox/watermill"
+	"github.com/taskledger/taskledger/watermill"
 )
 
 func TestStatementsPrepare(t *testing.T) {

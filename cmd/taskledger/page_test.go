@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -115,9 +116,7 @@ func TestListsContinue(t *testing.T) {
 	if err := pool.QueryRow(t.Context(), "select max(position)::text from taskledger.event").Scan(&last); err != nil {
 		t.Fatal(err)
 	}
-	if err := projectAll(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	(&servicetest.Bundle{T: t, DB: pool, AllAsOwner: true}).Project()
 	list := func(args ...string) (stdout, stderr string) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -38,9 +39,7 @@ func TestStatusIsBounded(t *testing.T) {
 	}
 	exec("alter table taskledger.event disable trigger user")
 	exec("update taskledger.event set recorded_at = clock_timestamp() - interval '1 day'")
-	if err := projectAll(t.Context(), pool); err != nil {
-		t.Fatal(err)
-	}
+	(&servicetest.Bundle{T: t, DB: pool, AllAsOwner: true}).Project()
 	status := func(args ...string) string {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -24,8 +24,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/ThreeDotsLabs/watermill/message"
-
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -33,6 +31,13 @@ import (
 // MetadataBizID is the metadata key whose value becomes the biz_id of the task. Without it, the UUID is the
 // biz_id.
 const MetadataBizID = "biz_id"
+
+// Message is a message of Watermill. This package does not import Watermill, whose users alone need its modules.
+type Message struct {
+	UUID     string
+	Payload  []byte
+	Metadata map[string]string
+}
 
 // envelope is the JSON form of a message without its payload.
 type envelope struct {
@@ -52,11 +57,8 @@ func Kind(topic string) (ledger.Kind, error) {
 // Entry returns the task that a message becomes. It returns an [*ledger.InvalidError] if the topic, the
 // UUID or the metadata is invalid. The entry shares the message's payload. It accepts other args, so that [Conflict]
 // can name the message.
-func Entry(topic string, m *message.Message) (ledger.Entry, error) {
-	if m == nil {
-		return ledger.Entry{}, &ledger.InvalidError{Field: "message", Rule: "must not be nil"}
-	}
-	id := m.Metadata.Get(MetadataBizID)
+func Entry(topic string, m Message) (ledger.Entry, error) {
+	id := m.Metadata[MetadataBizID]
 	if id == "" {
 		id = m.UUID
 	}
@@ -108,7 +110,7 @@ func Conflict(e ledger.Enqueued) error {
 }
 
 // pack returns the meta of a message's task.
-func pack(m *message.Message, id string) (ledger.Meta, error) {
+func pack(m Message, id string) (ledger.Meta, error) {
 	var e envelope
 	if m.UUID != id {
 		e.UUID = &m.UUID
@@ -129,28 +131,28 @@ func pack(m *message.Message, id string) (ledger.Meta, error) {
 		return ledger.Meta{}, &ledger.InvalidError{Field: "metadata", Rule: "must be JSON: " + err.Error()}
 	}
 	return ledger.Meta{
-		Traceparent: m.Metadata.Get("traceparent"), Tracestate: m.Metadata.Get("tracestate"),
+		Traceparent: m.Metadata["traceparent"], Tracestate: m.Metadata["tracestate"],
 		Extra: map[string]json.RawMessage{stream.MetaEnvelope: text},
 	}, nil
 }
 
-// Message returns the message that became a task: text is its envelope, and payload the task's args. If
-// text is empty, the task was not published as a message: the UUID is the biz_id, and the only metadata is
-// the trace context. It returns a [*ledger.CorruptError] if the envelope does not decode.
-func Message(id ledger.BizID, payload []byte, text, traceparent, tracestate string) (*message.Message, error) {
-	m := message.NewMessage(string(id), payload)
+// Open returns the message that became a task: text is its envelope, and payload the task's args. If text is empty, the
+// task was not published as a message: the UUID is the biz_id, and the only metadata is the trace context. It returns a
+// [*ledger.CorruptError] if the envelope does not decode.
+func Open(id ledger.BizID, payload []byte, text, traceparent, tracestate string) (Message, error) {
+	m := Message{UUID: string(id), Payload: payload, Metadata: make(map[string]string)}
 	if text == "" {
 		if traceparent != "" {
-			m.Metadata.Set("traceparent", traceparent)
+			m.Metadata["traceparent"] = traceparent
 		}
 		if tracestate != "" {
-			m.Metadata.Set("tracestate", tracestate)
+			m.Metadata["tracestate"] = tracestate
 		}
 		return m, nil
 	}
 	var e envelope
 	if err := json.Unmarshal([]byte(text), &e); err != nil {
-		return nil, &ledger.CorruptError{What: "watermill metadata", Err: err}
+		return Message{}, &ledger.CorruptError{What: "watermill metadata", Err: err}
 	}
 	if e.UUID != nil {
 		m.UUID = *e.UUID
@@ -176,10 +178,10 @@ const (
 
 // Event returns the message of an event. The UUID is that of the published message for a task's first
 // event, and the event's id for later ones.
-func Event(e stream.Message) (*message.Message, error) {
-	m, err := Message(e.BizID, e.Payload, e.Envelope, e.Traceparent, e.Tracestate)
+func Event(e stream.Message) (Message, error) {
+	m, err := Open(e.BizID, e.Payload, e.Envelope, e.Traceparent, e.Tracestate)
 	if err != nil {
-		return nil, err
+		return Message{}, err
 	}
 	id := e.ID()
 	if e.Version > 1 {
@@ -191,7 +193,7 @@ func Event(e stream.Message) (*message.Message, error) {
 		MetadataVersion: strconv.Itoa(int(e.Version)), MetadataAttempt: strconv.Itoa(int(e.Attempt)),
 		MetadataPosition: strconv.FormatInt(int64(e.Position), 10),
 	} {
-		m.Metadata.Set(key, value)
+		m.Metadata[key] = value
 	}
 	return m, nil
 }

@@ -2,11 +2,11 @@ package envelope_test
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/taskledger/taskledger/internal/envelope"
@@ -17,8 +17,8 @@ import (
 
 // throughDatabaseAndWire enqueues a message and returns it as a subscriber receives it.
 func throughDatabaseAndWire(
-	t *testing.T, db ledger.DB, topic string, m *message.Message,
-) (ledger.Key, *message.Message) {
+	t *testing.T, db ledger.DB, topic string, m envelope.Message,
+) (ledger.Key, envelope.Message) {
 	t.Helper()
 	entry, err := envelope.Entry(topic, m)
 	if err != nil {
@@ -41,7 +41,7 @@ func throughDatabaseAndWire(
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := envelope.Message(got.BizID, got.Payload, got.Envelope, got.Traceparent, got.Tracestate)
+	back, err := envelope.Open(got.BizID, got.Payload, got.Envelope, got.Traceparent, got.Tracestate)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestMessagesComeBackByteForByte(t *testing.T) {
 	for name, test := range map[string]struct {
 		uuid     string
 		payload  []byte
-		metadata message.Metadata
+		metadata map[string]string
 		id       ledger.BizID
 	}{
 		"json":           {uuid: "u", payload: []byte(`{ "a" : 1.50,  "a":"\u0000" }`), id: "u"},
@@ -72,33 +72,31 @@ func TestMessagesComeBackByteForByte(t *testing.T) {
 		"nothing":        {uuid: "u", id: "u"},
 		"metadata": {
 			uuid: "u", payload: []byte("x"), id: "u",
-			metadata: message.Metadata{"k": "v", "": "empty key", "empty value": ""},
+			metadata: map[string]string{"k": "v", "": "empty key", "empty value": ""},
 		},
 		"hostile metadata": {
 			uuid: "u", payload: []byte("x"), id: "u",
-			metadata: message.Metadata{"a\r\nb: c": "\r\n\r\nbody", "q\"'\\": "\x01\x7f  \u2028 <&> ünï"},
+			metadata: map[string]string{"a\r\nb: c": "\r\n\r\nbody", "q\"'\\": "\x01\x7f  \u2028 <&> ünï"},
 		},
 		"biz_id": {
 			uuid: "u", payload: []byte("x"), id: "order 4711 ü/%",
-			metadata: message.Metadata{"biz_id": "order 4711 ü/%"},
+			metadata: map[string]string{"biz_id": "order 4711 ü/%"},
 		},
-		"biz_id, no UUID": {metadata: message.Metadata{"biz_id": "4711"}, id: "4711"},
-		"empty biz_id":    {uuid: "u", metadata: message.Metadata{"biz_id": ""}, id: "u"},
+		"biz_id, no UUID": {metadata: map[string]string{"biz_id": "4711"}, id: "4711"},
+		"empty biz_id":    {uuid: "u", metadata: map[string]string{"biz_id": ""}, id: "u"},
 		"looks like a meta": {
 			uuid: "u", payload: []byte(`{"watermill":{"uuid":"x"}}`), id: "u",
-			metadata: message.Metadata{"watermill": `{"uuid":"x"}`},
+			metadata: map[string]string{"watermill": `{"uuid":"x"}`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := message.NewMessage(test.uuid, test.payload)
-			if test.metadata != nil {
-				m.Metadata = test.metadata
-			}
+			m := envelope.Message{UUID: test.uuid, Payload: test.payload, Metadata: test.metadata}
 			key, back := throughDatabaseAndWire(t, db, "test."+strings.NewReplacer(" ", "-", ",", "").Replace(name), m)
 			if key.BizID != test.id {
 				t.Errorf("biz_id %q, want %q", key.BizID, test.id)
 			}
-			if back.UUID != m.UUID || string(back.Payload) != string(m.Payload) || !m.Equals(back) {
+			if back.UUID != m.UUID || string(back.Payload) != string(m.Payload) ||
+				!maps.Equal(back.Metadata, m.Metadata) {
 				t.Errorf("got %q %q, want %q %q; metadata %s",
 					back.UUID, back.Payload, m.UUID, m.Payload, cmp.Diff(m.Metadata, back.Metadata))
 			}
@@ -108,18 +106,18 @@ func TestMessagesComeBackByteForByte(t *testing.T) {
 
 func TestMessageOfATaskThatWasNotPublished(t *testing.T) {
 	t.Parallel()
-	m, err := envelope.Message("o-1", []byte("{}"), "", "00-a-b-01", "a=1")
+	m, err := envelope.Open("o-1", []byte("{}"), "", "00-a-b-01", "a=1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if m.UUID != "o-1" || string(m.Payload) != "{}" {
 		t.Errorf("got %q %q", m.UUID, m.Payload)
 	}
-	if diff := cmp.Diff(message.Metadata{"traceparent": "00-a-b-01", "tracestate": "a=1"}, m.Metadata); diff != "" {
+	if diff := cmp.Diff(map[string]string{"traceparent": "00-a-b-01", "tracestate": "a=1"}, m.Metadata); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := envelope.Message("o-1", nil, `{"metadata":7}`, "", ""); err == nil {
-		t.Error("Message returned no error for an envelope of another form")
+	if _, err := envelope.Open("o-1", nil, `{"metadata":7}`, "", ""); err == nil {
+		t.Error("Open returned no error for an envelope of another form")
 	}
 }
 

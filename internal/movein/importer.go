@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/envelope"
@@ -46,7 +45,7 @@ const (
 type row struct {
 	offset      int64
 	transaction string
-	message     *message.Message
+	message     envelope.Message
 }
 
 func (i *importer) sql(statement string) string {
@@ -118,7 +117,7 @@ func (i *importer) read(ctx context.Context, tx pgx.Tx, transaction string, offs
 		if err := scanned.Scan(&r.offset, &r.transaction, &uuid, &payload, &metadata); err != nil {
 			return r, err
 		}
-		r.message = message.NewMessage(uuid, payload)
+		r.message = envelope.Message{UUID: uuid, Payload: payload}
 		if metadata == nil {
 			return r, nil
 		}

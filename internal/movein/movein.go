@@ -38,7 +38,7 @@ func (e *MessageError) Error() string {
 func (e *MessageError) Unwrap() error { return e.Err }
 
 // Run drains an outbox of watermill-sql into the ledger: each message becomes the task that the
-// publisher of outbox/watermill makes of it. Run reads as a consumer group of the outbox, by the rules
+// publisher of package watermill makes of it. Run reads as a consumer group of the outbox, by the rules
 // and under the lock of watermill-sql's subscribers. It moves the group on in the transaction that
 // enqueues. So no message is lost or imported twice, however often it is killed, and old producers,
 // other groups and other imports may run at the same time.

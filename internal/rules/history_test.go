@@ -15,6 +15,8 @@ var wholeHistories = map[string]string{
 	"ledger/load.go":          "it is the function",
 	"ledger/whatif/whatif.go": "a simulation runs each event against another policy, and has no time limit",
 	"projector/tasks.go":      "a row is folded again from the first event",
+
+	"watermill/internal/watermilltest/kit.go": "a helper of tests",
 }
 
 // Whole histories are not read on a path with a time limit.

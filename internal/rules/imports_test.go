@@ -85,11 +85,6 @@ var rules = []rule{
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
 	{
-		pkg:    "/outbox/watermill",
-		may:    []string{"/ledger", "/internal/loop", "/internal/stream", "/internal/envelope", nats, watermill},
-		reason: "an adapter: it needs the ledger and the stream, not the relay",
-	},
-	{
 		pkg: "/workers",
 		may: []string{"/ledger", "/internal/abandon",
 			"/ledger/feed", "/internal/lease", "/workers/internal/...", "/internal/pgarray",
@@ -150,9 +145,10 @@ var rules = []rule{
 		reason: "for tests alone: a server whose crash undoes commits",
 	},
 	{
-		pkg:    "/workers/watermill",
-		may:    []string{"/ledger", "/workers", "/internal/envelope", pgx, watermill},
-		reason: "an adapter: it uses the exported API of package workers alone",
+		pkg: "/watermill",
+		may: []string{"/ledger", "/workers", "/internal/envelope", "/internal/loop", "/internal/stream", pgx, nats,
+			watermill},
+		reason: "an adapter, in a module of its own: it does not need the relay",
 	},
 	{
 		pkg: "/workers/dispatcher",
@@ -290,8 +286,8 @@ var rules = []rule{
 	{pkg: "/internal/reserved", may: nil, reason: "what a program may enqueue depends on no package"},
 	{pkg: "/internal/fault", may: nil, reason: "every package has crash points"},
 	{
-		pkg: "/internal/watermilltest",
-		may: []string{"/ledger", "/ledger/ledgertest", "/outbox", "/outbox/watermill", "/workers/dispatcher",
+		pkg: "/watermill/internal/watermilltest",
+		may: []string{"/ledger", "/ledger/ledgertest", "/outbox", "/watermill", "/workers/dispatcher",
 			"/internal/natsserver", "/internal/stream", pgx, nats, watermill, xSync},
 		reason: "only the tests of the Watermill adapters use it",
 	},
@@ -331,7 +327,7 @@ var rules = []rule{
 	},
 	{
 		pkg:    "/internal/envelope",
-		may:    []string{"/ledger", "/internal/stream", watermill},
+		may:    []string{"/ledger", "/internal/stream"},
 		reason: "the form of Watermill's messages, shared by senders and receivers",
 	},
 	{
@@ -372,7 +368,7 @@ var rules = []rule{
 	}, reason: "the demo is a user of the library, and only the command starts it"},
 	{
 		pkg:    "/internal/movein",
-		may:    []string{"/ledger", "/internal/envelope", "/internal/loop", "/internal/pgerr", pgx, watermill},
+		may:    []string{"/ledger", "/internal/envelope", "/internal/loop", "/internal/pgerr", pgx},
 		reason: "a tool for one move, which no library carries",
 	},
 }
@@ -408,7 +404,7 @@ var bans = []ban{
 	{
 		pkgs:   library,
 		never:  []string{watermill, watermillSQL, "/internal/envelope"},
-		reason: "only outbox/watermill and workers/watermill bring Watermill; its SQL module is not in go.mod",
+		reason: "only the module watermill brings Watermill",
 	},
 	{
 		pkgs:   slices.DeleteFunc(slices.Clone(library), func(pkg string) bool { return pkg == "/health/alarm" }),

@@ -1,9 +1,15 @@
 package rules_test
 
 import (
+	"encoding/json"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 const module = "github.com/taskledger/taskledger"
@@ -31,23 +37,95 @@ const (
 	watermillSQL = "github.com/ThreeDotsLabs/watermill-sql/v4"
 )
 
-// go.mod requires at most 16 modules directly, each with its reason in a comment.
-func TestModules(t *testing.T) {
-	const limit = 16
-	text, err := os.ReadFile("../../go.mod")
+// workspace joins the modules of the product and of its tests: all but bench.
+const workspace = ".ci/go.work"
+
+// inWorkspace returns the environment of a command of Go that reads all modules of the workspace.
+func inWorkspace(t *testing.T) []string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(root, workspace))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, direct, _ := strings.Cut(string(text), "require (\n")
-	direct, _, _ = strings.Cut(direct, ")\n")
-	lines := strings.Split(strings.TrimSpace(direct), "\n")
-	for _, line := range lines {
-		if _, reason, _ := strings.Cut(line, "// "); reason == "" || reason == "indirect" {
-			t.Errorf("%s: a direct requirement needs a reason in a comment", strings.TrimSpace(line))
+	return append(os.Environ(), "GOWORK="+path)
+}
+
+// modules returns the directories of the modules of the workspace, in order.
+func modules(t *testing.T) (dirs []string) {
+	t.Helper()
+	out, err := exec.Command("go", "work", "edit", "-json", filepath.Join(root, workspace)).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var work struct{ Use []struct{ DiskPath string } }
+	if err := json.Unmarshal(out, &work); err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range work.Use {
+		dirs = append(dirs, filepath.Join(filepath.Dir(workspace), u.DiskPath))
+	}
+	return dirs
+}
+
+// requirement is a module that a go.mod requires.
+type requirement struct {
+	Path     string
+	Version  string
+	Indirect bool
+}
+
+// requirements returns what a module requires.
+func requirements(t *testing.T, dir string) []requirement {
+	t.Helper()
+	out, err := exec.Command("go", "mod", "edit", "-json", filepath.Join(root, dir, "go.mod")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m struct{ Require []requirement }
+	if err := json.Unmarshal(out, &m); err != nil {
+		t.Fatal(err)
+	}
+	return m.Require
+}
+
+// The product's module requires at most 16 modules directly. Each module has a reason in a comment for each that it
+// requires, and all have the same versions.
+func TestModules(t *testing.T) {
+	const limit = 16
+	versions := make(map[string]string)
+	for _, dir := range modules(t) {
+		text := readFile(t, filepath.Join(dir, "go.mod"))
+		direct := 0
+		for _, r := range requirements(t, dir) {
+			if other := versions[r.Path]; other != "" && other != r.Version {
+				t.Errorf("%s: %s is required as %s and as %s", dir, r.Path, r.Version, other)
+			}
+			versions[r.Path] = r.Version
+			if r.Indirect || r.Path == module {
+				continue
+			}
+			direct++
+			if !strings.Contains(text, "\t"+r.Path+" "+r.Version+" // ") {
+				t.Errorf("%s: %s needs a reason in a comment", dir, r.Path)
+			}
+		}
+		if dir == "." && direct > limit {
+			t.Errorf("%d direct requirements, want at most %d", direct, limit)
 		}
 	}
-	if len(lines) > limit {
-		t.Errorf("%d direct requirements, want at most %d", len(lines), limit)
+}
+
+// The workspace, by which make test tests all modules, has each of them but bench.
+func TestWorkspace(t *testing.T) {
+	var found []string
+	for _, file := range trackedFiles(t) {
+		if dir, name := filepath.Split(file); name == "go.mod" && dir != "bench/" {
+			found = append(found, filepath.Clean("./"+dir))
+		}
+	}
+	slices.Sort(found)
+	if diff := cmp.Diff(found, modules(t)); diff != "" {
+		t.Errorf("%s has other modules (-tree, +workspace)\n%s", workspace, diff)
 	}
 }
 
@@ -56,7 +134,9 @@ func TestModules(t *testing.T) {
 func TestModulesThatStayOut(t *testing.T) {
 	for path, reason := range map[string]string{
 		"github.com/lib/pq": "pgx is the driver",
+		watermill:           "it is in the module watermill",
 		watermillSQL:        "it brings lib/pq; what needs it is in bench",
+		otel:                "it is in the module tracing",
 		"github.com/fergusstrange/embedded-postgres": "internal/pgfetch fetches PostgreSQL",
 		"github.com/xi2/xz":                          "internal/pgfetch reads no xz",
 	} {

@@ -21,11 +21,12 @@ type listed struct {
 	Deps       []string
 }
 
-// packages lists the module's packages by their short name.
+// packages lists the packages of the workspace by their short name.
 func packages(t *testing.T) map[string]listed {
 	t.Helper()
 	touchSources(t)
 	command := exec.Command("go", "list", "-e", "-json=ImportPath,GoFiles,Imports,Deps", module+"/...")
+	command.Env = inWorkspace(t)
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
 	out, err := command.Output()

@@ -9,7 +9,6 @@ import (
 	"go/token"
 	"go/types"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -18,9 +17,9 @@ import (
 	"testing"
 )
 
-// The module compiles for systems that no test runs on: on Windows without its tests, two of which send signals that
-// Windows does not have. Types are checked from the sources, without a compiler, which would take minutes for the
-// packages below.
+// The modules of the workspace compile for systems that no test runs on: on Windows without their tests, some of which
+// send signals that Windows does not have. Types are checked from the sources, without a compiler, which would take
+// minutes for the packages below.
 func TestPlatforms(t *testing.T) {
 	for _, p := range []struct {
 		system, arch string
@@ -47,13 +46,13 @@ type source struct {
 	}
 }
 
-// checkTypes type-checks the module's packages, and of the packages below them the declarations.
+// checkTypes type-checks the workspace's packages, and of the packages below them the declarations.
 func checkTypes(t *testing.T, system, arch string, isTested bool) {
 	t.Helper()
 	touchSources(t)
 	command := exec.Command("go", "list", "-deps", "-test="+map[bool]string{true: "true", false: "false"}[isTested],
 		"-json=ImportPath,ImportMap,Dir,GoFiles,Module", module+"/...")
-	command.Env = append(os.Environ(), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0")
+	command.Env = append(inWorkspace(t), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0")
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
 	out, err := command.Output()

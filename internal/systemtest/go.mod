@@ -1,0 +1,47 @@
+module github.com/taskledger/taskledger/internal/systemtest
+
+go 1.26.0
+
+replace github.com/taskledger/taskledger => ../..
+
+require (
+	github.com/chromedp/cdproto v0.159.0 // the protocol of Chromium
+	github.com/chromedp/chromedp v0.23.0 // the console in Chromium
+	github.com/getkin/kin-openapi v0.152.0 // the document of the HTTP API against its answers
+	github.com/jackc/pgx/v5 v5.12.0 // the driver of PostgreSQL
+	github.com/nats-io/nats-server/v2 v2.15.2 // a server as an attacker and operators configure it
+	github.com/nats-io/nats.go v1.55.0 // the client of JetStream
+	github.com/rogpeppe/go-internal v1.16.0 // whole-program scripts (testscript)
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // docs/asyncapi.json against the schema of AsyncAPI
+	github.com/taskledger/taskledger v0.0.0
+)
+
+require (
+	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
+	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+	github.com/go-openapi/jsonpointer v0.22.5 // indirect
+	github.com/go-openapi/swag/jsonname v0.25.5 // indirect
+	github.com/google/go-tpm v0.9.8 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/mfridman/interpolate v0.0.2 // indirect
+	github.com/minio/highwayhash v1.0.4 // indirect
+	github.com/nats-io/jwt/v2 v2.8.2 // indirect
+	github.com/nats-io/nkeys v0.4.16 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
+	github.com/netresearch/go-cron v0.9.1 // indirect
+	github.com/oasdiff/yaml v0.1.1 // indirect
+	github.com/oasdiff/yaml3 v0.0.14 // indirect
+	github.com/pressly/goose/v3 v3.29.0 // indirect
+	github.com/sethvargo/go-retry v0.5.0 // indirect
+	go.uber.org/multierr v1.11.0 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/mod v0.42.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
+	golang.org/x/time v0.16.0 // indirect
+	golang.org/x/tools v0.51.0 // indirect
+)
