@@ -22,11 +22,15 @@ func drainMeasure() measure {
 		contenders: []contender{
 			{system: ours, setting: "slots", tune: []string{"1000"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, false)
+					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, afterRelay)
 				}},
 			{system: oursFromCommit, setting: "slots", tune: []string{"1000"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, true)
+					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, fromCommit)
+				}},
+			{system: oursNoStream, setting: "slots", tune: []string{"1000"},
+				run: func(ctx context.Context, t *trial) error {
+					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, withoutRelay)
 				}},
 			{system: floorPipeline, run: func(ctx context.Context, t *trial) error {
 				return drainFloor(ctx, t, t.size(130_000, 130_000))
@@ -52,17 +56,17 @@ func exactlyOnceMeasure() measure {
 		contenders: []contender{
 			{system: ours, setting: "slots", tune: []string{"32", "16", "48"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(60_000, 20_000), insertExactlyOnce, false)
+					return drainOurs(ctx, t, t.size(60_000, 20_000), insertExactlyOnce, afterRelay)
 				}},
 			{system: oursExec, setting: "slots", tune: []string{"32"},
 				run: func(ctx context.Context, t *trial) error {
-					return drainOurs(ctx, t, t.size(60_000, 20_000), insertAndWait, false)
+					return drainOurs(ctx, t, t.size(60_000, 20_000), insertAndWait, afterRelay)
 				}},
 			{system: oursTogether, setting: "slots, up to 16 tasks in a transaction",
 				tune: []string{"4", "8", "16"},
 				run: func(ctx context.Context, t *trial) error {
 					together := func(slots int) func(*workers.Pool) error { return insertTogether(slots, 16) }
-					return drainOurs(ctx, t, t.size(60_000, 20_000), together, false)
+					return drainOurs(ctx, t, t.size(60_000, 20_000), together, afterRelay)
 				}},
 			{system: peerRiver, setting: "MaxWorkers (2ms, polls 20ms), JobCompleteTx",
 				tune: []string{"16", "8", "32", "64", "128"},
@@ -85,13 +89,19 @@ func exactlyOnceMeasure() measure {
 	}
 }
 
-// drainOurs measures from the start of the workers until every task has succeeded and is projected. Relay
-// and projector run beside the workers. The WAL is that since the first enqueue.
-//
-// The backlog waits on the stream when the clock starts, like River's jobs in their table. With
-// fromCommit it is only committed, the clock starts with the relay, and ends when both events are relayed too.
+// drainStart is the state of a backlog when the clock starts.
+type drainStart int
+
+const (
+	afterRelay   drainStart = iota // published and projected
+	fromCommit                     // committed; the clock stops when both events of each task are published
+	withoutRelay                   // committed; no relay runs
+)
+
+// drainOurs measures from the start of the workers until every task has succeeded and is projected. The projector runs
+// while the workers do. The WAL counts from the first enqueue.
 func drainOurs(
-	ctx context.Context, t *trial, tasks int, handler func(slots int) func(*workers.Pool) error, fromCommit bool,
+	ctx context.Context, t *trial, tasks int, handler func(slots int) func(*workers.Pool) error, start drainStart,
 ) error {
 	slots, err := strconv.Atoi(t.tuning)
 	if err != nil {
@@ -105,15 +115,20 @@ func drainOurs(
 	if err != nil {
 		return err
 	}
-	if !fromCommit {
+	if start == afterRelay {
 		if err := n.catchUp(ctx, tasks); err != nil {
 			return err
 		}
 	}
 	begin := time.Now()
 	published := newCounter(2 * tasks)
-	if fromCommit {
-		if err := errors.Join(n.relay(ctx, published.add), n.project(ctx)); err != nil {
+	if start == fromCommit {
+		if err := n.relay(ctx, published.add); err != nil {
+			return err
+		}
+	}
+	if start != afterRelay {
+		if err := n.project(ctx); err != nil {
 			return err
 		}
 	}
@@ -125,7 +140,7 @@ func drainOurs(
 		return err
 	}
 	worked := time.Since(begin)
-	if fromCommit {
+	if start == fromCommit {
 		if err := awaitClosed(ctx, published.done); err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ const (
 	oursExec        = "taskledger, Exec"
 	oursPlain       = "taskledger, Enqueue and Commit"
 	oursFromCommit  = "taskledger, relay included"
+	oursNoStream    = "taskledger, no stream"
 	oursTogether    = "taskledger, Together"
 	oursReplicated  = "taskledger, three replicas"
 	oursOneProcess  = "taskledger, one process"

@@ -4,9 +4,12 @@ import (
 	"context"
 	_ "embed"
 	"encoding/hex"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -132,33 +135,58 @@ type Session struct {
 	Shards   ledger.ShardSet
 }
 
-// ReadSessions returns the sessions of the live workers, and the paused kinds. It skips malformed leases, which other
-// programs can write.
-func ReadSessions(ctx context.Context, db ledger.DB) (all []Session, paused map[ledger.Kind]bool, err error) {
-	rows, err := db.Query(ctx, sessionsSQL)
+// Sessions reads the sessions of the live workers. It reads and checks the detail of a lease once. The zero value is
+// ready. It is not safe for concurrent use.
+type Sessions struct {
+	known map[string]*Session // by the digest of the lease's detail; nil: the detail is malformed
+}
+
+// Read returns the sessions of the live workers, and the paused kinds. It skips malformed leases, which other programs
+// can write. The caller must not change what the sessions refer to.
+func (r *Sessions) Read(ctx context.Context, db ledger.DB) (
+	all []Session, paused map[ledger.Kind]bool, err error) {
+	rows, err := db.Query(ctx, sessionsSQL, pgarray.Of(slices.Collect(maps.Keys(r.known))...))
 	if err != nil {
 		return nil, nil, pgerr.Explain("read the sessions of workers", err)
 	}
 	defer rows.Close()
 	paused = map[ledger.Kind]bool{}
+	current := map[string]*Session{}
 	for rows.Next() {
 		var kinds []string
-		var s Session
-		var key, shards string
+		var read Session
+		var digest, key, shards string
+		var isValid bool
 		var term int64
-		if err := rows.Scan(&kinds, &s.Worker, &key, &term, &s.Capacity, &s.Kinds, &shards); err != nil {
+		err := rows.Scan(&kinds, &read.Worker, &term, &digest, &isValid, &key, &read.Capacity, &read.Kinds, &shards)
+		if err != nil {
 			return nil, nil, pgerr.Explain("read the sessions of workers", err)
 		}
 		for _, k := range kinds {
 			paused[ledger.Kind(k)] = true
 		}
-		var invalid1, invalid2 error
-		s.Term = time.Duration(term) * time.Millisecond
-		s.Key, invalid1 = hex.DecodeString(key)
-		s.Shards, invalid2 = ledger.ParseShardSet(shards)
-		if s.Worker != "" && invalid1 == nil && invalid2 == nil {
+		if read.Worker == "" {
+			continue
+		}
+		detail, isKnown := r.known[digest]
+		if !isKnown {
+			var invalid1, invalid2 error
+			read.Key, invalid1 = hex.DecodeString(key)
+			read.Shards, invalid2 = ledger.ParseShardSet(shards)
+			if isValid && invalid1 == nil && invalid2 == nil {
+				detail = &read
+			}
+		}
+		current[digest] = detail
+		if detail != nil {
+			s := *detail
+			s.Worker, s.Term = read.Worker, time.Duration(term)*time.Millisecond
 			all = append(all, s)
 		}
 	}
-	return all, paused, pgerr.Explain("read the sessions of workers", rows.Err())
+	if err := rows.Err(); err != nil {
+		return nil, nil, pgerr.Explain("read the sessions of workers", err)
+	}
+	r.known = current
+	return all, paused, nil
 }

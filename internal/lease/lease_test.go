@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,64 @@ func TestRemovingIsNarrow(t *testing.T) {
 	want := "broker broker/a:6222 broker/b:6222 relay worker/theirs"
 	if leases != want {
 		t.Errorf("leases that are left: %s, want %s", leases, want)
+	}
+}
+
+// The detail of a lease is read and checked once, and again if it has changed. Malformed ones are skipped.
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	owner := ledgertest.Pool(t, ledgertest.Owner)
+	relay := ledgertest.As(t, owner, "relay")
+	const insert = `
+		insert into taskledger.lease (name, holder, alive_until, term, detail)
+		values ('worker/' || $1, $1::text, now() + $2::interval, '30 s', $3::text::json)
+		    on conflict (name) do update set detail = excluded.detail`
+	put := func(worker, alive, detail string) {
+		t.Helper()
+		if _, err := owner.Exec(t.Context(), insert, worker, alive, detail); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("asks", "1 hour", `{"kinds":["a","b"],"key":"0102","capacity":7,"shards":"0-3"}`)
+	put("claims", "1 hour", `{"kinds":["c"]}`)
+	put("claims too", "1 hour", `{"kinds":["c"]}`)
+	put("lost", "-1 second", `{"kinds":["d"]}`)
+	put("malformed", "1 hour", `{"kinds":17}`)
+	put("other key", "1 hour", `{"kinds":["a"],"key":"xyz"}`)
+	var sessions lease.Sessions
+	read := func() map[string]lease.Session {
+		t.Helper()
+		all, _, err := sessions.Read(t.Context(), relay)
+		if err != nil {
+			t.Fatal(err)
+		}
+		byWorker := map[string]lease.Session{}
+		for _, s := range all {
+			if s.Term != 30*time.Second {
+				t.Errorf("%s: term %s", s.Worker, s.Term)
+			}
+			byWorker[s.Worker] = s
+		}
+		return byWorker
+	}
+	first, second := read(), read()
+	for _, all := range []map[string]lease.Session{first, second} {
+		var lines []string
+		for worker, s := range all {
+			lines = append(lines, fmt.Sprintf("%s %v %x %d", worker, s.Kinds, s.Key, s.Capacity))
+		}
+		slices.Sort(lines)
+		want := "asks [a b] 0102 7, claims [c]  0, claims too [c]  0"
+		if have := strings.Join(lines, ", "); have != want {
+			t.Errorf("sessions %s, want %s", have, want)
+		}
+	}
+	if &first["asks"].Kinds[0] != &second["asks"].Kinds[0] {
+		t.Error("the kinds are read twice")
+	}
+	put("asks", "1 hour", `{"kinds":["e"],"key":"0102"}`)
+	if s := read()["asks"]; !slices.Equal(s.Kinds, []string{"e"}) || s.Capacity != 0 {
+		t.Errorf("after a change: %v", s)
 	}
 }
 

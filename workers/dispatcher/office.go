@@ -60,6 +60,7 @@ type office struct {
 	limited      *loglimit.Logger // for lines that repeat
 	wake         *feed.Wake
 	joins, reads request
+	sessions     lease.Sessions // of readSessions, which does not run twice at once
 
 	mu       sync.Mutex // guards the fields below
 	machine  *dispatch.Dispatcher
@@ -232,7 +233,7 @@ func (o *office) renew(ctx context.Context) error {
 
 // readSessions reads which workers live. It returns [errCutOff] if none reports and NATS cannot be reached.
 func (o *office) readSessions(ctx context.Context) error {
-	all, paused, err := lease.ReadSessions(ctx, o.config.DB)
+	all, paused, err := o.sessions.Read(ctx, o.config.DB)
 	if err != nil {
 		return err
 	}
