@@ -79,7 +79,7 @@ func TestFirstTaskOfALargeLedger(t *testing.T) {
 	})
 	reads := statements{begin: "-- Selects the next unfinished tasks"}
 	at := time.Now()
-	d, err := dispatcher.New(dispatcher.Config{DB: countingPool(t, b.As("relay"), &reads), NATS: b.Connect()})
+	d, err := dispatcher.New(dispatcher.Config{DB: tracedPool(t, b.As("relay"), &reads), NATS: b.Connect()})
 	if err != nil {
 		t.Fatal(err)
 	}
