@@ -20,19 +20,19 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// The connections to PostgreSQL of one process.
+// Sizes of the connection pools of one process.
 const (
-	// ProducerConns is the size of [Client].DB: transactions that run at once.
+	// ProducerConns is the size of [Client].DB: how many transactions can run at once.
 	ProducerConns = 8
-	// WorkerConns is how many connections a worker uses beside one for each slot of an ExactlyOnce kind.
+	// WorkerConns is how many connections a worker uses in addition to one per slot of its ExactlyOnce kinds.
 	WorkerConns = 6
 )
 
-// Client connects a program to a ledger: it enqueues by DB, works by [Client.Worker] and waits by [Client.Wait]. It
-// connects to NATS when it first works or waits. It is safe for concurrent use.
+// Client connects a program to a ledger: it enqueues on DB, runs handlers with [Client.Worker] and waits for
+// tasks with [Client.Wait]. It connects to NATS when it first works or waits. It is safe for concurrent use.
 type Client struct {
-	// DB has [ProducerConns] connections. A worker has others, so that handlers and the rest of the program do not wait
-	// for each other.
+	// DB has [ProducerConns] connections. Workers use their own pools, so handlers and the rest of the program do
+	// not wait for each other.
 	DB *pgxpool.Pool
 
 	options Options
@@ -44,11 +44,11 @@ type Client struct {
 	waiter     *waiterOnce // nil before the first wait
 }
 
-// waiterOnce is a waiter that is opened once. The fields are constant when opened is closed.
+// waiterOnce is a waiter that is opened once. Its fields are constant after opened is closed.
 type waiterOnce struct {
 	opened chan struct{}
 	waiter *outbox.Waiter
-	nc     *nats.Conn // its own connection; nil: it has that of a worker
+	nc     *nats.Conn // its own connection; nil: it shares a worker's
 	err    error
 }
 
@@ -56,8 +56,8 @@ var _ ledger.Waiter = (*Client)(nil)
 
 var errClosed = errors.New("taskledger: the client is closed")
 
-// Open connects a program to a ledger. PostgreSQL must answer; NATS may be unavailable. All connections are made again
-// after an outage. A pool of connections has another size if the address has pool_max_conns.
+// Open connects a program to a ledger. PostgreSQL must answer; NATS may be unavailable. Lost connections are
+// restored after an outage. pool_max_conns in the address replaces the size of each connection pool.
 //
 // Errors: [ledger.ErrUnavailable] if PostgreSQL does not answer, [*ledger.InvalidError] if an option or an address is
 // invalid.
@@ -73,11 +73,12 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	return &Client{DB: db, options: o}, nil
 }
 
-// Worker returns a worker for these kinds; [workers.Pool.Run] runs it. It has a connection to the database for each
-// slot of an ExactlyOnce kind, and [WorkerConns]; those of [workers.HandleAtLeastOnce] and [workers.HandleAtMostOnce]
-// take none. Configure it by [Options].Worker.
+// Worker returns a worker for these kinds; run it with [workers.Pool.Run]. It has [WorkerConns] connections to
+// the database, and one more per slot of an ExactlyOnce kind. Kinds of [workers.HandleAtLeastOnce] and
+// [workers.HandleAtMostOnce] need none. Configure it with [Options].Worker.
 //
-// It returns an error if a kind or that configuration is invalid, naming every fault, or if NATS refuses the address.
+// It returns an error if a kind or the configuration is invalid, naming every fault, or if NATS refuses the
+// address.
 func (c *Client) Worker(kinds ...workers.Registration) (*workers.Pool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +127,7 @@ func (c *Client) newWorkerDB(w workers.Config, kinds []workers.Registration) (*p
 	return pgxpool.NewWithConfig(context.Background(), config)
 }
 
-// newWorker returns a worker, and connects to NATS unless config has a connection. The caller holds mu.
+// newWorker returns a worker, and connects to NATS if config names no connection. The caller holds mu.
 func (c *Client) newWorker(config workers.Config, kinds []workers.Registration) (*workers.Pool, error) {
 	if config.NATS == nil {
 		nc, err := c.openNATS()
@@ -142,8 +143,8 @@ func (c *Client) newWorker(config workers.Config, kinds []workers.Registration) 
 	return pool, pool.Register(kinds...)
 }
 
-// NATS returns the connection of the client's workers, for probes and for what else the user worker may do. It connects
-// unless a worker has. [Client.Close] closes the connection.
+// NATS returns the connection of the client's workers, for probes and for other uses that NATS permits the user
+// worker. It connects if no worker has done so. [Client.Close] closes the connection.
 func (c *Client) NATS() (*nats.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +154,7 @@ func (c *Client) NATS() (*nats.Conn, error) {
 	return c.openNATS()
 }
 
-// openNATS returns the connection of the workers, and connects unless it has. The caller holds mu.
+// openNATS returns the workers' connection, and opens it first if it is not open. The caller holds mu.
 func (c *Client) openNATS() (_ *nats.Conn, err error) {
 	if c.workerNATS == nil {
 		c.workerNATS, err = c.connect(natsconfig.Worker)
@@ -161,7 +162,7 @@ func (c *Client) openNATS() (_ *nats.Conn, err error) {
 	return c.workerNATS, err
 }
 
-// connect connects to NATS as a user of package natsconfig, or as the one in the address that the options have.
+// connect connects to NATS as a user of package natsconfig, or with the credentials in the options' address.
 func (c *Client) connect(user string) (*nats.Conn, error) {
 	reason := func(err error) string { return connectReason(err, user) }
 	options := append([]nats.Option{nats.Name(c.options.Name), nats.RetryOnFailedConnect(true)},
@@ -180,11 +181,12 @@ func (c *Client) connect(user string) (*nats.Conn, error) {
 	return nc, err
 }
 
-// Wait returns a task when it has finished, in whatever process that happens: see [ledger.Wait], which has the errors.
-// A client is also the waiter of [ledger.WaitMany] and of the method Wait of a kind.
+// Wait returns a task once it has finished, in this process or another; [ledger.Wait] lists the errors. A client
+// is also the waiter of [ledger.WaitMany] and of a kind's method Wait.
 //
-// The login needs the role subscriber, or another one that reads events. Without NATS, and without the role producer or
-// worker, a wait takes up to [outbox.DefaultPollEvery] longer.
+// The login needs the role subscriber, or another role that may read events. A wait takes up to
+// [outbox.DefaultPollEvery] longer if NATS is unavailable, or if the login has neither the role producer nor
+// worker.
 func (c *Client) Wait(ctx context.Context, k ledger.Key) (ledger.Task, error) {
 	return ledger.Wait(ctx, c, k)
 }
@@ -228,9 +230,9 @@ func (c *Client) openWaiter(w *waiterOnce, nc *nats.Conn) {
 // CloseTimeout is how long [Client.Close] waits.
 const CloseTimeout = 5 * time.Second
 
-// Close ends all waits and closes the connections. Call it when [workers.Pool.Run] has returned. It waits until the
-// connections to PostgreSQL are released, but at most [CloseTimeout]: a handler that has not returned when Run does may
-// still have one that it has acquired itself.
+// Close ends all waits and closes the connections. Call it after [workers.Pool.Run] has returned. It waits until
+// the connections to PostgreSQL are released, at most [CloseTimeout]: a handler that outlives Run may still use a
+// connection that it has acquired itself.
 func (c *Client) Close() {
 	c.mu.Lock()
 	c.isClosed = true
@@ -268,7 +270,7 @@ func (w *waiterOnce) close() {
 	}
 }
 
-// connectReason returns the text of the error of a connection to NATS, with its cure.
+// connectReason returns the text of an error of connecting to NATS, with its cure.
 func connectReason(err error, user string) string {
 	if missing, ok := errors.AsType[*natsclient.NotFoundError](err); ok {
 		return missing.Reason + ": " + missing.Cure

@@ -7,18 +7,18 @@
 //
 //	var coupons = ledger.MustKind[Coupon]("coupon.send")
 //
-//	client, err := taskledger.Open(ctx, taskledger.Options{}) // DATABASE_URL has the address
-//	_, err = coupons.Enqueue(ctx, tx, "A-1", Coupon{Cents: 500}, nil) // in a transaction of the program's
+//	client, err := taskledger.Open(ctx, taskledger.Options{}) // the address is in DATABASE_URL
+//	_, err = coupons.Enqueue(ctx, tx, "A-1", Coupon{Cents: 500}, nil) // in a transaction of the program
 //	worker, err := client.Worker(workers.Handle(coupons, sendCoupon, nil))
 //	err = worker.Run(ctx)
 //	task, err := client.Wait(ctx, coupons.Key("A-1"))
 //
-// It links the driver of PostgreSQL, the client of NATS, and what these need. Package services is the other door: it
-// runs the services of a ledger in a program, as the command taskledger serve does. Programs also import:
+// It links the PostgreSQL driver, the NATS client and their dependencies. Package services is the other door: it
+// runs a ledger's services inside a program, as the command taskledger serve does. Programs also import:
 //
 //   - ledger: kinds, tasks and events; ledger/stdsql for database/sql, ledger/periodic for schedules
 //   - workers: handlers and guarantees; workers/operator to release, cancel and pause, workers/workertest for tests
-//   - outbox: subscribers in Go, for which any NATS client is enough, too
+//   - outbox: subscribers in Go; any NATS client can subscribe as well
 //   - metrics: for [Options]; health/probe for orchestrators
 //   - tracing, for [Options], and watermill: modules of their own
 //   - api and api/client: the HTTP API as an http.Handler, and its client for programs without the database; webhook

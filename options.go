@@ -15,10 +15,11 @@ import (
 type Options struct {
 	// DatabaseURL is the address of the primary. Default: the environment variable DATABASE_URL.
 	DatabaseURL string
-	// NATSURL is the address of NATS, as the user worker, or waiter if the program only waits. Default: the environment
-	// variable NATS_URL, else the server that taskledger serve runs for the database.
+	// NATSURL is the address of NATS, with the credentials of the user worker, or of waiter if the program only
+	// waits. Default: the environment variable NATS_URL, else the server that taskledger serve runs for the
+	// database.
 	NATSURL string
-	// NATSOptions are added to those of the connections to NATS.
+	// NATSOptions are added to the client's own connection options.
 	NATSOptions []nats.Option
 	// Name names the connections in PostgreSQL (application_name) and NATS. Default: taskledger.
 	Name string
@@ -26,14 +27,15 @@ type Options struct {
 	Logger *slog.Logger
 	// Metrics exports the client's connections, workers and attempts: a metrics.Process. Default: disabled.
 	Metrics Metrics
-	// Tracing makes spans of the workers' attempts: a tracing.Tracing. Enqueues have spans if their kind has its hook.
-	// Default: disabled.
+	// Tracing records spans of the workers' attempts: a tracing.Tracing. Enqueues are traced if their kind
+	// carries its hook. Default: disabled.
 	Tracing Tracing
 	// Worker configures [Client.Worker]. DB, NATS and Logger are the client's by default.
 	Worker workers.Config
 }
 
-// Metrics exports what a client does. Package metrics has an implementation. It is safe for concurrent use.
+// Metrics exports the connections, workers and attempts of a client. Package metrics implements it. It is safe
+// for concurrent use.
 type Metrics interface {
 	workers.Hook // of each attempt
 	AddDatabase(*pgxpool.Pool)
@@ -41,7 +43,7 @@ type Metrics interface {
 	AddWorkers(*workers.Pool)
 }
 
-// Tracing makes spans of what the workers of a client do. Package tracing has an implementation.
+// Tracing records spans of a client's workers. Package tracing implements it.
 type Tracing interface {
 	Workers() workers.Hook       // a span of each attempt
 	Handler() workers.Middleware // a span of each call of a handler
@@ -66,8 +68,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// workerConfig returns the configuration of a worker. Traces are outside of the caller's hooks and middleware, and
-// metrics outside of traces.
+// workerConfig returns the configuration of a worker. Tracing wraps the caller's hooks and middleware, and
+// metrics wrap tracing.
 func (o Options) workerConfig() workers.Config {
 	c := o.Worker
 	if c.Logger == nil {

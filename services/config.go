@@ -19,15 +19,15 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// Conns is how many connections to PostgreSQL the services of [Run] use, with the HTTP server.
+// Conns is how many connections to PostgreSQL the services of [Run] use, including the HTTP server.
 const Conns = 16
 
-// Connector opens a connection to NATS. The services open several: one that NATS has refused for its credentials stays
-// closed. The options are added to those of the connector.
+// Connector opens a connection to NATS, with options in addition to the connector's own. The services open
+// several connections. A connection whose credentials NATS has refused stays closed.
 type Connector func(options ...nats.Option) (*nats.Conn, error)
 
-// ToNATS returns a connector to the server at an address. Its connections reconnect forever, also if the server is
-// unavailable at first.
+// ToNATS returns a connector to the server at an address. Its connections reconnect forever, even if the server
+// is unavailable at first.
 func ToNATS(url string, options ...nats.Option) Connector {
 	return func(more ...nats.Option) (*nats.Conn, error) {
 		all := append([]nats.Option{nats.Name("taskledger"), nats.RetryOnFailedConnect(true)}, options...)
@@ -35,67 +35,70 @@ func ToNATS(url string, options ...nats.Option) Connector {
 	}
 }
 
-// ServerConfig configures the NATS server of a database: the streams are in files of the process, and the other
-// programs find the address and their credentials in the database. Its users keep their passwords.
+// ServerConfig configures the NATS server of a database. Its streams are files of this process. Other programs
+// find its address and their credentials in the database. Its users keep their passwords.
 type ServerConfig struct {
-	// Dir is the directory of the server's data, of which each database needs one of its own. Required.
+	// Dir is the server's data directory. Each database needs its own. Required.
 	Dir string
-	// Listen is where the server listens, HOST:PORT or HOST. Outside of loopback it requires TLS of its clients, which
-	// find its certificate in the database. Default: 127.0.0.1, with the port of the last start.
+	// Listen is where the server listens, HOST:PORT or HOST. Outside of loopback it requires TLS of its clients,
+	// which find its certificate in the database. Default: 127.0.0.1, with the port of the last start.
 	Listen string
-	// Advertise is the address that clients connect to, HOST:PORT or HOST. Default: that of Listen.
+	// Advertise is the address that clients connect to, HOST:PORT or HOST. Default: Listen.
 	Advertise string
-	// Peers makes the servers of 3 or 5 processes one cluster, whose streams have 3 replicas: work goes on, and no
-	// message is lost, while one of 3 is away, or two of 5. It lists where all of them listen for each other,
-	// HOST:PORT or HOST, this process among them by its advertised host. It is the same for all: a process with other
-	// peers stands by. Each process needs a Dir of its own. Default: one process runs the server, and the others stand
-	// by. Default of the port: 6222.
+	// Peers makes the servers of 3 or 5 processes one cluster, whose streams have 3 replicas. Work continues, and
+	// no message is lost, while one of 3 servers is down, or two of 5.
+	//
+	// Peers lists where all servers listen for each other, HOST:PORT or HOST, including this process by its
+	// advertised host. Every process needs the same list, and stands by if its list differs. Each needs its own
+	// Dir. Default: one process runs the server, and the others stand by. Default of the port: 6222.
 	Peers []string
-	// ClusterListen is where the server listens for its peers, HOST:PORT or HOST. If Peers have the advertised host
-	// several times, this process is the one with its port. Default: the host of Listen, and the port in Peers.
+	// ClusterListen is where the server listens for its peers, HOST:PORT or HOST. If the advertised host occurs
+	// several times in Peers, the port of ClusterListen identifies this process. Default: the host of Listen, and
+	// the port in Peers.
 	ClusterListen string
 }
 
 // Config configures [Run].
 type Config struct {
-	// DB is the primary, with a login that has the role relay. Required. Run uses at most [Conns] of its
-	// connections at a time.
+	// DB is the primary. Its login needs the role relay. Run uses at most [Conns] of its connections at a time.
+	// Required.
 	DB *pgxpool.Pool
-	// NATS opens connections as the user relay. Default: Run runs the NATS server of this database, or stands by for
-	// the process that does.
+	// NATS opens connections as the user relay. Default: Run runs the NATS server of this database, or stands by
+	// for the process that runs it.
 	NATS Connector
-	// Server configures that server. It is not used if NATS is set.
+	// Server configures that server. It is ignored if NATS is set.
 	Server ServerConfig
-	// Stream is the configuration of a stream that the relay creates. It changes no existing one.
+	// Stream configures the stream that the relay creates. An existing stream does not change.
 	Stream outbox.StreamConfig
-	// StreamOff leaves out the relay and the stream LEDGER. Workers and what reads the ledger do not need them; waits
-	// for tasks poll. Default: the relay runs. All processes of a ledger need the same.
+	// StreamOff disables the relay and the stream LEDGER. Workers and readers of the ledger do not need them;
+	// waits for tasks poll instead. All processes of a ledger need the same setting. Default: the relay runs.
 	StreamOff bool
-	// Latency is how long events and outcomes gather while tasks come evenly, see [dispatcher.Config]. Default: 5 ms.
+	// Latency is how long events and outcomes gather while tasks arrive evenly, see [dispatcher.Config]. Default:
+	// 5 ms.
 	Latency time.Duration
-	// LeaseTTL is how long after the last renewal another relay takes over from one that hangs. Default: 5 s.
+	// LeaseTTL is how long after its last renewal a relay that hangs is replaced. Default: 5 s.
 	LeaseTTL time.Duration
 	// AckTimeout is how long the relay waits for JetStream to store a page of messages. Default:
 	// [outbox.DefaultAckTimeout].
 	AckTimeout time.Duration
 	// RelayHooks are called by the relay.
 	RelayHooks []outbox.Hook
-	// Alarms has the rules and receivers of alarms. Default: no alarms are sent.
+	// Alarms configures the rules and receivers of alarms. Default: no alarms are sent.
 	Alarms alarm.File
-	// Listener is where the HTTP server answers /healthz, /readyz and /metrics. Run closes it. Default: there is no
-	// HTTP server.
+	// Listener is where the HTTP server answers /healthz, /readyz and /metrics. Run closes it. Default: no HTTP
+	// server.
 	Listener net.Listener
-	// Handlers answer further requests there, by their path, or by the beginning of it if that ends with a slash. None
-	// begins as another one does. A handler that streams ends when the ctx of Run is done.
+	// Handlers serve further paths there. A path that ends with a slash includes all paths that begin with it. No
+	// path may be a prefix of another. A handler that streams ends when Run's ctx is done.
 	Handlers map[string]http.Handler
-	// Console makes the handler of all other paths, with the function by which it reads the state of the services.
-	// Default: other paths are not found.
+	// Console makes the handler of all other paths; report reads the state of the services. Default: other paths
+	// are not found.
 	Console func(report func(context.Context) (health.Report, error)) (http.Handler, error)
-	// awaitNATS waits until this database has a NATS server. Default: there is no need to.
+	// awaitNATS waits for the NATS server of this database. Default: no wait.
 	awaitNATS func(context.Context) error
-	// findings are those of the feeds that read DB in this process. Default: [feed.Together].
+	// findings is shared by the feeds that read DB in this process. Default: [feed.Together].
 	findings *feed.Findings
-	// Logger receives what the services do. Each line has the name of its service. Default: [slog.Default].
+	// Logger receives the log lines of the services, each with its service's name. Default: [slog.Default].
 	Logger *slog.Logger
 	// Describe returns the text of an error for the log, and its cure. Default: the text of the error.
 	Describe func(error) (text, cure string)

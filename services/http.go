@@ -20,7 +20,7 @@ import (
 	"github.com/taskledger/taskledger/metrics"
 )
 
-// http returns the service of the HTTP server. It listens again if the listener has failed.
+// http returns the service of the HTTP server. It listens again after the listener has failed.
 func (c Config) http(r *reporter) (service, error) {
 	mux, err := c.endpoints(r)
 	if err != nil {
@@ -71,8 +71,8 @@ func (c Config) endpoints(r *reporter) (http.Handler, error) {
 	})), nil
 }
 
-// before returns a handler that serves the paths of Handlers, and others by rest. It is not a [http.ServeMux], which
-// redirects a path with empty segments to another one.
+// before returns a handler that serves the paths of Handlers, and passes other requests to rest. It is not a
+// [http.ServeMux], which redirects paths with empty segments.
 func (c Config) before(rest http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for path, handler := range c.Handlers {
@@ -85,7 +85,7 @@ func (c Config) before(rest http.Handler) http.Handler {
 	})
 }
 
-// reporter reads reports of health with a connection to NATS that stays open. It is safe for concurrent use.
+// reporter reads reports of health over a connection to NATS that stays open. It is safe for concurrent use.
 type reporter struct {
 	config Config
 
@@ -99,7 +99,7 @@ type reporter struct {
 
 func (r *reporter) read(ctx context.Context) (health.Report, error) { return r.readOnly(ctx, nil) }
 
-// readOnly reads some conditions; nil: all.
+// readOnly reads the named conditions; nil: all.
 func (r *reporter) readOnly(ctx context.Context, only []health.Name) (health.Report, error) {
 	js, failure := r.jetStream()
 	return health.Read(ctx, health.Config{
@@ -132,7 +132,7 @@ func (r *reporter) jetStream() (jetstream.JetStream, error) {
 	return jetstream.New(r.nc)
 }
 
-// noteFailure notes why the connection was not made.
+// noteFailure records why the connection failed.
 func (r *reporter) noteFailure(_ *nats.Conn, err error) {
 	reason := r.config.reason(err)
 	r.failed.Store(&reason)
@@ -147,5 +147,5 @@ func (r *reporter) close() {
 	}
 }
 
-// ignoreErrors is for connections beside that of the relay, which logs the same errors.
+// ignoreErrors is for connections whose errors the relay's connection logs as well.
 func ignoreErrors(*nats.Conn, *nats.Subscription, error) {}

@@ -21,14 +21,14 @@ import (
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
-// Run runs all services of a ledger until ctx is done, and then returns nil: relay, projector, dispatcher, scheduler,
-// schedules, alarms and the HTTP server. The command taskledger serve is this function. Any number of processes may run
-// it: one relay, one projector and one dispatcher work, and the others stand by.
+// Run runs all services of a ledger until ctx is done, and then returns nil: relay, projector, dispatcher,
+// scheduler, schedules, alarms and the HTTP server. The command taskledger serve is this function. Any number of
+// processes may run it: one relay, one projector and one dispatcher are active, and the others stand by.
 //
-// The services retry while PostgreSQL or NATS is unavailable. If a service must not continue, the others do: Run logs
-// the reason once, and starts the service again every 5 s.
+// The services retry while PostgreSQL or NATS is unavailable. If a service must not continue, the others do. Run
+// logs the reason once, and restarts the service every 5 s.
 //
-// Errors: that of [Config.Validate], before anything has started.
+// It returns an error only before anything has started, if c is invalid.
 func Run(ctx context.Context, c Config) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -58,7 +58,7 @@ func Run(ctx context.Context, c Config) error {
 	return c.runBeside(ctx, server, services)
 }
 
-// runBeside runs services beside a NATS server, which ends after them. server may be nil.
+// runBeside runs services, and a NATS server that stops after them. server may be nil.
 func (c Config) runBeside(ctx context.Context, server *broker.Server, services []service) error {
 	if server == nil {
 		c.runAll(ctx, services)
@@ -76,10 +76,10 @@ func (c Config) runBeside(ctx context.Context, server *broker.Server, services [
 	return nil
 }
 
-// clusterReplicas is how many members of a cluster have each message.
+// clusterReplicas is how many members of a cluster store each message.
 const clusterReplicas = 3
 
-// ownServer returns the NATS server of this database, and c with connections to it; nil: c has other ones.
+// ownServer returns the NATS server of this database, and c with connections to it; nil if c.NATS is set.
 func (c Config) ownServer() (Config, *broker.Server, error) {
 	if c.NATS != nil {
 		return c, nil, nil
@@ -108,7 +108,7 @@ func (c Config) relayOrNone() service {
 	if !c.StreamOff {
 		return c.relay()
 	}
-	// The record is repeated, since a relay of another process may have been alive.
+	// The record is repeated, because a relay of another process may have been alive.
 	return service{"stream", func(ctx context.Context, log *slog.Logger) error {
 		log.InfoContext(ctx, "the stream is off: no relay runs")
 		for {

@@ -25,7 +25,7 @@ func (c Config) runAll(ctx context.Context, services []service) {
 	running.Wait()
 }
 
-// keep runs a service again after each error. The same error is logged once.
+// keep restarts a service after each error. The same error is logged once.
 func (c Config) keep(ctx context.Context, s service) {
 	log := c.Logger.With("service", s.name)
 	loop.Keep(ctx, func(ctx context.Context) error { return s.run(ctx, log) }, func(err error) {
