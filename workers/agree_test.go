@@ -54,7 +54,7 @@ func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if text := err.Error(); !strings.Contains(
-			text, "guarantee is "+string(want)+", that of worker "+id+" is at least once",
+			text, "guarantee is "+string(want)+", but worker "+id+"'s is at least once",
 		) {
 			t.Errorf("error %q", text)
 		}

@@ -21,18 +21,18 @@ import (
 const (
 	// reportEvery is the longest time between two reports to the dispatcher.
 	reportEvery = 500 * time.Millisecond
-	// lookAgainAfter is the least time between two looks for the dispatcher's key.
+	// lookAgainAfter is the least time between two reads of the dispatcher's key.
 	lookAgainAfter = 50 * time.Millisecond
 )
 
-// asker asks the dispatcher for tasks: it is the shell around the state machine of package dispatch.
+// asker asks the dispatcher for tasks. It drives the state machine of package dispatch.
 type asker struct {
 	// Constant after newAsker.
 	pool     *Pool
 	session  string
 	identity dispatch.Identity
 	begun    time.Time
-	isRemote bool // it talks to a dispatcher of this process over NATS, too; tests set it before run
+	isRemote bool // it uses NATS even for a dispatcher of this process; tests set it before run
 
 	due     chan struct{} // holds a token if a report may be due
 	unknown chan *nats.Msg
@@ -44,8 +44,8 @@ type asker struct {
 	epoch       int64 // of seal
 	seal        *dispatch.Seal
 	dispatcher  string    // its public key
-	seen        time.Time // when the newest successful look at the primary began
-	clock       time.Time // of the database in that look
+	seen        time.Time // when the last successful view of the primary was requested
+	clock       time.Time // of the database in that view
 	renewed     time.Time // when the last successful renewal of the lease began
 	isUrgent    bool      // a report is due
 }
@@ -76,7 +76,7 @@ func (a *asker) describe(d *leaseDetail) {
 // maxAsked bounds how many tasks of a kind may wait for a slot.
 const maxAsked = 1000
 
-// run asks for tasks until stopping is done. It goes on reporting which tasks the worker holds until quit is done. It
+// run asks for tasks until stopping is done, and reports the tasks that the worker holds until quit is done. It
 // returns an error only if the connection to NATS is closed for good.
 func (a *asker) run(stopping, quit context.Context) error {
 	offers, err := a.pool.config.NATS.Subscribe(stream.OfferSubject(a.session), a.receive)
@@ -119,7 +119,7 @@ func (a *asker) run(stopping, quit context.Context) error {
 	}
 }
 
-// refusal returns why NATS does not carry the worker's messages; nil if it does, or if that is unknown.
+// refusal returns why NATS does not carry the worker's messages; nil if it does or if the reason is unknown.
 func (a *asker) refusal() error {
 	nc := a.pool.config.NATS
 	if !nc.IsConnected() {
@@ -145,7 +145,7 @@ func (a *asker) boxName() string {
 	return a.session
 }
 
-// find looks at the database for the dispatcher's key when a message cannot be opened, until quit is done.
+// find reads the dispatcher's key from the database when a message cannot be opened, until quit is done.
 func (a *asker) find(quit context.Context) {
 	for {
 		select {
@@ -177,7 +177,7 @@ func (a *asker) recall(quit context.Context) {
 	}
 }
 
-// learn takes a view of the database: which dispatcher is active, and that the primary can be reached.
+// learn applies a view of the database: which dispatcher is active, and that the primary can be reached.
 func (a *asker) learn(v view) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -235,7 +235,7 @@ func (a *asker) open(m *nats.Msg, mayLook bool) {
 	a.take(offer)
 }
 
-// lookFor looks for a dispatcher in the database: the one whose key opens a message, or any if m is nil.
+// lookFor requests a read of the active dispatcher. If m is not nil, it is opened afterwards.
 func (a *asker) lookFor(m *nats.Msg) {
 	select {
 	case a.unknown <- m:
@@ -243,7 +243,7 @@ func (a *asker) lookFor(m *nats.Msg) {
 	}
 }
 
-// takeHere takes an offer of the dispatcher of this process, if it is the active one.
+// takeHere takes an offer of a dispatcher in this process, if that dispatcher is active.
 func (a *asker) takeHere(offer dispatch.Offer) {
 	a.mu.Lock()
 	isKnown := a.seal != nil && a.epoch == offer.Epoch && a.incarnation == offer.Incarnation
@@ -290,8 +290,8 @@ type source struct {
 	clock       time.Time // of the database then; zero: unknown
 }
 
-// hasReached reports whether the worker has lately reached the primary, by a look or at another time, and its lease
-// lives: it can record an outcome, and no other worker takes over what it begins.
+// hasReached reports whether the worker may begin tasks. It has recently reached the primary, at the given time or in
+// a view, so it can record outcomes. Its lease is alive, so no other worker takes over its tasks.
 func (a *asker) hasReached(at time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -308,7 +308,8 @@ func (a *asker) noteRenewal(at time.Time) {
 	a.renewed = at
 }
 
-// begin passes offered tasks of one kind on.
+// begin passes on offered tasks of one kind. Tasks with content wait for a slot, the others until their heads are
+// read.
 func (a *asker) begin(offered []dispatch.Task, of source) {
 	a.pool.mu.Lock()
 	k := a.pool.byName[offered[0].Key.Kind]
@@ -344,8 +345,8 @@ func (a *asker) begin(offered []dispatch.Task, of source) {
 	}
 }
 
-// head returns the head of an offered task with content, which is that of its last event. The append of an outcome
-// finds whether another event follows.
+// head returns the head of a task offered with content: the offered event. The append of an outcome finds any later
+// event.
 func (s *source) head(m *stream.Message) attempt.Head {
 	return attempt.Head{
 		IsFound: true, Version: m.Version, Type: m.Type, Attempt: m.Attempt, Shard: m.Shard,
@@ -371,7 +372,7 @@ func messageOf(t *dispatch.Task) (stream.Message, error) {
 	return m, nil
 }
 
-// inflight returns the configuration of a kind's tasks in flight, of which the asker learns. A caller has no asker.
+// inflight adds the asker's callbacks to the configuration of a kind's tasks in flight. A caller has no asker.
 func (a *asker) inflight(c inflight.Config) inflight.Config {
 	if a != nil {
 		c.Ended, c.HasRoom = a.end, a.wake
@@ -388,7 +389,7 @@ func (a *asker) end(k ledger.Key, isGivenBack bool) {
 	a.wake()
 }
 
-// report sends a report if one is due, or in any case.
+// report sends a report if one is due, or always if isAlways is set.
 func (a *asker) report(isAlways bool) {
 	kinds := a.pool.registered()
 	wants := make([]want, len(kinds))

@@ -23,9 +23,9 @@ type CallerConfig struct {
 	Logger *slog.Logger
 }
 
-// Caller enqueues tasks of a kind. Where the kind's limit is reached and its policy is [ledger.CallerRuns], it runs
-// the handler itself, in the transaction that enqueues the task. So a producer that enqueues too much does some of
-// the work and is slowed down by it.
+// Caller enqueues tasks of a kind. If the kind's limit is reached and its policy is [ledger.CallerRuns], it runs the
+// handler itself, in the transaction that enqueues the task. So a producer that enqueues too much does some of the
+// work and slows down.
 //
 // The kind must be registered with [Handle]; a Caller would break the guarantee of other kinds. It is safe for
 // concurrent use.
@@ -34,8 +34,8 @@ type Caller[A any] struct {
 	kind  *kind
 }
 
-// NewCaller returns a caller for a kind. Its handler must be the one that the kind's workers have. It returns an
-// error that names every fault if c is invalid.
+// NewCaller returns a caller for a kind. Pass the handler that the kind's workers run. It returns an error that names
+// every fault if c is invalid.
 func NewCaller[A any](
 	k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error, c *CallerConfig,
 ) (*Caller[A], error) {
@@ -57,15 +57,15 @@ func NewCaller[A any](
 // failed attempt is not an error. Nothing is committed before tx is.
 //
 // The handler gets tx behind a savepoint and runs in a goroutine of its own; Enqueue waits for it. If it fails in any
-// way that [Handle] describes, its writes are rolled back, the task is retried, snoozed, buried or discarded as
-// usual, and tx remains usable. Tasks that it enqueues with its context have this task as their cause. Its progress
-// is not published. A deferred constraint that it violates fails the commit of tx.
+// way that [Handle] describes, its writes are rolled back, the task is retried, snoozed, buried or discarded as usual,
+// and tx remains usable. Tasks that it enqueues with its context name this task as their cause. Its progress is not
+// published. A deferred constraint that it violates fails the commit of tx.
 //
-// Errors: those of [ledger.Enqueue]. After any other error the caller must roll tx back, and may try again if
+// It returns the errors of [ledger.Enqueue]. After any other error the caller must roll tx back. It may try again if
 // [ledger.Retryable] returns true: a serialization failure, a deadlock, the end of ctx or a lost connection. The
-// connection is closed if the handler leaves rows open, or does not return within 5 s after its time is over. If the
-// handler ends the transaction by COMMIT or ROLLBACK in SQL, the error is [ledger.ErrTransactionEnded]; the task is
-// buried if that committed it, unless a worker began it first.
+// connection is closed if the handler leaves rows open, or does not return within 5 s after its context is done. If
+// the handler ends the transaction by COMMIT or ROLLBACK in SQL, the error is [ledger.ErrTransactionEnded]; the task
+// is buried if that committed it, unless a worker began it first.
 func (c *Caller[A]) Enqueue(
 	ctx context.Context, tx pgx.Tx, id ledger.BizID, args A, o *ledger.EnqueueOptions,
 ) (ledger.Enqueued, error) {

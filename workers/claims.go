@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// claims is what a worker that asks the dispatcher does about others that claim tasks of the same kind in SQL. Both
-// could begin a task that has no record of its start. So as long as others live that claim, this worker records each
-// start before the handler, and lists the kind in its lease. They wait for that: see taskledger.may_claim.
+// claims protects tasks of a kind that this worker takes from the dispatcher and other workers claim in SQL. Both
+// could begin a task without a recorded start. So while such other workers live, this worker records each start before
+// the handler runs, and lists the kind in its lease. The others claim nothing until then: see taskledger.may_claim.
 type claims struct {
 	isOn atomic.Bool // starts are recorded first
 
 	mu       sync.Mutex // guards the fields below
-	isSeen   bool       // others that claim have been seen by the last look
+	isSeen   bool       // the last view contained other workers that claim
 	since    time.Time  // isOn
 	isListed bool       // the lease may list the kind
-	unlisted time.Time  // when a lease was written that does not
+	unlisted time.Time  // when a lease without the kind was written
 }
 
-// noteClaims takes a view of the database.
+// noteClaims applies a view of the database.
 func (k *kind) noteClaims(v view) {
 	c := &k.claims
 	c.mu.Lock()
@@ -58,8 +58,8 @@ func (c *claims) unlist(isListed bool) {
 	}
 }
 
-// recordsStarts returns the kinds for which each start is recorded before the handler, sorted, and whose running
-// attempts are recorded.
+// recordsStarts returns, sorted, the kinds that record each start before the handler and whose running attempts are
+// all recorded.
 func (p *Pool) recordsStarts() []string {
 	var kinds []*kind
 next:

@@ -23,8 +23,7 @@ const (
 	DefaultStopTimeout = 10 * time.Second
 )
 
-// minConns is the smallest connection pool of a worker: one connection for a handler's transaction beside the
-// reserved ones.
+// minConns is the smallest connection pool of a worker: the reserved connections, and one for a handler's transaction.
 const minConns = reservedConns + 1
 
 // reservedConns are never given to handlers: reading heads, recording starts and outcomes, and renewing the lease
@@ -35,29 +34,29 @@ const reservedConns = 3
 type Config struct {
 	// DB is the primary. Required. At most MaxConns - 3 ExactlyOnce handlers run at a time, however many slots their
 	// kinds have, because each holds a connection. (pgxpool's default is 4, or one for each CPU: raise MaxConns.)
-	// After each of them the connection's session is as before ([ledger.TxOptions].ResetSession). So custom settings,
-	// which have a dot in their name, belong into the address or the login, not into AfterConnect.
+	// After each handler the connection's session is reset ([ledger.TxOptions].ResetSession). So set custom settings,
+	// whose names contain a dot, in the address or on the login, not in AfterConnect.
 	DB *pgxpool.Pool
 	// NATS is the connection to the dispatcher. Required. It should never stop reconnecting:
 	// nats.MaxReconnects(-1).
 	NATS *nats.Conn
 	// Name identifies this worker in events, logs and lists; a random suffix makes it unique. Default: <host>-<pid>.
 	Name string
-	// AckWait is how long this worker may be unreachable before other workers may take over its tasks in flight: its
-	// lease, which it renews three times as often. All workers of a kind should have the same. Between 1 s and 24 h.
-	// Default: 30 s.
+	// AckWait is how long this worker may be unreachable before other workers may take over its tasks in flight. It is
+	// the duration of the worker's lease, which is renewed three times as often. Use the same AckWait for all workers
+	// of a kind. Between 1 s and 24 h. Default: 30 s.
 	AckWait time.Duration
-	// Slots is how many handlers run at a time, of all kinds together; kinds that wait for one take turns.
-	// [Pool.SetSlots] changes it. Default: 0, as many as the kinds' Slots allow.
+	// Slots is how many handlers of all kinds run at a time; kinds that wait for a slot take turns. [Pool.SetSlots]
+	// changes it. Default: 0, as many as the kinds' Slots allow.
 	Slots int
-	// Shards are the shards whose tasks this worker takes. Workers of a kind may have any sets; tasks of a shard that
-	// none of them takes wait. Default: all.
+	// Shards are the shards whose tasks this worker takes. Workers of a kind may have different sets; tasks of a shard
+	// that no worker takes wait. Default: all.
 	Shards ledger.ShardSet
 	// StopTimeout is how long Run lets handlers finish once its context is done. Then their contexts are cancelled,
-	// and unfinished tasks are given back. While PostgreSQL does not answer, outcomes wait for it for another
-	// AckWait; then Run returns without them. Run returns within StopTimeout, AckWait and 15 s after its context is
-	// done, and within 5 s if nothing has begun. A handler that has not returned by then does not keep DB from closing,
-	// except by a connection that it has acquired itself, and except one of [HandleSQL]. Default: 10 s.
+	// and unfinished tasks are given back. While PostgreSQL does not answer, outcomes wait for another AckWait; then
+	// Run returns without them. Run returns within StopTimeout, AckWait and 15 s after its context is done, and within
+	// 5 s if nothing has begun. A handler that has not returned by then does not keep DB from closing, unless it is a
+	// handler of [HandleSQL] or holds a connection that it has acquired itself. Default: 10 s.
 	StopTimeout time.Duration
 	// Logger receives warnings and errors. A message that repeats while a server is unavailable is logged at once and
 	// then every 10 s, with a count. Default: [slog.Default].

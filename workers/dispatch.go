@@ -13,8 +13,8 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
 )
 
-// decide reads the heads of tasks, together with those of tasks that arrive meanwhile. A kind without tasks has no
-// goroutine for that.
+// decide reads the heads of tasks, in one query with the heads of tasks that arrive meanwhile. Its goroutine runs only
+// while the kind has undecided tasks.
 func (k *kind) decide(tasks ...*attempt.Task) {
 	if len(tasks) == 0 {
 		return
@@ -31,7 +31,7 @@ func (k *kind) decideAgain(t *attempt.Task) {
 	k.decide(t)
 }
 
-// headsMemory has memory for the heads of a batch, of kinds that have no tasks at the moment.
+// headsMemory holds memory for the heads of a batch. Kinds without tasks hold none.
 var headsMemory = sync.Pool{New: func() any { return new([]attempt.Head) }}
 
 // dispatch decides arrived tasks, batch by batch, until there are no more. Once the pool is stopping it gives them
@@ -103,7 +103,7 @@ func (k *kind) ready(now time.Time, ready []*run) {
 	}
 }
 
-// correct gives an offered task without content the args, the envelope and the deadline that the ledger holds.
+// correct adds the ledger's args, envelope and deadline to a task that was offered without content.
 func (k *kind) correct(t *attempt.Task, h attempt.Head) error {
 	if !h.IsFound || !t.LacksArgs {
 		return nil
@@ -113,7 +113,7 @@ func (k *kind) correct(t *attempt.Task, h attempt.Head) error {
 	return k.takeFirst(t, h.Args, h.Meta, h.HasArgs)
 }
 
-// takeFirst gives a task what its first event has for the handler. Without args, they are read when it has a slot.
+// takeFirst adds the handler's input from a task's first event. Missing args are read once the task is in a slot.
 func (k *kind) takeFirst(t *attempt.Task, args, meta json.RawMessage, hasArgs bool) error {
 	payload, err := ledger.Event{Data: args, Meta: meta}.Payload()
 	if err != nil {
@@ -125,8 +125,8 @@ func (k *kind) takeFirst(t *attempt.Task, args, meta json.RawMessage, hasArgs bo
 	return nil
 }
 
-// readArgs reads the args of a task that has its slot, and reports whether it has them. If not, the task is decided
-// again later.
+// readArgs reads the missing args of a task in its slot, and reports whether they are present. Otherwise the task is
+// decided again later.
 func (k *kind) readArgs(t *attempt.Task) bool {
 	if !t.LacksArgs {
 		return true
@@ -173,8 +173,8 @@ func (k *kind) carryOut(v attempt.Verdict, t *attempt.Task, h attempt.Head, now 
 	return nil
 }
 
-// returnLater gives a task back that another worker has begun whose lease lives, or lives again. The dispatcher offers
-// it to that worker alone, which may have it no more.
+// returnLater gives back, after a delay, a task that another worker has begun and whose lease is alive. The dispatcher
+// offers it to that worker alone, even if the worker has dropped it.
 func (k *kind) returnLater(t *attempt.Task) {
 	delay := k.Tasks.Hold(t, k.pool.config.AckWait/2)
 	go func() {
@@ -183,15 +183,15 @@ func (k *kind) returnLater(t *attempt.Task) {
 	}()
 }
 
-// begin runs an attempt that has its slot, if it may still run.
+// begin runs an attempt in its slot, if it may still run.
 func (k *kind) begin(r *run) {
 	if k.canBegin(r) {
 		r.Run()
 	}
 }
 
-// canBegin reports whether an attempt that has got a slot may still run. If not, it gives the task back or rereads its
-// head, which may have moved on while the attempt waited for the slot.
+// canBegin reports whether an attempt in a slot may still run. If not, it gives the task back or rereads its head,
+// which may have moved on while the attempt waited for the slot.
 func (k *kind) canBegin(r *run) bool {
 	t := r.Task()
 	switch {
@@ -208,7 +208,7 @@ func (k *kind) canBegin(r *run) bool {
 	return false
 }
 
-// isFresh reports whether the attempt may begin without another look at the head of its task.
+// isFresh reports whether the attempt may begin without reading the head of its task again.
 func (k *kind) isFresh(r *run) bool {
 	if !r.seen.IsZero() {
 		return time.Since(r.seen) <= dispatch.Freshness && k.pool.asker.hasReached(time.Time{})
@@ -216,7 +216,7 @@ func (k *kind) isFresh(r *run) bool {
 	return time.Since(r.Decided()) <= k.pool.config.AckWait/2 && k.pool.asker.hasReached(r.Decided())
 }
 
-// companion takes the next attempt of the line, if it suits and may still run.
+// companion takes the next attempt of the line, if suits accepts it and it may still run.
 func (k *kind) companion(suits func(*attempt.Attempt) bool) *attempt.Attempt {
 	for {
 		r, ok := k.pool.slots.TakeIf(k.line, func(r *run) bool { return suits(r.Attempt) })

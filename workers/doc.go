@@ -17,12 +17,12 @@
 // event is appended and committed in that very transaction. Both happen or neither does, despite a second start,
 // crashes, slow handlers and lost connections.
 //
-// AtLeastOnce ([HandleAtLeastOnce]): the handler's effects are elsewhere. Its success is recorded after it,
-// together with those of others, so the task runs again if the process ends in between. The task's key is the
-// idempotency key for the other system.
+// AtLeastOnce ([HandleAtLeastOnce]): the handler's effects are elsewhere. Its success is recorded afterwards, in a
+// group with others, so the task runs again if the process ends in between. The task's key is the idempotency key for
+// the other system.
 //
-// AtMostOnce ([HandleAtMostOnce]): the same, but the start is recorded before the handler runs, and a task whose
-// attempt vanished is buried and not run again.
+// AtMostOnce ([HandleAtMostOnce]): the effects are elsewhere too, but the start is recorded before the handler runs. A
+// task whose attempt vanished is buried and not run again.
 //
 // docs/guarantees.md compares them.
 //
@@ -50,7 +50,7 @@
 //
 //	head of the task                              the worker
 //	--------------------------------------------  ------------------------------------------------
-//	no such event, or another one in its place    refuses the offer: a ghost of a lost past
+//	no such event, or another in its place        refuses the offer: a ghost of a lost past
 //	finished, scheduled, retrying                 drops the task
 //	available                                     runs the handler
 //	available, but it may have begun elsewhere    records started, then runs the handler
@@ -74,18 +74,18 @@
 // Every event is appended by compare-and-set on the version that the attempt knows. So of any number of workers that
 // run the same task, one appends its event, and the others are fenced: their ExactlyOnce transactions roll back.
 //
-// The start of a first attempt is recorded only if it takes a while; most tasks have two events. Once it is recorded,
-// the ledger shows where the task runs, and the loss of that worker is noticed. The start is appended beside the
-// handler's transaction, and that append is joined before the outcome is appended.
+// The start of a first attempt is recorded once the handler has run for StartedAfter, so most tasks have two events.
+// From then on the ledger shows where the task runs, and the loss of that worker is detected. The start is appended
+// outside the handler's transaction; the outcome is appended after that append has ended.
 //
-// A task that the worker dropped or gave back is missing in its next report. The dispatcher offers it again only if the
-// ledger, read after that report, still has it as available.
+// A task that the worker dropped or gave back is missing from its next report. The dispatcher offers it again only if
+// the ledger, read after that report, still shows it as available.
 //
 // # Inside a handler
 //
 //   - A task that it enqueues with its context records, as causation, the event that made its own task available, and
 //     continues its producer's trace ([ledger.WithCause]).
-//   - [Job.Progress] reports how far it is: at once in plain NATS, and in at most one event a second, beside its
+//   - [Job.Progress] reports how far it is: at once in plain NATS, and in at most one event a second, outside its
 //     transaction.
 //   - [Job.Checkpoint] commits how far a handler with outside effects is, and [Job.Resume] reads that in a later
 //     attempt. [Job.PreviousErrors] returns the errors of earlier attempts.
@@ -95,7 +95,7 @@
 //
 //   - The handler returns an error, panics, calls runtime.Goexit, exceeds Timeout, leaves rows open, swallows an
 //     error of its transaction or violates a deferred constraint: the attempt has failed. The retry policy of the
-//     task, or that of its kind, decides when the task is released again; the failed event stores the time, by the
+//     task, or of its kind, decides when the task is released again; the failed event stores the time, by the
 //     database's clock. After as many failures as the policy allows, the task is also buried, with the error of each
 //     attempt. A release from dead resets the count.
 //   - The handler returns an error of this package, wrapped or not: [RetryIn] and [RetryAt] overrule the delay,
@@ -107,8 +107,8 @@
 //   - A serialization failure, a deadlock, a lost connection or a server restart uses no attempt. The worker tries
 //     again after 50 ms; the delay doubles up to half of AckWait. After ten in a row in one worker, each further one is
 //     a failure by the policy.
-//   - An error of another database is a failure, also with a SQLSTATE that asks for a retry, if the handler's
-//     transaction is intact. A handler without a transaction is repeated ten times before its error counts.
+//   - An error of another database is a failure if the handler's transaction is intact, even if its SQLSTATE asks
+//     for a retry. A handler without a transaction is repeated ten times before its error counts.
 //   - The handler does not return when its context is done: after a grace of 5 s (or AckWait if that is shorter) the
 //     attempt ends without it. The socket of its transaction is closed, so the server rolls back. Its slot stays busy
 //     until it returns ([KindStatus].Overdue).
@@ -134,14 +134,14 @@
 // they hold. The tasks of a worker that does not answer begin elsewhere: an AtLeastOnce handler may then run twice
 // (docs/guarantees.md).
 //
-// If NATS is away, workers finish and record what they have, and get nothing further. Offers and reports that were lost
-// are made good by later ones; no task is.
+// While NATS is unavailable, workers finish and record the tasks that they hold, and get no others. Later messages
+// replace lost offers and reports; no task is lost.
 //
 // # Concurrency properties
 //
 // Tasks are independent: no order of different tasks is promised. One task never runs twice at the same time in one
-// process, except beside a handler that did not return. It may run in two processes at the same time if one of them
-// is cut off; then one of the two is fenced.
+// process, except while a handler that did not return still runs. It may run in two processes at the same time if one
+// of them is cut off; then one of the two is fenced.
 //
 // The database and NATS may become unavailable and come back at any time.
 //
@@ -152,32 +152,33 @@
 // task ([Notice]).
 //
 // BeforeAttempt runs in the attempt's time and transaction: its errors and panics count as the handler's. The other
-// methods cannot change the outcome. They receive what is committed, at most once: a handler must enqueue required
-// follow-up work in its transaction. A hook that panics or exits is logged, and one that does not return within 5 s
-// (or AckWait, if that is shorter) is abandoned; until then its task stays in flight, and its pool does not stop.
+// methods cannot change the outcome. They receive only committed events and outcomes, at most once: a handler must
+// enqueue required follow-up work in its transaction. A hook that panics or exits is logged. A hook that does not
+// return within 5 s (or AckWait, if that is shorter) is abandoned; until then its task stays in flight, and its pool
+// does not stop.
 //
 // Hooks around enqueueing belong to the kind ([ledger.NewKind]). [KindConfig].Middleware runs inside the hooks,
 // around the handler.
 //
 // # Capacity
 //
-// A kind's handlers run in [KindConfig].Slots, and those of all kinds together in [Config].Slots, if that is set.
-// While there are too few of the latter, kinds take turns, one handler each. Both can be changed at run time
-// ([Pool.SetKindSlots], [Pool.SetSlots]).
+// A kind's handlers run in [KindConfig].Slots, and the handlers of all kinds in [Config].Slots, if that is set. While
+// the latter are too few, kinds take turns, one handler each. Both can be changed at run time ([Pool.SetKindSlots],
+// [Pool.SetSlots]).
 //
-// A process has as many tasks of a kind in flight as the kind has slots, and beyond that those that it will use while
-// more are on their way: about 100 ms' worth, at most 1000 tasks, and none if the payloads in flight exceed 8 MiB. So a
-// slow handler does not hold back tasks that another worker could begin. If handlers become slow, tasks that have
-// waited for 5 s are given back ([NoticeGivenBack]). The dispatcher sends only tasks for which the worker has asked.
+// A process keeps one task of a kind in flight per slot, and about 100 ms of work ahead of the slots: at most 1000
+// tasks, and none while the payloads in flight exceed 8 MiB. So a slow handler does not hold back tasks that another
+// worker could begin. If handlers become slow, tasks that have waited for 5 s are given back ([NoticeGivenBack]). The
+// dispatcher sends only tasks that the worker has asked for.
 //
 // A pool may have very many kinds. An idle kind costs its name in the lease row and some memory: no connection, no
 // subscription and no goroutine.
 //
 // # Shards
 //
-// A worker takes tasks of the kinds that are registered with it, in all shards unless [Config].Shards is set. The
-// dispatcher offers it those alone. Workers of a kind may have any sets of shards, which may overlap. Tasks of a shard
-// that no worker takes wait.
+// A worker takes tasks of its registered kinds, in all shards unless [Config].Shards is set. The dispatcher offers it
+// no others. Workers of a kind may have different or overlapping sets of shards. Tasks of a shard that no worker takes
+// wait.
 //
 // # Overload
 //

@@ -21,7 +21,7 @@ const (
 	AtMostOnce Guarantee = attempt.AtMostOnce
 )
 
-// GuaranteeError reports that a worker was refused because a live worker has the same kind with another guarantee.
+// GuaranteeError reports that a worker was refused because a live worker runs the same kind with another guarantee.
 type GuaranteeError struct {
 	Kind   ledger.Kind
 	Wanted Guarantee // guarantee of the refused worker
@@ -30,7 +30,7 @@ type GuaranteeError struct {
 }
 
 func (e *GuaranteeError) Error() string {
-	return fmt.Sprintf("kind %s: this worker's guarantee is %s, that of worker %s is %s: "+
+	return fmt.Sprintf("kind %s: this worker's guarantee is %s, but worker %s's is %s: "+
 		"stop that worker (a lost one counts until its lease expires), or set KindConfig.Replaces to its guarantee",
 		e.Kind, e.Wanted, e.Worker, e.Found)
 }

@@ -21,8 +21,8 @@ type RetryError struct {
 // or less means at once. It uses an attempt, and the policy's limit applies.
 func RetryIn(d time.Duration, err error) error { return &RetryError{Err: err, In: d} }
 
-// RetryAt is [RetryIn] for a point in time, for example that of a Retry-After header. A past one means at once. From
-// the last microsecond of the year 9998 on it is invalid, and the policy decides.
+// RetryAt is [RetryIn] for a point in time, for example from a Retry-After header. A past one means at once. From the
+// last microsecond of the year 9998 on it is invalid, and the policy decides.
 func RetryAt(t time.Time, err error) error { return &RetryError{Err: err, At: t} }
 
 func (e *RetryError) Error() string { return messageOr(e.Err, "the handler requested a retry") }
@@ -102,8 +102,8 @@ type InvalidArgsError struct {
 	Err error
 }
 
-// InvalidArgs returns an error that fails an attempt, because its args do not decode. The retry policy applies, also to
-// an AtMostOnce task, so the handler must not have had an effect. A kind whose args have a Go type returns it
+// InvalidArgs returns an error that fails an attempt, because its args do not decode. The retry policy applies, even
+// to an AtMostOnce task, so the handler must not have had an effect. A kind whose args are of a Go type returns it
 // automatically; it is for handlers and middleware that decode.
 func InvalidArgs(err error) error { return &InvalidArgsError{Err: err} }
 
@@ -156,8 +156,8 @@ func (vocabulary) Decide(err error) attempt.Decision {
 	return d
 }
 
-// Describe implements [attempt.Errors]. The type is that of the outermost error that is not a mere wrapper, so an
-// error has the same type wherever it is wrapped.
+// Describe implements [attempt.Errors]. It returns the type of the outermost error that is not a mere wrapper, so
+// wrapping does not change an error's type.
 func (vocabulary) Describe(err error) (errorType, stack string) {
 	var panicked *PanicError
 	if errors.As(err, &panicked) {

@@ -17,10 +17,10 @@ import (
 // [HookDefaults] and write the methods that are needed: the compiler checks them, and later versions may add others.
 // Its methods must be safe for concurrent use.
 //
-// BeforeAttempt can end the attempt. The others only receive what is committed, at most once: a handler must enqueue
-// required follow-up work in its transaction. A panic or runtime.Goexit in them is logged. A hook that does not
-// return within 5 s (or AckWait, if that is shorter) is abandoned; until then the task stays in flight and the
-// pool does not stop.
+// BeforeAttempt can end the attempt. The other methods receive only committed events and outcomes, at most once: a
+// handler must enqueue required follow-up work in its transaction. A panic or runtime.Goexit in them is logged. A hook
+// that does not return within 5 s (or AckWait, if that is shorter) is abandoned; until then the task stays in flight
+// and the pool does not stop.
 type Hook interface {
 	// BeforeAttempt is called before each attempt, within its time and its transaction. It returns the context for
 	// the next hook and finally for the handler: ctx or one derived from it; nil means ctx. tx is the handler's
@@ -29,15 +29,15 @@ type Hook interface {
 	// An error or a panic ends the attempt as if the handler had returned it, including [SnoozeFor], [Discard] and
 	// the like; the handler is not called. For an AtMostOnce kind that is safe to retry.
 	BeforeAttempt(ctx context.Context, tx pgx.Tx, job *Job) (context.Context, error)
-	// AfterAttempt is called once after each attempt that began, whatever its outcome, also if a hook's BeforeAttempt
-	// ended it. By then the outcome is committed, unless it was fenced or retried; the task is still in flight.
-	// In a [Caller] the outcome is appended and not committed. ctx has the values of the handler's context. Hooks are
+	// AfterAttempt is called once after each attempt that began, whatever its outcome, even if a hook's BeforeAttempt
+	// ended it. By then the outcome is committed, unless it was fenced or retried; the task is still in flight. In a
+	// [Caller] the outcome is appended and not committed. ctx carries the values of the handler's context. Hooks are
 	// called in reverse order.
 	AfterAttempt(ctx context.Context, job *Job, end AttemptEnd)
 	// StateChanged is called for each event that the pool appended, after its commit, in the order of the task's
 	// versions and before AfterAttempt; e.Type.State() is the state after it. It is not called for events of other
 	// authors (producers, callers, operators, the scheduler), nor if the process ends first or the answer to the
-	// commit is lost. The ledger has all events.
+	// commit is lost. The ledger contains all events.
 	StateChanged(ctx context.Context, e ledger.Event)
 	// Noticed is called for something unusual about an offered task.
 	Noticed(ctx context.Context, kind ledger.Kind, n Notice)
@@ -147,14 +147,14 @@ func (l *hookList) call(ctx context.Context, calls []hookCall) {
 	}
 }
 
-// callSome makes calls in a goroutine of their own. It returns how many it has made: all, or up to the first one that
+// callSome makes calls in a goroutine of their own. It returns how many it made: all, or up to the first call that
 // ended the goroutine or does not return.
 func (l *hookList) callSome(ctx context.Context, calls []hookCall) (made int) {
 	var now currentCall
 	returned := make(chan int, 1)
 	go func() {
 		made := 0
-		defer func() { returned <- made }() // also after runtime.Goexit
+		defer func() { returned <- made }() // even after runtime.Goexit
 		for ; made < len(calls) && now.begin(made); made++ {
 			l.callOne(ctx, calls[made], &made)
 		}

@@ -27,7 +27,7 @@ type Job struct {
 	// Traceparent is the producer's W3C trace context, "" if there was not one. Tracestate is the producer's,
 	// shortened as W3C requires.
 	Traceparent, Tracestate string
-	// Envelope is the JSON that a messaging library stored beside the args when it published the task: the member
+	// Envelope is the JSON that a messaging library stored with the args when it published the task: the member
 	// "watermill" of the task's meta, which package watermill decodes. It is "" for other producers.
 	Envelope string
 
@@ -58,7 +58,7 @@ func (j *Job) TraceContext() (ledger.TraceContext, bool) {
 	return c, true
 }
 
-// Cause returns what tasks enqueued with the handler's context record as their cause: the event that made this task
+// Cause returns the cause that tasks enqueued with the handler's context record: the event that made this task
 // available, and its producer's trace. See [ledger.WithCause].
 func (j *Job) Cause() (event, traceparent, tracestate string) {
 	return j.run.Task().Message.ID(), j.Traceparent, j.Tracestate
@@ -110,7 +110,7 @@ func (j *Job) Result(v any) error {
 	return nil
 }
 
-// loadResult returns what Result stored.
+// loadResult returns the value that Result stored.
 func (j *Job) loadResult() json.RawMessage {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/slots"
 )
 
-// kind is a pool's state of one kind. An offered task passes through undecided, if its head must be read, and the line,
-// where it waits for a slot, to the handler. It stays in flight until its outcome is recorded.
+// kind is a pool's state of one kind. An offered task whose head must be read passes through undecided. In the line it
+// waits for a slot, and then its handler runs. It stays in flight until its outcome is recorded.
 type kind struct {
 	*attempt.Kind
 

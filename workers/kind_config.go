@@ -22,7 +22,7 @@ const (
 	// maxBatch is how many tasks are decided, or outcomes recorded, in one statement.
 	maxBatch = ledger.AppendBatch
 	maxSlots = 10_000
-	// maxTogether bounds what one failure undoes.
+	// maxTogether bounds how many tasks one failure undoes.
 	maxTogether = 100
 )
 
@@ -32,24 +32,24 @@ type KindConfig struct {
 	// 8 for ExactlyOnce, 64 for the others.
 	Slots int
 	// Together is how many tasks of an ExactlyOnce kind may share a transaction. While more tasks wait than there are
-	// slots, a slot runs the handlers of several tasks, one after the other, and commits once. That costs a fraction
-	// of their own transactions, for handlers of some milliseconds that seldom return an error.
+	// slots, a slot runs the handlers of several tasks, one after the other, and commits once. For handlers of a few
+	// milliseconds that rarely fail, this costs a fraction of separate transactions.
 	//
 	// Unless all of them succeed, the transaction is rolled back and each task is tried again alone, so a handler may
 	// run once more than its task has attempts. Locks, settings (set local) and temporary tables of one handler are
-	// visible to the next. After 20 ms no further task joins. A task that has a deadline or failed before runs alone.
+	// visible to the next. After 20 ms no further task joins. A task with a deadline or an earlier failure runs alone.
 	// At most 100. Default: 1, not shared.
 	Together int
-	// Timeout bounds one attempt: the handler's context is cancelled, and the attempt has failed unless the handler
-	// returns nil nevertheless. Attempts share timers, so one may last a hundredth longer. Negative: no limit.
+	// Timeout bounds one attempt. When it ends, the handler's context is cancelled, and the attempt fails unless the
+	// handler still returns nil. Attempts share timers, so one may last a hundredth longer. Negative: no limit.
 	// Default: 15 min.
 	Timeout time.Duration
-	// Retry decides when a task whose attempt failed is tried again, and after how many failures it is buried; a task
-	// may have its own (ledger.EnqueueOptions.Retry). Default: the zero policy, n⁴ seconds after the n-th failure,
-	// and 25 attempts.
+	// Retry decides when a task whose attempt failed is tried again, and after how many failures it is buried. A
+	// policy of the task (ledger.EnqueueOptions.Retry) takes precedence. Default: the zero policy, n⁴ seconds after
+	// the n-th failure, and 25 attempts.
 	Retry ledger.RetryPolicy
-	// MaxLost is the number of workers lost in a row while they ran a task, after which it is buried: it seems to
-	// kill its workers. A low number may bury other tasks that ran beside it. Default: 5.
+	// MaxLost is the number of workers lost in a row while they ran a task, after which it is buried: it seems to kill
+	// its workers. A low number may bury other tasks that ran in the same workers. Default: 5.
 	MaxLost int
 	// StartedAfter is how long an attempt may take before its start is recorded; quicker tasks have one event less.
 	// At most half of AckWait. Default: 1 s or a third of AckWait, whichever is shorter.
@@ -57,11 +57,11 @@ type KindConfig struct {
 	// Middleware is called around the handler, inside the hooks and the attempt's transaction. The first one is the
 	// outermost; nil is skipped. Package watermill adapts Watermill's. Default: disabled.
 	Middleware []Middleware
-	// Replaces is the guarantee that workers of the kind had before a deploy that changes it, and that running ones
-	// may still have. Until the last of them has ended, the kind has the weaker of both; they cannot start again.
-	// Default: disabled; Run returns a [*GuaranteeError] if such a worker lives.
+	// Replaces is the guarantee of the kind's workers before a deploy that changes it; workers with it may still run.
+	// Until the last of them has ended, the weaker of both guarantees applies; they cannot start again. Default:
+	// disabled; Run returns a [*GuaranteeError] if such a worker lives.
 	Replaces Guarantee
-	// Hooks are called for this kind alone, within those of [Config].Hooks. Nil is skipped.
+	// Hooks are called for this kind alone, within [Config].Hooks. Nil is skipped.
 	Hooks []Hook
 }
 

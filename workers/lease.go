@@ -22,12 +22,12 @@ import (
 //go:embed sql/kinds_admitted.sql
 var kindsAdmittedSQL string
 
-// maxRetryDelay is the longest delay before an operation is retried that the database or NATS refused.
+// maxRetryDelay is the longest delay before a refused operation of the database or NATS is retried.
 const maxRetryDelay = 2 * time.Second
 
 // renewLease extends the lease of this worker by AckWait. While it lives, other workers do not take over its tasks.
-// Correctness does not depend on it. A login that may not work on one of the kinds gets none: its worker would count as
-// one of that kind.
+// Correctness does not depend on it. A login that may not work on one of the kinds gets no lease: its worker would
+// count as a worker of that kind.
 func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
 	kinds := p.registered()
 	d := leaseDetail{
@@ -110,7 +110,7 @@ func (p *Pool) firstLease(ctx context.Context) error {
 	}
 }
 
-// withCure adds to the error of a missing right how the login gets it.
+// withCure adds to an error of a missing right how to grant it.
 func (p *Pool) withCure(err error) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) || pg.Code != pgerr.InsufficientPrivilege {
@@ -119,8 +119,8 @@ func (p *Pool) withCure(err error) error {
 	if pg.Hint != "" { // of taskledger.check_kinds
 		return fmt.Errorf("%w: %s", err, pg.Hint)
 	}
-	return fmt.Errorf("%w: grant the login %s its role of workers, one that is limited to the kinds of this program "+
-		"or the role worker: taskledger migrate roles makes both", err, p.config.DB.Config().ConnConfig.User)
+	return fmt.Errorf("%w: grant the login %s the role worker, or a role of workers that is limited to this "+
+		"program's kinds: taskledger migrate roles creates both", err, p.config.DB.Config().ConnConfig.User)
 }
 
 // keepLease renews the lease until quit is done, and fences attempts whose task has moved on. While the database is
@@ -191,7 +191,7 @@ func kindNames(kinds []*kind) []string {
 	return names
 }
 
-// checkGuarantees returns a [*GuaranteeError] for each kind of which a live worker has another guarantee.
+// checkGuarantees returns a [*GuaranteeError] for each kind that a live worker runs with another guarantee.
 func (p *Pool) checkGuarantees(ctx context.Context, db ledger.DB) error {
 	all, err := ReadWorkers(ctx, db)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// WorkerLoad is what a worker does for one kind, as of the last renewal of its lease: at most AckWait/3 ago while the
-// worker is alive.
+// WorkerLoad is the work of a worker for one kind, as of the last renewal of its lease: at most AckWait/3 ago while
+// the worker is alive.
 type WorkerLoad struct {
 	Slots     int     `json:"slots"`      // see [KindConfig].Slots
 	InFlight  int     `json:"in_flight"`  // tasks from offer to outcome
@@ -59,8 +59,8 @@ func (l *loads) read(kinds []*kind, now time.Time) map[ledger.Kind]WorkerLoad {
 	return all
 }
 
-// parseLoads returns the loads of the detail of a lease, or nil if it has none. Malformed ones are not a reason to
-// overlook the worker, whose kinds and shards other workers heed.
+// parseLoads returns the loads in the detail of a lease, or nil without any. Malformed loads must not hide a worker,
+// because other workers respect its kinds and shards.
 func parseLoads(text json.RawMessage) (all map[ledger.Kind]WorkerLoad) {
 	if json.Unmarshal(text, &all) != nil {
 		return nil

@@ -39,7 +39,7 @@ type Notice string
 
 // The notices.
 const (
-	NoticeGhost     Notice = "ghost"      // refused: the ledger does not have its event
+	NoticeGhost     Notice = "ghost"      // refused: its event is not in the ledger
 	NoticeTakenOver Notice = "taken_over" // taken over from a worker that is gone
 	NoticeGivenBack Notice = "given_back" // it waited for a slot for too long and was given back
 )

@@ -76,9 +76,9 @@ func newPool(c Config, connections int) (*Pool, error) {
 // events, and its lease is "worker/<id>".
 func (p *Pool) ID() string { return p.id }
 
-// SetSlots changes how many handlers run at a time, of all kinds together, see [Config].Slots; 0 means no limit
-// beside those of the kinds. Running handlers are not interrupted. It returns an error if n is negative. It is safe
-// for concurrent use, at any time.
+// SetSlots changes how many handlers of all kinds run at a time, see [Config].Slots; 0 means that only the kinds' own
+// slots limit them. Running handlers are not interrupted. It returns an error if n is negative. It is safe for
+// concurrent use, at any time.
 func (p *Pool) SetSlots(n int) error {
 	if n < 0 {
 		return fmt.Errorf("workers: Slots must be at least 0, got %d", n)
@@ -105,8 +105,8 @@ func (p *Pool) SetKindSlots(kind ledger.Kind, n int) error {
 	return nil
 }
 
-// warnOfConnections logs a warning if ExactlyOnce handlers have more slots than connections. They wait for each other
-// then, which is safe and slow.
+// warnOfConnections logs a warning if ExactlyOnce handlers have more slots than connections. Then they wait for each
+// other, which is safe but slow.
 func (p *Pool) warnOfConnections() {
 	n := 0
 	for _, k := range p.registered() {
@@ -130,12 +130,12 @@ func (p *Pool) registered() []*kind {
 	return slices.Clone(p.kinds)
 }
 
-// Run works until ctx is done, then gives back what is in flight and returns nil; see the package comment. It may be
+// Run works until ctx is done, then gives back all tasks in flight and returns nil; see the package comment. It may be
 // called once. It survives outages of PostgreSQL and NATS.
 //
 // It returns an error only if retrying is useless: no kind is registered, the database is not migrated
-// ([ledger.ErrNotMigrated]) or refuses the role, another worker has another guarantee for a kind ([*GuaranteeError]),
-// or the connection to NATS is closed for good.
+// ([ledger.ErrNotMigrated]) or refuses the role, another worker runs a kind with another guarantee
+// ([*GuaranteeError]), or the connection to NATS is closed for good.
 func (p *Pool) Run(ctx context.Context) error {
 	p.mu.Lock()
 	kinds, hasRun := p.kinds, p.hasRun
@@ -165,7 +165,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	return nil
 }
 
-// work takes tasks until ctx is done or retrying is useless, and then gives back what is in flight.
+// work takes tasks until ctx is done or retrying is useless, and then gives back all tasks in flight.
 func (p *Pool) work(ctx context.Context, kinds []*kind) error {
 	stopping, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -15,10 +15,12 @@ import (
 // MaxProgressBytes bounds a progress report or checkpoint, as JSON.
 const MaxProgressBytes = 16 << 10
 
-// Progress reports how far the handler is, for display: v as JSON becomes a progressed event (data.progress), beside
-// the handler's transaction. It is also published at once, at most ten times a second, in plain NATS on
-// "taskledger.progress.<kind>", as JSON {"biz_id", "attempt", "progress"}: see stream.ProgressSubject. At most one
-// event a second is recorded, with the newest report; one that is not recorded by the end of the attempt is dropped.
+// Progress reports how far the handler is, for display. v as JSON becomes a progressed event (data.progress), outside
+// the handler's transaction. At most one event a second is recorded, with the newest report; a report that is not
+// recorded by the end of the attempt is dropped.
+//
+// Each report is also published at once, but at most ten times a second, in plain NATS on
+// "taskledger.progress.<kind>", as JSON {"biz_id", "attempt", "progress"}: see stream.ProgressSubject.
 //
 // It does not wait for the database. It returns an [*ledger.InvalidError] if v cannot be marshalled, or is longer
 // than [MaxProgressBytes] as JSON. It is safe for concurrent use.
@@ -63,8 +65,7 @@ func (j *Job) Checkpoint(v any) error {
 }
 
 // Resume decodes the newest checkpoint of the task's earlier attempts, or of this one, into v. It reports whether
-// there is one. It takes one statement, which reads the progress reports since that checkpoint, and nothing else of
-// the task's history.
+// there is one. It takes one statement, which reads only the progress reports since that checkpoint.
 func (j *Job) Resume(ctx context.Context, v any) (bool, error) {
 	o := ledger.NewestOptions{Types: []ledger.EventType{ledger.EventProgressed}, Contains: `"checkpoint"`, Limit: 1}
 	for {

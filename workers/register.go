@@ -43,10 +43,10 @@ func (p *Pool) Register(kinds ...Registration) error {
 }
 
 // Handle returns the registration of an ExactlyOnce kind, whose handler's effects are rows of the same database. They
-// are committed together with the task's succeeded event, or not at all. The handler returns nil to commit and an error
-// to roll back and try again; it cannot end the transaction itself, but may open savepoints (tx.Begin). It must not use
-// tx after it returned, nor from several goroutines at a time. [AtCommit] saves the round trip of a statement whose
-// result is not needed. A task without args has the zero value of A. c may be nil.
+// are committed together with the task's succeeded event, or not at all. The handler returns nil to commit and an
+// error to roll back and try again; it cannot end the transaction itself, but may open savepoints (tx.Begin). It must
+// not use tx after it returned, nor from several goroutines at a time. [AtCommit] saves the round trip of a statement
+// whose result is not needed. For a task without args the handler gets the zero value of A. c may be nil.
 func Handle[A any](
 	k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error, c *KindConfig,
 ) Registration {
@@ -88,10 +88,10 @@ func HandleAtLeastOnce[A any](
 }
 
 // HandleAtMostOnce is [Handle] for a handler with effects outside of the database that must not happen twice, and
-// that the outside system cannot recognize. The start of each attempt is committed before its handler runs. If an
-// attempt vanishes, its task is buried with the reason "unknown outcome", and an operator examines and releases it.
-// That happens when the process ends, when the outcome cannot be recorded, and when the handler returns because the
-// pool stops.
+// whose repetition the outside system cannot detect. The start of each attempt is committed before its handler runs.
+// If an attempt vanishes, its task is buried with the reason "unknown outcome", and an operator examines and releases
+// it. That happens when the process ends, when the outcome cannot be recorded, and when the handler returns because
+// the pool stops.
 //
 // A handler that fails is buried too, unless it returns an error of [SafeToRetry], [RetryIn] or [RetryAt]; then the
 // retry policy applies. [SnoozeFor] and [SnoozeUntil] are safe to retry as well.

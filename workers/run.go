@@ -97,7 +97,7 @@ func (r *run) before(ctx context.Context, tx pgx.Tx) (context.Context, error) {
 	return ctx, nil
 }
 
-// Result returns what the handler passed to [Job.Result].
+// Result returns the value that the handler passed to [Job.Result].
 func (r *run) Result() json.RawMessage { return r.job.loadResult() }
 
 // Started calls the hooks.

@@ -41,7 +41,7 @@ func SignalContext(parent context.Context) (ctx context.Context, stop context.Ca
 	return ctx, stop
 }
 
-// awaitOther ignores the same signal for a moment. It ends the process at another one.
+// awaitOther ignores the same signal for a moment. A different signal ends the process.
 func awaitOther(signals <-chan os.Signal, first os.Signal) {
 	for over := time.After(sameSignal); ; {
 		select {

@@ -8,9 +8,9 @@ import (
 // they expire.
 const releaseTimeout = 5 * time.Second
 
-// giveBack waits until nothing is in flight: for StopTimeout until handlers finish; then, with cancelled contexts,
-// until they return and the database takes their outcomes; and finally without the database. All outcomes together
-// have AckWait, as each one has otherwise.
+// giveBack waits until nothing is in flight. It waits for StopTimeout until handlers finish; then, with cancelled
+// contexts, until they return and the database records their outcomes; and finally without the database. AckWait
+// bounds all outcomes together, as it otherwise bounds each.
 func (p *Pool) giveBack(kinds []*kind) {
 	empty := make(chan struct{})
 	go func() {

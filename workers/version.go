@@ -17,14 +17,15 @@ import (
 //go:embed sql/version_starts.sql
 var versionStartsSQL string
 
-// VersionStart is when the first worker with a version of its program began.
+// VersionStart is when the first worker with a program version began.
 type VersionStart struct {
 	Version string    `json:"version"`
 	At      time.Time `json:"at"`
 }
 
 // ReadVersionStarts returns the versions whose first worker began since a moment, at most limit, the oldest first. A
-// worker is on record while it lives and for a day after: a version that had none for longer counts as new. It never
+// worker is on record while it lives and for a day after, so a version without workers for longer counts as new. It
+// never commits.
 // commits.
 //
 // Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated], and errors of the database.

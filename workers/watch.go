@@ -16,7 +16,7 @@ import (
 //go:embed sql/watch.sql
 var watchSQL string
 
-// watchEvery is the interval at which a worker looks at the database. It is less than the second after which pgxpool
+// watchEvery is the interval at which a worker reads the database. It is less than the second after which pgxpool
 // pings an idle connection before a statement, in a round trip of its own.
 const watchEvery = 900 * time.Millisecond
 
@@ -34,7 +34,7 @@ type view struct {
 	claimed     map[ledger.Kind]bool // live workers claim their tasks
 }
 
-// watch looks at the database at intervals until quit is done. While the database is unavailable nothing changes.
+// watch reads the state of the database at intervals until quit is done. While it is unavailable nothing changes.
 func (p *Pool) watch(quit context.Context) {
 	t := time.NewTicker(watchEvery)
 	defer t.Stop()
@@ -48,10 +48,11 @@ func (p *Pool) watch(quit context.Context) {
 	}
 }
 
-// look looks at the database. It pauses and resumes kinds as operators have requested (workers/operator). It also notes
-// the kinds whose oldest waiting tasks are discarded, or soon may be ([ledger.DiscardOldest]): their attempts record
-// their start before the handler runs, at any cost. Workers hold the oldest waiting tasks: without a recorded
-// start, running tasks would be discarded repeatedly, and none would ever succeed.
+// look reads the state of the database. It pauses and resumes kinds as operators have requested (workers/operator).
+//
+// It also notes the kinds whose oldest waiting tasks are discarded, or soon may be ([ledger.DiscardOldest]). Attempts
+// of these kinds record their start before the handler runs, whatever that costs. Workers hold the oldest waiting
+// tasks: without a recorded start, running tasks would be discarded repeatedly, and none would ever succeed.
 func (p *Pool) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, p.config.AckWait)
 	defer cancel()
@@ -61,11 +62,11 @@ func (p *Pool) look(ctx context.Context) {
 		err = p.asker.learn(v) // last: offers that it lets in are begun as noted
 	}
 	if err != nil && ctx.Err() == nil {
-		p.runner.Warn(p.config.Logger, "cannot look at the database", "error", err)
+		p.runner.Warn(p.config.Logger, "cannot read the state of the database", "error", err)
 	}
 }
 
-// note takes from a view what concerns the kinds.
+// note applies a view to the kinds.
 func (p *Pool) note(ctx context.Context, v view) {
 	p.runner.SetAwaited(v.isAwaited)
 	p.runner.SetLatency(v.latency)
@@ -84,7 +85,7 @@ func (p *Pool) readView(ctx context.Context, db ledger.DB) (view, error) {
 		claimed: make(map[ledger.Kind]bool)}
 	rows, err := db.Query(ctx, watchSQL)
 	if err != nil {
-		return v, pgerr.Explain("look at the database", err)
+		return v, pgerr.Explain("read the state of the database", err)
 	}
 	var key, is string
 	var latency int64
@@ -107,5 +108,5 @@ func (p *Pool) readView(ctx context.Context, db ledger.DB) (view, error) {
 	if err == nil {
 		v.key, err = hex.DecodeString(key)
 	}
-	return v, pgerr.Explain("look at the database", err)
+	return v, pgerr.Explain("read the state of the database", err)
 }

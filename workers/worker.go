@@ -30,7 +30,7 @@ type Worker struct {
 	Since time.Time    `json:"since"`
 	Alive bool         `json:"alive"` // false: its process ended without releasing its lease, or is cut off
 	Kinds []WorkerKind `json:"kinds"` // by name
-	// Version is that of the program's main module, or its revision. It is empty if it is unknown.
+	// Version is the version of the program's main module, or its revision; empty if unknown.
 	Version string `json:"version,omitempty"`
 }
 
@@ -40,7 +40,7 @@ type WorkerKind struct {
 	Guarantee Guarantee       `json:"guarantee"`
 	Shards    ledger.ShardSet `json:"shards"`         // whose tasks it takes
 	Paused    bool            `json:"paused"`         // by an operator: the worker starts none of its tasks
-	Load      *WorkerLoad     `json:"load,omitempty"` // nil: the worker does not report it, as one in SQL
+	Load      *WorkerLoad     `json:"load,omitempty"` // nil: not reported, for example by a worker in SQL
 }
 
 // leaseDetail is the detail of a worker's lease.
@@ -59,7 +59,7 @@ type leaseDetail struct {
 	Records []string `json:"records,omitempty"`
 }
 
-// repeatedTask is the task of a kind whose attempts this worker repeats most often without an event.
+// repeatedTask is a kind's task whose attempts this worker repeats most often without an event.
 type repeatedTask struct {
 	Kind  ledger.Kind  `json:"kind"`
 	BizID ledger.BizID `json:"biz_id"`
@@ -88,13 +88,13 @@ func (p *Pool) repeating() (all []repeatedTask) {
 	return all
 }
 
-// isSameTasks reports whether two lists have the same tasks, however often they were repeated.
+// isSameTasks reports whether two lists contain the same tasks, however often they were repeated.
 func isSameTasks(a, b []repeatedTask) bool {
 	return slices.EqualFunc(a, b, func(a, b repeatedTask) bool { return a.Kind == b.Kind && a.BizID == b.BizID })
 }
 
-// ReadWorkers returns the live workers, and those that were lost within about a day. It skips malformed leases, which
-// other programs can write. It never commits. It returns [ledger.ErrNotMigrated] if the schema is missing.
+// ReadWorkers returns the live workers and the workers lost within about a day. It skips malformed leases, which other
+// programs can write. It never commits. It returns [ledger.ErrNotMigrated] if the schema is missing.
 func ReadWorkers(ctx context.Context, db ledger.DB) ([]Worker, error) {
 	return ReadWorkersAfter(ctx, db, "", math.MaxInt32)
 }
@@ -114,7 +114,7 @@ func ReadWorkersAfter(ctx context.Context, db ledger.DB, after string, limit int
 	return all, nil
 }
 
-// ReadLiveCounts returns the number of live workers of each kind that has any. It never commits. It returns
+// ReadLiveCounts returns the number of live workers of each kind with any. It never commits. It returns
 // [ledger.ErrNotMigrated] if the schema is missing.
 func ReadLiveCounts(ctx context.Context, db ledger.DB) (map[ledger.Kind]int64, error) {
 	rows, err := db.Query(ctx, workerCountsSQL)

@@ -1,4 +1,4 @@
--- Selects the versions of programs whose first worker on record has begun since a moment, the last ones first.
+-- Selects the versions of programs whose first worker on record began since a moment, newest first.
 -- $1 microseconds since 1970, $2 most versions.
 -- Returns the version as the worker has written it, JSON that may be of any type or cut off, and when it began.
 -- Locks nothing. Reads the whole small table.
