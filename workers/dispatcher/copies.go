@@ -12,8 +12,9 @@ import (
 // errRelayBegins: the relay makes sure now, and reads the stream for it.
 var errRelayBegins = errors.New("the relay has not made sure yet that no copy of the database works")
 
-// confirm returns the run of the server in which no other copy of the database works. The first dispatcher in a run
-// asks on NATS, see package internal/copies. It records why it must not begin.
+// confirm returns the run of the server, after making sure that no other copy of the database works in it. The first
+// dispatcher of a run asks on NATS, see package internal/copies. confirm records the reason if the dispatcher must not
+// begin.
 func (d *Dispatcher) confirm(ctx context.Context, holder string) (lease.Run, error) {
 	run, err := lease.ReadRun(ctx, d.config.DB)
 	if err != nil || run.IsConfirmed {

@@ -23,7 +23,7 @@ const (
 	// term is the lease of the active dispatcher. renewEvery is how often it is renewed.
 	term       = 1500 * time.Millisecond
 	renewEvery = 300 * time.Millisecond
-	// lookEvery is how often a dispatcher that stands by looks at the lease.
+	// lookEvery is how often a standby dispatcher reads the lease.
 	lookEvery = 100 * time.Millisecond
 	// standAside is how long a dispatcher that cannot reach NATS leaves the lease to others.
 	standAside = 2 * time.Second
@@ -36,10 +36,11 @@ type Config struct {
 	// NATS is the connection to the workers. Required.
 	NATS *nats.Conn
 	// Latency is how long events gather while tasks are enqueued evenly, at most 1 s. Workers let outcomes gather for
-	// five times as long, unless a process waits for one. A lone task and a lone outcome do not wait. Default: 5 ms.
+	// five times as long, unless a process waits for an outcome. A lone task and a lone outcome do not wait. Default:
+	// 5 ms.
 	Latency time.Duration
-	// Findings passes the events that the dispatcher reads on to the relay and the projector of the process. Default:
-	// disabled.
+	// Findings receives the events that the dispatcher reads, for the relay and the projector of this process.
+	// Default: disabled.
 	Findings *feed.Findings
 	// Only is for package workertest. Default: all tasks.
 	Only *only.Task
@@ -79,9 +80,9 @@ func New(c Config) (*Dispatcher, error) {
 	return &Dispatcher{c}, nil
 }
 
-// Run stands by until it gets the lease, and then gives out tasks. It returns nil when ctx is done. It
-// retries through outages of PostgreSQL and NATS. It returns an error only if retrying is useless:
-// [ledger.ErrNotMigrated]. It must not be called twice at the same time.
+// Run stands by until it gets the lease, and then gives out tasks. It returns nil when ctx is done. It retries through
+// outages of PostgreSQL and NATS. It returns an error only if retrying is useless: [ledger.ErrNotMigrated]. It must
+// not be called twice at the same time.
 func (d *Dispatcher) Run(ctx context.Context) error {
 	return loop.Steps{
 		Step: func(ctx context.Context) (time.Duration, error) {
@@ -98,7 +99,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}.Run(ctx)
 }
 
-// standBy takes the lease if no other process has it, and works until it is lost.
+// standBy takes the lease if no other process holds it, and works until the lease is lost.
 func (d *Dispatcher) standBy(ctx context.Context) error {
 	state, err := lease.LookAtDispatcher(ctx, d.config.DB)
 	if err != nil || state.IsAlive && !state.IsGone {
@@ -128,7 +129,7 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 	if state.IsGone {
 		c.Displaced = state.Holder
 	}
-	// The first feed of a database gives it an incarnation, and a change of that ends an epoch.
+	// The first feed of a database gives it an incarnation. A change of incarnation ends an epoch.
 	if _, err := feed.Tail(ctx, conn, nil); err != nil {
 		return err
 	}

@@ -21,9 +21,9 @@ import (
 var hintedSQL string
 
 const (
-	// maxHints is the number of events that one statement reads. Windows deliver the others.
+	// maxHints is the maximum number of events that one statement reads. Windows deliver the others.
 	maxHints = 100
-	// listenRetry is the pause after a connection was lost on which notifications arrive.
+	// listenRetry is the pause after the loss of a listening connection.
 	listenRetry = time.Second
 )
 
@@ -89,8 +89,8 @@ var alreadyDone = func() context.Context {
 	return ctx
 }()
 
-// hinted returns the position that a notification names. Without one, there are other events, and it returns 0. It
-// wakes the feed, at once or for those who follow.
+// hinted returns the position that a notification names. It returns 0 if the notification names none, because there
+// are other events. It wakes the feed at once, or later for the feeds that follow.
 func (o *office) hinted(payload string) ledger.Position {
 	p, err := strconv.ParseInt(payload, 10, 64)
 	if err != nil || p <= 0 {
@@ -101,8 +101,8 @@ func (o *office) hinted(payload string) ledger.Position {
 	return ledger.Position(p)
 }
 
-// readHinted gives out the tasks that were enqueued by the events at positions, unless the feed has delivered these. If
-// it delivers some meanwhile, it is asked once more.
+// readHinted gives out the tasks that were enqueued by the events at positions, unless the feed has delivered these
+// events. If the feed delivers events during the read, readHinted reads once more.
 func (o *office) readHinted(ctx context.Context, conn *pgx.Conn, positions []ledger.Position) error {
 	var list pgarray.Builder
 	isEmpty := true

@@ -21,25 +21,25 @@ import (
 )
 
 const (
-	// sessionsEvery is how often the leases of workers are read. Reports of unknown sessions cause further reads, but
-	// anybody may send such reports: the reads have an interval of joinsEvery.
+	// sessionsEvery is how often the leases of workers are read. Reports of unknown sessions cause further reads. Any
+	// client may send such reports, so these reads are at least joinsEvery apart.
 	sessionsEvery = 500 * time.Millisecond
 	joinsEvery    = 50 * time.Millisecond
-	// probeEvery is how often workers are asked that have not confirmed everything. Until all have answered, they are
+	// probeEvery is how often workers that have not confirmed everything are asked. Until all have answered, they are
 	// asked more often.
 	probeEvery = time.Second
 	urgeEvery  = 50 * time.Millisecond
-	// beginEvery is the longest time between two windows until the dispatcher is active, which it becomes with a window
-	// that is opened after the last answer.
+	// beginEvery is the longest time between two windows until the dispatcher is active. It becomes active with a
+	// window that is opened after the last answer.
 	beginEvery = 10 * time.Millisecond
 	// idleAfter is the time within which a worker must have recorded the start of a task, or the term of its lease if
-	// that is longer. A worker that works gives back what waits for a slot for 5 s, and records the start of what it
-	// has begun within half of the term.
+	// that is longer. A healthy worker gives back a task that waits for a slot for 5 s, and records the start of a
+	// task that it has begun within half of the term.
 	idleAfter = 30 * time.Second
-	// silentAfter is how long no report of a worker must have arrived for the worker to be silent. It reports every 500
-	// ms.
+	// silentAfter is how long no report of a worker must have arrived before the worker counts as silent. It reports
+	// every 500 ms.
 	silentAfter = 5 * time.Second
-	// maxAge is how long ago the last window was opened at most, for offers with contents.
+	// maxAge is the greatest age of the last window for offers with contents.
 	maxAge = time.Second
 	// maxReady is the number of ready tasks of a kind in memory.
 	maxReady = 65_536
@@ -74,7 +74,7 @@ type office struct {
 // peer is a worker's session.
 type peer struct {
 	seal     *dispatch.Seal // nil if the worker's key is invalid
-	checked  time.Time      // when the machine last checked what it does
+	checked  time.Time      // when the machine last checked the worker's work
 	reported time.Time      // when its newest report arrived
 	sent     time.Duration  // of that report; -1: none has arrived
 }
@@ -152,7 +152,7 @@ func every(ctx context.Context, least, most time.Duration, asked request, f func
 	}
 }
 
-// follow reads the feed and renews the lease, until ctx is done or the lease is lost.
+// follow reads the feed and renews the lease until ctx is done or the lease is lost.
 func (o *office) follow(ctx context.Context) error {
 	tail, err := feed.Tail(ctx, o.conn, &feed.Options{
 		Gather: o.config.Latency, Idle: 2 * o.config.Latency, Wake: o.wake, Hinted: true, Reports: o.config.Findings,
@@ -231,7 +231,7 @@ func (o *office) renew(ctx context.Context) error {
 	return nil
 }
 
-// readSessions reads which workers live. It returns [errCutOff] if none reports and NATS cannot be reached.
+// readSessions reads the live workers. It returns [errCutOff] if no worker reports and NATS cannot be reached.
 func (o *office) readSessions(ctx context.Context) error {
 	all, paused, err := o.sessions.Read(ctx, o.config.DB)
 	if err != nil {
@@ -246,7 +246,7 @@ func (o *office) readSessions(ctx context.Context) error {
 	return nil
 }
 
-// joinAll joins the sessions of all workers that live. It reports false if all of them are silent.
+// joinAll joins the sessions of all live workers. It reports false if all of them are silent.
 func (o *office) joinAll(all []lease.Session, paused map[ledger.Kind]bool) (hasReports bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -320,7 +320,7 @@ func (o *office) receive(m *nats.Msg) {
 	defer o.mu.Unlock()
 	p := o.peers[session]
 	if p == nil {
-		o.joins.ask() // a worker that has begun a moment ago
+		o.joins.ask() // a worker that began a moment ago
 		return
 	}
 	if p.seal == nil {
@@ -363,7 +363,7 @@ func (o *office) take(p *peer, r dispatch.Report) {
 	o.match()
 }
 
-// match offers tasks, and asks for what must be read. o.mu is held.
+// match offers tasks, and requests the reads that the state machine wants. o.mu is held.
 func (o *office) match() {
 	o.machine.Match()
 	for _, offer := range o.machine.Offers() {
@@ -374,8 +374,8 @@ func (o *office) match() {
 	}
 }
 
-// send sends an offer, unless the lease has ended. If windows are late, tasks may have ended since the last one: the
-// worker reads their heads. o.mu is held.
+// send sends an offer, unless the lease has ended. If windows are late, tasks may have ended since the last window, so
+// the worker reads their heads. o.mu is held.
 func (o *office) send(offer dispatch.Offer) {
 	if time.Since(o.viewed) > maxAge {
 		for i := range offer.Tasks {

@@ -36,8 +36,7 @@ const (
 	readRetry = 100 * time.Millisecond
 )
 
-// eventOf returns an event for the state machine. It reports false if the event changes nothing that a dispatcher
-// knows.
+// eventOf returns an event for the state machine. It reports false if the event does not affect a dispatcher.
 func eventOf(e *ledger.Event) (dispatch.Event, bool) {
 	d := dispatch.Event{Author: e.Actor, Task: dispatch.Task{
 		Key: e.Key, Version: e.Version, Attempt: e.Attempt, Shard: e.Shard, Position: e.Position,
@@ -158,9 +157,8 @@ type head struct {
 	isUnfinished bool // it is available or has begun
 }
 
-// readOn reads the next tasks of kinds: from the list of unfinished tasks, and from the events after its place. Both
-// are in the order in which tasks begin, and each may be cut. Tasks after the end of one that was cut are read next
-// time.
+// readOn reads the next tasks of kinds from the list of unfinished tasks and from the events after its place. Both are
+// in the order in which tasks begin, and each may be cut. Tasks after the first cut are read next time.
 func (o *office) readOn(ctx context.Context, reads []dispatch.Read) ([]answer, error) {
 	limit := int64(0)
 	least := reads[0].After
@@ -257,7 +255,8 @@ func (o *office) listed(ctx context.Context, kinds, afters string, limit int64) 
 }
 
 // unlisted reads the events after the place of the list that made tasks available. It returns the position of the last
-// event and whether none follows.
+// event, and whether no events
+// follow it.
 func (o *office) unlisted(ctx context.Context, place feed.Place, after ledger.Position, kinds string) (
 	reached ledger.Position, isWhole bool, byKind map[ledger.Kind][]found, err error) {
 	rows, err := o.config.DB.Query(ctx, unlistedSQL, place.Seen.Snapshot, int64(place.Seen.Top), place.Seen.Bound,
@@ -278,7 +277,7 @@ func (o *office) unlisted(ctx context.Context, place feed.Place, after ledger.Po
 	return reached, events < unlistedPage, byKind, pgerr.Explain("read available tasks", err)
 }
 
-// heads reads the last events of tasks. A task that does not exist is left out.
+// heads reads the last events of tasks. Tasks that do not exist are left out.
 func (o *office) heads(ctx context.Context, keys []ledger.Key) ([]head, error) {
 	if len(keys) == 0 {
 		return nil, nil

@@ -16,7 +16,8 @@ type Status struct {
 	Alive bool `json:"alive"`
 	// Since is when the dispatcher became active or, if it is not alive, when its lease ends or has ended.
 	Since time.Time `json:"since,omitzero"`
-	// Note is why a dispatcher that runs does not become active: another copy of the database works on the same NATS.
+	// Note is the reason if a running dispatcher does not become active: another copy of the database works on the
+	// same NATS.
 	Note string `json:"note,omitempty"`
 }
 

@@ -1,7 +1,7 @@
--- Selects the tasks that became available by their first events, as far as no window has delivered these.
+-- Selects the tasks that became available by their first events, unless a window has delivered these events.
 -- $1 positions of events: array literal; $2 snapshot of the last window; $3 size up to which args are returned.
 -- Returns the columns of heads.sql.
--- Locks nothing. Indexes: position, primary key; the limits keep the planner on them, also if the table was small when
+-- Locks nothing. Indexes: position, primary key; the limits keep the planner on them, even if the table was small when
 -- the plan was made.
 select e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard, e.position, coalesce(e.actor, ''),
        case when e.has_args then (date_part('epoch', e.recorded_at) * 1e6)::bigint else 0 end,

@@ -1,7 +1,7 @@
 -- Selects the next unfinished tasks of kinds that the projector lists as lingering, in the order in which they begin.
 -- $1 kinds, $2 positions to continue after: array literals of one length; $3 how many tasks of each kind.
--- Returns the place of the list (JSON, '' without a list), and beside it kind, biz_id and position of a task, in the
--- order of kind and position. Without tasks, one row with '' as kind.
+-- Returns the place of the list (JSON, '' without a list), and in each row kind, biz_id and position of a task,
+-- ordered by kind and position. Without tasks, one row with '' as kind.
 -- Locks nothing. Index: task_next; the lateral limit keeps the planner on it.
 select coalesce((select p.place::text from taskledger.lingering_place p), ''), coalesce(l.kind, ''),
        coalesce(l.biz_id, ''), coalesce(l.position, 0)

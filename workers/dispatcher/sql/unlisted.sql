@@ -1,8 +1,8 @@
 -- Selects the tasks of kinds that became available by the next events after the place of the list.
 -- $1 seen, $2 seen_top, $3 seen_bound of the place; $4 position to continue after; $5 maximum number of events;
 -- $6 kinds: array literal.
--- Returns how many events were read and the position of the last one, and beside them kind, biz_id and position of a
--- task, in the order of kind and position. Without tasks, one row with '' as kind.
+-- Returns how many events were read and the position of the last one, and in each row kind, biz_id and position of a
+-- task, ordered by kind and position. Without tasks, one row with '' as kind.
 -- Locks nothing. Indexes: as taskledger.feed_page.
 with page as materialized (
   select e.position, e.kind, e.biz_id, e.type
