@@ -255,8 +255,7 @@ func (o *office) listed(ctx context.Context, kinds, afters string, limit int64) 
 }
 
 // unlisted reads the events after the place of the list that made tasks available. It returns the position of the last
-// event, and whether no events
-// follow it.
+// event, and whether no events follow it.
 func (o *office) unlisted(ctx context.Context, place feed.Place, after ledger.Position, kinds string) (
 	reached ledger.Position, isWhole bool, byKind map[ledger.Kind][]found, err error) {
 	rows, err := o.config.DB.Query(ctx, unlistedSQL, place.Seen.Snapshot, int64(place.Seen.Top), place.Seen.Bound,

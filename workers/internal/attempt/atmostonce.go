@@ -10,12 +10,13 @@ import (
 // AtMostOnce is the name of the guarantee in events and leases.
 const AtMostOnce = "at most once"
 
-// startedOnce is the data of the started event of an attempt that must not be repeated: a worker with a weaker
-// guarantee must recognize it.
+// startedOnce is the data of the started event of an attempt that must not be repeated. Workers with a weaker
+// guarantee recognize it.
 var startedOnce = json.RawMessage(`{"guarantee":"` + AtMostOnce + `"}`)
 
 const (
-	// reasonUnknown is the reason of a burial after an attempt that may have had its effect, a part of it, or none.
+	// reasonUnknown is the reason of a burial after an attempt that may have had its whole effect, a part of it, or
+	// none.
 	reasonUnknown = "unknown outcome"
 	// reasonUndone is the reason of a burial if the database has lost the start of an attempt that has begun.
 	reasonUndone = reasonUnknown + ": the database has lost the start of an attempt"

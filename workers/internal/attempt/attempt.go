@@ -14,10 +14,10 @@ import (
 
 // Attempt is one attempt at one task.
 //
-// It has one owner at a time. That is the goroutine of its slot, until one goroutine sets isEnded: the slot's own, in
-// finish, or the one that abandons an overdue handler, in abandon. That goroutine owns the attempt from then on. The
-// owner, and notes beside the handler, use the fields under "owner"; join orders the notes before the owner's later
-// reads.
+// It has one owner at a time. The owner is the goroutine of its slot until a goroutine sets isEnded: the slot's own,
+// in finish, or the goroutine that abandons an overdue handler, in abandon. From then on that goroutine owns the
+// attempt. The owner, and notes beside the handler, use the fields under "owner"; join orders the notes before the
+// owner's later reads.
 type Attempt struct {
 	recorder
 
@@ -31,7 +31,7 @@ type Attempt struct {
 	tx       transactor      // set before begin
 	ctx      context.Context // of the handler
 	cancel   context.CancelCauseFunc
-	deadline *deadline // ctx derives from it; nil: no timeout, or one of its own
+	deadline *deadline // ctx derives from it; nil: no timeout, or a private attempt
 
 	isEntered atomic.Bool // the handler may have begun
 	isEnded   atomic.Bool // a goroutine ends the attempt
@@ -208,7 +208,7 @@ func (a *Attempt) end() (cause error, ok bool) {
 	return cause, true
 }
 
-// join waits for a note under way and allows no further one: the outcome follows the version that the attempt has then.
+// join waits for a note under way and allows no further one, because the outcome follows the attempt's version.
 func (a *Attempt) join() {
 	if a.noteTimer == nil {
 		return // it has not begun

@@ -25,8 +25,8 @@ var (
 )
 
 // callerTx is the transactor of an attempt in the transaction of the process that enqueued its task. A savepoint
-// separates the handler's writes. Its random name also detects whether the handler ended the transaction: no code can
-// set it again. The fields are constant.
+// separates the handler's writes. Its random name also reveals whether the handler ended the transaction: no code can
+// create it again. The fields are constant.
 type callerTx struct {
 	kind      *Kind
 	ctx       context.Context // of the caller
@@ -132,7 +132,7 @@ func (c *callerTx) undo(a *Attempt, cause, err error) {
 	case conn.IsClosed():
 		a.mustRollBack(err)
 		return
-	case conn.PgConn().IsBusy(): // a rollback is impossible beside open rows
+	case conn.PgConn().IsBusy(): // a rollback is impossible while rows are open
 		_ = conn.Close(ctx)
 		a.mustRollBack(err)
 		return
@@ -172,8 +172,8 @@ func (c *callerTx) abandon(a *Attempt, _, err error) {
 
 func (c *callerTx) returned(*Attempt) { <-c.abandoned }
 
-// buryEnded ends an attempt whose savepoint is gone because its handler has ended the transaction of its caller. If
-// that committed the task, the task is buried, so that it is not run again unnoticed.
+// buryEnded ends an attempt whose savepoint is gone because its handler has ended the caller's transaction. If that
+// committed the task, buryEnded buries it, so that it is not run again unnoticed.
 func (c *callerTx) buryEnded(ctx context.Context, a *Attempt) {
 	conn := c.tx.Conn()
 	if conn.IsClosed() {

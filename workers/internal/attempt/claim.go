@@ -9,9 +9,9 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// claim records the start of an attempt before its handler runs, if another attempt may have begun before. It is
-// called when the attempt has a slot, not when its head is read: if this process dies, a task that only waited
-// must not count as lost. It reports whether the handler may run; if not, the task is dropped or held.
+// claim records the start of an attempt before its handler runs, if another attempt may have begun before. It reports
+// whether the handler may run; if not, the task is dropped or decided again later. It is called when the attempt is in
+// a slot, not when its head is read: if this process dies, a task that only waited must not count as lost.
 func (a *Attempt) claim() bool {
 	if a.verdict != ClaimFirst && a.verdict != TakeOver {
 		return true
@@ -71,14 +71,14 @@ func (a *Attempt) canTakeOver(ctx context.Context) bool {
 }
 
 // quarantine keeps suspects apart. A task that kills its worker also interrupts all others that run there, and they
-// look equally guilty. So tasks that have only two chances left run one at a time, at least until they have run for
-// an AckWait, and the innocent ones finish. It is safe for concurrent use.
+// look equally guilty. So a task that has only two losses left runs alone, at least until it has run for an AckWait;
+// the innocent tasks finish. It is safe for concurrent use.
 type quarantine struct {
 	mu      sync.Mutex
 	suspect *Attempt // admitted one, or nil; guarded by mu
 }
 
-// enter admits a suspect, unless another one is admitted.
+// enter admits a suspect, unless a suspect is admitted already.
 func (q *quarantine) enter(a *Attempt) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

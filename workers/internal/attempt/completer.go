@@ -32,19 +32,19 @@ func (c *completion) request() ledger.AppendRequest {
 	return r
 }
 
-// completer records successes in groups: while one group is recorded the next one gathers. So groups are larger the
-// busier the worker is. A success that comes soon after a group waits for others, unless a process waits for outcomes;
-// a single one is recorded at once. A success that cannot be recorded at the moment (a lock, a lost connection) is
-// retried apart from the others. It is safe for concurrent use; the fields are constant.
+// completer records successes in groups: while one group is recorded the next one gathers, so groups grow with the
+// load. A success that comes soon after a group waits for others, unless a process waits for outcomes; a single
+// success is recorded at once. A success that cannot be recorded at the moment (a lock, a lost connection) is retried
+// apart from the others. It is safe for concurrent use; the fields are constant.
 type completer struct {
 	runner  *Runner
 	queue   *queue.Queue[completion] // taken by run
 	retries *queue.Queue[completion] // taken by retry
 	tokens  chan struct{}            // holds a token for each completion that is not recorded
 
-	hurry     chan struct{} // holds a token if the group that gathers may have to wait no longer
-	isAwaited atomic.Bool   // a process waited for outcomes when that was last read
-	latency   atomic.Int64  // of the dispatcher, when that was last read: a [time.Duration]; 0: unknown
+	hurry     chan struct{} // holds a token if the gathering group may be due
+	isAwaited atomic.Bool   // a process waited for outcomes at the last read
+	latency   atomic.Int64  // of the dispatcher, at the last read: a [time.Duration]; 0: unknown
 }
 
 func newCompleter(r *Runner) *completer {
@@ -79,7 +79,7 @@ func (c *completer) wake() {
 
 const (
 	// A transaction costs as much as forty of its rows. So a success within soonAfter latencies of a group waits
-	// gatherFor latencies for others, unless there are manyCompletions. No slot waits for it.
+	// gatherFor latencies for others, unless there are manyCompletions. It keeps no slot busy.
 	soonAfter       = 10
 	gatherFor       = 5
 	manyCompletions = 100
@@ -115,8 +115,8 @@ func (c *completer) gather(d time.Duration) {
 }
 
 // retry records completions that could not be recorded at first. It drops a completion after a few times AckWait, or
-// when the worker is stopping: the head decides. It does not drop that of an attempt that must not be repeated while
-// the worker runs, because its outcome would be lost.
+// when the worker is stopping: the head decides. While the worker runs, it keeps the completion of an attempt that
+// must not be repeated, because its outcome would be lost.
 func (c *completer) retry(quit context.Context) {
 	delay := loop.Backoff{Max: maxRetryDelay, Exact: true}
 	var space []ledger.AppendRequest
@@ -174,7 +174,8 @@ func (c *completer) record(group []completion, space *[]ledger.AppendRequest) (f
 	return failed
 }
 
-// end ends an attempt whose success is recorded as e, or not because of err. Hooks must not delay other attempts.
+// end ends an attempt whose success is recorded as e, or not recorded because of err. Hooks must not delay other
+// attempts.
 func (c *completer) end(a *Attempt, e ledger.Event, err error) {
 	if a.kind.NotifiesHooks {
 		go c.endOne(a, e, err)

@@ -38,8 +38,8 @@ func marshalSucceeded(worker []byte, beganAt time.Time, result json.RawMessage) 
 	return append(b, '}')
 }
 
-// startData returns the data of the event that records the start of an attempt: for how long the attempt has run,
-// before the members of data, a JSON object or nil.
+// startData returns the data of the event that records the start of an attempt: how long the attempt has run, and then
+// the members of data, a JSON object or nil.
 func (rec *recorder) startData(data json.RawMessage) json.RawMessage {
 	b := append(make([]byte, 0, 32+len(data)), `{"duration_ms":`...)
 	b = strconv.AppendFloat(b, float64(rec.Elapsed().Microseconds())/1000, 'f', -1, 64)
@@ -49,7 +49,7 @@ func (rec *recorder) startData(data json.RawMessage) json.RawMessage {
 	return append(b, '}')
 }
 
-// micros returns a time as data has it: to the microsecond, as the ledger has all times.
+// micros returns a time with the precision of the ledger, microseconds.
 func micros(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // marshalFailed returns the data of a failed event; the database adds retry_at.
@@ -69,14 +69,14 @@ func marshalReason(reason string, o eventdata.Outcome) json.RawMessage {
 type burial struct {
 	Reason string
 	Err    error               // may be nil
-	Errors []eventdata.Failure // of attempts since the task was last released from a finished state: the last ones
+	Errors []eventdata.Failure // of attempts since the last release from a finished state, the last ones only
 	Lost   int                 // workers in a row, if that is the reason
 }
 
 // marshalBuried returns the data of a buried event. e is the error, or nil.
 func marshalBuried(b burial, e *eventdata.Error, o eventdata.Outcome) json.RawMessage {
 	if e != nil {
-		e.Stack = "" // the failed event before has it
+		e.Stack = "" // the failed event before contains it
 	}
 	text, _ := json.Marshal(eventdata.Buried{ // strings, times and finite numbers
 		Reason: b.Reason, Error: e, Errors: b.Errors, Lost: b.Lost, Outcome: &o,
@@ -94,7 +94,7 @@ func (k *Kind) describe(err error) eventdata.Error {
 }
 
 // MaxFailures bounds the failed attempts in a buried event and in a job's previous errors. taskledger.failures_of has
-// the same number.
+// an equal limit.
 const MaxFailures = 100
 
 // failureTypes are the types of failures, and of the events before the release of a finished task.

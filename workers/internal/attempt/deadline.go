@@ -34,8 +34,8 @@ type deadline struct {
 	attempts int // that use it
 }
 
-// enter returns a context derived from base that ends with the cause [ErrTimeout], d after now or up to a hundredth
-// of d later. Each call must be followed by one of leave.
+// enter returns a context derived from base that ends with the cause [ErrTimeout], d after now or up to a hundredth of
+// d later. Call leave once for each call.
 func (ds *deadlines) enter(base context.Context, now time.Time, d time.Duration) *deadline {
 	ds.mu.Lock()
 	defer ds.mu.Unlock()

@@ -17,30 +17,30 @@ import (
 //go:embed sql/heads.sql
 var headsSQL string
 
-// largeArgs is in the place of args that are too large to be read with a head: no JSON is this.
+// largeArgs replaces args that are too large to be read with a head. It is not valid JSON.
 const largeArgs = "large"
 
-// Head is the last event of a task, with facts about the event of an offer of it.
+// Head is the last event of a task, with facts about the offered event.
 type Head struct {
 	IsFound    bool // the task exists
-	HasArgs    bool // Args and Meta have what the ledger holds for the handler
+	HasArgs    bool // Args and Meta contain the handler's input as the ledger stores it
 	Version    ledger.Version
 	Type       ledger.EventType
 	Actor      string
 	Attempt    ledger.Attempt
 	Shard      ledger.Shard
-	RecordedAt time.Time     // of the offered event; zero: the ledger does not have it
+	RecordedAt time.Time     // of the offered event; zero: it is not in the ledger
 	Clock      time.Time     // of the database, when the head was read
 	Alive      time.Duration // how much longer the actor's lease lasts; 0 if it has expired or does not exist
 
-	// Args and Meta are those of the task, as they are stored, if the offer lacks them. Args are empty unless HasArgs.
+	// Args and Meta are the task's, as stored, if the offer lacks them. Args are empty unless HasArgs.
 	Args, Meta json.RawMessage
-	// Incarnation is that of the database and its server when the head was read; nil if it has none.
+	// Incarnation identifies the database and its server when the head was read; nil: unknown.
 	Incarnation *string
 }
 
-// Heads reads the heads of tasks from the primary, in one round trip and in their order. It may use the memory of
-// space. The args of those that lack them are read as far as room, in bytes, allows.
+// Heads reads the heads of tasks from the primary, in one round trip and in the order of tasks. It may use the memory
+// of space. It reads missing args as far as room, in bytes, allows.
 func (k *Kind) Heads(ctx context.Context, tasks []*Task, room int, space []Head) ([]Head, error) {
 	var ids, versions pgarray.Builder
 	ids.Grow(len(tasks), 36*len(tasks))
@@ -109,7 +109,7 @@ type Verdict int
 
 // The verdicts.
 const (
-	RefuseGhost Verdict = iota // the ledger does not have the offered event
+	RefuseGhost Verdict = iota // the offered event is not in the ledger
 	Drop                       // nothing to do: the task is finished, or a later event will be offered
 	Begin                      // no attempt has begun
 	ClaimFirst                 // an attempt may have begun: the start is recorded before the handler runs
@@ -119,8 +119,9 @@ const (
 	Vanished                   // an attempt that must not be repeated has vanished
 )
 
-// Decide returns the verdict on an offered task, by its head. self is the ID of this worker. isAgain: it may have begun
-// elsewhere. An offer whose event the ledger does not have comes from a past that a fail-over or a restore has undone.
+// Decide returns the verdict on an offered task, by its head. self is the ID of this worker. isAgain: the task may
+// have begun elsewhere. An offered event that is not in the ledger comes from a past that a fail-over or a restore has
+// undone.
 func Decide(m stream.Message, isAgain bool, h Head, self string) Verdict {
 	if !h.IsFound || !h.RecordedAt.Equal(m.RecordedAt) {
 		return RefuseGhost
@@ -147,7 +148,7 @@ func Decide(m stream.Message, isAgain bool, h Head, self string) Verdict {
 }
 
 // Once returns the verdict for a kind whose attempts must not be repeated: the start is always recorded first, and an
-// attempt that has begun is not repeated. isUndone: one has begun here, and the database has lost its start.
+// attempt that has begun is not repeated. isUndone: an attempt has begun here, and the database has lost its start.
 func (v Verdict) Once(isUndone bool) Verdict {
 	switch v {
 	case Begin, ClaimFirst:

@@ -43,7 +43,7 @@ type Kind struct {
 	Companion func(suits func(*Attempt) bool) *Attempt
 	// HasCompanion reports whether Companion may return an attempt.
 	HasCompanion func(suits func(*Attempt) bool) bool
-	// NotifiesHooks: Work.Started and Work.Ended may take a while, and End has the events.
+	// NotifiesHooks: Work.Started and Work.Ended may take a while, and End contains the events.
 	NotifiesHooks bool
 
 	// Each is safe for concurrent use.
@@ -112,7 +112,7 @@ const (
 type Decision struct {
 	Action Action
 	Reason string
-	// In or At is when a snoozed or failed task is due. HasRetry: the handler chose it.
+	// In or At is when a snoozed or failed task is due. HasRetry: the handler has chosen it.
 	In       time.Duration
 	At       time.Time
 	HasRetry bool

@@ -11,8 +11,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// noteTimer calls noteStart of an attempt when it has run for StartedAfter. One that was stopped before serves another
-// attempt.
+// noteTimer calls noteStart of an attempt when it has run for StartedAfter. A stopped timer serves another attempt.
 type noteTimer struct {
 	timer   *time.Timer
 	attempt *Attempt // constant while the timer runs
@@ -37,7 +36,7 @@ func (k *Kind) stopNoteTimer(t *noteTimer) {
 	}
 }
 
-// noteStart is called when an attempt has run for StartedAfter. It records the start, beside the attempt's
+// noteStart is called when an attempt has run for StartedAfter. It records the start, outside the attempt's
 // transaction, and watches for the end of its context. Quick attempts need neither.
 func (a *Attempt) noteStart() {
 	a.mu.Lock()
@@ -52,10 +51,10 @@ func (a *Attempt) noteStart() {
 	_ = a.Note(ledger.EventStarted, nil)
 }
 
-// Note appends an event of the running attempt beside its transaction: its start, unless that is already recorded, or
-// progress, which implies the start. Notes of one attempt do not overlap. If another process has appended to the
-// task, the handler's context is cancelled and Note returns the cause ([ErrFenced]). After any other error the event
-// may or may not be recorded.
+// Note appends an event of the running attempt outside its transaction: its start, unless that is already recorded, or
+// progress, which implies the start. Notes of one attempt do not overlap. If another process has appended to the task,
+// the handler's context is cancelled and Note returns the cause ([ErrFenced]). After any other error the event may or
+// may not be recorded.
 func (a *Attempt) Note(t ledger.EventType, data json.RawMessage) error {
 	a.noteMu.Lock()
 	defer a.noteMu.Unlock()
@@ -120,7 +119,8 @@ func (a *Attempt) appendNote(
 	return e, a.version, ErrFenced, err
 }
 
-// FenceMoved reads the heads of running tasks, and cancels the handlers of those that another process has appended to.
+// FenceMoved reads the heads of running tasks, and cancels the handlers of tasks to which another process has
+// appended.
 func (k *Kind) FenceMoved(begun []*Attempt) {
 	ctx, cancel := k.Operation()
 	defer cancel()
@@ -128,7 +128,7 @@ func (k *Kind) FenceMoved(begun []*Attempt) {
 		n := min(len(begun), MaxBatch)
 		tasks := make([]*Task, n)
 		for i, a := range begun[:n] {
-			m := &a.task.Message // what else a task has belongs to others
+			m := &a.task.Message // the task's other fields belong to other goroutines
 			tasks[i] = &Task{Message: stream.Message{Key: m.Key, Version: m.Version}}
 		}
 		heads, err := k.Heads(ctx, tasks, 0, nil)
@@ -144,7 +144,7 @@ func (k *Kind) FenceMoved(begun []*Attempt) {
 }
 
 // fenceIfMoved cancels the handler if the head is an event of another process. The head may be older than the
-// attempt's version, or newer by a note of the attempt that is under way.
+// attempt's version, or newer by a note under way.
 func (a *Attempt) fenceIfMoved(h Head) {
 	a.mu.Lock()
 	known := a.version

@@ -120,8 +120,8 @@ func (a *Attempt) mayRepeat(ctx context.Context, err error) bool {
 	return false
 }
 
-// recorder alone appends the outcome of an attempt, calls the hooks and ends or holds the task. It is the part of an
-// Attempt that holds the state of its task's events, and belongs to the owner of the attempt.
+// recorder alone appends the outcome of an attempt, calls the hooks, and ends the task or decides it again later. It
+// is the part of an Attempt that stores the state of its task's events, and belongs to the attempt's owner.
 type recorder struct {
 	// Constant after New or NewPrivate.
 	kind    *Kind
@@ -136,7 +136,7 @@ type recorder struct {
 	head       readHead
 	claimed    bool // its start is recorded
 	wasRunning bool // the head was an event of a running attempt
-	// isElsewhere: the handler's error is not of its transaction, which is open and intact.
+	// isElsewhere: the handler's error did not come from its transaction, which is open and intact.
 	isElsewhere bool
 	// isOverRepeated: the outcome is recorded because the attempt was repeated too often; the count goes on.
 	isOverRepeated bool
@@ -148,7 +148,7 @@ type recorder struct {
 	outcomeErr     error
 }
 
-// readHead is what was read of the last event before the attempt. An Attempt has it in the room that is left.
+// readHead is the last event as read before the attempt, in the space that an Attempt has left.
 type readHead struct {
 	incarnation *string
 	version     int32
@@ -189,8 +189,8 @@ func (rec *recorder) Predecessors(ctx context.Context) ([]ledger.Task, error) {
 	return ledger.Predecessors(ctx, rec.store, rec.task.Message.Key)
 }
 
-// record ends an attempt after its outcome was appended, or not because of err. It calls the hooks, and ends or
-// holds the task.
+// record ends an attempt after its outcome was appended, or was not because of err. It calls the hooks, and ends the
+// task or decides it again later.
 func (rec *recorder) record(o Outcome, err error) {
 	k := rec.kind
 	switch {
@@ -272,8 +272,8 @@ func (rec *recorder) data() eventdata.Outcome {
 	}
 }
 
-// afterStart returns the append of an event that counts no attempt, preceded by the start of this attempt unless that
-// is recorded. Otherwise a release would use its number again.
+// afterStart returns the append of an event that counts no attempt, preceded by this attempt's start unless it is
+// recorded. Otherwise a release would use the attempt's number again.
 func (rec *recorder) afterStart(r ledger.AppendRequest) []ledger.AppendRequest {
 	if rec.claimed {
 		return []ledger.AppendRequest{r}
@@ -308,9 +308,8 @@ func (rec *recorder) append(ctx context.Context, requests ...ledger.AppendReques
 	return nil
 }
 
-// appendStart records the start, together with those of other attempts. If the answer is lost, it sends the request
-// again alone. It does not wait for a transaction that has the task locked: many such starts would take all
-// connections.
+// appendStart records the start, in a group with other attempts. If the answer is lost, it sends the request again
+// alone. It does not wait for a transaction that has locked the task: many such starts would take all connections.
 func (rec *recorder) appendStart(ctx context.Context) (ledger.Event, error) {
 	r := rec.request(ledger.EventStarted, nil)
 	if rec.kind.Once {
@@ -324,7 +323,7 @@ func (rec *recorder) appendStart(ctx context.Context) (ledger.Event, error) {
 	return e, err
 }
 
-// unclaimed holds a task whose start could not be recorded.
+// unclaimed decides a task again whose start could not be recorded.
 func (rec *recorder) unclaimed(err error) {
 	k := rec.kind
 	if ledger.IsConflict(err) { // another worker was first
@@ -335,7 +334,7 @@ func (rec *recorder) unclaimed(err error) {
 	rec.later(k.ackWait / 2)
 }
 
-// later is [Kind.Later] for the task. A caller decides itself whether it tries again.
+// later is [Kind.Later] for the task. A caller itself decides whether to try again.
 func (rec *recorder) later(most time.Duration) {
 	if rec.private {
 		rec.kind.Tasks.End(rec.task)
@@ -400,8 +399,8 @@ func (rec *recorder) fail(ctx context.Context, err error, buryReason string) {
 	rec.record(OutcomeFailed, appendErr)
 }
 
-// load returns the task, which costs little however long its history is. A task with an event that does not fold has
-// the members that a failure needs.
+// load returns the task, at little cost however long its history is. If an event does not fold, the task has only the
+// fields that a failure needs.
 func (rec *recorder) load(ctx context.Context) (ledger.Task, error) {
 	task, err := ledger.Load(ctx, rec.store, rec.task.Message.Key)
 	var illegal *ledger.IllegalError
@@ -496,10 +495,12 @@ func (rec *recorder) interrupt(ctx context.Context) {
 	rec.recordAll(ctx, OutcomeInterrupted, rec.request(ledger.EventInterrupted, marshalReason("shutdown", rec.data())))
 }
 
-// snooze records that the task is postponed, which is not a failure. A negative duration and a time after the year 9998
-// are invalid, and count as failures. A snooze that is due within a second is counted with those in a row before it. If
-// it is due at once, the first one in a row is, and each further one waits by the policy: the handler would be called
-// again without an end. taskledger.snooze has the same rules.
+// snooze records that the task is postponed, which is not a failure. A negative duration and a time after the year
+// 9998 are invalid, and count as failures.
+//
+// A snooze that is due within a second counts with those in a row before it. The first in a row may be due at once;
+// each further one waits by the policy, because the handler would otherwise be called without end. taskledger.snooze
+// applies the same rules.
 func (rec *recorder) snooze(ctx context.Context, d Decision) {
 	if d.At.IsZero() && d.In < 0 {
 		rec.fail(ctx, fmt.Errorf("SnoozeFor must not be negative, got %s", d.In), "")
@@ -560,7 +561,7 @@ func (rec *recorder) shortSnoozes(ctx context.Context) (int, error) {
 	return max(0, data.ShortInARow), nil
 }
 
-// policy returns the retry policy of a task: its own, or that of its kind.
+// policy returns the retry policy of a task: its own, or its kind's.
 func (k *Kind) policy(t ledger.Task) ledger.RetryPolicy {
 	if len(t.Retry) == 0 {
 		return k.Retry
@@ -585,7 +586,7 @@ func (k *Kind) RepeatAfter(err error) time.Duration {
 }
 
 // isRepeatable reports whether an attempt failed because of the ledger's database and not of its handler, so that it
-// uses no attempt. A network error alone does not prove that: another system may have refused the connection.
+// uses no attempt. A network error alone is no proof: another system may have refused the connection.
 func isRepeatable(err error) bool {
 	return errors.Is(err, ErrConnectionLost) || errors.Is(err, ledger.ErrRetryTransaction) ||
 		errors.Is(err, ledger.ErrUnavailable) || pgerr.Code(err) != "" && ledger.Retryable(err)

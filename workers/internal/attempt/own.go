@@ -9,17 +9,17 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// ownTx is the transactor of an attempt that has a transaction to itself: the handler's effects and the succeeded
-// event commit together or not at all. The other fields are constant.
+// ownTx is the transactor of an attempt with a transaction of its own: the handler's effects and the succeeded event
+// commit together or not at all. The other fields are constant.
 type ownTx struct {
 	kind *Kind
 	tx   *Tx
 
-	isIntact bool // set by check: the transaction could go on, so the handler's error is of another system
+	isIntact bool // set by check: the transaction could go on, so the handler's error came from another system
 }
 
-// runInTransaction runs the attempt on a connection: in a transaction that it shares with other waiting attempts if
-// it may, otherwise in one of its own.
+// runInTransaction runs the attempt on a connection, in a transaction that it shares with other waiting attempts if it
+// may, otherwise in its own.
 func (a *Attempt) runInTransaction() {
 	k := a.kind
 	select {

@@ -7,7 +7,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
-// reconnectEvery is the least time between two times that all connections are made again.
+// reconnectEvery is the least time between two reconnections of the pool.
 const reconnectEvery = time.Second
 
 // reconnection is when the pool last connected again because a connection reached a standby or lacked a right.
@@ -26,14 +26,14 @@ func (r *Runner) LeaveStandby(err error) bool {
 }
 
 // LeavePolicies has the pool connect again if err shows that the login lacks a right. PostgreSQL keeps the row-level
-// security of a prepared statement when a role is granted, so a connection would lack the right until its end.
+// security of a prepared statement when a role is granted, so an open connection would never get the right.
 func (r *Runner) LeavePolicies(err error) {
 	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
 		r.reconnect("the login lacks a right; connecting again", err)
 	}
 }
 
-// reconnect makes all connections again, unless it has just done so. It reports false if the runner has none.
+// reconnect reconnects the pool, unless it has just done so. It reports false if the runner has no pool.
 func (r *Runner) reconnect(why string, err error) bool {
 	if r.db == nil {
 		return false

@@ -25,9 +25,9 @@ type Repeat struct {
 	At    time.Time // of the last one
 }
 
-// repeats counts for each task how often in a row its attempts ended because of the ledger's database. They leave no
-// event, so that a deadlock or a restart uses no attempt. A task that ends its connection each time is found by the
-// count. It is safe for concurrent use.
+// repeats counts for each task how many of its attempts in a row ended because of the ledger's database. Such attempts
+// leave no event, so a deadlock or a restart uses no attempt. The count reveals a task that ends its connection each
+// time. It is safe for concurrent use.
 type repeats struct {
 	size atomic.Int32 // of tasks: an attempt that succeeds usually finds none, and takes no lock
 
@@ -35,7 +35,7 @@ type repeats struct {
 	tasks map[ledger.BizID]Repeat // guarded by mu
 }
 
-// add counts a repeat and returns how many there were in a row.
+// add counts a repeat and returns the number of repeats in a row.
 func (r *repeats) add(id ledger.BizID, err error) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,7 +54,7 @@ func (r *repeats) add(id ledger.BizID, err error) int {
 	return task.Times
 }
 
-// forget ends the row of a task.
+// forget ends the count of a task.
 func (r *repeats) forget(id ledger.BizID) {
 	if r.size.Load() == 0 {
 		return

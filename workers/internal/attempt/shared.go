@@ -12,13 +12,13 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// sharedTime is how long a shared transaction takes in further tasks. The tasks in it wait for its end, and so do
-// transactions that wait for its locks.
+// sharedTime is how long a shared transaction takes in further tasks. Its tasks, and transactions that need its locks,
+// wait for its end.
 const sharedTime = 20 * time.Millisecond
 
-// sharedTx is the transactor of attempts that share a transaction. Their handlers run one after the other. Either all
-// succeed and it commits, or it is rolled back and each is tried again alone. So a task that fails, is cancelled,
-// times out or aborts its transaction is handled without other tasks beside it; the others lose only time.
+// sharedTx is the transactor of attempts that share a transaction. Their handlers run one after the other. If all
+// succeed it commits; otherwise it is rolled back and each is tried again alone. So a task that fails, is cancelled,
+// times out or aborts its transaction is handled without other tasks; the others lose only time.
 type sharedTx struct {
 	// Constant.
 	kind    *Kind
@@ -33,8 +33,8 @@ type sharedTx struct {
 	pending []*Attempt // finished and without an outcome yet; guarded by mu
 }
 
-// CanShare reports whether the attempt may share a transaction: it is its task's first one, and no event of it is
-// recorded.
+// CanShare reports whether the attempt may share a transaction: it is its task's first attempt, and has no recorded
+// event.
 func CanShare(a *Attempt) bool {
 	return a.verdict == Begin && a.number == 1 && !a.task.Alone && a.finishBy.IsZero()
 }
@@ -175,7 +175,7 @@ func (s *sharedTx) appendAndCommit(ctx context.Context, all []*Attempt) ([]ledge
 	return s.tx.own.AppendAndCommit(ctx, requests...)
 }
 
-// hasEnded rolls the transaction back. It reports whether a handler had ended it by COMMIT or ROLLBACK in SQL.
+// hasEnded rolls the transaction back. It reports whether a handler ended it by COMMIT or ROLLBACK in SQL.
 func (s *sharedTx) hasEnded(ctx context.Context) (ended bool) {
 	conn := s.tx.conn.Conn()
 	if conn.IsClosed() || conn.PgConn().IsBusy() {
@@ -192,8 +192,7 @@ func (s *sharedTx) hasEnded(ctx context.Context) (ended bool) {
 	return ended
 }
 
-// tryAlone decides tasks again after the transaction that they shared was rolled back because of err, an error of one
-// of them.
+// tryAlone decides tasks again after their shared transaction was rolled back because of err, an error of one of them.
 func (k *Kind) tryAlone(ctx context.Context, attempts []*Attempt, err error) {
 	if len(attempts) == 0 {
 		return

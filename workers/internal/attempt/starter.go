@@ -8,8 +8,8 @@ import (
 )
 
 // starter records the starts of attempts that must be recorded before their handlers run. While one group is recorded
-// the next one gathers. So a worker that begins with many tasks that its predecessor has given back
-// records them in a few transactions; a single start is recorded at once. It is safe for concurrent use.
+// the next one gathers. So a worker that takes over many tasks records their starts in a few transactions; a single
+// start is recorded at once. It is safe for concurrent use.
 type starter struct {
 	runner *Runner
 	queue  *queue.Queue[start]

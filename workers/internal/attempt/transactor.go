@@ -11,7 +11,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// transactor is the way an attempt has a transaction. Each serves one attempt, except sharedTx, which serves several
+// transactor is the kind of transaction of an attempt. Each serves one attempt, except sharedTx, which serves several
 // in turn. The owner of the attempt calls its methods in this order:
 //
 //	handle ─▶ (handler) ─▶ check ─┬─▶ commit   the handler succeeded
@@ -32,7 +32,7 @@ type transactor interface {
 	close()
 	// abandon records the outcome of an attempt whose handler does not return.
 	abandon(a *Attempt, cause, err error)
-	// returned is called when that handler has returned nevertheless.
+	// returned is called if that handler returns nevertheless.
 	returned(a *Attempt)
 }
 
@@ -54,8 +54,8 @@ type Tx struct {
 	hasFailed bool // a savepoint was rolled back after an error of the server
 }
 
-// newTx returns a transaction of ctx on a connection, which other handlers and the worker's own statements use
-// afterwards: so its session is reset. The server ends it when it has been idle for idle; 0 means the
+// newTx returns a transaction of ctx on a connection. Its session is reset, because other handlers and the worker's
+// own statements use it afterwards. The server ends the transaction when it has been idle for idle; 0 means the
 // server's setting.
 func newTx(ctx context.Context, conn Conn, idle time.Duration) *Tx {
 	o := &ledger.TxOptions{Guard: true, ResetSession: true}
@@ -128,8 +128,7 @@ func (k *Kind) idle() time.Duration {
 	return k.Timeout + k.Timeout/100 + 2*maxGrace
 }
 
-// noTx is the transactor of handlers whose effects are outside of the database. Their successes are recorded together
-// with those of others.
+// noTx is the transactor of handlers with effects outside of the database. Their successes are recorded in groups.
 type noTx struct{}
 
 func (noTx) handle() pgx.Tx           { return nil }

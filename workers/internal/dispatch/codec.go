@@ -11,8 +11,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// The messages in bytes: numbers are varints, texts have their length before them, lists their number of elements. The
-// first byte is the version of the format.
+// The encoding of messages: numbers are varints, texts follow their length, and lists follow their number of elements.
+// The first byte is the version of the format.
 const codecVersion = 1
 
 // errMessage is the error of bytes that are not a message.

@@ -26,19 +26,19 @@ type Dispatcher struct {
 	workers  map[string]*session // by worker: those with a live lease
 	sessions map[string]*session // by session
 	queues   map[ledger.Kind]*queue
-	// Of many kinds few have something to do. These have at least the queues with ready tasks, and all spilled ones.
+	// Of many kinds few need work. busy contains at least the queues with ready tasks, and spilled all spilled queues.
 	busy, spilled map[ledger.Kind]*queue
 
 	tasks   map[ledger.Key]*task
-	running map[string]map[ledger.Key]*task // those in this place, by the worker that has begun them
+	running map[string]map[ledger.Key]*task // tasks in this place, by the worker that has begun them
 	doubts  []*task                         // doubtful or gone, now or earlier
 	offers  []Offer                         // to be sent
 
 	recalls map[*session]bool // the sessions with recalls to be sent
 }
 
-// New returns a dispatcher that is not active yet. At most limit tasks of a kind are ready in memory, and at most twice
-// as many of all kinds, unless these are more than 512: each may have one in 256 of the limit.
+// New returns a dispatcher that is not active yet. At most limit tasks of a kind are ready in memory, and at most
+// twice as many of all kinds. Beyond 512 kinds, each may have a 256th of limit.
 func New(incarnation string, epoch int64, limit int) *Dispatcher {
 	return &Dispatcher{incarnation: incarnation, epoch: epoch, limit: limit, workers: map[string]*session{},
 		sessions: map[string]*session{}, queues: map[ledger.Kind]*queue{}, busy: map[ledger.Kind]*queue{},
@@ -46,7 +46,7 @@ func New(incarnation string, epoch int64, limit int) *Dispatcher {
 		recalls: map[*session]bool{}}
 }
 
-// Join records a lease that is alive, or a change of it. A worker has one session: a new one ends the last.
+// Join records a live lease, or a change of it. A worker has one session: a new session ends the last.
 func (d *Dispatcher) Join(l Lease) {
 	s := d.workers[l.Worker]
 	if s != nil && s.Session == l.Session {
@@ -69,7 +69,7 @@ func (d *Dispatcher) Join(l Lease) {
 	}
 }
 
-// Leave records that a worker's lease has ended. The tasks that it had become doubtful.
+// Leave records that a worker's lease has ended. Its tasks become doubtful.
 func (d *Dispatcher) Leave(worker string) {
 	s := d.workers[worker]
 	if s == nil {
@@ -89,8 +89,8 @@ func (d *Dispatcher) Leave(worker string) {
 	d.cover(s, kinds, -1)
 }
 
-// cover counts that by further sessions take kinds and shards. Tasks that no worker takes are not kept in memory,
-// unless they may have begun without a record. They are read from the ledger when a worker takes them.
+// cover counts the sessions that take kinds and shards: by is added for each. Tasks that no worker takes are not kept
+// in memory, unless they may have begun without a record. They are read from the ledger when a worker takes them.
 func (d *Dispatcher) cover(s *session, kinds map[ledger.Kind]ledger.ShardSet, by int) {
 	if s.Session == "" {
 		return
@@ -139,7 +139,7 @@ func (d *Dispatcher) doubtAll(all []*task) {
 	}
 }
 
-// Check doubts the tasks that a worker has had since the last call and whose start is not recorded. The interval
+// Check doubts the tasks that a worker has held since the last call without recording their start. The interval
 // between calls must be long enough for a healthy worker to begin each task and record its start, or to give it back.
 // Each call that finds such tasks halves the worker's share. Each task that the worker ends doubles it again.
 func (d *Dispatcher) Check(worker string) {
@@ -170,7 +170,7 @@ func (d *Dispatcher) Silence(worker string) {
 	}
 }
 
-// maxIdle is how often the share of a worker is halved that does nothing.
+// maxIdle is how often the share of an idle worker is halved at most.
 const maxIdle = 20
 
 // Workers returns the workers that have joined.
@@ -187,7 +187,8 @@ func (d *Dispatcher) Unanswered() (workers []string) {
 }
 
 // Activate starts the offers. Before it, every session must have answered, or be unable to accept an offer of an
-// earlier epoch. The caller opens its first window between the two; top is the highest position in that window.
+// earlier epoch. After that, and before Activate, the caller opens a window; top is the highest position in that
+// window.
 func (d *Dispatcher) Activate(top ledger.Position) {
 	d.isActive = true
 	if len(d.Unanswered()) > 0 {
@@ -223,13 +224,13 @@ func (d *Dispatcher) Receive(r Report) {
 	}
 }
 
-// learn takes a report of a session that has not answered yet, with what the session holds from earlier epochs. When
-// all of it is known, the tasks that its worker has begun and does not hold are doubtful.
+// learn takes a report of a session that has not answered yet, with the tasks that the session holds from earlier
+// epochs. When all of them are known, tasks that its worker has begun and does not hold become doubtful.
 func (d *Dispatcher) learn(s *session, r Report) {
 	if !s.hasReported {
 		s.hasReported, s.adopted = true, r.After
 		// Its lease may have ended in this epoch, with offers that are lost. So all that it has asked for is taken
-		// back. It asks again when it has the probe, which is repeated until then.
+		// back. It asks again when it receives the probe, which is repeated until then.
 		s.given = maps.Clone(s.asked)
 		s.sent++
 		d.probe(s)
@@ -243,7 +244,7 @@ func (d *Dispatcher) learn(s *session, r Report) {
 	}
 }
 
-// adopt assigns the tasks to a session that it holds from an earlier epoch.
+// adopt assigns to a session the tasks that it holds from an earlier epoch.
 func (d *Dispatcher) adopt(s *session, r Report) {
 	for _, h := range r.Listed {
 		_, isOfKind := s.Kinds[h.Key.Kind]
@@ -283,8 +284,8 @@ func (d *Dispatcher) doubt(t *task) {
 	d.doubts = append(d.doubts, t)
 }
 
-// enqueue makes a task ready, or running if a worker has begun it that may still do it. A live worker that has begun a
-// task and does not hold it gets it again: the database has lost its outcome, and no other worker may continue.
+// enqueue makes a task ready, or running if a worker has begun it that may still do it. A task that a live worker has
+// begun and does not hold is offered to it again: the database has lost its outcome, and no other worker may continue.
 func (d *Dispatcher) enqueue(t *task) {
 	if t.Shard.Validate() != nil { // no worker can have it
 		d.forget(t)
@@ -301,7 +302,7 @@ func (d *Dispatcher) enqueue(t *task) {
 	d.busy[q.kind] = q
 }
 
-// run records that a worker has begun a task that may still do it.
+// run records that a worker that may still do a task has begun it.
 func (d *Dispatcher) run(t *task) {
 	t.place = running
 	of := d.running[t.Actor]
@@ -322,7 +323,7 @@ func (d *Dispatcher) queue(kind ledger.Kind) *queue {
 	return q
 }
 
-// spill records that the ledger contains tasks of a queue after a place that are not in memory.
+// spill records that the ledger contains tasks of a queue, after a place, that are not in memory.
 func (d *Dispatcher) spill(q *queue, place ledger.Position) {
 	q.isSpilled, q.place, q.step = true, place, 0
 	if q.isReading { // from a later place
@@ -331,8 +332,8 @@ func (d *Dispatcher) spill(q *queue, place ledger.Position) {
 	d.spilled[q.kind] = q
 }
 
-// Unverified returns the tasks that must be read from the ledger, because only a worker has named them. It returns each
-// once. The caller reads them by a statement that begins after the call, and passes them to [Dispatcher.Verify].
+// Unverified returns, each once, the tasks that must be read from the ledger because only a worker has named them. The
+// caller reads them by a statement that begins after the call, and passes them to [Dispatcher.Verify].
 func (d *Dispatcher) Unverified() (keys []ledger.Key) {
 	for _, t := range d.doubts {
 		if d.mustBeVerified(t) {
@@ -347,8 +348,8 @@ func (d *Dispatcher) mustBeVerified(t *task) bool {
 	return t.place == doubtful && t.isUnverified && !t.isBeingRead && d.mutant != isUnverified
 }
 
-// Verify records a task's version in the ledger, 0 if it has none, and the task if it is available or has begun;
-// otherwise available is nil. The ledger may have less than the worker: a fail-over has lost events.
+// Verify records a task's version in the ledger, 0 if it does not exist, and the task if it is available or has begun;
+// otherwise available is nil. The ledger may contain fewer events than the worker knows: a fail-over has lost some.
 func (d *Dispatcher) Verify(k ledger.Key, version ledger.Version, available *Task) {
 	t := d.tasks[k]
 	if t == nil || !t.isBeingRead {
@@ -371,8 +372,8 @@ func (d *Dispatcher) probeOf(s *session) Offer {
 		Given: maps.Clone(s.given), Adopted: s.adopted}
 }
 
-// Probe sends probes to the sessions that have not confirmed everything sent to them. The caller calls it from time to
-// time, so that a lost message is made good.
+// Probe sends probes to the sessions that have not confirmed everything sent to them. The caller calls it at
+// intervals, so that lost messages are replaced.
 func (d *Dispatcher) Probe() {
 	if d.mutant == neverProbes {
 		return

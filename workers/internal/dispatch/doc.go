@@ -1,4 +1,4 @@
-// Package dispatch is the conversation between the dispatcher and the workers: who begins which task next.
+// Package dispatch is the conversation between the dispatcher and the workers that decides who begins which task next.
 //
 // [Dispatcher] and [Worker] are state machines without a clock, a socket or a goroutine. Events of the ledger and
 // messages go in, messages come out. TestExplore searches every order in which two of each can meet, with lost, copied
@@ -6,9 +6,9 @@
 //
 // # The truth
 //
-// The ledger is the truth: an append is a compare-and-set on the version of a task. The dispatcher is a cache of what
-// may begin next. It may forget everything, and there may be two of it. A wrong offer costs time or a second start of
-// an AtLeastOnce handler, never a second effect.
+// The ledger is the truth: an append is a compare-and-set on the version of a task. The dispatcher is a cache of the
+// tasks that may begin next. It may forget everything, and two may run at once. A wrong offer costs time or a second
+// start of an AtLeastOnce handler, never a second effect.
 //
 // # A task in the dispatcher
 //
@@ -21,7 +21,7 @@
 //
 // A doubtful task becomes ready when the dispatcher has applied a window of the feed that was opened after the task
 // became doubtful. If the task ended meanwhile, that window contains the event. A running task belongs to a worker
-// that the dispatcher has no session with; it becomes doubtful when that worker's lease ends.
+// with which the dispatcher has no session; it becomes doubtful when that worker's lease ends.
 //
 // # Messages
 //
@@ -33,20 +33,20 @@
 //   - A session is one life of a worker process. Its name follows from the worker's id and a public key (see
 //     [SessionName]), and is in every message.
 //   - An epoch is the number of a dispatcher. Epochs only rise, within one incarnation of the database. A worker
-//     follows the highest one of which it has received a message, and its numbers start from zero in it.
-//   - Each task of an offer has a number, rising within session and epoch. A worker refuses a number that is not
-//     above the highest one it has received. So a report "received up to n, holds these" stays true for the numbers
-//     that it leaves out, however late it arrives.
-//   - Credit is two sums for each kind: the tasks that the worker has asked for, and those that it was given. Both
-//     only rise. The sums of [Total] bound all kinds together. An offer repeats those that are not confirmed yet.
-//   - A lease may end and live again within an epoch. The session then has higher numbers than all before, and what it
-//     had asked for is taken back.
+//     follows the highest epoch that it has received a message of, and its numbers start from zero in it.
+//   - Each task of an offer has a number, rising within session and epoch. A worker refuses a number unless it is
+//     above the highest number received. So a report "received up to n, holds these" stays true for the numbers that
+//     it leaves out, however late it arrives.
+//   - Credit is two sums for each kind: the tasks that the worker has asked for, and the tasks that it was given.
+//     Both only rise. The sums of [Total] bound all kinds together. An offer repeats the sums that are not confirmed
+//     yet.
+//   - A lease may end and live again within an epoch. The session then has higher numbers than all before, and
+//     everything that it had asked for is taken back.
 //   - Holdings from an earlier epoch have the numbers -n+1 to 0. The first reports of an epoch list them with their
-//     keys, and the dispatcher adopts each once. A new dispatcher offers nothing before every live session has answered
-//     so, or is unable to accept an offer of its predecessor.
-//   - A report carries the worker's own time, and an offer repeats the latest one. It shows how old the dispatcher's
-//     view is, without a comparison of two clocks.
-//
+//     keys, and the dispatcher adopts each once. A new dispatcher offers nothing before every live session has
+//     answered so, or is unable to accept an offer of its predecessor.
+//   - A report carries the worker's own time, and an offer repeats the latest time received. It shows how old the
+//     dispatcher's view is, without a comparison of two clocks.
 // The caller decides about time: when a session's lease has ended, when a window was opened, when to send a probe.
 // Neither machine is safe for concurrent use.
 package dispatch

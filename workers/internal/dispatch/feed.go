@@ -58,9 +58,9 @@ func (d *Dispatcher) Apply(ticket int64, events []Event) {
 func (d *Dispatcher) Applied() int64 { return d.applied }
 
 // Hint takes available tasks ahead of the window that delivers them. The caller has read them from the ledger by a
-// statement that began after a call of [Dispatcher.Applied] with this result, and leaves out the tasks whose events the
-// windows applied until then have delivered. If events were applied since, Hint takes nothing and reports false: one of
-// them may have ended a task that the statement still found. Windows deliver the tasks that are left out.
+// statement that began after a call of [Dispatcher.Applied] with this result. It leaves out tasks whose events were in
+// the windows applied until then. If events were applied since, Hint takes nothing and reports false: one of them may
+// have ended a task that the statement still found. Windows deliver the tasks that are left out.
 func (d *Dispatcher) Hint(applied int64, tasks []Task) bool {
 	if applied != d.applied && d.mutant != lateHints {
 		return false
@@ -102,7 +102,7 @@ func (d *Dispatcher) apply(e *Event) {
 		d.forget(t)
 	}
 	switch {
-	case q == nil || !q.shards.Has(e.Shard): // no worker asks for it: it is read when one does
+	case q == nil || !q.shards.Has(e.Shard): // no worker asks for it: it is read when a worker does
 	case e.Change == Available:
 		d.add(q, e.Task, false)
 	case e.Change == Begun:
@@ -142,8 +142,8 @@ func (d *Dispatcher) recall(t *task, e *Event) {
 	}
 }
 
-// sendRecalls sends the recalls of a window. Those beyond the size of a message are left out: workers look at the tasks
-// that they run from time to time.
+// sendRecalls sends the recalls of a window. Recalls beyond the size of a message are left out: workers reread the
+// heads of their running tasks at intervals.
 func (d *Dispatcher) sendRecalls() {
 	for s := range d.recalls {
 		o := d.probeOf(s)
@@ -209,8 +209,8 @@ type Read struct {
 	Limit int
 }
 
-// firstRead is how many tasks the first read of a kind returns, so that the first task begins soon. Each further one
-// returns eight times as many as the one before, up to half of what fits in memory.
+// firstRead is how many tasks the first read of a kind returns, so that the first task begins soon. Each further read
+// returns eight times as many as the one before, up to half of the tasks that fit in memory.
 const firstRead = 1024
 
 // Reads returns the requests to the ledger, each once. The caller executes a statement for each that begins after the
@@ -229,7 +229,7 @@ func (d *Dispatcher) Reads() (reads []Read) {
 	return reads
 }
 
-// WantsReads reports whether [Dispatcher.Reads] or [Dispatcher.Unverified] would return something.
+// WantsReads reports whether [Dispatcher.Reads] or [Dispatcher.Unverified] would return anything.
 func (d *Dispatcher) WantsReads() bool {
 	for _, q := range d.spilled {
 		if d.isActive && d.wants(q) {
@@ -244,8 +244,8 @@ func (d *Dispatcher) wants(q *queue) bool {
 	return q.isSpilled && !q.isReading && q.shards != 0 && q.size <= d.most()/2
 }
 
-// TakeRead takes the answer to a request: the tasks up to a position. isEnd is set if no tasks follow it. A read that
-// failed is an answer without tasks, up to position 0.
+// TakeRead takes the answer to a request: the tasks up to a position. isEnd is set if no tasks follow that position. A
+// failed read is an answer without tasks, up to position 0.
 func (d *Dispatcher) TakeRead(kind ledger.Kind, tasks []Task, through ledger.Position, isEnd bool) {
 	q := d.queues[kind]
 	if q == nil || !q.isReading {

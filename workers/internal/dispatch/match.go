@@ -8,7 +8,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Match offers ready tasks to the workers with room. Those of a kind are shared equally, up to the room of each.
+// Match offers ready tasks to the workers with room. Workers of a kind get equal shares of its tasks, up to the room
+// of each.
 func (d *Dispatcher) Match() {
 	if !d.isActive {
 		return

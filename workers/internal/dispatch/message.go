@@ -7,14 +7,14 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Total is the kind under which the sums of all kinds together are counted.
+// Total is the kind that stands for the sums of all kinds together.
 const Total ledger.Kind = ""
 
 // notAdopted is the Adopted of an offer to a session that has not answered in the offer's epoch.
 const notAdopted = math.MinInt64
 
-// Freshness is how old what is known of a task may be for a worker to begin it without a look at its head. A dispatcher
-// whose lease has ended for so long has no offer on its way that a worker would accept.
+// Freshness is the greatest age of a view of a task for a worker to begin the task without reading its head. When a
+// dispatcher's lease has ended for this long, workers accept none of its offers.
 const Freshness = 2 * time.Second
 
 // maxListed is the maximum number of holdings that a report lists, and of tasks in an offer.
@@ -27,7 +27,7 @@ const maxOfferBytes = 64 << 10
 type Report struct {
 	Session     string
 	Incarnation string        // of the database that the worker's last statement has reached
-	Epoch       int64         // of the dispatcher that the worker follows; 0: none yet
+	Epoch       int64         // of the database that the worker's last statement reached
 	Sent        time.Duration // by the worker's monotonic clock
 
 	Asked     map[ledger.Kind]int64 // the number of tasks that the worker has asked for in this epoch
@@ -35,8 +35,8 @@ type Report struct {
 	IsLeaving bool                  // it takes no further tasks, whatever it has asked for
 	Held      []Range               // the numbers of the tasks that it holds, rising
 
-	// Listed are the holdings of an earlier epoch with the numbers After+1 to Through. Those up to After are adopted.
-	// In the first report of an epoch, -After is their number.
+	// Listed are the holdings of an earlier epoch with the numbers After+1 to Through. Holdings up to After are
+	// adopted. In the first report of an epoch, -After is the number of all.
 	Listed         []Holding
 	After, Through int64
 }
@@ -48,7 +48,7 @@ type Holding struct {
 	Number  int64
 }
 
-// isValid reports whether a task of the ledger can be meant.
+// isValid reports whether the holding may name a task of the ledger.
 func (h *Holding) isValid() bool {
 	return h.Version > 0 && len(h.Key.Kind) <= ledger.MaxKindLen && len(h.Key.BizID) <= ledger.MaxBizIDLen &&
 		h.Key.ValidateStored() == nil
@@ -65,11 +65,11 @@ type Offer struct {
 	Echo        time.Duration // Sent of the newest report of the session; 0: none in this epoch
 
 	Number  int64                 // of the first task; without tasks, the highest number that was sent
-	Given   map[ledger.Kind]int64 // sums, this offer included: of its kind and Total, in a probe of all kinds
+	Given   map[ledger.Kind]int64 // sums with this offer: of Total and unconfirmed kinds; in a probe of all kinds
 	Adopted int64                 // the highest number of a holding that is adopted
 	Tasks   []Task                // of one kind
-	// Moved are tasks that the session has been offered and to which others have appended. It is only a hint, which may
-	// be lost: their heads decide.
+	// Moved are tasks that the session was offered and to which others have appended. It is only a hint, which may be
+	// lost: their heads decide.
 	Moved []ledger.Key
 }
 
@@ -80,10 +80,10 @@ type Task struct {
 	Attempt  ledger.Attempt  // of that event
 	Shard    ledger.Shard    // as recorded
 	Position ledger.Position // of the event that made it available
-	Actor    string          // of the worker that has begun it and does not hold it; "": it has not begun
+	Actor    string          // the worker that has begun it and does not hold it; "": it has not begun
 
 	// IsAgain is set if the task may have begun elsewhere without a record: its start must be recorded first.
 	IsAgain bool
-	// Content is what [Content] marshals. It is nil if the worker must read it from the ledger.
+	// Content is marshalled [Content]. It is nil if the worker must read it from the ledger.
 	Content []byte
 }

@@ -14,7 +14,7 @@ import (
 	"strconv"
 )
 
-// ErrSeal is the error of a message that was not sealed by the other side of the conversation, for this conversation.
+// ErrSeal is the error of a message that the other side of the conversation did not seal for this conversation.
 var ErrSeal = errors.New("the message is not sealed by the other side of this conversation")
 
 // Identity is the key pair of a worker's session, or of a dispatcher's epoch. Its public half is in the lease row,
@@ -30,8 +30,8 @@ func NewIdentity() (Identity, error) {
 // Public returns the public half, 32 bytes.
 func (i Identity) Public() []byte { return i.key.PublicKey().Bytes() }
 
-// SessionName returns the name of a session. It depends on the worker's id, which belongs to the login that has its
-// lease, so no other worker can have a session of the same name.
+// SessionName returns the name of a session. It depends on the worker's id, which belongs to the login that owns its
+// lease, so no other worker can have a session with that name.
 func SessionName(worker string, public []byte) string {
 	hash := sha256.Sum256(fmt.Appendf(nil, "%d %s %x", len(worker), worker, public))
 	return hex.EncodeToString(hash[:16])
@@ -51,9 +51,9 @@ func (c Conversation) label() string {
 }
 
 // Seal seals and opens the messages of one side of a conversation, by AES-256-GCM with a key for each direction. The
-// keys follow from X25519 of the two identities by HKDF with SHA-256. A message begins with
-// its nonce: four random bytes, because a session may get a second seal with the same keys, and the message's number. A
-// replayed message opens again: the protocol's own numbers refuse it. It is not safe for concurrent use.
+// keys follow from X25519 of the two identities by HKDF with SHA-256. A message begins with its nonce: four random
+// bytes, because a session may get a second seal with the same keys, and the message's number. A replayed message
+// opens again; the protocol's own numbers refuse it. It is not safe for concurrent use.
 type Seal struct {
 	send, receive cipher.AEAD
 	nonce         [nonceSize]byte // of the last message

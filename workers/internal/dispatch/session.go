@@ -50,8 +50,8 @@ func newSession(l Lease, sent int64) *session {
 		given: map[ledger.Kind]int64{}, unconfirmed: map[ledger.Kind]int64{}}
 }
 
-// livesShift separates the numbers of the sessions that join one after the other. A session may be the same one again,
-// whose lease has ended meanwhile, with offers on their way from before.
+// livesShift separates the numbers of sessions that join one after the other. A session may join again after its lease
+// ended, while earlier offers are on their way.
 const livesShift = 32
 
 // hasAnswered reports whether everything that the session holds is known.
@@ -66,15 +66,15 @@ func (s *session) room(kind ledger.Kind) int {
 	return max(0, min(int(credit), max(1, s.Capacity>>s.idle)-s.holds))
 }
 
-// assign records that the session has a task. Numbers rise from call to call.
+// assign records that the session holds a task. Numbers rise from call to call.
 func (s *session) assign(t *task, n int64) {
 	t.place, t.session, t.number = assigned, s, n
 	s.numbers = append(s.numbers, number{n, t})
 	s.holds++
 }
 
-// dropped returns the assigned tasks whose numbers the worker has received and does not hold, and forgets numbers of
-// tasks that are assigned no more. With all set, the report may be older than the offer of a task.
+// dropped returns the assigned tasks whose numbers the worker has received and does not hold, and forgets the numbers
+// of tasks that are no longer assigned. With all set, the report may be older than the offer of a task.
 func (s *session) dropped(received int64, held []Range, all bool) (free []*task) {
 	kept := s.numbers[:0]
 	for _, x := range s.numbers {
@@ -109,7 +109,7 @@ func (s *session) assigned(n int64) (all []*task) {
 	return all
 }
 
-// unrecorded returns those without a record of their start.
+// unrecorded returns the assigned tasks with numbers up to n whose start is not recorded.
 func (s *session) unrecorded(n int64) []*task {
 	return slices.DeleteFunc(s.assigned(n), func(t *task) bool { return t.Actor == s.Worker })
 }

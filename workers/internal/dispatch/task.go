@@ -16,7 +16,7 @@ const (
 	ready
 	assigned // to a session, under a number
 	running  // by a worker whose session has not answered, or which has none
-	doubtful // until a window is applied that is opened later
+	doubtful // until a window is applied that was opened later
 	gone     // until then: an event ended the task that the feed has not delivered yet
 )
 
@@ -26,10 +26,10 @@ type task struct {
 
 	place   place
 	session *session // if assigned
-	owner   *session // if ready: the only one that may have it, because its worker has begun it; nil: any
+	owner   *session // if ready: the only session that may have it, because its worker has begun it; nil: any
 	number  int64    // if assigned
 	ticket  int64    // if doubtful or gone: the last window opened before
-	// isUnverified is set if the worker's word is all that is known of the task, and not the ledger's.
+	// isUnverified is set if only a worker has named the task, and not the ledger.
 	isUnverified bool
 	isBeingRead  bool // to verify it
 	index        int  // in the heap, if ready
@@ -58,17 +58,18 @@ func (h *readyHeap) Pop() any {
 }
 
 // queue contains the ready tasks of a kind in the shards that live workers take. While it is spilled, the ledger
-// contains further ones after place. They are read when most of the others have been offered. A new queue is spilled
-// from the beginning, so that start and overflow are one path; so is one whose workers take further shards.
+// contains further tasks after place. They are read when most tasks in memory have been offered. A new queue is
+// spilled from the beginning, so that start and overflow are one path; so is a queue whose workers take further
+// shards.
 type queue struct {
 	kind     ledger.Kind
-	sessions []*session         // those that take the kind, by name
+	sessions []*session         // sessions that take the kind, by name
 	takers   [ledger.Shards]int // the number of sessions that take a shard
 	shards   ledger.ShardSet    // with takers
 
 	ready  [ledger.Shards]readyHeap
 	filled ledger.ShardSet // with ready tasks
-	owned  []*task         // those that one session alone may have
+	owned  []*task         // tasks reserved for one session
 	size   int             // of all ready tasks
 
 	isSpilled bool
@@ -81,8 +82,8 @@ type queue struct {
 	moved   map[ledger.Key]ledger.Version
 }
 
-// cover counts that by further sessions take the shards. It returns those that are taken only now, and those that are
-// taken no longer.
+// cover adds by to the number of sessions that take each of the shards. It returns the shards that gained their first
+// taker and the shards that lost their last.
 func (q *queue) cover(shards ledger.ShardSet, by int) (gained, lost ledger.ShardSet) {
 	before := q.shards
 	for shard := range shards.Shards() {

@@ -33,7 +33,7 @@ func NewWorker(session, incarnation string) *Worker {
 		asked: map[ledger.Kind]int64{}, got: map[ledger.Kind]int64{}, held: map[ledger.Key]*Holding{}}
 }
 
-// Reach records the database's incarnation, as a statement of the worker has found it. A new incarnation counts epochs
+// Reach records the database's incarnation, as a statement of the worker returned it. A new incarnation counts epochs
 // from the beginning.
 func (w *Worker) Reach(incarnation string) {
 	if incarnation != w.incarnation {
@@ -49,11 +49,11 @@ func (w *Worker) Want(kind ledger.Kind, n int) { w.wanted[kind] = int64(n) }
 // Leave ends the requests for tasks for good. Offers on their way still arrive.
 func (w *Worker) Leave() { w.isLeaving = true }
 
-// Outstanding returns how many tasks of a kind have been asked for that have not arrived.
+// Outstanding returns how many requested tasks of a kind have not arrived.
 func (w *Worker) Outstanding(kind ledger.Kind) int { return int(max(0, w.asked[kind]-w.got[kind])) }
 
 // Receive takes an offer and returns the tasks that the worker now holds because of it. isNews reports that the
-// dispatcher needs a report at once: the offer is of a new epoch, or one before it was lost.
+// dispatcher needs a report at once: the offer begins a new epoch, or an earlier offer was lost.
 func (w *Worker) Receive(o Offer) (taken []Task, isNews bool) {
 	if o.Session != w.session || o.Incarnation != w.incarnation {
 		return nil, false
@@ -104,8 +104,8 @@ func (w *Worker) Follows() bool { return w.epoch > 0 }
 // back. If the task has not begun, another worker may begin it.
 func (w *Worker) End(k ledger.Key) { delete(w.held, k) }
 
-// Echo returns the time, by the worker's clock, at which it sent the newest report that the dispatcher is known to have
-// received. The dispatcher's view is not older.
+// Echo returns the time, by the worker's clock, of the newest report that the dispatcher is known to have received.
+// The dispatcher's view is not older.
 func (w *Worker) Echo() time.Duration { return w.echo }
 
 // enter follows another dispatcher. Numbers and sums start from zero, and the tasks that are held get new numbers.

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// A worker has more tasks in flight than slots, as many as it will use while further ones are on their way. So the
-// tasks of a slow handler wait at the dispatcher, which can give them to any worker, and those of a quick one are here
-// in time.
+// A worker has more tasks in flight than slots: the work of a short time ahead. So the tasks of a slow handler wait at
+// the dispatcher, which can give them to any worker, and the tasks of a quick handler arrive in time.
 const (
 	// AheadTime is how much work may be in flight beyond the slots.
 	AheadTime = 100 * time.Millisecond
@@ -33,10 +32,9 @@ func (p *pace) note(d time.Duration) {
 	p.average.Store(max(1, old+(int64(d)-old)/8))
 }
 
-// ahead returns how many tasks may be in flight beyond so many slots: those that the slots use within p.within. The
-// time that tasks take includes their wait. So, where w is the wait and s the time in a slot, this converges to
-// w(w+s) = s·within, and to almost nothing where other kinds have the pool's slots. It is 0 until an attempt has
-// ended.
+// ahead returns how many tasks may be in flight beyond this number of slots: as many as the slots use within p.within.
+// The time that tasks take includes their wait. So, where w is the wait and s the time in a slot, this converges to
+// w(w+s) = s·within, and to almost nothing where other kinds use the pool's slots. It is 0 until an attempt has ended.
 func (p *pace) ahead(slots int) int {
 	average := p.average.Load()
 	if average == 0 {

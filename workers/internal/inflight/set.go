@@ -16,33 +16,33 @@ type Set[A any] struct {
 	pace   pace       // safe for concurrent use
 	ended  *sync.Cond // on mu: open is 0
 
-	mu    sync.Mutex // guards the fields below, and those of the tasks
+	mu    sync.Mutex // guards the fields below, and the tasks' fields
 	slots int        // of the kind
 	tasks map[ledger.BizID]*Task[A]
-	open  int // the tasks, and those that just end
-	done  int // tasks whose handler has returned, and whose outcome is not recorded yet
+	open  int // number of tasks, including tasks that are just ending
+	done  int // tasks whose handler has returned and whose outcome is not recorded
 	bytes int // of the payloads
 }
 
-// Task is one task in flight. Message and IsAgain are constant, except for [Set.Correct] and [Set.Done]. The owner of
-// the task's attempt uses Started and Alone.
+// Task is one task in flight. Message and IsAgain are constant, except for [Set.Correct] and [Set.Done]. Started and
+// Alone belong to the owner of the task's attempt.
 type Task[A any] struct {
 	Message stream.Message
 	IsAgain bool // it may have begun elsewhere
 	Alone   bool // its attempts share no transaction any more
-	// LacksArgs is set while the args of an offered task are to be read from the ledger. The goroutine that decides the
-	// task uses it, and then the owner of the attempt.
+	// LacksArgs is set while the args of an offered task are to be read from the ledger. It belongs to the goroutine
+	// that decides the task, and then to the owner of the attempt.
 	LacksArgs bool
-	// Started is the version of the last start that was recorded here before a handler; 0: none. An older head of the
-	// task is that of a database that has lost the start.
+	// Started is the version of the last start that was recorded here before a handler; 0: none. If the head is older,
+	// the database has lost the start.
 	Started ledger.Version
 
 	// Guarded by the mutex of the set, until End removes the task.
 	isDone     bool // its handler has returned
-	isRecalled bool // its head may have moved on since it was read
+	isRecalled bool // its head may be out of date
 	hasBegun   bool // attempt is set
 	attempt    A    // the last one that began
-	holds      int  // how often it was held
+	holds      int  // how often it was decided again
 }
 
 // Config of a [Set].
@@ -52,7 +52,7 @@ type Config struct {
 	Width int
 	// Ahead is how much work may be in flight beyond the slots. Default: [AheadTime].
 	Ahead time.Duration
-	// Ended is called for a task that is no longer in flight, with whether it is given back. Nil is skipped.
+	// Ended is called for a task that is no longer in flight; isGivenBack: it may begin elsewhere. Nil is skipped.
 	Ended func(k ledger.Key, isGivenBack bool)
 	// HasRoom is called when there may be room for another task. Nil is skipped.
 	HasRoom func()
@@ -84,7 +84,7 @@ func (s *Set[A]) Add(m stream.Message, isAgain, lacksArgs bool) *Task[A] {
 	return task
 }
 
-// Correct replaces what a handler gets of a task. It must be called before an attempt begins.
+// Correct replaces the handler's input. Call it before an attempt begins.
 func (s *Set[A]) Correct(task *Task[A], payload []byte, envelope string, finishBy time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +120,8 @@ func (s *Set[A]) remove(task *Task[A], isGivenBack bool) {
 	}
 }
 
-// Hold counts that a task in flight is to be decided again, and returns after which delay: it grows each time, up to
-// most.
+// Hold counts that a task in flight is to be decided again, and returns the delay until then. The delay grows each
+// time, up to most.
 func (s *Set[A]) Hold(task *Task[A], most time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *Set[A]) Wait() {
 	}
 }
 
-// Begin stores the attempt that begins. It reports whether the task was recalled meanwhile.
+// Begin stores the attempt that begins. It reports whether the task was recalled before.
 func (s *Set[A]) Begin(task *Task[A], attempt A) (recalled bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +149,8 @@ func (s *Set[A]) Begin(task *Task[A], attempt A) (recalled bool) {
 	return task.isRecalled
 }
 
-// Done records that the handler of a task has returned, which makes room for another task. An offered task needs its
-// args no more, unless it is decided again.
+// Done records that the handler of a task has returned, which makes room for another task. An offered task drops its
+// args; they are read again if it is decided again.
 func (s *Set[A]) Done(task *Task[A]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,8 +178,8 @@ func (s *Set[A]) Reset(task *Task[A]) {
 	}
 }
 
-// Recall marks a task whose head may have moved on. It returns the attempt at it that has begun. If none has, it
-// returns false, and the head is read again before one begins.
+// Recall marks a task whose head may be out of date. It returns the attempt that has begun. If none has begun, it
+// returns false, and the head is read again first.
 func (s *Set[A]) Recall(id ledger.BizID) (attempt A, begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +191,7 @@ func (s *Set[A]) Recall(id ledger.BizID) (attempt A, begun bool) {
 	return task.attempt, task.hasBegun
 }
 
-// IsRecalled reports whether the head of a task may have moved on.
+// IsRecalled reports whether the head of a task may be out of date.
 func (s *Set[A]) IsRecalled(task *Task[A]) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,8 +218,8 @@ func (s *Set[A]) Size() (tasks, bytes int) {
 	return len(s.tasks), s.bytes
 }
 
-// NotePace adds the time from the arrival of a task to the end of its attempt to the average that limits the tasks
-// beyond the slots.
+// NotePace adds the time from the arrival of a task to the end of its attempt to the average that limits how many
+// tasks are in flight beyond the slots.
 func (s *Set[A]) NotePace(d time.Duration) { s.pace.note(d) }
 
 // SetPace replaces that average.

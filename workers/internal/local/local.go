@@ -1,5 +1,5 @@
-// Package local passes messages between the dispatcher and the workers of one process, without NATS and without
-// seals. The name of a receiver is unique: a worker's is its session, a dispatcher's its public key.
+// Package local passes messages between the dispatcher and the workers of one process, without NATS and without seals.
+// Each receiver's name is unique: a worker's is its session, a dispatcher's its public key.
 package local
 
 import (
@@ -10,9 +10,9 @@ import (
 )
 
 var (
-	// Dispatchers has the dispatchers of this process by public key.
+	// Dispatchers are the dispatchers of this process by public key.
 	Dispatchers Boxes[dispatch.Report]
-	// Workers has the workers of this process by session.
+	// Workers are the workers of this process by session.
 	Workers Boxes[dispatch.Offer]
 )
 
@@ -38,7 +38,7 @@ func (b *Boxes[M]) Open(name string) (box *Box[M], remove func()) {
 	}
 }
 
-// Put passes a message to the box of a name. It reports false if this process has none. It never waits.
+// Put passes a message to the box with a name. It reports false if this process has no such box. It never waits.
 func (b *Boxes[M]) Put(name string, m M) bool {
 	b.mu.RLock()
 	box := b.byName[name]

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Pool schedules items fairly. Each needs a slot of its line and one of those over all lines. While too few of the
-// latter are free the lines take turns, one item each, so a flooded line does not starve the others.
+// Pool schedules items fairly. Each item needs a slot of its line and a slot over all lines. While too few slots over
+// all lines are free, the lines take turns, one item each, so a flooded line does not starve the others.
 //
 // A busy slot is a goroutine, a free one only a number: lines without items cost nothing, and numbers can change at
 // any time. It is safe for concurrent use.
 type Pool[T any] struct {
 	run func(T) // runs an item; it may end its goroutine; constant after Start
 
-	mu      sync.Mutex // guards the fields below, and those of the lines
+	mu      sync.Mutex // guards the fields below, and the lines' fields
 	slots   int        // over all lines; 0: limited by the lines' own slots only
 	running int
-	turns   []*Line[T] // lines with an item and a free slot of their own, the next one first
+	turns   []*Line[T] // lines with an item and a free slot, the next line first
 	stopped bool
 
 	isStarting bool // a goroutine for the next item is on its way
@@ -38,7 +38,7 @@ type item[T any] struct {
 	since time.Time
 }
 
-// NewLine returns a line with so many slots.
+// NewLine returns a line with this number of slots.
 func NewLine[T any](slots int) *Line[T] { return &Line[T]{slots: slots} }
 
 // removeFirst removes and returns the oldest item; there must be one. The pool's mutex is held.
@@ -52,7 +52,7 @@ func (l *Line[T]) removeFirst() T {
 // Start sets how items are run. It must be called before the first Add.
 func (p *Pool[T]) Start(run func(T)) { p.run = run }
 
-// SetSlots changes the number of slots over all lines; 0 means no limit beside the lines' own. Additional slots are
+// SetSlots changes the number of slots over all lines; 0: only the lines' own slots limit them. Additional slots are
 // used at once; a lower number takes effect as items end.
 func (p *Pool[T]) SetSlots(n int) {
 	p.mu.Lock()
@@ -70,7 +70,7 @@ func (p *Pool[T]) SetLineSlots(l *Line[T], n int) {
 	p.fill()
 }
 
-// Slots returns the number of slots over all lines, 0 if there is no limit beside the lines' own.
+// Slots returns the number of slots over all lines; 0: only the lines' own slots limit them.
 func (p *Pool[T]) Slots() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,8 +184,8 @@ func (p *Pool[T]) RunBeyond(l *Line[T]) <-chan struct{} {
 
 // fill runs waiting items in the free slots. p.mu is held.
 //
-// It starts one goroutine, which starts the next one before it runs its item. So items that wait run at the same time,
-// and quick ones need few goroutines: the first one has run them before others begin.
+// It starts one goroutine, which starts the next before it runs its item. So waiting items run at the same time, and
+// quick items need few goroutines: the first goroutine has run them before others begin.
 func (p *Pool[T]) fill() {
 	if p.isStarting || len(p.turns) == 0 || p.slots > 0 && p.running >= p.slots {
 		return
@@ -206,7 +206,7 @@ func (p *Pool[T]) start() {
 	}
 }
 
-// work runs an item in its slot, and then others in their turn while there are any.
+// work runs an item in its slot, and then further items in their turn while there are any.
 func (p *Pool[T]) work(value T, l *Line[T]) {
 	for more := true; more; {
 		value, l, more = p.runOne(value, l)
@@ -233,7 +233,7 @@ func (p *Pool[T]) runOne(value T, l *Line[T]) (next T, line *Line[T], ok bool) {
 	return
 }
 
-// enlist adds a line to the turns if it has an item and a free slot for it. p.mu is held.
+// enlist adds a line to the turns if it has an item and a free slot. p.mu is held.
 func (p *Pool[T]) enlist(l *Line[T]) {
 	if !l.inTurns && len(l.ready) > 0 && l.running < l.slots {
 		l.inTurns = true
