@@ -16,7 +16,7 @@ type action struct {
 	version ledger.Version // that the task must have; 0: any
 }
 
-// defaultReasons are the reasons in events whose audit has none.
+// defaultReasons are the reasons of events whose audit names none.
 var defaultReasons = map[ledger.EventType]string{
 	ledger.EventReleased:  "released by an operator",
 	ledger.EventBuried:    "buried by an operator",

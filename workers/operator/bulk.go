@@ -19,15 +19,14 @@ type BulkOptions struct {
 // BulkResult counts the tasks of a method for many tasks.
 type BulkResult struct {
 	Found   int `json:"found"`   // tasks that match the filter
-	Done    int `json:"done"`    // of them, those that were changed; in a dry run none
-	Skipped int `json:"skipped"` // of them, those that had moved on meanwhile and no longer matched
+	Done    int `json:"done"`    // changed tasks; in a dry run 0
+	Skipped int `json:"skipped"` // tasks that moved on meanwhile and no longer matched
 }
 
 // ReleaseAll is [Operator.Release] for all tasks that match a filter. Default state: dead.
 //
-// This and the other methods for many tasks work in batches, each of which commits. If one is stopped by its
-// context or by an error, the batches until then stay committed, and calling it again does the rest. It returns
-// the result until then.
+// This and the other methods for many tasks work in batches, each of which commits. If the context or an error stops
+// one, the committed batches stay, and calling it again does the rest. It then returns the result so far.
 //
 // Errors: [*ledger.InvalidError] with a field of the filter; [ledger.ErrNotMigrated]; the error of ctx.
 func (o *Operator) ReleaseAll(ctx context.Context, f Filter, audit Audit, b *BulkOptions) (BulkResult, error) {
@@ -35,13 +34,13 @@ func (o *Operator) ReleaseAll(ctx context.Context, f Filter, audit Audit, b *Bul
 }
 
 // BuryAll is [Operator.Bury] for all tasks that match a filter, see [Operator.ReleaseAll]. Default state: all
-// unfinished ones.
+// unfinished states.
 func (o *Operator) BuryAll(ctx context.Context, f Filter, audit Audit, b *BulkOptions) (BulkResult, error) {
 	return o.all(ctx, f, action{event: ledger.EventBuried, audit: audit}, b)
 }
 
 // CancelAll is [Operator.Cancel] for all tasks that match a filter, see [Operator.ReleaseAll]. Default state: all
-// unfinished ones.
+// unfinished states.
 func (o *Operator) CancelAll(ctx context.Context, f Filter, audit Audit, b *BulkOptions) (BulkResult, error) {
 	return o.all(ctx, f, action{event: ledger.EventCancelled, audit: audit}, b)
 }

@@ -10,19 +10,19 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// metaReason is the member of the meta of a cloned task with the reason.
+// metaReason is the member of a cloned task's meta that stores the reason.
 const metaReason = "reason"
 
-// defaultCloneReason is the reason of a clone whose audit has none.
+// defaultCloneReason is the reason of a clone whose audit names none.
 const defaultCloneReason = "cloned by an operator"
 
-// Clone enqueues a task of the same kind with the args, the tags, the retry policy and the other meta of an existing
-// one, due now and without its deadlines. The meta has the existing task's first event as causation, and the reason.
-// The state of the existing task does not matter, and does not change. The limit of the kind applies.
+// Clone enqueues a new task with the kind, args, tags, retry policy and other meta of an existing task. The new task
+// is due now, without deadlines. Its meta names the existing task's first event as causation, and the reason. The
+// state of the existing task does not matter, and does not change. The limit of the kind applies.
 //
-// If a task with the new key and the same args exists, nothing is written, and the result is that task.
-// Errors: [ledger.ErrUnknownTask], [*ledger.InvalidError], [*ledger.OverloadError], [*ledger.OtherArgsError] if a task
-// with the new key has other args, [*ledger.CorruptError] for args or meta that do not decode. It commits.
+// If a task with the new key and equal args exists, nothing is written, and the result is that task. It commits.
+// Errors: [ledger.ErrUnknownTask], [*ledger.InvalidError], [*ledger.OverloadError], [*ledger.OtherArgsError] if the
+// task with the new key differs in its args, [*ledger.CorruptError] for args or meta that do not decode.
 func (o *Operator) Clone(ctx context.Context, k ledger.Key, as ledger.BizID, audit Audit) (ledger.Enqueued, error) {
 	if err := audit.validate(); err != nil {
 		return ledger.Enqueued{}, err
@@ -47,7 +47,7 @@ func (o *Operator) Clone(ctx context.Context, k ledger.Key, as ledger.BizID, aud
 	return clone, err
 }
 
-// cloneOptions returns the options of a task with the meta of another one's first event.
+// cloneOptions returns the options of a clone of the task with this first event.
 func cloneOptions(first ledger.Event, audit Audit) (ledger.EnqueueOptions, error) {
 	old, err := ledger.ParseMeta(first.Meta)
 	if err != nil {

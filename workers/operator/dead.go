@@ -23,7 +23,7 @@ var (
 	deadPageSQL string
 )
 
-// DeadGroup is the dead tasks of one kind whose errors have the same fingerprint.
+// DeadGroup is a kind's dead tasks whose errors share a fingerprint.
 type DeadGroup struct {
 	Kind        ledger.Kind `json:"kind"`
 	Fingerprint string      `json:"fingerprint"` // see ledger.Fingerprint
@@ -33,12 +33,12 @@ type DeadGroup struct {
 	Error       string      `json:"error"`   // of the newest
 	Example     ledger.Key  `json:"example"` // the newest
 
-	// More is set by [FindDead] if the group has more tasks than it read: the other members are of those.
+	// More is set by [FindDead] if the group has more tasks than it read: the other fields describe the tasks read.
 	More bool `json:"more,omitempty"`
 }
 
-// ReadDead returns the dead tasks of a kind ("": of all kinds) in groups, the largest first. It reads the
-// projection, of which it reads only the dead tasks, but all of them: see [FindDead]. It never commits.
+// ReadDead returns the dead tasks of a kind ("": of all kinds) in groups, the largest first. It reads all dead tasks
+// in the projection; [FindDead] reads fewer. It never commits.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
 func ReadDead(ctx context.Context, db ledger.DB, kind ledger.Kind) ([]DeadGroup, error) {
@@ -60,11 +60,11 @@ func ReadDead(ctx context.Context, db ledger.DB, kind ledger.Kind) ([]DeadGroup,
 	return groups, nil
 }
 
-// DeadSearch is what [FindDead] reads. The zero value is the first page.
+// DeadSearch selects the groups that [FindDead] reads. The zero value selects the first page.
 type DeadSearch struct {
-	Kind             ledger.Kind // only groups of this kind; entries of other kinds are passed over. Default: all.
-	AfterFingerprint string      // that of the group after which to begin
-	AfterKind        ledger.Kind // of the group after which to begin
+	Kind             ledger.Kind // only groups of this kind; entries of other kinds are skipped. Default: all.
+	AfterFingerprint string      // of the last group of the page before
+	AfterKind        ledger.Kind // of the same group
 	Groups           int         // maximum number of groups, 1 to 100. Default: 25.
 	Tasks            int         // maximum number of tasks to read of each group, 1 to 10,000. Default: 2000.
 }
@@ -116,7 +116,7 @@ func FindDead(ctx context.Context, db ledger.DB, s DeadSearch) (groups []DeadGro
 	return groups, false, nil
 }
 
-// columns returns where to scan the columns of dead.sql.
+// columns returns the destinations of the columns of dead.sql.
 func (g *DeadGroup) columns() []any {
 	return []any{
 		(*string)(&g.Kind), &g.Fingerprint, &g.Tasks, pgquery.Micros(&g.Oldest), pgquery.Micros(&g.Newest), &g.Error,

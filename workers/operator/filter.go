@@ -65,7 +65,7 @@ func (f Filter) validate(allowed []ledger.State) error {
 	return nil
 }
 
-// isText reports whether the database can have a text.
+// isText reports whether the database can store s as text.
 func isText(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
 
 func joinStates(states []ledger.State) string {

@@ -9,7 +9,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Operator changes tasks and kinds, see the package comment. Each method for one task has one for all tasks
+// Operator changes tasks and kinds, see the package comment. Each method for one task has a counterpart for all tasks
 // that match a [Filter]. It is safe for concurrent use.
 type Operator struct{ config Config }
 
@@ -24,7 +24,7 @@ func New(c Config) (*Operator, error) {
 // Audit is the author of a change and the reason for it. Both are stored in the event.
 type Audit struct {
 	Actor  string // Default: the database's session_user.
-	Reason string // Default: that an operator did it. At most MaxReasonBytes of UTF-8 without NUL.
+	Reason string // Default: a text such as "released by an operator". At most MaxReasonBytes of UTF-8 without NUL.
 }
 
 // MaxReasonBytes is the maximum length of a reason.
@@ -40,9 +40,9 @@ type Due struct {
 // Release makes a task available. A dead, cancelled, expired or discarded task gets all its attempts again. A
 // waiting task (scheduled, retrying) is brought forward. An available task is left as it is.
 //
-// Errors of this and the other methods for one task: [ledger.ErrUnknownTask]; [*ledger.TransitionError] with
-// the task's state if the state does not allow the change, also when another process has just changed it;
-// [*ledger.InvalidError]. It commits.
+// This and the other methods for one task commit. Their errors: [ledger.ErrUnknownTask]; [*ledger.TransitionError]
+// with the task's state if the state does not allow the change, even if another process has just changed it;
+// [*ledger.InvalidError].
 func (o *Operator) Release(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
 	return o.one(ctx, k, action{event: ledger.EventReleased, audit: audit})
 }
@@ -60,7 +60,7 @@ func (o *Operator) Cancel(ctx context.Context, k ledger.Key, audit Audit) (ledge
 	return o.one(ctx, k, action{event: ledger.EventCancelled, audit: audit})
 }
 
-// Reschedule has a task that waits, or is available and has not started, released at another time.
+// Reschedule changes when a task is released, if the task waits, or is available and has not started.
 func (o *Operator) Reschedule(ctx context.Context, k ledger.Key, due Due, audit Audit) (ledger.Event, error) {
 	return o.one(ctx, k, action{event: ledger.EventScheduled, due: due, audit: audit})
 }
@@ -71,8 +71,8 @@ type Versioned struct {
 	version  ledger.Version
 }
 
-// IfVersion returns the changes of a task that is at version v, which the append decides. At another version they
-// return a [*ledger.ConflictError], whatever the task's state. For their other errors see [Operator.Release].
+// IfVersion returns the changes of a task at version v; the append decides. At another version they return a
+// [*ledger.ConflictError], whatever the task's state. For their other errors see [Operator.Release].
 func (o *Operator) IfVersion(v ledger.Version) Versioned { return Versioned{o, v} }
 
 // Release is [Operator.Release] of a task at the version.
@@ -95,7 +95,7 @@ func (c Versioned) Reschedule(ctx context.Context, k ledger.Key, due Due, audit 
 	return c.operator.one(ctx, k, action{event: ledger.EventScheduled, due: due, audit: audit, version: c.version})
 }
 
-// maxConflicts is how often the task may move on between the reading of its state and the append.
+// maxConflicts is how often a task may move on between reading its state and the append.
 const maxConflicts = 20
 
 func (o *Operator) one(ctx context.Context, k ledger.Key, a action) (ledger.Event, error) {

@@ -25,7 +25,7 @@ var (
 	pausedSQL string
 )
 
-// PausedKind is a kind of which no worker starts tasks.
+// PausedKind is a kind whose tasks no worker starts.
 type PausedKind struct {
 	Kind   ledger.Kind `json:"kind"`
 	Since  time.Time   `json:"since"`
@@ -33,9 +33,9 @@ type PausedKind struct {
 	Reason string      `json:"reason"`
 }
 
-// PauseKind has all workers, including later ones, start no task of a kind until it is resumed. They notice it
-// within about a second. Running handlers and enqueueing go on. It reports whether the kind was not paused
-// before; if it was, only another reason is recorded, with its actor. A change is on record as a task of kind
+// PauseKind stops all workers, including later ones, from starting tasks of a kind until it is resumed. It takes
+// effect within about a second. Running handlers and enqueueing go on. It reports whether the kind was not paused
+// before; if it was, only a new reason is recorded, with its actor. Each change is recorded as a task of kind
 // taskledger.operation. It commits.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
@@ -55,8 +55,8 @@ func (o *Operator) PauseKind(ctx context.Context, kind ledger.Kind, audit Audit)
 	return isNew, pgerr.Explain(fmt.Sprintf("pause kind %s", kind), err)
 }
 
-// ResumeKind ends the pause of [Operator.PauseKind]. It reports whether the kind was paused. It commits. Errors
-// as there.
+// ResumeKind ends the pause of [Operator.PauseKind]. It reports whether the kind was paused. It commits. Its errors
+// are the same.
 func (o *Operator) ResumeKind(ctx context.Context, kind ledger.Kind, audit Audit) (bool, error) {
 	if err := kind.Validate(); err != nil {
 		return false, err
@@ -79,7 +79,7 @@ const (
 	kindResume = "kind.resume"
 )
 
-// recordKind calls change in a transaction, and records the act if change reports that there was one.
+// recordKind calls change in a transaction, and records the action if change reports a change.
 func (o *Operator) recordKind(
 	ctx context.Context, action string, kind ledger.Kind, audit Audit, change func(pgx.Tx) (bool, error),
 ) error {
@@ -97,8 +97,8 @@ func ReadPaused(ctx context.Context, db ledger.DB) ([]PausedKind, error) {
 	return readPaused(ctx, db, "", math.MaxInt64)
 }
 
-// ReadPausedAfter returns at most limit paused kinds, the first ones after a kind, by name; "" is before the first
-// one. It never commits. Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated].
+// ReadPausedAfter returns at most limit paused kinds, the first ones after a kind, by name; "" is before the first. It
+// never commits. Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated].
 func ReadPausedAfter(ctx context.Context, db ledger.DB, after ledger.Kind, limit int) ([]PausedKind, error) {
 	if err := lists.CheckLimit(limit); err != nil {
 		return nil, fmt.Errorf("read paused kinds: %w", err)

@@ -23,7 +23,7 @@ var (
 // searchPage is how many rows of the projection one statement reads.
 const searchPage = 5000
 
-// search walks over the tasks that match a filter. One goroutine at a time may use it.
+// search pages through the tasks that match a filter. It is for one goroutine.
 type search struct {
 	filter Filter
 	states []ledger.State
@@ -38,7 +38,7 @@ type match struct {
 	state   ledger.State
 }
 
-// sql returns the statement whose index holds the fewest other tasks.
+// sql returns the statement whose index contains the fewest other tasks.
 func (s *search) sql() string {
 	switch {
 	case slices.Equal(s.states, []ledger.State{ledger.StateDead}):
@@ -88,6 +88,6 @@ func (s *search) stillMatches(t *match, err error) bool {
 		return pgerr.Is(err, pgerr.LockNotAvailable)
 	}
 	t.version, t.state = conflict.Found, conflict.State
-	needsOldEvent := s.filter.OlderThan > 0 || s.filter.Fingerprint != "" // the task has a new last event
+	needsOldEvent := s.filter.OlderThan > 0 || s.filter.Fingerprint != "" // a new event changes both
 	return !needsOldEvent && slices.Contains(s.states, t.state)
 }

@@ -9,15 +9,15 @@ import (
 )
 
 // Tx changes tasks in a transaction of the caller: a business transaction that withdraws an order also cancels the
-// order's tasks. Its methods are those of [Operator] for one task, with the same errors, but they do not commit. After
-// an error the transaction can go on, unless the database has ended it.
+// order's tasks. Its methods are [Operator]'s methods for one task, with the same errors, but they do not commit.
+// After an error the transaction can go on, unless the database has ended it.
 //
 // The login needs the role operator. The transaction must be READ COMMITTED, and should be short: another process that
-// appends to the task waits for its end. No worker is notified: it notices that a task which it runs was taken when it
+// appends to the task waits for its end. No worker is notified. A worker that runs the task detects the change when it
 // renews its lease, every third of its AckWait, or when the handler's transaction fails at the end.
 type Tx struct{ tx pgx.Tx }
 
-// In returns what changes tasks in a transaction.
+// In returns a [Tx] that changes tasks in a transaction.
 func In(tx pgx.Tx) Tx { return Tx{tx} }
 
 // Release is [Operator.Release] in the transaction.

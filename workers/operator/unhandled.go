@@ -14,15 +14,15 @@ import (
 //go:embed sql/unhandled.sql
 var unhandledSQL string
 
-// maxTasksForAge is how many tasks a kind may have for the age of its oldest to be read.
+// maxTasksForAge is how many tasks a kind may have for the age of its oldest task to be read.
 const maxTasksForAge = 1000
 
 // UnhandledKind is a kind with waiting tasks and no live worker.
 type UnhandledKind struct {
 	Kind    ledger.Kind `json:"kind"`
-	Waiting int64       `json:"waiting"` // tasks that are available, or running at a lost worker
-	// OldestMS is how many milliseconds the oldest of them has waited. It is nil for kinds with more than
-	// 1000 tasks in all, where finding it would cost too much.
+	Waiting int64       `json:"waiting"` // tasks that are available, or were running in a lost worker
+	// OldestMS is how many milliseconds the oldest waiting task has waited. It is nil for kinds with more than 1000
+	// tasks in all, where finding it would cost too much.
 	OldestMS *int64 `json:"oldest_waiting_ms"`
 }
 

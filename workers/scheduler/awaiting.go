@@ -28,7 +28,7 @@ var (
 	awaitingRemoveSQL string
 )
 
-// pointAwaited is a crash point: tasks have been made available or cancelled, and their timers are still there.
+// pointAwaited is a crash point: tasks have been made available or cancelled, and their timers still exist.
 const pointAwaited = "scheduler.awaited"
 
 const (
@@ -36,7 +36,7 @@ const (
 	awaitingPage = 500
 	// awaitingHeads is how many predecessors one statement reads.
 	awaitingHeads = 5000
-	// awaitingEvery is the least time between two looks whether tasks wait, while none does.
+	// awaitingEvery is the least time between two checks for waiting tasks, while none waits.
 	awaitingEvery = 100 * time.Millisecond
 	// awaitingGather and awaitingIdle are the least and the longest time between two windows of the events that end a
 	// wait.
@@ -55,16 +55,17 @@ const (
 
 // awaiting makes tasks available whose predecessors have succeeded ([ledger.EnqueueOptions].After), or cancels them.
 //
-// While tasks wait, it follows the events of the ledger from the present on. When a task finishes, it decides the tasks
-// that wait for it, then those after them, so that a chain takes time proportional to its length.
+// While tasks wait, it follows the events of the ledger from the present on. When a task finishes, it decides the
+// tasks that wait for it, then their successors, so that a chain takes time proportional to its length.
 //
-// A walk reads the tasks that wait, by their timers, and decides each: at the beginning, for all that happened before,
-// and from time to time. So a task is never too late for a predecessor that has finished before its successor was
-// enqueued, or while no scheduler ran. The memory may be incomplete: tasks that do not fit in ([maxSuccessors]) are
-// found by walks, which then follow each other soon.
+// A walk reads the waiting tasks, by their timers, and decides each: at the beginning, for everything that happened
+// before, and then at intervals. So a task is never too late for a predecessor that finished before its successor was
+// enqueued, or while no scheduler ran. The memory may be incomplete: walks find the tasks that do not fit in
+// ([maxSuccessors]), and then follow each other soon.
 //
 // Two predecessors that finish at the same moment need not know of each other. The append is a compare-and-set on
-// version 1; a timer that is left behind is removed by the next walk. Nothing is locked that the end of a task needs.
+// version 1; the next walk removes a timer that is left behind. The end of a task never waits for a lock of this
+// service.
 //
 // Every kind gets its turn. A walk reads the tasks of a kind for a limited time, and the next walk continues there. A
 // batch of decisions takes one task of each kind before it takes a second one.
@@ -87,7 +88,7 @@ type awaiting struct {
 // walk is a pass over all waiting tasks.
 type walk struct {
 	from      ledger.Key                   // the last task read
-	places    map[ledger.Kind]ledger.BizID // of the kinds that the walk has not read to their end: the last task read
+	places    map[ledger.Kind]ledger.BizID // by kind that the walk has not read to its end: the last task read
 	turn      time.Time                    // when the turn of from.Kind began
 	read      int                          // tasks
 	isPartial bool                         // a turn has ended, or not all tasks are known
@@ -154,7 +155,7 @@ func (a *awaiting) follow(ctx context.Context) error {
 
 // reset forgets everything, so that the next walk reads all tasks.
 func (a *awaiting) reset() {
-	places := a.walk.places // else a walk that is often interrupted never reaches the last tasks
+	places := a.walk.places // otherwise a walk that is often interrupted would never reach the last tasks
 	a.known, a.due, a.gone, a.retry = newSuccessors(a.known.limit), turns{}, nil, turns{}
 	a.walk = walk{places: places}
 }
@@ -210,7 +211,7 @@ func (a *awaiting) nextAt() time.Time {
 	return a.walk.at
 }
 
-// note queues the tasks that wait for the tasks of events, and new ones.
+// note queues the tasks whose predecessors are in events, and new waiting tasks.
 func (a *awaiting) note(events []ledger.Event) {
 	for i := range events {
 		e := &events[i]
@@ -233,14 +234,14 @@ func (a *awaiting) note(events []ledger.Event) {
 	}
 }
 
-// noteEnd queues the tasks that wait for a task.
+// noteEnd queues the successors of a finished task.
 func (a *awaiting) noteEnd(k ledger.Key) {
 	for s := range a.known.of[k] {
 		a.due.add(s)
 	}
 }
 
-// meet queues a task that waits, and keeps it if there is room.
+// meet queues a waiting task, and keeps it in memory if there is room.
 func (a *awaiting) meet(s *successor) {
 	if !a.known.add(s) {
 		a.walkSoon()
@@ -248,7 +249,7 @@ func (a *awaiting) meet(s *successor) {
 	a.due.add(s)
 }
 
-// walkSoon plans the next walk for tasks that are not known.
+// walkSoon schedules the next walk soon, for tasks that are not in memory.
 func (a *awaiting) walkSoon() {
 	a.walk.isPartial = true
 	if at := time.Now().Add(maxWalkRest); at.Before(a.walk.at) {
@@ -273,7 +274,7 @@ func (a *awaiting) endWalk() (isIdle bool) {
 	return w.read == 0 && len(a.known.waiting) == 0 && a.due.n == 0
 }
 
-// walkOn reads the next page of the tasks that wait, and queues them. It reports whether the walk is at its end.
+// walkOn reads and queues the next page of waiting tasks. It reports whether the walk is at its end.
 func (a *awaiting) walkOn(ctx context.Context) (isAtEnd bool, err error) {
 	w, begun := &a.walk, time.Now()
 	page, err := a.read(ctx, w.from)
@@ -423,7 +424,7 @@ func (a *awaiting) states(ctx context.Context, tasks []*successor) (map[ledger.K
 	return all, nil
 }
 
-// verdict returns the event with which a task ends its wait, if it does. A task whose predecessors cannot be read
+// verdict returns the event that ends a task's wait, if its wait is over. A task whose predecessors cannot be read
 // waits for an operator.
 func (s *successor) verdict(states map[ledger.Key]ledger.State) (ledger.AppendRequest, bool) {
 	r := ledger.AppendRequest{Key: s.key, Expected: 1, Actor: "scheduler"}

@@ -30,16 +30,16 @@ type progress struct {
 	incarnation string // of the database
 }
 
-// backlog is the place where the waiting tasks of a kind begin: none of them was made available before the window
-// between the first two edges, nor in that window up to after. The windows follow each other, and end at the last
-// edge, up to which the projector has counted. The goroutine of discarder.run uses it.
+// backlog is the place where the waiting tasks of a kind begin. No task that still waits was made available before the
+// window between the first two edges, nor in that window up to after. The windows follow each other, and end at the
+// last edge, up to which the projector has counted. It is for the goroutine of discarder.run.
 //
-// Its start is found backwards from the newest event, as far as it takes to meet all waiting tasks. Then it
-// moves forwards, so that finished tasks are read at most twice.
+// Its start is found by reading backwards from the newest event until all waiting tasks are found. Then it moves
+// forwards, so that finished tasks are read at most twice.
 type backlog struct {
 	edges       []feed.Edge
 	after       ledger.Position
-	relievedRow int64 // cursor row of the projector with which it was last relieved
+	relievedRow int64 // cursor row of the projector at the last relief
 	overAt      time.Time
 	incarnation string
 }
@@ -54,7 +54,7 @@ type waitingTask struct {
 	position ledger.Position // of the event that made it available
 	id       ledger.BizID
 	version  ledger.Version
-	hasMoved bool // it has an event since
+	hasMoved bool // a later event of the task exists
 }
 
 // find finds where the waiting tasks of a kind begin.
@@ -78,8 +78,8 @@ func (d *discarder) find(ctx context.Context, o overload) (*backlog, error) {
 	return &backlog{edges: edges, after: ledger.Position(before - 1), incarnation: c.incarnation}, nil
 }
 
-// oldest returns the first n tasks of a kind that waited when they were counted, and moves the backlog up to
-// the first of them.
+// oldest returns the first n tasks of a kind that waited when they were counted, and moves the backlog up to the first
+// task.
 func (d *discarder) oldest(ctx context.Context, o overload, l *backlog, n int64) (tasks []waitingTask, err error) {
 	after := l.after
 	for i := 0; int64(len(tasks)) < n; {
@@ -105,7 +105,7 @@ func (d *discarder) oldest(ctx context.Context, o overload, l *backlog, n int64)
 		case page.hasMore:
 			after = page.reached
 		case len(tasks) == 0:
-			l.edges, l.after, after = l.edges[1:], 0, 0 // no task of this window waits, nor will
+			l.edges, l.after, after = l.edges[1:], 0, 0 // no task of this window waits, and none will
 		default:
 			i, after = i+1, 0
 		}
@@ -117,7 +117,7 @@ func (d *discarder) oldest(ctx context.Context, o overload, l *backlog, n int64)
 type page struct {
 	tasks   []waitingTask
 	reached ledger.Position // of the last event
-	hasMore bool            // the window has events after it
+	hasMore bool            // the window contains events after it
 }
 
 // readPage reads the next page of a window, up to n tasks. It returns [feed.ErrCrashed] if the database is in

@@ -40,7 +40,7 @@ type fired struct {
 	Batch
 	elsewhere    int       // of a deferred group: timers that another scheduler is firing
 	next         time.Time // timers before it are fired, or another scheduler is firing them
-	clockSetBack bool      // the database's clock was set back: next is invalid
+	clockSetBack bool      // the database's clock was set back, so next is invalid
 }
 
 // fireNext polls whether timers are due, and fires a batch of them. It returns how long to wait for the next.
@@ -71,8 +71,8 @@ func (s *Scheduler) fireNext(ctx context.Context) (time.Duration, error) {
 	return 0, nil
 }
 
-// fire fires a batch of the timers that are due from a moment on, without those of deferred tasks. If only is not nil,
-// it fires these timers instead.
+// fire fires a batch of the timers that are due from a moment on, without deferred tasks. If only is not nil, it fires
+// these timers instead.
 func (s *Scheduler) fire(ctx context.Context, from string, only []dueTask) (fired, error) {
 	fault.Point(pointFiring)
 	except, patience := s.deferred.literal(), batchPatience

@@ -21,7 +21,7 @@ const (
 	// deferredPatience is how long a deferred group waits for a task that an open transaction has appended to. It is
 	// short, because many groups may be locked, and a brief lock has ended by then.
 	deferredPatience = 2 * time.Millisecond
-	// lockedDelay is the pause before a task that was found locked is tried again.
+	// lockedDelay is the pause before a locked task is tried again.
 	lockedDelay = 5 * time.Second
 	// maxDeferred bounds the deferred tasks. While more are locked, the other tasks are late.
 	maxDeferred = 10_000
@@ -29,10 +29,10 @@ const (
 	deferredParts = 4
 )
 
-// deferred holds due tasks, some of which are locked by an open transaction, so that the other tasks are on time. A
-// batch with a locked task fails as a whole, and the error does not name the task. The tasks of the batch are tried
-// again in groups, one group between two batches of other tasks. A group that fails is divided, until each locked
-// task is a group of its own. The goroutine of Scheduler.Run uses it.
+// deferred contains due tasks, some of which an open transaction locks, so that the other tasks are on time. A batch
+// with a locked task fails as a whole, and the error does not name the task. The tasks of the batch are tried again in
+// groups, one group between two batches of other tasks. A failed group is divided, until each locked task is a group
+// of its own. It is for the goroutine of Scheduler.Run.
 type deferred struct {
 	groups   []group
 	keys     string    // all keys as array literal; "": not built yet
@@ -42,7 +42,7 @@ type deferred struct {
 // group is tasks that are tried together.
 type group struct {
 	tasks    []dueTask
-	isLocked bool      // it failed when it was one task
+	isLocked bool      // it failed when it contained one task
 	retryAt  time.Time // by the monotonic clock
 }
 
@@ -74,7 +74,7 @@ func (d *deferred) add(tasks []dueTask) {
 	d.keys = ""
 }
 
-// remove removes a group. Tasks of it that still have due timers are in the next batch.
+// remove removes a group. Its tasks that still have due timers are in the next batch.
 func (d *deferred) remove(i int) {
 	d.groups = slices.Delete(d.groups, i, i+1)
 	d.keys = ""
@@ -120,7 +120,7 @@ func keysLiteral(tasks []dueTask) string {
 	return keys.String()
 }
 
-// deferBatch defers the tasks of the next batch, which has just failed because one of them is locked.
+// deferBatch defers the tasks of the next batch, which failed because a transaction locks one of them.
 func (s *Scheduler) deferBatch(ctx context.Context) (time.Duration, error) {
 	limit := min(maxBatch, maxDeferred-s.deferred.count())
 	if limit == 0 {

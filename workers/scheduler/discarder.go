@@ -21,7 +21,7 @@ import (
 //go:embed sql/overloads.sql
 var overloadsSQL string
 
-// pointDiscarding is a crash point: some of the tasks above a limit are discarded.
+// pointDiscarding is a crash point: some tasks above a limit are discarded.
 const pointDiscarding = "scheduler.discarding"
 
 const (
@@ -32,22 +32,22 @@ const (
 	discardBackoff = time.Second
 	// maxDiscarded is how many tasks of a kind one pass discards at most.
 	maxDiscarded = 10_000
-	// backlogExpiry is how long the backlog of a kind is remembered after the kind was last over its limit.
-	// After that it is cheaper to find it again than to read the events in between.
+	// backlogExpiry is how long the backlog of a kind is remembered after the kind was last over its limit. Later it
+	// is cheaper to find it again than to read the events in between.
 	backlogExpiry = time.Minute
-	// discarderLease is after which time another scheduler discards in place of one that was lost.
+	// discarderLease is the time after which another scheduler replaces a lost discarder.
 	discarderLease = 5 * time.Second
 )
 
-// discarder discards the oldest waiting tasks of the kinds whose limit has that policy ([ledger.DiscardOldest]),
-// until no more than the limit are left. A task is as old as the event that made it available, in the order of the
-// feed.
+// discarder discards the oldest waiting tasks of the kinds whose limit has the policy [ledger.DiscardOldest], until
+// the limit is met. A task is as old as the event that made it available, in the order of the feed.
 //
-// It uses the projector's count and its place then. If n tasks were too many there, the first n that waited there are
-// discarded. One of them that has moved on since, because of a worker or of another discarder, has made room as well.
-// So no more tasks are discarded than were too many, however late the projector is and however many schedulers run.
+// It uses the projector's count and the place of that count. If n tasks were too many there, it discards the first n
+// that waited there. A task among them that has moved on since, because of a worker or another discarder, has made
+// room as well. So it never discards more tasks than were too many, however late the projector is and however many
+// schedulers run.
 //
-// One scheduler at a time discards, the holder of a lease: two would append to the same tasks.
+// Only the holder of a lease discards: two discarders would append to the same tasks.
 //
 // The goroutine of run uses it.
 type discarder struct {
@@ -55,10 +55,10 @@ type discarder struct {
 	backlogs map[ledger.Kind]*backlog
 	wanted   request
 	holder   string    // of the lease
-	heldAt   time.Time // when the lease was last taken or extended; zero: another scheduler has it
+	heldAt   time.Time // when the lease was last taken or extended; zero: this scheduler does not hold it
 }
 
-// overload is a kind of which too many tasks wait.
+// overload is a kind with too many waiting tasks.
 type overload struct {
 	kind         ledger.Kind
 	waiting, max int64
@@ -92,14 +92,14 @@ func (d *discarder) run(ctx context.Context) {
 	}
 }
 
-// errOther means that a pass took so long that another scheduler has the lease.
+// errOther means that a pass took so long that another scheduler took the lease.
 var errOther = errors.New("another scheduler has the lease of the discarder")
 
-// errLocked means that a pass has met nothing but locks of open transactions, such as that of a worker which has
-// appended to a task. It is normal.
+// errLocked means that a pass met only locks of open transactions, for example of a worker that has appended to a
+// task. It is normal.
 var errLocked = errors.New("an open transaction has locked them")
 
-// holds reports whether this scheduler has the lease of the discarder. It takes or extends it.
+// holds reports whether this scheduler holds the discarder's lease. It takes or extends the lease.
 func (d *discarder) holds(ctx context.Context) (bool, error) {
 	begun := time.Now()
 	if !d.heldAt.IsZero() && begun.Sub(d.heldAt) < discarderLease/2 {
@@ -113,7 +113,7 @@ func (d *discarder) holds(ctx context.Context) (bool, error) {
 	return ok, err
 }
 
-// pass discards the tasks above the limits of all kinds, once, if this scheduler has the lease.
+// pass discards the tasks above the limits of all kinds, once, if this scheduler holds the lease.
 func (d *discarder) pass(ctx context.Context) error {
 	overloads, err := d.readOverloads(ctx)
 	if err != nil || len(overloads) == 0 {
@@ -146,7 +146,7 @@ func (d *discarder) relieveAll(ctx context.Context, overloads []overload) error 
 	return errors.Join(locked...)
 }
 
-// readOverloads returns the kinds of which too many tasks wait.
+// readOverloads returns the kinds with too many waiting tasks.
 func (d *discarder) readOverloads(ctx context.Context) (all []overload, err error) {
 	err = d.query(ctx, overloadsSQL, nil, func(rows pgx.Rows) error {
 		var o overload

@@ -12,8 +12,8 @@ import (
 type Hook interface {
 	// AfterBatch is called after a batch of due timers was committed.
 	AfterBatch(ctx context.Context, b Batch)
-	// AfterDiscard is called after waiting tasks of a kind were discarded because too many waited
-	// ([ledger.DiscardOldest]). It counts those that this scheduler has discarded.
+	// AfterDiscard is called after this scheduler discarded waiting tasks of a kind because too many waited
+	// ([ledger.DiscardOldest]). tasks is the number of tasks that it discarded.
 	AfterDiscard(ctx context.Context, kind ledger.Kind, tasks int)
 
 	embedsHookDefaults()

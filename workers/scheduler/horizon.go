@@ -9,12 +9,12 @@ import "time"
 // A timer may become visible late: its transaction commits after others whose timers are due later. So there
 // are two points:
 //
-//   - safe: no timer before it is in the table, nor will be. The transaction of a timer draws its ID before it
-//     reads the clock, and the timer is due at that time or later (migrations, table timer). A sample is a
-//     moment and a transaction ID drawn after it. Once all transactions with lower IDs have ended, no timer
-//     that is still invisible is due before that moment.
-//   - next: no timer before it was visible when the index was last read. Batches begin here. A poll begins at
-//     safe, which may cost more, and sets next back for timers that became visible late.
+//   - safe: the table contains no timer before it, and never will. The transaction of a timer draws its ID before it
+//     reads the clock, and the timer is due at that time or later (migrations, table timer). A sample is a moment
+//     and a transaction ID drawn after it. Once all transactions with lower IDs have ended, no timer that is still
+//     invisible is due before that moment.
+//   - next: no timer before it was visible when the index was last read. Batches begin here. A poll begins at safe,
+//     which may cost more, and sets next back for timers that became visible late.
 type horizon struct {
 	safe, next time.Time // zero: from the low end of the index
 	samples    []sample  // oldest first
@@ -27,7 +27,7 @@ type sample struct {
 }
 
 // maxSamples bounds the samples that are kept while a transaction stays open. Above it every other sample is
-// forgotten, so that some of them are useful whenever the transaction ends.
+// forgotten, so that some samples are useful whenever the transaction ends.
 const maxSamples = 256
 
 func (h *horizon) add(k sample) {
@@ -43,8 +43,9 @@ func (h *horizon) add(k sample) {
 	h.samples = append(h.samples, k)
 }
 
-// advance moves the horizon after a poll from safe on: first and firstFree are when the first timer is due of
-// all and of those that are not deferred (zero: none). No transaction with an ID below oldest was running.
+// advance moves the horizon after a poll from safe on. first is when the first of all timers is due, and firstFree
+// when the first timer of a task that is not deferred is due (zero: none). No transaction with an ID below oldest was
+// running.
 func (h *horizon) advance(first, firstFree time.Time, oldest uint64) {
 	n := 0
 	for n < len(h.samples) && h.samples[n].xid <= oldest {
@@ -65,5 +66,5 @@ func (h *horizon) advance(first, firstFree time.Time, oldest uint64) {
 	}
 }
 
-// reset has the index read from its low end again, after the clock was set back, a fail-over or a restore.
+// reset makes the next read begin at the low end of the index, after the clock was set back, a fail-over or a restore.
 func (h *horizon) reset() { *h = horizon{} }

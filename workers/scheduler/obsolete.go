@@ -17,15 +17,15 @@ var timersObsoleteSQL string
 const (
 	// obsoletePage is how many timers one statement reads.
 	obsoletePage = 1000
-	// obsoleteEvery is the pause after a page with few obsolete timers, obsoleteRest that after the last page. Pages
-	// with many obsolete timers take at most one part in obsoleteShare of the time.
+	// obsoleteEvery is the pause after a page with few obsolete timers, and obsoleteRest the pause after the last
+	// page. Pages with many obsolete timers take at most one part in obsoleteShare of the time.
 	obsoleteEvery = 10 * time.Second
 	obsoleteRest  = time.Minute
 	obsoleteShare = 11
 )
 
 // obsolete removes the timers of tasks that have moved on, such as cancelled ones, long before they are due. It reads
-// the timers that are not due, page by page, while there are timers. The goroutine of run uses it.
+// the timers that are not due yet, page by page, while there are timers. It is for the goroutine of run.
 type obsolete struct {
 	config Config
 	wanted request

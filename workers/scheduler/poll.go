@@ -24,7 +24,7 @@ const (
 	maxQuiet   = 250 * time.Millisecond
 	quietAfter = 10 * time.Second
 	// pollShare: at most one part in pollShare of the time is spent on polls, which step over dead index entries. No
-	// pause exceeds maxPollRest, since a timer that becomes visible after it was due is found by a poll alone.
+	// pause exceeds maxPollRest, because only a poll finds a timer that becomes visible after it was due.
 	pollShare   = 11
 	maxPollRest = time.Second
 	// pollAllEvery is how often a poll begins at the low end of the index, if that is cheap (pollAllShare).
@@ -53,8 +53,8 @@ func (s *Scheduler) sampleClock(ctx context.Context) error {
 }
 
 // poll returns when the first timer is due whose task is not deferred, or the zero time if no such timer exists. It
-// reads the index from horizon.safe, and sometimes from its low end. It asks the other loops for a pass if there is
-// something to do for them.
+// reads the index from horizon.safe, and sometimes from its low end. It asks the other loops for a pass if they have
+// work.
 func (s *Scheduler) poll(ctx context.Context) (time.Time, error) {
 	from, all := s.horizon.safe, time.Now().After(s.pollAllAt)
 	if all {
@@ -128,8 +128,8 @@ func (s *Scheduler) until(first time.Time) time.Duration {
 	return min(maxIdle, max(time.Millisecond, first.Sub(s.clock)))
 }
 
-// setClock stores the database's clock. It reports whether the clock was set back; then what was concluded
-// from earlier readings is forgotten.
+// setClock stores the database's clock. It reports whether the clock was set back; then everything concluded from
+// earlier readings is forgotten.
 func (s *Scheduler) setClock(clock time.Time) (isSetBack bool) {
 	isSetBack = clock.Before(s.clock)
 	if isSetBack {
@@ -139,7 +139,7 @@ func (s *Scheduler) setClock(clock time.Time) (isSetBack bool) {
 	return isSetBack
 }
 
-// forget has all timers polled again, because some may be due before the horizon.
+// forget makes all timers polled again, because some may be due before the horizon.
 func (s *Scheduler) forget() {
 	s.horizon.reset()
 	s.pollAt, s.pollAllAt = time.Time{}, time.Time{}

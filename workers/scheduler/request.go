@@ -19,7 +19,7 @@ func (r request) ask() {
 	}
 }
 
-// await waits until a pass is asked for, at most for unasked: the loop of the timers may be waiting for a lock.
+// await waits until a pass is requested, but at most for unasked: the loop of the timers may be waiting for a lock.
 func (r request) await(ctx context.Context, unasked time.Duration) {
 	timer := time.NewTimer(unasked)
 	defer timer.Stop()

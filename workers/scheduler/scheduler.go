@@ -36,7 +36,7 @@ type Scheduler struct {
 	clock    time.Time // the database's, when it was last read
 	server   string    // the run of the server and the OID of its view, at the last poll
 
-	// When to poll from the horizon, to poll from the beginning, to look for kinds above their limits, and to sample
+	// When to poll from the horizon, to poll from the beginning, to check for kinds above their limits, and to sample
 	// the clock, by the monotonic clock.
 	pollAt, pollAllAt, limitsAt, sampleAt time.Time
 	activeAt                              time.Time   // when a poll last found a timer or work of the other loops

@@ -4,19 +4,18 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// maxSuccessors bounds what successors keeps: the predecessors of waiting tasks, each of which takes about half a
-// kilobyte.
+// maxSuccessors bounds the predecessors of waiting tasks in memory, each of which takes about half a kilobyte.
 const maxSuccessors = 100_000
 
 // successor is a task that waits for its predecessors.
 type successor struct {
 	key      ledger.Key
-	hasMoved bool // it has another event than its first
+	hasMoved bool // its first event is not its last
 	after    ledger.After
 }
 
-// successors finds the tasks that wait for a task. It is a copy of a part of the ledger: a walk finds the tasks that do
-// not fit in. The zero value is not usable, see newSuccessors. It is for one goroutine.
+// successors finds the tasks that wait for a task. It copies a part of the ledger: a walk finds the tasks that do not
+// fit in. The zero value is not usable, see newSuccessors. It is for one goroutine.
 type successors struct {
 	limit   int
 	size    int // number of predecessors of waiting
@@ -31,7 +30,7 @@ func newSuccessors(limit int) successors {
 	}
 }
 
-// add adds a task, if it is not there and there is room. It reports whether the task is there.
+// add adds a task unless it is present or there is no room. It reports whether the task is present.
 func (g *successors) add(s *successor) bool {
 	if g.waiting[s.key] != nil {
 		return true
@@ -50,7 +49,7 @@ func (g *successors) add(s *successor) bool {
 	return true
 }
 
-// makeRoom removes any tasks, until one with n predecessors fits in. It reports whether it has removed some.
+// makeRoom removes arbitrary tasks until a task with n predecessors fits in. It reports whether it removed any.
 func (g *successors) makeRoom(n int) (hasRemoved bool) {
 	for k := range g.waiting {
 		if g.size+n <= g.limit {
@@ -78,11 +77,11 @@ func (g *successors) remove(k ledger.Key) {
 	}
 }
 
-// turns is a queue that gives each kind its turn: many tasks of one kind delay no task of another. Each task is queued
-// once. It is for one goroutine.
+// turns is a queue that gives each kind its turn: many tasks of one kind delay no task of another kind. Each task is
+// queued once. It is for one goroutine.
 type turns struct {
 	n      int
-	kinds  []ledger.Kind // those with tasks, the next one first
+	kinds  []ledger.Kind // kinds with tasks, the next kind first
 	queues map[ledger.Kind][]*successor
 	keys   map[ledger.Key]struct{} // of all tasks
 }
@@ -102,7 +101,7 @@ func (t *turns) add(s *successor) {
 	t.n++
 }
 
-// take removes and returns up to n tasks, one of each kind after the other.
+// take removes and returns up to n tasks, one of each kind in turn.
 func (t *turns) take(n int) (taken []*successor) {
 	n = min(n, t.n)
 	t.n -= n

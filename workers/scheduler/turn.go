@@ -17,8 +17,8 @@ var timersTurnsSQL string
 // maxTurn is the maximum number of timers of a kind in a turn.
 const maxTurn = maxBatch / 10
 
-// fireTurn fires timers of every kind in turn, at most [maxTurn] of each. Batches fire timers in the order of their due
-// times: while they are full, many timers of one kind would delay those of all others.
+// fireTurn fires timers of every kind in turn, at most [maxTurn] of each. Batches fire timers in the order of their
+// due times: while batches are full, many timers of one kind would delay all other kinds.
 func (s *Scheduler) fireTurn(ctx context.Context) error {
 	tasks, err := s.readTurn(ctx)
 	if err != nil || len(tasks) == 0 || tasks[0].key.Kind == tasks[len(tasks)-1].key.Kind {
@@ -34,7 +34,7 @@ func (s *Scheduler) fireTurn(ctx context.Context) error {
 	return err
 }
 
-// readTurn returns the first due timers of the kinds that follow, and begins again after the last kind.
+// readTurn returns the first due timers of the following kinds, and begins again after the last kind.
 func (s *Scheduler) readTurn(ctx context.Context) (tasks []dueTask, err error) {
 	rows := 0
 	batch := &pgx.Batch{}

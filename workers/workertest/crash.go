@@ -22,9 +22,9 @@ const (
 
 var errCrashed = errors.New("this worker has crashed")
 
-// CrashAt has the worker crash when it next passes a point: from then on it sends nothing any more to the database or
-// NATS, which close its connections, as if the process were killed. A new worker with the same kinds begins at
-// once; it takes over after about a second.
+// CrashAt makes the worker crash when it next passes a point. From then on it sends nothing to the database or NATS,
+// which close its connections, as if the process were killed. A new worker with the same kinds begins at once; it
+// takes over after about a second.
 //
 // Points apply to the whole process: a test that crashes must not run in parallel with others that run workers.
 func (k *Kit) CrashAt(point Point) {
@@ -49,7 +49,7 @@ func (k *Kit) CrashAt(point Point) {
 	k.t.Cleanup(remove)
 }
 
-// crash cuts off the worker and starts another one.
+// crash cuts off the worker and starts a new one.
 func (k *Kit) crash() error {
 	k.mu.Lock()
 	p := k.process

@@ -1,12 +1,12 @@
 // Package workertest runs handlers in tests as in production: a real worker pool and dispatcher on a real NATS server,
-// which run in the test's process, and a real transaction of a database of the test's own (package ledgertest).
+// in the test's process, and a real transaction in the test's own database (package ledgertest).
 //
 //	func TestCoupon(t *testing.T) {
 //		db := ledgertest.Pool(t)
 //		kit := workertest.Start(t, db, kinds()) // the kinds that your main works on
 //		…
 //		task := kit.Work(key)  // one attempt at one task
-//		kit.Drain()            // all available tasks, and those that they enqueue
+//		kit.Drain()            // all available tasks, and the tasks that they enqueue
 //		sent := ledgertest.Enqueued(t, db, mailSend)  // enqueued tasks, by biz_id
 //	}
 //

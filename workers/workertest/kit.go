@@ -29,7 +29,7 @@ var unfinishedSQL string
 const (
 	// patience bounds operations that take milliseconds, or a few times ackWait after a crash.
 	patience = time.Minute
-	// ackWait is how long the loss of a crashed worker takes to be noticed.
+	// ackWait is how long the loss of a crashed worker takes to be detected.
 	ackWait = time.Second
 	// pollEvery is the time between two checks of a condition.
 	pollEvery = 2 * time.Millisecond
@@ -51,8 +51,9 @@ type Kit struct {
 	failure error // of a worker
 }
 
-// Start runs a pool with these kinds until the test ends. db is of [ledgertest.Pool]. The pool has its own connections
-// to the database, as many as db may have. The first of configs configures the pool, except DB, NATS and AckWait.
+// Start runs a pool with these kinds until the test ends. Create db by [ledgertest.Pool]. The pool opens its own
+// connections to the database, as many as db may open. The first of configs configures the pool, except DB, NATS and
+// AckWait.
 func Start(t testing.TB, db *pgxpool.Pool, kinds []workers.Registration, configs ...workers.Config) *Kit {
 	t.Helper()
 	server, err := natsserver.Start(natsserver.Config{Dir: t.TempDir()})
@@ -100,8 +101,8 @@ func (k *Kit) Work(key ledger.Key) ledger.Task {
 	return task
 }
 
-// Drain gives the worker every available task of its kinds, and those that become available meanwhile, until no task
-// is available or running.
+// Drain gives the worker every available task of its kinds, including tasks that become available meanwhile, until no
+// task is available or running.
 func (k *Kit) Drain() {
 	k.t.Helper()
 	k.dispatch(nil, func() string {
@@ -112,7 +113,7 @@ func (k *Kit) Drain() {
 	})
 }
 
-// await waits until missing returns "". It returns what is still missing otherwise.
+// await waits until missing returns "". Otherwise it fails the test with the last text.
 func (k *Kit) await(missing func() string) {
 	k.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(pollEvery) {
@@ -141,7 +142,7 @@ func (k *Kit) load(key ledger.Key) ledger.Task {
 	return task
 }
 
-// dispatch gives out tasks until missing returns "": one task, or all if it is nil.
+// dispatch gives out a task, or all tasks if it is nil, until missing returns "".
 func (k *Kit) dispatch(task *only.Task, missing func() string) {
 	k.t.Helper()
 	d, err := dispatcher.New(dispatcher.Config{
@@ -186,7 +187,7 @@ func (k *Kit) unfinished() []ledger.Key {
 	return keys
 }
 
-// holding returns a description of a kind of which the worker still holds tasks, or "".
+// holding returns a description of a kind whose tasks the worker still holds, or "".
 func (k *Kit) holding() string {
 	for _, kind := range k.Status().Kinds {
 		if kind.InFlight > 0 {
@@ -201,7 +202,7 @@ type process struct {
 	pool    *workers.Pool
 	db      *pgxpool.Pool
 	nc      *nats.Conn
-	name    string // of its connections in the server
+	name    string // of its connections in PostgreSQL
 	crashed chan struct{}
 	stop    context.CancelFunc
 	ended   chan struct{}

@@ -36,7 +36,7 @@ type Attempt struct {
 	isEntered atomic.Bool // the handler may have begun
 	isEnded   atomic.Bool // a goroutine ends the attempt
 
-	noteMu sync.Mutex // held while an event is appended beside the handler
+	noteMu sync.Mutex // held while an event is appended outside the handler's transaction
 
 	mu        sync.Mutex  // guards the fields below, and version and claimed until join
 	isJoined  bool        // too late for a note

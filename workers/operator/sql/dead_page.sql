@@ -1,8 +1,8 @@
 -- Dead tasks in groups by fingerprint of their error and by kind, a page of groups at a time, in this order.
 -- $1 fingerprint and $2 kind of the group after which to begin, '' for the first; $3 maximum number of groups;
 -- $4 maximum number of tasks to read of each group; $5 kind, '' for all.
--- Returns kind, fingerprint, number of tasks read and whether there are more, and of those read: when the oldest and
--- the newest died, and the error and the biz_id of the newest.
+-- Returns kind, fingerprint, number of tasks read and whether there are more; and for the tasks read, when the oldest
+-- and the newest died, and the error and the biz_id of the newest.
 -- Locks nothing. Index: task_dead, once for each group and task that is read, and with $5 over the entries of other
 -- kinds. An index by time would end the HOT updates of all tasks.
 with recursive found as (

@@ -1,4 +1,4 @@
--- Pauses a kind. Of a kind that is paused already, another reason replaces that of the row, with its actor.
+-- Pauses a kind. If it is paused already, a new reason and its actor replace the old ones.
 -- $1 kind, $2 actor (null: session_user), $3 reason or ''.
 -- Returns whether the kind was not paused; no row if nothing has changed. Locks the kind's row. Index: primary key.
 insert into taskledger.pause as p (kind, actor, reason)

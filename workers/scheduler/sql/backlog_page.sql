@@ -1,12 +1,11 @@
--- The tasks of a kind that waited when the projector had counted, among the next $8 events of a window: their
+-- The tasks of a kind that waited when the projector had counted, among the next $8 events of a window: tasks whose
 -- last event up to there made them available.
 -- $1 kind; the window: $2 seen, $3 seen_top, $4 seen_bound, $5 until, $6 top; $7 position after which to start,
 -- $8 maximum number of events, $9 maximum number of tasks; the projector's place: everything visible in $10 was
 -- counted, and of what is visible in $11 ('' for none) everything up to position $12; $13 incarnation of the
 -- database.
--- Returns whether the incarnation is still the same, the number of events, the position of the last one, and
--- beside them null or a task: position of the event, biz_id, version, and whether it has an event since. In
--- position order.
+-- Returns whether the incarnation is unchanged, the number of events, the position of the last one, and in each row a
+-- task (or nulls): position of the event, biz_id, version, and whether a later event exists. Ordered by position.
 -- Locks nothing. Indexes: as feed_page, then the primary key for each event that made a task of the kind
 -- available; the lateral limit keeps the planner on it.
 with page as materialized (

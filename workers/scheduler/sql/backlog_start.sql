@@ -1,4 +1,4 @@
--- How many tasks of a kind waited when the projector had counted, of those that one of the $3 events before
+-- How many tasks of a kind waited when the projector had counted, among the tasks that one of the $3 events before
 -- position $2 made available.
 -- $1 kind; the projector's place: everything visible in $4 was counted, and of what is visible in $5 ('' for
 -- none) everything up to position $6.

@@ -1,5 +1,5 @@
--- The kinds whose limit discards the oldest tasks and of which too many wait, as the projector has counted, and
--- where the projector stood then: the columns of its newest cursor row that place a reader.
+-- The kinds whose limit discards the oldest tasks and that have too many waiting tasks, by the projector's count, and
+-- the projector's place at that count: the columns of its newest cursor row that place a reader.
 -- Returns no row if the cursor was written in another database, or while the database has no incarnation
 -- (taskledger.incarnation), without which transaction IDs mean nothing.
 -- Locks nothing. Reads the small table of limits; indexes: primary keys of counts and cursor, one row each.

@@ -1,4 +1,4 @@
--- The first timer from a point of the index on, and the first of those whose task is not deferred.
+-- The first timer from a point of the index on, and the first timer from there whose task is not deferred.
 -- $1 moment at which to start, $2 keys (kind/biz_id) of the deferred tasks (text array literal), $3 1 to look for kinds
 -- above their limit, else 0.
 -- Returns one row: the run of the server and the view's OID, which differ after a fail-over or a restore; the
