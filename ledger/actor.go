@@ -3,5 +3,5 @@ package ledger
 // MaxActorLen is the maximum length of an actor's name, in bytes.
 const MaxActorLen = 255
 
-// checkActor returns an [*InvalidError] if actor cannot be stored with an event. "" is the session's user.
+// checkActor returns an [*InvalidError] if actor cannot be stored with an event. "" stands for the session's user.
 func checkActor(actor string) error { return checkText("actor", actor, MaxActorLen) }

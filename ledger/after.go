@@ -34,16 +34,16 @@ func (o Otherwise) isValid() bool {
 	return o == OtherwiseCancel || o == OtherwiseRun || o == OtherwiseWait
 }
 
-// After has the predecessors of a task: see [EnqueueOptions].
+// After lists the predecessors of a task: see [EnqueueOptions].
 type After struct {
 	Keys      []Key     `json:"keys"`
 	Otherwise Otherwise `json:"otherwise"`
 }
 
-// memberAfter is the member of the meta of a first event with an [After].
+// memberAfter is the member of a first event's meta that contains an [After].
 const memberAfter = "after"
 
-// parseAfter returns the predecessors in the meta of a first event, none if another program has stored invalid ones.
+// parseAfter returns the predecessors in the meta of a first event, none if they are invalid.
 func parseAfter(meta json.RawMessage) After {
 	if !bytes.Contains(meta, []byte(`"`+memberAfter+`"`)) { // most metas: saves decoding
 		return After{}
@@ -58,7 +58,7 @@ func parseAfter(meta json.RawMessage) After {
 	return a
 }
 
-// Awaited returns the predecessors that a task waits for if e is its first event, and its last one.
+// Awaited returns the predecessors that a task waits for if e is its first and last event.
 func (e Event) Awaited() After {
 	if e.Version != 1 || e.Type != EventScheduled {
 		return After{}
@@ -66,7 +66,7 @@ func (e Event) Awaited() After {
 	return parseAfter(e.Meta)
 }
 
-// newAfter checks the predecessors of a new task. Those that occur twice are left out once.
+// newAfter checks the predecessors of a new task. It drops repeated keys.
 func newAfter(k Key, o *EnqueueOptions) (a After, err error) {
 	invalid := func(value, rule string) (After, error) {
 		return After{}, &InvalidError{Field: memberAfter, Value: value, Rule: rule}
@@ -103,7 +103,8 @@ func newAfter(k Key, o *EnqueueOptions) (a After, err error) {
 	return a, nil
 }
 
-// checkPredecessors returns an [*InvalidError] if a row has a predecessor that neither exists nor is before it in rows.
+// checkPredecessors returns an [*InvalidError] if a row has a predecessor that neither exists nor is before it in
+// rows.
 func checkPredecessors(ctx context.Context, db DB, rows []firstEvent) error {
 	wanted := make(map[Key]bool)
 	known := make(map[Key]bool)
@@ -140,7 +141,7 @@ func checkPredecessors(ctx context.Context, db DB, rows []firstEvent) error {
 	}
 	for _, k := range keys {
 		if wanted[k] {
-			rule := "must have tasks that exist: enqueue it first, or as an earlier entry of EnqueueMany"
+			rule := "must be an existing task: enqueue it first, or as an earlier entry of EnqueueMany"
 			return &InvalidError{Field: memberAfter, Value: k.String(), Rule: rule}
 		}
 	}
@@ -148,8 +149,8 @@ func checkPredecessors(ctx context.Context, db DB, rows []firstEvent) error {
 }
 
 // Predecessors returns the predecessors of a task, in the order of [EnqueueOptions].After, with their results and
-// errors: see [ResultOf]. Of one that has not finished it returns the members that [LoadFinished] returns. It returns
-// none if the task has none.
+// errors: see [ResultOf]. A predecessor that has not finished has the fields that [LoadFinished] sets. It returns nil
+// for a task without predecessors.
 //
 // It returns [ErrUnknownTask] if the task does not exist, or db's login may not read a predecessor.
 func Predecessors(ctx context.Context, db DB, k Key) ([]Task, error) {

@@ -47,29 +47,29 @@ type AppendRequest struct {
 	// The database writes the time into Data as run_at, or retry_at for failed.
 	// So Data must then be an object without that member, or nil.
 	After time.Duration
-	// At is the time at which the task is released again, in place of After: microseconds, before the
-	// last one of the year 9998. A time in the past means now. Default: no release.
+	// At is the time at which the task is released again, in place of After: microseconds, before the last microsecond
+	// of the year 9998. A time in the past means now. Default: no release.
 	At time.Time
 
-	// Resent marks a request that was sent before and whose result was lost. If the event at Expected+1
-	// has the same type, actor, data and meta, [Append] returns it instead of a conflict. Set it only
-	// where no other process can send the same request, because Data names the sender and the occasion.
-	// A request with After or At is never recognized. Default: false.
+	// Resent marks a request that was sent before and whose result was lost. If the event at Expected+1 is equal in
+	// type, actor, data and meta, [Append] returns it instead of a conflict. Set it only where no other process can
+	// send the same request, because Data names the sender and the occasion. A request with After or At is never
+	// recognized. Default: false.
 	Resent bool
 
-	// Last is for the workers of this module: what they have read of the event at Expected. [AppendEach] and
-	// [Tx.AppendAndCommit] do not read it again. If the database may have lost it since, AppendEach reads it, and
-	// AppendAndCommit fails. Other functions ignore it.
+	// Last is for the workers of this module: the event at Expected as they have read it. [AppendEach] and
+	// [Tx.AppendAndCommit] do not read it again. If the database may have lost the event since, AppendEach reads it,
+	// and AppendAndCommit fails. Other functions ignore it.
 	Last lastevent.Read
 }
 
-// hasRead reports whether Last is of the event at Expected.
+// hasRead reports whether Last describes the event at Expected.
 func (r *AppendRequest) hasRead() bool {
 	return r.Last.Incarnation != "" && Version(r.Last.Version) == r.Expected && !r.Resent
 }
 
-// attemptAfterRead returns the attempt of the new event by what was read of the last one. It returns false if that was
-// not read, or if [Transitions] does not allow the new event after it.
+// attemptAfterRead returns the attempt of the new event, computed from Last. It returns false if Last was not read, or
+// if [Transitions] does not allow the new event after it.
 func (r *AppendRequest) attemptAfterRead() (Attempt, bool) {
 	last := State(r.Last.State)
 	switch {
@@ -109,14 +109,13 @@ func (r AppendRequest) validate() error {
 	return r.checkDue()
 }
 
-// Append appends one event if the task's last event has the expected version and [Transitions] allows
-// the new one: a compare-and-set on the primary key. The database counts the attempt and copies the shard.
-// Append takes one statement and waits until a concurrent append to the same task commits or rolls back.
-// It never commits.
+// Append appends one event if the task's last event has the expected version and [Transitions] allows the new event: a
+// compare-and-set on the primary key. The database counts the attempt and copies the shard. Append takes one statement
+// and waits until a concurrent append to the same task commits or rolls back. It never commits.
 //
 // It returns an [*InvalidError] before anything is sent. After [ErrUnknownTask], a [*ConflictError] or a
-// [*TransitionError] nothing was written, and the transaction stays usable. [ErrRetryTransaction] is
-// returned in a REPEATABLE READ or SERIALIZABLE transaction that lost a race.
+// [*TransitionError] nothing was written, and the transaction stays usable. A REPEATABLE READ or SERIALIZABLE
+// transaction that lost a race gets [ErrRetryTransaction].
 func Append(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 	if err := r.validate(); err != nil {
 		return Event{}, fmt.Errorf("append to %s: %w", r.Key, err)
@@ -136,7 +135,7 @@ func Append(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 	return e, nil
 }
 
-// rollbackTimeout bounds a rollback, which runs to its end although the caller's context is cancelled.
+// rollbackTimeout bounds a rollback, which runs to its end even if the caller's context is cancelled.
 const rollbackTimeout = 5 * time.Second
 
 // rollback rolls back the transaction on conn, if one is open, and returns cause.
@@ -187,8 +186,8 @@ func (r AppendRequest) args() []any {
 	}
 }
 
-// predecessors returns the types of the events that t may follow, and those of them after which t begins
-// a new attempt.
+// predecessors returns the types of the events that t may follow, and the types among them after which t begins a new
+// attempt.
 func (t EventType) predecessors() (all, attemptEnds []string) {
 	for _, last := range transitions {
 		if t.allowedAfter(last.To) {
@@ -226,8 +225,7 @@ func resolveAppend(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 	return Event{}, fmt.Errorf("append to %s: %w", r.Key, err)
 }
 
-// readConflict reads the task's head and returns the error that it means for r, nil if the head is as r
-// expects it.
+// readConflict reads the task's head and returns the error that it implies for r, nil if the head is as r expects.
 func readConflict(ctx context.Context, db DB, r AppendRequest) error {
 	var version int64
 	var last string

@@ -24,8 +24,8 @@ var (
 	incarnationIsSQL string
 )
 
-// errOtherRun is the error of an append that follows an event which the database may have lost. The transaction is
-// rolled back.
+// errOtherRun is the error of an append after an event that the database may have lost. The transaction is rolled
+// back.
 var errOtherRun = errors.New("the database has crashed or was replaced since the task was read")
 
 // The statements for each type of event.
@@ -73,7 +73,7 @@ func (t *Tx) AppendAndCommit(ctx context.Context, requests ...AppendRequest) ([]
 		return nil, t.abort(ctx, err)
 	}
 	events := make([]Event, len(requests))
-	last := 0 // the last request whose result was read: if err is set, the one that failed
+	last := 0 // the last request whose result was read: if err is set, the failed request
 	isCallers, err := t.commitWith(ctx, func(b *pgx.Batch) {
 		for i := range requests {
 			requests[i].queue(b, t.guard)

@@ -33,22 +33,22 @@ var (
 // AppendResult is the result of one request of [AppendEach].
 type AppendResult struct {
 	Event Event // the zero Event if Err is set
-	Err   error // as of Append
+	Err   error // an error of Append
 }
 
-// AppendBatch is the recommended maximum of requests in one [AppendEach]. A larger group is hardly cheaper
-// for each request, and locks its keys for longer.
+// AppendBatch is the recommended maximum of requests in one [AppendEach]. A larger group saves little more per
+// request, and locks its keys for longer.
 const AppendBatch = 1000
 
-// groupLockTimeout is how long a whole group waits for another transaction that has one of its keys locked.
-// Each part of a group that failed waits half as long, but at least minLockTimeout.
+// groupLockTimeout is how long a whole group waits for another transaction that locks one of its keys. Each part of a
+// failed group waits half as long, but at least minLockTimeout.
 const (
 	groupLockTimeout = 200 * time.Millisecond
 	minLockTimeout   = 10 * time.Millisecond
 )
 
-// maxRaces is how often a whole group is sent again because other transactions appended versions of it meanwhile. The
-// next statement sees all that the winner has committed, often a whole group. Only then halves are sent.
+// maxRaces is how often a whole group is sent again because other transactions appended some of its versions. The next
+// statement sees everything that the winner has committed, often a whole group. Only then halves are sent.
 const maxRaces = 3
 
 // AppendEach appends each request independently of the others, and commits. A request that fails does not
@@ -57,11 +57,11 @@ const maxRaces = 3
 // db must be a pool or an idle connection, not a transaction. A key must occur once: its second request
 // gets an [*InvalidError].
 //
-// All requests are sent in one statement, those after last events that workers have read in one before it, and one more
-// returns the conflicts of all. If another transaction has just appended one of the versions, the group is sent again.
-// If the connection is lost, it is sent once more, as [AppendRequest].Resent.
+// All requests are sent in one statement. Requests whose last events a worker has read are sent in one statement
+// before it, and another statement returns all conflicts. If another transaction has just appended one of the
+// versions, the group is sent again. If the connection is lost, it is sent once more, as [AppendRequest].Resent.
 //
-// The group fails as a whole if another transaction has one of its keys locked for more than 200 ms. Then one statement
+// The group fails as a whole if another transaction locks one of its keys for more than 200 ms. Then one statement
 // finds all locked keys, in a millisecond for each. Their requests fail with the SQLSTATE lock_not_available, and the
 // others are sent again. If the server refuses a row for another reason, each half of the group is sent in a statement
 // of its own, and so on: one such row among n costs about 2 log2 n statements.
@@ -88,7 +88,7 @@ func AppendEach(ctx context.Context, db DB, requests []AppendRequest) []AppendRe
 	return g.results
 }
 
-// requestGroup holds the requests of one AppendEach. A result has an event if its request was appended.
+// requestGroup contains the requests of one AppendEach. A result contains an event if its request was appended.
 type requestGroup struct {
 	db       DB
 	requests []AppendRequest
@@ -121,8 +121,8 @@ func (g *requestGroup) sortRequests() []int {
 }
 
 // insertRead appends the requests in order whose last events were read before, and sets their events. If the database
-// may have lost some of these since, or with an error, it has set none. It leaves out the requests that [Transitions]
-// refuses, and those with a due time.
+// may have lost some of these events since, or if it returns an error, it sets none. It leaves out requests that
+// [Transitions] refuses, and requests with a due time.
 func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout time.Duration) error {
 	var incarnation string
 	var read []int
@@ -198,8 +198,8 @@ func (g *requestGroup) missing(order []int) []int {
 	return slices.DeleteFunc(slices.Clone(order), func(i int) bool { return g.results[i].Event.Version != 0 })
 }
 
-// resolve sets the results of the requests in order, err being that of the statement that sent them.
-// Requests that failed together are sent again in parts.
+// resolve sets the results of the requests in order; err is the error of the statement that sent them. Requests that
+// failed together are sent again in parts.
 func (g *requestGroup) resolve(ctx context.Context, order []int, lockTimeout time.Duration, err error) {
 	switch {
 	case err == nil, len(order) == 1 && isNotAppended(err):
@@ -221,8 +221,8 @@ func (g *requestGroup) fail(order []int, err error) {
 	}
 }
 
-// parts returns the parts in which requests that failed together are sent again: those whose keys are not locked, or,
-// if none is locked, halves. It sets the results of the others.
+// parts returns the parts in which requests that failed together are sent again: the requests whose keys are not
+// locked, or, if none is locked, halves. It sets the results of the others.
 func (g *requestGroup) parts(ctx context.Context, order []int, err error) [][]int {
 	if pgerr.Is(err, pgerr.LockNotAvailable) {
 		if locked := g.locked(ctx, order); len(locked) > 0 {
@@ -234,8 +234,7 @@ func (g *requestGroup) parts(ctx context.Context, order []int, err error) [][]in
 	return [][]int{order[:len(order)/2], order[len(order)/2:]}
 }
 
-// locked returns the requests in order whose keys are locked by other transactions. If the statement fails, it may
-// return none of them.
+// locked returns the requests in order whose keys other transactions lock. If its statement fails, it returns none.
 func (g *requestGroup) locked(ctx context.Context, order []int) []int {
 	var kinds, ids, expected, types, actors pgarray.Builder
 	actors.Empties = true
@@ -262,7 +261,7 @@ func (g *requestGroup) locked(ctx context.Context, order []int) []int {
 }
 
 // resolveConflicts sets the results of the requests in order that were not appended. One statement reads the heads of
-// all; only what these do not explain is resolved on its own.
+// all; requests that these do not explain are resolved one by one.
 func (g *requestGroup) resolveConflicts(ctx context.Context, order []int) {
 	order = g.missing(order)
 	var kinds, ids pgarray.Builder
@@ -293,8 +292,8 @@ func (g *requestGroup) resolveConflicts(ctx context.Context, order []int) {
 	}
 }
 
-// isRowError reports whether err may be caused by one row of a statement, so that the server may accept the
-// other rows. A policy of row-level security refuses a row; a role without the right to insert is refused each of them.
+// isRowError reports whether one row of a statement may have caused err, so that the server may accept the other rows.
+// A policy of row-level security refuses single rows; for a role without the right to insert it refuses all.
 func isRowError(err error) bool {
 	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
 		return true
@@ -310,8 +309,7 @@ func isRowError(err error) bool {
 	return true
 }
 
-// insert sends the requests in order and sets the events that were inserted. If it returns an error, it has
-// set no event.
+// insert sends the requests in order and sets the events that were inserted. If it returns an error, it sets no event.
 func (g *requestGroup) insert(ctx context.Context, order []int, lockTimeout time.Duration) error {
 	if len(order) == 0 {
 		return nil
@@ -326,7 +324,7 @@ func (g *requestGroup) insert(ctx context.Context, order []int, lockTimeout time
 	var data *string
 	columns := append(append([]any{(*pgquery.Repeated)(&kind), (*pgquery.Repeated)(&id)}, e.scanTargets()...), &data)
 	for next := 0; err == nil && rows.Next(); next++ {
-		if next < len(order) { // the row is probably of this request
+		if next < len(order) { // the row probably belongs to this request
 			id = string(g.requests[order[next]].Key.BizID)
 		}
 		e = Event{Actor: e.Actor, Login: e.Login}
@@ -352,8 +350,8 @@ func (g *requestGroup) insert(ctx context.Context, order []int, lockTimeout time
 	return err
 }
 
-// find returns the index in order of the request for k. It tries next first, which is the index unless a
-// request before it was not appended.
+// find returns the index in order of the request for k. It tries next first, which is right unless an earlier request
+// was not appended.
 func (g *requestGroup) find(order []int, next int, k Key) (int, error) {
 	if next < len(order) && g.requests[order[next]].Key == k {
 		return next, nil
@@ -370,10 +368,10 @@ type requestRule struct {
 	kind      Kind
 	eventType EventType
 	actor     string
-	attempt   Attempt // of the new events, if the last ones were read; else 0
+	attempt   Attempt // of the new events, if the last events were read; else 0
 }
 
-// requestList has the common parameters of append_many.sql and append_many_read.sql.
+// requestList contains the common parameters of append_many.sql and append_many_read.sql.
 type requestList struct {
 	rules, ids, expected, data, metas pgarray.Builder // of the requests
 	kinds, types, actors              pgarray.Builder // of the rules
@@ -397,10 +395,10 @@ func (l *requestList) grow(g *requestGroup, order []int) {
 	l.numbers = make(map[requestRule]int64)
 }
 
-// add adds a request. It reports whether that is the first one of its rule.
+// add adds a request. It reports whether the request is the first with its rule.
 func (l *requestList) add(r *AppendRequest, attempt Attempt) (isNewRule bool) {
 	s := requestRule{kind: r.Key.Kind, eventType: r.Type, actor: r.Actor, attempt: attempt}
-	if l.rule == 0 || s != l.last { // most requests have the rule of the one before
+	if l.rule == 0 || s != l.last { // most requests share the rule of the request before
 		l.last, l.rule = s, l.numbers[s]
 	}
 	if isNewRule = l.rule == 0; isNewRule {

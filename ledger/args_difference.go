@@ -18,12 +18,12 @@ const (
 	maxDifferenceValue = 80
 )
 
-// absent takes the place of a value that does not exist.
+// absent stands for a value that does not exist.
 type absent struct{}
 
 // argsDifference describes the first difference of two JSON texts, such as "args.cents was 500, is 600", in printable
-// characters of bounded number. An empty text means no args. It only explains: whether args are the same is decided by
-// taskledger.is_same_json. It returns "" if it finds no difference, as in texts that have a name twice.
+// characters of bounded number. An empty text means no args. It only explains: taskledger.is_same_json decides whether
+// args are the same. It returns "" if it finds no difference, for example in texts with a repeated name.
 func argsDifference(was, is json.RawMessage) string {
 	path, a, b, differ := firstDifference(decodeNumbers(was), decodeNumbers(is))
 	if !differ {
@@ -33,7 +33,7 @@ func argsDifference(was, is json.RawMessage) string {
 	return fmt.Sprintf("%s was %s, is %s", printable.Short("args"+path, maxDifferencePath), before, after)
 }
 
-// decodeNumbers decodes a JSON text, and keeps numbers as they are written.
+// decodeNumbers decodes a JSON text, and keeps numbers as written.
 func decodeNumbers(text json.RawMessage) any {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -118,7 +118,7 @@ func elementOf(array []any, i int) any {
 	return absent{}
 }
 
-// numberValue is taskledger.number_value.
+// numberValue is taskledger.number_value in Go.
 func numberValue(number string) string {
 	digits, isNegative := strings.CutPrefix(number, "-")
 	exponent := int64(0)
@@ -142,7 +142,8 @@ func numberValue(number string) string {
 	return significant + "e" + strconv.FormatInt(exponent-int64(len(fraction))+int64(len(digits)-len(significant)), 10)
 }
 
-// shortValues returns the JSON of two values, in printable characters and truncated so that their difference is shown.
+// shortValues returns the JSON of two values, in printable characters, truncated so that their difference stays
+// visible.
 func shortValues(was, is any) (before, after string) {
 	a, b := jsonOf(was), jsonOf(is)
 	before, after = printable.Short(a, maxDifferenceValue), printable.Short(b, maxDifferenceValue)

@@ -30,8 +30,8 @@ type StateCount struct {
 	Tasks int64 `json:"tasks"`
 }
 
-// CountAsOf counts the tasks of a kind by state as they were at a moment, by the last event of each. The kind "" is all
-// kinds. It needs no projection. It reads all events up to the moment: a million tasks take some seconds.
+// CountAsOf counts the tasks of a kind by state as they were at a moment, by each task's last event. The kind "" means
+// all kinds. It needs no projection. It reads all events up to the moment: a million tasks take some seconds.
 func CountAsOf(ctx context.Context, db DB, m Moment, kind Kind) ([]StateCount, error) {
 	if err := kind.ValidateStored(); err != nil {
 		return nil, fmt.Errorf("count as of %s: %w", m, err)
@@ -64,7 +64,7 @@ func (m Moment) orPresent(ctx context.Context, db DB) (Moment, error) {
 	return m, nil
 }
 
-// PastFilter selects tasks as they were at a moment. The zero value is all tasks now.
+// PastFilter selects tasks as they were at a moment. The zero value selects all tasks now.
 type PastFilter struct {
 	Moment Moment  // Default: the present.
 	Kind   Kind    // Default: all kinds.
@@ -110,9 +110,9 @@ type PastTask struct {
 }
 
 // ListAsOf returns tasks as they were at a moment, in key order. It needs no projection. Without a limit it reads all
-// events up to the moment in one statement, and db is in use until the loop ends; with one it reads pages of tasks by
-// their keys, until it has found enough. The loop may break. An error is the last pair: the [*InvalidError] of
-// [PastFilter.Validate], or that of the database.
+// events up to the moment in one statement, and db is in use until the loop ends; with a limit it reads pages of tasks
+// by their keys, until it has found enough. The loop may break. An error is the last pair: an error of
+// [PastFilter.Validate] or of the database.
 func ListAsOf(ctx context.Context, db DB, f PastFilter) iter.Seq2[PastTask, error] {
 	return func(yield func(PastTask, error) bool) {
 		err := f.Validate()

@@ -13,13 +13,13 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
-// AtCommit adds a statement to the end of the transaction: [Tx.EnqueueAndCommit], [Tx.AppendAndCommit] or
-// [Tx.Commit] executes it in the round trip of the commit. So a business row whose result is not needed, its task and
-// the commit take one round trip.
+// AtCommit adds a statement to the end of the transaction: [Tx.EnqueueAndCommit], [Tx.AppendAndCommit] or [Tx.Commit]
+// executes it in the round trip of the commit. So a business row whose result is not needed, its task and the commit
+// take one round trip.
 //
 // The statements of AtCommit are executed in the order of their calls, after all statements of [Tx.Exec] and
-// [Tx.Query], also those of later calls: insert a row that such a statement needs, as by a foreign key, by Exec. Number
-// and rows of the result are not available: a transaction that decides by them uses Exec or Query.
+// [Tx.Query], even later ones. So use Exec to insert a row that such a statement needs, for example by a foreign key.
+// Number and rows of the result are not available: a transaction that depends on them uses Exec or Query.
 //
 // AtCommit itself sends nothing, and Rollback drops the statement; a rollback to a savepoint does not. If the statement
 // fails, the method that commits returns its error with the number of the statement, and nothing of the transaction is
@@ -27,8 +27,10 @@ import (
 //
 // sql is one statement. It is prepared before the statements of the same round trip are executed, so it cannot use a
 // table that one of them creates. A statement that the connection has not prepared yet takes one more round trip, and
-// with the simple protocol of pgx each takes its own. Arguments that do not suit it, an empty statement, a COPY, and
-// what ends the transaction or rolls it back, also to a savepoint, are an [*InvalidError] of the method that commits.
+// with the simple protocol of pgx each takes its own.
+//
+// The method that commits returns an [*InvalidError] for arguments that do not suit the statement, an empty statement,
+// a COPY, and a statement that ends the transaction or rolls it back, even to a savepoint.
 func (t *Tx) AtCommit(sql string, args ...any) {
 	t.atCommit = append(t.atCommit, pgx.QueuedQuery{SQL: sql, Arguments: slices.Clone(args)})
 }
@@ -76,8 +78,8 @@ func afterComment(sql string) string {
 	return ""
 }
 
-// checkAtCommit returns an [*InvalidError] if a statement of AtCommit would end the transaction, or if its results are
-// not those of one statement.
+// checkAtCommit returns an [*InvalidError] if a statement of AtCommit would end the transaction, or would not have the
+// result of a single statement.
 func (t *Tx) checkAtCommit() error {
 	for i, q := range t.atCommit {
 		rule := ""
@@ -97,9 +99,9 @@ func (t *Tx) checkAtCommit() error {
 	return nil
 }
 
-// executeBefore executes the statements of AtCommit before those of the end, if the connection cannot send all of them
-// together. In the simple protocol one of them may be several, with several results. It returns the number of the
-// statement that failed, or 0.
+// executeBefore executes the statements of AtCommit before the final statements, if the connection cannot send all of
+// them together. In the simple protocol one of them may be several, with several results. It returns the number of the
+// failed statement, or 0.
 func (t *Tx) executeBefore(ctx context.Context) (failed int, err error) {
 	describes := t.session != nil && t.tx != nil && describesFirst(t.conn)
 	if !describes && t.conn.Config().DefaultQueryExecMode != pgx.QueryExecModeSimpleProtocol {
@@ -117,9 +119,9 @@ func (t *Tx) executeBefore(ctx context.Context) (failed int, err error) {
 	return 0, err
 }
 
-// commitWith begins the transaction if it has not begun, executes the statements of AtCommit and those that queue
-// adds, and commits, in one round trip. read reads the results of those that queue added. After an error the caller
-// rolls back; isCallers reports whether it is of a statement of AtCommit, for which this package knows no cure.
+// commitWith begins the transaction if it has not begun, executes the statements of AtCommit and the statements that
+// queue adds, and commits, in one round trip. read reads the results of the latter. After an error the caller rolls
+// back; isCallers reports whether a statement of AtCommit failed, for which this package knows no cure.
 func (t *Tx) commitWith(
 	ctx context.Context, queue func(*pgx.Batch), read func(pgx.BatchResults) error,
 ) (isCallers bool, err error) {
@@ -147,8 +149,8 @@ func (t *Tx) commitWith(
 	return false, err
 }
 
-// explainAtCommit returns the error of a statement of AtCommit. One that is neither of the server nor of the connection
-// is of the arguments.
+// explainAtCommit returns the error of a statement of AtCommit. An error that comes neither from the server nor from
+// the connection comes from the arguments.
 func explainAtCommit(ctx context.Context, number int, err error) error {
 	name := fmt.Sprintf("statement %d of AtCommit", number)
 	isOfServer := pgerr.Code(err) != "" || pgerr.IsRetryable(err) || ctx.Err() != nil
@@ -158,11 +160,11 @@ func explainAtCommit(ctx context.Context, number int, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// sendEnd is commitWith for statements that are sent together. failed is the number of the statement of AtCommit that
-// failed, or 0.
+// sendEnd is commitWith for statements that are sent together. failed is the number of the failed statement of
+// AtCommit, or 0.
 //
-// The statements that queue adds come last. But if the transaction begins here and its session will be reset, they come
-// first: no code of the caller has set another role or encoding yet, so none has to be restored before them.
+// The statements that queue adds come last. But if the transaction begins here and its session will be reset, they
+// come first: no code of the caller has set another role or encoding yet, so nothing has to be restored before them.
 func (t *Tx) sendEnd(
 	ctx context.Context, queue func(*pgx.Batch), read func(pgx.BatchResults) error,
 ) (failed int, err error) {
@@ -212,14 +214,14 @@ func (t *Tx) sendEnd(
 	case isCommitted:
 		err = closeErr
 	}
-	var unprepared pgx.ErrPreprocessingBatch // returned at the first result, whichever statement it is of
+	var unprepared pgx.ErrPreprocessingBatch // returned at the first result, for any statement
 	if errors.As(err, &unprepared) {
 		failed = 1 + slices.IndexFunc(t.atCommit, func(q pgx.QueuedQuery) bool { return q.SQL == unprepared.SQL() })
 	}
 	return failed, err
 }
 
-// skip reads the results of n statements that return nothing of interest.
+// skip reads the results of n statements and ignores them.
 func skip(results pgx.BatchResults, n int) error {
 	for range n {
 		if _, err := results.Exec(); err != nil {
@@ -229,7 +231,7 @@ func skip(results pgx.BatchResults, n int) error {
 	return nil
 }
 
-// readAtCommit reads the results of the statements of AtCommit. failed is the number of the one that failed, or 0.
+// readAtCommit reads the results of the statements of AtCommit. failed is the number of the failed statement, or 0.
 func (t *Tx) readAtCommit(results pgx.BatchResults) (failed int, err error) {
 	for i := range t.atCommit {
 		if _, err := results.Exec(); err != nil {

@@ -11,8 +11,8 @@ import (
 const maxRan = 10 * 365 * 24 * time.Hour
 
 // BeganAt returns when the attempt of e began: duration_ms before the event was recorded, by the database's clock. A
-// worker records the start of an attempt, or its outcome alone, some time after it began. It reports false if e has no
-// such time: it belongs to no attempt, or an earlier event of the attempt has the time.
+// worker records the start of an attempt, or its outcome alone, some time after it began. It reports false if e
+// contains no such time: it belongs to no attempt, or an earlier event of the attempt contains the time.
 func (e Event) BeganAt() (time.Time, bool) {
 	switch e.Type {
 	case EventStarted, EventProgressed, EventSucceeded, EventFailed, EventInterrupted, EventSnoozed:

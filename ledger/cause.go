@@ -43,8 +43,8 @@ func (e Entry) addCause(ctx context.Context) Entry {
 	return e
 }
 
-// parseCause returns the key of the task whose event is the causation in meta, the zero Key if meta has no
-// valid one.
+// parseCause returns the key of the task whose event is the causation in meta, the zero Key if there is no valid
+// causation.
 func parseCause(meta json.RawMessage) Key {
 	if !bytes.Contains(meta, []byte(`"causation"`)) { // most metas: saves decoding
 		return Key{}

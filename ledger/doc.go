@@ -1,5 +1,5 @@
-// Package ledger is the one writer of the ledger: a table of PostgreSQL to which the events of tasks are
-// appended, and which is the audit record, the queue and the outbox at once.
+// Package ledger is the one writer of the ledger: a table of PostgreSQL to which the events of tasks are appended. It
+// is the audit record, the queue and the outbox at once.
 //
 //	var SendCoupon = ledger.MustKind[Coupon]("coupon.send")
 //
@@ -16,8 +16,8 @@
 //
 // # Tasks and events
 //
-// A task is one unit of work. Its key (kind, biz_id) names it, also after it has finished: enqueueing a
-// key again returns the existing task. A task is stored only as its events, rows of taskledger.event:
+// A task is one unit of work. Its key (kind, biz_id) names it, even after it has finished: enqueueing a key again
+// returns the existing task. A task is stored only as its events, rows of taskledger.event:
 //
 //	column        meaning
 //	------------  ------------------------------------------------------------------------------------------
@@ -33,14 +33,13 @@
 //	actor         author of the event as it named itself, the session's user if it did not
 //	login_id      the session's user, recorded by the database: an id of the view taskledger.logins
 //	data          JSON: the args in version 1; later the result, error, reason, … of the event
-//	data_version  version of the format of data: of a first event that of the producer, else 1 for now
+//	data_version  version of the format of data: the producer's in a first event, else 1 for now
 //	meta          JSON object beside the data: trace context, causation, tags, encoding, …
 //	run, priority, order_key, partition: of later versions of taskledger, for now their defaults
 //
-// [EventType] lists the types, [Meta] the members of meta. Data that are bytes and not JSON are stored as
-// base64. Rows are inserted and never changed. The state of a task is a function of the type of its last event,
-// and the fold of all its events is a [Task] ([Fold], [Load]). [Transitions] is the table of which type may
-// follow which state.
+// [EventType] lists the types, [Meta] the members of meta. Data that is bytes and not JSON is stored as base64. Rows
+// are inserted and never changed. The state of a task is a function of the type of its last event, and the fold of all
+// its events is a [Task] ([Fold], [Load]). [Transitions] lists which type may follow which state.
 //
 // # An event in each form
 //
@@ -55,14 +54,13 @@
 //
 // # Enqueueing
 //
-// [Enqueue] inserts version 1 in the caller's transaction: the task exists if and only if that commits.
-// Nothing else is written and no lock is taken but that of the key. It takes one round trip, two if the task
-// exists. An enqueue that meets an uncommitted one of the same key waits for its end. For an existing task
-// nothing is written and no dead row is left. If it has other args, that is an [*OtherArgsError], unless the
-// caller accepts them.
+// [Enqueue] inserts version 1 in the caller's transaction: the task exists if and only if that commits. Nothing else
+// is written, and only the key is locked. It takes one round trip, two if the task exists. An enqueue that meets an
+// uncommitted enqueue of the same key waits for its end. For an existing task nothing is written and no dead row is
+// left. If its args differ, Enqueue returns an [*OtherArgsError], unless the caller accepts them.
 //
-// In SQL the same is taskledger.enqueue and taskledger.enqueue_many. They return same_args in place of that error,
-// because an error would abort the caller's transaction.
+// The SQL functions taskledger.enqueue and taskledger.enqueue_many do the same. Instead of that error they return
+// same_args, because an error would abort the caller's transaction.
 //
 // A transaction of [Begin] saves round trips. An insert, an enqueue and the commit take four in a transaction of pgx,
 // two if [Tx.EnqueueAndCommit] sends the commit with the enqueue, and one if [Tx.AtCommit] sends the insert too.
@@ -70,9 +68,9 @@
 // # Appending
 //
 // [Append] inserts version n+1 if the task's last event is version n and the transition is allowed. It is a
-// compare-and-set on the primary key: of any number of writers that expect version n, one succeeds. The
-// others get a [*ConflictError], and their transaction stays usable: a caller that wrote anything for the task
-// must roll back. [Tx.AppendAndCommit] rolls back itself, so a worker that has lost its claim leaves no effect.
+// compare-and-set on the primary key: of any number of writers that expect version n, one succeeds. The others get a
+// [*ConflictError], and their transaction stays usable: a caller that wrote anything for the task must roll back.
+// [Tx.AppendAndCommit] rolls back itself, so a worker that has lost its claim leaves no effect.
 //
 // # Order
 //
@@ -82,21 +80,21 @@
 //
 // # The past
 //
-// A [Moment] is a place in the order of commits, of a time ([MomentAt]) or of an event ([MomentOf]). [LoadAsOf] returns
-// a task as it was then, [CountAsOf] and [ListAsOf] return all tasks of a kind, and [Replay] reads the events between
-// two moments, in the same order each time. An event counts from the commit of its transaction on, not from its
-// recorded_at.
+// A [Moment] is a place in the order of commits, given by a time ([MomentAt]) or an event ([MomentOf]). [LoadAsOf]
+// returns a task as it was then, [CountAsOf] and [ListAsOf] return all tasks of a kind, and [Replay] reads the events
+// between two moments, in the same order each time. An event counts from the commit of its transaction on, not from
+// its recorded_at.
 //
 // # Times
 //
-// A task that is due later, a retry and a deadline are rows of taskledger.timer, inserted by the statement
-// that appends the event. The database's clock decides, never that of a client. Times have microseconds.
+// A task that is due later, a retry and a deadline are rows of taskledger.timer, inserted by the statement that
+// appends the event. The database's clock decides, never a client's. Times have microseconds.
 //
 // # Tables
 //
-// Events are inserted by this package and its SQL functions taskledger.enqueue, enqueue_many and fire_timers. Every
-// other package appends through these, so no writer skips the compare-and-set. ARCHITECTURE.md lists the owner of
-// each table.
+// This package and its SQL functions taskledger.enqueue, enqueue_many and fire_timers insert the events. Every other
+// package appends through these, so no writer skips the compare-and-set. ARCHITECTURE.md lists the owner of each
+// table.
 //
 // # Errors
 //
@@ -111,6 +109,6 @@
 //
 // # Concurrency
 //
-// Functions are as safe for concurrent use as their [DB]: a pool is, a connection or a transaction is not.
-// Functions never commit or roll back a transaction of the caller. Only methods of [Tx] do, which end it.
+// Functions are as safe for concurrent use as their [DB]: a pool is, a connection or a transaction is not. Functions
+// never commit or roll back a transaction of the caller. Only methods of [Tx] do, and end it.
 package ledger

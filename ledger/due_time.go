@@ -17,8 +17,8 @@ const (
 	memberFinishBy = "finish_by"
 )
 
-// endOfTime is the first time that is invalid as a due time, as taskledger.end_of_time: the timers of tasks that wait
-// for their predecessors have it. A later time is a mistake, or another system's way to write "never".
+// endOfTime is the first invalid due time, equal to taskledger.end_of_time: the due time of timers of tasks that wait
+// for their predecessors. A later time is a mistake, or another system's way to write "never".
 var endOfTime = time.Date(9998, time.December, 31, 23, 59, 59, 999_999_000, time.UTC)
 
 // dueTime is a delay, counted by the database's clock, or a time, or neither.
@@ -132,7 +132,7 @@ func (e Event) DueAt() time.Time {
 	return timeMember(e.Data, member)
 }
 
-// parseDeadlines returns the deadlines in the meta of a task's first event, zero times if it has none.
+// parseDeadlines returns the deadlines in the meta of a task's first event, zero times if there are none.
 func parseDeadlines(meta json.RawMessage) (startBy, finishBy time.Time) {
 	if !bytes.Contains(meta, []byte(`_by"`)) { // most metas: saves decoding
 		return
@@ -141,7 +141,7 @@ func parseDeadlines(meta json.RawMessage) (startBy, finishBy time.Time) {
 }
 
 // timeMember returns the time in a member of a JSON object. It returns the zero time if the member is missing, or not
-// a time that PostgreSQL and JSON can have.
+// a time that both PostgreSQL and JSON can represent.
 func timeMember(object json.RawMessage, member string) time.Time {
 	var members map[string]json.RawMessage
 	var t time.Time

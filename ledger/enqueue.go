@@ -30,15 +30,15 @@ type EnqueueOptions struct {
 	Shard *Shard
 	// Actor is the author of the first event. Default: the database's session_user.
 	Actor string
-	// Meta is stored beside the args: trace context, causation, tags. Default: no meta.
+	// Meta is stored with the args: trace context, causation, tags. Default: no meta.
 	Meta Meta
 	// Binary marks args that are bytes and not JSON. Handlers and subscribers get the same bytes.
 	// Default: args are JSON.
 	Binary bool
 	// Retry is the task's own policy. Default: the policy of its kind, which the worker configures.
 	Retry *RetryPolicy
-	// RunAt is the time at which the task is due: microseconds, before the last one of the year 9998. Until then it is
-	// scheduled. A time in the past means now. Default: now.
+	// RunAt is the time at which the task is due: microseconds, before the last microsecond of the year 9998. Until
+	// then it is scheduled. A time in the past means now. Default: now.
 	RunAt time.Time
 	// RunIn is the delay after which the task is due, in place of RunAt. It counts from the insert by the
 	// database's clock, in microseconds, rounded up. Default: due at once.
@@ -49,16 +49,16 @@ type EnqueueOptions struct {
 	// FinishBy is the deadline of the whole task. A task that waits at that time expires, and no attempt
 	// begins later. The context of a running attempt ends at that time. Default: no deadline.
 	FinishBy time.Time
-	// After has tasks that must have succeeded before this one becomes available, at most [MaxAfter]. Until then it is
-	// scheduled, without a due time. They must exist, in this transaction or a committed one, or be earlier entries of
-	// the same call; so there are no cycles. Not together with RunAt and RunIn. Default: none.
+	// After lists tasks that must have succeeded before this task becomes available, at most [MaxAfter]. Until then it
+	// is scheduled, without a due time. They must exist, in this transaction or a committed one, or be earlier entries
+	// of the same call; so there are no cycles. Not together with RunAt and RunIn. Default: none.
 	After []Key
 	// Otherwise is the consequence if one of After has finished without success. Default: [OtherwiseCancel].
 	Otherwise Otherwise
-	// DataVersion is the version of the format of args, 1 to 32767, which [Event].DataVersion has for programs that
+	// DataVersion is the version of the format of args, 1 to 32767. [Event].DataVersion returns it to programs that
 	// read old tasks: see [Upcasts]. Default: 1.
 	DataVersion int
-	// AcceptOtherArgs accepts an existing task that has other args: [Enqueued].SameArgs is then false, and there is no
+	// AcceptOtherArgs accepts an existing task with other args: [Enqueued].SameArgs is then false, and there is no
 	// error. Default: an [*OtherArgsError] is returned.
 	AcceptOtherArgs bool
 	// CanRun declares that the caller can run the task itself, in the same transaction. If the kind's
@@ -90,8 +90,8 @@ type Enqueued struct {
 	// Difference is the first difference of the args, such as "args.cents was 500, is 600". It is bounded and
 	// printable. It is empty if another login enqueued the task.
 	Difference string `json:"difference,omitempty"`
-	// MustRun reports that the kind's limit is reached: the caller must run the task in this transaction
-	// or roll back. It is set only with [EnqueueOptions].CanRun.
+	// MustRun reports that the kind's limit is reached: the caller must run the task in this transaction or roll back.
+	// It is set only with [EnqueueOptions].CanRun.
 	MustRun bool `json:"must_run,omitempty"`
 }
 
@@ -136,7 +136,7 @@ func enqueue(ctx context.Context, db DB, e Entry) (Enqueued, error) {
 	return answer, err
 }
 
-// enqueueOne enqueues a row. If the kind's limit is reached, it ignores the limit where the caller runs the task.
+// enqueueOne enqueues a row. If the kind's limit is reached and the caller runs the task, it ignores the limit.
 func enqueueOne(ctx context.Context, db DB, row firstEvent) (Enqueued, error) {
 	answer, err := enqueueWithinLimit(ctx, db, row)
 	var overload *OverloadError
@@ -180,9 +180,9 @@ func EnqueueMany(ctx context.Context, db DB, entries []Entry) ([]Enqueued, error
 	return enqueueAll(ctx, db, entries, true)
 }
 
-// EnqueueInOrder is [EnqueueMany] for tasks whose order matters: the feed, and so the stream, has them in
-// the order of the entries. Two concurrent transactions with the same keys in different orders may
-// deadlock; the database then aborts one of them with an error that is [Retryable]. It never commits.
+// EnqueueInOrder is [EnqueueMany] for tasks whose order matters: the feed, and so the stream, contains them in the
+// order of the entries. Two concurrent transactions with the same keys in different orders may deadlock; the database
+// then aborts one of them with an error that is [Retryable]. It never commits.
 func EnqueueInOrder(ctx context.Context, db DB, entries []Entry) ([]Enqueued, error) {
 	return enqueueAll(ctx, db, entries, false)
 }
@@ -215,8 +215,8 @@ func enqueueAll(ctx context.Context, db DB, entries []Entry, sorted bool) ([]Enq
 	return answers, nil
 }
 
-// checkArgs returns an error with an [*OtherArgsError] if answer is a task with other args than r, which r does not
-// accept.
+// checkArgs returns an [*OtherArgsError], wrapped, if answer is a task with other args than r and r does not accept
+// that.
 func (r firstEvent) checkArgs(answer Enqueued) error {
 	if answer.New || answer.SameArgs || r.acceptOtherArgs {
 		return nil
@@ -312,7 +312,7 @@ func newEnqueued(k Key, position Position, first EventType) Enqueued {
 	return Enqueued{Key: k, New: true, State: first.State(), Version: 1, SameArgs: true, Position: position}
 }
 
-// insertMany inserts rows in the given order and returns the results of those that were inserted.
+// insertMany inserts rows in the given order and returns the results of the rows that were inserted.
 func insertMany(
 	ctx context.Context, db DB, rows []firstEvent, order []int, ignoreLimits bool,
 ) (map[Key]Enqueued, error) {

@@ -16,17 +16,17 @@ import (
 //go:embed sql/enqueue_required.sql
 var enqueueRequiredSQL string
 
-// EnqueueAndCommit enqueues a task as [Enqueue] does and commits the transaction in the same round trip.
-// A task with a due time or a deadline, or of a kind [TypedKind.WithSameArgs], takes two. The transaction is also
-// committed if the task exists with the same args.
+// EnqueueAndCommit enqueues a task as [Enqueue] does and commits the transaction in the same round trip. It takes two
+// round trips for a task with a due time or a deadline, or of a kind [TypedKind.WithSameArgs]. It also commits the
+// transaction if the task exists with the same args.
 //
 // It returns the errors of [Enqueue], and [ErrTransactionAborted] or [ErrTransactionEnded] if the
 // transaction cannot be committed. After an error the transaction is rolled back. If the connection was
 // lost, the outcome is unknown: run the transaction again, since the task exists if and only if the first
 // run was committed.
 //
-// With policy Discard a [Limit] that is reached returns an [*OverloadError]: to discard the task, call
-// [Enqueue] and [Tx.Commit].
+// If a [Limit] with the policy Discard is reached, it returns an [*OverloadError]: to discard the task, call [Enqueue]
+// and [Tx.Commit].
 func (t *Tx) EnqueueAndCommit(ctx context.Context, k Key, args json.RawMessage, o *EnqueueOptions) (Enqueued, error) {
 	return t.finish(ctx, Entry{Key: k, Args: args, Options: o})
 }

@@ -15,8 +15,8 @@ import (
 //go:embed sql/existing.sql
 var existingSQL string
 
-// resolveExisting returns the results of rows whose insert did nothing, in their order. It is a statement of
-// its own, because the winner of a race is visible only to a snapshot that is taken after its commit.
+// resolveExisting returns the results of rows whose insert did nothing, in their order. It needs a statement of its
+// own, because the winner of a race is visible only to a snapshot taken after its commit.
 func resolveExisting(ctx context.Context, db DB, rows []firstEvent) ([]Enqueued, error) {
 	answers, discard, err := readExisting(ctx, db, rows)
 	if err != nil || len(discard) == 0 {
@@ -74,7 +74,7 @@ func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqu
 		var position, version *int64
 		var eventType *string
 		var same bool
-		var stored *string // the args, unless they are the same or another login enqueued the task
+		var stored *string // the args, unless they are equal or another login enqueued the task
 		var r refusal
 		if err := result.Scan(&position, &version, &eventType, &same, &stored, &r.argsLen, &r.maxArgs, &r.maxMeta,
 			&r.policy, &r.waiting, &r.maxWaiting, &r.retryAfterMS, &r.mayBeUnseen); err != nil {
@@ -105,7 +105,7 @@ func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqu
 	return answers, discard, unseen
 }
 
-// compareArgs sets SameArgs and Difference for a task whose args are not equal to those of row.
+// compareArgs sets SameArgs and Difference for a task whose args differ from row's.
 func (e *Enqueued) compareArgs(row firstEvent, stored json.RawMessage) {
 	if row.isSame != nil {
 		e.SameArgs = row.isSame(stored, row.args)
@@ -115,7 +115,7 @@ func (e *Enqueued) compareArgs(row firstEvent, stored json.RawMessage) {
 	}
 }
 
-// refusal holds the possible reasons why a task was not inserted although it does not exist.
+// refusal contains the possible reasons why a task was not inserted although it does not exist.
 type refusal struct {
 	argsLen, maxArgs, maxMeta         int64
 	policy                            string

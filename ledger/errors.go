@@ -22,8 +22,8 @@ var (
 	// ErrUnavailable means that no connection could be made, so nothing was sent.
 	ErrUnavailable = pgerr.ErrUnavailable
 	// ErrRetryTransaction means that the caller's REPEATABLE READ or SERIALIZABLE transaction conflicts with a
-	// concurrent one: it cannot see a task that exists, or PostgreSQL reports a serialization failure. Roll back and
-	// run the whole transaction again.
+	// concurrent transaction: it cannot see a task that exists, or PostgreSQL reports a serialization failure. Roll
+	// back and run the whole transaction again.
 	ErrRetryTransaction = pgerr.ErrRetryTransaction
 	// ErrTransactionEnded means that code in the transaction ended it by COMMIT or ROLLBACK in SQL, or removed the
 	// mark of [TxOptions].Guard by RESET ALL. The writes before that may be committed.
@@ -80,8 +80,8 @@ func (e *TransitionError) Error() string {
 	return fmt.Sprintf("%s cannot be %s: it is %s", e.Key, e.Type, e.State)
 }
 
-// IllegalError is the error of [Fold] for an event that cannot follow those before it: the ledger was
-// tampered with or is read out of order.
+// IllegalError is the error of [Fold] for an event that cannot follow the events before it: the ledger was tampered
+// with or is read out of order.
 type IllegalError struct {
 	Event  Event
 	State  State // of the task before the event
@@ -93,8 +93,8 @@ func (e *IllegalError) Error() string {
 	return fmt.Sprintf("illegal event %s %s after state %q: %s", e.Event.ID(), e.Event.Type, e.State, e.Reason)
 }
 
-// TaskError is the error of a task that has not succeeded: of a wait that ended, it is dead, cancelled, expired or
-// discarded.
+// TaskError is the error of a task that has not succeeded. If a wait returns it, the task is dead, cancelled, expired
+// or discarded.
 type TaskError struct{ Task Task }
 
 // Error returns the key, the state, the reason and the last error.

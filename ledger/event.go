@@ -15,8 +15,8 @@ type Version int32
 // Attempt is the number of a task's try, counted by the ledger: 0 before the first.
 type Attempt int32
 
-// Position is the number of an event in the ledger. Positions increase along a task, with gaps. They are no
-// cursor, because a lower position may become visible after a higher one: see package ledger/feed.
+// Position is the number of an event in the ledger. Positions increase along a task, with gaps. They are not a cursor,
+// because a lower position may become visible after a higher one: see package ledger/feed.
 type Position int64
 
 // Event is one immutable fact about one task.
@@ -32,15 +32,15 @@ type Event struct {
 	// Login is the database login (session_user) of the session that wrote the event. The database records it: no
 	// caller chooses it.
 	Login string `json:"login,omitempty"`
-	// DataVersion is the version of the format of Data. That of a first event is [EnqueueOptions].DataVersion. Others
-	// have the [DataVersion] of this package.
+	// DataVersion is the version of the format of Data: [EnqueueOptions].DataVersion for a first event, the
+	// [DataVersion] of this package for others.
 	DataVersion int             `json:"data_version"`
 	Data        json.RawMessage `json:"data,omitempty"` // as stored, byte for byte; see [Event.Payload]
 	Meta        json.RawMessage `json:"meta,omitempty"` // as stored; see [Meta]
 }
 
-// String returns the key, the version, the type, the attempt and the error, if there is one, such as
-// "coupon.send/A-1 version 6 failed, attempt 3: card refused". Its form may change.
+// String returns the key, the version, the type, the attempt and the error, if any, such as "coupon.send/A-1 version 6
+// failed, attempt 3: card refused". Its form may change.
 func (e Event) String() string {
 	text := fmt.Sprintf("%s version %d %s, attempt %d", e.Key, e.Version, e.Type, e.Attempt)
 	if message := e.ErrorText(); message != "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/taskledger/taskledger/internal/strictjson"
 )
 
-// maxFingerprintBytes is the length of the part of a message that counts, in bytes.
+// maxFingerprintBytes is how many bytes of a message count.
 const maxFingerprintBytes = 4 << 10
 
 // variablePart matches the parts that differ between two messages about the same fault.
@@ -24,8 +24,8 @@ var variablePart = regexp.MustCompile("\"[^\"]*\"|`[^`]*`|" + `\B'[^']*'|` +
 //   - Take the first 4096 bytes of the message.
 //   - From the left, replace a part in "…", `…` or '…' by two single quotes. A ' after a letter, a digit or
 //     an underscore does not begin such a part.
-//   - In the same pass replace by # a UUID, 0x with hex digits, a word of at least eight hex digits of which
-//     one is decimal, and a number with its groups of digits after . , or :
+//   - In the same pass replace by # a UUID, 0x with hex digits, a word of at least eight hex digits with at least
+//     one decimal digit, and a number with its groups of digits after . , or :
 //   - Replace each run of white space by one blank, and remove it at both ends.
 //   - The fingerprint is the first 8 bytes of SHA-256(type + "\n" + message), as 16 hex digits.
 func Fingerprint(errorType, message string) string {

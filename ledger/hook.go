@@ -14,9 +14,8 @@ import (
 // An implementation embeds [EnqueueHookDefaults] and overrides the methods it needs. The compiler checks
 // them, and later versions of this package may add methods.
 type EnqueueHook interface {
-	// BeforeEnqueue is called before a task of the kind is enqueued. It may change o, a copy of the
-	// caller's options with the cause of ctx. If it returns an error, the enqueue sends nothing and
-	// returns that error, wrapped.
+	// BeforeEnqueue is called before a task of the kind is enqueued. It may change o, a copy of the caller's options
+	// with the cause of ctx. If it returns an error, the enqueue sends nothing and returns that error, wrapped.
 	BeforeEnqueue(ctx context.Context, k Key, args json.RawMessage, o *EnqueueOptions) error
 	// AfterEnqueue is called with the result of an enqueue. Its transaction is usually still open, and the
 	// task exists only if that commits. Effects outside of the transaction belong in the task's handler.

@@ -61,7 +61,7 @@ func (b BizID) Validate() error {
 	return checkText("biz_id", string(b), MaxBizIDLen)
 }
 
-// checkText returns an [*InvalidError] if text is longer than maxLen bytes, not UTF-8, or has control characters.
+// checkText returns an [*InvalidError] if text is longer than maxLen bytes, not UTF-8, or contains control characters.
 func checkText(field, text string, maxLen int) error {
 	switch {
 	case len(text) > maxLen:
@@ -94,7 +94,7 @@ func (s Shard) Validate() error {
 	return nil
 }
 
-// Key names one task, also after the task has finished. Keys are comparable.
+// Key names one task, even after the task has finished. Keys are comparable.
 type Key struct {
 	Kind  Kind  `json:"kind"`
 	BizID BizID `json:"biz_id"`
@@ -108,9 +108,9 @@ func (k Key) Validate() error {
 	return k.BizID.Validate()
 }
 
-// ValidateStored returns nil, or an [*InvalidError] if the kind cannot choose stored tasks: PostgreSQL cannot store it,
-// or it is a pattern such as coupon.*, which would choose none. The owner of the schema may have inserted a kind that
-// [Kind.Validate] rejects.
+// ValidateStored returns nil, or an [*InvalidError] if the kind cannot select stored tasks: PostgreSQL cannot store
+// it, or it is a pattern such as coupon.*, which would select none. The owner of the schema may have inserted a kind
+// that [Kind.Validate] rejects.
 func (k Kind) ValidateStored() error {
 	if strings.Contains(string(k), "*") {
 		return &InvalidError{Field: "kind", Value: string(k), Rule: "must be one kind, not a pattern with *"}

@@ -58,12 +58,12 @@ func (k TypedKind[A]) Entry(id BizID, args A, o *EnqueueOptions) (Entry, error) 
 	return Entry{Key: k.Key(id), Args: text, Options: o, hooks: k.hooks, isSame: k.isSame}, nil
 }
 
-// WithSameArgs returns the kind with a comparison of Go values. It is for args that may change without a change of
-// their meaning, such as an added field with its zero value, or a time in another zone.
+// WithSameArgs returns the kind with a comparison of Go values. It is for args that may change without changing their
+// meaning, such as an added field with its zero value, or a time in another zone.
 //
-// An enqueue of an existing task whose args are not equal as JSON values calls isSame with the decoded args of the task
-// and the new ones. Its result is [Enqueued].SameArgs. Args that do not decode are not the same; neither are those of a
-// task that another login enqueued. isSame must be safe for concurrent use.
+// An enqueue of an existing task whose args are not equal as JSON values calls isSame with the decoded args, the
+// task's and the new ones. Its result is [Enqueued].SameArgs. Args that do not decode are not the same, nor are the
+// args of a task that another login enqueued. isSame must be safe for concurrent use.
 func (k TypedKind[A]) WithSameArgs(isSame func(was, is A) bool) TypedKind[A] {
 	k.isSame = func(was, is json.RawMessage) bool {
 		a, err := k.Decode(was)
@@ -93,7 +93,7 @@ func (k TypedKind[A]) Decode(payload []byte) (A, error) {
 	return decodeAs[A]("args of ", string(k.name), payload)
 }
 
-// decodeAs decodes JSON as [TypedKind.Decode] does. what, with the name that follows, is the subject of its error.
+// decodeAs decodes JSON as [TypedKind.Decode] does. what and name are the subject of its error.
 func decodeAs[A any](what, name string, payload []byte) (A, error) {
 	var value A
 	switch into := any(&value).(type) {

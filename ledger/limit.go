@@ -25,7 +25,7 @@ var (
 	enqueueDiscardedSQL string
 )
 
-// OverloadPolicy is the treatment of a task that is enqueued while the [Limit] of its kind is reached.
+// OverloadPolicy determines how a task is enqueued while the [Limit] of its kind is reached.
 type OverloadPolicy string
 
 // The overload policies.
@@ -34,23 +34,23 @@ const (
 	Reject OverloadPolicy = "reject"
 	// Discard enqueues the task and discards it. An operator may release it.
 	Discard OverloadPolicy = "discard"
-	// DiscardOldest enqueues the task. Soon after, the scheduler (package workers/scheduler) discards the tasks
-	// of the kind that have waited longest, until no more than the limit wait.
+	// DiscardOldest enqueues the task. Soon after, the scheduler (package workers/scheduler) discards the tasks of the
+	// kind that have waited longest, until the limit is met.
 	DiscardOldest OverloadPolicy = "discard_oldest"
-	// CallerRuns enqueues the task if the caller sets [EnqueueOptions].CanRun and runs it in the same
-	// transaction, as the type Caller of package workers does. For other callers it is Reject.
+	// CallerRuns enqueues the task if the caller sets [EnqueueOptions].CanRun and runs it in the same transaction, as
+	// the type Caller of package workers does. For other callers it means Reject.
 	CallerRuns OverloadPolicy = "caller_runs"
 )
 
 var overloadPolicies = []OverloadPolicy{Reject, Discard, DiscardOldest, CallerRuns}
 
-// Limit is the maximum number of tasks of a kind that wait, which are those in state available. It is stored
-// in the database and applies to producers in every language.
+// Limit is the maximum number of waiting tasks of a kind, tasks in state available. It is stored in the database and
+// applies to producers in every language.
 //
-// An enqueue does not count tasks: it reads one row, the count of the projection. So more tasks than the
-// limit may wait: those of open transactions, those that one call enqueues, and those of the last tens of
-// milliseconds, which the projector has not counted. While no projector runs, the count does not change.
-// Tasks that are due later and tasks that are released are not limited.
+// An enqueue does not count tasks: it reads one row, the count of the projection. So more tasks than the limit may
+// wait: tasks of open transactions, of one call, and of the last tens of milliseconds, which the projector has not
+// counted. While no projector runs, the count does not change. Tasks that are due later and tasks that are released
+// are not limited.
 type Limit struct {
 	Kind       Kind           `json:"kind"`
 	MaxWaiting int64          `json:"max_waiting"` // at least 0
@@ -58,7 +58,7 @@ type Limit struct {
 	RetryAfter time.Duration  `json:"-"`           // see [OverloadError]; in milliseconds; default: 1 s
 }
 
-// LimitStatus is a limit with the number of tasks that wait.
+// LimitStatus is a limit with the number of waiting tasks.
 type LimitStatus struct {
 	Limit
 	Waiting int64 `json:"waiting"` // the count of the projection
@@ -97,7 +97,7 @@ func SetLimit(ctx context.Context, db DB, l Limit, actor string) error {
 	return pgerr.Explain("set limit", err)
 }
 
-// RemoveLimit removes the limit of a kind and reports whether there was one. It takes effect when db's
+// RemoveLimit removes the limit of a kind and reports whether the kind had a limit. It takes effect when db's
 // transaction commits. It never commits.
 func RemoveLimit(ctx context.Context, db DB, k Kind) (bool, error) {
 	tag, err := db.Exec(ctx, limitRemoveSQL, string(k))
@@ -109,8 +109,8 @@ func ReadLimits(ctx context.Context, db DB) ([]LimitStatus, error) {
 	return readLimits(ctx, db, "", math.MaxInt64)
 }
 
-// ReadLimitsAfter returns at most limit limits, those of the first kinds after one, ordered by kind; "" is before the
-// first one. It never commits. Errors: [*InvalidError] if limit is less than 1, [ErrNotMigrated].
+// ReadLimitsAfter returns at most limit limits, of the first kinds after a kind, ordered by kind; "" is before the
+// first. It never commits. Errors: [*InvalidError] if limit is less than 1, [ErrNotMigrated].
 func ReadLimitsAfter(ctx context.Context, db DB, after Kind, limit int) ([]LimitStatus, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, fmt.Errorf("read limits: %w", err)
@@ -137,7 +137,7 @@ func readLimits(ctx context.Context, db DB, after string, limit int64) ([]LimitS
 	return all, pgerr.Explain("read limits", rows.Err())
 }
 
-// enqueueDiscarded inserts rows as discarded tasks and returns the results of those that were inserted.
+// enqueueDiscarded inserts rows as discarded tasks and returns the results of the rows that were inserted.
 func enqueueDiscarded(ctx context.Context, db DB, rows []firstEvent) (map[Key]Enqueued, error) {
 	var kinds, ids, shards, actors, args, metas, versions pgarray.Builder
 	actors.Empties = true

@@ -23,8 +23,8 @@ var (
 	readSQL string
 )
 
-// History returns all events of a task in db's snapshot, version 1 first. It returns [ErrUnknownTask] if the
-// task does not exist, and the [*InvalidError] of [Key.ValidateStored].
+// History returns all events of a task in db's snapshot, version 1 first. It returns [ErrUnknownTask] if the task does
+// not exist, and the [*InvalidError] of [Key.ValidateStored].
 func History(ctx context.Context, db DB, k Key) ([]Event, error) {
 	return HistoryAsOf(ctx, db, k, Moment{})
 }
@@ -38,8 +38,8 @@ func HistoryAsOf(ctx context.Context, db DB, k Key, m Moment) ([]Event, error) {
 	return readHistory(ctx, db, k, statement, args...)
 }
 
-// IsFirstSince reports whether e is the first event of its task that has one of these types and lies after a moment.
-// The zero moment is before all events. It reads from e back to the nearest earlier event of these types, and not the
+// IsFirstSince reports whether e is the first event of its task after a moment with one of these types. The zero
+// moment is before all events. It reads from e back to the nearest earlier event of these types, not the whole
 // history.
 func IsFirstSince(ctx context.Context, db DB, e Event, since Moment, types ...EventType) (isFirst bool, err error) {
 	args := []any{string(e.Kind), string(e.BizID), int64(e.Version), pgarray.Of(types...)}

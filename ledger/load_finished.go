@@ -15,15 +15,15 @@ var finishedSQL string
 
 // LoadedTask is one result of [LoadFinished].
 type LoadedTask struct {
-	// Task is as [Load] returns it if it is finished. Of another one only Key, Shard, State, Version, Attempt,
-	// UpdatedAt and Actor are set.
+	// Task is as [Load] returns it if it is finished. Otherwise only Key, Shard, State, Version, Attempt, UpdatedAt
+	// and Actor are set.
 	Task Task
 	// Err is [ErrUnknownTask] if the task does not exist, and the [*IllegalError] of [Load].
 	Err error
 }
 
-// LoadFinished returns the tasks with these keys, in their order, of one snapshot. It takes one statement for all of
-// them, and one more for each finished task with more than 64 events. Its error is that of the database.
+// LoadFinished returns the tasks with these keys, in their order, from one snapshot. It takes one statement for all of
+// them, and one more for each finished task with more than 64 events. It returns only errors of the database.
 func LoadFinished(ctx context.Context, db DB, keys []Key) ([]LoadedTask, error) {
 	if len(keys) == 0 {
 		return nil, nil

@@ -19,12 +19,12 @@ var (
 	versionAsOfSQL string
 )
 
-// longTask is the number of events of a task from which on the index event_long has them.
+// longTask is the number of a task's events above which the index event_long contains them.
 const longTask = 64
 
-// Load returns the task in db's snapshot, by folding its events. It needs no projection, so the task is
-// always current. Of a task with more than 64 events it reads the first 64, the newest of each type, and the number of
-// failures, in a second statement.
+// Load returns the task in db's snapshot, by folding its events. It needs no projection, so the task is always
+// current. If the task has more than 64 events, Load reads the first 64 and, in a second statement, the newest of each
+// type and the number of failures.
 //
 // It returns [ErrUnknownTask] if the task does not exist, the [*InvalidError] of [Key.ValidateStored], and an
 // [*IllegalError] if the events that it folds do not fold; [Fold] of the [History] checks all events.
@@ -49,8 +49,8 @@ func LoadAsOf(ctx context.Context, db DB, k Key, m Moment) (Task, error) {
 	return t, nil
 }
 
-// VersionAsOf returns the version of a task as of a moment, now for the zero value. It reads some events and not the
-// history. It returns [ErrUnknownTask] if the task did not exist.
+// VersionAsOf returns the version of a task as of a moment, or its present version for the zero value. It reads some
+// events, not the history. It returns [ErrUnknownTask] if the task did not exist.
 func VersionAsOf(ctx context.Context, db DB, k Key, m Moment) (Version, error) {
 	if err := k.ValidateStored(); err != nil {
 		return 0, fmt.Errorf("version of %s: %w", k, err)
@@ -74,7 +74,7 @@ func VersionAsOf(ctx context.Context, db DB, k Key, m Moment) (Version, error) {
 	return version, nil
 }
 
-// loadUpTo returns the task after the event of a version, or after its last one.
+// loadUpTo returns the task after the event of a version, or after its last event.
 func loadUpTo(ctx context.Context, db DB, k Key, version Version) (Task, error) {
 	limit := min(int64(version), longTask+1)
 	first, err := readHistory(ctx, db, k, loadSQL, string(k.Kind), string(k.BizID), limit)
@@ -91,7 +91,7 @@ func loadUpTo(ctx context.Context, db DB, k Key, version Version) (Task, error) 
 	return t, nil
 }
 
-// later is what decides the state of a task after its first events.
+// later contains the facts that decide the state of a task after its first events.
 type later struct {
 	newest   []Event // of each type, oldest first; the last one is the head
 	failures int     // since the last release from a finished state, or since the first events
@@ -111,7 +111,7 @@ func (t Task) applyLong(ctx context.Context, db DB, last Version) (Task, error) 
 		}
 		l.newest = append(l.newest, e)
 	}
-	if len(l.newest) == 0 { // of a snapshot before that of the first events
+	if len(l.newest) == 0 { // the snapshot is older than the first statement's
 		return t, ErrRetryTransaction
 	}
 	return t.applyLater(l), nil
@@ -144,8 +144,8 @@ func (t Task) applyLater(l later) Task {
 	return next
 }
 
-// lostBefore returns the number of consecutive attempts without an outcome before that of the head: those that began
-// since the newest event of another type, without the first of them, which follows a release.
+// lostBefore returns the number of consecutive attempts without an outcome before the head's: attempts that began
+// since the newest event of another type, except the first, which follows a release.
 func (t Task) lostBefore(newest []Event) int {
 	head := newest[len(newest)-1]
 	if head.Type.State() != StateRunning {

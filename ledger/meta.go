@@ -9,7 +9,7 @@ import (
 // EncodingBase64 is the [Meta].Encoding of data that are bytes and not JSON: a JSON string of base64.
 const EncodingBase64 = "base64"
 
-// Meta is the JSON object beside the data of an event, at most max_meta_bytes long (16 KiB).
+// Meta is the JSON object stored with the data of an event, at most max_meta_bytes long (16 KiB).
 type Meta struct {
 	// Traceparent and Tracestate are the W3C trace context of the producer. Workers and the relay shorten
 	// Tracestate as W3C specifies.
@@ -21,8 +21,8 @@ type Meta struct {
 	// Encoding of the data is "" for JSON or [EncodingBase64]. [Enqueue] sets it.
 	Encoding string `json:"encoding,omitempty"`
 
-	// Retry is the task's own [RetryPolicy]. [Enqueue] sets it from the option of this name. It is JSON,
-	// because another program may have stored an invalid one: [ParseRetryPolicy] decodes it.
+	// Retry is the task's own [RetryPolicy]. [Enqueue] sets it from the option of this name. It is JSON, because
+	// another program may have stored an invalid policy: [ParseRetryPolicy] decodes it.
 	Retry json.RawMessage `json:"retry,omitempty"`
 
 	// RunAt, StartBy and FinishBy are the due time and the deadlines of the task. [Enqueue] sets them from
@@ -31,7 +31,7 @@ type Meta struct {
 	StartBy  time.Time `json:"start_by,omitzero"`
 	FinishBy time.Time `json:"finish_by,omitzero"`
 
-	// Extra has all other members.
+	// Extra contains all other members.
 	Extra map[string]json.RawMessage `json:"-"`
 }
 

@@ -21,18 +21,20 @@ var (
 
 // Moment is a place in the history of the ledger, in the order of commits. It separates the events that were committed
 // before it from all others, for good: an event that a transaction recorded earlier and committed later is after it.
-// It never separates the versions of a task from the earlier ones. The zero value is the present, or where a [Range]
-// begins, the time before the first event. A Moment may be copied, and is valid for its database alone.
+// It never separates a version of a task from earlier versions.
 //
-// The services of taskledger record about every second what is visible (package ledger/feed). Between two of these
-// records, or while no service runs, events count in the order of their positions and as of their RecordedAt, which is
-// the time of the insert and not of the commit. So a time of the last second may gain events until the next record. In
-// a database that was restored from a dump, the same holds for all events before the restore.
+// The zero value is the present, or where a [Range] begins, the time before the first event. A Moment may be copied,
+// and is valid for its database alone.
+//
+// About every second, the services of taskledger record the visible events (package ledger/feed). Between two records,
+// or while no service runs, events count in the order of their positions and as of their RecordedAt, the time of the
+// insert and not of the commit. So a time of the last second may gain events until the next record. In a database that
+// was restored from a dump, this is so for all events before the restore.
 type Moment struct {
 	at       time.Time // as requested, or zero
 	position Position  // of the event, or 0
 
-	// The events visible in seen, and of those visible in until all up to after: the columns of a cursor.
+	// The events visible in seen, and the events visible in until up to after: the columns of a cursor.
 	seen, seenBound, until string
 	seenTop, top, after    Position
 }
@@ -68,10 +70,10 @@ func (m Moment) MarshalJSON() ([]byte, error) {
 	}{m.at.UTC(), m.position})
 }
 
-// MomentAt returns the moment of a time of the database's clock, with microseconds: after all events committed by
-// then. It returns an [*InvalidError] if the time is in the future, or before the first event.
+// MomentAt returns the moment of a time of the database's clock, in microseconds: after all events committed by then.
+// It returns an [*InvalidError] if the time is in the future, or before the first event.
 //
-// On a standby it returns an error for a time after the last record of what was visible: connect to the primary.
+// On a standby it returns an error for a time after the last record of the visible events: connect to the primary.
 func MomentAt(ctx context.Context, db DB, at time.Time) (Moment, error) {
 	m, first, err := momentAt(ctx, db, at)
 	invalid := invalidTime(at)
@@ -88,7 +90,7 @@ func MomentAt(ctx context.Context, db DB, at time.Time) (Moment, error) {
 	return Moment{}, invalid
 }
 
-// MomentFrom returns the moment of a time for the beginning of a [Range]: that of [MomentAt], and the zero value for a
+// MomentFrom returns the moment of a time for the beginning of a [Range]: as [MomentAt] does, and the zero value for a
 // time before the first event. It returns an [*InvalidError] if the time is in the future. For a standby see
 // [MomentAt].
 func MomentFrom(ctx context.Context, db DB, at time.Time) (Moment, error) {
@@ -153,7 +155,7 @@ func MomentOf(ctx context.Context, db DB, p Position) (Moment, error) {
 	return m, nil
 }
 
-// MomentBefore returns the moment before an event. Its errors are those of [MomentOf].
+// MomentBefore returns the moment before an event. It returns the errors of [MomentOf].
 func MomentBefore(ctx context.Context, db DB, p Position) (Moment, error) {
 	m, err := MomentOf(ctx, db, p)
 	if err == nil {
@@ -162,7 +164,7 @@ func MomentBefore(ctx context.Context, db DB, p Position) (Moment, error) {
 	return m, err
 }
 
-// nearest lists the positions before and after one that has no event.
+// nearest lists the positions before and after a position without an event.
 func nearest(before, next Position) string {
 	switch {
 	case before == 0 && next == 0:

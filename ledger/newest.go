@@ -22,7 +22,7 @@ var (
 )
 
 // Newest returns the limit events with the highest positions that match the filters of r, oldest first. It ignores the
-// moments of r. It reads back from the end of the ledger until it has found them. Errors: as of [ReadBack].
+// moments of r. It reads back from the end of the ledger until it has found them. It returns the errors of [ReadBack].
 func Newest(ctx context.Context, db DB, r Range, limit int) ([]Event, error) {
 	all, _, err := ReadBack(ctx, db, r, BackOptions{Limit: limit})
 	slices.Reverse(all)
@@ -36,7 +36,7 @@ type BackOptions struct {
 	Walk   int      // How many events are read at most, whether they match or not. Default: no limit.
 }
 
-// validate returns an error for options by which a read would not get on.
+// validate returns an error for invalid options.
 func (o BackOptions) validate() error {
 	switch {
 	case o.Before < 0:
@@ -47,7 +47,7 @@ func (o BackOptions) validate() error {
 	return checkLimit(o.Limit)
 }
 
-// checkLimit is as lists.CheckLimit of package internal/lists, which imports this package.
+// checkLimit duplicates lists.CheckLimit of package internal/lists, which imports this package.
 func checkLimit(limit int) error {
 	if limit < 1 {
 		return &InvalidError{Field: "limit", Value: fmt.Sprint(limit), Rule: "must be at least 1"}
@@ -56,10 +56,10 @@ func checkLimit(limit int) error {
 }
 
 // ReadBack returns the events with the highest positions that match the filters of r, newest first. It ignores the
-// moments of r. next is what Before must be to read on; 0: there are no more events. It may find none and have a next,
-// because of Walk. It never commits.
+// moments of r. To read on, set Before to next; 0: there are no more events. Because of Walk, it may return no events
+// and a next. It never commits.
 //
-// Errors: [*InvalidError], as of [Range.Validate] or for o, [ErrNotMigrated], or that of the database.
+// Errors: [*InvalidError] for o or from [Range.Validate], [ErrNotMigrated], or errors of the database.
 func ReadBack(ctx context.Context, db DB, r Range, o BackOptions) (all []Event, next Position, err error) {
 	if err := errors.Join(r.Validate(), o.validate()); err != nil {
 		return nil, 0, fmt.Errorf("newest events: %w", err)
@@ -77,7 +77,7 @@ func ReadBack(ctx context.Context, db DB, r Range, o BackOptions) (all []Event, 
 		if err != nil {
 			return nil, 0, pgerr.Explain("newest events", err)
 		}
-		var isEnd, matches bool // the last event of a page, also if it does not match
+		var isEnd, matches bool // the last event of a page, even if it does not match
 		for e, err := range ScanEvents(rows, &isEnd, &matches) {
 			if err != nil {
 				return nil, 0, pgerr.Explain("newest events", err)
@@ -118,8 +118,8 @@ type EventStat struct {
 	Last   time.Time `json:"last"`  // the highest RecordedAt
 }
 
-// Stats counts the events of a range, ordered by kind and type. It reads all events up to the end
-// of the range. Its errors are those of [Replay].
+// Stats counts the events of a range, ordered by kind and type. It reads all events up to the end of the range. It
+// returns the errors of [Replay].
 func Stats(ctx context.Context, db DB, r Range) ([]EventStat, error) {
 	if err := r.Validate(); err != nil {
 		return nil, fmt.Errorf("stats: %w", err)

@@ -33,7 +33,7 @@ type NewestOptions struct {
 	Limit  int         // How many events are returned at most, at least 1.
 	Before Version     // Only events before this version. Default: all.
 	Types  []EventType // Default: all.
-	// Contains is a text that the data contain. Events of these types without it are read, and not returned. It needs
+	// Contains is a text that the data must contain. Events of these types without it are read and skipped. It needs
 	// Types. Default: any.
 	Contains string
 }

@@ -36,8 +36,8 @@ func checkJSON(field string, text json.RawMessage) error {
 // levels deep. Other payloads can be enqueued with [EnqueueOptions].Binary.
 func IsJSON(payload []byte) bool { return payload != nil && checkJSON("", payload) == nil }
 
-// checkMeta is checkJSON for a meta. It also rejects the escape \u0000 and halves of surrogate pairs. The
-// database can store but not decode them, so every query over meta would fail at this event.
+// checkMeta is checkJSON for a meta. It also rejects the escape \u0000 and halves of surrogate pairs. The database can
+// store but not decode them, so every query over meta would fail at this event.
 func checkMeta(text json.RawMessage) error {
 	if err := checkJSON("meta", text); err != nil {
 		return err
@@ -67,14 +67,14 @@ func checkMeta(text json.RawMessage) error {
 	return nil
 }
 
-// codeUnit parses the four hex digits that valid JSON has after \u.
+// codeUnit parses the four hex digits after \u in valid JSON.
 func codeUnit(digits []byte) uint64 {
 	unit, _ := strconv.ParseUint(string(digits[:4]), 16, 16)
 	return unit
 }
 
-// checkNesting returns an [*InvalidError] if text nests too deep. Most texts have fewer brackets than levels are
-// allowed, which costs a tenth of nestingDepth to find.
+// checkNesting returns an [*InvalidError] if text nests too deep. Most texts contain fewer brackets than the allowed
+// levels; counting them costs a tenth of nestingDepth.
 func checkNesting(field string, text []byte) error {
 	if bytes.Count(text, []byte{'{'})+bytes.Count(text, []byte{'['}) <= MaxNesting {
 		return nil

@@ -58,11 +58,11 @@ func countRejection(ctx context.Context, db DB, err error) error {
 	return err
 }
 
-// ReadRejected returns the number of rejected calls in all processes since the ledger was created: those
-// that returned an [*OverloadError], and those of the SQL functions that raised SQLSTATE 53400.
+// ReadRejected returns the number of rejected calls in all processes since the ledger was created: calls that returned
+// an [*OverloadError], and calls of the SQL functions that raised SQLSTATE 53400.
 //
-// A call counts once, however many tasks it names, also if its transaction rolls back. A crash of PostgreSQL
-// may add up to 32 to the number, and may lose the rejections of the last second.
+// A call counts once, however many tasks it names, even if its transaction rolls back. A crash of PostgreSQL may add
+// up to 32 to the number, and may lose the rejections of the last second.
 func ReadRejected(ctx context.Context, db DB) (calls int64, err error) {
 	_, err = pgquery.Row(ctx, db, rejectedSQL, nil, &calls)
 	return calls, pgerr.Explain("read rejected", err)

@@ -21,8 +21,8 @@ var (
 	loginNameSQL string
 )
 
-// Range is a part of the ledger: the events committed after one moment and up to another, that match all filters. The
-// zero value is all events.
+// Range is a part of the ledger: the events committed after one moment and up to another that match all filters. The
+// zero value contains all events.
 type Range struct {
 	From Moment // Default: the time before the first event.
 	To   Moment // Default: the present when the call begins.
@@ -78,10 +78,10 @@ const (
 )
 
 // Replay calls f with each event of a range, in the order of positions: the events of each task are in their order. A
-// range that ends in the past has the same events in the same order each time. Replay stops at the first error of f and
-// returns it; at the error [ErrStop] it returns nil.
+// range that ends in the past contains the same events in the same order each time. Replay stops at the first error of
+// f and returns it, or nil if the error is [ErrStop].
 //
-// It reads the events in pages, of which one is in memory. db must be a pool, a connection or a transaction on the
+// It reads the events in pages, one in memory at a time. db must be a pool, a connection or a transaction on the
 // primary; f may use it as well. Replay writes nothing. It returns the [*InvalidError] of [Range.Validate].
 func Replay(ctx context.Context, db DB, r Range, f func(Event) error) error {
 	if err := r.Validate(); err != nil {
@@ -115,7 +115,7 @@ type replay struct {
 	r      Range
 	logins map[int32]string
 	limit  int
-	keys   []any // the arguments of replay_key.sql after those of replay.sql; nil: the whole range is read
+	keys   []any // the further arguments of replay_key.sql; nil: the whole range is read
 
 	events []Event // of the page
 	ids    []int32 // of their logins
@@ -214,7 +214,7 @@ func (r *replay) read(ctx context.Context) error {
 	return r.nameLogins(ctx)
 }
 
-// nameLogins sets the login of each event of the page. An id has the same name for good, so each is read once.
+// nameLogins sets the login of each event of the page. An id never changes its name, so each is read once.
 func (r *replay) nameLogins(ctx context.Context) error {
 	for i, id := range r.ids {
 		name, ok := r.logins[id]

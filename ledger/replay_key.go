@@ -15,11 +15,11 @@ var (
 	keyEventsSQL string
 )
 
-// fewEvents is the number of events of a prefix up to which a [Replay] finds them by the primary key, for each page
-// anew. Of a prefix with more events it reads the whole range in the order of positions.
+// fewEvents is how many events of a prefix a [Replay] reads by the primary key, from the start for each page. For a
+// prefix with more events it reads the whole range in the order of positions.
 const fewEvents = 10_000
 
-// useKeys has the pages of a replay read by the primary key, if the prefix has few events.
+// useKeys makes a replay read its pages by the primary key, if the prefix has few events.
 func (r *replay) useKeys(ctx context.Context) error {
 	kind, id, isKind := strings.Cut(r.r.Prefix, "/")
 	if !isKind {

@@ -37,15 +37,15 @@ const (
 //	{"ladder": [60, 300], "attempts": 10}     300 s from the second failure on, ten attempts
 //	{"ladder": [60, 300], "jitter": 0}        exactly these delays
 type RetryPolicy struct {
-	// Ladder lists the delays after the first failure, after the second one, and so on. The last one is
-	// repeated. At most 100 rungs between 0 and 366 days. Default: n⁴ × Unit after the n-th failure.
+	// Ladder lists the delays after the first failure, the second failure, and so on. The last delay is repeated. At
+	// most 100 rungs between 0 and 366 days. Default: n⁴ × Unit after the n-th failure.
 	Ladder []time.Duration
 	// Unit is the factor of n⁴, between 1 µs and 366 days. It must be 0 with a Ladder. Default: 1 s.
 	Unit time.Duration
 	// Max is the maximum delay, between 1 µs and 366 days. Default: 24 h, or 366 days with a Ladder.
 	Max time.Duration
-	// Attempts is the number of failures after which the task is dead, at most 1,000,000. Default: 25, or one
-	// more than the Ladder has rungs.
+	// Attempts is the number of failures after which the task is dead, at most 1,000,000. Default: 25, or one more
+	// than the number of rungs of the Ladder.
 	Attempts int
 	// Jitter is the random share of a delay: a delay d becomes a random one between d × (1-Jitter) and d, so
 	// that tasks that failed together are not retried together. At most 1. A negative number disables it, as

@@ -21,8 +21,8 @@ type retryJSON struct {
 	Jitter   *float64  `json:"jitter,omitempty"`
 }
 
-// MarshalJSON returns the object described at [RetryPolicy], without the members that have their default.
-// Delays are rounded to the microsecond. It returns the error of [RetryPolicy.Validate] if p is invalid.
+// MarshalJSON returns the object described at [RetryPolicy], without members at their defaults. Delays are rounded to
+// the microsecond. It returns the error of [RetryPolicy.Validate] if p is invalid.
 func (p RetryPolicy) MarshalJSON() ([]byte, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -51,9 +51,8 @@ func (p *RetryPolicy) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// ParseRetryPolicy decodes a policy from the JSON described at [RetryPolicy]. A member that is null has its
-// default. Of two members with the same name the last one counts. The SQL function taskledger.check_retry
-// accepts the same policies.
+// ParseRetryPolicy decodes a policy from the JSON described at [RetryPolicy]. A null member means its default. If two
+// members have the same name, the last one counts. The SQL function taskledger.check_retry accepts the same policies.
 //
 // It returns an error that joins an [*InvalidError] for each fault. Field names the member, such as retry.max.
 func ParseRetryPolicy(text json.RawMessage) (RetryPolicy, error) {
@@ -139,8 +138,8 @@ func parseDelay(text json.RawMessage, shortest time.Duration) (time.Duration, bo
 	return time.Duration(micros) * time.Microsecond, true
 }
 
-// parseNumber returns a JSON number and reports whether PostgreSQL accepts it as a double precision. Like Go
-// it rejects an overflow, and unlike Go an underflow to 0.
+// parseNumber returns a JSON number and reports whether PostgreSQL accepts it as a double precision. It rejects an
+// overflow, as Go does, and also an underflow to 0.
 func parseNumber(text json.RawMessage) (float64, bool) {
 	number := string(text)
 	if number == "" || !strings.ContainsAny(number[:1], "-0123456789") {

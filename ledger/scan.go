@@ -13,9 +13,9 @@ const EventColumns = "position, version, attempt, shard, type::text, " +
 	"(extract(epoch from recorded_at) * 1e6)::bigint, kind, biz_id, coalesce(actor, ''), " +
 	"coalesce((select l.name from taskledger.logins l where l.id = login_id), ''), data_version, data::text, meta::text"
 
-// ScanEvents returns the events of a query that selects [EventColumns]. If the query selects other columns
-// before them, those are scanned into before, for each event again. An error is the last pair. The loop may
-// break; rows is closed when it ends.
+// ScanEvents returns the events of a query that selects [EventColumns]. Columns that the query selects before them are
+// scanned into before, for each event again. An error is the last pair. The loop may break; rows is closed when it
+// ends.
 func ScanEvents(rows pgx.Rows, before ...any) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		defer rows.Close()
@@ -46,7 +46,7 @@ func ScanEvents(rows pgx.Rows, before ...any) iter.Seq2[Event, error] {
 	}
 }
 
-// eventType is the type of an event. A scan of the types that most events have allocates nothing.
+// eventType is the type of an event. Scanning the most frequent types allocates nothing.
 type eventType string
 
 // ScanBytes is Scan for pgx.

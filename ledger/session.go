@@ -21,7 +21,7 @@ var (
 	sessionResetSQL string
 )
 
-// session is the state of a connection's session before code of callers ran in it: what [TxOptions].ResetSession
+// session is the state of a connection's session before code of callers ran in it, which [TxOptions].ResetSession
 // restores. It is constant.
 type session struct{ login, role, encoding, settings string }
 
@@ -30,7 +30,7 @@ const sessionKey = "taskledger.session"
 
 // readSession returns the session of a connection as it was at the first call for the connection.
 //
-// The statements that end a transaction are prepared now: in a transaction, the role that is set may lack the right to
+// It also prepares the statements that end a transaction: in a transaction, the current role may lack the right to
 // parse them.
 func readSession(ctx context.Context, conn *pgx.Conn) (*session, error) {
 	if s, ok := conn.PgConn().CustomData()[sessionKey].(*session); ok {
@@ -72,12 +72,12 @@ func (s *session) roleText() string {
 }
 
 // rollbackText returns the statements that roll back a transaction and reset the session. They are one message, and
-// need not be prepared, which a failed transaction refuses.
+// need not be prepared, because a failed transaction refuses that.
 func (s *session) rollbackText() string {
 	return "rollback; " + s.roleText() + "; select taskledger.reset_session(" + quote(s.settings) + ")"
 }
 
-// quote returns s as a literal of SQL, whatever standard_conforming_strings is.
+// quote returns s as a literal of SQL, under any standard_conforming_strings.
 func quote(s string) string {
 	return "E'" + strings.NewReplacer(`'`, `''`, `\`, `\\`).Replace(s) + "'"
 }

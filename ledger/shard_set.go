@@ -24,8 +24,8 @@ func ShardRange(first, last Shard) ShardSet {
 	return s
 }
 
-// ParseShardSet is the inverse of [ShardSet.String]. It accepts "all", "", and numbers and ranges in any
-// order, separated by commas. It returns an [*InvalidError] for another text.
+// ParseShardSet is the inverse of [ShardSet.String]. It accepts "all", "", and numbers and ranges in any order,
+// separated by commas. It returns an [*InvalidError] for any other text.
 func ParseShardSet(text string) (ShardSet, error) {
 	switch text {
 	case "":

@@ -9,8 +9,8 @@ type EventType string
 const (
 	// EventEnqueued: a producer enqueued the task, due now. The data are the args.
 	EventEnqueued EventType = "enqueued"
-	// EventScheduled: a producer enqueued the task, due in the future, or an operator postponed it. The data
-	// of a first event are the args, and the due time is meta.run_at. Later it is data.run_at.
+	// EventScheduled: a producer enqueued the task, due in the future, or an operator postponed it. A first event's
+	// data are the args, and its due time is meta.run_at. Later it is data.run_at.
 	EventScheduled EventType = "scheduled"
 	// EventReleased: the task became available again; data.reason.
 	EventReleased EventType = "released"
@@ -79,8 +79,8 @@ type Transition struct {
 
 var unfinishedStates = []State{StateAvailable, StateScheduled, StateRunning, StateRetrying}
 
-// workerStates are the states in which a worker may append the outcome of an attempt. StateAvailable is one of
-// them, because a worker does not append the started event of a quick task.
+// workerStates are the states in which a worker may append the outcome of an attempt. They include StateAvailable,
+// because a worker does not append the started event of a quick task.
 var workerStates = []State{StateRunning, StateAvailable}
 
 // transitions is the table that the fold, the append and the documentation share.
@@ -119,7 +119,7 @@ func Transitions() []Transition {
 	return table
 }
 
-// transition returns the row of t and reports whether there is one.
+// transition returns the row of t and reports whether it exists.
 func transition(t EventType) (Transition, bool) {
 	i := slices.IndexFunc(transitions, func(row Transition) bool { return row.Type == t })
 	if i < 0 {
@@ -134,8 +134,8 @@ func (t EventType) State() State {
 	return row.To
 }
 
-// WakesWorkers reports whether an event of type t makes its task available. The message of such an event
-// has the task's args.
+// WakesWorkers reports whether an event of type t makes its task available. The message of such an event contains the
+// task's args.
 func (t EventType) WakesWorkers() bool { return t.State() == StateAvailable }
 
 // allowedAfter reports whether an event of type t may follow state s.

@@ -28,8 +28,8 @@ type Task struct {
 	Reason     string    `json:"reason,omitempty"`   // why it is dead, cancelled, expired or discarded, if recorded
 	LostInARow int       `json:"lost_in_a_row"`      // consecutive attempts without an outcome before this one
 
-	// Retry is the policy that the producer chose, see [ParseRetryPolicy]. Default: that of the kind. It is in the meta
-	// of the first event, and not in the JSON of a task.
+	// Retry is the policy that the producer chose, see [ParseRetryPolicy]. Default: the kind's. It is stored in the
+	// meta of the first event, and is not in the JSON of a task.
 	Retry json.RawMessage `json:"-"`
 	// Cause is the key of the task whose event is the causation in meta.
 	Cause Key `json:"cause,omitzero"`
@@ -47,8 +47,8 @@ type Task struct {
 	Progress json.RawMessage `json:"progress,omitempty"`
 }
 
-// String returns the key, the state, the version, the attempt and the error, if there is one, such as
-// "coupon.send/A-1 dead, version 7, attempt 3: card refused". Its form may change.
+// String returns the key, the state, the version, the attempt and the error, if any, such as "coupon.send/A-1 dead,
+// version 7, attempt 3: card refused". Its form may change.
 func (t Task) String() string {
 	text := fmt.Sprintf("%s %s, version %d, attempt %d", t.Key, t.State, t.Version, t.Attempt)
 	if t.Error != "" && t.State != StateSucceeded {
@@ -57,9 +57,9 @@ func (t Task) String() string {
 	return text
 }
 
-// Apply returns the task after one more event, without modifying t. It returns t and an [*IllegalError] if the
-// event cannot follow: the event of another task, a gap in the versions, a transition that [Transitions] does
-// not have, or a wrong attempt.
+// Apply returns the task after one more event, without modifying t. It returns t and an [*IllegalError] if the event
+// cannot follow: the event of another task, a gap in the versions, a transition that is not in [Transitions], or a
+// wrong attempt.
 func (t Task) Apply(e Event) (Task, error) {
 	switch {
 	case t.Version != 0 && e.Key != t.Key:
@@ -140,7 +140,7 @@ func (e Event) result() json.RawMessage {
 	return strictjson.Member(e.Data, "result")
 }
 
-// reason returns why a task is dead, cancelled, expired or discarded, "" if its error is all that is recorded.
+// reason returns why a task is dead, cancelled, expired or discarded, "" if only its error is recorded.
 func (e Event) reason() string {
 	switch e.Type {
 	case EventCancelled, EventExpired, EventDiscarded:
@@ -155,7 +155,7 @@ func (e Event) reason() string {
 	}
 }
 
-// progress returns what a progressed event reports, nil of other events.
+// progress returns the report of a progressed event, nil for other events.
 func (e Event) progress() json.RawMessage {
 	if e.Type != EventProgressed || len(e.Data) == 0 {
 		return nil
@@ -163,8 +163,8 @@ func (e Event) progress() json.RawMessage {
 	return strictjson.Member(e.Data, "progress")
 }
 
-// Fold returns the task after events, which are the events of one task in order, from version 1 on. For the
-// first event that cannot follow it returns an [*IllegalError], and the task before that event.
+// Fold returns the task after events, which are the events of one task in order, from version 1 on. If an event cannot
+// follow, it returns an [*IllegalError], and the task before the first such event.
 func Fold(events []Event) (Task, error) {
 	var t Task
 	for _, e := range events {

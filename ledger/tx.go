@@ -30,36 +30,35 @@ var (
 
 // TxOptions are the options of [Begin] and [BeginOn]. Nil means all defaults.
 type TxOptions struct {
-	// Isolation is the isolation level. Default: READ COMMITTED, also where the server has another default.
+	// Isolation is the isolation level. Default: READ COMMITTED, even if the server's default differs.
 	Isolation pgx.TxIsoLevel
 	// Settings are server settings for the transaction, by name: statement_timeout, or a setting that
 	// row-level security reads. They are sent together with the begin. Default: no settings.
 	Settings map[string]string
-	// Durable has the commit wait for the disk of the server although synchronous_commit is off, for a commit that is
+	// Durable makes the commit wait for the server's disk even if synchronous_commit is off, for a commit that is
 	// acknowledged to others. This is sent together with the commit. Default: synchronous_commit decides.
 	Durable bool
-	// Guard marks the transaction, so that [Tx.AppendAndCommit] and [Tx.IsOpen] detect that code in the
-	// transaction has ended it by COMMIT or ROLLBACK in SQL. The mark is sent together with the begin.
-	// Default: no mark.
+	// Guard marks the transaction, so that [Tx.AppendAndCommit] and [Tx.IsOpen] detect that code in it has ended it by
+	// COMMIT or ROLLBACK in SQL. The mark is sent together with the begin. Default: no mark.
 	Guard bool
-	// ResetSession undoes what code in the transaction sets for the session: settings, the role, advisory locks,
-	// LISTEN and temporary tables. This happens with the end of the transaction, in the same round trip. The session
-	// is then as it was before the first such transaction on the connection, which takes a few round trips more to
-	// read it. Events of [Tx.AppendAndCommit] are inserted with the role of that time. A transaction without other
-	// statements than those of [Tx.AtCommit] inserts them first.
+	// ResetSession undoes everything that code in the transaction sets for the session: settings, the role, advisory
+	// locks, LISTEN and temporary tables. This happens at the end of the transaction, in the same round trip. The
+	// session is then as it was before the first such transaction on the connection, which takes a few more round
+	// trips to read it. Events of [Tx.AppendAndCommit] are inserted with the role of that time. A transaction whose
+	// only statements are those of [Tx.AtCommit] inserts its events first.
 	//
 	// Prepared statements and cursors WITH HOLD remain. Advisory locks, channels and temporary tables that the session
-	// had before are dropped, too. Custom settings (with a dot in their name) are reset to those
-	// of the address, the login or the database. A connection that cannot be reset is closed. Default: false.
+	// had before are dropped, too. Custom settings (with a dot in their name) are reset to their values in the
+	// address, the login or the database. A connection that cannot be reset is closed. Default: false.
 	ResetSession bool
 }
 
-// Tx is a transaction that saves round trips: it begins together with its first statement, and
-// [Tx.EnqueueAndCommit] or [Tx.AppendAndCommit] commits together with its last one. One statement and an
-// enqueue take two round trips instead of four, and one if the statement is sent by [Tx.AtCommit].
+// Tx is a transaction that saves round trips: it begins together with its first statement, and [Tx.EnqueueAndCommit]
+// or [Tx.AppendAndCommit] commits together with the last. One statement and an enqueue take two round trips instead of
+// four, and one if the statement is sent by [Tx.AtCommit].
 //
-// Use Exec or Query for a statement whose result decides whether to go on, and AtCommit for one whose result is not
-// needed. A transaction that enqueues several tasks calls [Enqueue] or [EnqueueMany] for all but the last one.
+// Use Exec or Query for a statement whose result decides whether to go on, and AtCommit for a statement whose result
+// is not needed. A transaction that enqueues several tasks calls [Enqueue] or [EnqueueMany] for all but the last.
 //
 // It is a pgx.Tx and supports all of its methods. The begin is sent separately before a statement without
 // arguments, which may be several statements, and before a batch or a copy. If the transaction cannot begin,
@@ -79,8 +78,8 @@ type Tx struct {
 	session  *session // set before it begins, if resets
 	atCommit []pgx.QueuedQuery
 
-	tx       pgx.Tx // nil until it has begun; of the connection, so its state does not change at the end
-	beginErr error  // the error of a begin that failed
+	tx       pgx.Tx // nil until it has begun; it belongs to the connection, so its state does not change at the end
+	beginErr error  // the error of a failed begin
 	isEnded  bool
 }
 
@@ -120,7 +119,7 @@ func BeginOn(ctx context.Context, conn *pgx.Conn, o *TxOptions) *Tx {
 	return t
 }
 
-// setOne and setTwo are the statements of workers.
+// setOne and setTwo are the statements that workers use.
 var setOne, setTwo = newSetSQL(1), newSetSQL(2)
 
 // setSQL returns a statement that sets n settings for the transaction: $1 name, $2 value, and so on.
@@ -198,13 +197,13 @@ func (t *Tx) readSession(ctx context.Context) (err error) {
 	return err
 }
 
-// guards has the random prefix of this process and the number of its last guard.
+// guards contains the random prefix of this process and the number of its last guard.
 var guards = struct {
 	prefix string
 	number atomic.Uint64
 }{prefix: strings.ToLower(rand.Text()[:10]) + "."}
 
-// newGuard returns a guard that no other transaction has.
+// newGuard returns a guard that is unique.
 func newGuard() string { return guards.prefix + strconv.FormatUint(guards.number.Add(1), 36) }
 
 // IsOpen reports whether the transaction is open and can be committed. It reports false if code ended it by
@@ -272,7 +271,7 @@ func (t *Tx) rollBack(ctx context.Context, cause error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
-	if pgerr.Is(cause, pgerr.InvalidStatementName) { // pgx would go on using statements that are gone
+	if pgerr.Is(cause, pgerr.InvalidStatementName) { // pgx would continue to use statements that are gone
 		_ = t.conn.Close(ctx)
 		return cause
 	}
@@ -284,8 +283,8 @@ func (t *Tx) rollBack(ctx context.Context, cause error) error {
 }
 
 // sendFirst sends the first statement together with the begin. It returns nil if the statement must be sent
-// separately: it is not the first one; it has no arguments, so it may be several statements; its arguments
-// begin with options of pgx; or it cannot be prepared, an error that the transaction must get.
+// separately: it is not the first; it has no arguments, so it may be several statements; its arguments begin with
+// options of pgx; or it cannot be prepared, an error that must occur within the transaction.
 func (t *Tx) sendFirst(ctx context.Context, sql string, args []any) pgx.BatchResults {
 	if t.tx != nil || t.isEnded || len(args) == 0 {
 		return nil
@@ -378,7 +377,7 @@ type firstRows struct {
 	results pgx.BatchResults
 }
 
-// Next closes the rows after the last one.
+// Next closes the rows after the last row.
 func (r *firstRows) Next() bool {
 	next := r.Rows.Next()
 	if !next {

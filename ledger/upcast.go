@@ -13,22 +13,22 @@ type Shape struct {
 	Version int       // from 1: Event.DataVersion
 }
 
-// Upcasts bring the data of old events to the format of today when they are read: the function of a [Shape] returns the
-// data in the next version. The functions of successive versions are called, from that of the event on. A function for
-// the event's kind goes before one for all kinds. The functions must be safe for concurrent use. The ledger itself does
-// not change.
+// Upcasts convert the data of old events to the current format when they are read. The function of a [Shape] returns
+// the data in the next version. The functions of successive versions are called, beginning with the event's version. A
+// function for the event's kind takes precedence over a function for all kinds. The functions must be safe for
+// concurrent use. The ledger itself does not change.
 type Upcasts map[Shape]func(Event) (json.RawMessage, error)
 
-// DataVersion is the version of the format of data that this package and its services write, other than args, which
-// are the producer's. Each older one that was
-// ever written has files in testdata/shapes, and a function in ownUpcasts.
+// DataVersion is the version of the format of data that this package and its services write, except args, whose format
+// is the producer's. Each older version that was ever written has files in testdata/shapes, and a function in
+// ownUpcasts.
 const DataVersion = 1
 
-// ownUpcasts bring data that older versions of taskledger have written to today's format, wherever events are read.
+// ownUpcasts convert data of older versions of taskledger to the current format, wherever events are read.
 var ownUpcasts = Upcasts{}
 
-// Upcast returns an event whose data has today's format, for statements that select a part of the columns. [ScanEvents]
-// does so itself. Errors: [*UpcastError].
+// Upcast returns an event with its data in the current format, for statements that select a part of the columns.
+// [ScanEvents] does so itself. Errors: [*UpcastError].
 func Upcast(e Event) (Event, error) {
 	if len(ownUpcasts) == 0 { // saves two look-ups
 		return e, nil
@@ -36,7 +36,7 @@ func Upcast(e Event) (Event, error) {
 	return ownUpcasts.Event(e)
 }
 
-// UpcastError reports data that could not be brought to the format of today.
+// UpcastError reports data that could not be converted to the current format.
 type UpcastError struct {
 	Event Event // with the version of data for which the function failed
 	Err   error // of the function, or its panic
@@ -61,7 +61,7 @@ func (u Upcasts) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Event returns an event with its data in the format of today. An error or panic of a function is an [*UpcastError].
+// Event returns an event with its data in the current format. An error or panic of a function is an [*UpcastError].
 func (u Upcasts) Event(e Event) (Event, error) {
 	for {
 		f := u.of(e)
@@ -77,7 +77,7 @@ func (u Upcasts) Event(e Event) (Event, error) {
 	}
 }
 
-// All returns events with their data in the format of today, and does not change its argument. An error or panic of a
+// All returns events with their data in the current format, and does not change its argument. An error or panic of a
 // function is an [*UpcastError].
 func (u Upcasts) All(events []Event) ([]Event, error) {
 	if len(u) == 0 {
@@ -93,7 +93,7 @@ func (u Upcasts) All(events []Event) ([]Event, error) {
 	return all, nil
 }
 
-// of returns the function for an event, nil if its data has the format of today.
+// of returns the function for an event, nil if its data is in the current format.
 func (u Upcasts) of(e Event) func(Event) (json.RawMessage, error) {
 	if f := u[Shape{e.Kind, e.Type, e.DataVersion}]; f != nil {
 		return f

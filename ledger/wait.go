@@ -22,10 +22,10 @@ const MaxWaitKeys = 10_000
 
 // Waiter waits for tasks. The type Waiter of package outbox implements it. It is safe for concurrent use.
 type Waiter interface {
-	// WaitFor returns the tasks with these keys, in their order, when the condition holds. Of a task that has not
-	// finished, or finishes beside the one that ends the wait, the State and Version are those of the last read, or
-	// zero. If ctx is done, it returns the tasks as they are, and the error of ctx. It returns [ErrUnknownTask] if one
-	// of the tasks does not exist. The keys are valid.
+	// WaitFor returns the tasks with these keys, in their order, when the condition holds. For a task that has not
+	// finished, or finishes at the same time as the task that ends the wait, State and Version are from the last read,
+	// or zero. If ctx is done, it returns the tasks as they are, and the error of ctx. It returns [ErrUnknownTask] if
+	// one of the tasks does not exist. The keys are valid.
 	WaitFor(ctx context.Context, keys []Key, until Until) ([]Task, error)
 }
 
@@ -36,7 +36,7 @@ type Waiter interface {
 // the task as it is: it runs on.
 //
 // A transaction that enqueued the task must have been committed. A handler that waits for another task occupies its
-// slot: let the task begin after the other one, by [EnqueueOptions].After.
+// slot: let the task begin after the other task, by [EnqueueOptions].After.
 func Wait(ctx context.Context, w Waiter, k Key) (Task, error) {
 	tasks, err := WaitMany(ctx, w, []Key{k}, UntilAll)
 	if len(tasks) == 0 {
@@ -50,11 +50,12 @@ func (k TypedKind[A]) Wait(ctx context.Context, w Waiter, id BizID) (Task, error
 	return Wait(ctx, w, k.Key(id))
 }
 
-// WaitMany returns the tasks with these keys, in their order, when the condition holds. A task counts as finished if it
-// was so once, even if an operator releases it while WaitMany waits for others.
+// WaitMany returns the tasks with these keys, in their order, when the condition holds. A task counts as finished once
+// it has finished, even if an operator releases it while WaitMany waits for others.
 //
 // If tasks have finished without success, it returns the tasks and the [*TaskError] of the first of them. Its other
-// errors are those of [Wait], with all tasks as they are after a time-out. At most [MaxWaitKeys] keys are allowed.
+// errors are the errors of [Wait]; after a time-out it also returns all tasks as they are. At most [MaxWaitKeys] keys
+// are allowed.
 func WaitMany(ctx context.Context, w Waiter, keys []Key, until Until) ([]Task, error) {
 	if err := checkWait(keys, until); err != nil {
 		return nil, err
@@ -76,7 +77,7 @@ func WaitMany(ctx context.Context, w Waiter, keys []Key, until Until) ([]Task, e
 	return tasks, nil
 }
 
-// checkWait returns an [*InvalidError] for a wait that is invalid.
+// checkWait returns an [*InvalidError] for an invalid wait.
 func checkWait(keys []Key, until Until) error {
 	switch {
 	case len(keys) == 0:
@@ -114,7 +115,7 @@ func newWaitTimeoutError(keys []Key, tasks []Task) error {
 	return e
 }
 
-// ResultOf returns the result of a task: what its handler returned, decoded from JSON as R. A task without a result has
+// ResultOf returns the result of a task: the handler's result, decoded from JSON as R. A task without a result returns
 // the zero value; json.RawMessage and []byte are copies of the JSON.
 //
 // It returns a [*TaskError] if the task has not succeeded, and a [*CorruptError] if the result does not decode as R.

@@ -1,10 +1,10 @@
 -- Appends version $3 + 1 of a task if its last event is version $3 and of one of the types $7: a
 -- compare-and-set on the primary key. If it returns no row, head.sql gives the reason.
--- $1 kind, $2 biz_id, $3 expected version, $4 type, $5 actor or null for session_user, $6 data (JSON text or
--- null), $7 types that $4 may follow, $8 those of them after which it begins an attempt (text array literals),
--- $9 meta (JSON text or null). The task is released after $10 microseconds or at time $11; both may be null.
--- That time is written into the data and as a timer.
--- Returns the new event, with its data only if a time may have been written into them.
+-- $1 kind, $2 biz_id, $3 expected version, $4 type, $5 actor or null for session_user, $6 data (JSON text or null), $7
+-- types that $4 may follow, $8 the types among them after which it begins an attempt (text array literals), $9 meta
+-- (JSON text or null). The task is released after $10 microseconds or at time $11; both may be null. That time is
+-- written into the data and as a timer.
+-- Returns the new event; with its data only if a time may have been written into them.
 -- A crash of the server may undo the outcome of an attempt, which is then repeated or examined. Other events are on
 -- disk when the transaction has committed.
 -- Waits for a concurrent append to the same task. Locks nothing else. Index: primary key.

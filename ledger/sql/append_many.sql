@@ -1,17 +1,17 @@
 -- append.sql for many tasks. A task occurs at most once.
 -- Of each request, sorted by key: $1 number of its rule, from 1, $2 biz_id, $3 expected version, $4 data,
 -- $5 meta: array literals; $4 and $5 may be shorter, which means null.
--- Of each rule, which many requests share: $6 kind, $7 type, $8 actor ('' or null for session_user), $9 types that
--- $7 may follow, $10 those of them after which it begins an attempt (both joined by spaces): array literals.
+-- Of each rule, which many requests share: $6 kind, $7 type, $8 actor ('' or null for session_user), $9 types that $7
+-- may follow, $10 the types among them after which it begins an attempt (both joined by spaces): array literals.
 -- Of each request with a due time: $11 its number, from 1, $12 microseconds after which or $13 time at which
 -- the task is released: array literals.
 -- $14 lock_timeout for this transaction, or '' to keep it.
 -- Returns the events that were inserted. A request whose task is not as expected inserts nothing.
 -- Waits for concurrent appends to the same tasks, and fails (unique_violation) if one of them commits: with "on
 -- conflict do nothing" the insert would cost a fifth more per row. Locks nothing else. Index: primary key.
--- The lateral limit makes the planner use the primary key, whatever its statistics. That of the rules, which are few,
--- saves a hash of the requests and their order. The planner does not see the lists through subqueries, so that one plan
--- serves all of them: planning costs as much as appending ten events.
+-- The lateral limit makes the planner use the primary key, whatever its statistics. The lateral limit of the rules,
+-- which are few, saves a hash of the requests and their order. The subqueries hide the lists from the planner, so that
+-- one plan serves all of them: planning costs as much as appending ten events.
 with tx as materialized (
   select pg_current_xact_id() as xid,
          taskledger.session_login() as login_id,

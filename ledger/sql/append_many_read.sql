@@ -1,14 +1,14 @@
--- append_many.sql for tasks whose last events the caller has read, and without due times: the search for them, and the
--- columns that the caller knows, take a third of that statement.
+-- append_many.sql for tasks whose last events the caller has read, and without due times. Searching for these events,
+-- and the columns that the caller knows, take a third of that statement.
 -- Of each request, sorted by key: $1 number of its rule, from 1, $2 biz_id, $3 expected version, $4 shard, $5 data,
 -- $6 meta: array literals; $5 and $6 may be shorter, which means null.
 -- Of each rule, which many requests share: $7 kind, $8 type, $9 actor ('' or null for session_user), $10 attempt of the
 -- new events: array literals.
--- $11 lock_timeout for this transaction. $12 what taskledger.session_incarnation() was when the last events were read:
--- otherwise one of them may be lost, and nothing is inserted.
+-- $11 lock_timeout for this transaction. $12 the value of taskledger.session_incarnation() when the last events were
+-- read: if it differs, one of them may be lost, and nothing is inserted.
 -- Returns a row with the login, and then positions and times of all events, in the order of the requests.
--- Waits for concurrent appends to the same tasks, and fails (unique_violation) if one of them commits, or if an event
--- followed the one that the caller has read. Locks nothing else. Index: none.
+-- Waits for concurrent appends to the same tasks, and fails (unique_violation) if one of them commits, or if another
+-- event followed the event that the caller has read. Locks nothing else. Index: none.
 -- Subqueries and the lateral limit: see append_many.sql.
 with tx as materialized (
   select pg_current_xact_id() as xid,

@@ -2,13 +2,13 @@
 -- same round trip is not executed. It inserts a null version (not_null_violation) if the task is not as
 -- expected or the guard is not set. It fails with unique_violation if another transaction has just inserted
 -- the version. This costs half as much as a function that raises an error.
--- $1 kind, $2 biz_id, $3 expected version, $4 actor or null for session_user, $5 data, $6 meta (JSON text or
--- null), $7 the guard: the value of the transaction-local setting taskledger.attempt, which does not survive a
--- commit; $8 type, $9 types that $8 may follow, $10 those of them after which it begins an attempt (text array
--- literals). The caller writes $8 to $10 into the text, so there is a statement for each type: reading them
--- takes a tenth of its time.
--- Returns what the caller does not know of the new event. Waits for a concurrent append to the same task. Locks
--- nothing else.
+-- $1 kind, $2 biz_id, $3 expected version, $4 actor or null for session_user, $5 data, $6 meta (JSON text or null), $7
+-- the guard: the value of the transaction-local setting taskledger.attempt, which does not survive a commit; $8 type,
+-- $9 types that $8 may follow, $10 the types among them after which it begins an attempt (text array literals). The
+-- caller writes $8 to $10 into the text, so there is a statement for each type: reading them takes a tenth of its
+-- time.
+-- Returns the columns of the new event that the caller does not know. Waits for a concurrent append to the same task.
+-- Locks nothing else.
 -- Names have their schema: code in the transaction may have set a search_path with others of the same name, or made a
 -- temporary table, whose name is also the name of a type.
 -- Index: primary key. The xid is drawn before the position: see enqueue.sql.

@@ -1,8 +1,8 @@
--- append_required.sql for a task whose last event the caller has read, at $3: the search takes a sixth of the
--- transaction. It inserts a null version if the guard is not set, or if the database or its server is another than when
--- the event was read, which may be lost then. It fails with unique_violation if another event has followed.
--- $1 to $7 as in append_required.sql, $8 the attempt and $9 the shard of the new event, $10 what
--- taskledger.session_incarnation() was. The caller writes the type $11 into the text.
+-- append_required.sql for a task whose last event the caller has read, at $3: searching for it takes a sixth of the
+-- transaction. It inserts a null version if the guard is not set, or if the database or its server has changed since
+-- the event was read, which may then be lost. It fails with unique_violation if another event has followed.
+-- $1 to $7 as in append_required.sql, $8 the attempt and $9 the shard of the new event, $10 the value of
+-- taskledger.session_incarnation() at that read. The caller writes the type $11 into the text.
 -- Returns what append_required.sql returns. Waits for a concurrent append to the same task. Locks nothing else.
 -- The xid is drawn before the position: see enqueue.sql.
 insert into taskledger.event (version, attempt, shard, type, kind, biz_id, actor, data, meta)

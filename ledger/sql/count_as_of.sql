@@ -1,7 +1,7 @@
 -- Counts the tasks of each kind and state as of a place, by their last events up to there.
 -- $1 seen, $2 until, $3 after_position, $4 top of the place; $5 kind, or '' for all.
--- Locks nothing. Reads all events up to $4, or those of the kind, by the primary key. An aggregate of numbers, so that
--- workers of a parallel plan share it, and nothing is sorted. The subqueries have the snapshots parsed once.
+-- Locks nothing. Reads all events up to $4, or the kind's events by the primary key. It aggregates numbers, so that
+-- workers of a parallel plan share it, and nothing is sorted. The subqueries make the server parse the snapshots once.
 select t.kind, taskledger.state_after((enum_range(null::taskledger.event_type))[t.head & 255])::text, count(*)
   from (
     select e.kind, e.biz_id,

@@ -1,8 +1,8 @@
 -- Reads the tasks of keys whose enqueue inserted nothing, the limits that may be the reason, and whether the
 -- transaction may be unable to see the task.
 -- $1 kinds, $2 biz_ids, $3 args to compare (null for no args): text array literals of one length.
--- Returns one row per key, in order; version is null if the task does not exist. Its args are null
--- if they are the same or another login enqueued it, and empty if it has none.
+-- Returns one row per key, in order; version is null if the task does not exist. Its args are null if they are equal
+-- or another login enqueued it, and empty if it has none.
 -- Locks nothing. Index: primary key, twice per key (in existing_tasks, because a producer may not read args).
 select t.position, t.version, t.type::text, coalesce(t.same_args, false), t.stored_args,
        coalesce(octet_length(e.args), 0), limits.args, limits.meta,

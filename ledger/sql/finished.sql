@@ -1,9 +1,9 @@
--- The tasks of keys: of a finished one its first events, of another one its last event, without data.
+-- The tasks of keys: the first events of a finished task, the last event of another task, without data.
 -- $1 kinds, $2 biz_ids: text array literals of one length; $3 number of events.
 -- Each row begins with the number of the key, from 1, and whether its task is finished; the rows of a task are in the
 -- order of its events. A key without a task has no row.
--- Locks nothing. Index: primary key, for the head backwards. The planner does not see the lists through a subquery, so
--- that one plan serves all of them.
+-- Locks nothing. Index: primary key, for the head backwards. A subquery hides the lists from the planner, so that one
+-- plan serves all of them.
 select k.i, head.is_finished,
        e.position, e.version, e.attempt, e.shard, e.type::text, (extract(epoch from e.recorded_at) * 1e6)::bigint,
        e.kind, e.biz_id, coalesce(e.actor, ''),

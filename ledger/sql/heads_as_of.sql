@@ -1,5 +1,6 @@
--- The last events of the next tasks as of a place, in key order, as taskledger.heads_page reads them. Returns those
--- that match, and the last one of the page in any case: first whether an event ends the page, and whether it matches.
+-- The last events of the next tasks as of a place, in key order, as taskledger.heads_page reads them. Returns the
+-- matching events, and the last event of the page in any case: first whether an event ends the page, and whether it
+-- matches.
 -- $1 seen, $2 until, $3 after_position, $4 top of the place; $5 kind and $6 biz_id to continue after, $7 the last kind;
 -- $8 number of tasks to read; $9 states (array literal, empty: all).
 -- Locks nothing. Index: primary key, from the key on.

@@ -1,3 +1,3 @@
--- Returns whether the database and its server are those of $1, which taskledger.session_incarnation() returned.
+-- Returns whether taskledger.session_incarnation(), of the database and its server, is still $1.
 -- Locks nothing. Index: primary key of incarnation.
 select coalesce(taskledger.session_incarnation() = $1::text, false)

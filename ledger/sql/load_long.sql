@@ -1,10 +1,10 @@
--- Reads what decides the state of a task with a long history: the newest event of each type after the first 64, oldest
--- first. Before its columns, each row has the number of failures since the task was last released from a finished
--- state, and whether it was, both after the first 64.
+-- Reads the events that decide the state of a task with a long history: the newest of each type after the first 64,
+-- oldest first. Before its columns, each row contains the number of failures since the last release from a finished
+-- state, and whether such a release happened, both after the first 64.
 -- $1 kind, $2 biz_id, $3 the last version that counts.
--- Locks nothing. Indexes: primary key, backwards, for the head; event_long for the others, of which the count alone
--- reads more than one entry for each type: one for each failure. The lateral limits keep the planner on them, whatever
--- the statistics are.
+-- Locks nothing. Indexes: primary key, backwards, for the head; event_long for the others. Only the count reads more
+-- than one entry for each type: one for each failure. The lateral limits keep the planner on them, whatever the
+-- statistics.
 with head as materialized (
   select h.version
     from taskledger.event h

@@ -1,4 +1,4 @@
--- Finds the events that cannot be appended because other transactions have their keys locked.
+-- Finds the events that cannot be appended because other transactions lock their keys.
 -- Of each event: $1 kind, $2 biz_id, $3 expected version, $4 type, $5 actor ('' or null for session_user): array
 -- literals of one length.
 -- Returns their numbers in the arrays, from 1. Appends nothing.

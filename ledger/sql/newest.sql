@@ -1,4 +1,4 @@
--- A page of the newest events before a position, newest first. Returns the events that match, and the last one of the
+-- A page of the newest events before a position, newest first. Returns the matching events, and the last event of the
 -- page in any case: first whether an event ends the page, and whether it matches.
 -- $1 position, $2 number of events to read; $3 kinds and $4 types (array literals), $5 actor, $6 prefix of kind/biz_id;
 -- empty: any.

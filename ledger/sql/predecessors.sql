@@ -1,5 +1,5 @@
 -- Which of the keys have a task.
--- $1 kinds, $2 biz_ids: text array literals of one length. Returns the numbers of those that exist, from 1.
--- Locks nothing. Index: primary key (in existing_tasks, because a producer may not read events of others).
+-- $1 kinds, $2 biz_ids: text array literals of one length. Returns the numbers of the keys that exist, from 1.
+-- Locks nothing. Index: primary key (in existing_tasks, because a producer may not read others' events).
 select t.i
   from taskledger.existing_tasks($1::text::text[], $2::text::text[], '{}') t

@@ -1,5 +1,5 @@
--- Reads events after a position, in position order. It is no feed: a reader that continues after the last
--- position skips events that are committed late.
+-- Reads events after a position, in position order. It is not a feed: a reader that continues after the last position
+-- skips events that are committed late.
 -- $1 position, $2 maximum number of events. Locks nothing. Index: position.
 select e.position, e.version, e.attempt, e.shard, e.type::text, (extract(epoch from e.recorded_at) * 1e6)::bigint,
        e.kind, e.biz_id, coalesce(e.actor, ''),

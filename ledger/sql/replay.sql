@@ -1,6 +1,6 @@
--- A page of the events between two places, in position order, as taskledger.feed_page reads it. Returns the events that
--- match, and the last one of the page in any case: first whether an event ends the page, whether it matches, and the id
--- of its login. The column of its login's name is empty.
+-- A page of the events between two places, in position order, as taskledger.feed_page reads it. Returns the matching
+-- events, and the last event of the page in any case: first whether an event ends the page, whether it matches, and
+-- the id of its login. The column of its login's name is empty.
 -- $1 seen, $2 seen_top, $3 seen_bound, $4 until, $5 after_position of the first place; $6 seen, $7 until, $8 top, $9
 -- after_position of the last one; $10 position to continue after, $11 number of events to read; $12 kinds and $13 types
 -- (array literals), $14 actor, $15 prefix of kind/biz_id; empty: any.

@@ -1,4 +1,4 @@
--- Reads what identifies a session and what it has set, so that it can be restored.
+-- Reads the identity and the settings of a session, so that they can be restored.
 -- Returns one row: the login, the role ('none' if no role is set), client_encoding, and the settings of this session, a
 -- text array of names and values in turn, which may be empty. Settings of the address, the login and the database
 -- are not among them: RESET restores those. Nor are custom settings, which PostgreSQL does not list. Locks nothing.

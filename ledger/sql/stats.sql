@@ -3,7 +3,7 @@
 -- one; $8 kinds and $9 types (array literals), $10 actor, $11 prefix of kind/biz_id; empty: any; $12
 -- position after which to begin.
 -- Returns kind, type, number of events, bytes of args, data and meta, and the first and the last time in microseconds.
--- Locks nothing. Reads all events up to $7. The subqueries have the snapshots parsed once.
+-- Locks nothing. Reads all events up to $7. The subqueries make the server parse the snapshots once.
 select e.kind, e.type::text, count(*),
        coalesce(sum(octet_length(e.data::text)), 0)::bigint + coalesce(sum(octet_length(e.meta::text)), 0)::bigint,
        (extract(epoch from min(e.recorded_at)) * 1e6)::bigint, (extract(epoch from max(e.recorded_at)) * 1e6)::bigint

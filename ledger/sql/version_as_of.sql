@@ -1,4 +1,4 @@
--- Reads the version of a task as of a place: the highest one that was committed before it. 0: the task did not exist.
+-- Reads the version of a task as of a place: the highest version committed before it. 0: the task did not exist.
 -- Versions commit in their order, so it halves the versions: 19 reads for 500,000 events.
 -- $1 kind, $2 biz_id; $3 seen, $4 until, $5 after_position of the place. Locks nothing. Index: primary key, backwards.
 with recursive bounds(low, high) as (
