@@ -21,7 +21,7 @@ const maxFaults = 20
 //   - versions are 1, 2, 3… without gaps, and the first event is enqueued or scheduled;
 //   - every transition is one of [ledger.Transitions], and the attempts are counted correctly;
 //   - positions increase with the versions;
-//   - all events have the shard of the first one;
+//   - all events have the first event's shard;
 //   - data decodes with the encoding in meta.
 //
 // It reads every event in db's snapshot and writes nothing.
@@ -77,7 +77,7 @@ func bytesOf(text *string) []byte {
 	return []byte(*text)
 }
 
-// taskCheck is a task up to the event that was checked last.
+// taskCheck is a task up to the last checked event.
 type taskCheck struct {
 	key      ledger.Key
 	task     ledger.Task

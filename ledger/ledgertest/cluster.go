@@ -10,11 +10,11 @@ import (
 	"github.com/taskledger/taskledger/migrations"
 )
 
-// copiedFor has the running tests that have a copy of the prepared server.
+// copiedFor contains the running tests that use a copy of the prepared server.
 var copiedFor sync.Map
 
-// startCluster starts a server for t. The first one of a test is a copy. Others are not, because copies have one
-// system identifier, and tests that restore a ledger elsewhere depend on it.
+// startCluster starts a server for t. A test's first server is a copy. Others are not, because copies share one system
+// identifier, and tests that restore a ledger elsewhere depend on it.
 func startCluster(ctx context.Context, t testing.TB, settings map[string]string) (*pgserver.Server, error) {
 	config := pgserver.Config{NoSync: true, Settings: settings, Fetch: fetchPostgres()}
 	if _, has := copiedFor.LoadOrStore(t, nil); !has {

@@ -1,19 +1,19 @@
-// Package ledgertest provides databases with a migrated ledger for tests, those of taskledger and of its users.
+// Package ledgertest provides databases with a migrated ledger for tests, of taskledger and of its users.
 //
 //	func TestOrder(t *testing.T) {
 //		pool := ledgertest.Pool(t)
 //		…
 //	}
 //
-// Each test gets its own database, so tests may run in parallel and need not clean up. By default the
-// databases are in a PostgreSQL server that ledgertest starts for the test process, from the binaries
-// installed on the machine. The server ends with the process. Its migrated data are prepared once, and kept in the
-// user's cache directory, in taskledger/prepared: 50 to 100 MB, which are removed after a week without use.
+// Each test gets its own database, so tests may run in parallel and need not clean up. By default the databases are in
+// a PostgreSQL server that ledgertest starts for the test process, from the binaries installed on the machine. The
+// server ends with the process. Its migrated data is prepared once, and kept in the user's cache directory, in
+// taskledger/prepared: 50 to 100 MB, which are removed after a week without use.
 //
-// The login of a test is not the owner of the ledger. It has the roles that `taskledger migrate roles` makes for a
+// The login of a test is not the owner of the ledger. It has the roles that `taskledger migrate roles` creates for a
 // program that enqueues tasks and works on them ([App]), or the roles that the test names, so a test fails if the
 // program lacks a right. Tables of the program are created in the schema public, and all logins may use them. A test
-// that does what only an owner may do names [Owner]:
+// that needs an owner's rights names [Owner]:
 //
 //	pool := ledgertest.Pool(t, "producer", "operator")
 //	owner := ledgertest.As(t, pool, ledgertest.Owner)
@@ -39,8 +39,8 @@ import (
 )
 
 // Variable is the environment variable with the address of a running server, as
-// postgres://user:password@host:port/database. The databases of the tests are created beside that database,
-// which is not changed.
+// postgres://user:password@host:port/database. The databases of the tests are created next to that database, which is
+// not changed.
 const Variable = "TASKLEDGER_TEST_DATABASE_URL"
 
 // setupTimeout bounds operations that normally take milliseconds.
@@ -54,7 +54,7 @@ var releaseTimeout = 5 * time.Second
 const maxConns = 16
 
 // URL creates a migrated database and returns its address, for a login that has these roles of the ledger and owns the
-// database. roles are names of [migrations.Roles], [App], or [Owner] alone. Default: App. Each call creates another
+// database. roles are names of [migrations.Roles], [App], or [Owner] alone. Default: App. Each call creates a new
 // database, which is dropped after the test. URL fails the test if there is no server.
 func URL(t testing.TB, roles ...string) string {
 	t.Helper()
@@ -103,8 +103,8 @@ func Pool(t testing.TB, roles ...string) *pgxpool.Pool {
 	return pool
 }
 
-// closePool closes the pool, and fails the test if a connection is not released. Without this bound the whole
-// process would end in its timeout, without a message of the test.
+// closePool closes the pool, and fails the test if a connection is not released. Without this bound the whole process
+// would end in its timeout, without naming the test.
 func closePool(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
 	closed := make(chan struct{})
@@ -122,10 +122,10 @@ func closePool(t testing.TB, pool *pgxpool.Pool) {
 // Database is the name of the migrated database of a [Cluster].
 const Database = "taskledger"
 
-// Cluster starts a PostgreSQL server for one test, with these settings in addition to the defaults. A test
-// needs one if it would disturb other tests on a shared server: it stops or kills the server, adds a standby,
-// or changes a setting such as max_prepared_transactions. The server is closed after the test. Its migrated
-// database is at server.URL([Database]), as the owner; [URLAs] returns the address for other logins.
+// Cluster starts a PostgreSQL server for one test, with these settings in addition to the defaults. A test needs its
+// own server if it would disturb other tests on a shared server: it stops or kills the server, adds a standby, or
+// changes a setting such as max_prepared_transactions. The server is closed after the test. Its migrated database is
+// at server.URL([Database]), as the owner; [URLAs] returns the address for other logins.
 func Cluster(t testing.TB, settings map[string]string) *pgserver.Server {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)

@@ -14,7 +14,7 @@ import (
 	"github.com/taskledger/taskledger/migrations"
 )
 
-// templates creates databases on one server as copies of a migrated one.
+// templates creates databases on one server as copies of a migrated database.
 type templates struct {
 	server   *url.URL
 	admin    *pgxpool.Pool // to server, as its superuser; it is closed with the process
@@ -113,7 +113,7 @@ func (t *templates) clone(ctx context.Context, name, address string) error {
 	return err
 }
 
-// drop drops a database. Its connections are closed by force, such as those of a process that the test has killed.
+// drop drops a database. It closes remaining connections by force, such as those that a killed process left.
 func (t *templates) drop(ctx context.Context, name string) error {
 	_, err := t.admin.Exec(ctx, "drop database "+name+" with (force)")
 	return err

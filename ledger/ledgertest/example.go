@@ -9,15 +9,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Example is [Pool] for an Example function. It panics where Pool fails the test. The function must call done
-// at its end.
+// Example is [Pool] for an Example function. It panics where Pool fails the test. Call done at the end of the
+// function.
 func Example(roles ...string) (pool *pgxpool.Pool, done func()) {
 	t, done := ExampleTB()
 	return Pool(t, roles...), done
 }
 
-// ExampleTB returns a [testing.TB] for an Example function, which has none. It panics instead of failing. It
-// supports the methods that this package calls. The function must call done at its end.
+// ExampleTB returns a [testing.TB] for an Example function, which has no TB. It panics instead of failing. It supports
+// the methods that this package calls. Call done at the end of the function.
 func ExampleTB() (t testing.TB, done func()) {
 	e := &example{}
 	return e, e.done

@@ -27,15 +27,15 @@ const (
 // App stands for the roles producer and worker, which most programs of users need. It is the default.
 const App = "app"
 
-// Owner stands for the superuser that owns the ledger, to which no right and no policy applies. A test needs it to
-// migrate, to forge rows, or to examine the server.
+// Owner stands for the superuser that owns the ledger; no right and no policy limits it. A test needs it to migrate,
+// to forge rows, or to examine the server.
 const Owner = "owner"
 
-// owners has the superuser of each server, by [serverOf]: *url.Userinfo.
+// owners contains the superuser of each server, by [serverOf]: *url.Userinfo.
 var owners sync.Map
 
-// As returns a pool like another one, to the same database, as a login with other roles, see [Pool]. The pool is
-// closed after the test.
+// As returns a pool to the same database as another pool, as a login with other roles, see [Pool]. The pool is closed
+// after the test.
 func As(t testing.TB, like *pgxpool.Pool, roles ...string) *pgxpool.Pool {
 	t.Helper()
 	config := like.Config()
@@ -53,8 +53,8 @@ func As(t testing.TB, like *pgxpool.Pool, roles ...string) *pgxpool.Pool {
 	return pool
 }
 
-// ExecAsOwner executes SQL as [Owner] in the database of a pool: what no role may do, for example to forge a row. It
-// fails the test if SQL fails.
+// ExecAsOwner executes SQL as [Owner] in the database of a pool, for actions that no role allows, such as forging a
+// row. It fails the test if SQL fails.
 func ExecAsOwner(t testing.TB, db *pgxpool.Pool, sql string, args ...any) {
 	t.Helper()
 	config := db.Config().ConnConfig
@@ -115,7 +115,7 @@ func userinfo(c *pgx.ConnConfig, roles []string) (*url.Userinfo, error) {
 	if slices.Equal(roles, []string{Owner}) {
 		owner, ok := owners.Load(serverOf(c))
 		if !ok {
-			return nil, fmt.Errorf("the server at %s is not one of this package", serverOf(c))
+			return nil, fmt.Errorf("no owner is stored for the server at %s", serverOf(c))
 		}
 		return owner.(*url.Userinfo), nil
 	}
@@ -123,7 +123,7 @@ func userinfo(c *pgx.ConnConfig, roles []string) (*url.Userinfo, error) {
 	return url.UserPassword(name, rolePassword), err
 }
 
-// loginName returns the name of the login that has these roles and no others.
+// loginName returns the name of the login with exactly these roles.
 func loginName(roles []string) (string, error) {
 	if len(roles) == 0 {
 		roles = []string{App}
@@ -136,7 +136,7 @@ func loginName(roles []string) (string, error) {
 	}
 	for _, role := range roles {
 		if role == Owner {
-			return "", errors.New("the owner has every right: name no other role beside it")
+			return "", errors.New("the owner has every right: name no other role")
 		}
 		if role != App && !slices.Contains(known, role) {
 			return "", fmt.Errorf("role must be %s, %s or one of %v, got %q", App, Owner, migrations.Roles(), role)
@@ -158,8 +158,8 @@ func makeLogins(ctx context.Context, address string) error {
 	return execute(ctx, address, loginsSQL())
 }
 
-// loginsSQL returns statements that make a login for each set of roles. The logins may create tables in the schema
-// public, and use those that another of them or the owner creates.
+// loginsSQL returns statements that create a login for each set of roles. The logins may create tables in the schema
+// public, and use the tables that other logins or the owner create.
 func loginsSQL() string {
 	script := "grant all on schema public to public;" + share("")
 	for set := 1; set < 1<<len(migrations.Roles()); set++ {
@@ -208,7 +208,7 @@ func HoldAdvisoryLocks(t testing.TB, like *pgxpool.Pool, texts ...string) {
 	}
 }
 
-// AllowSchemas grants the login of a pool CREATE on its database. A program needs it that has projections of its own.
+// AllowSchemas grants the login of a pool CREATE on its database. Programs with projections of their own need it.
 func AllowSchemas(t testing.TB, db *pgxpool.Pool) {
 	t.Helper()
 	user := pgx.Identifier{db.Config().ConnConfig.User}.Sanitize()

@@ -42,15 +42,15 @@ type ApplyOptions struct {
 	Reason string // of the changes, for their records, at most 4 KiB
 }
 
-// Apply creates and changes schedules until they equal those in want, and returns the differences by name. With
-// an error, it changes nothing. An existing schedule keeps its position unless its times change; then it
+// Apply creates and changes schedules until they equal those in want, and returns the differences by name. If it
+// returns an error, it changes nothing. An existing schedule keeps its position unless its times change; then it
 // continues from now on. Apply neither pauses nor resumes a schedule.
 //
-// If db is a transaction of the caller, the following holds until it ends: other calls of Apply wait, the
-// schedules that differ do not fire, and all others do.
+// If db is a transaction of the caller, other calls of Apply wait until it ends. The schedules that differ do not fire
+// until then; all others do.
 //
-// Errors: every [*ledger.InvalidError] of all schedules, also for args that the ledger would refuse later; one if Prune
-// is set and want is empty, so that a list that could not be read deletes nothing.
+// It returns every [*ledger.InvalidError] of all schedules, even for args that only the ledger would refuse later. If
+// Prune is set and want is empty, it returns one too, so that a list that could not be read deletes nothing.
 func Apply(ctx context.Context, db DB, want []Schedule, o *ApplyOptions) ([]Difference, error) {
 	if o == nil {
 		o = &ApplyOptions{}
@@ -122,7 +122,7 @@ func find(all []Status, name string) *Status {
 	return &all[i]
 }
 
-// apply creates or changes the schedule s, which has its defaults.
+// apply creates or changes the schedule s, whose defaults are set.
 func apply(ctx context.Context, tx pgx.Tx, old *Status, s Schedule, o ApplyOptions) (Difference, error) {
 	d := Difference{Name: s.Name, Action: Create}
 	if old != nil && len(differences(old.Schedule, s)) == 0 {
@@ -184,8 +184,8 @@ func firstFiring(s Schedule, now time.Time) time.Time {
 	return next
 }
 
-// tryFiring enqueues a task of the schedule and rolls it back, so that Apply and not a later firing reports a
-// task that the ledger refuses.
+// tryFiring enqueues a task of the schedule and rolls it back, so that Apply and not a later firing reports a task
+// that the ledger refuses.
 func tryFiring(ctx context.Context, tx pgx.Tx, s Schedule, firing time.Time) error {
 	trial, err := tx.Begin(ctx)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 // ChangeKind is the kind of the tasks that record changes of schedules. Each change of one schedule is a task,
-// enqueued and succeeded in the transaction of the change. Its biz_id is <schedule>/<time of the change in UTC>,
-// its actor is that of the change, and its args are the action, the fields that differ, and the reason if there is one.
+// enqueued and succeeded in the transaction of the change. Its biz_id is <schedule>/<time of the change in UTC> and
+// its actor is the change's. Its args are the action, the fields that differ, and the reason, if any.
 const ChangeKind ledger.Kind = "taskledger.schedule"
 
 // Actions that are recorded, and that [Apply] never takes.
@@ -27,7 +27,7 @@ const (
 // maxRecorded is the greatest length of a field's value in a record, in bytes: args may be longer.
 const maxRecorded = 4 << 10
 
-// record records a change of a schedule that tx has locked. Default of actor: the database's session_user.
+// record records a change of a schedule that tx has locked. The default actor is the database's session_user.
 func record(ctx context.Context, tx pgx.Tx, d Difference, actor, reason string, now time.Time) error {
 	fields := make([]Field, len(d.Fields))
 	for i, f := range d.Fields {

@@ -23,14 +23,14 @@ const (
 	maxCron = 200
 	// maxZone is the longest name of a time zone, in bytes.
 	maxZone = 64
-	// searchYears is the greatest distance of two firings. The fifth Monday of February recurs every 28 years,
-	// or 40 where a leap year is left out.
+	// searchYears is the greatest distance of two firings. The fifth Monday of February recurs every 28 years, or 40
+	// where a leap year is left out.
 	searchYears = 60
 )
 
-// parser is that of go-cron, the maintained fork of robfig/cron. This package uses the parser, and the search on
-// a calendar without zones. In a zone, go-cron steps by whole hours, which is wrong for Lord Howe's half hour,
-// and returns a daily time in an overlap twice. Its expressions are bit sets: all take the same memory.
+// parser is the parser of go-cron, the maintained fork of robfig/cron. This package uses the parser, and the search on
+// a calendar without zones. In a zone, go-cron steps by whole hours, which is wrong for Lord Howe's half hour, and
+// returns a daily time in an overlap twice. Its expressions are bit sets, all of one size.
 var parser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor |
 	cron.Extended | cron.DowOrDom).WithMaxSearchYears(searchYears)
 
@@ -60,7 +60,7 @@ func parseCron(text string, zone *time.Location) (*calendar, error) {
 	}
 	for _, r := range numericRange.FindAllStringSubmatch(text, -1) {
 		if begin, end := number(r[1]), number(r[2]); begin > end {
-			return nil, fmt.Errorf("must not have the range %s, which ends before it begins: give two", r[0])
+			return nil, fmt.Errorf("must not contain the range %s, which ends before it begins: write two ranges", r[0])
 		}
 	}
 	walls, ok := parsed.(*cron.SpecSchedule)
@@ -88,7 +88,7 @@ func parseCron(text string, zone *time.Location) (*calendar, error) {
 	return &calendar{walls, zone, bits.OnesCount64(walls.Hour&allHours) == 24}, nil
 }
 
-// numericRange is a range such as 9-17. Those of names, such as FRI-MON, may go round.
+// numericRange is a range such as 9-17. Ranges of names, such as FRI-MON, may go round.
 var numericRange = regexp.MustCompile(`\b([0-9]+)-([0-9]+)\b`)
 
 // number returns the value of digits.
@@ -103,7 +103,7 @@ var cronFields = [...]struct{ name, values string }{
 	{"day of week", "0 to 7 or SUN to SAT"},
 }
 
-// cronFault returns the rule that an expression breaks, which the parser refuses. It parses each field alone.
+// cronFault returns the rule that a refused expression breaks. It parses each field alone.
 func cronFault(text string) error {
 	fields := strings.Fields(text)
 	if len(fields) != len(cronFields) {
@@ -120,8 +120,7 @@ func cronFault(text string) error {
 	return errors.New("must be a valid expression")
 }
 
-// loadZone returns a zone by its name in the IANA database. It refuses "Local": the zone of this machine is not
-// that of the others.
+// loadZone returns a zone by its name in the IANA database. It refuses "Local": machines may be in different zones.
 func loadZone(name string) (*time.Location, error) {
 	if len(name) > maxZone || name == "Local" {
 		return nil, errors.New(`must be a name of the IANA time zone database, such as "Europe/Berlin"`)
@@ -148,7 +147,7 @@ func (c *calendar) nextNamed(t time.Time) (time.Time, bool) {
 		if wall.IsZero() {
 			return time.Time{}, false
 		}
-		if firing := c.instant(wall); firing.After(t) { // else the clock was put back, or wall is in a gap
+		if firing := c.instant(wall); firing.After(t) { // otherwise the clock was put back, or wall is in a gap
 			return firing, true
 		}
 	}
@@ -179,7 +178,7 @@ func wallOf(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 }
 
-// instant returns when the clock shows a wall time first, or the end of the gap that has the wall time.
+// instant returns when the clock first shows a wall time, or the end of the gap that contains the wall time.
 func (c *calendar) instant(wall time.Time) time.Time {
 	for t := wall.Add(-24 * time.Hour).In(c.zone); ; { // no clock is 24 hours ahead of UTC
 		_, offset := t.Zone()

@@ -336,7 +336,7 @@ func TestCronFaults(t *testing.T) {
 		{cron: "0 * * * * *", want: "must be five fields"},
 		{cron: "@noon", want: "must be five fields"},
 		{cron: "", want: "must be five fields"},
-		{cron: "5-1 * * * *", want: "must not have the range 5-1, which ends before it begins"},
+		{cron: "5-1 * * * *", want: "must not contain the range 5-1, which ends before it begins"},
 		{cron: "0 1,22-2/2 * * *", want: "must not have the range 22-2"},
 		{cron: "0 0 * * 5-1", want: "must not have the range 5-1"},
 	} {

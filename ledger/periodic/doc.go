@@ -5,8 +5,8 @@
 //
 //	report.make/nightly@2026-11-21T02:30:00Z
 //
-// A key names one task only, so no firing happens twice: not if several runners race, if a runner is restarted,
-// if the clock is set back, or if a schedule is deleted and created again.
+// A key names one task only, so no firing happens twice, even if several runners race, a runner is restarted, the
+// clock is set back, or a schedule is deleted and created again.
 //
 // # Rules
 //
@@ -30,15 +30,15 @@
 //
 // # Missed and overlapping firings
 //
-// Firings are missed if no runner is at work when they are due. The next runner fires the newest of them, or
-// more if the schedule's policy is [MissedAll]; see [Missed]. It passes over the others: the newest of these
-// becomes a task with the events enqueued and discarded, whose data has their number, the first and the last.
-// A firing that is skipped because the previous task is unfinished ([OverlapSkip]) is recorded likewise. An
-// operator who releases such a task makes it run.
+// Firings are missed if no runner is at work when they are due. The next runner fires the newest of them, or more if
+// the schedule's policy is [MissedAll]; see [Missed]. It passes over the others. The newest of these becomes a task
+// with the events enqueued and discarded, whose data contains their number, the first and the last. A firing that is
+// skipped because the previous task is unfinished ([OverlapSkip]) is recorded in the same way. If an operator releases
+// such a task, it runs.
 //
 // # The clock
 //
-// Only the database's clock decides. A [Runner] uses its own clock for nothing but the length of its sleep, so
-// any number of runners may run, on clocks that differ. The next firing is computed when a firing happens, and
-// stored in the transaction that enqueues its task: a runner that is killed before the commit has done neither.
+// Only the database's clock decides. A [Runner] uses its own clock only for the length of its sleep, so any number of
+// runners may run, on clocks that differ. The next firing is computed when a firing happens, and stored in the
+// transaction that enqueues its task: a runner that is killed before the commit has done neither.
 package periodic

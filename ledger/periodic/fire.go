@@ -83,7 +83,7 @@ func enqueue(
 	})
 }
 
-// discardFiring enqueues the task of a firing that is passed over and, if it is new, discards it.
+// discardFiring enqueues the task of a firing that is passed over and, if the task is new, discards it.
 func discardFiring(ctx context.Context, tx pgx.Tx, s Schedule, firing time.Time, why discarded) error {
 	added, err := enqueueFiring(ctx, tx, s, firing)
 	if err != nil || !added {
@@ -109,8 +109,9 @@ func isFiring(ctx context.Context, tx pgx.Tx, s Schedule, k ledger.Key) (bool, e
 // firingActor returns the actor of a schedule's firings.
 func firingActor(s Schedule) string { return reserved.FiringActorPrefix + s.Name }
 
-// execute executes the plan for a schedule that tx has locked. It records the firings that the plan passes over
-// with the reason. A firing whose key is another's task counts as passed over, and execute returns the key.
+// execute executes the plan for a schedule that tx has locked. It records the firings that the plan passes over with
+// the reason. If a firing's key belongs to another's task, the firing counts as passed over, and execute returns the
+// key.
 func execute(ctx context.Context, tx pgx.Tx, s Status, p plan, reason string) (taken []ledger.Key, err error) {
 	fault.Point(pointPlanned)
 	passedCount := p.passed.count
@@ -163,8 +164,8 @@ func execute(ctx context.Context, tx pgx.Tx, s Status, p plan, reason string) (t
 	return taken, pgerr.Explain("advance schedule "+s.Schedule.Name, err)
 }
 
-// findBlocker returns the unfinished task because of which the next firing is passed over. It returns "" if the
-// firing may become a task.
+// findBlocker returns the unfinished task that causes the next firing to be passed over. It returns "" if the firing
+// may become a task.
 func findBlocker(ctx context.Context, tx pgx.Tx, s Status) (string, error) {
 	if s.Schedule.Overlap != OverlapSkip || s.LastTask == nil {
 		return "", nil

@@ -30,7 +30,7 @@ func Parse(text []byte) ([]Schedule, error) {
 	case err != nil:
 		return nil, invalidJSON("schedules", err)
 	}
-	if len(file.Schedules) == 0 { // as of a template that failed
+	if len(file.Schedules) == 0 { // for example from a template that failed
 		return nil, invalid("schedules", "", "at least one is required; to delete one, use its name")
 	}
 	return file.Schedules, nil
@@ -117,7 +117,7 @@ func (s *Schedule) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// interval formats a duration without zeros at its end: 15m and not 15m0s.
+// interval formats a duration without trailing zeros: 15m and not 15m0s.
 func interval(d time.Duration) string {
 	if d == 0 {
 		return ""

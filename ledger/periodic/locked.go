@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// minLockedRetry is the least pause before a schedule is tried again whose firing's key an open transaction holds.
+	// minLockedRetry is the least pause before a schedule is tried again if an open transaction holds its firing's
+	// key.
 	minLockedRetry = time.Second
 	// lockedShare: at most one part in lockedShare of the time is spent on such schedules, so that the others fire on
 	// time however many there are. No pause exceeds maxLockedRest.
@@ -20,15 +21,15 @@ const (
 	lockedLogEvery = 30 * time.Second
 )
 
-// lockedFiring is a schedule that could not fire because an open transaction holds the key of its firing. Its
-// moments are of this machine's monotonic clock.
+// lockedFiring is a schedule that could not fire because an open transaction holds its firing's key. Its times are
+// read from this machine's monotonic clock.
 type lockedFiring struct {
 	cost     time.Duration // of the last try
 	retryAt  time.Time
 	loggedAt time.Time
 }
 
-// deferLocked leaves a schedule out for a while, whose last try took so long, and logs it.
+// deferLocked leaves out a schedule for a while, in proportion to cost, the time of its last try, and logs it.
 func (r *Runner) deferLocked(ctx context.Context, name string, cost time.Duration, err error) {
 	now := time.Now()
 	f := r.locked[name]
@@ -50,8 +51,8 @@ func (r *Runner) deferLocked(ctx context.Context, name string, cost time.Duratio
 	}
 }
 
-// unlock forgets a schedule that has fired. If it was locked, one transaction held most of the others too, and has
-// ended: they are tried again at once.
+// unlock forgets a schedule that has fired. If it was locked, one transaction probably held most of the others too,
+// and has ended: they are tried again at once.
 func (r *Runner) unlock(name string) {
 	if r.locked[name] == nil {
 		return
@@ -62,8 +63,8 @@ func (r *Runner) unlock(name string) {
 	}
 }
 
-// waiting returns the schedules of locked that are not to be retried yet. It forgets those that have not been due
-// since: an operator has removed or paused them.
+// waiting returns the schedules of locked that are not to be retried yet. It forgets schedules that have not been due
+// since then: an operator has removed or paused them.
 func (r *Runner) waiting() (names []string) {
 	now := time.Now()
 	for name, f := range r.locked {

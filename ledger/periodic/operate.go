@@ -22,9 +22,10 @@ var (
 	deleteSQL string
 )
 
-// Pause stops the firings of a schedule until [Resume]. Pausing a paused schedule with another reason replaces the
-// reason and its actor; without one, or with the same, it changes nothing.
-// The actor and the reason are recorded. Default of actor: the database's session_user. It commits, unless db is a
+// Pause stops the firings of a schedule until [Resume]. If the schedule is paused already, another reason replaces the
+// old reason and its actor; no reason, or the same reason, changes nothing.
+//
+// The actor and the reason are recorded. The default actor is the database's session_user. It commits, unless db is a
 // transaction. Errors: [ErrUnknownSchedule], [*ledger.InvalidError].
 func Pause(ctx context.Context, db DB, name, actor, reason string) error {
 	d := Difference{Name: name, Action: pause}
@@ -38,8 +39,8 @@ func Pause(ctx context.Context, db DB, name, actor, reason string) error {
 }
 
 // Resume continues a paused schedule from now on. The firings that were due since [Pause] are recorded as one
-// discarded task and do not run. Resuming a schedule that is not paused changes nothing.
-// Actor, reason and errors are those of [Pause]. It commits, unless db is a transaction.
+// discarded task and do not run. Resuming a schedule that is not paused changes nothing. For actor, reason and errors
+// see [Pause]. It commits, unless db is a transaction.
 func Resume(ctx context.Context, db DB, name, actor, reason string) error {
 	d := Difference{Name: name, Action: resume}
 	return changeOne(ctx, db, d, actor, reason, func(tx pgx.Tx, s Status, now time.Time) (bool, error) {
@@ -54,7 +55,7 @@ func Resume(ctx context.Context, db DB, name, actor, reason string) error {
 	})
 }
 
-// Remove deletes a schedule. Its tasks stay. Actor, reason and errors are those of [Pause]. It commits, unless db is a
+// Remove deletes a schedule. Its tasks stay. For actor, reason and errors see [Pause]. It commits, unless db is a
 // transaction.
 func Remove(ctx context.Context, db DB, name, actor, reason string) error {
 	d := Difference{Name: name, Action: Delete}
@@ -95,9 +96,9 @@ func changeOne(
 	return pgerr.Explain(operation, tx.Commit(ctx))
 }
 
-// RunNow enqueues a task of the schedule at once, also if it is paused, and returns it. Its key ends in the
-// time and "+manual": it is not a firing, and the position of the schedule does not change.
-// Actor, reason and errors are those of [Pause], and those of [ledger.Enqueue]. It commits, unless db is a transaction.
+// RunNow enqueues a task of the schedule at once, even if it is paused, and returns the task. Its key ends in the time
+// and "+manual": it is not a firing, and the position of the schedule does not change. For actor, reason and errors
+// see [Pause]; it also returns the errors of [ledger.Enqueue]. It commits, unless db is a transaction.
 func RunNow(ctx context.Context, db DB, name, actor, reason string) (task ledger.Enqueued, err error) {
 	if err := ledger.Kind(name).Validate(); err != nil {
 		return ledger.Enqueued{}, fmt.Errorf("schedule: %w", renamed(err, "name"))

@@ -24,8 +24,8 @@ func planPassOver(due recurrence, first, now time.Time) plan {
 	return planNewest(due, first, now, 0)
 }
 
-// planFor returns the work at now on a schedule that has its defaults, and whose next firing was first, which
-// is not after now. It is a pure function.
+// planFor returns the work at now on a schedule whose defaults are set and whose next firing was first, which is not
+// after now. It is a pure function.
 func planFor(s Schedule, due recurrence, first, now time.Time) plan {
 	if s.After != 0 {
 		return plan{fire: []time.Time{first}}
@@ -54,7 +54,7 @@ func planNewest(due recurrence, first, now time.Time, limit int) plan {
 	return p
 }
 
-// countFirings returns the number of firings between two, inclusive; or maxWalk, and that there are more.
+// countFirings returns the number of firings between two, inclusive; at most maxWalk, and then more is true.
 func countFirings(due recurrence, from, to time.Time) (n int, more bool) {
 	for firing, found := from, true; found && !firing.After(to); firing, found = due.next(firing) {
 		if n == maxWalk {
@@ -65,7 +65,7 @@ func countFirings(due recurrence, from, to time.Time) (n int, more bool) {
 	return n, false
 }
 
-// newestFirings returns the n newest firings from first to now, in order; all of them if there are fewer.
+// newestFirings returns the n newest firings from first to now, in order; all firings if there are fewer.
 func newestFirings(due recurrence, first, now time.Time, n int) []time.Time {
 	newest := make([]time.Time, n)
 	for i := n - 1; i >= 0; i-- {
@@ -78,8 +78,8 @@ func newestFirings(due recurrence, first, now time.Time, n int) []time.Time {
 	return newest
 }
 
-// newestFiring returns the newest firing that is not after now; known is an older one. It bisects, which is
-// correct because a later time never has an earlier next firing.
+// newestFiring returns the newest firing that is not after now; known is an older firing. It bisects, which is correct
+// because a later time never has an earlier next firing.
 func newestFiring(due recurrence, known, now time.Time) time.Time {
 	for step := now.Sub(known); step > 0; step /= 2 {
 		for {

@@ -47,8 +47,8 @@ func (c Config) Validate() error {
 }
 
 const (
-	// maxSleep is the longest sleep of a runner. It is the greatest delay until a runner notices that a schedule
-	// was changed, or that the task before a fixed delay has finished.
+	// maxSleep is the longest sleep of a runner: the greatest delay until it detects that a schedule was changed, or
+	// that the task before a fixed delay has finished.
 	maxSleep = time.Second
 	// retryAfter is the pause after a failure of one schedule.
 	retryAfter = 30 * time.Second
@@ -58,8 +58,8 @@ const (
 	maxLockedSleep = 500 * time.Millisecond
 )
 
-// begin begins a transaction that the server ends if the runner is frozen, which would block the schedule for
-// all other runners. Its statements do not wait long for a transaction that has enqueued the key of a firing.
+// begin begins a transaction that the server ends if the runner freezes, because that would block the schedule for all
+// other runners. Its statements do not wait long for a transaction that has enqueued a firing's key.
 const begin = "begin isolation level read committed; set local idle_in_transaction_session_timeout to '5s'; " +
 	"set local lock_timeout to '20ms'"
 
@@ -93,8 +93,8 @@ func New(c Config) (*Runner, error) {
 	}, nil
 }
 
-// Run fires schedules until ctx is done, and then returns nil. It retries while the database is unavailable, and
-// returns [ledger.ErrNotMigrated] only.
+// Run fires schedules until ctx is done, and then returns nil. It retries while the database is unavailable. It
+// returns an error only if retrying is useless: [ledger.ErrNotMigrated].
 func (r *Runner) Run(ctx context.Context) error {
 	return loop.Steps{
 		Step: r.pass,
@@ -163,7 +163,7 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 	}
 	name = s.Schedule.Name
 	due, faults := s.Schedule.compile()
-	if len(faults) > 0 { // written by SQL, or in a zone that this machine does not have
+	if len(faults) > 0 { // written by SQL, or in a zone that is unknown on this machine
 		return name, errors.Join(faults...)
 	}
 	p := planFor(s.Schedule, due, s.NextAt, now)
@@ -179,7 +179,7 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 		return name, fmt.Errorf("schedule %s: %w", name, err)
 	}
 	for _, k := range taken {
-		r.config.Logger.ErrorContext(ctx, "schedule passed over a firing, because another has enqueued its task",
+		r.config.Logger.ErrorContext(ctx, "schedule passed over a firing, because another process has enqueued its task",
 			"schedule", name, "task", k.String())
 	}
 	if p.passed.count > 0 {
@@ -214,7 +214,7 @@ func (r *Runner) sleep(ctx context.Context) (time.Duration, error) {
 	return d, nil
 }
 
-// nextFiring is when the next schedule is due, as far as that is known.
+// nextFiring is when the next schedule is due, as far as known.
 type nextFiring struct {
 	in         *int64 // microseconds; nil if no firing follows
 	hasWaiting bool   // a schedule with a fixed delay waits until its previous task has finished

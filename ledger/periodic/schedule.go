@@ -59,7 +59,7 @@ type Schedule struct {
 	// After is a fixed delay after the previous task has finished, at least [MinEvery], in whole milliseconds.
 	After time.Duration
 
-	Missed      Missed  // Default: [MissedOne]. Invalid with After, of which at most one firing is due.
+	Missed      Missed  // Default: [MissedOne]. Invalid with After, because at most one firing is due.
 	MissedLimit int     // of [MissedAll], 1 to [MaxMissedLimit]. Default: [DefaultMissedLimit].
 	Overlap     Overlap // Default: [OverlapAllow]. Invalid with After, whose tasks never overlap.
 }
@@ -85,7 +85,7 @@ func invalid(field, value, rule string, a ...any) error {
 	return &ledger.InvalidError{Field: field, Value: value, Rule: fmt.Sprintf(rule, a...)}
 }
 
-// compile validates a schedule and returns its recurrence, nil if it has After.
+// compile validates a schedule and returns its recurrence, nil for After.
 func (s Schedule) compile() (due recurrence, faults []error) {
 	if err := ledger.Kind(s.Name).Validate(); err != nil {
 		faults = append(faults, renamed(err, "name"))
@@ -109,7 +109,7 @@ func (s Schedule) compile() (due recurrence, faults []error) {
 	return due, slices.Concat(faults, whenFaults, s.checkPolicies())
 }
 
-// renamed returns an [*ledger.InvalidError] with another name of its field.
+// renamed returns an [*ledger.InvalidError] with a new field name.
 func renamed(err error, field string) error {
 	var e *ledger.InvalidError
 	if !errors.As(err, &e) {

@@ -22,7 +22,7 @@ var listSQL string
 type Status struct {
 	Schedule  Schedule  `json:"schedule"` // with defaults
 	Revision  int       `json:"revision"` // counts definitions, pauses and resumptions
-	Actor     string    `json:"actor"`    // of the last of these
+	Actor     string    `json:"actor"`    // of the last of these changes
 	UpdatedAt time.Time `json:"updated_at"`
 
 	// Paused reports whether an operator has paused the schedule. If it is false, the next three are empty.
@@ -46,7 +46,7 @@ func ReadSchedules(ctx context.Context, db ledger.DB) ([]Status, error) {
 	return all, err
 }
 
-// ReadSchedulesAfter returns at most limit schedules whose names follow after, by name; "" is before the first one.
+// ReadSchedulesAfter returns at most limit schedules whose names follow after, by name; "" is before the first.
 // Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated].
 func ReadSchedulesAfter(ctx context.Context, db ledger.DB, after string, limit int) ([]Status, error) {
 	if err := lists.CheckLimit(limit); err != nil {
@@ -77,8 +77,8 @@ func load(ctx context.Context, db ledger.DB, name string) (Status, time.Time, er
 	return found[0], now, nil
 }
 
-// list returns the schedule with a name, or those after one if the name is empty. If there are any, it also returns
-// the time of the database.
+// list returns the schedule with a name, or the schedules after a name if the first is empty. If it finds any, it also
+// returns the database's time.
 func list(ctx context.Context, db ledger.DB, name, after string, limit int64) (
 	found []Status, now time.Time, err error) {
 	rows, err := db.Query(ctx, listSQL, name, after, limit)

@@ -20,12 +20,12 @@ var (
 // maxLate is the greatest number of schedules in [Summary].Late.
 const maxLate = 100
 
-// Summary is the number of schedules, and those that have been due longest.
+// Summary is the number of schedules, and the schedules that have been due longest.
 type Summary struct {
 	Total  int `json:"total"`
 	Paused int `json:"paused"`
-	Due    int `json:"due"` // schedules with a firing that is due; paused ones are not
-	// Late are the schedules that have been due longest, at most 100, the first one first.
+	Due    int `json:"due"` // schedules with a due firing; paused ones do not count
+	// Late are the schedules that have been due longest, at most 100, the longest first.
 	Late []Late `json:"-"`
 }
 
@@ -54,7 +54,7 @@ func ReadSummary(ctx context.Context, db ledger.DB) (s Summary, err error) {
 	return s, pgerr.Explain("read the schedules", rows.Err())
 }
 
-// PassedOver is a schedule that has passed over firings: missed, overlapping or paused ones.
+// PassedOver is a schedule that has passed over firings: missed, overlapping or paused.
 type PassedOver struct {
 	Name   string
 	Passed int64     // firings

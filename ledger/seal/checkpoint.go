@@ -10,7 +10,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Checkpoint identifies a tree, and with it each event that it covers and their order.
+// Checkpoint identifies a tree, and with it all events that it covers and their order.
 type Checkpoint struct {
 	Origin string    `json:"origin"` // "taskledger" and the installation of the ledger
 	Size   int64     `json:"size"`   // the number of leaves
@@ -62,7 +62,7 @@ func invalidCheckpoint(line int, rule string) error {
 	return &ledger.InvalidError{Field: "checkpoint", Value: "line " + strconv.Itoa(line+1), Rule: rule}
 }
 
-// ParseProof returns a proof from its JSON. It returns an [*ledger.InvalidError] for another text, as
+// ParseProof returns a proof from its JSON. For any other text it returns an [*ledger.InvalidError], as
 // [Proof.UnmarshalJSON] does.
 func ParseProof(text []byte) (p Proof, err error) {
 	if err := json.Unmarshal(text, &p); err != nil {

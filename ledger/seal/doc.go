@@ -1,5 +1,5 @@
-// Package seal seals the events of the ledger in a Merkle tree, so that a change of a sealed event is detected, also
-// one by the owner of the database. A sealer runs from time to time and prints a checkpoint, which an auditor keeps
+// Package seal seals the events of the ledger in a Merkle tree, so that a change of a sealed event is detected, even
+// if the owner of the database made it. A sealer runs at intervals and prints a checkpoint, which an auditor keeps
 // outside of the database. Any later state of the ledger is verified against it.
 //
 //	result, err := seal.Run(ctx, pool, nil)         // seals what has been committed
@@ -10,9 +10,9 @@
 //
 // # The tree
 //
-// The tree is that of RFC 6962, as golang.org/x/mod/sumdb/tlog computes it. Leaf n is the n-th event in the order of
-// the feed (package ledger/feed), from 0. Its hash is SHA-256(0x00 || record), and that of a node is SHA-256(0x01 ||
-// left || right).
+// The tree follows RFC 6962, as golang.org/x/mod/sumdb/tlog computes it. Leaf n is the n-th event in the order of the
+// feed (package ledger/feed), from 0. Its hash is SHA-256(0x00 || record), and a node's hash is SHA-256(0x01 || left
+// || right).
 //
 // # The record of an event
 //
@@ -36,20 +36,20 @@
 //	partition -
 //	personal 215e340da2977571d4935c0b2f779c8c1d4fb52867dafc208f7f973099e4e8b9
 //
-// recorded_at is in UTC, always with six digits of a second. login_id is covered and the login's name is not, so that
-// a name may be replaced by a pseudonym. The transaction ID is not covered: it has no meaning in a restored database.
+// recorded_at is in UTC, always with six digits of a second. login_id is covered but the login's name is not, so that
+// a pseudonym may replace it. The transaction ID is not covered: it has no meaning in a restored database.
 //
-// personal is the digest of data, meta and actor, the columns that may hold personal data, in lower-case hexadecimal.
-// It is the SHA-256 of a line, a salt of 16 random bytes, and three lines. data and meta are as they are stored, byte
-// for byte:
+// personal is the digest of data, meta and actor, the columns that may contain personal data, in lower-case
+// hexadecimal. It is the SHA-256 of a line, a salt of 16 random bytes, and three lines. data and meta are covered as
+// stored, byte for byte:
 //
 //	taskledger personal data v1
 //	<16 bytes>data 14 {"percent":10}
 //	meta -
 //	actor 5 alice
 //
-// The sealer draws the salt, and the table seal holds it. Erasure replaces it by the digest: the leaf stays valid,
-// and no text can be confirmed by guessing it. Without the salt the digest proves nothing about the text.
+// The sealer draws the salt, and the table seal stores it. Erasure replaces the salt by the digest: the leaf stays
+// valid, and no text can be confirmed by guessing it. Without the salt the digest proves nothing about the text.
 //
 // ExampleEvent_Record computes a record and its leaf.
 //
@@ -64,19 +64,19 @@
 //
 // # Which changes are detected
 //
-// Verify reads each sealed event and the whole tree. It reports events that were changed or removed, events that were
-// inserted and that no sealer will seal, changes of the table seal, and checkpoints of another tree. It counts the
-// events that are not sealed yet. The column sealed_at is not covered.
+// Verify reads each sealed event and the whole tree. It reports events that were changed or removed, inserted events
+// that no sealer will seal, changes of the table seal, and checkpoints of another tree. It counts the events that are
+// not sealed yet. The column sealed_at is not covered.
 //
-// An owner can change events and make a new tree of them; that tree has other checkpoints. So without a checkpoint that
-// was kept outside, Verify proves only that the events and the table agree. An owner who moves the sealer's cursor back
-// has an inserted event sealed as a late one, after the leaves of all earlier checkpoints. A change before the event
-// was sealed is not detected.
+// An owner can change events and build a new tree from them; that tree has other checkpoints. So without a checkpoint
+// that was kept outside, Verify proves only that the events and the table agree. If an owner moves the sealer's cursor
+// back, an inserted event is sealed as a late one, after the leaves of all earlier checkpoints. A change before the
+// event was sealed is not detected.
 //
 // # Concurrency and crashes
 //
 // A sealer reads the feed by the cursor [feed.SealReader], and commits each page with its cursor row. So it may be
 // killed at any point and run again, and several may run at once: each event is sealed once. After a rebase the feed
-// gives some events again, which are recognised by their positions. The commit waits for the disk. A standby that is
-// promoted without the last commits has fewer leaves than the last checkpoint, and Verify reports that.
+// returns some events again; their positions identify them. The commit waits for the disk. If a standby is promoted
+// without the last commits, it has fewer leaves than the last checkpoint, and Verify reports that.
 package seal

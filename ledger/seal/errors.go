@@ -10,20 +10,20 @@ import (
 )
 
 var (
-	// ErrMismatch means that an event is not the one at its leaf of a checkpoint's tree, or that a proof is of another
-	// tree.
+	// ErrMismatch means that an event differs from the event at its leaf of a checkpoint's tree, or that a proof
+	// belongs to another tree.
 	ErrMismatch = errors.New("the event is not in the tree of the checkpoint")
-	// ErrNotSealed means that the tree does not have the leaves of a checkpoint: it is newer than the ledger.
+	// ErrNotSealed means that the tree lacks leaves of a checkpoint: the checkpoint is newer than the ledger.
 	ErrNotSealed = errors.New("the ledger has fewer sealed events than the checkpoint")
 )
 
 var (
-	errNotErased = errors.New("the seal has a digest in place of the salt, as after erasure, and the event has a text")
+	errNotErased = errors.New("the seal contains a digest instead of the salt, as after erasure, but the event contains text")
 	errType      = errors.New("the type has a line break")
 	errSalt      = errors.New("the salt must have 16 bytes, or the digest 32")
 )
 
-// explain is [pgerr.Explain]. A value that no column can have is a [*ledger.CorruptError].
+// explain is [pgerr.Explain]. A value that no column can contain is a [*ledger.CorruptError].
 func explain(op string, err error) error {
 	var scan pgx.ScanArgError
 	if errors.As(err, &scan) {

@@ -16,7 +16,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Event is an event with all columns that a leaf covers, as they are stored. Nil is null.
+// Event is an event with all columns that a leaf covers, as stored. Nil is null.
 type Event struct {
 	Position    ledger.Position `json:"position"`
 	ledger.Key                  // kind and biz_id
@@ -114,8 +114,8 @@ func appendText(to []byte, name string, text *string) []byte {
 	return append(append(to, *text...), '\n')
 }
 
-// sealed returns the record of e with its salt or the digest that has replaced it. The type has no length before it in
-// the record: with a line break, a part of another event's order_key could pass for the lines that follow.
+// sealed returns the record of e with its salt or the digest that replaced it. In the record the type does not follow
+// its length: if it contained a line break, a part of another event's order_key could pass for the lines that follow.
 func (e Event) sealed(salt []byte) ([]byte, error) {
 	if strings.Contains(e.Type, "\n") {
 		return nil, errType
@@ -132,7 +132,7 @@ func (e Event) sealed(salt []byte) ([]byte, error) {
 	return nil, fmt.Errorf("%w: %d bytes", errSalt, len(salt))
 }
 
-// leaf returns the hash of the leaf of e, with its salt or the digest that has replaced it.
+// leaf returns the hash of e's leaf, with its salt or the digest that replaced it.
 func (e Event) leaf(salt []byte) (tlog.Hash, error) {
 	record, err := e.sealed(salt)
 	return tlog.RecordHash(record), err

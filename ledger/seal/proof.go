@@ -31,9 +31,9 @@ type Proof struct {
 	Event      Event            `json:"event"`
 }
 
-// UnmarshalJSON returns an error unless the text has the members that Marshal writes, with the same values. A reader
-// could take others for proved: a member with a name in another case or given twice, null or nothing in place of 0,
-// another base64 of the same bytes.
+// UnmarshalJSON returns an error unless the text contains exactly the members that Marshal writes, with the same
+// values. A reader could take other texts for proved: a member named in another case or given twice, null or nothing
+// in place of 0, different base64 of the same bytes.
 func (p *Proof) UnmarshalJSON(text []byte) error {
 	type fields Proof
 	var read fields
@@ -51,7 +51,7 @@ func (p *Proof) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// equalJSON reports whether two valid texts have the same members with the same values, numbers digit by digit.
+// equalJSON reports whether two valid texts contain the same members with the same values, numbers digit by digit.
 func equalJSON(a, b []byte) bool {
 	read := func(text []byte) (value any) {
 		d := json.NewDecoder(bytes.NewReader(text))
@@ -62,12 +62,12 @@ func equalJSON(a, b []byte) bool {
 	return reflect.DeepEqual(read(a), read(b))
 }
 
-// IsErased reports whether the proof has no text of data, meta and actor: it was erased, or the proof was cut to what
-// erasure leaves. Then the proof proves their digest alone, not that they were empty.
+// IsErased reports whether the proof lacks the text of data, meta and actor: the text was erased, or removed from the
+// proof as erasure does. Then the proof proves only their digest, not that they were empty.
 func (p Proof) IsErased() bool { return len(p.Salt) == digestBytes }
 
-// Record returns the record of the event, see the package comment. It has neither the salt nor the text of data, meta
-// and actor, so that a reader without the right to that text may have it.
+// Record returns the record of the event, see the package comment. It contains neither the salt nor the text of data,
+// meta and actor, so that a reader without the right to that text may have it.
 func (p Proof) Record() ([]byte, error) { return p.Event.sealed(p.Salt) }
 
 // Check returns nil if the tree of c contains the event. It needs no database: c is a checkpoint that the caller has
@@ -100,8 +100,8 @@ type TaskEvent struct {
 // ProveTask returns the next events of a task after a version, at most limit of them, with their proofs for the tree of
 // c. It does not check the proofs: see [Proof.Check]. Its cost does not grow with the ledger.
 //
-// Errors: [ErrNotSealed] if c has more leaves than the ledger, [ErrMismatch] if the ledger's tree of that size is
-// another one.
+// Errors: [ErrNotSealed] if c has more leaves than the ledger, [ErrMismatch] if the ledger's tree of that size
+// differs.
 func ProveTask(
 	ctx context.Context, db ledger.DB, k ledger.Key, after ledger.Version, limit int, c Checkpoint,
 ) ([]TaskEvent, error) {
@@ -118,8 +118,8 @@ func ProveTask(
 	return events, nil
 }
 
-// addHashes adds the hashes to the proofs of events, for the tree of so many leaves. It reads all of them at once: a
-// first pass finds out which ones the proofs need.
+// addHashes adds the hashes to the proofs of events, for the tree with size leaves. It reads all hashes at once: a
+// first pass collects those that the proofs need.
 func addHashes(r tlog.HashReader, events []TaskEvent, size int64) error {
 	hashes := make(map[int64]tlog.Hash)
 	prove := func() error {
@@ -156,7 +156,7 @@ func addHashes(r tlog.HashReader, events []TaskEvent, size int64) error {
 	return prove()
 }
 
-// checkTree returns an error unless the first leaves of the ledger's tree are those of c.
+// checkTree returns an error unless the first leaves of the ledger's tree have the root of c.
 func checkTree(ctx context.Context, db ledger.DB, c Checkpoint) error {
 	e, err := readEnd(ctx, db)
 	if err != nil {
@@ -177,7 +177,7 @@ func checkTree(ctx context.Context, db ledger.DB, c Checkpoint) error {
 	return err
 }
 
-// readTask returns events with proofs that have no hashes yet.
+// readTask returns events with proofs whose hashes are still missing.
 func readTask(
 	ctx context.Context, db ledger.DB, k ledger.Key, after ledger.Version, limit int, c Checkpoint,
 ) ([]TaskEvent, error) {

@@ -35,7 +35,7 @@ var (
 // Crash points of package internal/fault.
 const (
 	FaultSealBatch = "seal.batch" // before a page is committed
-	FaultSealEnd   = "seal.end"   // after it
+	FaultSealEnd   = "seal.end"   // after a page is committed
 )
 
 // batchSize is the greatest number of events in a batch.
@@ -49,22 +49,22 @@ type DB interface {
 
 // Options are the options of [Run]. Nil is the default of every field.
 type Options struct {
-	// Progress is called after each batch with the number of events sealed by this call, and about how many there are.
+	// Progress is called after each batch with the number of events that this call has sealed, and an estimate of all.
 	// Default: disabled.
 	Progress func(done, total int64)
 }
 
-// Result is what [Run] did.
+// Result is the result of [Run].
 type Result struct {
 	Checkpoint Checkpoint `json:"checkpoint"` // of the tree after the call
 	Sealed     int64      `json:"sealed"`     // how many events this call sealed
 }
 
-// Run seals the events that have been committed when it begins, and returns the checkpoint after them. It commits each
-// page of events. If it ends early, call it again: it continues. Calls at the same time share the events. Its cost is
-// that of the events it seals, whatever the size of the ledger. It needs the role archiver.
+// Run seals the events that were committed before it began, and returns the checkpoint after them. It commits each
+// page of events. If it ends early, call it again: it continues. Concurrent calls share the events. Its cost grows
+// with the events that it seals, not with the ledger. It needs the role archiver.
 //
-// Errors: those of [feed.Open], such as [*feed.OriginError]; [*ledger.CorruptError].
+// Errors: as of [feed.Open], such as [*feed.OriginError]; [*ledger.CorruptError].
 func Run(ctx context.Context, db DB, o *Options) (Result, error) {
 	if o == nil {
 		o = &Options{}
@@ -72,7 +72,7 @@ func Run(ctx context.Context, db DB, o *Options) (Result, error) {
 	s := &sealer{db: db, progress: o.Progress}
 	for {
 		err := s.run(ctx)
-		// Another call has sealed the page; or PostgreSQL has restarted after a crash, which undid no batch.
+		// Another call sealed the page, or PostgreSQL restarted after a crash, which undid no batch.
 		if errors.Is(err, feed.ErrSuperseded) || errors.Is(err, feed.ErrCrashed) {
 			continue
 		}
@@ -84,7 +84,7 @@ func Run(ctx context.Context, db DB, o *Options) (Result, error) {
 	}
 }
 
-// Newest returns the checkpoint of all that is sealed.
+// Newest returns the checkpoint of all sealed events.
 func Newest(ctx context.Context, db ledger.DB) (Checkpoint, error) {
 	e, err := readEnd(ctx, db)
 	if err != nil {
@@ -128,7 +128,7 @@ type sealer struct {
 	tree          *frontier // after the last batch that this sealer appended
 }
 
-// run seals until everything is sealed that was visible when its last window was opened.
+// run seals until everything is sealed that was visible when it opened its last window.
 func (s *sealer) run(ctx context.Context) error {
 	// The sealer is audited by Verify.
 	f, err := feed.Open(ctx, s.db, feed.SealReader, &feed.Options{PageSize: batchSize, AuditEvery: -1})
@@ -136,7 +136,7 @@ func (s *sealer) run(ctx context.Context) error {
 		return err
 	}
 	cursor := f.Cursor()
-	isOld := cursor.Place().Until != (feed.Edge{}) // the open window is of a call that has ended early
+	isOld := cursor.Place().Until != (feed.Edge{}) // the open window belongs to a call that ended early
 	for {
 		page, ok, err := f.Poll(ctx)
 		if err == nil && ok {
@@ -202,8 +202,8 @@ func (s *sealer) note(page feed.Page, top ledger.Position, n int) {
 	}
 }
 
-// divide returns the positions of a page's events that are not sealed: those up to top, which are late, and the others.
-// A feed that has gone back after a rebase gives sealed events again, none of them above top.
+// divide returns the positions of a page's events that are not sealed: late ones, up to top, and the others. A feed
+// that went back after a rebase returns sealed events again, none of them above top.
 func divide(ctx context.Context, db ledger.DB, page feed.Page, top ledger.Position) (late, others []int64, err error) {
 	for _, e := range page.Events {
 		if e.Position > top {

@@ -16,18 +16,18 @@ import (
 //go:embed sql/hashes.sql
 var hashesSQL string
 
-// nodeLevel is the lowest level of nodes that the table seal has. A node below has at most 16 leaves, and is computed
-// from them. So an event takes 34 bytes of hashes, where all nodes would take 64.
+// nodeLevel is the lowest level of nodes that the table seal stores. A node below it covers at most 16 leaves, and is
+// computed from them. So an event takes 34 bytes of hashes; with all nodes it would take 64.
 const nodeLevel = 5
 
-// maxLeaves is more than any ledger has. Package tlog has no hashes of much larger trees, and panics.
+// maxLeaves is more than any ledger contains. Package tlog has no hashes of much larger trees, and panics.
 const maxLeaves = 1 << 48
 
-// firstNode returns the number of nodes in a tree of so many leaves. The node at level l is the one that package tlog
-// stores at level l - nodeLevel, where each record is the hash of 32 leaves.
+// firstNode returns the number of nodes in a tree with this number of leaves. The node at level l is the node that
+// package tlog stores at level l - nodeLevel, where each record is the hash of 32 leaves.
 func firstNode(leaves int64) int64 { return tlog.StoredHashCount(leaves >> nodeLevel) }
 
-// frontier is a tree to which leaves are appended: of each level it has the last complete subtree.
+// frontier is a tree to which leaves are appended: it contains the last complete subtree of each level.
 type frontier struct {
 	size   int64
 	hashes [63]tlog.Hash
@@ -95,7 +95,7 @@ func (t *tree) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
 	for _, index := range indexes {
 		level, n := tlog.SplitStoredHashIndex(index)
 		if level >= nodeLevel {
-			leaves.AddInt((n+1)<<level - 1) // which completes the node
+			leaves.AddInt((n+1)<<level - 1) // this leaf completes the node
 			nodes.AddInt(tlog.StoredHashIndex(level-nodeLevel, n))
 			continue
 		}

@@ -28,10 +28,10 @@ var (
 
 // VerifyOptions are the options of [Verify]. Nil is the default of every field.
 type VerifyOptions struct {
-	// Checkpoints are those kept outside of the database, in any order. Default: none, so that only events and seal are
-	// compared with each other.
+	// Checkpoints are the checkpoints kept outside of the database, in any order. Default: none; then only events and
+	// seal are compared with each other.
 	Checkpoints []Checkpoint
-	// Progress is called after each batch with the number of events verified and about how many there are. Default:
+	// Progress is called after each batch with the number of verified events and an estimate of all. Default:
 	// disabled.
 	Progress func(done, total int64)
 }
@@ -40,7 +40,7 @@ type VerifyOptions struct {
 type Fault struct {
 	Fault    FaultType       `json:"fault"`
 	Position ledger.Position `json:"position,omitempty"`
-	Kind     ledger.Kind     `json:"kind,omitempty"` // not known of a removed event
+	Kind     ledger.Kind     `json:"kind,omitempty"` // unknown for a removed event
 	BizID    ledger.BizID    `json:"biz_id,omitempty"`
 	Version  ledger.Version  `json:"version,omitempty"`
 	Leaf     int64           `json:"leaf"` // -1 for an inserted event, and for a fault of a batch
@@ -54,7 +54,7 @@ type FaultType string
 const (
 	Changed  FaultType = "changed"  // a sealed event, or its leaf or salt
 	Removed  FaultType = "removed"  // a sealed event
-	Inserted FaultType = "inserted" // an event that no sealer will seal, such as one among those that were sealed
+	Inserted FaultType = "inserted" // an event that no sealer will seal, such as one between sealed events
 	Seal     FaultType = "seal"     // a batch of the table seal
 )
 
@@ -81,7 +81,7 @@ func (f Fault) String() string {
 type Comparison struct {
 	Checkpoint
 
-	Problem string `json:"problem,omitempty"` // "" if the checkpoint's tree is a part of the ledger's one
+	Problem string `json:"problem,omitempty"` // "" if the checkpoint's tree is a part of the ledger's tree
 }
 
 // MaxFaults is the greatest number of faults that a [Report] lists.
@@ -90,11 +90,11 @@ const MaxFaults = 100
 // Report is the result of [Verify].
 type Report struct {
 	Checkpoint  Checkpoint   `json:"checkpoint"`  // of the tree that was verified
-	Erased      int64        `json:"erased"`      // events whose personal data was erased: the seal has no salt of them
+	Erased      int64        `json:"erased"`      // events with erased personal data: the seal has no salt for them
 	Unsealed    int64        `json:"unsealed"`    // events that are not sealed yet
 	Comparisons []Comparison `json:"checkpoints"` // with each checkpoint, by size
 	Faults      []Fault      `json:"faults"`      // the first MaxFaults
-	Faulty      int64        `json:"faulty"`      // how many there are
+	Faulty      int64        `json:"faulty"`      // number of all faults
 }
 
 // IsValid reports whether no fault was found and all checkpoints agree.
@@ -103,8 +103,8 @@ func (r Report) IsValid() bool {
 }
 
 // Verify compares the sealed events with the seal, the seal with itself, and its tree with checkpoints that were kept
-// outside; see the package comment. It changes nothing and stops nothing: each statement is a transaction of its own.
-// It reads all sealed events, in flat memory. It needs the role reader.
+// outside; see the package comment. It changes nothing and blocks nothing: each statement is its own transaction. It
+// reads all sealed events, in constant memory. It needs the role reader.
 //
 // Errors: [*feed.OriginError] for a restored database that was not rebased; [*ledger.CorruptError] for a row of the
 // seal that cannot be read.
@@ -123,7 +123,7 @@ func Verify(ctx context.Context, db ledger.DB, o *VerifyOptions) (Report, error)
 		return Report{}, err
 	}
 	v.end.origin = last.origin
-	// A forged batch or event may have a number below that of any true one.
+	// A forged batch or event may have a lower number than any true one.
 	v.next = math.MinInt64
 	for next, isLast := int64(math.MinInt64), false; !isLast; {
 		batches, err := readBatches(ctx, db, next)
@@ -151,12 +151,12 @@ type verifier struct {
 	db   ledger.DB
 	kept []Checkpoint    // not compared yet, by size
 	end  end             // after the last batch
-	next ledger.Position // that follows those of all batches
+	next ledger.Position // after the positions of all batches
 
 	tree     frontier // of the leaves in the seal
-	isBroken bool     // a batch was missing, so that the nodes of the next ones are not compared
+	isBroken bool     // a batch was missing, so the nodes of later batches are not compared
 	suspects []suspect
-	extra    []int64 // positions of events that no batch above has, to be looked up
+	extra    []int64 // positions of events in no batch so far, to be looked up
 	report   Report
 }
 
@@ -204,14 +204,14 @@ func (v *verifier) verify(ctx context.Context, b *batch) error {
 	}
 	v.end.batch, v.end.top = b.number, max(v.end.top, b.top)
 	v.end.leaves += int64(len(b.leaves))
-	if b.firstLeaf >= 0 && b.firstLeaf <= maxLeaves { // so that the batches after a missing one are no faults
+	if b.firstLeaf >= 0 && b.firstLeaf <= maxLeaves { // so that batches after a missing batch are not faults
 		v.end.leaves = b.firstLeaf + int64(len(b.leaves))
 	}
 	v.next = max(v.next, b.top+1)
 	return nil
 }
 
-// compareEvents compares the events of a batch with its leaves. If isSparse is false, it also looks at other events
+// compareEvents compares the events of a batch with its leaves. If isSparse is false, it also checks other events
 // between their positions.
 func (v *verifier) compareEvents(ctx context.Context, b *batch, isSparse bool) error {
 	places := make(map[int64]int, len(b.positions))
@@ -250,7 +250,7 @@ func (v *verifier) compareEvents(ctx context.Context, b *batch, isSparse bool) e
 	return nil
 }
 
-// matches reports whether an event with its salt has the hash of its leaf, and counts it if it is erased.
+// matches reports whether an event with its salt has the hash of its leaf, and counts an erased event.
 func (v *verifier) matches(e Event, salt []byte, hash tlog.Hash) bool {
 	leaf, err := e.leaf(salt)
 	if err != nil || leaf != hash {
@@ -262,7 +262,7 @@ func (v *verifier) matches(e Event, salt []byte, hash tlog.Hash) bool {
 	return true
 }
 
-// suspect is an event that is not the one of its leaf, unless it was erased after its salt was read.
+// suspect is an event that differs from its leaf, unless it was erased after its salt was read.
 type suspect struct {
 	key      ledger.Key
 	version  ledger.Version
@@ -271,7 +271,7 @@ type suspect struct {
 	hash     tlog.Hash
 }
 
-// lookUpSuspects reads each suspect with its salt by one statement, and reports those that have changed.
+// lookUpSuspects reads each suspect with its salt in one statement, and reports the changed ones.
 func (v *verifier) lookUpSuspects(ctx context.Context) error {
 	for _, s := range v.suspects {
 		events, err := readTask(ctx, v.db, s.key, s.version-1, 1, Checkpoint{Size: math.MaxInt64})
@@ -295,10 +295,10 @@ func (v *verifier) lookUpSuspects(ctx context.Context) error {
 	return nil
 }
 
-// eventsAtOnce is how many events a statement reads: more than a batch has.
+// eventsAtOnce is how many events a statement reads: more than a batch contains.
 const eventsAtOnce = 2 * batchSize
 
-// eachEventBetween calls f with each event from a position to another one, and then looks up those that f has added
+// eachEventBetween calls f with each event from one position to another, and then looks up the events that f has added
 // to suspects and extra.
 func (v *verifier) eachEventBetween(ctx context.Context, from, to ledger.Position, f func(Event)) error {
 	for {
@@ -342,8 +342,8 @@ func (v *verifier) eachEvent(
 	return n, last, v.lookUpExtra(ctx)
 }
 
-// lookUpExtra reports those of the extra events that no batch has and no sealer will seal: the sealer has passed them,
-// or their transaction IDs are not those of commits. It counts the others that no batch has: they are not sealed yet.
+// lookUpExtra reports the extra events that are in no batch and that no sealer will seal: the sealer has passed them,
+// or their transaction IDs were not committed. It counts other events that are in no batch: they are not sealed yet.
 func (v *verifier) lookUpExtra(ctx context.Context) error {
 	if len(v.extra) == 0 {
 		return nil
@@ -371,7 +371,7 @@ func (v *verifier) lookUpExtra(ctx context.Context) error {
 	return explain("look up events in the seal", rows.Err())
 }
 
-// reportUnplaced reports events without a position, at most [MaxFaults]. No sealer reads one, and readers in SQL do.
+// reportUnplaced reports events without a position, at most [MaxFaults]. No sealer reads them, but readers in SQL do.
 func (v *verifier) reportUnplaced(ctx context.Context) error {
 	rows, err := v.db.Query(ctx, unplacedSQL, int64(MaxFaults))
 	if err != nil {
@@ -392,7 +392,7 @@ func (v *verifier) add(f Fault) {
 	}
 }
 
-// compareTree compares the tree with the checkpoints of its size.
+// compareTree compares the tree with the kept checkpoints of its size.
 func (v *verifier) compareTree() error {
 	for len(v.kept) > 0 && v.kept[0].Size == v.tree.size {
 		root, err := v.tree.root()

@@ -25,7 +25,7 @@ type attempt struct {
 	began, ended time.Time
 }
 
-// past is what the events of a task show.
+// past is the history of a task as its events show it.
 type past struct {
 	enqueued   time.Time
 	firstBegan time.Time // the first attempt; zero: there was none
@@ -35,7 +35,7 @@ type past struct {
 	endedAt    time.Time // of the outcome; of a rescued task when it succeeded
 }
 
-// readPast returns what the events of a task show, up to its first success.
+// readPast returns the history that the events of a task show, up to its first success.
 func readPast(events []ledger.Event) past {
 	p := past{outcome: Other, enqueued: events[0].RecordedAt}
 	isDead := false

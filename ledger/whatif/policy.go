@@ -41,7 +41,7 @@ type policyJSON struct {
 //	{"start_by": 3600, "finish_by": 86400}                   seconds after the first event of a task
 //	{"transitions": [{"type": "released", "from": ["scheduled", "retrying"]}]}
 //
-// The member to of a transition is optional: by default it is that of [ledger.Transitions]. Errors are
+// The member to of a transition is optional. By default it is as in [ledger.Transitions]. Errors are
 // [*ledger.InvalidError].
 func ParsePolicy(text []byte) (Policy, error) {
 	var j policyJSON

@@ -69,10 +69,10 @@ const maxExamples = 20
 var failures = []ledger.EventType{ledger.EventFailed, ledger.EventBuried, ledger.EventExpired}
 
 // Run runs the tasks that failed, were buried or expired in a range against another policy: see the package comment.
-// The whole history of each task counts, also after the range, and is read once. progress is called after each task;
-// nil is not. The memory of Run does not grow with the tasks. It changes nothing.
+// It reads the whole history of each task once, even events after the range. progress is called after each task,
+// unless it is nil. The memory of Run does not grow with the number of tasks. It changes nothing.
 //
-// Errors: those of [Policy.Validate] and of [ledger.Replay].
+// It returns the errors of [Policy.Validate] and of [ledger.Replay].
 func Run(ctx context.Context, db ledger.DB, r ledger.Range, p Policy, progress func(tasks int64)) (Report, error) {
 	report := Report{Refused: []Refusal{}, Examples: []Example{}}
 	if err := p.Validate(); err != nil {

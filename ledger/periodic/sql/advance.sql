@@ -1,4 +1,4 @@
--- Stores the position of a schedule after its firings that were due.
+-- Stores the position of a schedule after its due firings.
 -- $1 name, $2 next firing or null, $3 the last firing that became a task, with $4 kind and $5 biz_id of that task
 -- (each null if there was none), $6 how many firings were passed over.
 -- Locks that row. Index: primary key.

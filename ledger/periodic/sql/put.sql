@@ -1,4 +1,4 @@
--- Creates a schedule, or replaces the definition of one that exists; its history stays.
+-- Creates a schedule, or replaces the definition of an existing schedule; its history stays.
 -- $1 name, $2 kind, $3 args (JSON text or null), $4 cron, $5 zone, $6 every in milliseconds,
 -- $7 anchor, $8 after in milliseconds (each null if it is not set), $9 missed, $10 missed limit,
 -- $11 overlap, $12 actor or null for session_user, $13 next firing or null.

@@ -1,4 +1,5 @@
--- Counts the schedules, and lists those that have been due longest. Returns a row for each of these, or one row.
+-- Counts the schedules, and lists those that have been due longest. Returns a row for each listed schedule, or one
+-- row.
 -- $1 most schedules that are listed.
 -- Locks nothing. Reads the whole small table, without the args of its rows.
 with due as materialized (

@@ -1,5 +1,5 @@
 -- The events at some positions, with the columns that a leaf covers. A time beyond the range of bigint, such as
--- infinity, is the end of the range, so that a forged one is reported and not an error.
+-- infinity, becomes the end of the range, so that a forged time is reported and is not an error.
 -- $1 positions (array literal). Locks nothing. Index: (position).
 select e.position, e.kind, e.biz_id, e.version, e.run, e.attempt, e.type::text,
        greatest(least(extract(epoch from e.recorded_at) * 1e6, 9223372036854775807), -9223372036854775807)::bigint,

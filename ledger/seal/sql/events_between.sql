@@ -1,5 +1,5 @@
--- The events from a position to another one, in the order of positions, with the columns of events.sql; at most a
--- number of them, and those of the last one's position.
+-- The events from one position to another, in the order of positions, with the columns of events.sql; at most a number
+-- of them, and further events with the last one's position.
 -- $1 position, $2 last position, $3 number of events. Locks nothing. Index: (position).
 select e.position, e.kind, e.biz_id, e.version, e.run, e.attempt, e.type::text,
        greatest(least(extract(epoch from e.recorded_at) * 1e6, 9223372036854775807), -9223372036854775807)::bigint,

@@ -1,7 +1,7 @@
 -- Hashes of the tree in hexadecimal: leaves, and nodes of level 5 and above.
 -- $1 leaves (array literal), or for a node the leaf that completes it; $2 numbers of nodes, -1 for a leaf.
--- Returns '' for a hash that is missing, or whose batch has a wrong number of leaves or nodes before it. Locks nothing.
--- Index: (first_leaf), backwards.
+-- Returns '' for a missing hash, or if the number of leaves or nodes before its batch is wrong. Locks nothing. Index:
+-- (first_leaf), backwards.
 select coalesce(
          (select case
                    when h.node >= 0 and h.node::numeric - s.first_node between 0 and 30000000

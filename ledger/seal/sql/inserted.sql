@@ -1,6 +1,6 @@
--- Those of some events that are not sealed: position, kind, biz_id, version, and whether no sealer will seal it. The
--- sealer has passed such an event, or its transaction ID is not one that this statement sees as committed.
--- $1 positions (array literal). Locks nothing. Indexes: (position), those of taskledger.sealed_leaf.
+-- The events at some positions that are not sealed: position, kind, biz_id, version, and whether no sealer will seal
+-- it. The sealer has passed such an event, or its transaction ID is not visible as committed to this statement.
+-- $1 positions (array literal). Locks nothing. Indexes: (position), as taskledger.sealed_leaf.
 select e.position, e.kind, e.biz_id, e.version,
        coalesce(taskledger.feed_passed(e.xid, e.position, f.floor, c.seen, c.until, c.after_position), false)
          or e.xid is null

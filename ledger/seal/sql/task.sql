@@ -1,7 +1,7 @@
 -- The next events of a task, each with its leaf and its salt or digest in hexadecimal; -1 and '' for an event that is
 -- not sealed. Then the columns of events.sql.
 -- $1 kind, $2 biz_id, $3 version to continue after, $4 number of events. Locks nothing. Indexes: primary key of event,
--- those of taskledger.sealed_leaf, primary key of seal.
+-- as taskledger.sealed_leaf, primary key of seal.
 select coalesce(l.leaf, -1),
        coalesce((select encode(s.salts[l.place], 'hex') from taskledger.seal s where s.batch = l.batch), ''),
        e.position, e.kind, e.biz_id, e.version, e.run, e.attempt, e.type::text,
