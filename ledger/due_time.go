@@ -132,7 +132,7 @@ func (e Event) DueAt() time.Time {
 	return timeMember(e.Data, member)
 }
 
-// parseDeadlines returns the deadlines in the meta of a task's first event, zero times if there are none.
+// parseDeadlines returns the deadlines in the meta of a task's first event, zero times if there is no deadline.
 func parseDeadlines(meta json.RawMessage) (startBy, finishBy time.Time) {
 	if !bytes.Contains(meta, []byte(`_by"`)) { // most metas: saves decoding
 		return

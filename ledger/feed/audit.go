@@ -21,8 +21,8 @@ var (
 	eventAtSQL string
 )
 
-// tally summarizes a set of events so that it can be compared with another. If two tallies differ by one
-// event, their difference is its position.
+// tally summarizes a set of events so that it can be compared with another set. If two tallies differ by one event,
+// their difference is its position.
 type tally struct {
 	events    int64
 	positions int64 // exclusive or
@@ -38,16 +38,16 @@ func (t tally) minus(o tally) tally {
 	return tally{t.events - o.events, t.positions ^ o.positions}
 }
 
-// stretch is the set of events that a feed delivered since a snapshot. It is stored in the cursor rows, so
-// the next reader audits it after a crash.
+// stretch is the set of events that a feed delivered since a snapshot. It is stored in the cursor rows, so the next
+// reader audits it after a crash.
 type stretch struct {
 	since string // snapshot; "" before the first read
 	read  tally
 }
 
-// note adds events that were delivered after a place. Those up to the floor have no transaction ids by which to audit
-// them. No stretch begins within a window: taskledger.read_feed and taskledger.seek_feed, which are not audited, leave
-// some that are passed in part.
+// note adds events that were delivered after a place. Events up to the floor are left out: they have no transaction
+// ids to audit them by. A stretch does not begin within a window, because taskledger.read_feed and
+// taskledger.seek_feed, which are not audited, leave windows that are passed in part.
 func (s *stretch) note(at Place, events []ledger.Event, floor ledger.Position) {
 	switch {
 	case s.since == "" && at.After > 0:
@@ -62,10 +62,9 @@ func (s *stretch) note(at Place, events []ledger.Event, floor ledger.Position) {
 	}
 }
 
-// auditor is a second check of the feed. Periodically it counts the events of the windows read since the last
-// audit by their plain definition, and compares. It logs and delivers events that the windows missed by a
-// defect of this package. An audit runs in bounded steps between two windows and stores two tallies, however
-// long the stretch is.
+// auditor is a second check of the feed. At intervals it counts the events of the windows read since the last audit by
+// their plain definition, and compares. It logs and delivers events that the windows missed by a defect of this
+// package. An audit runs in bounded steps between two windows and stores two tallies, however long the stretch is.
 type auditor struct {
 	every time.Duration
 	due   time.Time
@@ -103,7 +102,7 @@ func (a *auditor) begin(p place, now time.Time) {
 	a.walk.rewind()
 }
 
-// count reads the next piece of the stretch and reports whether that was the last.
+// count reads the next piece of the stretch and reports whether it was the last.
 func (w *walk) count(ctx context.Context, db ledger.DB) (done bool, err error) {
 	var entries, position int64
 	var xid string
@@ -146,7 +145,7 @@ func (w *walk) next(ctx context.Context, db ledger.DB, o Options) (events []ledg
 	return events, done, nil
 }
 
-// eventAt returns the event at a position, if there is one.
+// eventAt returns the event at a position, if it exists.
 func eventAt(ctx context.Context, db ledger.DB, position int64) ([]ledger.Event, error) {
 	rows, err := db.Query(ctx, eventAtSQL, position)
 	if err != nil {

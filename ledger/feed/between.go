@@ -9,14 +9,15 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Choice is a choice among events.
+// Choice selects events.
 type Choice struct {
-	Read  int                     // how many events to read at most, at least 1
-	Limit int                     // how many of them to return at most, at least 1
-	Wants func(ledger.Event) bool // which ones; all if nil
-	Bytes int                     // of the data that is read; the event that exceeds it is the last. Default: 8 MiB.
-	// First is how many events the first statement reads; each further one reads twice as many as the one before. The
-	// server sends all events of a statement, also those beyond Bytes. Default: Read, so that there is one statement.
+	Read  int                     // maximum number of events to read, at least 1
+	Limit int                     // maximum number of events to return, at least 1
+	Wants func(ledger.Event) bool // selects events; nil: all
+	Bytes int                     // of the data read; the event that exceeds it is the last. Default: 8 MiB.
+	// First is how many events the first statement reads; each further statement reads twice as many as the one
+	// before. The server sends all events of a statement, even those beyond Bytes. Default: Read, so that one
+	// statement suffices.
 	First int
 }
 
@@ -27,11 +28,11 @@ func (c Choice) validate() error {
 	return lists.CheckLimit(c.Limit)
 }
 
-// Between returns the next events that a reader was given between two of its places, in the order of the feed, if
-// choice wants them. It also returns the place after them: to, if there are no others. It may return no events and
-// yet another place. The events have no Login. It reads on any connection to the primary, and locks nothing.
+// Between returns the next events between two places of a reader that choice selects, in the order of the feed. It
+// also returns the place after them, which is to if no others follow. It may return no events and an intermediate
+// place. The events have no Login. It works on any connection to the primary, and locks nothing.
 //
-// Errors: [*ledger.InvalidError] if Read or Limit is less than 1, by which a reader would not get on; those of the
+// Errors: [*ledger.InvalidError] if Read or Limit is less than 1, which would make no progress; errors of the
 // database.
 func Between(ctx context.Context, db ledger.DB, from, to Place, choice Choice) ([]ledger.Event, Place, error) {
 	if err := choice.validate(); err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Bulk returns the window in which the feed is, and opens the next one if it is in none. Its reader selects the events
-// by the window's snapshot, in an order of its own, and records its progress by [Feed.Mark]. It reports false if there
-// is no event to read now. Pages are not read before [Feed.Pass].
+// Bulk returns the feed's open window, and opens the next if none is open. Its reader selects the events by the
+// window's snapshot, in its own order, and records its progress by [Feed.Mark]. It reports false if there is no event
+// to read now. Pages are not read before [Feed.Pass].
 //
 // Errors: as of [Feed.Next].
 func (f *Feed) Bulk(ctx context.Context) (Window, bool, error) {
@@ -28,8 +28,8 @@ func (f *Feed) Bulk(ctx context.Context) (Window, bool, error) {
 	return f.place.Window, true, nil
 }
 
-// Mark appends a cursor row at the place of the feed, with another mark. db is a transaction; if it does not commit,
-// open the feed again. No page may have been read and not advanced.
+// Mark appends a cursor row at the place of the feed, with a new mark. db is a transaction; if it does not commit,
+// open the feed again. Call it only when all pages read are advanced.
 //
 // Errors: as of [Page.Advance].
 func (f *Feed) Mark(ctx context.Context, db ledger.DB, mark json.RawMessage) error {
@@ -49,10 +49,10 @@ func (f *Feed) Pass(ctx context.Context, db ledger.DB, mark json.RawMessage) err
 	return f.Mark(ctx, db, mark)
 }
 
-// PollTo is [Feed.Poll] up to a place of another reader, which must not be before that of the feed. It reports false if
-// the feed is there. Its pages are not audited.
+// PollTo is [Feed.Poll] up to the place of another reader, which must not be before the feed's. It reports false if
+// the feed has reached it. Its pages are not audited.
 func (f *Feed) PollTo(ctx context.Context, to Place) (Page, bool, error) {
-	f.rest.polled = time.Time{} // a window that follows one of another reader
+	f.rest.polled = time.Time{} // the next window follows another reader's
 	for f.place.Place != to {
 		inWindowOf := f.place.Seen == to.Seen // to is in the window that begins here
 		switch {

@@ -39,8 +39,8 @@ var (
 	floorSQL string
 )
 
-// Cursor is one row of taskledger.cursor: the place of a reader at some time. Rows are only appended; the one
-// with the highest N is the current place of the reader.
+// Cursor is one row of taskledger.cursor: the place of a reader at some time. Rows are only appended; the row with the
+// highest N is the current place of the reader.
 type Cursor struct {
 	N          int64           // 1, 2, 3…
 	Mark       json.RawMessage // the reader's own note, given to Page.Advance
@@ -67,8 +67,8 @@ func (c *Cursor) columns(mark **string) []any {
 		pgquery.Micros(&c.RecordedAt))...)
 }
 
-// newestCursor returns the newest row of reader, and appends the first one if reader has no row. It returns an
-// [*OriginError] if the row was written in another database, whose xids have no meaning in this one.
+// newestCursor returns the newest row of reader, and appends the first row if reader has none. It returns an
+// [*OriginError] if the row was written in another database, whose xids have no meaning here.
 func newestCursor(ctx context.Context, db ledger.DB, reader string) (Cursor, error) {
 	first := Beginning()
 	if _, err := db.Exec(ctx, cursorFirstSQL, reader, first.Snapshot, int64(first.Top), first.Bound); err != nil {
@@ -82,7 +82,7 @@ func newestCursor(ctx context.Context, db ledger.DB, reader string) (Cursor, err
 		if _, err := db.Exec(ctx, incarnationSQL); err != nil {
 			return Cursor{}, pgerr.Explain("open cursor "+reader, err)
 		}
-		c, found, err = readCursor(ctx, db, reader) // read again: the row must be one that this incarnation has
+		c, found, err = readCursor(ctx, db, reader) // read again: the row must exist in this incarnation
 	}
 	if err == nil && !found {
 		err = pgerr.Explain("open cursor "+reader, pgx.ErrNoRows)
@@ -90,7 +90,7 @@ func newestCursor(ctx context.Context, db ledger.DB, reader string) (Cursor, err
 	return c, err
 }
 
-// readCursor reads the newest row of reader and reports whether there is one.
+// readCursor reads the newest row of reader and reports whether it exists.
 func readCursor(ctx context.Context, db ledger.DB, reader string) (c Cursor, found bool, err error) {
 	var mark *string
 	var origin string
@@ -110,9 +110,9 @@ func readCursor(ctx context.Context, db ledger.DB, reader string) (c Cursor, fou
 	return c, found, nil
 }
 
-// CheckOrigin returns an [*OriginError] if the cursor of reader was written in another database, or if events came from
-// one: transaction ids of another database have no meaning in this one. A reader without a cursor is valid. [Open]
-// returns the same error, and so do both for a [*SequenceError]. CheckOrigin changes nothing.
+// CheckOrigin returns an [*OriginError] if the cursor of reader was written in another database, or if events came
+// from another: its transaction ids have no meaning here. It returns a [*SequenceError] as well. [Open] returns the
+// same errors. A reader without a cursor is valid. CheckOrigin changes nothing.
 func CheckOrigin(ctx context.Context, db ledger.DB, reader string) error {
 	if _, _, err := readCursor(ctx, db, reader); err != nil {
 		return err
@@ -121,8 +121,8 @@ func CheckOrigin(ctx context.Context, db ledger.DB, reader string) error {
 	return err
 }
 
-// readFloor returns the last position of an event that was restored from another database; 0: none. It returns an
-// [*OriginError] if there are others, above it, and a [*SequenceError].
+// readFloor returns the last position of an event that was restored from another database; 0: no such event. It
+// returns an [*OriginError] if such events exist above it, and a [*SequenceError].
 func readFloor(ctx context.Context, db ledger.DB, reader string) (floor ledger.Position, err error) {
 	var foreign *int64
 	var origin string
@@ -139,8 +139,8 @@ func readFloor(ctx context.Context, db ledger.DB, reader string) (floor ledger.P
 	return floor, nil
 }
 
-// appendCursor appends row n+1. It returns [ErrSuperseded] if n is not the newest row, and [ErrCrashed] if
-// the incarnation of the database has changed. If it is relaxed, the commit does not wait for the disk.
+// appendCursor appends row n+1. It returns [ErrSuperseded] if n is not the newest row, and [ErrCrashed] if the
+// incarnation of the database has changed. If isRelaxed is set, the commit does not wait for the disk.
 func appendCursor(ctx context.Context, db ledger.DB, reader string, n int64, p place, mark json.RawMessage,
 	in database, isRelaxed bool) error {
 	var added, relaxed int64
@@ -158,7 +158,7 @@ func appendCursor(ctx context.Context, db ledger.DB, reader string, n int64, p p
 	return pgerr.Explain("advance cursor "+reader, err)
 }
 
-// renewCursor appends row n again. Its errors are those of appendCursor.
+// renewCursor appends row n again. It returns the errors of appendCursor.
 func renewCursor(ctx context.Context, db ledger.DB, reader string, n int64, in database) error {
 	var added int64
 	found, err := pgquery.Row(ctx, db, cursorRenewSQL, []any{reader, n, in.incarnation, in.origin, in.timeline}, &added)
@@ -181,7 +181,7 @@ func superseded(ctx context.Context, db ledger.DB, reader string, n int64, in da
 	return err
 }
 
-// crashed returns [ErrCrashed] if the database is no longer in that incarnation.
+// crashed returns [ErrCrashed] if the database is in another incarnation.
 func crashed(ctx context.Context, db ledger.DB, incarnation string) error {
 	var gone bool
 	_, err := pgquery.Row(ctx, db, crashedSQL, []any{incarnation}, &gone)
@@ -218,12 +218,12 @@ func (c *Cursor) setMark(mark *string) {
 	}
 }
 
-// thinner thins old cursor rows periodically. It does not read rows again soon: under a snapshot that another
-// transaction keeps open, each pass would step over their dead index entries.
+// thinner thins old cursor rows at intervals. It does not soon read the same rows again: while another transaction
+// keeps a snapshot open, each pass would step over their dead index entries.
 type thinner struct {
 	keep    time.Duration
 	due     time.Time // of the next thinning
-	fullDue time.Time // of the next one that reads all rows
+	fullDue time.Time // of the next thinning that reads all rows
 	above   int64
 }
 

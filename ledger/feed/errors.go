@@ -9,7 +9,7 @@ import (
 
 // Errors that end a feed; compare with errors.Is.
 var (
-	// ErrSuperseded is returned if another feed of the same reader has advanced the cursor. This one must
+	// ErrSuperseded is returned if another feed of the same reader has advanced the cursor. The superseded feed must
 	// stop.
 	ErrSuperseded = errors.New("superseded: another reader has advanced the cursor")
 	// ErrCrashed is returned if the database crashed or failed over after the feed was opened. The database
@@ -21,16 +21,16 @@ var (
 	ErrNotPrimary = errors.New("the database is a standby: connect to the primary")
 )
 
-// OriginError reports a cursor or an event that was written in another cluster or database. The transaction ids
-// in it have no meaning in this one. The cause is a restored dump, a copied table or logical replication.
+// OriginError reports a cursor or an event that was written in another cluster or database. Its transaction ids have
+// no meaning in this one. The cause is a restored dump, a copied table or logical replication.
 type OriginError struct {
 	Reader      string
-	Found, Want string // the origin of the cursor row, "" if it is an event, and of this database
+	Found, Want string // the origin of the cursor row, "" for an event, and of this database
 
-	// Position is that of such an event, 0 if it is not known. The cursor is valid or missing.
+	// Position is the position of such an event, 0 if unknown. The cursor is valid or missing.
 	Position ledger.Position
-	// Ahead is the position up to which the cursor has read, if that was never drawn: the events were restored from an
-	// older backup than the cursor. Else 0.
+	// Ahead is the position up to which the cursor has read, if that position was never drawn: the events come from an
+	// older backup than the cursor. Otherwise 0.
 	Ahead ledger.Position
 }
 
@@ -42,9 +42,9 @@ func IsRefusal(err error) bool {
 	return errors.As(err, &origin) || errors.As(err, &sequence)
 }
 
-// SequenceError reports that sessions draw several positions at once, or positions that events have already. In the
-// first case the feed would deliver events late that get a position which was drawn before their transaction began; in
-// the second one enqueues fail.
+// SequenceError reports that sessions draw several positions at once, or positions that events already use. In the
+// first case the feed would deliver late the events whose positions were drawn before their transactions began; in the
+// second case enqueues fail.
 type SequenceError struct {
 	Cache  int64           // how many positions a session draws at once
 	Behind ledger.Position // the newest event's position if the sequence is behind it, else 0

@@ -17,43 +17,41 @@ import (
 type Options struct {
 	// PageSize is the maximum number of events in a page. Default: 1000.
 	PageSize int
-	// PageBytes bounds the data of a page's events: a page ends after the event that exceeds it. Default: 8
-	// MiB.
+	// PageBytes bounds the data of a page's events: a page ends after the event that exceeds it. Default: 8 MiB.
 	PageBytes int
 	// Gather is the least time between two windows. Default: 1 ms.
 	//
-	// It grows with the number of events in the last window, up to 25 ms, and is half as long after a quarter of
-	// PageSize. Under load, events share windows, which makes them cheaper; an idle feed does not delay them. Gather
-	// delays no page of an open window, so a backlog is read at full speed.
+	// It grows with the number of events in the last window, up to 25 ms. After a quarter of PageSize or more, at
+	// least half of Gather passes. Under load, events share windows, which makes them cheaper; an idle feed does not
+	// delay them. Gather delays no page of an open window, so a backlog is read at full speed.
 	Gather time.Duration
-	// Prompt is for a reader that publishes outcomes: while a process waits for one, see [AwaitOutcomes], Gather is at
-	// most 1 ms. Default: disabled.
+	// Prompt is for a reader that publishes outcomes. While a process waits for an outcome, see [AwaitOutcomes],
+	// Gather is at most 1 ms. Default: disabled.
 	Prompt bool
-	// Wake ends the feed's sleep when events may have been committed. Without one, an idle feed polls every 10 ms, or
+	// Wake ends the feed's sleep when events may have been committed. Without Wake, an idle feed polls every 10 ms, or
 	// every five times Gather if that is longer. Default: disabled.
 	Wake *Wake
 	// Hinted is for a reader that takes enqueued events by their notifications, see [Wake]. Then windows need not be
-	// quick: there is one in 50 ms, unless another notification ends the sleep. Default: disabled.
+	// quick: one opens every 50 ms, unless another notification ends the sleep. Default: disabled.
 	Hinted bool
-	// Idle is the greatest time between two windows of a feed without Wake that finds no events. Default: 10 ms, or
-	// five times Gather if that is longer.
+	// Idle is the greatest time between two windows without events, for a feed without Wake. Default: 10 ms, or five
+	// times Gather if that is longer.
 	Idle time.Duration
-	// Reports receives what this feed finds, for feeds that follow it. They read the data of its events, which must not
+	// Reports publishes this feed's pages to feeds that set Follows. They share the data of its events, which must not
 	// be changed. Default: disabled.
 	Reports *Findings
-	// Follows has what another feed finds, so that this one need not read it. It is not used beside Wake or Reports.
-	// Default: disabled.
+	// Follows receives the pages of another feed, so that this feed need not read them. It is ignored if Wake or
+	// Reports is set. Default: disabled.
 	Follows *Findings
 	// Relaxed is for a reader that may be given pages again. A cursor row is committed before it is on the disk: a
-	// crash of PostgreSQL may undo the last ones. Pages cannot be advanced in a transaction of the reader, but need
-	// not be advanced each. Default: disabled.
+	// crash of PostgreSQL may undo the last rows. Pages cannot be advanced in a transaction of the reader, but some
+	// may be left out. Default: disabled.
 	Relaxed bool
-	// KeepCursors is the age up to which cursor rows are kept; older rows are thinned more. Default: 72
-	// hours.
+	// KeepCursors is the age up to which cursor rows are kept; older rows are thinned more. Default: 72 hours.
 	KeepCursors time.Duration
-	// AuditEvery is the interval of audits, which count the events read since the last one by their plain
-	// definition. Default: 5 s. Negative: disabled; the next reader of this name that audits continues where
-	// the last one ended.
+	// AuditEvery is the interval of audits, which count the events read since the last audit by their plain
+	// definition. Default: 5 s. Negative: disabled; the next reader of this name that audits continues where the last
+	// audit ended.
 	AuditEvery time.Duration
 	// Logger logs the number of events that an audit found missing. Default: [slog.Default].
 	Logger *slog.Logger
@@ -94,16 +92,16 @@ func (o *Options) withDefaults() Options {
 	return d
 }
 
-// Feed is a reader of the ledger, see the package comment. Its position is kept in taskledger.cursor and moves
-// when a page is advanced.
+// Feed is a reader of the ledger, see the package comment. Its position is stored in taskledger.cursor and moves when
+// a page is advanced.
 //
-// A Feed is for one goroutine. Pages may be advanced by another one, in order, while the next is being read.
+// A Feed is for one goroutine. Another goroutine may advance pages, in order, while the next page is being read.
 type Feed struct {
 	db      ledger.DB
 	reader  string
 	options Options
 	now     func() time.Time
-	begun   time.Time // when its cursor had been read; it follows no page that was read before
+	begun   time.Time // when its cursor had been read; it follows no page that was read earlier
 
 	isTail             bool   // it has no cursor
 	windowSQL, pageSQL string // replaced by mutants in tests
@@ -118,8 +116,8 @@ type Feed struct {
 	newest    Cursor
 	rest      rest
 	window    opening   // of the last edge of place
-	opened    time.Time // when the last window was opened, or its page taken of another feed
-	windowLen int       // number of events read of it
+	opened    time.Time // when the last window was opened, or its page was taken from another feed
+	windowLen int       // number of events read from it
 	pageLen   int       // of the last page
 	free      freeEvents
 	rows      int // bound of the next page after one of large events, else 0
@@ -131,11 +129,11 @@ type Feed struct {
 // minGather is the least time between two windows by default.
 const minGather = time.Millisecond
 
-// Open returns the feed of reader at its cursor; a reader without a cursor begins at the first event. db must
-// be a pool or an idle connection to the primary, since each statement is a transaction of its own.
+// Open returns the feed of reader at its cursor; a reader without a cursor begins at the first event. db must be a
+// pool or an idle connection to the primary, because each statement is its own transaction.
 //
-// Errors: [*OriginError] if the cursor was written in another database or events came from one,
-// [*SequenceError], [ledger.ErrNotMigrated].
+// Errors: [*OriginError] if the cursor was written in another database or events came from another, [*SequenceError],
+// [ledger.ErrNotMigrated].
 func Open(ctx context.Context, db ledger.DB, reader string, o *Options) (*Feed, error) {
 	if reader == "" {
 		return nil, &ledger.InvalidError{Field: "reader", Rule: "must not be empty"}
@@ -169,13 +167,13 @@ func (f *Feed) goTo(c Cursor) {
 	f.newest, f.n = c, c.N
 	f.move(c.place)
 	if f.options.Relaxed {
-		f.chain = new(chain) // pages that were read before have the old one, and fail
+		f.chain = new(chain) // pages that were read before use the old chain, and fail
 		f.chain.n.Store(c.N)
 	}
-	f.audit.walk = nil // the cursor row has its result as well
+	f.audit.walk = nil // the cursor row includes its result
 }
 
-// move moves the feed to another place of its cursor, which has been read.
+// move moves the feed to a place of its cursor that was just read.
 func (f *Feed) move(to place) {
 	f.place, f.begun = to, time.Now()
 	f.window = opening{ended: f.begun}
@@ -200,8 +198,8 @@ func (f *Feed) Cursors(ctx context.Context, before int64, limit int) ([]Cursor, 
 // Next waits for events and returns the next page of them; a page is never empty. It may be called again
 // before the page is advanced, to read ahead, and after an error of the database.
 //
-// Errors: that of ctx; [ErrNotPrimary]; [ErrCrashed], after which the feed must be opened again; the errors
-// of the database.
+// Errors: the error of ctx; [ErrNotPrimary]; [ErrCrashed], after which the feed must be opened again; the errors of
+// the database.
 func (f *Feed) Next(ctx context.Context) (Page, error) {
 	for {
 		if page, err := f.Look(ctx); err != nil || len(page.Events) > 0 {
@@ -210,10 +208,12 @@ func (f *Feed) Next(ctx context.Context) (Page, error) {
 	}
 }
 
-// Look is [Feed.Next] that also returns after a window without events, with an empty page that cannot be advanced.
+// Look is [Feed.Next] that also returns after a window without events. It then returns an empty page, which cannot be
+// advanced.
 func (f *Feed) Look(ctx context.Context) (Page, error) { return f.LookBy(ctx, time.Time{}) }
 
-// LookBy is [Feed.Look] that waits for events at most until a time, unless that is zero, and at least for one window.
+// LookBy is [Feed.Look] with a time limit: it waits for events until latest at most, unless that is zero, but for at
+// least one window.
 func (f *Feed) LookBy(ctx context.Context, latest time.Time) (Page, error) {
 	if due := f.auditDue(); latest.IsZero() || !due.IsZero() && due.Before(latest) {
 		latest = due
@@ -235,19 +235,19 @@ func (f *Feed) LookBy(ctx context.Context, latest time.Time) (Page, error) {
 	return page, nil
 }
 
-// A page costs about as much as ten of its events, so at half a dozen events a millisecond a delay saves more
-// than it costs. If they come from as many transactions, a window reads those that were unfinished one by one: from
-// some ten thousand events a second on it costs as much as fifty events, and the delay grows further.
+// A page costs about as much as ten of its events, so at half a dozen events a millisecond a delay saves more than it
+// costs. If the events come from as many transactions, a window reads the unfinished ones one by one: from some ten
+// thousand events a second on it costs as much as fifty events, and the delay grows further.
 const (
 	gatherPerEvent = 200 * time.Microsecond
 	shortGather    = 10 * time.Millisecond
-	gatherPerMore  = 50 * time.Microsecond // for each event beyond those of shortGather
+	gatherPerMore  = 50 * time.Microsecond // for each event beyond shortGather's
 	maxGather      = 25 * time.Millisecond
 )
 
-// gather returns the least time between two windows, the first of which has n events. A large page is hardly cheaper
-// for an event than half of it, so after a quarter of one the next window waits for half of Gather. isHurried: Gather
-// is at most minGather.
+// gather returns the least time between two windows, the first of which contains n events. A large page is hardly
+// cheaper per event than half of it, so after a quarter of a page the next window waits for half of Gather. isHurried:
+// Gather is at most minGather.
 func (o *Options) gather(n int, isHurried bool) time.Duration {
 	const few = int(shortGather / gatherPerEvent)
 	d := time.Duration(n) * gatherPerEvent
@@ -278,8 +278,8 @@ func (f *Feed) Poll(ctx context.Context) (Page, bool, error) {
 	return page, ok, nil
 }
 
-// poll returns the next page, of those that the followed feed has found or by reading it. If it opens a window, that
-// asks for notifications for so long: see rest.ask. For isPatient see follow.
+// poll returns the next page, from the followed feed or by reading it. If it opens a window, it asks for notifications
+// for the duration notified: see rest.ask. For isPatient see follow.
 func (f *Feed) poll(ctx context.Context, notified time.Duration, isPatient bool) (Page, bool, error) {
 	if !f.place.isOpen() {
 		if err := f.thinRows(ctx); err != nil {
@@ -346,8 +346,8 @@ func (f *Feed) openUntil(edge Edge, read opening) {
 	f.window, f.opened, f.windowLen = read, f.now(), 0
 }
 
-// isService reports whether the feed adds moments. Those of services suffice. A tail that asks for notifications is of
-// one.
+// isService reports whether the feed adds moments. The feeds of services suffice. A tail that asks for notifications
+// belongs to a service.
 func (f *Feed) isService() bool {
 	if f.isTail {
 		return f.options.Wake != nil
@@ -371,8 +371,8 @@ func (f *Feed) thinRows(ctx context.Context) error {
 // minRows is the least number of events that a page may have because of their size.
 const minRows = 16
 
-// bounded returns the options with the size of the next page. The server sends all rows of a page, also those after the
-// one that exceeds PageBytes: after such a page the next one asks for twice its events only.
+// bounded returns the options with the size of the next page. The server sends all rows of a page, even the rows after
+// PageBytes is exceeded. So after such a page the next one asks for only twice its events.
 func (f *Feed) bounded() Options {
 	o := f.options
 	if f.rows > 0 {
@@ -381,10 +381,10 @@ func (f *Feed) bounded() Options {
 	return o
 }
 
-// memory returns that for the next page.
+// memory returns the memory for the next page.
 func (f *Feed) memory() memory { return memory{expected: f.pageLen, free: &f.free} }
 
-// deliver moves the feed over a page of the open window, which begins at a place and was read after a moment.
+// deliver moves the feed over a page of the open window that begins at from and was read after begun.
 func (f *Feed) deliver(ctx context.Context, from Place, begun time.Time, read page) (Page, bool, error) {
 	if err := f.logins.fill(ctx, f.db, read.events, read.logins); err != nil {
 		return Page{}, false, err
@@ -423,9 +423,9 @@ func (f *Feed) newPage(w Window, events []ledger.Event) Page {
 	return page
 }
 
-// Rewind moves the feed back to an earlier cursor row, by appending a row; the feed then reads the later
-// events again. Pages not yet advanced become invalid. It returns [ErrSuperseded] if another reader has
-// advanced the cursor, and [ErrCrashed] as Next does.
+// Rewind moves the feed back to an earlier cursor row, by appending a row; the feed then reads the later events again.
+// Pages not yet advanced become invalid. It returns [ErrSuperseded] if another reader has advanced the cursor, and
+// [ErrCrashed] as Next does.
 func (f *Feed) Rewind(ctx context.Context, to Cursor, mark json.RawMessage) error {
 	newest, err := newestCursor(ctx, f.db, f.reader)
 	if err != nil {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Findings has the feeds of a process read together: one reports what it finds ([Options].Reports), and others follow
-// it ([Options].Follows). All read the same ledger. The others take the pages that the one has read, of which the last
-// 32,000 events and 8 MiB are kept, and while it finds no events they need not poll. A feed that is further behind or
-// ahead reads by itself, as does one whose Findings have no report for half a second. It is safe for concurrent use.
+// Findings lets the feeds of a process share their reading: one feed reports its pages ([Options].Reports), and others
+// follow it ([Options].Follows). All read the same ledger. It keeps the last pages, up to 32,000 events and 8 MiB.
+// While the reporting feed finds no events, the others need not poll. A feed that is further behind or ahead reads by
+// itself, and so do all while no report has arrived for half a second. It is safe for concurrent use.
 type Findings struct {
-	isOptional bool // there may be no feed that reports
+	isOptional bool // no feed may report
 
 	mu       sync.Mutex // guards the fields below
 	reporter *Feed      // the feed that reports
@@ -30,11 +30,11 @@ type Findings struct {
 // NewFindings returns Findings without a report.
 func NewFindings() *Findings { return new(Findings) }
 
-// followFor is how long a report lasts: longer than the reporting feed sleeps.
+// followFor is how long a report is valid: longer than the reporting feed sleeps.
 const followFor = 2 * maxAsleep
 
-// report notes a window that was opened between two moments. Unless it followed the last window reported, or if it has
-// events, nothing is known of the time before it.
+// report notes a window that was opened between two moments. Events may have become visible before it, unless it is
+// empty and follows the last reported window.
 func (s *Findings) report(begun, ended time.Time, isNext, hasEvents, isAwaited bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,8 +63,8 @@ func (s *Findings) isAwaited() bool {
 	return s.awaited
 }
 
-// isOf reports whether a feed reports: no other one has done so lately, unless that only reads for others and this one
-// is of a service. The reports of two feeds at the same time would contradict each other.
+// isOf reports whether feed f reports its pages. It does if no other feed has reported lately, or if the other only
+// reads for others and f belongs to a service. The reports of two feeds at the same time would contradict each other.
 func (s *Findings) isOf(f *Feed) bool {
 	if s == nil {
 		return false
@@ -79,7 +79,7 @@ func (s *Findings) isOf(f *Feed) bool {
 	return true
 }
 
-// end ends the reports of a feed: those that follow it read by themselves until another one reports.
+// end ends the reports of a feed: its followers read by themselves until another feed reports.
 func (s *Findings) end(f *Feed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *Findings) end(f *Feed) {
 // isSilent reports whether no feed has reported lately. s.mu is held.
 func (s *Findings) isSilent() bool { return time.Since(s.until) > followFor }
 
-// wake closes a channel for which feeds wait.
+// wake closes a channel that feeds wait for.
 func wake(waited *chan struct{}) {
 	if *waited != nil {
 		close(*waited)
@@ -111,8 +111,8 @@ func waited(c *chan struct{}) <-chan struct{} {
 	return *c
 }
 
-// keep adds a page of the reporting feed, if another one follows. Otherwise it drops all, since the last one that is
-// kept ends where that feed is.
+// keep adds a page of the reporting feed, if a feed follows. Otherwise it drops all pages, because the last kept page
+// must end at the reporting feed's place.
 func (s *Findings) keep(in database, p foundPage) {
 	now := time.Now()
 	s.mu.Lock()
@@ -142,7 +142,8 @@ func (s *Findings) isFollowed() bool {
 	return time.Since(s.followed) < keptFor
 }
 
-// pagesAfter returns pages after a place that were read after a moment, at most as many as one page has.
+// pagesAfter returns the pages after a place that were read after a moment, at most as many events as one page may
+// contain.
 func (s *Findings) pagesAfter(in database, at Place, since time.Time, o Options, free *freeEvents) found {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +170,7 @@ func (s *Findings) pagesAfter(in database, at Place, since time.Time, o Options,
 	return got
 }
 
-// edgeAfter returns the last edge of the reporting feed, and when it was read, if that was after a moment.
+// edgeAfter returns the last edge of the reporting feed and when it was read, if that was after a moment.
 func (s *Findings) edgeAfter(in database, t time.Time) (Edge, opening, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +190,7 @@ func (s *Findings) awaitFirst(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// awaitClosed waits for a channel that is closed, at most for d, and reports whether it is.
+// awaitClosed waits until a channel is closed, at most for d, and reports whether it is.
 func awaitClosed(ctx context.Context, c <-chan struct{}, d time.Duration) (bool, error) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -203,8 +204,8 @@ func awaitClosed(ctx context.Context, c <-chan struct{}, d time.Duration) (bool,
 	}
 }
 
-// after returns what is known of the time after the begin of a window without events: until when its feed need not
-// poll, the zero time if no feed reports; and a channel that is closed when events are found, nil if they are already.
+// after returns until when a follower whose last empty window began at polled need not poll (the zero time if no feed
+// reports), and a channel that is closed when events are found (nil if they are already).
 func (s *Findings) after(polled time.Time) (quiet time.Time, found <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,8 +220,8 @@ func (s *Findings) after(polled time.Time) (quiet time.Time, found <-chan struct
 	return s.until.Add(followFor), found
 }
 
-// await waits until a feed whose last window began at a moment and had no events must poll: for d, or for longer while
-// another feed reports that it finds none, but not beyond latest unless that is zero. It reports whether that feed has
+// await waits until a feed whose last window began at polled and was empty must poll: for d, or for longer while
+// another feed reports no events, but not beyond latest unless that is zero. It reports whether the other feed has
 // found events.
 func (s *Findings) await(ctx context.Context, polled time.Time, d time.Duration, latest time.Time) (bool, error) {
 	due := time.Now().Add(d)

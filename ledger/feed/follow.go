@@ -7,10 +7,10 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// run is a part of a page that one feed has found and another one delivers.
+// run is a part of a page that one feed has found and another feed delivers.
 type run struct {
 	from, to Place
-	end      int // of its events in those of the page
+	end      int // of its events among the page's events
 	window   opening
 }
 
@@ -25,20 +25,21 @@ func windowBetween(from, to Place) Window {
 	return Window{Seen: from.Seen, Until: to.Seen}
 }
 
-// found is what is known of the pages after a place.
+// found is the reporting feed's pages after a place.
 type found struct {
-	isKnown bool // the place is one of the followed feed
+	isKnown bool // the place is also a place of the followed feed
 	runs    []run
 	events  []ledger.Event
 	more    bool // pages follow
 
-	aliveUntil time.Time       // until when the followed feed is taken to work, unless it shows that it does
+	aliveUntil time.Time       // until when the followed feed counts as working without a further sign
 	next       <-chan struct{} // if there are no runs: closed when a page follows
 }
 
-// follow moves the feed over pages that the followed one has found. It reports false if the feed must read the next
-// page by itself, which may be the first one of a window that join has opened. If it is patient it waits for the other
-// feed while that is taken to work: in an open window at most for Gather, otherwise by a page without events.
+// follow moves the feed over pages that the followed feed has found. It reports false if the feed must read the next
+// page by itself, possibly the first page of a window that join has opened. If it is patient, it waits for the
+// followed feed while that counts as working: in an open window at most for Gather, otherwise by a page without
+// events.
 func (f *Feed) follow(ctx context.Context, isPatient bool) (page Page, ok bool, err error) {
 	for {
 		got := f.options.Follows.pagesAfter(f.database, f.place.Place, f.begun, f.options, &f.free)
@@ -73,7 +74,7 @@ func (f *Feed) take(got found) Page {
 			f.window = r.window
 		}
 	}
-	f.rest.polled = f.window.ended // the followed feed reports what comes after that window
+	f.rest.polled = f.window.ended // the followed feed reports events after that window
 	f.windowLen, f.pageLen = len(got.events), len(got.events)
 	f.opened = time.Time{}
 	if !got.more {
@@ -89,9 +90,9 @@ func (f *Feed) take(got found) Page {
 	return page
 }
 
-// join opens a window up to the last edge of the followed feed, if that was read after the edge of this feed: what is
-// visible in a snapshot is visible in each later one of the same database. Behind that edge the feed follows. It never
-// goes back: readWindow then finds that a copy of the data was put back.
+// join opens a window up to the last edge of the followed feed, if that was read after this feed's edge: an event that
+// is visible in a snapshot is visible in each later one of the same database. After that edge the feed follows. It
+// never goes back: readWindow then finds that a copy of the data was put back.
 func (f *Feed) join() {
 	edge, w, ok := f.options.Follows.edgeAfter(f.database, f.window.ended)
 	if ok && edge.Top >= f.place.Seen.Top {

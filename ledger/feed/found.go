@@ -14,26 +14,28 @@ type foundPage struct {
 	window   opening // of the page's window
 	begun    time.Time
 	events   []ledger.Event
-	bytes    int // of the data and of the places
+	bytes    int // of the data and the places
 }
 
 // opening is when the statement that opened a window was sent, and when it had returned: its snapshot was taken in
 // between.
 type opening struct{ begun, ended time.Time }
 
-// Pages are kept up to so many events, bytes and pages: for a follower that is some tenths of a second behind.
+// Pages are kept up to these numbers of events, bytes and pages: enough for a follower that is some tenths of a second
+// behind.
 const (
 	keptEvents = 32_000
 	keptBytes  = 8 << 20
 	keptPages  = 1000
 )
 
-// keptFor is how long pages are kept while no event follows them, so that an idle process has none. Nor is
-// one taken long after it was read, because a copy of the data may have been put back since.
+// keptFor is how long pages are kept while no event follows them, so that an idle process keeps no pages. After that
+// time no page is used either, because a copy of the data may have been put back since it was read.
 const keptFor = 5 * time.Second
 
-// foundPages are the last pages of a reporting feed. Each begins where the one before ends. A page is what the database
-// has between two places, the same for each reader, so another feed may take it in place of reading it.
+// foundPages are the last pages of a reporting feed. Each begins where the one before ends. A page contains the
+// database's events between two places. They are the same for each reader, so another feed may take the page instead
+// of reading it.
 type foundPages struct {
 	in            database // where the pages were read
 	pages         []foundPage
@@ -42,8 +44,8 @@ type foundPages struct {
 	free          freeEvents
 }
 
-// keep adds a page with a copy of its events, and drops the oldest ones. It drops all pages before a gap, and those of
-// another database.
+// keep adds a page with a copy of its events, and drops the oldest pages. It drops all pages before a gap, and all
+// pages of another database.
 func (s *foundPages) keep(in database, p foundPage, now time.Time) {
 	if s.in != in || len(s.pages) > 0 && s.pages[len(s.pages)-1].to != p.from {
 		s.drop(len(s.pages))
@@ -87,7 +89,7 @@ func (s *foundPages) drop(n int) {
 }
 
 // after returns the pages after a place that were read after a moment, and whether that place is known: the beginning
-// or the end of such a page, or a place within it, of which the rest is then the first page.
+// or the end of such a page, or a place within it. In the last case the rest of that page comes first.
 func (s *foundPages) after(in database, at Place, since time.Time) (pages []foundPage, isKnown bool) {
 	if s.in != in {
 		return nil, false
@@ -125,7 +127,7 @@ func (p *foundPage) indexAfter(at Place) int {
 	return n + 1
 }
 
-// part returns the page of the events from one index up to another one.
+// part returns the page of the events from index begin up to index end.
 func (p foundPage) part(begin, end int) foundPage {
 	window := p.of()
 	if begin > 0 {
@@ -153,8 +155,7 @@ func (s *foundPages) edgeAfter(in database, t time.Time) (Edge, opening, bool) {
 	return p.to.Seen, p.window, true
 }
 
-// firstOf returns the first pages, with at most as many events as one page has, the last of them in part if it has
-// more.
+// firstOf returns the first pages, with at most as many events as one page may contain. The last page may be cut.
 func firstOf(pages []foundPage, o Options) (first []foundPage, events int) {
 	bytes := 0
 	for _, p := range pages {

@@ -12,7 +12,7 @@ import (
 //go:embed sql/login.sql
 var loginSQL string
 
-// loginNames has the names of the logins of events that a feed has read, by id. An id names one login for good, so
+// loginNames contains the names of the logins of events that a feed has read, by id. An id never changes its name, so
 // each is read once.
 type loginNames map[int32]string
 

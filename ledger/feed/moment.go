@@ -20,22 +20,22 @@ var (
 // momentEvery is the least time between two moments of a feed.
 const momentEvery = time.Second
 
-// moments records what was visible when, for [ledger.MomentAt]: an edge of the windows about every second in which
-// events become visible, the edge after the last of them, and the end of a longer time without any. Several feeds share
-// the rows.
+// moments records when which events were visible, for [ledger.MomentAt]: an edge of the windows about every second in
+// which events become visible, the edge after the last of them, and the end of a longer time without events. Several
+// feeds share the rows.
 type moments struct {
-	isOwed bool      // events became visible that no moment has
+	isOwed bool      // events became visible that no moment covers
 	tried  time.Time // when a moment was last added
-	quiet  moment    // the last time at which a poll found that nothing had become visible
+	quiet  moment    // the last time at which a poll found no newly visible event
 	due    time.Time // of the next thinning
 	from   int64     // see sql/moment_thin.sql
 }
 
-// newMoments returns the moments of a feed that is opened now. It adds and thins none at once, so that a feed whose
-// connections are killed again and again begins as soon as possible.
+// newMoments returns the moments of a feed that is opened now. It adds and thins nothing at once, so that a feed whose
+// connections are killed repeatedly begins as soon as possible.
 func newMoments(now time.Time) moments { return moments{tried: now, due: now.Add(thinEvery)} }
 
-// moment is a time of the database, in microseconds since 1970, and what was visible then.
+// moment is a time of the database, in microseconds since 1970, and the edge visible then.
 type moment struct {
 	at int64
 	Edge

@@ -16,8 +16,8 @@ type Page struct {
 	db     ledger.DB
 	reader string
 	n      int64
-	window Window // that the events are in; zero for events that an audit found
-	runs   []run  // of a page of several windows; window is then that of the first one
+	window Window // of the events; zero for events that an audit found
+	runs   []run  // of a page of several windows; window is then the first one's
 	place  place
 
 	free     *freeEvents
@@ -25,12 +25,12 @@ type Page struct {
 	chain    *chain   // of a relaxed feed, else nil
 }
 
-// Release gives the memory of Events back to the feed, for a later page: no event of the slice may be used any more,
-// but copies may, with their data. It is optional, and called once at most.
+// Release returns the memory of Events to the feed, for a later page. Afterwards no event of the slice may be used,
+// but copies of events may, with their data. It is optional; call it at most once.
 func (p Page) Release() { p.free.put(p.Events) }
 
-// freeEvents is the memory of released pages: of the largest ones, since a reader has few pages at a time. It is safe
-// for concurrent use. A nil one keeps none.
+// freeEvents is the memory of released pages: the largest ones, because a reader uses few pages at a time. It is safe
+// for concurrent use. A nil one keeps nothing.
 type freeEvents struct {
 	mu     sync.Mutex
 	slices [2][]ledger.Event
@@ -50,7 +50,7 @@ func (f *freeEvents) put(events []ledger.Event) {
 	}
 }
 
-// take returns an empty slice for so many events.
+// take returns an empty slice with room for n events.
 func (f *freeEvents) take(n int) []ledger.Event {
 	if f == nil {
 		return make([]ledger.Event, 0, n)
@@ -69,12 +69,12 @@ func (f *freeEvents) take(n int) []ledger.Event {
 // chain is the newest cursor row of a relaxed feed, for its pages.
 type chain struct{ n atomic.Int64 }
 
-// Advance records that this page was processed: it appends the cursor row after the page. mark is the
-// reader's own note; nil is no note. For a projection, db is the transaction that wrote its tables, so that
-// both are committed or neither; if db is nil, the cursor row is committed at once.
+// Advance records that this page was processed: it appends the cursor row after the page. mark is the reader's own
+// note; nil: no note. For a projection, db is the transaction that wrote its tables, so that both are committed or
+// neither. If db is nil, the cursor row is committed at once.
 //
-// Pages are advanced in the order in which they were read. The pages of one reader form a chain: after a page
-// that was left out, the next one fails. With [Options.Relaxed], a page may be left out: the next one covers it.
+// Advance pages in the order in which they were read. The pages of one reader form a chain: after a page that was left
+// out, the next one fails. With [Options.Relaxed], a page may be left out: the next page covers it.
 //
 // It returns [ErrSuperseded] if another reader of this name has advanced the cursor: roll back, stop, and
 // change nothing. It returns [ErrCrashed] if the database crashed after the page was read.
@@ -95,8 +95,8 @@ func (p Page) Advance(ctx context.Context, db ledger.DB, mark json.RawMessage) e
 	return err
 }
 
-// Cover returns the last page that the feed has returned such that its Advance covers an earlier one, which was not
-// advanced: the events of that one need no processing.
+// Cover returns the page last, changed so that its Advance also covers earlier, which was not advanced because its
+// events need no processing. last is the last page that the feed has returned.
 func (f *Feed) Cover(earlier, last Page) Page {
 	last.n = earlier.n
 	f.n = last.n + 1
@@ -104,8 +104,8 @@ func (f *Feed) Cover(earlier, last Page) Page {
 }
 
 // Renew records that this page of a relaxed feed is being processed: it appends the cursor row before the page again.
-// Another process that compares the cursor with an earlier one finds that this one works. It commits. Errors are those
-// of [Page.Advance].
+// Another process that compares the cursor with an earlier value sees that this process works. It commits. It returns
+// the errors of [Page.Advance].
 func (p Page) Renew(ctx context.Context) error {
 	if p.chain == nil {
 		return &ledger.InvalidError{Field: "page", Rule: "must be one of a relaxed feed"}
@@ -142,5 +142,5 @@ func (p Page) PlaceAfter(n int) Place {
 	return Place{Window: p.window, After: p.Events[n-1].Position}
 }
 
-// Last reports whether this page was the last of what was visible when its window was opened.
+// Last reports whether this page was the last of the events that were visible when its window was opened.
 func (p Page) Last() bool { return !p.place.isOpen() }

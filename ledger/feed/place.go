@@ -41,8 +41,8 @@ func (p *Place) Columns() []any {
 		&p.Until.Snapshot, (*int64)(&p.Until.Top), &p.Until.Bound, (*int64)(&p.After)}
 }
 
-// DeliveredArgs returns the arguments with which a statement selects the events delivered at p: those visible
-// in the first, and those visible in the second ("" for no snapshot) whose position is at most the third.
+// DeliveredArgs returns the arguments with which a statement selects the events delivered at p: the events visible in
+// the first, and the events visible in the second ("" for no snapshot) whose position is at most the third.
 func (p Place) DeliveredArgs() []any {
 	return []any{p.Seen.Snapshot, p.Until.Snapshot, int64(p.After)}
 }

@@ -38,14 +38,14 @@ var (
 // FaultRebaseEnd is a crash point of package internal/fault: before the commit.
 const FaultRebaseEnd = "rebase.end"
 
-// RebasePlan is what [Rebase] would do.
+// RebasePlan is the work of [Rebase] before it is done.
 type RebasePlan struct {
-	// Needed: a cursor, or an event, has transaction ids of another database.
+	// Needed: a cursor, or an event, contains transaction ids of another database.
 	Needed  bool            `json:"needed"`
-	Readers []string        `json:"readers"` // whose cursors are of another database
+	Readers []string        `json:"readers"` // readers with cursors of another database
 	Last    ledger.Position `json:"last_position"`
-	// SequenceBehind: enqueues fail, because the sequence of positions is behind the last event. Without Needed this is
-	// all that Rebase mends: no event is delivered again.
+	// SequenceBehind: enqueues fail, because the sequence of positions is behind the last event. Without Needed,
+	// Rebase mends only this: no event is delivered again.
 	SequenceBehind bool `json:"sequence_behind"`
 }
 
@@ -56,7 +56,7 @@ type RebaseOptions struct {
 }
 
 const (
-	// rebasePatience bounds how long producers wait behind the command, which itself waits for an open transaction.
+	// rebasePatience bounds how long producers wait for the command, which itself waits for an open transaction.
 	rebasePatience = time.Second
 	// rebaseRetry is the delay until it tries again.
 	rebaseRetry = 500 * time.Millisecond
@@ -68,7 +68,7 @@ type RebaseDB interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// SubscribedError is the error of a database whose events a subscription still writes.
+// SubscribedError is the error of a database into which a subscription still writes events.
 type SubscribedError struct{ Subscription string }
 
 func (e *SubscribedError) Error() string {
@@ -77,16 +77,17 @@ func (e *SubscribedError) Error() string {
 }
 
 // Rebase makes events and cursors valid that were restored from a dump, or came by logical replication: their
-// transaction ids are those of another database. It raises the floor, up to which transaction ids have no meaning, to
-// the last event, and the services begin again at the first event. A subscriber whose cursor was restored continues: it
-// gets every event that it had not passed, and those again that were recorded after the first of these. Rebase changes
-// no event, and its cost does not grow with their number. It reports whether it was needed. If nothing but the sequence
-// of positions is behind, it advances that alone.
+// transaction ids belong to another database. It raises the floor, up to which transaction ids have no meaning, to the
+// last event, and the services begin again at the first event.
 //
-// Producers and workers may work meanwhile: they wait until the transaction of Rebase ends. It waits for open
+// A subscriber whose cursor was restored continues. It gets every event that it had not passed, and again the events
+// that were recorded after the first of these. Rebase changes no event, and its cost does not grow with their number.
+// It reports whether it was needed. If only the sequence of positions is behind, it advances only the sequence.
+//
+// Producers and workers may continue meanwhile: they wait until the transaction of Rebase ends. Rebase waits for open
 // transactions that have written events, and tries again each second so that others do not wait longer.
 //
-// Tables that a reader makes of the events are emptied in Finish. Rebase commits at its end, all or nothing. Errors:
+// Empty the tables that a reader derives from the events in Finish. Rebase commits at its end, all or nothing. Errors:
 // [*SubscribedError], [ErrNotPrimary], [ledger.ErrNotMigrated]. It needs the owner of the table event.
 func Rebase(ctx context.Context, db RebaseDB, o *RebaseOptions) (bool, error) {
 	if o == nil {
@@ -108,7 +109,7 @@ func tryRebase(ctx context.Context, db RebaseDB, o *RebaseOptions) (needed bool,
 	if err != nil || !plan.Needed && !plan.SequenceBehind {
 		return false, err
 	}
-	// Each statement must see what has committed before it got the lock.
+	// Each statement must see everything that was committed before it got the lock.
 	tx, err := db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return false, err
@@ -147,7 +148,7 @@ func tryRebase(ctx context.Context, db RebaseDB, o *RebaseOptions) (needed bool,
 	return true, tx.Commit(ctx)
 }
 
-// PlanRebase returns what [Rebase] would do, and changes nothing. Errors are those of Rebase.
+// PlanRebase returns the work of [Rebase], and changes nothing. It returns the errors of Rebase.
 func PlanRebase(ctx context.Context, db ledger.DB) (plan RebasePlan, err error) {
 	var standby, isForeign bool
 	var subscription, readers string

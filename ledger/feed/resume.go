@@ -20,15 +20,15 @@ import (
 var placeAfterSQL string
 
 // ErrForeignPlace means that a place was reached in another database, or in this one before a crash. Its transaction
-// IDs have no meaning in this one.
+// IDs have no meaning here.
 var ErrForeignPlace = errors.New("the place is one of another database, or of this one before a crash")
 
 // Place returns the place of the feed: everything before it was returned by Next or Poll.
 func (f *Feed) Place() Place { return f.place.Place }
 
-// PlaceAfter returns a place for a reader that was given events by another one, the last of them at position p. By
-// [Between] from there it misses none. It gets some again: those with a higher position than the last one that was
-// drawn at a moment before the commit of p, see the package comment. p 0 is the beginning of the ledger.
+// PlaceAfter returns a place for a reader that was given events by another reader, the last of them at position p.
+// [Between] from there misses no event. It returns some events again: those above the last position drawn at a moment
+// before the commit of p, see the package comment. p 0 is the beginning of the ledger.
 //
 // Errors: [ledger.ErrUnknownPosition].
 func PlaceAfter(ctx context.Context, db ledger.DB, p ledger.Position) (Place, error) {
@@ -66,7 +66,8 @@ func FormatPlace(ctx context.Context, db ledger.DB, p Place) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(text), nil
 }
 
-// ParsePlace is the inverse of [FormatPlace]. The text may come from anybody: a forged one costs no more than another.
+// ParsePlace is the inverse of [FormatPlace]. The text may come from any client: a forged text costs no more than
+// another.
 //
 // Errors: [*ledger.InvalidError]; [ErrForeignPlace].
 func ParsePlace(ctx context.Context, db ledger.DB, text string) (Place, error) {
@@ -103,7 +104,7 @@ func readDatabase(ctx context.Context, db ledger.DB) (d databaseText, err error)
 	return d, pgerr.Explain("read the database's origin", err)
 }
 
-// Bounds of an edge that anybody may have written: a window of it visits each of these transaction IDs.
+// Bounds of an edge that any client may have written: a window from it visits each of these transaction IDs.
 const (
 	maxUnfinished = 20_000
 	maxDrawn      = 100_000 // between the snapshot and the bound
@@ -111,7 +112,7 @@ const (
 
 var errEdge = errors.New("invalid edge")
 
-// check returns an error if no feed can have the edge, or if a window that begins there costs too much.
+// check returns an error if no feed can reach the edge, or if a window that begins there costs too much.
 func (e Edge) check() error {
 	parts := strings.Split(e.Snapshot, ":")
 	if len(parts) != 3 || e.Top < 0 {
@@ -144,7 +145,7 @@ func (e Edge) check() error {
 	return nil
 }
 
-// checkUntil is check for the end of the window that is open at p, if one is.
+// checkUntil is check for the end of p's open window, if any.
 func (p Place) checkUntil() error {
 	if p.isOpen() {
 		return p.Until.check()

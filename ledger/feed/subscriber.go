@@ -32,17 +32,17 @@ var (
 	subscriberRemoveSQL string
 )
 
-// SealReader is the reader of package ledger/seal, which appends a cursor row beside each of its batches. Rebase moves
+// SealReader is the reader of package ledger/seal, which appends a cursor row with each of its batches. Rebase moves
 // it as it moves subscribers, so that not all events are read again.
 const SealReader = "seal"
 
-// subscriberPrefix begins the readers that belong to subscribers. The others are those of services.
+// subscriberPrefix begins the readers that belong to subscribers. Other readers belong to services.
 const subscriberPrefix = "subscriber/"
 
 func isSubscriber(reader string) bool { return strings.HasPrefix(reader, subscriberPrefix) }
 
-// SubscriberReader returns the reader of a subscriber. A login with the role subscriber may open the feeds of such
-// readers alone. The SQL functions taskledger.read_feed and taskledger.advance_feed read as the same reader.
+// SubscriberReader returns the reader of a subscriber. A login with the role subscriber may only open feeds of such
+// readers. The SQL functions taskledger.read_feed and taskledger.advance_feed read as the same reader.
 //
 // It returns an [*ledger.InvalidError] for a name that is not 1 to 64 of A-Z, a-z, 0-9, _ and -.
 func SubscriberReader(name string) (string, error) {
@@ -64,28 +64,28 @@ type Subscriber struct {
 	IsPaused bool            `json:"paused"`
 	Position ledger.Position `json:"position"` // about: earlier events may follow that were committed late
 	MovedAt  time.Time       `json:"moved_at"` // when it last passed an event, or was moved
-	IsLocal  bool            `json:"is_local"` // false: its place is of another database
+	IsLocal  bool            `json:"is_local"` // false: its place belongs to another database
 	Lag      int64           `json:"lag"`      // events that it has not passed, at most 10,000
 	IsCapped bool            `json:"lag_capped"`
 	// OldestAt is when the oldest of these events was recorded. Zero: none.
 	OldestAt time.Time `json:"oldest_at,omitzero"`
 	Age      int64     `json:"age_ms"` // of that event, by the database's clock
-	// Login is the session user that it belongs to: the first that read as it. "": none yet.
+	// Login is the session user that owns it: the first that read as it. "": no owner yet.
 	Login string `json:"login,omitempty"`
-	IsOwn bool   `json:"-"` // no other login than this one has it
+	IsOwn bool   `json:"-"` // no login but this one owns it
 }
 
 // maxLag is the greatest lag that Subscribers counts.
 const maxLag = 10_000
 
-// Subscribers returns the subscribers of all languages, or the one with a name, in the order of their names. Its cost
-// does not grow with the ledger.
+// Subscribers returns the subscribers of all languages, or the subscriber with a name, in the order of their names.
+// Its cost does not grow with the ledger.
 func Subscribers(ctx context.Context, db ledger.DB, name string) ([]Subscriber, error) {
 	return listSubscribers(ctx, db, name, "", math.MaxInt64)
 }
 
 // SubscribersAfter returns at most limit subscribers whose names follow after, in the order of their names; "" is
-// before the first one. Its cost grows with limit, not with the number of subscribers. It returns an
+// before the first. Its cost grows with limit, not with the number of subscribers. It returns an
 // [*ledger.InvalidError] if limit is less than 1.
 func SubscribersAfter(ctx context.Context, db ledger.DB, after string, limit int) ([]Subscriber, error) {
 	if err := lists.CheckLimit(limit); err != nil {
@@ -94,9 +94,9 @@ func SubscribersAfter(ctx context.Context, db ledger.DB, after string, limit int
 	return listSubscribers(ctx, db, "", after, int64(limit))
 }
 
-// SubscribersFurthest returns at most limit subscribers, those whose positions are the furthest behind, in the order of
-// their names, and the number of all. It counts the lags of these alone. Any other one costs two probes of an index.
-// It returns an [*ledger.InvalidError] if limit is less than 1.
+// SubscribersFurthest returns the limit subscribers whose positions are the furthest behind, in the order of their
+// names, and the number of all. It counts only their lags; each other subscriber costs two probes of an index. It
+// returns an [*ledger.InvalidError] if limit is less than 1.
 func SubscribersFurthest(ctx context.Context, db ledger.DB, limit int) (furthest []Subscriber, total int, err error) {
 	if err := lists.CheckLimit(limit); err != nil {
 		return nil, 0, fmt.Errorf("list subscribers: %w", err)
@@ -117,7 +117,7 @@ func listSubscribers(ctx context.Context, db ledger.DB, name, after string, limi
 	return scanSubscribers(rows)
 }
 
-// scanSubscribers reads rows that begin with columns of another meaning.
+// scanSubscribers scans the columns of subscribers, which follow the columns scanned into before.
 func scanSubscribers(rows pgx.Rows, before ...any) ([]Subscriber, error) {
 	defer rows.Close()
 	all := []Subscriber{}
@@ -162,9 +162,9 @@ func After(p ledger.Position) Start { return Start{after: p} }
 // At is the place after the events that were committed up to a time of the database's clock, see [ledger.MomentAt].
 func At(t time.Time) Start { return Start{at: t} }
 
-// Seek moves a subscriber, and makes it if it is missing. A process that works as the subscriber gets [ErrSuperseded]
-// at its next page. db is a pool or an idle connection to the primary, or a transaction that has not written; Seek does
-// not commit.
+// Seek moves a subscriber, and creates it if it is missing. A process that works as the subscriber gets
+// [ErrSuperseded] at its next page. db is a pool or an idle connection to the primary, or a transaction that has not
+// written; Seek does not commit.
 //
 // Errors: [*ledger.InvalidError]; [ledger.ErrUnknownPosition] for a position without an event; [ErrSubscriberBusy].
 func Seek(ctx context.Context, db ledger.DB, name string, to Start) error {
@@ -172,8 +172,8 @@ func Seek(ctx context.Context, db ledger.DB, name string, to Start) error {
 	return err
 }
 
-// Begin makes a subscriber if it is missing, see [Seek], and reports whether it was. One that exists stays where it is,
-// so that each of several processes may call it when it begins.
+// Begin creates a subscriber if it is missing, see [Seek], and reports whether it was missing. An existing subscriber
+// keeps its place, so that each of several processes may call Begin when it starts.
 func Begin(ctx context.Context, db ledger.DB, name string, at Start) (isNew bool, err error) {
 	return seek(ctx, db, name, at, 1)
 }
@@ -252,7 +252,7 @@ func Give(ctx context.Context, db ledger.DB, name, login string) (bool, error) {
 	return found, explainBusy("give subscriber "+name, err)
 }
 
-// Remove removes a subscriber, whatever its name, and reports whether there was one. A process that works as it gets
+// Remove removes a subscriber, whatever its name, and reports whether it existed. A process that works as it gets
 // [ErrSuperseded] at its next page. It does not commit.
 func Remove(ctx context.Context, db ledger.DB, name string) (bool, error) {
 	var found bool

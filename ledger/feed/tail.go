@@ -14,11 +14,11 @@ import (
 var databaseSQL string
 
 // Tail returns a feed that begins at the present and keeps no cursor: the events that are committed after the call,
-// for as long as the process lives. It needs the rights to read alone, audits nothing, and its pages cannot be
-// advanced. db is as for [Open].
+// while the process lives. It needs only the rights to read, audits nothing, and its pages cannot be advanced. db is
+// as for [Open].
 //
 // Errors: [ErrNotPrimary], [ledger.ErrNotMigrated]. After [ErrCrashed] of the feed, events may be missing. A feed with
-// the rights to read alone that begins before any other one in a new database returns it, too.
+// only the rights to read returns it too, if it was the first feed in a new database.
 func Tail(ctx context.Context, db ledger.DB, o *Options) (*Feed, error) {
 	options := o.withDefaults()
 	options.AuditEvery = -1

@@ -27,7 +27,7 @@ var (
 	passedSQL string
 )
 
-// Hold locks the cursor of a reader until the end of tx, which is READ COMMITTED. It waits for the page that is under
+// Hold locks the cursor of a reader until the end of tx, which must be READ COMMITTED. It waits for the page under
 // way, and the reader waits before its next page. A window that is opened afterwards ends after every event that the
 // reader has passed. It does not commit.
 func Hold(ctx context.Context, tx pgx.Tx, reader string) error {
@@ -35,9 +35,9 @@ func Hold(ctx context.Context, tx pgx.Tx, reader string) error {
 	return err
 }
 
-// hold is [Hold] that returns n of the newest row, 0 if the reader has no cursor.
+// hold is [Hold]; it returns n of the newest row, 0 if the reader has no cursor.
 func hold(ctx context.Context, tx pgx.Tx, reader string) (n int64, err error) {
-	// A page under way appends a row after the one that is locked here. Once the newest row is locked, none follows it.
+	// A page under way appends a row after the locked row. Once the newest row is locked, no row follows it.
 	for {
 		locked := n
 		found, err := pgquery.Row(ctx, tx, cursorHoldSQL, []any{reader}, &n)
@@ -47,8 +47,9 @@ func hold(ctx context.Context, tx pgx.Tx, reader string) (n int64, err error) {
 	}
 }
 
-// Claim makes tx the one transaction that works under the name of a reader, until its end. It reports false if another
-// transaction is, or if the reader has no cursor that the snapshot of tx sees. Pages of the reader are not affected.
+// Claim makes tx the only transaction that works under the name of a reader, until its end. It reports false if
+// another transaction does so, or if the snapshot of tx sees no cursor of the reader. Pages of the reader are not
+// affected.
 func Claim(ctx context.Context, tx pgx.Tx, reader string) (bool, error) {
 	var n int64
 	found, err := pgquery.Row(ctx, tx, cursorClaimSQL, []any{reader}, &n)
@@ -58,8 +59,8 @@ func Claim(ctx context.Context, tx pgx.Tx, reader string) (bool, error) {
 	return found, pgerr.Explain("claim cursor "+reader, err)
 }
 
-// Restart moves f to the first event. A process that has opened the feed before gets [ErrSuperseded], however late it
-// continues. tx is READ COMMITTED; if it does not commit, open the feed again.
+// Restart moves f to the first event. A process that opened the feed earlier gets [ErrSuperseded], however late it
+// continues. tx must be READ COMMITTED; if it does not commit, open the feed again.
 //
 // Errors: [ErrSuperseded], if another process has advanced the cursor.
 func (f *Feed) Restart(ctx context.Context, tx pgx.Tx, mark json.RawMessage) error {
@@ -79,7 +80,7 @@ func (f *Feed) Restart(ctx context.Context, tx pgx.Tx, mark json.RawMessage) err
 }
 
 // Take moves the cursor of a reader to the place of another reader, with a mark. A process that works as reader gets
-// [ErrSuperseded]. It does not commit. Call [Hold] before in the same transaction.
+// [ErrSuperseded]. It does not commit. Call [Hold] first, in the same transaction.
 func Take(ctx context.Context, tx pgx.Tx, reader, from string, mark json.RawMessage) error {
 	var n int64
 	found, err := pgquery.Row(ctx, tx, cursorTakeSQL, []any{reader, from, pgquery.JSON(mark)}, &n)
@@ -102,8 +103,9 @@ func Passed(ctx context.Context, db ledger.DB, reader string, p ledger.Position)
 	return passed, found, pgerr.Explain("read cursor "+reader, err)
 }
 
-// PlaceOf returns the place of a reader as db sees it, and false if it has no cursor. With a transaction whose snapshot
-// does not change, that is the place of everything which the reader wrote and the transaction sees. It never commits.
+// PlaceOf returns the place of a reader as db sees it, and false if it has no cursor. If db is a transaction whose
+// snapshot does not change, that place covers everything that the reader wrote and the transaction sees. It never
+// commits.
 //
 // Errors: [*OriginError].
 func PlaceOf(ctx context.Context, db ledger.DB, reader string) (Place, bool, error) {

@@ -10,23 +10,23 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 )
 
-// together maps the pools of this process to what their feeds share.
+// together maps the pools of this process to the shared state of their feeds.
 var together = struct {
 	sync.Mutex
 
 	byPool map[*pgxpool.Pool]*reading
 }{byPool: map[*pgxpool.Pool]*reading{}}
 
-// reading is what the feeds of a pool share.
+// reading is the shared state of the feeds of a pool.
 type reading struct {
 	found *Findings
 	users int
 	stop  func() // of the feed that reads for the others; nil: none
 }
 
-// Together returns the [Findings] of a pool, the same ones for each caller of this process. Every caller calls leave
-// when its feeds have ended. While there are several callers, and no feed of theirs reports what it finds, Together
-// reads the ledger for them, by a feed without a cursor.
+// Together returns the [Findings] of a pool, which all callers in this process share. Every caller calls leave when
+// its feeds have ended. While there are several callers and none of their feeds reports, Together reads the ledger for
+// them, by a feed without a cursor.
 //
 // It is safe for concurrent use.
 func Together(db *pgxpool.Pool) (found *Findings, leave func()) {
@@ -78,7 +78,7 @@ const (
 	togetherIdle   = 250 * time.Millisecond
 )
 
-// read reads for all until ctx is done, while no feed of another user reports. The others log outages.
+// read reads for all until ctx is done, while no other feed reports. The other feeds log outages.
 func (r *reading) read(ctx context.Context, db *pgxpool.Pool) {
 	delay := loop.Backoff{Min: maxIdle, Max: time.Second}
 	for {

@@ -15,18 +15,18 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Wake ends the sleep of a feed. While a connection listens for it on the channel [WakeChannel] of the database, a feed
-// without events polls at growing intervals, up to a quarter of a second. Statements that enqueue tasks meanwhile
-// notify the connection. After [AwaitOutcomes], those that append events do so too. A Wake is for one feed. It is safe
-// for concurrent use.
+// Wake ends the sleep of a feed. While a connection listens for it on the channel [WakeChannel] of the database, a
+// feed without events polls at growing intervals, up to a quarter of a second. Statements that enqueue tasks meanwhile
+// notify the connection. After [AwaitOutcomes], statements that append events do so too. A Wake is for one feed. It is
+// safe for concurrent use.
 type Wake struct {
 	signal      chan struct{}
 	hint        chan struct{}
 	isListening atomic.Bool
 }
 
-// WakeChannel is the channel of NOTIFY on which a feed that sleeps is notified. The payload is the position of an event
-// that has enqueued a task, or empty.
+// WakeChannel is the channel of NOTIFY on which a sleeping feed is notified. The payload is the position of an event
+// that enqueued a task, or empty.
 const WakeChannel = "taskledger"
 
 // NewWake returns a Wake for which no connection listens yet.
@@ -34,7 +34,7 @@ func NewWake() *Wake {
 	return &Wake{signal: make(chan struct{}, 1), hint: make(chan struct{}, 1)}
 }
 
-// SetListening sets whether a connection listens. The feed polls at once, and then at the intervals that follow.
+// SetListening sets whether a connection listens. The feed polls at once, and then at the resulting intervals.
 func (w *Wake) SetListening(isListening bool) {
 	w.isListening.Store(isListening)
 	w.Signal()
@@ -43,8 +43,8 @@ func (w *Wake) SetListening(isListening bool) {
 // Signal reports a notification.
 func (w *Wake) Signal() { put(w.signal) }
 
-// Hint reports a notification to a feed with [Options.Hinted] whose reader takes the event by itself. If feeds follow,
-// the next window is due in 50 ms, for them.
+// Hint reports a notification to a feed with [Options.Hinted] whose reader takes the event by itself. If other feeds
+// follow, their next window is due in 50 ms.
 func (w *Wake) Hint() { put(w.hint) }
 
 func put(token chan struct{}) {
@@ -81,8 +81,8 @@ func Listen(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	return mayListen, pgerr.Explain("listen for events", err)
 }
 
-// AwaitOutcomes has appends of events notify a feed that sleeps, as enqueues do, from now on for d, at most a minute.
-// db is the primary.
+// AwaitOutcomes makes appends of events notify a sleeping feed, as enqueues do, for the next d, at most a minute. db
+// is the primary.
 func AwaitOutcomes(ctx context.Context, db ledger.DB, d time.Duration) error {
 	_, err := db.Exec(ctx, awaitOutcomesSQL, d.Microseconds())
 	return pgerr.Explain("await outcomes", err)
@@ -91,23 +91,23 @@ func AwaitOutcomes(ctx context.Context, db ledger.DB, d time.Duration) error {
 const (
 	// A feed without a Wake polls at least this often, unless its Gather or Idle is long.
 	maxIdle = 10 * time.Millisecond
-	// A feed with one sleeps at least and at most so long. A transaction that inserted before the feed asked for
+	// A feed with a Wake sleeps for a time between these bounds. A transaction that inserted before the feed asked for
 	// notifications, and commits afterwards, does not notify. Its events wait for a part of the time that they had
 	// waited for their commit.
 	minAsleep = 4 * time.Millisecond
 	maxAsleep = 250 * time.Millisecond
-	// Outcomes notify only while a process waits for one. After a page, the events that follow it wait at most so long.
+	// Outcomes notify only while a process waits for one. After a page, further events wait at most this long.
 	followUp = 20 * time.Millisecond
 	// idleShare: the sleep is one part in idleShare of the time without events.
 	idleShare = 4
 	// notifiedFor is how long notifications are asked for: longer than the feed sleeps, because it may be late.
 	notifiedFor = maxAsleep + time.Second
-	// A feed with at least so many events lately polls every busyPoll instead, unless a process waits for outcomes.
-	// Notifications of producers, and windows of one event each, would cost more than the polls.
+	// A feed that recently read this number of events polls every busyPoll instead, unless a process waits for
+	// outcomes. Notifications of producers, and windows of one event each, would cost more than the polls.
 	busyEvents = 20
 	busyPoll   = 5 * time.Millisecond
-	// A feed whose reader takes hints need not be quick. Notifications cost more than polls for ten windows of this
-	// length as for one of busyPoll.
+	// A feed whose reader takes hints need not be quick: its windows are hintedPoll apart. It is busy only from
+	// hintedEvents on, because hints cause no windows of their own.
 	hintedEvents = 100
 	hintedPoll   = 50 * time.Millisecond
 	// lately is the time constant of the number of events: an event counts 1/e after it.
@@ -120,7 +120,7 @@ type rest struct {
 	least  time.Duration
 	most   time.Duration // without a Wake
 	since  time.Time     // of the last events
-	asked  time.Time     // since when each window has asked for notifications; zero if the last one has not
+	asked  time.Time     // since when each window has asked for notifications; zero if the last window did not
 	isIdle bool          // the last window was empty
 
 	follows *Findings // of another feed, or nil
@@ -130,7 +130,7 @@ type rest struct {
 	reports  *Findings
 
 	recent    float64   // events lately
-	counted   time.Time // when recent was right
+	counted   time.Time // when recent was computed
 	isAwaited bool      // a process waited for outcomes when the last window was read
 	isPrompt  bool      // see Options
 }
@@ -141,7 +141,7 @@ func (r *rest) note(events int, isAwaited bool, now time.Time) {
 	r.counted, r.isAwaited = now, isAwaited
 }
 
-// lately returns the number of events lately.
+// lately returns the number of recent events.
 func (r *rest) lately(now time.Time) float64 {
 	return r.recent * math.Exp(-float64(now.Sub(r.counted))/float64(lately))
 }
@@ -165,8 +165,8 @@ func (r *rest) isBusy(now time.Time) bool {
 	return !r.isAwaited && r.lately(now) >= busyEvents
 }
 
-// ask returns for how long the next window asks for notifications. Below 0, the window ends what an earlier one has
-// asked for.
+// ask returns for how long the next window asks for notifications. A negative duration ends an earlier window's
+// request.
 func (r *rest) ask(now time.Time) time.Duration {
 	switch {
 	case r.wake == nil:
@@ -198,8 +198,8 @@ func (r *rest) length(now time.Time) time.Duration {
 	return 0
 }
 
-// sleep waits until the next window is due, which is in gather at the earliest, or until ctx is done. Findings of
-// another feed do not put it off beyond latest, unless that is zero.
+// sleep waits until the next window is due, at the earliest after gather, or until ctx is done. Reports of another
+// feed do not delay it beyond latest, unless that is zero.
 func (r *rest) sleep(ctx context.Context, gather time.Duration, latest time.Time) error {
 	if r.follows != nil && r.polled.IsZero() {
 		if err := r.follows.awaitFirst(ctx, min(r.most, followFor)); err != nil {
@@ -228,7 +228,7 @@ func (r *rest) sleep(ctx context.Context, gather time.Duration, latest time.Time
 	return nil
 }
 
-// awaitWake waits until a moment, or for a signal, or for hintedPoll after the first hint.
+// awaitWake waits until due, for a signal, or for hintedPoll after the first hint.
 func (r *rest) awaitWake(ctx context.Context, due time.Time) error {
 	timer := time.NewTimer(time.Until(due))
 	defer timer.Stop()

@@ -18,7 +18,7 @@ var (
 
 var errHasXID = errors.New("a window cannot be opened in a transaction that has written")
 
-// window is what one statement reads: an edge, and the first page of the window that ends there.
+// window is the result of one statement: an edge, and the first page of the window that ends there.
 type window struct {
 	at     int64 // when it was read, in microseconds since 1970 of the database's clock
 	until  Edge
@@ -38,7 +38,8 @@ type page struct {
 }
 
 // openWindow opens the window that follows seen, which was taken in the given incarnation of the database, and reads
-// its first page. It has taskledger.wake notify the reader for some time from now on; if that is negative, no more.
+// its first page. It asks taskledger.wake to notify the reader for the duration notified; a negative duration ends
+// that.
 func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarnation string, o Options,
 	m memory, notified time.Duration) (w window, err error) {
 	rows, err := db.Query(ctx, sql, seen.Snapshot, int64(seen.Top), seen.Bound, int64(o.PageSize+1),
@@ -87,9 +88,9 @@ func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarn
 	return w, nil
 }
 
-// memory is where the events of a page go.
+// memory is the memory for the events of a page.
 type memory struct {
-	expected int         // about how many events there will be
+	expected int         // expected number of events
 	free     *freeEvents // nil: into new memory
 }
 

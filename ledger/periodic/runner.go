@@ -179,7 +179,7 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 		return name, fmt.Errorf("schedule %s: %w", name, err)
 	}
 	for _, k := range taken {
-		r.config.Logger.ErrorContext(ctx, "schedule passed over a firing, because another process has enqueued its task",
+		r.config.Logger.ErrorContext(ctx, "schedule passed over a firing: another process has enqueued its task",
 			"schedule", name, "task", k.String())
 	}
 	if p.passed.count > 0 {

@@ -201,7 +201,7 @@ func TestForgeriesAreReported(t *testing.T) {
 				`update taskledger.seal set leaves = overlay(leaves placing sha256('forged') from 1),
 				        salts[1] = sha256('forged') where batch = 1`,
 			},
-			want: []string{"changed: coupon.send/1@1, position 1, leaf 0: the seal contains a digest instead of the salt",
+			want: []string{"changed: coupon.send/1@1, position 1, leaf 0: the seal contains a digest instead",
 				"checkpoint: the first 9 leaves have the hash "},
 		},
 		"two rows of the seal exchanged": {

@@ -284,7 +284,7 @@ func TestErasure(t *testing.T) {
 	f.forge(erase) // again
 	f.expect([]seal.Checkpoint{kept})
 	f.forge(`update taskledger.event set data = '{"percent":2}' where biz_id = '2' and version = 1`)
-	f.expect(nil, "changed: coupon.send/2@1, position 4, leaf 3: the seal contains a digest instead of the salt")
+	f.expect(nil, "changed: coupon.send/2@1, position 4, leaf 3: the seal contains a digest instead of a salt")
 }
 
 // An erasure while the seal is verified is no fault.

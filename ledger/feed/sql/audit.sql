@@ -1,5 +1,5 @@
--- Continues to count the events visible in snapshot $2 and not in $1, by this plain definition. It checks
--- page.sql, which selects them in another way.
+-- Continues to count the events visible in snapshot $2 and not in $1, by this plain definition. It checks page.sql,
+-- which selects them by another algorithm.
 -- $1 since, $2 until; $3 xid and $4 position of the last entry read; $5 maximum number of entries. Returns
 -- the number of entries, the number of such events among them, the exclusive or of their positions, and xid
 -- and position of the last entry.

@@ -5,7 +5,7 @@
 -- page advances nothing. Nor does one that is ahead of the sequence of positions: it was read before a copy of the
 -- data, which has the same incarnation, was put back. $12 audited or '', $13 unaudited, $14 unaudited_xor; $15 origin
 -- of the database in that incarnation. $16 is 1 if the commit does not wait for the disk, so that a crash may undo it,
--- else 0. $17 timeline of the database in that incarnation. A subscriber without a login gets that of the session.
+-- else 0. $17 timeline of the database in that incarnation. A subscriber without a login gets the session's.
 -- Locks row $2 against deletion; waits for a concurrent insert of the same n.
 insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, origin, mark,
                                audited, unaudited, unaudited_xor, timeline, login)

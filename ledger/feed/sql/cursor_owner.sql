@@ -1,5 +1,5 @@
--- Raises insufficient_privilege if row $2 is the newest of a subscriber of another login: cursor_append.sql has not
--- found it, because no row of another login can be locked.
+-- Raises insufficient_privilege if row $2 is the newest of a subscriber of another login: cursor_append.sql did not
+-- find it, because it cannot lock a row of another login.
 -- $1 reader, $2 n. Locks nothing. Index: primary key, backwards.
 select taskledger.check_owner(substr(c.reader, 12), c.login)::text
   from (

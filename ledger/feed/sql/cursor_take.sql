@@ -1,4 +1,4 @@
--- Moves the cursor of a reader to the place of another one, by a row after its newest.
+-- Moves the cursor of a reader to the place of another reader, by a row after its newest.
 -- $1 reader, $2 the other reader, $3 mark (JSON text or null).
 -- Returns n of the new row; no row if the other reader has no cursor.
 -- Waits for a concurrent insert of the same n. Index: primary key, backwards.

@@ -1,6 +1,6 @@
--- Thins the cursor rows of a reader. Of rows older than 5 minutes it keeps the last of each second, of those
--- older than an hour the last of each minute, and of those older than $3 hours none. The newest row always
--- stays, and 100 before it whatever their age, since the clock may have jumped.
+-- Thins the cursor rows of a reader. Of rows older than 5 minutes it keeps the last of each second, of rows older than
+-- an hour the last of each minute, and of rows older than $3 hours none. The newest row always stays, and 100 before
+-- it whatever their age, because the clock may have jumped.
 -- Returns the n above which to begin the next time.
 -- $1 reader, $2 n above which to begin (lower rows are thinned already), $3 hours.
 -- Deletes rows that no other transaction locks; index: primary key, from $2 on.

@@ -1,2 +1,2 @@
--- Has notifications of feed.WakeChannel sent to this connection. Locks nothing.
+-- Subscribes this connection to notifications of feed.WakeChannel. Locks nothing.
 listen taskledger

@@ -1,7 +1,7 @@
--- Adds moments: the end of a time without commits, unless another one is less than 1.1 s older, and what a
--- window has just seen, unless another one is less than 1 s older.
--- $1 time in microseconds since 1970 (0: no such moment), $2 snapshot, $3 top, $4 bound of the first; $5 to $8 the same
--- of the second. Returns whether there is a moment at the second time or later, or it was added.
+-- Adds moments: the end of a time without commits, unless another moment is less than 1.1 s older, and the edge of the
+-- window just opened, unless another moment is less than 1 s older.
+-- $1 time in microseconds since 1970 (0: no such moment), $2 snapshot, $3 top, $4 bound of the first; $5 to $8 the
+-- same for the second. Returns whether a moment exists at the second time or later, or was added.
 -- Its commit does not wait for the disk: a crash that undoes a moment makes the past less exact, not wrong.
 -- Locks nothing. Index: primary key of moment.
 with added as (

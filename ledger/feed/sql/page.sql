@@ -1,4 +1,4 @@
--- A page of a window, in position order; the algorithm is that of taskledger.feed_page.
+-- A page of a window, in position order, by the algorithm of taskledger.feed_page.
 -- $1 seen, $2 seen_top, $3 seen_bound, $4 until, $5 top of the window; $6 position to continue after; $7
 -- maximum number of events.
 -- Locks nothing. Indexes: (xid, position) for each late xid, (position) for the tail; both stop after $7

@@ -1,5 +1,5 @@
--- Puts the cursors of services before the first event, and those of subscribers and of the seal that were restored
--- before the first event that they had not passed. One of them whose cursor is of this database, but ahead of the
+-- Puts the cursors of services before the first event, and the restored cursors of subscribers and of the seal before
+-- the first event that they had not passed. A cursor of these that belongs to this database, but is ahead of the
 -- events, begins at the first event. Older rows go, so that no reader returns to them. A reader that works with an
 -- older row is superseded. The caller raises the floor afterwards: the arms are those of taskledger.feed_pending, by
 -- the transaction IDs and the floor of the other database, to which both cursors and events belong.

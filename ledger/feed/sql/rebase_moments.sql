@@ -1,3 +1,3 @@
--- Removes all moments: their transaction IDs are those of another database. The past before the rebase is then read in
+-- Removes all moments: their transaction IDs belong to another database. The past before the rebase is then read in
 -- the order of positions. Locks all rows.
 delete from taskledger.moment

@@ -1,5 +1,5 @@
--- Selects the readers whose cursors are of another database (text of a JSON array), whether events
--- above the floor are of another database, the last position, and whether the sequence is behind it.
+-- Selects the readers whose cursors belong to another database (text of a JSON array), whether events above the floor
+-- belong to another database, the last position, and whether the sequence is behind it.
 -- Locks nothing. Indexes: (xid, position) and (position), both backwards. Reads all cursor rows.
 select coalesce((select json_agg(r.reader order by r.reader)
                    from (select distinct on (c.reader) c.reader, c.is_local

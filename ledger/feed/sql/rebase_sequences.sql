@@ -1,5 +1,5 @@
 -- Advances sequences that are behind their tables: logical replication copies no sequences. Positions that a cursor of
--- this database has passed are not drawn again. The caller has a lock that blocks all other writers of events.
+-- this database has passed are not drawn again. The caller holds a lock that blocks all other writers of events.
 -- Indexes: (position) and primary key of login, backwards. Reads all cursor rows.
 select (select setval('taskledger.event_position_seq', m.last)
           from (select greatest((select max(e.position) from taskledger.event e),

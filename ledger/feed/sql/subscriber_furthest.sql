@@ -1,6 +1,6 @@
 -- Lists the subscribers that are furthest behind, by their positions, with their lag, and how many there are.
 -- $1 greatest lag that is counted; $2 most subscribers that are listed.
--- Locks nothing. Indexes: as taskledger.feed_lag for those of the list, and the primary key of cursor, a few rows
+-- Locks nothing. Indexes: as taskledger.feed_lag for the listed subscribers, and the primary key of cursor, a few rows
 -- of each subscriber.
 with recursive name as (
   (select c.reader from taskledger.cursor c

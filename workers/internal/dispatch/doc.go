@@ -47,6 +47,7 @@
 //     answered so, or is unable to accept an offer of its predecessor.
 //   - A report carries the worker's own time, and an offer repeats the latest time received. It shows how old the
 //     dispatcher's view is, without a comparison of two clocks.
+//
 // The caller decides about time: when a session's lease has ended, when a window was opened, when to send a probe.
 // Neither machine is safe for concurrent use.
 package dispatch
