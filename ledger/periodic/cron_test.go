@@ -337,8 +337,8 @@ func TestCronFaults(t *testing.T) {
 		{cron: "@noon", want: "must be five fields"},
 		{cron: "", want: "must be five fields"},
 		{cron: "5-1 * * * *", want: "must not contain the range 5-1, which ends before it begins"},
-		{cron: "0 1,22-2/2 * * *", want: "must not have the range 22-2"},
-		{cron: "0 0 * * 5-1", want: "must not have the range 5-1"},
+		{cron: "0 1,22-2/2 * * *", want: "must not contain the range 22-2"},
+		{cron: "0 0 * * 5-1", want: "must not contain the range 5-1"},
 	} {
 		_, err := parseCron(tc.cron, time.UTC)
 		if err == nil || !strings.HasPrefix(err.Error(), tc.want) || strings.Contains(err.Error(), "strconv") {
