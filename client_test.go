@@ -49,7 +49,7 @@ func greeting(greeted chan<- string) workers.Registration {
 	}, &workers.KindConfig{Slots: 2})
 }
 
-// observer has what a client opened, and how many of its attempts ended.
+// observer records everything that a client opened, and how many of its attempts ended.
 type observer struct {
 	workers.HookDefaults
 	databases []*pgxpool.Pool
@@ -86,8 +86,8 @@ type attemptCounter struct {
 
 func (c attemptCounter) AfterAttempt(context.Context, *workers.Job, workers.AttemptEnd) { c.n.Add(1) }
 
-// A client works and waits, and its options reach its worker: metrics, traces, logger and what the caller configures.
-// Its pools have the connections that their parts need.
+// A client works and waits, and its options reach its worker: metrics, traces, logger and the caller's configuration.
+// Its pools are as large as their parts need.
 func TestClientWorksAndWaits(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.Pool(t, ledgertest.App, "subscriber")

@@ -207,7 +207,7 @@ func text(raw json.RawMessage) *string {
 	return &s
 }
 
-// gormPool has the methods of GORM's ConnPool on a transaction.
+// gormPool implements the methods of GORM's ConnPool on a transaction.
 type gormPool struct{ tx *sql.Tx }
 
 func (p gormPool) PrepareContext(ctx context.Context, query string) (*sql.Stmt, error) {
@@ -454,7 +454,7 @@ func storedRows(t *testing.T, db ledger.DB) []string {
 	return all
 }
 
-// A rollback of a *sql.Tx removes its tasks, and its errors have the cures that errors of pgx have.
+// A rollback of a *sql.Tx removes its tasks, and its errors name cures as errors of pgx do.
 func TestSQLTxRollsBackAndExplains(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)

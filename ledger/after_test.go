@@ -127,7 +127,7 @@ func TestPredecessorsInOneCall(t *testing.T) {
 	}
 }
 
-// A session may have the setting by which a backslash in a plain string begins an escape.
+// A session may use the setting by which a backslash in a plain string begins an escape.
 func TestEnqueueWithOldStrings(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)

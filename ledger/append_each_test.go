@@ -67,7 +67,7 @@ func TestAppendEachBesideLockedKeys(t *testing.T) {
 	}
 }
 
-// Each role that appends finds the locked keys, also a worker that is limited to kinds.
+// Each role that appends finds the locked keys, even a worker that is limited to kinds.
 func TestRolesFindLockedKeys(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.Pool(t, ledgertest.Owner)
@@ -340,7 +340,7 @@ func TestAppendResent(t *testing.T) {
 	ledgertest.Check(t, f.pool)
 }
 
-// cutFixture has a pool, fragile, whose connections can be cut after an event is committed and before the client
+// cutFixture provides a pool, fragile, whose connections can be cut after an event is committed and before the client
 // reads the result.
 type cutFixture struct {
 	t       *testing.T

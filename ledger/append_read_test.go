@@ -20,7 +20,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// readLast sets what a worker reads of the last events of some requests' tasks.
+// readLast sets Last of requests as a worker does that has read their tasks.
 func readLast(t *testing.T, db rowDB, requests []ledger.AppendRequest) {
 	t.Helper()
 	for i := range requests {
@@ -152,8 +152,8 @@ func TestAppendEachAfterWhatHasChanged(t *testing.T) {
 	ledgertest.Check(t, pool)
 }
 
-// Of a group in which some last events were read in another incarnation, the first statement appends the others. The
-// results of these stay, also if the next statement fails.
+// If some last events of a group were read in another incarnation, the first statement appends the others. Their
+// results stay, even if the next statement fails.
 func TestAppendEachBesideWhatWasReadEarlier(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -230,8 +230,8 @@ func TestAppendEachAfterACrash(t *testing.T) {
 	}
 }
 
-// crashAfterReading returns requests that follow last events of which a crash undid those from number 10 on, after they
-// had been read. It returns false if the crash undid nothing.
+// crashAfterReading returns requests that follow last events. After they were read, a crash undid the events from
+// number 10 on. It returns false if the crash undid nothing.
 func crashAfterReading(t *testing.T) (_ *pgxpool.Pool, _ []ledger.AppendRequest, isUndone bool) {
 	t.Helper()
 	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "wal_writer_delay": "10s"})
@@ -321,8 +321,8 @@ func killBackend(t *testing.T, pool *pgxpool.Pool) {
 	await(t, "the server", func() bool { return pool.Ping(t.Context()) == nil })
 }
 
-// A copy of the data directory of a stopped server, put back, undoes commits and keeps the incarnation. Outcomes do not
-// follow what was undone. A mutant of the statement, which does not compare the runs of the server, appends some.
+// A copy of the data directory of a stopped server, put back, undoes commits and keeps the incarnation. No outcome
+// follows an undone event. A mutant of the statement, which does not compare the runs of the server, appends some.
 func TestAppendEachAfterACopyWasPutBack(t *testing.T) {
 	for _, mutant := range []bool{false, true} {
 		t.Run(fmt.Sprint("mutant ", mutant), func(t *testing.T) {
@@ -439,8 +439,8 @@ func commitOverACrash(t *testing.T, isMutant bool) bool {
 	return true
 }
 
-// A dump that is restored in the database of a session that lives on undoes commits. Outcomes do not follow what was
-// undone, although the session has noted the incarnation before.
+// A dump that is restored in the database of a session that lives on undoes commits. No outcome follows an undone
+// event, although the session has noted the incarnation before.
 func TestAppendsAfterARestoreInPlace(t *testing.T) {
 	t.Parallel()
 	server := ledgertest.Cluster(t, nil)
@@ -497,7 +497,7 @@ func TestAppendsAfterARestoreInPlace(t *testing.T) {
 	}
 }
 
-// holesSQL counts the events whose version lacks the one before.
+// holesSQL counts the events whose version lacks its predecessor.
 const holesSQL = `
 	select count(*) from taskledger.event e
 	 where e.version > 1 and not exists (

@@ -189,7 +189,7 @@ func TestAppendEachRefusesAKeyTwice(t *testing.T) {
 	ledgertest.Check(t, pool)
 }
 
-// commitFixture is a transaction of a handler: tx has inserted a business row and has a guard. check is another
+// commitFixture is a transaction of a handler with a guard: tx has inserted a business row. check is another
 // connection.
 type commitFixture struct {
 	conn  *pgx.Conn
@@ -198,7 +198,7 @@ type commitFixture struct {
 	last  lastevent.Read // for the append, if it was read
 }
 
-// eachFixture runs a test with a fixture that has read the last event of the task, and with one that has not.
+// eachFixture runs a test with a fixture that has read the last event of the task, and with a fixture that has not.
 func eachFixture(t *testing.T, test func(*testing.T, *commitFixture)) {
 	t.Helper()
 	t.Run("the last event is read by the append", func(t *testing.T) {

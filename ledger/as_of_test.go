@@ -15,7 +15,7 @@ import (
 
 var asOfTasks = flag.Int("as-of-tasks", 20_000, "number of tasks in TestStatesOfManyTasks")
 
-// The states of a kind as of a moment are those of its tasks, loaded one by one as of that moment.
+// The states of a kind as of a moment equal the states of its tasks, loaded one by one as of that moment.
 func TestStatesAsOf(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "operator")

@@ -14,7 +14,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// The statements of AtCommit are executed after those that were sent, in their order, in each query mode.
+// The statements of AtCommit are executed after the statements sent before, in their order, in each query mode.
 func TestAtCommitKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	for _, mode := range queryModes {
@@ -51,7 +51,7 @@ func TestAtCommitKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// If a statement of AtCommit fails, nothing is committed, and the error is that of the statement.
+// If a statement of AtCommit fails, nothing is committed, and the error is the statement's.
 func TestAtCommitFails(t *testing.T) {
 	t.Parallel()
 	hasCode := func(code string) func(error) bool {
@@ -114,7 +114,7 @@ func TestAtCommitFails(t *testing.T) {
 	}
 }
 
-// A statement that would end the transaction, and one whose results are not those of one statement, is refused before
+// A statement that would end the transaction, or that returns other results than one statement, is refused before
 // anything is sent.
 func TestAtCommitIsRefused(t *testing.T) {
 	t.Parallel()
@@ -159,7 +159,7 @@ func TestAtCommitArguments(t *testing.T) {
 	}
 }
 
-// With the simple protocol a statement can be several statements. Their results are not taken for that of the enqueue.
+// With the simple protocol a statement can be several statements. Their results are not mistaken for the enqueue's.
 func TestAtCommitOfSeveralStatements(t *testing.T) {
 	t.Parallel()
 	for _, sql := range []string{
@@ -177,7 +177,7 @@ func TestAtCommitOfSeveralStatements(t *testing.T) {
 	}
 }
 
-// A commit beside the open rows of a query is refused, and its error names them.
+// A commit while the rows of a query are open is refused, and its error names them.
 func TestCommitBesideOpenRows(t *testing.T) {
 	t.Parallel()
 	b := newBusiness(t, ledgertest.Pool(t))

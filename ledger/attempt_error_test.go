@@ -10,7 +10,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// Each error of a worker in SQL has the SQLSTATE of docs/languages.md, names what is wrong, and has the cure.
+// Each error of a worker in SQL carries the SQLSTATE of docs/languages.md, the fault and the cure.
 func TestErrorsOfWorkersInSQL(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.Pool(t, ledgertest.Owner)

@@ -428,7 +428,7 @@ var policies = []string{
 	`{"unit":1,"unit":2}`, `{"max":0.5,"ladder":[1,2]}`, `{"ladder":[31622400]}`, `{"unit":0.1234565}`,
 }
 
-// The delay after a failure, and the number of failures after which a task is dead, are those of Go.
+// The delay after a failure, and the number of failures after which a task is dead, are the same as in Go.
 func TestRetryPolicyInSQL(t *testing.T) {
 	t.Parallel()
 	db := ledgertest.As(t, ledgertest.Pool(t), "worker")

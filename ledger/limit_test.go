@@ -70,7 +70,7 @@ func awaitWaiting(t *testing.T, db ledger.DB, n int64) {
 	}
 }
 
-// The error of a rejected enqueue has the limit and the delay to try again, and the transaction stays usable.
+// The error of a rejected enqueue contains the limit and the delay to try again, and the transaction stays usable.
 func TestLimitRejects(t *testing.T) {
 	t.Parallel()
 	db := flood(t, ledger.Reject)

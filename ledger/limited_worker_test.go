@@ -237,7 +237,8 @@ func TestLeaseOfALostWorker(t *testing.T) {
 	}
 }
 
-// Rights add up: a login may have several roles of workers, and that of a producer, which reads no events of others.
+// Rights add up: a login may have several roles of workers, and the role of a producer, which may not read others'
+// events.
 func TestLimitedWorkerWithOtherRoles(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.Pool(t, ledgertest.Owner)
@@ -245,7 +246,7 @@ func TestLimitedWorkerWithOtherRoles(t *testing.T) {
 	db, _ := poolOf(t, owner, "grant "+pays+", "+mails+", taskledger_test_producer to $1")
 	other := ledgertest.Key(t, "other/1")
 	args := []byte(`{"secret":1}`)
-	for range 2 { // also if it exists
+	for range 2 { // even if it exists
 		if _, err := ledger.Enqueue(t.Context(), db, other, args, nil); err != nil {
 			t.Error(err)
 		}

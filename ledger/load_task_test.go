@@ -14,7 +14,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// Load returns the fold of all events of a task, wherever a history of many events has its failures, ends and releases.
+// Load returns the fold of all events of a task, wherever a history of many events contains failures, ends and
+// releases.
 func TestLoadIsTheFold(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.Owner)
@@ -43,8 +44,8 @@ func TestLoadIsTheFold(t *testing.T) {
 	}
 }
 
-// randomHistory returns events of a task that fold. A rare history has events other than started and progressed
-// seldom.
+// randomHistory returns events of a task that fold. In a rare history, events other than started and progressed are
+// rare.
 func randomHistory(random *rand.Rand, k ledger.Key, n int, rare bool) []ledger.Event {
 	task := ledger.Task{}
 	events := make([]ledger.Event, 0, n)
@@ -146,7 +147,7 @@ func TestLoadOfALongHistory(t *testing.T) {
 	}
 }
 
-// The failures before the release of a dead task do not count, also if it died with the last of the first events.
+// The failures before the release of a dead task do not count, even if it died with the last of the first events.
 func TestLoadOfADeadTaskThatWasReleased(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.Owner)

@@ -49,7 +49,7 @@ func poolOf(t *testing.T, owner *pgxpool.Pool, grants ...string) (pool *pgxpool.
 	return pool, name
 }
 
-// grantAll lets a login do what it likes with events, except choose their login.
+// grantAll lets a login do with events as it likes, except choose their login.
 const grantAll = `
 	grant all on all tables in schema taskledger to $1;
 	grant select on all sequences in schema taskledger to $1;
@@ -72,7 +72,7 @@ func loginsOf(t *testing.T, db ledger.DB, kind ledger.Kind) []string {
 	return logins
 }
 
-// Each event has the login of its writer beside the claimed actor, whichever way it was written.
+// Each event contains the login of its writer next to the claimed actor, whichever way it was written.
 func TestLoginIsRecorded(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.Pool(t, ledgertest.Owner)
@@ -180,7 +180,7 @@ func TestLoginOfAppends(t *testing.T) {
 	}
 }
 
-// The feed has the login of each event, and reads each name once.
+// The feed returns the login of each event, and reads each name once.
 func TestFeedHasLogins(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.Pool(t, ledgertest.Owner)
@@ -291,7 +291,7 @@ func TestLoginIsReadOncePerSession(t *testing.T) {
 	}
 }
 
-// scansOfLogin returns how many scans of the table login the session has made, less those that it has reported.
+// scansOfLogin returns how many scans of the table login the session has made, without those already reported.
 func scansOfLogin(t *testing.T, tx pgx.Tx) int64 {
 	t.Helper()
 	rows, _ := tx.Query(t.Context(), "select seq_scan + coalesce(idx_scan, 0) from pg_stat_xact_all_tables"+
@@ -303,7 +303,7 @@ func scansOfLogin(t *testing.T, tx pgx.Tx) int64 {
 	return n
 }
 
-// Whatever a session notes as its login, its events have its own: policies refuse another one, and functions with
+// A session may note any login, but its events contain its own: policies refuse another login, and functions with
 // their owner's rights do not read the note.
 func TestSessionCannotForgeItsLogin(t *testing.T) {
 	t.Parallel()

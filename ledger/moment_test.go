@@ -74,8 +74,8 @@ func (w *watcher) at(t time.Time) ledger.Moment {
 	return m
 }
 
-// A task counts from the commit of its events on, and not from the time in their rows. While no service recorded
-// what was visible, it counts from that time on.
+// A task counts from the commit of its events on, not from the time in their rows. While no service recorded the
+// visible events, it counts from that time on.
 func TestAsOfIsInTheOrderOfCommits(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "operator")
@@ -131,8 +131,8 @@ func TestAsOfIsInTheOrderOfCommits(t *testing.T) {
 	}
 }
 
-// Each version of a task can be loaded as of its position and as of its time, with and without records of what was
-// visible, whatever services come and go.
+// Each version of a task can be loaded as of its position and as of its time, with and without records of the visible
+// events, whatever services come and go.
 func TestLoadAsOfEachVersion(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "operator")

@@ -16,7 +16,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// NewestOf, FirstEvent, VersionAsOf and LoadAsOf return what the whole history has, wherever it has its events.
+// NewestOf, FirstEvent, VersionAsOf and LoadAsOf agree with the whole history, wherever its events are.
 func TestPartsOfAHistory(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.Owner)

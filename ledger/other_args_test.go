@@ -13,7 +13,7 @@ import (
 )
 
 // An enqueue of a task that exists with other args returns that task in an error. The caller's transaction stays
-// usable and commits, and the task has the args of its first enqueue.
+// usable and commits, and the task keeps the args of its first enqueue.
 func TestEnqueueWithOtherArgs(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)

@@ -88,8 +88,8 @@ var enqueuersOfMany = map[string]func(ledger.DB) enqueuer{
 
 var isolations = []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
 
-// race has a transaction of a caller, with an isolation level, and an open transaction of a rival that has written
-// the event.
+// race is a transaction of a caller, with an isolation level, and an open transaction of a rival that has written the
+// event.
 type race struct {
 	contender
 	pool          *pgxpool.Pool

@@ -36,7 +36,7 @@ func isRejection(err error) bool {
 	return errors.As(err, &overload) || sqlState(err) == "53400"
 }
 
-// Each rejected call is counted once, in Go and in SQL, also if the transaction is rolled back.
+// Each rejected call is counted once, in Go and in SQL, even if the transaction is rolled back.
 func TestRejectionsAreCounted(t *testing.T) {
 	t.Parallel()
 	db := flood(t, ledger.Reject)
@@ -203,7 +203,7 @@ func TestRejectedAtTheCommit(t *testing.T) {
 func TestRejectionsAtOnce(t *testing.T) {
 	t.Parallel()
 	db := flood(t, ledger.Reject)
-	open, err := db.Begin(t.Context()) // has a rejection
+	open, err := db.Begin(t.Context()) // contains a rejection
 	if err != nil {
 		t.Fatal(err)
 	}

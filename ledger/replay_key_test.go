@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// A replay of a prefix has the events whose keys begin with it, also at the ends of Unicode, from any position on.
+// A replay of a prefix returns the events whose keys begin with it, even at the ends of Unicode, from any position on.
 func TestReplayOfAPrefix(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "operator")
@@ -44,7 +44,7 @@ func TestReplayOfAPrefix(t *testing.T) {
 	}
 }
 
-// The events of one task are read without those of others. A prefix with many events is read as the whole range is.
+// The events of one task are read without other tasks' events. A prefix with many events is read like the whole range.
 func TestReplayOfAPrefixReadsFewBlocks(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.Owner)

@@ -33,8 +33,8 @@ func replayed(t *testing.T, db ledger.DB, r ledger.Range) (positions []ledger.Po
 	return positions
 }
 
-// However transactions commit, adjoining ranges have each event once, and a range has the same events each time, also
-// after more of them were committed.
+// However transactions commit, adjoining ranges contain each event once, and a range contains the same events each
+// time, even after more of them were committed.
 func TestReplayIsTheSameEachTime(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "operator")
@@ -137,7 +137,7 @@ func TestReadBackRefuses(t *testing.T) {
 	}
 }
 
-// Each filter selects what it names, and a read that is continued after any event has the rest.
+// Each filter selects the events it names, and a read that is continued after any event returns the rest.
 func TestReplayFilters(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "operator")
@@ -269,7 +269,7 @@ func TestReplayInFlatMemory(t *testing.T) {
 	}
 }
 
-// large inserts events with args of so many bytes each.
+// large inserts events with args of size bytes each.
 func large(t *testing.T, pool *pgxpool.Pool, events, size int) {
 	t.Helper()
 	const statement = `

@@ -42,7 +42,7 @@ func TestProducerRights(t *testing.T) {
 		},
 		{Key: ledgertest.Key(t, "spills/1")},
 	}
-	for range 2 { // also if they already exist
+	for range 2 { // even if they already exist
 		for _, e := range entries {
 			if _, err := ledger.Enqueue(t.Context(), db, e.Key, e.Args, e.Options); err != nil {
 				t.Errorf("%s: %v", e.Key, err)

@@ -68,7 +68,7 @@ var comparedArgs = []struct {
 	{was: `{"a":2}`, is: `{"a":1,"a":2}`},
 	{was: `{"a":1,"a":2}`, is: `{"a":2,"a":1}`, differ: `args.a was 2, is 1`},
 	{was: `{"b":0,"a":[{"x":1,"x":1}]}`, is: `{"a":[{"x":1}],"b":0}`},
-	// The difference is that of the last ones, as Go decodes them; half of a surrogate pair is U+FFFD.
+	// The difference is the last pair's, as Go decodes it; half of a surrogate pair is U+FFFD.
 	{was: `"\ud800"`, is: `"\ud801"`},
 	{was: `"\ud800"`, is: `"\ufffd"`},
 }
@@ -110,7 +110,7 @@ func TestSameArgsAreEqualAsJSONValues(t *testing.T) {
 	}
 }
 
-// The error of other args has the first difference, printable and bounded, and the transaction goes on.
+// The error of other args contains the first difference, printable and bounded, and the transaction goes on.
 func TestOtherArgsErrorHasTheDifference(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)

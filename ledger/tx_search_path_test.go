@@ -8,7 +8,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// evil is a schema whose functions and operators have the names of those that the end of a transaction uses.
+// evil is a schema whose functions and operators share names with those that the end of a transaction uses.
 const evil = `
 	create schema evil;
 	create function evil.set_config(text, text, boolean) returns text language plpgsql as $$

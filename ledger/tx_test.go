@@ -339,7 +339,7 @@ func TestEnqueueAndCommitOrNeither(t *testing.T) {
 	}
 }
 
-// EnqueueAndCommit commits if the task exists with the same args or other args are accepted, also if the limit of its
+// EnqueueAndCommit commits if the task exists with the same args or other args are accepted, even if the limit of its
 // kind is reached, or if another transaction enqueues it and commits meanwhile. With other args it rolls back.
 func TestEnqueueAndCommitOfAnExistingTask(t *testing.T) {
 	t.Parallel()

@@ -103,8 +103,8 @@ func TestSQLHasTheSameTypesAndStates(t *testing.T) {
 	}
 }
 
-// keysForComparison returns random keys. Many share a prefix, and differ where the order of bytes is not that of a
-// language or of UTF-16.
+// keysForComparison returns random keys. Many share a prefix, and differ where the order of bytes differs from the
+// order of a language or of UTF-16.
 func keysForComparison() []ledger.Key {
 	random := rand.New(rand.NewPCG(1, 2))
 	kindBytes := "aAbBzZ09_-."
@@ -178,7 +178,7 @@ func TestShardsNeverChange(t *testing.T) {
 	}
 }
 
-// The rules by which the database admits events of roles are those of package ledger.
+// The database admits events of roles by the same rules as package ledger.
 func TestSQLHasTheSameTransitions(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.Owner)

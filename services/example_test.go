@@ -9,7 +9,7 @@ import (
 	"github.com/taskledger/taskledger/services"
 )
 
-// A program that embeds the services. DB has a login with the role relay.
+// A program that embeds the services. The login of DB needs the role relay.
 func ExampleRun() {
 	ctx := context.Background()
 	client, err := taskledger.Open(ctx, taskledger.Options{})

@@ -260,7 +260,7 @@ func TestProjectorTakesPagesOfOthers(t *testing.T) {
 	}
 }
 
-// The latency of Run is that of the dispatcher, where workers read it.
+// Run passes its latency to the dispatcher, where workers read it.
 func TestRunWithALatency(t *testing.T) {
 	t.Parallel()
 	owner := ledgertest.Pool(t, ledgertest.App)
@@ -321,7 +321,7 @@ func (*roundTrips) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQue
 
 func (*roundTrips) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
 
-// wantNoWarning checks that a log has no warnings but those of a slow machine.
+// wantNoWarning checks that a log contains no warnings except warnings of a slow machine.
 func wantNoWarning(t *testing.T, log string) {
 	t.Helper()
 	for line := range strings.Lines(log) {

@@ -16,7 +16,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// refused runs a worker beside others and returns why it was refused.
+// refused runs a worker next to others and returns why it was refused.
 func (b *bundle) refused(register func(*workers.Pool) error) error {
 	b.T.Helper()
 	p := try(workers.New(workers.Config{DB: b.DB, NATS: b.Connect(), AckWait: ackWait}))(b.T)
@@ -30,8 +30,8 @@ func (b *bundle) refused(register func(*workers.Pool) error) error {
 	return receive(b, "the worker to be refused", ended)
 }
 
-// All workers of a kind must have the same guarantee. A worker with another one is refused with an error that names
-// the other worker, and leaves no trace. Workers of other kinds are not affected.
+// All workers of a kind must have the same guarantee. A worker with a different guarantee is refused with an error
+// that names the other worker, and leaves no trace. Workers of other kinds are not affected.
 func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -74,7 +74,7 @@ func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 	b.AwaitSucceeded(1)
 }
 
-// A deploy that changes a guarantee sets Replaces: the new worker runs beside the old workers, which cannot start
+// A deploy that changes a guarantee sets Replaces: the new worker runs while the old workers do, which cannot start
 // again. A task that AtMostOnce workers have begun is not begun again.
 func TestGuaranteeChangedByARollingDeploy(t *testing.T) {
 	t.Parallel()
@@ -124,7 +124,7 @@ func TestReadWorkersReturnsGuarantees(t *testing.T) {
 			p.Register(workers.HandleAtMostOnce(kind(workers.AtMostOnce), b.outside, nil)))
 	})
 	b.Await("its lease", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
-	// Members whose names differ in case are those of another program. encoding/json would read them for its own.
+	// Members whose names differ in case belong to another program. encoding/json would read them for its own.
 	ledgertest.ExecAsOwner(t, b.DB, `update taskledger.lease
 		set detail = (rtrim(detail::text, '}') || ',"KINDS":["test.forged"],"VERSION":"forged"}')::json`)
 	all := try(workers.ReadWorkers(b.Context(), b.DB))(t)
@@ -148,7 +148,7 @@ func TestReadWorkersReturnsGuarantees(t *testing.T) {
 	}
 }
 
-// Of workers that begin at the same time with different guarantees, those of one guarantee run.
+// If workers begin at the same time with different guarantees, the workers of one guarantee run.
 func TestWorkersThatDisagreeAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// A worker whose handlers are slow has no more tasks in flight than it runs: a new worker gets tasks at once.
+// A worker with slow handlers has only the running tasks in flight: a new worker gets tasks at once.
 func TestSlowHandlersAskForLittle(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

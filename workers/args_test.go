@@ -14,8 +14,8 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// A handler gets the args and the deadline of its task: those that an offer carries, and larger ones, which the worker
-// reads.
+// A handler gets the args and the deadline of its task, from the offer or, if they are larger, as the worker reads
+// them.
 func TestArgsOfHandlers(t *testing.T) {
 	t.Parallel()
 	note := func(size int) string { return `"` + strings.Repeat("x", size-2) + `"` }

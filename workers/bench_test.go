@@ -77,7 +77,7 @@ func (b *bundle) workOff(n int, c workers.Config, register func(*workers.Pool) e
 	return w, time.Since(begun)
 }
 
-// durablePool returns a pool whose commits are synced, unlike those of the tests.
+// durablePool returns a pool whose commits are synced, unlike other pools in tests.
 func durablePool(b *testing.B) *pgxpool.Pool {
 	b.Setenv("TMPDIR", os.TempDir()) // on a disk, not in memory
 	synced := map[string]string{"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}

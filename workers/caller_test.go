@@ -131,7 +131,7 @@ func TestCallerRuns(t *testing.T) {
 	ledgertest.Check(t, b.DB)
 }
 
-// A handler that fails in a transaction of its caller has its writes rolled back, and its task continues as after any
+// If a handler fails in a transaction of its caller, its writes are rolled back, and its task continues as after any
 // failure. The caller's transaction continues, too.
 func TestCallerRunsAndFails(t *testing.T) {
 	t.Parallel()

@@ -19,7 +19,7 @@ import (
 	"github.com/taskledger/taskledger/workers/dispatcher"
 )
 
-// Successes of an everyday rate share transactions, each of which costs PostgreSQL a flush of its log.
+// At an everyday rate successes share transactions, each of which costs PostgreSQL a flush of its log.
 func TestCompletionsShareTransactions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

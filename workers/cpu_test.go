@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// spent is the CPU time of this process, and that of its child processes: PostgreSQL's.
+// spent returns the CPU time of this process, and of its child processes, the PostgreSQL servers.
 func spent(t testing.TB) (own, servers time.Duration) {
 	t.Helper()
 	var u syscall.Rusage

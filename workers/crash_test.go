@@ -10,8 +10,8 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// A worker process that is killed inside a handler has done nothing; one that is killed after the
-// commit has done everything. In both cases its successor leaves one effect.
+// A worker process that is killed inside a handler has done nothing; a process that is killed after the commit has
+// done everything. In both cases its successor leaves one effect.
 func TestKilledAtCrashPoint(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ program, point string }{

@@ -27,7 +27,7 @@ func (p *Pool) Ready() (n int) {
 	return n
 }
 
-// Statements are those of this package, by file name.
+// Statements are this package's statements, by file name.
 var Statements = map[string]string{
 	"worker_list.sql":    workerListSQL,
 	"watch.sql":          watchSQL,

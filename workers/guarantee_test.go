@@ -36,8 +36,8 @@ func (b *bundle) registered(c *workers.KindConfig) map[string]func(*workers.Pool
 	}
 }
 
-// The table of docs/guarantees.md: a worker process is killed at each point, another one continues, and the number of
-// effects is counted.
+// The table of docs/guarantees.md: a worker process is killed at each point, a new process continues, and the effects
+// are counted.
 func TestGuaranteesAtEachCrashPoint(t *testing.T) {
 	t.Parallel()
 	const done, dead = ledger.StateSucceeded, ledger.StateDead

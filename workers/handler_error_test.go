@@ -263,7 +263,7 @@ func TestReleasedFromDeadStartsAnew(t *testing.T) {
 	}
 }
 
-// A task's own policy replaces that of its kind; an invalid one is ignored.
+// A task's own policy replaces its kind's; an invalid policy is ignored.
 func TestTasksOwnRetryPolicy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -323,7 +323,7 @@ func TestArgsThatDoNotDecode(t *testing.T) {
 	b.WantOneEffect(k)
 }
 
-// endProcess ends the server process of a transaction, whose login is that of the pool.
+// endProcess ends the server process of a transaction that uses the pool's login.
 func endProcess(ctx context.Context, db *pgxpool.Pool, tx pgx.Tx) error {
 	_, err := db.Exec(ctx, "select pg_terminate_backend($1::integer)", tx.Conn().PgConn().PID())
 	return err

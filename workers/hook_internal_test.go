@@ -9,7 +9,7 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/inflight"
 )
 
-// A kind without hooks has no cost for them.
+// Without hooks, a kind pays nothing for them.
 func TestNoHooksCostNothing(t *testing.T) {
 	runner, err := attempt.NewRunner(attempt.Config{AckWait: time.Second})
 	if err != nil {

@@ -265,7 +265,7 @@ func (h afterOnly) AfterAttempt(ctx context.Context, _ *workers.Job, _ workers.A
 	h.call(ctx)
 }
 
-// Hooks are nested, the pool's around those of the kind, and around the handler. The handler has the values and the
+// Hooks are nested: the pool's around the kind's, and both around the handler. The handler sees the values and the
 // settings that they set in its context and its transaction.
 func TestHooksAreAroundTheHandler(t *testing.T) {
 	t.Parallel()
@@ -476,7 +476,7 @@ func TestStopWaitsForHooks(t *testing.T) {
 	select {
 	case <-stopped:
 		t.Error("the pool ended before its hooks")
-	case <-time.After(300 * time.Millisecond): // many times what it takes otherwise
+	case <-time.After(300 * time.Millisecond): // many times the usual time
 	}
 	close(release)
 	<-stopped

@@ -9,7 +9,8 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-// A worker cannot insert or change a lease so that it is malformed, and readers skip one that the owner has inserted.
+// A worker cannot insert a malformed lease, nor change one into it. Readers skip a malformed lease that the owner has
+// inserted.
 func TestMalformedLeases(t *testing.T) {
 	t.Parallel()
 	const (
@@ -118,7 +119,7 @@ func TestWorkersWriteNoOtherLeases(t *testing.T) {
 	}
 }
 
-// hasWorker reports whether all has a worker with this id.
+// hasWorker reports whether all contains a worker with this id.
 func hasWorker(all []workers.Worker, id string) bool {
 	for _, w := range all {
 		if w.ID == id && len(w.Kinds) == 1 {

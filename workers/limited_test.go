@@ -15,8 +15,8 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// limitedLogin makes a login whose only roles are those of workers that are limited to these kinds, and returns its
-// pool and the names of the roles.
+// limitedLogin creates a login whose only roles are roles of workers limited to these kinds, and returns its pool and
+// the names of the roles.
 func (b *bundle) limitedLogin(kinds ...string) (db *pgxpool.Pool, roles []string) {
 	b.T.Helper()
 	login := "limited_" + strings.ToLower(rand.Text())
@@ -92,8 +92,8 @@ func TestPoolRefusesAProducer(t *testing.T) {
 }
 
 // A login loses the right to a kind while its pool works on it, and gets it back. Meanwhile its tasks, which row-level
-// security hides, are no ghosts: they wait, and its lease ends. PostgreSQL keeps the policies of a statement
-// that a connection has prepared, also when a role is granted.
+// security hides, are not ghosts: they wait, and its lease ends. PostgreSQL keeps the policies of a statement that a
+// connection has prepared, even when a role is granted.
 func TestRightsChangeUnderAPool(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

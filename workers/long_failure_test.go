@@ -13,7 +13,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// rowsTracer has the most rows that one statement returned.
+// rowsTracer records the most rows that one statement returned.
 type rowsTracer struct{ most atomic.Int64 }
 
 func (*rowsTracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {

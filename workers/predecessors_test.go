@@ -10,8 +10,8 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// A handler reads the results of the task's predecessors in the order of After, and the error of one that has not
-// succeeded. A task without After has none.
+// A handler reads the results of the task's predecessors in the order of After, and the error of a predecessor that
+// has not succeeded. For a task without After it reads none.
 func TestHandlerReadsPredecessors(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -34,7 +34,7 @@ func (b *bundle) progressed(k ledger.Key) (all []string) {
 	return all
 }
 
-// Progress is published at once and recorded at intervals, beside a transaction that commits undisturbed.
+// Progress is published at once and recorded at intervals, outside a transaction that commits undisturbed.
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -80,7 +80,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// A quick attempt has no event for its progress.
+// A quick attempt records no progress.
 func TestProgressOfQuickAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -194,7 +194,7 @@ func TestCheckpointOfCancelled(t *testing.T) {
 	}
 }
 
-// Tasks that a handler enqueues have its task as their cause, and continue its trace.
+// Tasks that a handler enqueues name its task as their cause, and continue its trace.
 func TestFollowUpsNameTheirCause(t *testing.T) {
 	t.Parallel()
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

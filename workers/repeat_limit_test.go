@@ -26,7 +26,7 @@ var errPartner = fmt.Errorf("reserve at the partner: %w", &pgconn.PgError{
 	Code: "53300", Message: "too many connections",
 })
 
-// An error of another database is a failure of the attempt, also if its SQLSTATE asks for a retry.
+// An error of another database is a failure of the attempt, even if its SQLSTATE asks for a retry.
 func TestErrorOfAnotherDatabaseIsAFailure(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]func(context.Context, pgx.Tx) error{

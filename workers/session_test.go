@@ -34,7 +34,8 @@ var sessionChanges = map[string]sessionChange{
 	"a channel": {sql: "listen changed", probe: "select count(*)::text from pg_listening_channels()"},
 }
 
-// prober registers a handler that changes its session, and one that runs later on the same connection and probes it.
+// prober registers a handler that changes its session, and a handler that runs later on the same connection and probes
+// it.
 type prober struct {
 	pid    atomic.Int32 // of the connection whose session was changed
 	probed chan string
@@ -127,7 +128,7 @@ func makeTenant(t *testing.T, db *pgxpool.Pool) {
 		grant select, insert on tenant_a.invoice to session_tenant;`, login, worker))
 }
 
-// probeOf returns what a new session answers.
+// probeOf returns a new session's answer.
 func probeOf(t *testing.T, db *pgxpool.Pool, c sessionChange) (text string) {
 	t.Helper()
 	conn := try(pgx.ConnectConfig(t.Context(), db.Config().ConnConfig))(t)

@@ -79,7 +79,7 @@ func (b *bundle) addTasks(kind, prefix string, n int, eventType ledger.EventType
 		kind, prefix, n, string(eventType))
 }
 
-// list has the projection list all unfinished tasks, up to the present.
+// list makes the projection list all unfinished tasks, up to the present.
 func (b *bundle) list() {
 	b.T.Helper()
 	b.Project()
@@ -100,7 +100,7 @@ func (b *bundle) list() {
 	ledgertest.ExecAsOwner(b.T, b.DB, "vacuum analyze")
 }
 
-// noteMoment records what is visible, as a feed does about every second.
+// noteMoment records the visible events, as a feed does about every second.
 func (b *bundle) noteMoment() {
 	b.T.Helper()
 	b.Forge(`
@@ -110,8 +110,8 @@ func (b *bundle) noteMoment() {
 		               pg_sequence_last_value('taskledger.event_position_seq'::regclass) as top) m`)
 }
 
-// The first call claims the one task that waits, whatever the ledger has besides, and reads as little as in a small
-// ledger. The tasks that wait are on the list, or are not yet.
+// The first call claims the only waiting task, whatever else is in the ledger, and reads as little as in a small
+// ledger. The waiting task is on the list, or is not yet.
 func TestClaimNextPassesOverHistory(t *testing.T) {
 	t.Parallel()
 	b := setupDatabase(t)
@@ -213,8 +213,8 @@ func TestClaimNextFindsWhatCommitsLate(t *testing.T) {
 	}
 }
 
-// Tasks are claimed in the order in which they became available, listed or not. Those of live workers are passed over,
-// and those of lost workers are taken over in their turn.
+// Tasks are claimed in the order in which they became available, listed or not. Tasks of live workers are passed over,
+// and tasks of lost workers are taken over in their turn.
 func TestClaimNextInOrder(t *testing.T) {
 	t.Parallel()
 	b := setupDatabase(t)
@@ -269,8 +269,8 @@ func TestClaimNextOfAPausedKind(t *testing.T) {
 	}
 }
 
-// claim_next finds a task although a role that may only connect holds an advisory lock of it, and passes over one that
-// another claimer has, in a transaction that is open.
+// claim_next finds a task even if a role that may only connect holds an advisory lock of it, and passes over a task
+// that another claimer holds in an open transaction.
 func TestClaimNextPassesOverClaimedTasksOnly(t *testing.T) {
 	t.Parallel()
 	b := setupDatabase(t)
@@ -300,8 +300,8 @@ func TestClaimNextPassesOverClaimedTasksOnly(t *testing.T) {
 	}
 }
 
-// A worker in SQL that begins beside one in Go claims nothing that the other has begun without a record, or begins
-// meanwhile: no handler begins twice. When it has gone, the other one no longer records each start.
+// A worker in SQL that begins while a worker in Go runs claims no task that the other has begun without a record, or
+// begins meanwhile: no handler begins twice. When it has gone, the other no longer records each start.
 func TestFirstClaimBesideAPool(t *testing.T) {
 	t.Parallel()
 	b := &bundle{servicetest.NewServed(t, outbox.StreamConfig{})}

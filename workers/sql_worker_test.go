@@ -91,7 +91,7 @@ func TestSQLWorkersBesideAPool(t *testing.T) {
 	}
 }
 
-// outcome is what an event of a failure has, without times and names.
+// outcome returns the contents of an event of a failure, without times and names.
 func outcome(e ledger.Event) string {
 	var data map[string]any
 	_ = json.Unmarshal(e.Data, &data)

@@ -10,7 +10,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// Every attempt has the trace context of its task's producer, also after a release.
+// Every attempt receives the trace context of its task's producer, even after a release.
 func TestTraceContextOfEveryAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

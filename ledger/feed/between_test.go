@@ -13,7 +13,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-// Between any two places of a reader lie the events of the pages that lead from the one to the other, also if a
+// Between any two places of a reader lie the events of the pages that lead from the first to the second, even if a
 // transaction commits late or a window takes several pages.
 func TestBetweenIsWhatTheReaderWasGiven(t *testing.T) {
 	t.Parallel()

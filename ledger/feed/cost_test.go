@@ -86,7 +86,7 @@ func TestManyLateTransactionsDoNotMakeAPageDear(t *testing.T) {
 				late[i], commits[i] = tx, func() { f.commit(tx) }
 			}
 			for done := 0; done < events; done += piece {
-				for i := range late { // the last transaction has the lowest positions
+				for i := range late { // the last transaction uses the lowest positions
 					fill(f, late[transactions-1-i], 1_000_000*(i+1)+done, piece)
 				}
 			}

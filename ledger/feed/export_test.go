@@ -15,13 +15,13 @@ var (
 	AuditSQL        = auditSQL
 )
 
-// The function that reads pages, and the one of a mutant.
+// The function that reads pages, and a mutant's.
 const (
 	pageFunction   = "taskledger.feed_page("
 	mutantFunction = "taskledger.mutant_page("
 )
 
-// GatherOf returns the least time between two windows, the first of which has n events.
+// GatherOf returns the least time between two windows, the first of which contains n events.
 func GatherOf(o Options, n int) time.Duration {
 	o = o.withDefaults()
 	return o.gather(n, false)
@@ -58,7 +58,7 @@ func (p Page) AppendArgs() []any {
 // Incarnation returns the incarnation of the database in which the feed was opened.
 func (f *Feed) Incarnation() string { return f.database.incarnation }
 
-// ThinMoments has the next poll thin the moments.
+// ThinMoments makes the next poll thin the moments.
 func ThinMoments(f *Feed) { f.moments.due = time.Time{} }
 
 // FollowFor is how long a report lasts.
@@ -69,7 +69,7 @@ func (s *Findings) Report(begun, ended time.Time, isNext, hasEvents bool) {
 	s.report(begun, ended, isNext, hasEvents, false)
 }
 
-// After returns what is known of the time after the begin of a window without events.
+// After calls after.
 func (s *Findings) After(polled time.Time) (quiet time.Time, found <-chan struct{}) {
 	return s.after(polled)
 }
@@ -81,7 +81,7 @@ const (
 	KeptFor    = keptFor
 )
 
-// FoundPages are pages between places that have a number each.
+// FoundPages are pages between places that are identified by numbers.
 type FoundPages struct{ pages foundPages }
 
 // NewFoundPages returns no pages.
@@ -89,7 +89,7 @@ func NewFoundPages() *FoundPages { return new(FoundPages) }
 
 func numbered(n int) Place { return Place{Window: Window{Seen: Edge{Top: ledger.Position(n)}}} }
 
-// Keep adds a page of events with so many bytes each.
+// Keep adds a page of events with this number of bytes each.
 func (s *FoundPages) Keep(database string, from, to, events, bytes int) {
 	p := foundPage{from: numbered(from), to: numbered(to), events: make([]ledger.Event, events)}
 	for i := range p.events {

@@ -408,8 +408,8 @@ func TestFeedPageBytes(t *testing.T) {
 	}
 }
 
-// The feed refuses a cursor that came with a dump: its xids are those of another cluster. It accepts one that
-// came with a physical copy.
+// The feed refuses a cursor that came with a dump: its xids belong to another cluster. It accepts a cursor that came
+// with a physical copy.
 func TestFeedRefusesARestoredCursor(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)

@@ -43,16 +43,16 @@ func (f *feedFixture) counted() (*pgxpool.Pool, *polls) {
 	return db, p
 }
 
-// awaitNext has a feed wait for its next page, and returns a channel with the biz_id of the first event.
+// awaitNext makes a feed wait for its next page, and returns a channel with the biz_id of the first event.
 func (f *feedFixture) awaitNext(opened *feed.Feed) <-chan string {
 	got := make(chan string, 1)
 	go func() { got <- f.next(opened) }()
 	return got
 }
 
-// A feed that follows another one does not poll while that one polls and finds nothing, and reads what it finds. It
-// reads an event that the other one does not find, because that had stopped, or because another process had moved its
-// cursor meanwhile.
+// A following feed does not poll while the followed feed polls and finds nothing, and reads the events that it finds.
+// It also reads an event that the followed feed does not find, because that feed had stopped, or because another
+// process had moved its cursor meanwhile.
 func TestFollowingFeedPollsNot(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
@@ -69,7 +69,7 @@ func TestFollowingFeedPollsNot(t *testing.T) {
 	await(t, "both to poll", func() bool { return led.n.Load() > 0 && following.n.Load() > 0 })
 	before, polled := led.n.Load(), following.n.Load()
 	await(t, "a hundred polls", func() bool { return led.n.Load() >= before+100 })
-	if n := following.n.Load() - polled; n > 50 { // one that the reports reached late is not the rule
+	if n := following.n.Load() - polled; n > 50 { // a feed that the reports reached late is an exception
 		t.Errorf("%d polls beside a feed that polled %d times", n, led.n.Load()-before)
 	}
 	f.enqueue(f.pool, "found")
@@ -85,7 +85,7 @@ func TestFollowingFeedPollsNot(t *testing.T) {
 		t.Errorf("the follower delivered %q", id)
 	}
 
-	// The follower has read what is there, and waits.
+	// The follower has read all events, and waits.
 	idle, cancel := context.WithCancel(f.ctx)
 	before = following.n.Load()
 	ended := make(chan error)
@@ -110,8 +110,8 @@ func TestFollowingFeedPollsNot(t *testing.T) {
 	<-ended
 }
 
-// A feed that follows another one audits what it has read also if no event follows: an event that it missed by a defect
-// does not wait for the next one.
+// A following feed audits its pages even if no event follows: an event that it missed by a defect does not wait for
+// the next event.
 func TestFollowingFeedAudits(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)

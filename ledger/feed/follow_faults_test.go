@@ -18,7 +18,7 @@ import (
 )
 
 // Another process advances the cursor of the followed feed, which is then opened again and finds nothing. A follower
-// at the place that the feed had before reads what the other process has passed, without waiting for an event.
+// at the feed's former place reads the events that the other process has passed, without waiting for an event.
 func TestFollowerOfAFeedThatWasMoved(t *testing.T) {
 	t.Parallel()
 	f := newFollowFixture(t, 0)
@@ -51,7 +51,7 @@ func TestFollowerOfAFeedThatWasMoved(t *testing.T) {
 	}
 }
 
-// A follower with a long Gather waits no longer for another feed than for one that has stopped, neither for its first
+// A follower with a long Gather does not wait longer for a live feed than for a stopped one, neither for its first
 // report nor for the next page of a window.
 func TestFollowerWithALongGatherReadsByItself(t *testing.T) {
 	t.Parallel()
@@ -75,7 +75,7 @@ func TestFollowerWithALongGatherReadsByItself(t *testing.T) {
 	}
 }
 
-// Poll reads what is there also behind windows without events that the other feed has read.
+// Poll reads events even behind windows without events that the other feed has read.
 func TestFollowerPollsBehindEmptyWindows(t *testing.T) {
 	t.Parallel()
 	f := newFollowFixture(t, 0)
@@ -94,7 +94,7 @@ func TestFollowerPollsBehindEmptyWindows(t *testing.T) {
 	}
 }
 
-// A feed that follows one and reports to others misleads none: those read what it has taken.
+// A feed that follows one feed and reports to others does not mislead them: they read the events that it has taken.
 func TestFollowerOfAFollower(t *testing.T) {
 	t.Parallel()
 	f := newFollowFixture(t, 0)
@@ -310,8 +310,8 @@ func TestFollowerAfterACopyWasPutBack(t *testing.T) {
 	}
 }
 
-// A page that was read before a copy of the data was put back advances no cursor, be it of the reader itself or of the
-// feed that it follows, although the copy has the incarnation and the newest row of the cursor.
+// A page that was read before a copy of the data was put back advances no cursor, neither the reader's own nor the
+// followed feed's, although the copy contains the incarnation and the newest row of the cursor.
 func TestPageReadBeforeACopyWasPutBack(t *testing.T) {
 	t.Parallel()
 	f := newFollowFixture(t, 0)

@@ -18,7 +18,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-// followFixture has a feed and those that follow it.
+// followFixture is a feed and its followers.
 type followFixture struct {
 	*feedFixture
 	findings *feed.Findings
@@ -67,8 +67,8 @@ func (f *followFixture) page(opened *feed.Feed) feed.Page {
 }
 
 // A follower delivers the pages of several windows of the other feed as one, without a statement of its own, in the
-// order of the windows: a late event comes after those of an earlier window. Each place within them is one of the other
-// feed.
+// order of the windows: a late event comes after the events of an earlier window. Each place within them is also a
+// place of the other feed.
 func TestFollowerTakesPages(t *testing.T) {
 	t.Parallel()
 	f := newFollowFixture(t, 3)
@@ -159,8 +159,8 @@ func TestFollowerAuditsWhatItTakes(t *testing.T) {
 	}
 }
 
-// A follower reads by itself what it cannot take: a page that was read before it was opened, and one that the other
-// feed does not read. It then follows again.
+// A follower reads by itself the pages that it cannot take: a page that was read before the follower was opened, and a
+// page that the other feed does not read. It then follows again.
 func TestFollowerReadsByItself(t *testing.T) {
 	t.Parallel()
 	f := newFollowFixture(t, 0)
@@ -278,7 +278,7 @@ func TestFollowerWaitsWithinAWindow(t *testing.T) {
 	}
 }
 
-// Pages are kept up to limits, for those that follow, in the database in which they were read.
+// Pages are kept up to limits, for followers, in the database in which they were read.
 func TestFoundPages(t *testing.T) {
 	t.Parallel()
 	pages := feed.NewFoundPages()
@@ -319,8 +319,8 @@ func TestFoundPages(t *testing.T) {
 	}
 }
 
-// TestFollowRace is TestFeedRace for feeds that follow another one, while all of them are opened again and again, have
-// pages of any size, and do not advance some: each delivers every committed event once, those of a task in order.
+// TestFollowRace is TestFeedRace for followers, while all feeds are opened repeatedly, use pages of any size, and do
+// not advance some. Each delivers every committed event once, each task's events in order.
 func TestFollowRace(t *testing.T) {
 	t.Parallel()
 	f := newFollowFixture(t, 0)

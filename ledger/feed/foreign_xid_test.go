@@ -13,8 +13,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// Restored events can have the id that this database gives to a new transaction. It gets no rights on these events,
-// before or after the rebase. It keeps those on its own events, even if a savepoint inserted them.
+// Restored events can contain the id that this database gives to a new transaction. It gets no rights on these events,
+// before or after the rebase. It keeps its rights on its own events, even if a savepoint inserted them.
 func TestRestoredTransactionIDsGiveNoRights(t *testing.T) {
 	t.Parallel()
 	const record = `
@@ -98,8 +98,8 @@ func TestReplicatedTransactionIDsGiveNoRights(t *testing.T) {
 	}
 }
 
-// A transaction whose own event has a position before a replicated one, because the sequence is behind, ends no task of
-// the replicated one.
+// If a transaction's own event has a position before a replicated one, because the sequence is behind, the transaction
+// cannot end a task of the replicated event.
 func TestReplicatedEventBehindAnOwnOne(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
@@ -141,7 +141,7 @@ func (f *feedFixture) restoreAhead() (id int64) {
 	return id
 }
 
-// awaitXid begins transactions until one has the id.
+// awaitXid begins transactions until one gets the id.
 func (f *feedFixture) awaitXid(db *pgxpool.Pool, id int64) pgx.Tx {
 	f.t.Helper()
 	for {

@@ -26,7 +26,7 @@ func documented(t *testing.T, language string) string {
 	return code
 }
 
-// The examples in other languages have each success once in their table, also if their transactions fail in between.
+// The examples in other languages store each success once in their table, even if their transactions fail in between.
 func TestDocumentedSubscribers(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("psql"); err != nil {

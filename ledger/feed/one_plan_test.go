@@ -9,8 +9,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// PostgreSQL does not plan the statements of a poll at each execution: it compares the plan for all parameters with
-// those that know them, after five of these. A window with its parameters as constants took 163 µs of its CPU, 61
+// PostgreSQL does not plan the statements of a poll at each execution: after five plans with known parameters it
+// compares them with the plan for all parameters. A window with its parameters as constants took 163 µs of its CPU, 61
 // without.
 func TestPollsArePlannedOnce(t *testing.T) {
 	pool := ledgertest.Pool(t, ledgertest.App, "relay")

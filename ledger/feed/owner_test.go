@@ -167,8 +167,8 @@ func TestSubscriberRowsAreWellFormed(t *testing.T) {
 	}
 }
 
-// A login can have a limited number of subscribers, so that it does not delay what reads the lags of all of them. It
-// gets no other ones by functions, without a login, or in many sessions. Other logins are not concerned.
+// A login may own a limited number of subscribers, so that it does not delay readers of all lags. It gets no others by
+// functions, without a login, or in many sessions. Other logins are not concerned.
 func TestSubscribersOfALoginAreLimited(t *testing.T) {
 	f := newSubscriberFixture(t)
 	ctx := t.Context()

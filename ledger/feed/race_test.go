@@ -21,12 +21,11 @@ import (
 
 var raceTransactions = flag.Int("race-transactions", 150, "transactions of each of the 12 writers of TestFeedRace")
 
-// TestFeedRace tests the first property of the feed: whatever transactions do, the feed delivers every
-// committed event once, those of a task in order, and waits for no transaction.
+// TestFeedRace tests the first property of the feed: whatever transactions do, the feed delivers every committed event
+// once, each task's events in order, and waits for no transaction.
 //
-// Writers contend for a few tasks, draw their xid early or late, use savepoints and roll back. A write
-// transaction in another database and a prepared transaction stay open all along. The reader starts again and
-// again.
+// Writers contend for a few tasks, draw their xid early or late, use savepoints and roll back. A write transaction in
+// another database and a prepared transaction stay open all along. The reader restarts repeatedly.
 func TestFeedRace(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
@@ -89,7 +88,7 @@ func TestFeedRace(t *testing.T) {
 	}
 }
 
-// raceCheck checks that a reader got each committed event once, those of a task in order.
+// raceCheck checks that a reader got each committed event once, each task's events in order.
 func raceCheck(t *testing.T, got []ledger.Event, want map[ledger.Position]bool) {
 	t.Helper()
 	versions := map[ledger.Key]ledger.Version{}
@@ -171,7 +170,7 @@ func raceAppend(ctx context.Context, tx pgx.Tx, random *rand.Rand, k ledger.Key)
 	return 1, inner.Commit(ctx)
 }
 
-// raceLost reports whether err is that of a transaction that lost a race.
+// raceLost reports whether err means that its transaction lost a race.
 func raceLost(err error) bool {
 	var conflict *ledger.ConflictError
 	return errors.As(err, &conflict) || ledger.Retryable(err)

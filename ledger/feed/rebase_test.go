@@ -523,7 +523,7 @@ func TestRebaseLeavesSubscribers(t *testing.T) {
 	if _, err := feed.Pause(f.ctx, f.owner, "paused", true); err != nil {
 		t.Fatal(err)
 	}
-	// Events and cursors have the transaction IDs of one database, which is another one than this.
+	// Events and cursors contain the transaction IDs of one database, which is not this one.
 	f.exec(f.owner, "update taskledger.cursor set origin = '1/1', xid = '9000000000'")
 	f.enqueue(f.pool, "after")
 	if !f.rebase() {

@@ -9,8 +9,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-// The memory of a released page is that of a later one. Copies of its events stay as they are, and so does a page that
-// was not released.
+// A later page uses the memory of a released page. Copies of its events stay as they are, and so does a page that was
+// not released.
 func TestReleasedPage(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)

@@ -97,7 +97,7 @@ func raceReadSQL(ctx context.Context, t *testing.T, pool *pgxpool.Pool, random *
 	return got
 }
 
-// subscriberFixture is a ledger with a login that subscribes and one that enqueues.
+// subscriberFixture is a ledger with a login that subscribes and a login that enqueues.
 type subscriberFixture struct {
 	*testing.T
 
@@ -470,7 +470,7 @@ func TestSubscribers(t *testing.T) {
 	}
 }
 
-// Processes that begin a new subscriber at the same time do not move it back behind the one that was first.
+// If processes begin a new subscriber at the same time, none moves it back behind the first.
 func TestBeginLeavesASubscriber(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// A tail has each event that is committed after it began, also one that was recorded before, and no other. The role
+// A tail returns each event that is committed after it began, even if it was recorded before, and no other. The role
 // reader suffices, and no row is written.
 func TestTail(t *testing.T) {
 	t.Parallel()

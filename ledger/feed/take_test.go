@@ -15,8 +15,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-// A reader that processes a window in bulk is given only later events afterwards, also those that commit late, and an
-// audit misses nothing. A process that opens the feed in between has the same window and mark.
+// A reader that processes a window in bulk is then given only later events, including late commits, and an audit
+// misses nothing. A process that opens the feed in between sees the same window and mark.
 func TestBulk(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
@@ -58,8 +58,8 @@ func TestBulk(t *testing.T) {
 	}
 }
 
-// A reader whose cursor is held waits with its next page, and is superseded when the cursor has moved. A window that is
-// opened while it is held has all events that the reader has passed.
+// A reader whose cursor is held waits with its next page, and is superseded when the cursor has moved. A window that
+// is opened while it is held contains all events that the reader has passed.
 func TestTake(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
@@ -165,8 +165,8 @@ func TestHoldWaitsForThePageUnderWay(t *testing.T) {
 	}
 }
 
-// Of several processes that restart a reader, one does, and a process that had its cursor before never advances it
-// again, also if the rows between were removed.
+// If several processes restart a reader, one succeeds. A process that used its cursor before never advances it again,
+// even if the rows between were removed.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)

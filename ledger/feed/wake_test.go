@@ -85,8 +85,8 @@ func TestSleepingFeedIsNotified(t *testing.T) {
 	await(t, "the sleep to end by itself", func() bool { return !f.isAsleep() })
 }
 
-// A feed that reads events all the time polls without notifications, also after a poll that finds none. While a process
-// waits for outcomes, each event notifies it.
+// A feed that reads events all the time polls without notifications, even after a poll that finds none. While a
+// process waits for outcomes, each event notifies it.
 func TestBusyFeedPollsUnlessOutcomesAreAwaited(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
@@ -127,8 +127,8 @@ func TestBusyFeedPollsUnlessOutcomesAreAwaited(t *testing.T) {
 	}
 }
 
-// A session listens and does not read while another one notifies much. Above a bound, which is lowered here, enqueues
-// do not notify any more: with a full queue their transactions would fail. The feed reads their events by polls.
+// A session listens and does not read while another session notifies much. Above a bound, which is lowered here,
+// enqueues stop notifying: with a full queue their transactions would fail. The feed reads their events by polls.
 func TestFullNotifyQueueFailsNoEnqueue(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)

@@ -29,7 +29,7 @@ func TestCheckAcceptsEveryHistory(t *testing.T) {
 	ledgertest.Check(t, pool)
 }
 
-// Each case inserts rows that package ledger never inserts, beside a valid task.
+// Each case inserts rows that package ledger never inserts, next to a valid task.
 func TestCheckReportsTheFault(t *testing.T) {
 	t.Parallel()
 	const insert = `insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data, meta) values `

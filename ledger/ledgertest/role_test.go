@@ -10,7 +10,7 @@ import (
 	"github.com/taskledger/taskledger/migrations"
 )
 
-// A login has the roles that the test names and nothing else. All six together are not the owner.
+// A login has exactly the roles that the test names. All six together are not the owner.
 func TestLoginsHaveTheirRoles(t *testing.T) {
 	t.Parallel()
 	app := ledgertest.Pool(t)

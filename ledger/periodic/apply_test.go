@@ -382,7 +382,7 @@ func TestApplyBesideAForeignLock(t *testing.T) {
 	}
 }
 
-// A list without schedules is refused: it is what a template that failed leaves, and would delete every schedule.
+// A list without schedules is refused: a failed template leaves one, and it would delete every schedule.
 func TestApplyOfNothingDeletesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -167,7 +167,7 @@ func TestClockChanges(t *testing.T) {
 	}
 }
 
-// The firings are those of a simulated clock that is read every minute.
+// The firings equal those of a simulated clock that is read every minute.
 func TestFiringsMatchAWatchedClock(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(4, 2))

@@ -164,7 +164,7 @@ func TestChangesAreOnRecord(t *testing.T) {
 	ledgertest.Check(t, b.db)
 }
 
-// A manual run is a task beside the firings.
+// A manual run is a task in addition to the firings.
 func TestRunNow(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -24,7 +24,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
-// The task of a firing has its schedule, its firing and its wall time in meta.
+// The meta of a firing's task contains its schedule, its firing and its wall time.
 func TestFiring(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -12,7 +12,7 @@ import (
 // go test ./ledger/seal -run '^$' -bench . -benchtime 100x.
 const benchmarkEvents = 200_000
 
-// BenchmarkSeal reports the rates of sealing, of verifying and of proofs, and what a sealed event takes on disk.
+// BenchmarkSeal reports the rates of sealing, of verifying and of proofs, and the disk space of a sealed event.
 func BenchmarkSeal(b *testing.B) {
 	app := ledgertest.Pool(b)
 	owner := ledgertest.As(b, app, ledgertest.Owner)

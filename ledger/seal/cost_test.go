@@ -66,7 +66,7 @@ func TestCostDoesNotGrow(t *testing.T) {
 	}
 	large := measure()
 	rows := f.count("select count(*) from taskledger.cursor where reader = 'seal'")
-	if rows > 140 { // 100, and those of the last call
+	if rows > 140 { // 100, and the last call's
 		t.Errorf("the cursor of the seal has %d rows: old ones are not removed", rows)
 	}
 	for name, s := range statements {

@@ -9,8 +9,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/seal"
 )
 
-// A checkpoint outlives a crash of PostgreSQL right after it was returned, although commits of the sealer's login, as
-// those of producers, do not wait for the disk.
+// A checkpoint outlives a crash of PostgreSQL right after it was returned, although commits of the sealer's login,
+// like producers' commits, do not wait for the disk.
 func TestCheckpointOutlivesACrash(t *testing.T) {
 	server := ledgertest.Cluster(t, map[string]string{"autovacuum": "off", "wal_writer_delay": "10s",
 		"synchronous_commit": "off"})

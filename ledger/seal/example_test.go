@@ -51,7 +51,7 @@ func ExampleEvent_Record() {
 	// leaf r5gSZZjNZQvSslxYTHdKbKNLDAZvmHsngyRxXUiNaRM=
 }
 
-// The package comment has the record of ExampleEvent_Record.
+// The package comment contains the record of ExampleEvent_Record.
 func TestRecordIsDocumented(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {

@@ -245,8 +245,8 @@ func TestForgeriesAreReported(t *testing.T) {
 	}
 }
 
-// An owner who changes an event, and seals everything anew, has a seal without faults. Only the checkpoint that was
-// kept outside shows it.
+// If an owner changes an event and seals everything again, the new seal is without faults. Only the checkpoint that
+// was kept outside reveals it.
 func TestNewSealOfAForgedLedger(t *testing.T) {
 	f := newFixture(t)
 	f.finish(1, 3)
@@ -261,7 +261,7 @@ func TestNewSealOfAForgedLedger(t *testing.T) {
 	f.expect([]seal.Checkpoint{kept}, "checkpoint: the first 9 leaves have the hash ")
 }
 
-// A change of any column of an event is reported, also one that is added later, except that of the transaction ID.
+// A change of any column of an event is reported, even of a column that is added later, except the transaction ID.
 func TestEveryColumnIsCovered(t *testing.T) {
 	f := newFixture(t)
 	f.finish(1, 1)
@@ -299,8 +299,8 @@ func TestEveryColumnIsCovered(t *testing.T) {
 	f.expect([]seal.Checkpoint{kept})
 }
 
-// An event that the owner adds now among the sealed ones is not sealed yet, as any new one. The sealer finds it only if
-// its cursor was moved back; then it has a new leaf, of no checkpoint of the past.
+// An event that the owner adds now among the sealed events is not sealed yet, like any new event. The sealer finds it
+// only if its cursor was moved back; then it gets a new leaf, which no earlier checkpoint covers.
 func TestEventAddedNow(t *testing.T) {
 	for name, isRewound := range map[string]bool{"cursor as it was": false, "cursor removed": true} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 func isNewline(r rune) bool { return r == '\n' }
 
-// A file of checkpoints is parsed into checkpoints that have the same text.
+// A file of checkpoints is parsed into checkpoints with the same text.
 func FuzzParseCheckpoints(f *testing.F) {
 	c := seal.Checkpoint{Origin: "taskledger 6f1ed002-ab5e-4e4c-9a4b-5d3f6b8f3c11", Size: 1024,
 		Root: tlog.RecordHash(nil)}.String()
@@ -41,7 +41,7 @@ func FuzzParseCheckpoints(f *testing.F) {
 	})
 }
 
-// A proof from outside is refused without a panic, unless it is the one that was made.
+// A proof from outside is refused without a panic, unless it is the proof that was made.
 func FuzzProof(f *testing.F) {
 	right, kept := proved()
 	text, err := json.Marshal(right)

@@ -43,8 +43,8 @@ func TestProofWithNamesOfAnotherCase(t *testing.T) {
 	}
 }
 
-// A proof is read only in the form in which it is written: another program would read another value than the one that
-// is checked.
+// A proof is read only in the form in which it is written: another program would read another value than the checked
+// one.
 func TestProofInAnotherForm(t *testing.T) {
 	p, kept := proved()
 	text, err := json.Marshal(p)
@@ -74,7 +74,7 @@ func TestProofInAnotherForm(t *testing.T) {
 	}
 }
 
-// One record is that of one event: no type has a line break, by which the text of a later column could pass for the
+// A record belongs to one event: no type contains a line break, by which the text of a later column could pass for the
 // lines between.
 func TestProofOfAnotherEvent(t *testing.T) {
 	p, _ := proved()

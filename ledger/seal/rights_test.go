@@ -68,7 +68,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// An archiver that moves the cursor over events without sealing them is found, as is one that seals another text.
+// An archiver that moves the cursor over events without sealing them is found, and so is one that seals another text.
 func TestArchiverIsNotTrusted(t *testing.T) {
 	f := newFixture(t)
 	f.finish(1, 1)

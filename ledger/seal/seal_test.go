@@ -69,7 +69,7 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// The tree is that of package tlog, for every number of leaves and every division into batches.
+// The tree equals package tlog's, for every number of leaves and every division into batches.
 func TestTreeIsThatOfRFC6962(t *testing.T) {
 	f := newFixture(t)
 	var roots []seal.Checkpoint
@@ -211,7 +211,7 @@ func TestSealersAtOnce(t *testing.T) {
 	f.expect(kept)
 }
 
-// After a restore the feed gives sealed events again. Each stays sealed once, and those that came later are sealed.
+// After a restore the feed returns sealed events again. Each stays sealed once, and later events are sealed.
 func TestRebase(t *testing.T) {
 	for name, test := range map[string]struct {
 		recent      int // how many tasks were finished after the last seal

@@ -88,7 +88,7 @@ func TestHistoryIsReadOnce(t *testing.T) {
 	}
 }
 
-// Each task has the fate that the assumptions of the package give it.
+// Each task gets the fate that the assumptions of the package give it.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

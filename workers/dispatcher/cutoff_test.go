@@ -138,8 +138,8 @@ func repeatReports(t *testing.T, b *servicetest.Bundle) {
 	})
 }
 
-// A worker is cut off from PostgreSQL alone. It begins nothing of what it is offered, since it could not record an
-// outcome, and others get it when its lease has ended.
+// A worker is cut off only from PostgreSQL. It begins none of the offered tasks, because it could not record an
+// outcome, and others get them when its lease has ended.
 func TestAWorkerCutOffFromPostgreSQL(t *testing.T) {
 	t.Parallel()
 	b := servicetest.New(t)
@@ -151,7 +151,7 @@ func TestAWorkerCutOffFromPostgreSQL(t *testing.T) {
 	b.EnqueueRound("before", 100)
 	b.AwaitSucceeded(100)
 	database.Freeze()
-	time.Sleep(dispatch.Freshness + time.Second) // for so long it trusts what it has last seen
+	time.Sleep(dispatch.Freshness + time.Second) // as long as it trusts its last view
 	b.EnqueueRound("during", 200)
 	b.AwaitSucceeded(300)
 	if n := c.count("cut off", "during"); n > 0 {

@@ -101,8 +101,8 @@ func TestMadeUpKeysDoNotEndTheEpoch(t *testing.T) {
 	}
 }
 
-// A lease of another kind has a number that jsonb refuses. A worker cannot take it, and if the owner writes it, the
-// others can claim.
+// A lease of another kind contains a number that jsonb refuses. A worker cannot take such a lease. If the owner writes
+// one, the others can still claim.
 func TestALeaseOfAnotherKindDoesNotStopClaims(t *testing.T) {
 	t.Parallel()
 	b := servicetest.NewServed(t, outbox.StreamConfig{})
@@ -156,7 +156,7 @@ func TestAReadTaskWithoutTheDatabase(t *testing.T) {
 	b.Await("the next task in the worker", func() bool { return w.Pool.Status().Kinds[0].InFlight == 2 })
 	b.AwaitState(long, ledger.StateRunning)
 	freezer.Freeze()
-	time.Sleep(dispatch.Freshness + time.Second) // for so long it trusts what it has last seen
+	time.Sleep(dispatch.Freshness + time.Second) // as long as it trusts its last view
 	close(goOn)
 	select {
 	case id := <-begun:

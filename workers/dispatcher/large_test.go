@@ -19,8 +19,8 @@ var (
 	finished   = flag.Int("finished", 30_000, "finished tasks of TestFirstTaskOfALargeLedger")
 )
 
-// addTasks adds tasks of the kind of servicetest: those that have finished, then available ones, and a projection that
-// lists these.
+// addTasks adds tasks of servicetest's kind: finished ones, then available ones, and a projection that lists the
+// latter.
 func addTasks(b *servicetest.Bundle, finished, unfinished int) {
 	b.T.Helper()
 	b.EnqueueIn(ledger.StateSucceeded, "first")

@@ -69,7 +69,7 @@ func TestOfferedTasksAreNotReadAgain(t *testing.T) {
 	b.WantOneEffectEach(tasks + 1)
 }
 
-// Args that an offer does not carry come with the heads, those of many tasks in one statement.
+// Args that an offer does not carry come with the heads: one statement reads the args of many tasks.
 func TestLargeArgsAreReadWithHeads(t *testing.T) {
 	t.Parallel()
 	b := servicetest.NewServed(t, outbox.StreamConfig{})

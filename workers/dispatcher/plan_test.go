@@ -11,8 +11,8 @@ import (
 	"github.com/taskledger/taskledger/internal/servicetest"
 )
 
-// The statements of the dispatcher use indexes also while the tables are new and have no statistics. Plans that were
-// made then are still used when the tables have grown.
+// The dispatcher's statements use indexes even while the tables are new and have no statistics. Plans made then are
+// still used after the tables have grown.
 func TestPlansWhileTablesAreNew(t *testing.T) {
 	t.Parallel()
 	b := servicetest.New(t)

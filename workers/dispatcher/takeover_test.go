@@ -32,7 +32,7 @@ func program(string) servicetest.Program {
 	}
 }
 
-// The active dispatcher is killed, or stopped and continued as a zombie beside its successor. No task is lost, and no
+// The active dispatcher is killed, or stopped and continued as a zombie next to its successor. No task is lost, and no
 // handler begins twice: the workers live.
 func TestASuccessorTakesOver(t *testing.T) {
 	t.Parallel()

@@ -12,8 +12,8 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-// A clone has the args, the tags and the retry policy of the task, whatever its state, with causation, actor and
-// reason. It has no deadline and no due time of it, and the task does not change.
+// A clone copies the args, the tags and the retry policy of the task, whatever its state, with causation, actor and
+// reason. It copies neither deadline nor due time, and the task does not change.
 func TestClone(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App)

@@ -1,6 +1,6 @@
 package operator
 
-// Statements are those of this package for which a test reads the plan, by file name.
+// Statements are this package's statements whose plans a test reads, by file name.
 var Statements = map[string]string{
 	"dead.sql":      deadSQL,
 	"dead_page.sql": deadPageSQL,

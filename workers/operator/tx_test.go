@@ -74,7 +74,7 @@ func TestChangesInATransaction(t *testing.T) {
 	}
 }
 
-// A change in a transaction waits for another one of the same task, and then goes by its outcome.
+// A change in a transaction waits for another change of the same task, and then follows its outcome.
 func TestChangesInTwoTransactions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -24,7 +24,7 @@ func TestUnbegun(t *testing.T) {
 	for _, kind := range []ledger.Kind{halted, waiting, alone} {
 		ledgertest.Enqueue(t, b.DB, ledger.Key{Kind: kind, BizID: "first"}, "")
 	}
-	// Other tasks of the kind, and of another one, are begun and finished, and one is new.
+	// Other tasks of the kind, and of a second kind, are begun and finished, and one is new.
 	between := time.Now()
 	b.Work(workers.Config{}, func(p *workers.Pool) error {
 		return p.Register(workers.Handle(servicetest.Order, servicetest.InsertEffect, nil))
@@ -75,7 +75,7 @@ func TestUnbegunCost(t *testing.T) {
 	}
 }
 
-// costOfUnbegun returns how many blocks the function reads beside n tasks that have waited for an hour, with 1500 new
+// costOfUnbegun returns how many blocks the function reads with n tasks that have waited for an hour, and 1500 new
 // tasks of another kind.
 func costOfUnbegun(t *testing.T, n int) int64 {
 	t.Helper()

@@ -36,7 +36,7 @@ func (b *fixture) end(k ledger.Key, t ledger.EventType) {
 	b.append(ledger.AppendRequest{Key: k, Expected: 1, Type: t})
 }
 
-// pass has a scheduler decide about the tasks that wait, and returns the task.
+// pass makes a scheduler decide about the waiting tasks, and returns the task.
 func (b *fixture) pass(s *scheduler.Scheduler, k ledger.Key) ledger.Task {
 	b.T.Helper()
 	servicetest.Try(s.ReleaseAwaiting(b.Context()))(b.T)
@@ -95,7 +95,7 @@ func TestTasksAfterOthers(t *testing.T) {
 	if task := b.pass(s, waiting); task.State != ledger.StateAvailable {
 		t.Errorf("wait: %s after the release of its predecessor", task.State)
 	}
-	// A task whose predecessors have succeeded before it was enqueued, and one that an operator releases.
+	// A task whose predecessors have succeeded before it was enqueued, and a task that an operator releases.
 	k := b.join("late", "", partKey("0a"))
 	if task := b.pass(s, k); task.State != ledger.StateAvailable {
 		t.Errorf("%s after a predecessor that had succeeded", task.State)
@@ -117,7 +117,7 @@ func TestTasksAfterOthers(t *testing.T) {
 	ledgertest.Check(t, b.DB)
 }
 
-// Many waiting tasks of one kind delay no task of another kind, and each of them has its turn.
+// Many waiting tasks of one kind delay no task of another kind, and each gets its turn.
 func TestWaitingTasksDelayNoOtherKind(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

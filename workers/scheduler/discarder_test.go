@@ -191,8 +191,8 @@ func TestDiscardOldestConverges(t *testing.T) {
 	}
 }
 
-// One of several schedulers discards. When it is lost, another one does once the lease has expired, and when it stops,
-// at once.
+// One of several schedulers discards. If it is lost, another continues once the lease has expired; if it stops, at
+// once.
 func TestOneSchedulerDiscards(t *testing.T) {
 	t.Parallel()
 	b := setupLimit(t, 10)
@@ -296,7 +296,7 @@ func TestDiscardOldestCost(t *testing.T) {
 	if far["backlog_start.sql"] < 20 {
 		t.Errorf("it was found with too few statements: %v", far)
 	}
-	cost(s) // reads what was before the discarded ones
+	cost(s) // reads the events before the discarded tasks
 	if next := cost(s); next["backlog_start.sql"] != 0 || next["backlog_page.sql"] > 3 {
 		t.Errorf("then: %v", next)
 	}

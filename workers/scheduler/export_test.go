@@ -8,7 +8,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Statements are those of this package, by file name.
+// Statements are this package's statements, by file name.
 var Statements = map[string]string{
 	"settings.sql":        settingsSQL,
 	"clock_sample.sql":    clockSampleSQL,
@@ -32,13 +32,13 @@ func (s *Scheduler) Step(ctx context.Context) error {
 	return err
 }
 
-// Discard discards what is above the limits, once, also if another scheduler has the lease.
+// Discard discards tasks above the limits, once, even if another scheduler holds the lease.
 func (s *Scheduler) Discard(ctx context.Context) error {
 	s.discarder.heldAt = time.Now().Add(time.Hour)
 	return s.discarder.pass(ctx)
 }
 
-// DiscardInTurn discards what is above the limits, once, if the scheduler has the lease.
+// DiscardInTurn discards tasks above the limits, once, if the scheduler holds the lease.
 func (s *Scheduler) DiscardInTurn(ctx context.Context) error { return s.discarder.pass(ctx) }
 
 // Safe returns the moment before which the scheduler does not read the index.
@@ -47,7 +47,7 @@ func (s *Scheduler) Safe() time.Time { return s.horizon.safe }
 // PollAlways has every step poll, whatever that costs, and sample the clock.
 func (s *Scheduler) PollAlways() { s.pollAt, s.sampleAt = time.Time{}, time.Time{} }
 
-// ShortTurns has a pass read at most two pages of tasks of a kind that wait for predecessors.
+// ShortTurns makes a pass read at most two pages of waiting tasks of a kind.
 func (s *Scheduler) ShortTurns() { s.awaiting.turn = 0 }
 
 // AwaitingPage is the number of tasks of a page.

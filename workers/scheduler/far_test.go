@@ -11,7 +11,7 @@ import (
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
-// A producer cannot set a timer for a time that no program can read, and one that the owner has set stops neither the
+// A producer cannot set a timer for a time that no program can read. If the owner has set one, it stops neither the
 // scheduler nor its status.
 func TestTimersAtUnreadableTimes(t *testing.T) {
 	t.Parallel()

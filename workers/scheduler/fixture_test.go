@@ -42,7 +42,7 @@ func (b *fixture) scheduler() *scheduler.Scheduler {
 	return servicetest.Try(scheduler.New(scheduler.Config{DB: b.As("relay")}))(b.T)
 }
 
-// step has a scheduler poll, and fire one batch.
+// step makes a scheduler poll, and fire one batch.
 func (b *fixture) step(s *scheduler.Scheduler) {
 	b.T.Helper()
 	s.PollAlways()

@@ -12,8 +12,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// The timers of tasks that are cancelled, or have moved on otherwise, go long before they are due. Those that may still
-// have an effect stay, among them the deadlines of a task that an operator may release again.
+// The timers of tasks that are cancelled, or have otherwise moved on, go long before they are due. Timers that may
+// still have an effect stay, among them the deadlines of a task that an operator may release again.
 func TestObsoleteTimersGoBeforeTheyAreDue(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

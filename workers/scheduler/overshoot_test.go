@@ -19,9 +19,9 @@ import (
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
-// At every moment the limit is exceeded by no more than the tasks enqueued since the last window that the
-// projector had finished when the last finished pass began, and no fewer than the limit are left. Producers
-// enqueue as fast as they can beside a projector and a scheduler, up to what one pass can discard.
+// At every moment the limit is exceeded by no more than the tasks enqueued since the last window that the projector
+// had finished when the last finished pass began, and no fewer than the limit are left. Producers enqueue as fast as
+// they can while a projector and a scheduler run, up to the number that one pass can discard.
 func TestDiscardOldestOvershoot(t *testing.T) {
 	t.Parallel()
 	const limit, producers, passes, flood = 50, 6, 8, 3000 // a pass discards up to 10,000
@@ -100,12 +100,12 @@ func (b *fixture) flow() (enqueued, discarded int64) {
 	return enqueued, discarded
 }
 
-// passTracer records what each pass of a scheduler can see. When a pass begins, the one before is finished.
+// passTracer records which tasks each pass of a scheduler can see. When a pass begins, the one before is finished.
 type passTracer struct {
 	b      *fixture
 	passes atomic.Int64
-	// finished is how many tasks the last finished pass could see: those of the windows that the projector had
-	// finished. pending is the same of the current pass.
+	// finished is how many tasks the last finished pass could see, in the windows that the projector had finished.
+	// pending is the same number for the current pass.
 	finished atomic.Int64
 	pending  int64
 }

@@ -24,7 +24,7 @@ func (b *fixture) manyDue(kinds, n int) {
 		  from generate_series(1, $1::integer) k cross join generate_series(1, $2::integer) i`, kinds, n)
 }
 
-// Many due timers of other kinds delay those of a kind by some batches, however many they are.
+// Many due timers of other kinds delay a kind's timers by some batches, whatever their number.
 func TestTimersFireInTurnsByKind(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ kinds, each int }{{kinds: 1, each: 30_000}, {kinds: 300, each: 100}} {
@@ -50,7 +50,7 @@ func TestTimersFireInTurnsByKind(t *testing.T) {
 	}
 }
 
-// A turn costs the same with many due timers of a kind, with many that are not due, and beside tasks that wait for
+// A turn costs the same with many due timers of a kind, with many that are not due, and with tasks that wait for
 // predecessors, with the statistics of an empty table and with true ones.
 func TestCostOfATurn(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,7 @@ func issue(db *pgxpool.Pool, order ledger.BizID, percent int) ledger.Key {
 	return ledger.Key{Kind: couponSend.Name(), BizID: order}
 }
 
-// One attempt at one task, in a real transaction; then what it has enqueued.
+// One attempt at one task, in a real transaction; then the tasks that it has enqueued.
 func ExampleKit_Work() {
 	t, done := ledgertest.ExampleTB() // your test has its *testing.T
 	defer done()
@@ -36,7 +36,7 @@ func ExampleKit_Work() {
 	// map[order-17:{10 % off}]
 }
 
-// A whole pool, until no task is available: the coupon's task, and that of the mail which it enqueues.
+// A whole pool, until no task is available: the coupon's task, and the mail's task, which it enqueues.
 func ExampleKit_Drain() {
 	t, done := ledgertest.ExampleTB()
 	defer done()

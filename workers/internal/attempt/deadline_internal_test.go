@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Attempts that share a deadline have all of their time, and hardly more, whichever others end before. The end of the
+// Attempts that share a deadline get all of their time, and hardly more, even if others end before. The end of the
 // pool ends them too.
 func TestDeadlines(t *testing.T) {
 	t.Parallel()

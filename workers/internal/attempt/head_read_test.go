@@ -11,7 +11,7 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// Heads allocates nothing for a task whose offer has its args.
+// Heads allocates nothing for a task whose offer contains its args.
 func TestHeadsAllocations(t *testing.T) {
 	db := ledgertest.Pool(t)
 	runner, err := attempt.NewRunner(attempt.Config{DB: db})

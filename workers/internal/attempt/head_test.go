@@ -84,7 +84,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Whatever the last event of a task is, the table has a verdict other than RefuseGhost.
+// For every type of last event the table contains a verdict other than RefuseGhost.
 func TestDecideCoversEveryEventType(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMicro(1).UTC()

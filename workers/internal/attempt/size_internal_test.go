@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// Each task in flight has both, and Go allocates objects in sizes of which these are two.
+// Each task in flight uses both, and Go allocates objects in sizes such as these two.
 func TestSizesInFlight(t *testing.T) {
 	t.Parallel()
 	if got := unsafe.Sizeof(Task{}); got > 320 {

@@ -63,7 +63,7 @@ func (s *shop) report(w *shopWorker) {
 	s.Receive(w.Report(0))
 }
 
-// end has a worker no longer hold a task.
+// end makes a worker no longer hold a task.
 func (s *shop) end(w *shopWorker, id string) {
 	w.End(available(id, 0).Key)
 	s.report(w)
@@ -82,7 +82,7 @@ func (s *shop) readNothing() {
 	}
 }
 
-// apply applies a window with these events, and what follows.
+// apply applies a window with these events, and the consequences.
 func (s *shop) apply(events ...Event) {
 	s.Apply(s.Open(), events)
 	s.exchange()
@@ -159,7 +159,7 @@ func TestShardsWithoutAWorkerTakeNoMemory(t *testing.T) {
 	same(t, "another shard's task", a.got, []string{"mine"})
 	s.Leave("a")
 	s.apply(available("t", 201))
-	same(t, "without a worker", s.queues[testKind].size, 3) // what the workers had
+	same(t, "without a worker", s.queues[testKind].size, 3) // tasks that the workers had
 }
 
 // A shard that a worker takes while the kind is being read is read from the beginning.
@@ -259,7 +259,7 @@ func TestAGreedyWorkerHoldsItsCapacity(t *testing.T) {
 	same(t, "the other one", other.got, []string{"t3"})
 }
 
-// A worker that stops keeps what it has asked for, and gets nothing more of it.
+// A worker that stops keeps the tasks that it was given, and gets no more of those it asked for.
 func TestAWorkerThatLeavesGetsNothing(t *testing.T) {
 	s := newShop(100)
 	leaving := s.join("leaving", "1", 10, 10, ledger.AllShards)
@@ -348,7 +348,7 @@ func TestForeignReportsAreIgnored(t *testing.T) {
 	}
 }
 
-// The record of a start does not end what the dispatcher knows of a task.
+// The record of a start does not end the dispatcher's knowledge of a task.
 func TestATaskThatWasBegunIsOfferedWhenItsWorkerIsGone(t *testing.T) {
 	s := newShop(100)
 	a := s.join("a", "1", 1, 1, ledger.AllShards)
@@ -377,7 +377,7 @@ func TestARunningTaskThatItsWorkerDoesNotHoldIsOfferedToIt(t *testing.T) {
 	s.apply()
 	same(t, "its worker", a.got, []string{"t1"})
 	same(t, "the other one", b.got, nil)
-	s.apply(available("t2", 3).as(Begun, 2, "a")) // it has no room for this one
+	s.apply(available("t2", 3).as(Begun, 2, "a")) // it has no room for this task
 	s.apply()
 	same(t, "the other one, while the worker lives", b.got, nil)
 	s.Leave("a")
@@ -413,7 +413,7 @@ func TestARunningTaskThatASilentWorkerDoesNotHoldIsOfferedToIt(t *testing.T) {
 	}
 }
 
-// A worker's lease ends and lives again. Its numbers and sums go on from where they were, and what it holds stays.
+// A worker's lease ends and lives again. Its numbers and sums continue, and it keeps its tasks.
 func TestAWorkerWhoseLeaseLivesAgain(t *testing.T) {
 	s := newShop(100)
 	a := s.join("a", "1", 2, 10, ledger.AllShards)
@@ -454,7 +454,7 @@ func TestATaskOfAWorkerInSQLWaitsForItsLease(t *testing.T) {
 	same(t, "afterwards", b.got, []string{"t1"})
 }
 
-// A process that restarts under its name begins with numbers of zero, and what it had is offered again.
+// A process that restarts under its name begins with numbers of zero, and its former tasks are offered again.
 func TestAnotherSessionOfAWorkerStartsAnew(t *testing.T) {
 	s := newShop(100)
 	s.join("a", "1", 2, 2, ledger.AllShards)
@@ -584,7 +584,7 @@ func TestATaskWhoseWorkerIsGoneIsStartedWithARecord(t *testing.T) {
 	same(t, "afterwards", isAgain(), true)
 }
 
-// Two processes run under one name, and each reports by turns: the one with the lease row has the tasks.
+// Two processes run under one name, and report by turns: the process with the lease row gets the tasks.
 func TestTwoProcessesOfOneName(t *testing.T) {
 	s := newShop(100)
 	old := s.join("a", "1", 1, 1, ledger.AllShards)

@@ -205,7 +205,7 @@ func (k *keyWriter) hand(h *hand) {
 	k.text(h.last)
 }
 
-// messages encodes the messages of each channel in their order, and those that are stray in any.
+// messages encodes the messages of each channel in their order, and stray messages in any order.
 func (k *keyWriter) messages(all []message) {
 	ordered := make([]*message, len(all))
 	for i := range all {

@@ -418,7 +418,7 @@ func (w *world) end(i, t int) {
 	h.want(w.setup.capacity)
 }
 
-// addReport adds a report: one with news, one that a dispatcher needs, and some without news.
+// addReport adds reports: with news, needed by a dispatcher, and some without news.
 func (w *world) addReport(i int, h *hand, add adder) {
 	onWay := 0
 	for _, m := range w.messages {

@@ -71,7 +71,7 @@ func TestTakeEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// One reader gets each item of concurrent writers once, those of one writer in order.
+// One reader gets each item of concurrent writers once, and each writer's items in order.
 func TestConcurrentAdd(t *testing.T) {
 	t.Parallel()
 	const writers, each = 8, 500

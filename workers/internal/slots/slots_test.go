@@ -86,7 +86,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// While slots over all lines are scarce, a flooded line does not delay another one.
+// While slots over all lines are scarce, a flooded line does not delay other lines.
 func TestLinesTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
