@@ -1,5 +1,5 @@
-// Package abandon lets a service end although a function of its user does not return: the connection of the function's
-// transaction leaves the pool, so that the server rolls back, and the pool can be closed.
+// Package abandon lets a service end even if a user's function does not return. The connection of the function's
+// transaction leaves the pool. The server then rolls back, and the pool can be closed.
 package abandon
 
 import (
@@ -24,7 +24,7 @@ type Conn struct {
 	pooled *pgxpool.Conn // nil once it has left the pool, or is back in it; guarded by mu
 }
 
-// Acquire acquires a connection of a pool. Its errors are those of [pgxpool.Pool.Acquire].
+// Acquire acquires a connection of a pool. It returns the errors of [pgxpool.Pool.Acquire].
 func Acquire(ctx context.Context, db *pgxpool.Pool) (*Conn, error) {
 	pooled, err := db.Acquire(ctx)
 	if err != nil {
@@ -37,9 +37,9 @@ func Acquire(ctx context.Context, db *pgxpool.Pool) (*Conn, error) {
 // Conn returns the connection itself.
 func (c *Conn) Conn() *pgx.Conn { return c.conn }
 
-// Abandon breaks the connection; the server then rolls back. The connection leaves the pool, whose Close would wait for
-// it otherwise. A function may be in the middle of a statement, so only the socket is closed. After Release it does
-// nothing, because the connection may be another user's.
+// Abandon breaks the connection; the server then rolls back. The connection leaves the pool, because the pool's Close
+// would wait for it. Only the socket is closed, because a function may be executing a statement. After Release, Abandon
+// does nothing: the connection may serve another user.
 func (c *Conn) Abandon() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +51,8 @@ func (c *Conn) Abandon() {
 	c.pooled = nil
 }
 
-// Release returns the connection to the pool. It closes one that was abandoned, is broken or in a transaction.
+// Release returns the connection to the pool. If the connection was abandoned, is broken or in a transaction, it closes
+// it.
 func (c *Conn) Release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +64,7 @@ func (c *Conn) Release() {
 	c.pooled = nil
 }
 
-// Close closes a connection that was abandoned, once its function does not use it any more.
+// Close closes an abandoned connection, once its function no longer uses it.
 func Close(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

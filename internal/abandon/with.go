@@ -12,8 +12,8 @@ import (
 
 // WithConn calls f with a connection of a pool, in a goroutine of its own.
 //
-// It returns [loop.ErrAbandoned] if f takes longer than [loop.Grace] after ctx is done: because a function of a user
-// that f calls ignores ctx, or because the server does not answer. Other errors are those of f and of the pool.
+// It returns [loop.ErrAbandoned] if f takes longer than [loop.Grace] after ctx is done. The cause is a user's function
+// that ignores ctx, or a server that does not answer. It also returns the errors of f and of the pool.
 func WithConn(ctx context.Context, db *pgxpool.Pool, f func(conn *pgx.Conn) error) error {
 	conn, err := Acquire(ctx, db)
 	if err != nil {

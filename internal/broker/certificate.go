@@ -18,8 +18,8 @@ import (
 // newKey returns a key for clients.
 func newKey() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-// newCertificate returns a certificate that signs itself, and its PEM. A server makes another one each time that it
-// starts, and no certificate expires while it runs.
+// newCertificate returns a self-signed certificate and its PEM. A server makes a new certificate at each start, and no
+// certificate expires while the server runs.
 func newCertificate(key crypto.Signer) (tls.Certificate, string, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 // defaultClusterPort is where a server listens for its peers.
 const defaultClusterPort = "6222"
 
-// clusterUser is the name under which the database keeps the secret of the cluster. It is no user of NATS.
+// clusterUser is the name under which the database stores the cluster's secret. It is not a NATS user.
 const clusterUser = "cluster"
 
-// cluster is what a server knows of its cluster.
+// cluster is a server's view of its cluster.
 type cluster struct {
 	self  string   // this member
 	peers []string // all members, HOST:PORT, in order
@@ -74,7 +74,7 @@ func (c Config) cluster(a addresses) (*cluster, error) {
 	return k, nil
 }
 
-// find sets self to the peer on a host; if there are several, to the one with the port.
+// find sets self to the peer on a host. If several peers are on it, find chooses the peer with the port.
 func (k *cluster) find(host, port string) error {
 	var found []string
 	for _, peer := range k.peers {
@@ -93,7 +93,7 @@ func (k *cluster) find(host, port string) error {
 		k.self = found[0]
 		return nil
 	}
-	return fmt.Errorf("several of the peers are on %s, got %s: set --cluster-listen to that of this process", host, k)
+	return fmt.Errorf("several of the peers are on %s, got %s: set --cluster-listen to this process's own", host, k)
 }
 
 // String returns all members. Two processes with the same text are in the same cluster.
@@ -122,8 +122,8 @@ func (k *cluster) server(secret string) (_ *natsserver.Cluster, err error) {
 	return n, err
 }
 
-// secureCluster returns TLS for both ends of a connection between members. The secret of the database is the seed of
-// one key, and each end proves to the other that it has it.
+// secureCluster returns TLS for both ends of a connection between members. The database's secret is the seed of a key.
+// Each end proves to the other that it knows the key.
 func secureCluster(secret string) (*tls.Config, error) {
 	seed := sha256.Sum256([]byte("taskledger NATS cluster: " + secret))
 	key := ed25519.NewKeyFromSeed(seed[:])

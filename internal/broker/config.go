@@ -20,31 +20,33 @@ import (
 //go:embed sql/installation.sql
 var installationSQL string
 
-// defaultTTL is long beside a pause of a process, because another server has to be filled from the ledger. A process
-// that has ended is replaced sooner: its lock is gone.
+// defaultTTL is long compared with the pause of a process, because a new server has to be filled from the ledger. A
+// process that has ended is replaced sooner, because its lock is gone.
 const defaultTTL = 15 * time.Second
 
 // Config configures a [Server].
 type Config struct {
-	// DB is the primary, with a login that has the role relay. Required. The server keeps one more connection open.
+	// DB is the primary, with a login that is a member of the role relay. Required. The server keeps one more
+	// connection open.
 	DB *pgxpool.Pool
 	// Dir is the directory of the server's data. Required.
 	Dir string
-	// Listen is where the server listens, HOST:PORT or HOST. Outside of loopback it requires TLS of its clients.
-	// Default: 127.0.0.1. Default of the port: that of the last start, else a free one.
+	// Listen is the address on which the server listens, HOST:PORT or HOST. On an address outside of loopback, it
+	// requires TLS of its clients. Default: 127.0.0.1, with the last start's port, or a free one.
 	Listen string
-	// Advertise is the address that clients connect to, HOST:PORT or HOST. Default: that of Listen. Required if Listen
-	// has no address of this machine, as 0.0.0.0.
+	// Advertise is the address that clients connect to, HOST:PORT or HOST. Default: Listen. Required if Listen is not
+	// an address of this machine, such as 0.0.0.0.
 	Advertise string
-	// Peers are all members of a cluster, this process among them: where their servers listen for each other,
-	// HOST:PORT or HOST. 3 or 5. Default: the server is alone. Default of the port: 6222.
+	// Peers are the addresses of all members of a cluster, including this process: HOST:PORT or HOST. A cluster has 3
+	// or 5 members. Default: no cluster. Default port: 6222.
 	Peers []string
-	// ClusterListen is where the server listens for its peers, HOST:PORT or HOST. If Peers have the advertised host
-	// several times, this process is the one with its port. Default: the host of Listen, and the port in Peers.
+	// ClusterListen is the address on which the server listens for its peers, HOST:PORT or HOST. If several Peers are
+	// on the advertised host, this process is the peer with ClusterListen's port. Default: the host of Listen, and the
+	// port in Peers.
 	ClusterListen string
-	// TTL is how long after the last renewal another process takes over from one that hangs. Default: 15 s.
+	// TTL is how long after the last renewal another process takes over from a process that hangs. Default: 15 s.
 	TTL time.Duration
-	// Logger receives what the server does. Default: disabled.
+	// Logger receives the server's log. Default: disabled.
 	Logger *slog.Logger
 }
 
@@ -92,7 +94,7 @@ func (c Config) withDefaults() Config {
 type addresses struct {
 	host, port       string // port "": any
 	advertised       string // host
-	advertisedPort   string // "": that of the server
+	advertisedPort   string // "": the server's port
 	isOnlyOnLoopback bool
 }
 
@@ -131,7 +133,7 @@ func split(address string) (host, port string) {
 	return address, ""
 }
 
-// Dir returns the directory of the server of a ledger below a directory that several ledgers may share.
+// Dir returns the directory of a ledger's server, within a directory that several ledgers may share.
 func Dir(ctx context.Context, db pgquery.Querier, parent string) (string, error) {
 	installation := ""
 	if _, err := pgquery.Row(ctx, db, installationSQL, nil, &installation); err != nil {

@@ -12,14 +12,14 @@ import (
 
 // Restartable is a NATS server of this process: a [Server], or one of package natsserver.
 type Restartable interface {
-	// CheckRoom returns an error if the server's disk has no room.
+	// CheckRoom returns an error if the server's disk is full.
 	CheckRoom() error
 	Restart() error
 }
 
-// restart is a hook of the relay. nats-server keeps the error of a full disk and stores nothing until it is
-// restarted. The hook restarts a server of this process when JetStream has stored nothing for a while and the disk has
-// room. It is safe for concurrent use.
+// restart is a hook of the relay. After a full disk, nats-server stores nothing until it is restarted. The hook
+// restarts a server of this process when JetStream has stored nothing for a while and the disk has room. It is safe for
+// concurrent use.
 type restart struct {
 	outbox.HookDefaults
 
@@ -35,7 +35,7 @@ type restart struct {
 	isRunning bool
 }
 
-// Pauses between two restarts that did not help: the cause may be another one.
+// Pauses between two restarts that did not help: the cause may not be the disk.
 const (
 	restartAfter    = 3 * time.Second
 	minRestartPause = 10 * time.Second

@@ -54,7 +54,7 @@ type Server struct {
 	mu      sync.Mutex
 	nats    *natsserver.Server // nil: not running
 	missed  int                // renewals in a row at which nats had no majority of its cluster
-	ca      string             // PEM; "": it has no TLS
+	ca      string             // PEM; "": without TLS
 	renewed time.Time          // when the lease was last renewed
 }
 
@@ -76,10 +76,10 @@ func New(c Config) (*Server, error) {
 	}, nil
 }
 
-// Run runs the server whenever this process has the lease, until ctx is done. Then another process takes over at once.
-// It retries through outages of PostgreSQL.
+// Run runs the server whenever this process holds the lease, until ctx is done. Then another process takes over at
+// once. It retries through outages of PostgreSQL.
 //
-// Errors: [ErrPooler]; [reserve.ErrHeld] if another process uses the directory, and runs no server of this database.
+// Errors: [ErrPooler]; [reserve.ErrHeld] if another process uses the directory and runs no server of this database.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.stop()
 	var delay loop.Backoff
@@ -132,7 +132,7 @@ func (s *Server) serve(ctx context.Context) error {
 		if holds {
 			break
 		}
-		s.stop() // another process has the lease
+		s.stop() // another process holds the lease
 		if first {
 			if err := s.reportOther(ctx, conn); err != nil {
 				return err
@@ -167,7 +167,7 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 }
 
-// waitOn waits for d, until ctx is done, or until the connection is lost: clients find no server without its lock.
+// waitOn waits until d has passed, ctx is done or the connection is lost. Without the lock, clients find no server.
 func waitOn(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 	waiting, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -182,7 +182,7 @@ func waitOn(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 	}
 }
 
-// reportOther logs why this process has no lease.
+// reportOther logs why this process does not hold the lease.
 func (s *Server) reportOther(ctx context.Context, conn *pgx.Conn) error {
 	holder, others, err := lease.BrokerWithOtherPeers(ctx, conn, s.cluster.String(), false)
 	if err != nil {
@@ -198,7 +198,8 @@ func (s *Server) reportOther(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// reportAlone logs why clients may not use the server: most members of its cluster are away, or have other peers.
+// reportAlone logs why clients may not use the server: most members of its cluster are unavailable, or have other
+// peers.
 func (s *Server) reportAlone(ctx context.Context, conn *pgx.Conn) error {
 	holder, others, err := lease.BrokerWithOtherPeers(ctx, conn, s.cluster.String(), true)
 	if err != nil {
@@ -275,8 +276,8 @@ func (s *Server) renew(ctx context.Context, conn *pgx.Conn, nonce int64) (bool, 
 	return holds, err
 }
 
-// hasMajority reports whether clients may use the server: it stores nothing without most members of its cluster. When
-// it has lost them for two renewals, it disconnects its clients, which then find another member. The caller holds mu.
+// hasMajority reports whether clients may use the server: without a majority of its cluster it stores nothing. After
+// two renewals without a majority it disconnects its clients, which then find another member. The caller holds mu.
 func (s *Server) hasMajority(ctx context.Context) bool {
 	if s.nats.HasMajority() {
 		if s.missed > 1 {
@@ -363,7 +364,7 @@ func withCure(err error) error {
 	return fmt.Errorf("%w: name an address of this machine with %s, and a port that the user may open", err, flag)
 }
 
-// readAccounts returns the accounts of the server's users, and the secret of the cluster. It adds what does not exist.
+// readAccounts returns the accounts of the server's users, and the cluster's secret. It creates missing ones.
 func (s *Server) readAccounts(ctx context.Context, conn *pgx.Conn) (accounts, secret string, err error) {
 	users, err := natsclient.Users(ctx, conn)
 	if err != nil {
@@ -404,19 +405,20 @@ func (s *Server) preferred() string {
 	return s.address()
 }
 
-// Connect opens a connection as [natsclient.Connect] does, if possible to the server of this process: both then pause
+// Connect opens a connection as [natsclient.Connect] does. It prefers the server of this process, so that both pause
 // and end together.
 func (s *Server) Connect(user string, options ...nats.Option) (*nats.Conn, error) {
 	return natsclient.ConnectNear(s.preferred, s.config.DB, user, options...)
 }
 
-// alone is more renewals without a majority than those after which clients are disconnected.
+// alone is the number of renewals without a majority at which a new server begins, so that no client uses it yet.
 const alone = 3
 
-// stillAlone is after how many such renewals a server logs why it is alone: the others have had time to start.
+// stillAlone is the number of such renewals after which a server logs why it is alone: the others have had time to
+// start.
 const stillAlone = alone + 3
 
-// portFile has the port of the last start.
+// portFile is the name of the file with the last start's port.
 const portFile = "port"
 
 // port returns the port to listen on; 0: any.
@@ -468,7 +470,7 @@ func (s *Server) stop() {
 	s.config.Logger.Info("the NATS server of this database does not run here any more")
 }
 
-// CheckRoom returns an error if the disk of the server takes no megabyte.
+// CheckRoom returns an error if less than a megabyte is free on the server's disk.
 func (s *Server) CheckRoom() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

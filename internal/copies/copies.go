@@ -1,11 +1,11 @@
-// Package copies keeps the services of a copy of a database from working beside the original on the same NATS.
+// Package copies prevents the services of a copied database from using the same NATS as the original's services.
 //
-// A physical copy of a database is equal to its original in everything that the database stores, so its relay would
-// continue the stream of the original, and its dispatcher would give out the same tasks. Copies differ in the runs of
-// their servers: taskledger.server_run(). A service that begins in a new run asks on [stream.Copies], and refuses if a
-// service of another run answers, which has its lease there. Relays and dispatchers answer each other.
+// A physical copy of a database stores everything that its original stores. Its relay would continue the original's
+// stream, and its dispatcher would give out the same tasks. Only the runs of their servers differ:
+// taskledger.server_run(). A service that begins in a new run asks on [stream.Copies]. It refuses to work if a service
+// of another run answers and holds its lease there. Relays and dispatchers answer each other.
 //
-// If both begin at the same moment, or the services of the original are away, nothing answers.
+// If both begin at the same moment, or the original's services are down, nothing answers.
 package copies
 
 import (
@@ -34,7 +34,7 @@ type Claim struct {
 }
 
 // parse returns the claim in a message. It returns false for a message that a consumer delivers to the subject of
-// claims: that one has a reply subject and the headers of an event, and its body is the args of some task.
+// claims. Such a message has a reply subject and the headers of an event, and its body is a task's args.
 func parse(m *nats.Msg) (c Claim, ok bool) {
 	if m.Reply != "" || len(m.Header) > 0 {
 		return c, false
@@ -53,12 +53,12 @@ func publish(nc *nats.Conn, c Claim) error {
 const (
 	// answerWait is how long a service waits for answers, once after each start of the server.
 	answerWait = 400 * time.Millisecond
-	// times is how often it asks meanwhile, because a part of NATS may not have its subscription yet.
+	// times is how often it asks during answerWait, because a part of NATS may not know its subscription yet.
 	times = 4
 )
 
-// Ask asks whether a service of another copy works. It returns the holder of that one's lease, or "" if none answers.
-// It returns an error if NATS is away.
+// Ask asks whether a service of another copy works. It returns that service's lease holder, or "" without an answer. It
+// returns an error if NATS is unavailable.
 func Ask(ctx context.Context, nc *nats.Conn, mine Claim) (holder string, err error) {
 	mine.Word = rand.Text()
 	received := make(chan *nats.Msg, 64) // excess ones are dropped: questions are repeated
@@ -93,7 +93,7 @@ func Ask(ctx context.Context, nc *nats.Conn, mine Claim) (holder string, err err
 	return "", nil
 }
 
-// Answerer answers the questions of services of copies while its service has its lease.
+// Answerer answers questions from services of copies while its own service holds its lease.
 type Answerer struct {
 	NATS     *nats.Conn
 	DB       ledger.DB
@@ -125,8 +125,8 @@ func (a Answerer) Run(ctx context.Context) error {
 	}
 }
 
-// answer answers a question, if the service still has its lease in its run. It may have the lease of a database that
-// was promoted or has started again before it has read the run.
+// answer answers a question, if the service still holds its lease in its run. The lease may be that of a database that
+// was promoted or restarted before the service has read the run.
 func (a Answerer) answer(ctx context.Context, limited *loglimit.Logger, question Claim) {
 	mine := a.Mine()
 	if mine == nil || question.Installation != mine.Installation || question.Run == mine.Run {

@@ -1,4 +1,4 @@
-// Package crashtest has a PostgreSQL whose crash undoes each commit that did not wait for the disk.
+// Package crashtest runs a PostgreSQL server whose crash undoes each commit that did not wait for the disk.
 package crashtest
 
 import (

@@ -10,8 +10,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Do calls act in a transaction, and commits if it returns nil. The commit waits for the disk, whatever
-// synchronous_commit is. Errors are those of act, of [ledger.Begin] and of the commit.
+// Do calls act in a transaction, and commits if act returns nil. The commit waits for the disk, whatever
+// synchronous_commit is. Do returns the errors of act, of [ledger.Begin] and of the commit.
 func Do(ctx context.Context, pool *pgxpool.Pool, act func(tx *ledger.Tx) error) error {
 	tx, err := ledger.Begin(ctx, pool, &ledger.TxOptions{Durable: true})
 	if err != nil {

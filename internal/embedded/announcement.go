@@ -20,9 +20,8 @@ const announcementFile = "server.json"
 // ErrNotRunning is returned by [Attach] if no servers run in a data directory.
 var ErrNotRunning = errors.New("no server is running there")
 
-// Announcement has the addresses of running servers, for other commands. The addresses include
-// passwords, so only the owner of its file can read it. Without those of NATS the commands find its server by the
-// database.
+// Announcement contains the addresses of running servers, for other commands. The addresses include passwords, so only
+// the file's owner can read it. Without NATS addresses, commands find the NATS server through the database.
 type Announcement struct {
 	PID         int               `json:"pid"` // process of the servers
 	DatabaseURL string            `json:"database_url"`

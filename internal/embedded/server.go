@@ -36,7 +36,7 @@ type Config struct {
 // Server is a PostgreSQL server of this process. It ends with this process.
 type Server struct {
 	DatabaseURL string // of the database [Database]. Start does not migrate it.
-	LastPort    int    // of the last start, if another process listens on it and this server has another one; else 0
+	LastPort    int    // of the last start, if another process listens on it now; else 0
 
 	postgres *pgserver.Server
 	withdraw func() error

@@ -176,8 +176,8 @@ const (
 	MetadataPosition = "ce-taskposition"
 )
 
-// Event returns the message of an event. The UUID is that of the published message for a task's first
-// event, and the event's id for later ones.
+// Event returns the message of an event. For a task's first event, its UUID is the published message's UUID. For later
+// events it is the event's id.
 func Event(e stream.Message) (Message, error) {
 	m, err := Open(e.BizID, e.Payload, e.Envelope, e.Traceparent, e.Tracestate)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package eventdata has the data of events: the bodies of their messages, but for the events whose body is the task's
-// args. docs/asyncapi.json is generated from these types.
+// Package eventdata contains the data of events: the bodies of their messages. Events whose body is the task's args
+// have none. docs/asyncapi.json is generated from these types.
 package eventdata
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Outcome is the part of the data that every outcome of an attempt has.
+// Outcome is the part of the data that all outcomes of an attempt share.
 type Outcome struct {
 	Worker     string    `json:"worker"`
 	StartedAt  time.Time `json:"started_at,omitzero"`
@@ -31,21 +31,21 @@ type Failure struct {
 	Message string         `json:"message"` // shortened
 }
 
-// Started has the guarantee of an attempt that must not be repeated. DurationMS is for how long the attempt had run
-// when the event was recorded; without data it had just begun.
+// Started contains the guarantee of an attempt that must not be repeated. DurationMS is how long the attempt had run
+// when the event was recorded; without data, the attempt had just begun.
 type Started struct {
 	Guarantee  string  `json:"guarantee,omitempty"`
 	DurationMS float64 `json:"duration_ms,omitempty"`
 }
 
-// Progressed is a report of a handler. The first event of an attempt has for how long the attempt had run.
+// Progressed is a report of a handler. In the first event of an attempt, DurationMS is how long the attempt had run.
 type Progressed struct {
 	DurationMS float64         `json:"duration_ms,omitempty"`
 	Progress   json.RawMessage `json:"progress,omitempty"`
 	Checkpoint json.RawMessage `json:"checkpoint,omitempty"`
 }
 
-// Succeeded has the result of the handler.
+// Succeeded contains the handler's result.
 type Succeeded struct {
 	Outcome
 	Result json.RawMessage `json:"result,omitempty"`
@@ -58,7 +58,7 @@ type Failed struct {
 	RetryAt time.Time `json:"retry_at,omitzero"`
 }
 
-// Buried is the end of a task whose failure needs a person. It has an outcome if a worker buried it.
+// Buried is the end of a task whose failure needs a person. Outcome is set if a worker buried it.
 type Buried struct {
 	Reason string    `json:"reason"`
 	Error  *Error    `json:"error,omitempty"`
@@ -67,27 +67,27 @@ type Buried struct {
 	*Outcome
 }
 
-// Reason is the data of an event that is neither success nor failure. It has an outcome if a worker ended its attempt.
+// Reason is the data of an event that is neither success nor failure. Outcome is set if a worker ended the attempt.
 type Reason struct {
 	Reason string `json:"reason,omitempty"`
 	*Outcome
 }
 
-// Postponed is the data of a snoozed or scheduled event. The database adds RunAt. ShortInARow is the number in a row of
-// a snooze that was to be due within a second.
+// Postponed is the data of a snoozed or scheduled event. The database adds RunAt. ShortInARow counts consecutive
+// snoozes of less than a second.
 type Postponed struct {
 	Reason
 	ShortInARow int       `json:"short_in_a_row,omitempty"`
 	RunAt       time.Time `json:"run_at,omitzero"`
 }
 
-// Expired has the deadline, if the scheduler recorded the event.
+// Expired contains the deadline, if the scheduler recorded the event.
 type Expired struct {
 	Reason
 	DueAt time.Time `json:"due_at,omitzero"`
 }
 
-// Discarded is the end of a task that is not done. The members after the reason are those of a schedule's task.
+// Discarded is the end of a task that is not done. The members after the reason belong to a schedule's task.
 type Discarded struct {
 	Reason
 	Firings    int    `json:"firings,omitempty"` // the number of firings that the task stands for,

@@ -1,5 +1,5 @@
-// Package fault has named crash points. With them, tests and the demo end a process or block a goroutine
-// at an exact place: between a commit and its acknowledgement, between a publish and the cursor row.
+// Package fault provides named crash points. With them, tests and the demo end a process or block a goroutine at an
+// exact place: between a commit and its acknowledgement, between a publish and the cursor row.
 //
 // A point does nothing unless it is armed, and costs one atomic load. The environment variable
 // TASKLEDGER_FAULT arms points of a process; [Set] arms one within a test:
@@ -32,8 +32,8 @@ const Variable = "TASKLEDGER_FAULT"
 type hook struct{ call func() }
 
 var (
-	// points has the hooks of each armed point, in the order of arming. It is nil if no point is armed.
-	// A stored map never changes; writers store a changed copy.
+	// points maps each armed point to its hooks, in the order of arming. It is nil if no point is armed. A stored map
+	// never changes; writers store a changed copy.
 	points atomic.Pointer[map[string][]*hook]
 	// writing serializes the writers of points.
 	writing sync.Mutex

@@ -15,13 +15,13 @@ const (
 	headerTimeout = 5 * time.Second
 	// A connection without requests is closed after it.
 	idleTimeout = 2 * time.Minute
-	// Requests that run at the shutdown may take so long to end.
+	// At shutdown, running requests have this long to end.
 	shutdownTimeout = 5 * time.Second
 	maxHeaderBytes  = 32 << 10
 )
 
-// Serve serves requests until ctx is done. Then it accepts no more connections, and waits 5 s for the requests that
-// run. The contexts of those that are left end, and their connections are closed.
+// Serve serves requests until ctx is done. Then it accepts no more connections, and waits 5 s for running requests.
+// After that it cancels the remaining requests' contexts and closes their connections.
 //
 // A handler that streams should end its streams when the ctx of its service is done. Serve sets no timeout for bodies
 // and responses: handlers bound their own.

@@ -1,4 +1,5 @@
-// Package kept keeps values that take long to read, so that no request waits for them more than once.
+// Package kept caches the last result of a slow read and refreshes it in the background, so that no request waits
+// twice.
 package kept
 
 import (
@@ -10,7 +11,7 @@ import (
 )
 
 const (
-	// timeShare: a large value is read during at most one part in timeShare of the time.
+	// timeShare bounds reads of a large value to one part in timeShare of the time.
 	timeShare = 20
 	// maxRest is the longest pause after a read.
 	maxRest = time.Minute
@@ -18,8 +19,8 @@ const (
 	timeout = time.Minute
 )
 
-// Value is a value that a function reads. A small one is read for each call. A large one is returned as it was read
-// last, and read again beside the calls, during at most a twentieth of the time. The zero Value is ready for use. It is
+// Value is a value that a function reads. A small value is read at each call. A large value is returned from the last
+// read and refreshed in the background, during at most a twentieth of the time. The zero Value is ready for use. It is
 // safe for concurrent use.
 type Value[T any] struct {
 	mu      sync.Mutex
@@ -36,8 +37,8 @@ type reading[T any] struct {
 	err     error
 }
 
-// Get returns the value. The function also reports whether the value is large; it may go on after ctx is done, for the
-// next call. Callers must not change what a large value refers to.
+// Get returns the value. read also reports whether the value is large; it may continue after ctx is done, for the next
+// call. Callers must not change the data that a large value refers to.
 func (v *Value[T]) Get(ctx context.Context, read func(context.Context) (value T, isLarge bool, err error)) (T, error) {
 	v.mu.Lock()
 	last, r := v.last, v.pending
@@ -58,7 +59,7 @@ func (v *Value[T]) Get(ctx context.Context, read func(context.Context) (value T,
 	}
 }
 
-// begin begins to read. Calls during a shared read do not begin another one. v.mu is held.
+// begin begins a read. While a shared read is pending, other calls wait for it. v.mu is held.
 func (v *Value[T]) begin(
 	ctx context.Context, read func(context.Context) (T, bool, error), isShared bool,
 ) *reading[T] {

@@ -1,9 +1,9 @@
-// Package lastevent has what a worker has read of the last event of a task, for the append of the next one.
+// Package lastevent holds a task's last event as a worker has read it, for the append of the next event.
 package lastevent
 
-// Read is a last event as it was read from the primary. Without Incarnation, none was read.
+// Read is a last event, as read from the primary. Without Incarnation, no event was read.
 type Read struct {
-	// Incarnation is that of the database and its server, by the statement that read the event:
+	// Incarnation identifies the database and its server. The statement that reads the event returns it by
 	// taskledger.session_incarnation().
 	Incarnation string
 	State       string // of the task

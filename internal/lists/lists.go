@@ -7,8 +7,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// CheckLimit returns an [*ledger.InvalidError] if limit is less than 1: PostgreSQL refuses a negative limit with an
-// error of its own, and no entry would look like the end of the list.
+// CheckLimit returns an [*ledger.InvalidError] if limit is less than 1. PostgreSQL refuses a negative limit with an
+// error of its own, and an empty result would look like the end of the list.
 func CheckLimit(limit int) error {
 	if limit < 1 {
 		return &ledger.InvalidError{Field: "limit", Value: strconv.Itoa(limit), Rule: "must be at least 1"}

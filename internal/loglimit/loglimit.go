@@ -1,4 +1,4 @@
-// Package loglimit bounds log lines that repeat, such as one for each task while a server is away.
+// Package loglimit bounds repeated log lines, such as one for each task while a server is unavailable.
 package loglimit
 
 import (
@@ -11,8 +11,8 @@ import (
 // Every is the least time between two lines with the same message.
 const Every = 10 * time.Second
 
-// Logger logs the first line with a message at once. Later ones are counted, and the last of them is
-// logged after [Every] with their number as attribute "times". It is safe for concurrent use.
+// Logger logs the first line with a message at once. It counts later lines and logs the last of them after [Every],
+// with their number as attribute "times". It is safe for concurrent use.
 type Logger struct {
 	mu       sync.Mutex
 	messages map[message]*suppressed // nil: closed, nothing is suppressed
@@ -25,14 +25,14 @@ type message struct {
 	text   string
 }
 
-// suppressed are the lines since the last one that was logged.
+// suppressed counts the lines since the last logged line.
 type suppressed struct {
 	count int
 	last  []any // attributes
 	timer *time.Timer
 }
 
-// New returns a logger. Close it to log what it has suppressed.
+// New returns a logger. Close logs the lines that it has suppressed.
 func New() *Logger { return &Logger{messages: make(map[message]*suppressed)} }
 
 // Warn logs a line now, or within [Every].
@@ -65,7 +65,7 @@ func (l *Logger) suppress(m message) {
 	}
 }
 
-// flush logs what was suppressed of a message, if anything was.
+// flush logs a message's suppressed lines, if there are any.
 func (l *Logger) flush(m message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,7 +80,7 @@ func (l *Logger) flush(m message) {
 	}
 }
 
-// Close logs what is suppressed. Afterwards every line is logged at once.
+// Close logs the suppressed lines. Afterwards every line is logged at once.
 func (l *Logger) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Grace is how long a function of a user may go on after its context is done.
+// Grace is how long a user's function may continue after its context is done.
 const Grace = 5 * time.Second
 
 // ErrAbandoned is the error of a function that has not returned in time after its context was done.

@@ -1,5 +1,5 @@
-// Package loop has the parts that every background service needs: a sleep that a context ends, a back-off,
-// and one contract for running and stopping.
+// Package loop contains the parts that every background service needs: a sleep that a context ends, a back-off, and one
+// contract for running and stopping.
 //
 // # The contract
 //
@@ -36,8 +36,8 @@ const grid = 250 * time.Millisecond
 
 var began = time.Now()
 
-// Align returns d, less what is needed for a sleep of at least 250 ms to end together with those of other loops of the
-// process: several loops that wake up at the same moment cost less than each by itself.
+// Align shortens a sleep of at least 250 ms so that it ends together with the sleeps of other loops in the process.
+// Loops that wake up at the same moment cost less than loops that wake up one by one.
 func Align(d time.Duration) time.Duration {
 	if d < grid {
 		return d
@@ -136,9 +136,9 @@ func (s Steps) Run(ctx context.Context) error {
 // restartAfter is the delay after which a service that failed is started again.
 const restartAfter = 5 * time.Second
 
-// Keep runs a service of a group until ctx is done, and starts it again 5 s after it has ended: an operator may have
-// removed the cause, and the other services of the group go on meanwhile. failed is called with its error, and not
-// again for an error with the same text; nil: the service has ended by itself.
+// Keep runs a service of a group until ctx is done. It starts the service again 5 s after it has ended, because an
+// operator may have removed the cause. The group's other services continue meanwhile. Keep calls failed with the
+// service's error, but not again for an error with the same text. A nil error means that the service ended by itself.
 func Keep(ctx context.Context, run func(context.Context) error, failed func(error)) {
 	for last := ""; ; {
 		err := run(ctx)

@@ -91,7 +91,7 @@ func (i *importer) importPage(ctx context.Context) (state outboxState, err error
 	return hasMore, nil
 }
 
-// stateBehind returns the state of an outbox that has no readable message behind a place.
+// stateBehind returns the state of an outbox without readable messages after a place.
 func (i *importer) stateBehind(ctx context.Context, tx pgx.Tx, transaction string, offset int64) (outboxState, error) {
 	var remaining bool
 	if err := tx.QueryRow(ctx, i.sql(remainingSQL), transaction, offset).Scan(&remaining); err != nil {

@@ -1,4 +1,4 @@
-// Package movein drains an outbox of watermill-sql into the ledger, for users that move in from it.
+// Package movein drains an outbox of watermill-sql into the ledger, for users that migrate from it.
 package movein
 
 import (
@@ -47,8 +47,8 @@ func (e *MessageError) Unwrap() error { return e.Err }
 // cannot see a message that is not committed, so stop the old producers before the last import.
 // With Follow, Run continues until ctx is done and then returns nil.
 //
-// The result counts what is imported, also beside an error. Errors: that of [Config.Validate], a
-// [*MessageError], and those of the database.
+// The result counts the imported messages, even if Run returns an error. Errors: those of [Config.Validate], a
+// [*MessageError], and database errors.
 func Run(ctx context.Context, c Config) (Result, error) {
 	if err := c.Validate(); err != nil {
 		return Result{}, err

@@ -17,12 +17,12 @@ import (
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
-// ServerName is the name in the certificate of the server, whatever its address is: clients trust this certificate
-// alone, which they find in the database.
+// ServerName is the name in the server's certificate, whatever its address is. Clients trust this certificate alone,
+// which they read from the database.
 const ServerName = "taskledger-nats"
 
-// Connect opens a connection to the server of a database as a user. Each time that it connects it finds the server
-// anew, so it follows the server to another process and to another machine.
+// Connect opens a connection to a database's server as a user. It looks the server up at each connection attempt, so it
+// follows the server to another process or machine.
 func Connect(db pgquery.Querier, user string, options ...nats.Option) (*nats.Conn, error) {
 	return ConnectNear(func() string { return "" }, db, user, options...)
 }
@@ -41,8 +41,7 @@ func ConnectNear(
 	return stream.Connect(stream.FoundURL, append(all, options...)...)
 }
 
-// pingEvery is how often a client asks its server whether it is alive. It leaves a server that is paused or cut off
-// after three times this.
+// pingEvery is how often a client pings its server. It leaves a server that is paused or cut off for three intervals.
 const pingEvery = 2 * time.Second
 
 // dialer finds the server when a connection is opened. It is safe for concurrent use.
@@ -82,7 +81,7 @@ func (d *dialer) Dial(network, _ string) (net.Conn, error) {
 	return nil, errors.Join(failures...)
 }
 
-// dialOne connects to a server. It leaves time to try the rest of so many servers.
+// dialOne connects to a server. It uses only its share of the remaining time, so that all servers can be tried.
 func dialOne(ctx context.Context, network string, found Found, servers int) (net.Conn, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc

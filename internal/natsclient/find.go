@@ -34,7 +34,7 @@ var (
 // dialTimeout bounds finding the server and connecting to it.
 const dialTimeout = 5 * time.Second
 
-// NotFoundError is returned if a database has no NATS server that this program may use.
+// NotFoundError is returned if a database does not have a NATS server that this program may use.
 type NotFoundError struct {
 	Reason string
 	Cure   string
@@ -72,7 +72,7 @@ func (e *UnreachableError) Error() string {
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Cure returns what an operator should check.
+// Cure returns the check that an operator should make.
 func (e *UnreachableError) Cure() string {
 	return "check that this machine reaches it; serve --advertise names its address"
 }
@@ -119,7 +119,7 @@ func Find(ctx context.Context, db pgquery.Querier, user string) (Found, error) {
 	return all[0], nil
 }
 
-// FindAll returns all servers of a database, one or those of a cluster. Its errors are those of [Find].
+// FindAll returns all servers of a database: one, or the members of its cluster. It returns the errors of [Find].
 func FindAll(ctx context.Context, db pgquery.Querier, user string) ([]Found, error) {
 	servers, err := readServers(ctx, db)
 	if err != nil {
@@ -170,8 +170,8 @@ func readServers(ctx context.Context, db pgquery.Querier) (servers []Found, err 
 // awaitEvery is the interval at which Await looks for a server.
 const awaitEvery = 50 * time.Millisecond
 
-// Await waits until a database has a server, at most 10 s: a client tries further by itself. It returns no other error
-// than that of ctx.
+// Await waits until a database has a server, at most 10 s; afterwards the client's own retries continue. It returns an
+// error only if ctx is done.
 func Await(ctx context.Context, db pgquery.Querier, user string) error {
 	bounded, cancel := context.WithTimeout(ctx, 2*dialTimeout)
 	defer cancel()

@@ -1,16 +1,16 @@
 // Package natsconfig writes the accounts and users of a NATS server, with the rights of each role.
 //
-// A permission in NATS limits the subjects that a client publishes to, but not the subject of the answer
-// that it requests: any client that may pull a message can have the server publish it to ledger.>, where
-// the stream stores it. An answer stays in the account of the client, so each role has an account of its
-// own, and only the relay and the administrator are in the account of the stream.
+// A permission in NATS limits the subjects that a client publishes to, but not the reply subject that it requests. Any
+// client that may pull a message can make the server publish it to ledger.>, where the stream stores it. An answer
+// stays in the client's account, so each role has an account of its own. Only the relay and the administrator are in
+// the stream's account.
 //
-// An answer can also be a request, if the account imports its subject. A message that was pulled could so
-// pull from another consumer. Subscribers therefore import the requests about their own consumer alone,
-// and do not make it, because a new consumer may deliver to any subject of the stream's account. The
-// server answers requests below $JS.API itself in such an account, so theirs are in a JetStream domain
-// with the name of the subscriber: jetstream.NewWithDomain(nc, "mails"). Operators import all requests, and may pull
-// from no consumer. Workers import none: they and the dispatcher exchange messages in plain NATS.
+// An answer can also be a request, if the account imports its subject. A pulled message could thus pull from another
+// consumer. Subscribers therefore import only the requests about their own consumer. They do not create it, because a
+// new consumer may deliver to any subject of the stream's account. In such an account the server itself answers
+// requests below $JS.API. Therefore a subscriber's requests are in a JetStream domain with its name:
+// jetstream.NewWithDomain(nc, "mails"). Operators import all requests, but may not pull from a consumer. Workers import
+// none: they and the dispatcher exchange messages in plain NATS.
 package natsconfig
 
 import (
@@ -35,10 +35,10 @@ const (
 // DefaultAccount is the name of the account of the stream.
 const DefaultAccount = "LEDGER"
 
-// Config has what differs between servers. The zero value has the five users, without subscribers.
+// Config describes the accounts of a server. The zero value contains the five users, without subscribers.
 type Config struct {
 	Account     string   // of the stream; the names of the other accounts begin with it. Default: LEDGER.
-	Subscribers []string // users with one consumer each, which has the same name
+	Subscribers []string // users with one consumer each, of the same name
 	Served      []string // names of subscribers of taskledger subscriber serve; * for all with one user
 	StoreDir    string   // of JetStream. Default: /var/lib/nats.
 	TLS         *TLS     // Default: disabled.
@@ -47,7 +47,7 @@ type Config struct {
 	Credential func(user string) string
 }
 
-// TLS has the files of the server's certificate.
+// TLS names the files of the server's certificate.
 type TLS struct {
 	Cert, Key string
 	CA        string // of the clients' certificates, which are then required. Default: not required.
@@ -154,7 +154,7 @@ func (c Config) AccountsText() string {
 	return w.String()
 }
 
-// accounts returns the accounts, that of the stream first.
+// accounts returns the accounts; the stream's account is the first.
 func (c Config) accounts() []account {
 	stream := c.Account
 	if stream == "" {

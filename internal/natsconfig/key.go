@@ -29,8 +29,8 @@ func Variable(user string) string {
 	return strings.ToUpper(strings.ReplaceAll(user, "-", "_")) + "_NKEY"
 }
 
-// MakeKeys returns the public keys of the seeds in dir. It makes dir and the seeds that are missing, each in a file
-// with mode 0600, and changes no seed that exists. made has the files that it wrote.
+// MakeKeys returns the public keys of the seeds in dir. It creates dir and missing seeds, each in a file with mode
+// 0600. It changes no existing seed. made lists the files that it wrote.
 func MakeKeys(dir string, users []string) (keys Keys, made []string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("keys: %w", err)
@@ -69,7 +69,7 @@ func makeKey(name string) (public string, isNew bool, err error) {
 		return "", false, err
 	}
 	pair, err := nkeys.ParseDecoratedUserNKey(seed)
-	if err != nil { // the error of nkeys has no part of the seed
+	if err != nil { // the error of nkeys contains no part of the seed
 		return "", false, fmt.Errorf("%s is not the seed of a user: %w", name, err)
 	}
 	public, err = pair.PublicKey()

@@ -13,8 +13,8 @@ type Passwords map[string]string
 // Subscriber is the user of the servers of serve and demo that receives events, by the consumer of this name.
 const Subscriber = "subscriber"
 
-// Own returns the accounts of a server of serve or demo, and the passwords of their users: those of known, and random
-// ones for users that known does not have.
+// Own returns the accounts of a server of serve or demo, and their users' passwords. It takes passwords from known, and
+// generates those that are missing.
 func Own(known Passwords) (accounts string, all Passwords) {
 	c := Config{Subscribers: []string{Subscriber}, Served: []string{anyName}}
 	all = make(Passwords)

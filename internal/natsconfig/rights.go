@@ -26,7 +26,8 @@ type rights struct{ publish, subscribe []string }
 // api returns the subject of a request about the stream.
 func api(request string) string { return "$JS.API." + request + "." + stream.Name }
 
-// relayRights are for what publishes events and sees to the stream, and for waits of the API in its process.
+// relayRights are for the services that publish events and maintain the stream, and for the API's waits in their
+// process.
 func relayRights() *rights {
 	return &rights{
 		publish: []string{
@@ -39,7 +40,7 @@ func relayRights() *rights {
 	}
 }
 
-// workerRights are for what works on tasks, and waits for others. Workers need nothing of the stream.
+// workerRights are for workers, which run tasks and wait for other tasks. Workers need no right on the stream.
 func workerRights() *rights {
 	return &rights{
 		publish:   []string{stream.AllReports, allProgress},
@@ -47,8 +48,8 @@ func workerRights() *rights {
 	}
 }
 
-// operatorRights are for what looks at tasks and interferes with them. It may delete the stream, which the relay makes
-// again from the ledger. It publishes replays on a stream of their own, where it reads how far they came. It waits for
+// operatorRights are for commands that inspect and change tasks. An operator may delete the stream, which the relay
+// rebuilds from the ledger. It publishes replays on a separate stream, where it reads their progress. It waits for
 // tasks.
 func operatorRights() *rights {
 	return &rights{
@@ -64,11 +65,11 @@ func operatorRights() *rights {
 // outcomes are the subjects of the events with which tasks finish.
 func outcomes() []string { return stream.OutcomeSubjects() }
 
-// waiterRights are for what waits for results. No other account imports what it publishes.
+// waiterRights are for programs that wait for results. No other account imports the subjects to which they publish.
 func waiterRights() *rights { return &rights{subscribe: outcomes()} }
 
-// subscriberRights are for what receives events by the consumer of this name, which the administrator makes: a
-// consumer can deliver to any subject, and so request the messages of another one.
+// subscriberRights are for the program that receives events by the consumer with this name. The administrator creates
+// the consumer: a consumer can deliver to any subject, and so request another consumer's messages.
 func subscriberRights(name string) *rights {
 	r := &rights{subscribe: []string{inboxes}}
 	for _, request := range subscriberRequests(name) {

@@ -2,7 +2,7 @@ package natsconfig
 
 import "fmt"
 
-// Served is the user of the servers of serve and demo that receives the events of any subscriber that is served.
+// Served is the user, on servers of serve and demo, that receives the events of every served subscriber.
 const Served = "served"
 
 // anyName stands for every subscriber in Config.Served.
@@ -30,7 +30,7 @@ func servedStream(name string) string {
 // servedBytes is the greatest size of the stream of a served subscriber, as package outbox makes it.
 const servedBytes = 64 << 20
 
-// maxServed is the greatest number of subscribers that one account serves: as many as a login can have in the database.
+// maxServed is the greatest number of subscribers that one account serves. A login in the database has the same limit.
 const maxServed = 250
 
 // servedStreams returns lines that enable JetStream. Its limits leave disk and memory of the server to the ledger's
@@ -46,8 +46,8 @@ func servedStreams(name string) []string {
 	}
 }
 
-// servedRights are for the program of a served subscriber: it receives and acknowledges the messages of its consumer,
-// which has a stream and an account of its own.
+// servedRights are for the program of a served subscriber. It receives and acknowledges its consumer's messages. The
+// consumer's stream is in an account of its own.
 func servedRights(name string) *rights {
 	of := servedStream(name) + "." + name
 	return &rights{

@@ -51,15 +51,15 @@ type Config struct {
 	SyncAlways bool
 	// MaxPayload is the maximum size of a message in bytes. Default: 1 MiB.
 	MaxPayload int32
-	// MaxStore is the maximum size of all streams together in bytes. Default: unlimited. The server's own
-	// default is a part of the space that is free when it starts: a stream that may grow larger would be
-	// refused, also after there is room.
+	// MaxStore is the maximum total size of all streams in bytes. Default: unlimited. nats-server's own default is a
+	// part of the space that is free at its start; it would refuse a stream that may grow larger, even after space was
+	// freed.
 	MaxStore int64
 	// Log receives the server's log. Default: disabled.
 	Log *slog.Logger
 }
 
-// Cluster is what a member knows of its cluster.
+// Cluster is a member's view of its cluster.
 type Cluster struct {
 	Name   string      // the same for all members, and for no other cluster
 	Self   string      // name of this member
@@ -69,8 +69,8 @@ type Cluster struct {
 	Secure *tls.Config // for both ends of a connection between members
 }
 
-// Server is a NATS server. Its methods are safe for concurrent use; those that start or end the server
-// run one after the other.
+// Server is a NATS server. Its methods are safe for concurrent use. Methods that start or end the server run one after
+// the other.
 type Server struct {
 	config Config
 	lock   *reserve.Lock
@@ -80,8 +80,8 @@ type Server struct {
 	closed bool           // guarded by mu
 }
 
-// Start starts a server. It returns when the server accepts connections and has recovered its streams.
-// The error wraps [reserve.ErrHeld] if the directory has a server, in this process or in another.
+// Start starts a server. It returns when the server accepts connections and has recovered its streams. The error wraps
+// [reserve.ErrHeld] if another server uses the directory, in this process or in another.
 func Start(config Config) (_ *Server, err error) {
 	if config.Dir == "" {
 		return nil, errors.New("NATS server: Dir is required")
@@ -134,7 +134,7 @@ func (s *Server) firstLaunch() (err error) {
 // tlsTimeout bounds the handshake of a client.
 const tlsTimeout = 5 * time.Second
 
-// peerPing is how often a member asks another one whether it is alive.
+// peerPing is how often a member pings another member.
 const peerPing = 2 * time.Second
 
 // readyTimeout bounds the wait for the listener. The server recovers its streams before that.
@@ -143,7 +143,7 @@ const readyTimeout = 10 * time.Second
 // AddressError is returned if the server cannot listen on an address.
 type AddressError struct {
 	Address string
-	IsPeers bool // the address is that for the other members of the cluster
+	IsPeers bool // the address is for the other members of the cluster
 	Err     error
 }
 
@@ -236,8 +236,8 @@ func (s *Server) options() (*server.Options, error) {
 	return options, options.ProcessConfigString(s.config.Accounts)
 }
 
-// store returns the directory of the streams. Each cluster has one of its own: a member has no use for the streams of
-// a server that was alone, nor of another cluster.
+// store returns the directory of the streams. Each cluster has its own directory: streams of a single server, or of
+// another cluster, are useless to a member.
 func (s *Server) store() string {
 	if s.config.Cluster == nil {
 		return filepath.Join(s.config.Dir, "store")
@@ -245,8 +245,8 @@ func (s *Server) store() string {
 	return filepath.Join(s.config.Dir, "store-"+s.config.Cluster.Name)
 }
 
-// removeOtherStores removes the streams of a server that was alone here, or of another cluster. They are behind: the
-// ledger went on without them.
+// removeOtherStores removes the streams of a single server or of another cluster. They are outdated: the ledger has
+// continued without them.
 func (s *Server) removeOtherStores() error {
 	entries, err := os.ReadDir(s.config.Dir)
 	if err != nil {
@@ -326,7 +326,7 @@ func (s *Server) Disconnect() error {
 	return nil
 }
 
-// CheckRoom returns an error if the disk of the store takes no megabyte. It writes a file and removes it.
+// CheckRoom returns an error if less than a megabyte is free on the store's disk. It writes a file and removes it.
 func (s *Server) CheckRoom() (err error) {
 	f, err := os.CreateTemp(s.config.Dir, "room-")
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package operation records the acts of operators that are not about one task. The record of an act is a task of a
-// reserved kind, enqueued and succeeded in the transaction of the act: it commits if and only if the act does. An act
-// outside of the database has a record of its beginning, which succeeds or is buried when the act has ended.
+// Package operation records the acts of operators that concern more than one task. The record of an act is a task of a
+// reserved kind, enqueued and succeeded in the act's transaction: it commits if and only if the act does. An act
+// outside of the database is recorded at its beginning; the record succeeds or is buried when the act has ended.
 package operation
 
 import (
@@ -34,7 +34,7 @@ var (
 // Kind is the kind of the tasks that record operations. The biz_id is <action>/<time of the act in UTC>.
 const Kind ledger.Kind = "taskledger.operation"
 
-// Actions, which are also those of the command taskledger.
+// Actions. The command taskledger uses the same names.
 const (
 	RetryParked    = "parked.retry"
 	DiscardParked  = "parked.discard"
@@ -73,8 +73,8 @@ type Operation struct {
 	Events    []string          `json:"events,omitempty"`    // the same as <kind>/<biz_id>/<version>
 	Detail    map[string]string `json:"detail,omitempty"`
 
-	// Same are members of Detail. A record of this action that has them is of the same act, such as one of an earlier
-	// call that was killed: it ends with this one. Default: every record of the action.
+	// Same are members of Detail. A record of this action with the same members belongs to the same act, for example to
+	// an earlier call that was killed; it ends with this act. Default: every record of the action.
 	Same map[string]string `json:"-"`
 }
 
@@ -109,9 +109,9 @@ func Record(ctx context.Context, tx pgx.Tx, o Operation) error {
 // endTimeout bounds the record of the end of an act, which is written although the caller's context is cancelled.
 const endTimeout = 10 * time.Second
 
-// Around records the beginning of an operation, calls act, and records whether it succeeded or failed: a failed one is
-// dead, with the error. If the process ends in between, the record stays available, until the act is done again. It
-// commits, and returns the errors.
+// Around records the beginning of an operation, calls act, and records whether it succeeded or failed. A failed
+// operation is dead, with its error. If the process ends in between, the record stays available until the act is done
+// again. Around commits, and returns the errors.
 func Around(ctx context.Context, db DB, o Operation, act func(context.Context) error) error {
 	key, err := Begin(ctx, db, o)
 	if err != nil {
@@ -135,7 +135,7 @@ func Begin(ctx context.Context, db DB, o Operation) (key ledger.Key, err error) 
 	return key, pgerr.Explain("record "+o.Action, err)
 }
 
-// Fail records that an operation has failed, also after ctx is done, unless its record has ended.
+// Fail records that an operation has failed, unless its record has ended. It does so even if ctx is done.
 func Fail(ctx context.Context, db ledger.DB, key ledger.Key, actor string, failure error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()

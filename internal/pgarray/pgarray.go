@@ -20,8 +20,8 @@ type Builder struct {
 	isEnded bool // by String
 }
 
-// indexSpecial returns the index of the first byte that an element has in another form, or -1: escaped, and for NUL,
-// which PostgreSQL cannot store, the replacement character U+FFFD.
+// indexSpecial returns the index of the first byte that is written in another form, or -1. Such bytes are escaped;
+// U+FFFD replaces NUL, which PostgreSQL cannot store.
 func indexSpecial[S string | []byte](s S) int {
 	for i := range len(s) {
 		if c := s[i]; c == '"' || c == '\\' || c == 0 {
@@ -42,7 +42,7 @@ func form(c byte) string {
 	return `\\`
 }
 
-// Grow reserves room for n elements with a total of so many bytes.
+// Grow reserves room for n elements with the given total number of bytes.
 func (b *Builder) Grow(n, bytes int) { b.text.Grow(bytes + 4*n + 2) }
 
 // next begins another element.

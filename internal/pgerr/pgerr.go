@@ -112,9 +112,9 @@ func IsConnectionLost(err error) bool {
 		!errors.Is(err, context.Canceled)
 }
 
-// IsRetryable reports whether the same transaction may succeed when it is run again. It may after a
-// serialization failure, a deadlock, a lock timeout or a lost connection, while the server starts, stops or has no free
-// connection, after a write on a standby, and after the change of a table for which the session had a plan.
+// IsRetryable reports whether the same transaction may succeed when it is run again. It may after a serialization
+// failure, a deadlock, a lock timeout, a lost connection, a write on a standby, or a change of a table for which the
+// session had a plan. It may also while the server starts, stops or is out of free connections.
 func IsRetryable(err error) bool {
 	if errors.Is(err, ErrRetryTransaction) {
 		return true
@@ -155,8 +155,8 @@ func Permanent(err error) error {
 	return err
 }
 
-// IsPermanent reports whether waiting cannot help: the schema is missing, the database does not exist,
-// or the role has no right to connect or to run the statement.
+// IsPermanent reports whether waiting cannot help: the schema is missing, the database does not exist, or the role may
+// not connect or run the statement.
 func IsPermanent(err error) bool {
 	return errors.Is(err, ErrNotMigrated) || IsNotMigrated(err) || Is(err, InsufficientPrivilege, InvalidCatalogName) ||
 		Class(err) == ClassInvalidAuthorization

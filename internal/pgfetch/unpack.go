@@ -104,7 +104,7 @@ func link(root *os.Root) error {
 	return nil
 }
 
-// makeDir makes a directory that all users can read, also beside a narrower umask.
+// makeDir makes a directory that all users can read, even under a narrower umask.
 func makeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package pgpool has the settings of pools of connections that the commands and programs of users share.
+// Package pgpool configures connection pools. The commands and users' programs share these settings.
 package pgpool
 
 import (
@@ -10,11 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// ConnectTimeout bounds an attempt to connect if the address has no timeout.
+// ConnectTimeout bounds an attempt to connect if the address does not set a timeout.
 const ConnectTimeout = 5 * time.Second
 
-// Parse parses an address of PostgreSQL. It refuses a host with an @, which is the end of a password with an @ that is
-// not escaped: errors of the connection would quote it. Errors may quote parts of a password.
+// Parse parses an address of PostgreSQL. It refuses a host with an @, because that is the end of a password whose @ is
+// not escaped: connection errors would quote it. Its own errors may quote parts of a password.
 func Parse(address string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
@@ -32,8 +32,8 @@ func Parse(address string) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// Configure sets timeouts for connecting and pings, and a name, unless config has them, and client_encoding UTF8: keys
-// are UTF-8, and a role may have another client_encoding, which would store other characters.
+// Configure sets timeouts for connecting and pings, and a name, unless config sets them. It also sets client_encoding
+// to UTF8: keys are UTF-8, and a role may have another client_encoding, which would store other characters.
 func Configure(config *pgxpool.Config, name string) {
 	c := config.ConnConfig
 	if c.ConnectTimeout == 0 {

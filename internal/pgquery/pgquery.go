@@ -17,7 +17,7 @@ type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Row scans the first row of a statement and reports whether there was one. Errors are those of db.
+// Row scans the first row of a statement and reports whether there was one. It returns the errors of db.
 func Row(ctx context.Context, db Querier, sql string, args []any, into ...any) (found bool, err error) {
 	rows, err := db.Query(ctx, sql, args...)
 	if err != nil {

@@ -1,7 +1,7 @@
 package pgquery
 
-// Repeated is a text that is often the one which it has already, such as that of the row before. Then a scan allocates
-// nothing. NULL is "".
+// Repeated is a text that often repeats, for example from row to row. Scanning the same text again allocates nothing.
+// NULL is "".
 type Repeated string
 
 // ScanBytes is Scan for pgx.
