@@ -29,8 +29,8 @@ type Broker struct {
 	Peers   string `json:"peers,omitempty"`   // all members of its cluster; "" if it is alone
 }
 
-// TakeBroker takes or renews the lease of a member of a cluster, or with member "" of a server that is alone. It
-// reports whether the holder has it.
+// TakeBroker takes or renews the lease of a member of a cluster. With member "", it is the lease of a single server. It
+// reports whether the holder has the lease.
 func TakeBroker(ctx context.Context, db ledger.DB, member, holder string, d time.Duration, b Broker) (bool, error) {
 	detail, err := json.Marshal(b)
 	if err != nil {
@@ -48,8 +48,8 @@ func YieldBroker(ctx context.Context, db ledger.DB, member, holder string) error
 	return pgerr.Explain("yield the lease of the NATS server", err)
 }
 
-// BrokerWithOtherPeers returns the holder and the peers of a server that runs with other peers than these, or "". With
-// isAny it may be one that no client may use, because most of its peers are away.
+// BrokerWithOtherPeers returns the holder and the peers of a server that runs with different peers, or "". With isAny,
+// it includes a server that no client may use because most of its peers are unavailable.
 func BrokerWithOtherPeers(ctx context.Context, db ledger.DB, peers string, isAny bool) (
 	holder, others string, err error) {
 	_, err = pgquery.Row(ctx, db, brokerOthersSQL, []any{peers, strconv.FormatBool(isAny)}, &holder, &others)

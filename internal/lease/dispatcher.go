@@ -34,12 +34,12 @@ var (
 
 // DispatcherClaim is a claim of the dispatcher's lease.
 type DispatcherClaim struct {
-	Holder string // another one for each epoch
+	Holder string // a new one for each epoch
 	For    time.Duration
 	Key    []byte // public
 	// Backend is the server process of the connection that the holder keeps open; 0: none. See [RelayClaim].
 	Backend uint32
-	// Displaced is another holder whose lease counts as expired; "" for none.
+	// Displaced is a holder whose lease counts as expired; "" for none.
 	Displaced string
 	// Run is the run of the server in which no copy of the database works.
 	Run string
@@ -47,14 +47,14 @@ type DispatcherClaim struct {
 	Latency time.Duration
 }
 
-// DispatcherTerm is the lease of a dispatcher that has it.
+// DispatcherTerm describes the lease of the dispatcher that holds it.
 type DispatcherTerm struct {
 	Epoch       int64
 	Before      time.Duration // for how long the displaced holder's lease would still last
 	Incarnation string        // of the database and its server, as the statement has found it; "": none yet
 }
 
-// TakeDispatcher takes or renews the dispatcher's lease. It reports whether the holder has it.
+// TakeDispatcher takes or renews the dispatcher's lease. It reports whether the holder has the lease.
 func TakeDispatcher(ctx context.Context, db ledger.DB, c DispatcherClaim) (t DispatcherTerm, ok bool, err error) {
 	if _, err := db.Exec(ctx, boundSQL); err != nil {
 		return t, false, pgerr.Explain("shorten leases", err)
@@ -67,7 +67,7 @@ func TakeDispatcher(ctx context.Context, db ledger.DB, c DispatcherClaim) (t Dis
 	return t, ok, pgerr.Explain("take the lease of the dispatcher", err)
 }
 
-// DispatcherState is the dispatcher's lease for others. Without a lease it is zero.
+// DispatcherState is the dispatcher's lease, as other processes see it. Without a lease it is zero.
 type DispatcherState struct {
 	Holder  string
 	Epoch   int64
@@ -79,7 +79,7 @@ type DispatcherState struct {
 	Note    string // why no dispatcher has begun since
 }
 
-// LookAtDispatcher returns the state of the dispatcher's lease.
+// LookAtDispatcher reads the state of the dispatcher's lease.
 func LookAtDispatcher(ctx context.Context, db ledger.DB) (s DispatcherState, err error) {
 	var key string
 	_, err = pgquery.Row(ctx, db, dispatcherLookSQL, nil, &s.Holder, &s.Epoch, &key, &s.IsAlive, &s.IsGone,
@@ -90,7 +90,7 @@ func LookAtDispatcher(ctx context.Context, db ledger.DB) (s DispatcherState, err
 	return s, pgerr.Explain("look at the lease of the dispatcher", err)
 }
 
-// Run is a run of the database's server, and what is known there about copies of the database.
+// Run is a run of the database's server, with its knowledge about copies of the database.
 type Run struct {
 	Installation string
 	Name         string
@@ -113,7 +113,7 @@ func RefuseDispatcher(ctx context.Context, db ledger.DB, note string, hasAnswere
 	return pgerr.Explain("record that no dispatcher begins", err)
 }
 
-// Holds reports whether a holder still has a lease, in this run of the server of a primary.
+// Holds reports whether a holder still holds a lease, on a primary, in this run of its server.
 func Holds(ctx context.Context, db ledger.DB, name, holder, installation, run string) (holds bool, err error) {
 	_, err = pgquery.Row(ctx, db, holdsSQL, []any{name, holder, installation, run}, &holds)
 	return holds, pgerr.Explain("look at the lease", err)

@@ -2,7 +2,7 @@
 // process counts as alive, by the database's clock. Correctness never depends on a lease; it decides which process
 // continues a piece of work.
 //
-// The package has all statements that name the table. Other packages read its views (migrations/00008_lease.sql).
+// The package contains all statements that name the table. Other packages read its views (migrations/00008_lease.sql).
 package lease
 
 import (
@@ -52,7 +52,7 @@ func Release(ctx context.Context, db ledger.DB, name string) error {
 	return pgerr.Explain("release lease", err)
 }
 
-// Sweep removes leases that ended a day ago, and those of workers but the 1,000 that ended last.
+// Sweep removes leases that ended a day ago. Of workers' ended leases, it keeps only the newest 1,000.
 func Sweep(ctx context.Context, db ledger.DB) error {
 	_, err := db.Exec(ctx, sweepSQL)
 	return pgerr.Explain("sweep leases", err)

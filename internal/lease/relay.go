@@ -39,17 +39,17 @@ type RelayClaim struct {
 	// Note replaces the note of the row; nil to keep it.
 	Note *Note
 	// Backend is the server process of the connection that the holder keeps open, as its client reports it; 0: none.
-	// The row keeps it only if the server reports the same: a pooler gives clients another number.
+	// The row stores it only if the server reports the same number: a pooler gives clients another number.
 	Backend uint32
-	// Displaced is another holder whose lease counts as expired; "" for none.
+	// Displaced is a holder whose lease counts as expired; "" for none.
 	Displaced string
 }
 
-// TakeRelay takes or renews the relay's lease. It returns the beginning of the holder's term, in which no other relay
-// has had the lease, in microseconds since 1970; 0 if another holder has it.
+// TakeRelay takes or renews the relay's lease. It returns the beginning of the holder's term, in microseconds since
+// 1970; during the term no other relay had the lease. It returns 0 if another holder has the lease.
 //
-// First it shortens every lease, also of workers, that was taken before the database's clock was set back, to one more
-// term. So no lease outlives its holder by more than two terms, whatever the clock does.
+// If the database's clock was set back, TakeRelay first shortens every lease taken before that to one more term. It
+// does so for workers' leases, too. Thus no lease outlives its holder by more than two terms, whatever the clock does.
 func TakeRelay(ctx context.Context, db ledger.DB, c RelayClaim) (term int64, err error) {
 	if _, err := db.Exec(ctx, boundSQL); err != nil {
 		return 0, pgerr.Explain("shorten leases", err)
@@ -64,7 +64,7 @@ func TakeRelay(ctx context.Context, db ledger.DB, c RelayClaim) (term int64, err
 	return term, pgerr.Explain("take the lease", err)
 }
 
-// RelayState is the state of the relay's lease for another relay that stands by.
+// RelayState is the state of the relay's lease, for a relay that stands by.
 type RelayState struct {
 	Holder  string
 	Backend int64         // 0: unknown
@@ -93,7 +93,8 @@ func ReleaseRelay(ctx context.Context, db ledger.DB, holder string) error {
 	return pgerr.Explain("release the lease", err)
 }
 
-// TurnOffRelay records that no relay is expected to run, unless one is alive. A relay takes the lease all the same.
+// TurnOffRelay records that no relay is expected to run, unless a relay is alive. A relay that starts later still takes
+// the lease.
 func TurnOffRelay(ctx context.Context, db ledger.DB, holder string) error {
 	_, err := db.Exec(ctx, relayOffSQL, holder)
 	return pgerr.Explain("turn off the stream", err)

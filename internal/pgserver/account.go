@@ -15,8 +15,8 @@ type account struct {
 	uid, gid int
 }
 
-// serverAccount returns nil for an ordinary user. For root, as which PostgreSQL refuses to run, it returns the owner of
-// the data. Without data it returns the user that PostgreSQL's packages make, else the machine's unprivileged user.
+// serverAccount returns nil for an ordinary user. PostgreSQL refuses to run as root; for root it returns the owner of
+// the data. Without data it returns the user that PostgreSQL's packages create, else the machine's unprivileged user.
 func serverAccount(data string) (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

@@ -15,8 +15,8 @@ type Backup struct {
 	data string
 }
 
-// Backup takes a base backup of the running server. It is kept beside the data of the server, so it is removed with a
-// temporary one. Its error wraps [fs.ErrNotExist] if pg_basebackup is not beside the server's binaries.
+// Backup takes a base backup of the running server. The backup is stored next to the server's data, so a temporary
+// server removes it. The error wraps [fs.ErrNotExist] if the server's binaries do not include pg_basebackup.
 func (s *Server) Backup(ctx context.Context) (*Backup, error) {
 	if err := s.hasTool("pg_basebackup"); err != nil {
 		return nil, err
@@ -35,9 +35,9 @@ func (s *Server) Backup(ctx context.Context) (*Backup, error) {
 	return &Backup{from: s, data: data}, nil
 }
 
-// Start starts a temporary server on the backup, with the password of the server that was backed up and these settings
-// beside its own. With restore_command it recovers archived WAL first, and is a standby until it has reached the
-// target. The caller must close it. Its errors are those of [Start].
+// Start starts a temporary server on the backup. It has the original server's password and settings, overridden by
+// settings. With restore_command it recovers archived WAL first, and is a standby until it has reached the target. The
+// caller must close the server. Start returns the errors of [Start].
 func (b *Backup) Start(ctx context.Context, settings map[string]string) (*Server, error) {
 	config := b.from.temporaryWith(settings)
 	return open(ctx, config, func(_ context.Context, s *Server) error {
@@ -58,7 +58,7 @@ func (b *Backup) Start(ctx context.Context, settings map[string]string) (*Server
 	})
 }
 
-// temporaryWith returns the configuration of a temporary server with these settings beside those of s.
+// temporaryWith returns the configuration of a temporary server with the settings of s, overridden by settings.
 func (s *Server) temporaryWith(settings map[string]string) Config {
 	config := s.config
 	config.Dir, config.Port = "", 0
@@ -70,9 +70,9 @@ func (s *Server) temporaryWith(settings map[string]string) Config {
 	return config
 }
 
-// Upgrade runs pg_upgrade with these binaries on the data of the server, which must be stopped, and starts a temporary
-// server on the result, with the same settings and password. The caller must close it. Its errors are those of [Start],
-// and one that wraps [fs.ErrNotExist] if pg_upgrade is not among the binaries.
+// Upgrade runs pg_upgrade with these binaries on the data of the server, which must be stopped. It starts a temporary
+// server on the result, with the same settings and password. The caller must close that server. Upgrade returns the
+// errors of [Start]; its error wraps [fs.ErrNotExist] if the binaries do not include pg_upgrade.
 func (s *Server) Upgrade(ctx context.Context, binaries string) (*Server, error) {
 	config := s.config
 	config.Dir, config.Port, config.Binaries = "", 0, binaries
@@ -104,8 +104,8 @@ func (s *Server) Upgrade(ctx context.Context, binaries string) (*Server, error) 
 	})
 }
 
-// Tool returns the path of a client tool, such as pg_dump. Its error wraps [fs.ErrNotExist] if the tool is not beside
-// the server's binaries.
+// Tool returns the path of a client tool, such as pg_dump. The error wraps [fs.ErrNotExist] if the server's binaries do
+// not include the tool.
 func (s *Server) Tool(name string) (string, error) {
 	return filepath.Join(s.binaries, name), s.hasTool(name)
 }

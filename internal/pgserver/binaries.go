@@ -25,10 +25,10 @@ var installed = []string{
 	"/usr/local/pgsql/bin",                               // built from source
 }
 
-// oldest is the oldest major version of PostgreSQL that has all that the migrations use.
+// oldest is the oldest major version of PostgreSQL that supports the migrations.
 const oldest = 15
 
-// NoBinariesError reports that PostgreSQL's server binaries were not found. Its text has the cure.
+// NoBinariesError reports that PostgreSQL's server binaries were not found. Its text contains the cure.
 type NoBinariesError struct {
 	Searched []string // places, in the order of the search
 	Data     string   // directory of data that only binaries of version Major can read; "": none
@@ -70,9 +70,9 @@ func InstallCommand() string {
 // not the first one found.
 const Variable = "TASKLEDGER_POSTGRES_BINARIES"
 
-// FindBinaries returns the directory of the server's binaries: dir or that of [Variable] if given. Otherwise it is the
-// first of these that has a version which the migrations support: the directory of postgres in PATH, the one that
-// pg_config prints, the highest version in the installed ones. The error is a *[NoBinariesError].
+// FindBinaries returns the directory of the server's binaries: dir or the directory in [Variable], if given. Otherwise
+// it tries postgres in PATH, the directory that pg_config prints, and the highest installed version. It returns the
+// first directory whose version the migrations support. The error is a *[NoBinariesError].
 func FindBinaries(dir string) (string, error) { return findBinaries(dir, "") }
 
 // findBinaries is [FindBinaries] for the data in a directory, which may not exist yet: only the version that made the
@@ -100,7 +100,7 @@ func findBinaries(dir, data string) (string, error) {
 // candidates returns the directories of server binaries on this machine, in the order of preference.
 func candidates() (dirs []string) {
 	if path, err := exec.LookPath("postgres"); err == nil {
-		// PATH may have a link to postgres alone; initdb is beside the link's target.
+		// PATH may contain a link to postgres alone; initdb is next to the link's target.
 		if path, err = filepath.EvalSymlinks(path); err == nil {
 			dirs = append(dirs, filepath.Dir(path))
 		}
@@ -117,7 +117,7 @@ func candidates() (dirs []string) {
 	return slices.DeleteFunc(append(dirs, packaged...), func(dir string) bool { return !hasServer(dir) })
 }
 
-// hasServer reports whether dir has the executables postgres and initdb.
+// hasServer reports whether dir contains the executables postgres and initdb.
 func hasServer(dir string) bool {
 	for _, name := range []string{"postgres", "initdb"} {
 		info, err := os.Stat(filepath.Join(dir, name))

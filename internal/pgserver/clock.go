@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// Clock is the clock of server processes, which a test steps. It needs libfaketime (Debian: apt-get install
+// Clock is a clock for server processes that a test can change. It needs libfaketime (Debian: apt-get install
 // libfaketime). It is safe for concurrent use.
 type Clock struct{ library, file string }
 
-// NewClock returns a clock that is right. It keeps a file in dir, which the server's user must be able to enter. Its
-// error wraps [fs.ErrNotExist] if libfaketime is not installed.
+// NewClock returns a clock that shows the machine's time. It keeps a file in dir, which the server's user must be able
+// to enter. The error wraps [fs.ErrNotExist] if libfaketime is not installed.
 func NewClock(dir string) (*Clock, error) {
 	found, err := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
 	if err != nil {
@@ -26,7 +26,7 @@ func NewClock(dir string) (*Clock, error) {
 	return c, c.Set(0)
 }
 
-// Set sets by how much the clock is ahead of that of the machine. Each process notices it within a second.
+// Set sets how far the clock is ahead of the machine's clock. Each process notices it within a second.
 func (c *Clock) Set(ahead time.Duration) error {
 	next := c.file + ".next" // a process must not read half of it
 	if err := os.WriteFile(next, fmt.Appendf(nil, "%+d\n", int64(ahead.Seconds())), 0o644); err != nil {
@@ -38,8 +38,8 @@ func (c *Clock) Set(ahead time.Duration) error {
 	return os.Rename(next, c.file)
 }
 
-// environment returns what a process needs to have the clock. Without the cache each reading of the clock would read
-// the file.
+// environment returns the variables that give a process the clock. Without the cache, each reading of the clock would
+// read the file.
 func (c *Clock) environment() []string {
 	if c == nil {
 		return nil

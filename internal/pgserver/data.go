@@ -20,7 +20,7 @@ func initialize(ctx context.Context, s *Server) error {
 	return s.makeData(s.initdb(ctx))
 }
 
-// initdb returns the function that fills a data directory with a new cluster. It has the server's password.
+// initdb returns the function that fills a data directory with a new cluster, with the server's password.
 func (s *Server) initdb(ctx context.Context) func(data string) error {
 	return func(data string) error {
 		args := []string{
@@ -65,8 +65,8 @@ func create(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 }
 
-// makeData makes the data directory with fill. It renames the directory when it is complete, so that
-// no server starts on what an interrupted fill has left.
+// makeData makes the data directory with fill. It renames the directory when it is complete, so that no server starts
+// on an incomplete directory.
 func (s *Server) makeData(fill func(data string) error) error {
 	unfinished := s.path("data.unfinished")
 	err := errors.Join(os.RemoveAll(unfinished), os.Mkdir(unfinished, 0o700), s.account.own(unfinished))

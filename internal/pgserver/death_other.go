@@ -4,5 +4,5 @@ package pgserver
 
 import "syscall"
 
-// dieWithParent does nothing: the kernel has no such signal, and the watchdog ends the server.
+// dieWithParent does nothing: the kernel does not have such a signal, and the watchdog ends the server.
 func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}

@@ -17,13 +17,13 @@ import (
 // preparedFor is how long data are kept after their last copy.
 const preparedFor = 7 * 24 * time.Hour
 
-// StartPrepared starts a temporary server as prepare leaves one that [Start] has started. The first call on a machine
-// prepares it and keeps its data in the user's cache directory; later calls copy them, without initdb and prepare. The
-// data are found by name, PostgreSQL's version and the server's user, so name must change whenever prepare does. All
-// copies have the same password and system identifier. The server that prepare gets has no Settings and no Clock. Where
-// a cache directory neither exists nor can be made, each call prepares.
+// StartPrepared starts a temporary server with the data that prepare leaves on a server of [Start]. The first call on a
+// machine runs prepare and keeps the data in the user's cache directory; later calls copy them, without initdb and
+// prepare. The data are found by name, PostgreSQL's version and the server's user, so name must change whenever prepare
+// does. All copies have the same password and system identifier. The server passed to prepare has no Settings and no
+// Clock. If a cache directory neither exists nor can be created, each call runs prepare.
 //
-// The caller must close the server. The errors are those of [Start] and of prepare.
+// The caller must close the server. StartPrepared returns the errors of [Start] and of prepare.
 func StartPrepared(ctx context.Context, config Config, name string, prepare func(context.Context, *Server) error,
 ) (*Server, error) {
 	var err error
@@ -39,7 +39,7 @@ func StartPrepared(ctx context.Context, config Config, name string, prepare func
 	if err == nil {
 		err = os.MkdirAll(home, 0o700)
 	}
-	if err != nil { // a container's user may have no home, or one that it cannot write
+	if err != nil { // a container's user may have no home, or an unwritable one
 		return startAndPrepare(ctx, config, prepare)
 	}
 	name += "-" + strconv.Itoa(majorVersion(config.Binaries))
@@ -78,8 +78,8 @@ func startAndPrepare(ctx context.Context, config Config, prepare func(context.Co
 	return server, nil
 }
 
-// keepPrepared makes dir with data and password of a prepared server, unless it exists. It appears as a whole. Any
-// number of processes may do so at once.
+// keepPrepared makes dir with data and password of a prepared server, unless dir exists. The directory appears in one
+// step. Any number of processes may call it at once.
 func keepPrepared(ctx context.Context, dir string, config Config, prepare func(context.Context, *Server) error,
 ) (err error) {
 	now := time.Now()

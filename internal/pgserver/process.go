@@ -19,8 +19,7 @@ import (
 	"github.com/taskledger/taskledger/internal/reserve"
 )
 
-// retryEvery is the interval of two polls: whether a server accepts connections, and whether its last
-// process has ended.
+// retryEvery is the interval of polls: whether a server accepts connections, and whether its last process has ended.
 const retryEvery = 10 * time.Millisecond
 
 // process is one run of the postmaster.
@@ -66,8 +65,8 @@ func (s *Server) launch(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = alive.Release() }() // the server's processes keep the lock
-	// No process of this cluster is alive while this process has the lock. A pid file is from a
-	// crashed server, and its number may be that of another process by now.
+	// While this process holds the lock, no process of this cluster is alive. A pid file then remains from a crashed
+	// server, and its number may belong to another process by now.
 	if err := os.Remove(s.path("data", "postmaster.pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -93,8 +92,8 @@ func (s *Server) launch(ctx context.Context) error {
 	return s.awaitReady(ctx)
 }
 
-// awaitGone waits until the last process of an earlier run has ended, which may outlive a killed
-// postmaster or a killed parent. It returns the lock that the processes of the next run hold.
+// awaitGone waits until the last process of an earlier run has ended. It may outlive a killed postmaster or a killed
+// parent. awaitGone returns the lock that the processes of the next run hold.
 func (s *Server) awaitGone(ctx context.Context) (*reserve.Lock, error) {
 	for {
 		alive, err := reserve.File(s.path("alive"))
@@ -107,8 +106,8 @@ func (s *Server) awaitGone(ctx context.Context) (*reserve.Lock, error) {
 	}
 }
 
-// awaitReady returns when the server accepts connections. With an error it ends the server; the error
-// has the last lines of the server's log.
+// awaitReady returns when the server accepts connections. If that fails, it ends the server; the error contains the
+// last lines of the server's log.
 func (s *Server) awaitReady(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -134,8 +133,8 @@ func (s *Server) awaitReady(ctx context.Context) (err error) {
 	}
 }
 
-// command returns a command that runs one of the binaries as the server's account. It has a session of
-// its own, so that Ctrl-C in the terminal reaches this process and not the server.
+// command returns a command that runs a binary as the server's account, in a new session. Ctrl-C in the terminal then
+// reaches this process and not the server.
 func (s *Server) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.binaries, name), args...)
 	cmd.Dir = s.dir

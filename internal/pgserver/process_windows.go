@@ -8,7 +8,7 @@ import (
 
 func attributes(*account) *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 
-const noFollow = 0 // Windows has no such flag
+const noFollow = 0 // not supported by Windows
 
 func (a *account) canWrite(os.FileInfo) bool { return false } // a server runs as the user of this process
 

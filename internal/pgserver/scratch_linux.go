@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// scratch returns the parent directory of temporary servers, whose data need not survive the machine.
-// It is in memory if there is room for it and TMPDIR is not set: copying a database creates 300 files,
-// which takes 6 ms in memory and 10 to 160 ms on disks. Otherwise it is that of all temporary files.
+// scratch returns the parent directory of temporary servers, whose data need not survive the machine. It is in memory
+// if memory has room and TMPDIR is not set: copying a database creates 300 files, which takes 6 ms in memory and 10 to
+// 160 ms on disks. Otherwise it is the directory of all temporary files.
 func scratch() string {
 	const memory, enough = "/dev/shm", 8 << 30
 	const tmpfs = 0x01021994 // TMPFS_MAGIC of statfs(2)

@@ -2,16 +2,16 @@
 // for the commands serve and demo without a database, and for tests, which can stop it, kill it and
 // start a standby of it.
 //
-// The server is a child of this process and ends with it, also when this process is killed. It listens
-// on 127.0.0.1 only and requires a random password. If this process runs as root, the server runs as user postgres,
-// which PostgreSQL's packages make, else as the machine's unprivileged user.
+// The server is a child of this process and ends with it, even if this process is killed. It listens on 127.0.0.1 only
+// and requires a random password. If this process runs as root, the server runs as user postgres, which PostgreSQL's
+// packages create, or else as the machine's unprivileged user.
 //
-// The directory of a server has these files. Only data belongs to the server's user: an SQL superuser can run programs
-// as that user, and could otherwise replace what root writes by links.
+// A server's directory contains these files. Only data belongs to the server's user: an SQL superuser can run programs
+// as that user, and could otherwise use links to replace files that root writes.
 //
 //	data       the data directory (PGDATA)
 //	password   the superuser's password, which initdb reads
-//	log        the log of the last run; log.old is that of the run before
+//   	log        the log of the last run; log.old: the run before
 //	lock       locked by the process that started the server
 //	alive      locked by the processes of the server
 package pgserver
@@ -57,8 +57,8 @@ type Config struct {
 	Clock *Clock
 }
 
-// Server is a PostgreSQL server. Its methods are safe for concurrent use; those that start or end the
-// server run one after the other.
+// Server is a PostgreSQL server. Its methods are safe for concurrent use. Methods that start or end the server run one
+// after the other.
 type Server struct {
 	config   Config
 	binaries string
@@ -83,10 +83,10 @@ func RefusePlatform() error {
 		errors.ErrUnsupported)
 }
 
-// Start starts a server and returns when it accepts connections. It makes the data if the directory has none.
-// The context bounds the start only. It returns a *[NoBinariesError] if PostgreSQL is not installed, and
-// an error that wraps [reserve.ErrHeld] if another process runs a server in the directory. Other errors
-// have the last lines of the server's log.
+// Start starts a server and returns when it accepts connections. It creates the data if the directory contains none.
+// The context bounds the start only. It returns a *[NoBinariesError] if PostgreSQL is not installed, and an error that
+// wraps [reserve.ErrHeld] if another process runs a server in the directory. Other errors contain the last lines of the
+// server's log.
 func Start(ctx context.Context, config Config) (*Server, error) {
 	return open(ctx, config, initialize)
 }
@@ -219,8 +219,8 @@ func (s *Server) Kill() error {
 	return s.process.end(context.Background(), syscall.SIGKILL)
 }
 
-// Restart starts the server again, on the same data and port. It stops a running server first. It
-// returns when the server accepts connections. Its errors are those of [Start].
+// Restart starts the server again, on the same data and port. It stops a running server first. It returns when the
+// server accepts connections, with the errors of [Start].
 func (s *Server) Restart(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,8 +265,8 @@ func (s *Server) Close() error {
 	return errors.Join(err, s.watchdog.stop(), s.lock.Release())
 }
 
-// clearMemory removes the shared memory of a killed server, because the system has few segments. Only a
-// server on the same data can remove it, so clearMemory starts and stops one.
+// clearMemory removes the shared memory of a killed server, because the system has only a few segments. Only a server
+// on the same data can remove it, so clearMemory starts and stops such a server.
 func (s *Server) clearMemory() error {
 	if _, err := os.Stat(s.path("data", "postmaster.pid")); err != nil || s.process == nil {
 		return nil

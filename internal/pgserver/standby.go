@@ -7,10 +7,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Standby starts a temporary server that is a hot standby of s: it replicates s by streaming and
-// accepts read-only queries. It has the settings and the password of s and a port of its own. It
-// continues after restarts of s. The caller must close it. Its errors are those of [Start], and one that
-// wraps [fs.ErrNotExist] if pg_basebackup is not beside the server's binaries.
+// Standby starts a temporary server that is a hot standby of s: it replicates s by streaming and accepts read-only
+// queries. It has the settings and the password of s, and its own port. It continues after restarts of s. The caller
+// must close it. Standby returns the errors of [Start]; its error wraps [fs.ErrNotExist] if the server's binaries do
+// not include pg_basebackup.
 func (s *Server) Standby(ctx context.Context) (*Server, error) { return s.StandbyIn(ctx, "") }
 
 // StandbyIn is [Server.Standby] with a directory that stays, see [Config].

@@ -128,7 +128,7 @@ func blocks(t testing.TB, conn *pgxpool.Conn, setup func(pgx.Tx), explain string
 	return plans[0].Plan.Hit + plans[0].Plan.Read
 }
 
-// literals returns parameters as SQL, because EXECUTE has no parameters of the protocol.
+// literals returns parameters as SQL literals, because EXECUTE does not accept protocol parameters.
 func literals(args []any) string {
 	if len(args) == 0 {
 		return ""

@@ -11,17 +11,17 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// Prepare checks the statements of a package: each file of folder sql (and each of more) begins with a
-// comment, is embedded by a source file beside the folder, is one that the database accepts, takes parameters that are
-// plain strings or integers, and returns no type whose text depends on settings of the role. The login at databaseURL
-// has the rights to execute it. replace names tables that exist in a test only.
+// Prepare checks the statements of a package: the files of folder sql, and those in more. Each file must begin with a
+// comment, be embedded by a source file next to the folder, and be valid on the database. Its parameters must be plain
+// strings or integers, and it must not return a type whose text depends on the role's settings. The login at
+// databaseURL must be allowed to execute it. replace names tables that exist in a test only.
 func Prepare(t *testing.T, databaseURL string, replace *strings.Replacer, more ...string) {
 	t.Helper()
 	prepare(t, func(string) string { return databaseURL }, replace, more)
 }
 
 // PrepareAs is [Prepare] for a package whose statements need several logins. urlOf returns the address of the login
-// that has the rights to execute a file.
+// that may execute a file.
 func PrepareAs(t *testing.T, urlOf func(file string) string, more ...string) {
 	t.Helper()
 	prepare(t, urlOf, nil, more)

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// EachQueryMode runs a test in each query mode of pgx, under [Settings]. setup returns a pool to a database of the
-// test; that of run is another one to the same database.
+// EachQueryMode runs a test in each query mode of pgx, under [Settings]. setup returns a pool to the test's database;
+// run receives a new pool to the same database.
 func EachQueryMode(t *testing.T, setup func(t *testing.T) *pgxpool.Pool, run func(t *testing.T, db *pgxpool.Pool)) {
 	t.Helper()
 	for _, mode := range []pgx.QueryExecMode{

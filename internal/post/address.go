@@ -18,8 +18,8 @@ func (e *AddressError) Error() string {
 		e.Address, e.Address.BitLen())
 }
 
-// notPublic are ranges that are reachable from inside of a network only, or that lead to such ones, beside those that
-// netip.Addr recognizes: shared and special networks, benchmarks, documentation, and translations of IPv4.
+// notPublic adds ranges to those that netip.Addr recognizes: ranges that are reachable only from inside of a network,
+// or lead to such ranges. They are shared and special networks, benchmarks, documentation, and translations of IPv4.
 var notPublic = prefixes("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
 	"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "2002::/16",
 	"3fff::/20")
@@ -53,7 +53,7 @@ func (c Config) check(_, address string, _ syscall.RawConn) error {
 }
 
 // number matches the last label of a host that systems resolve as an IPv4 address in another notation: 127.1,
-// 2130706433 and 0x7f000001 are 127.0.0.1. No name ends so.
+// 2130706433 and 0x7f000001 are 127.0.0.1. A domain name never ends like this.
 var number = regexp.MustCompile(`^([0-9]+|0[xX][0-9a-fA-F]*)$`)
 
 // CheckHost returns an error if the host of a URL is an address that is not public and not allowed, or not in its usual

@@ -1,7 +1,7 @@
 // Package post sends signed messages to HTTP servers that a configuration names: the receivers of alarms and webhooks.
 //
 // A request follows no redirect and uses no proxy, because a message goes to the configured address alone. An answer is
-// read up to a limit. Errors have no URL, whose path may be a secret.
+// read up to a limit. Errors never contain the URL, because its path may be a secret.
 package post
 
 import (
@@ -39,7 +39,7 @@ type Config struct {
 	IsPublic bool
 	Allow    []netip.Prefix // other addresses that are allowed
 	MaxConns int            // connections to a receiver at a time. Default: no limit.
-	Resolver *net.Resolver  // Default: that of the system.
+	Resolver *net.Resolver  // Default: the system's.
 }
 
 // Client sends messages. It is safe for concurrent use.
@@ -106,7 +106,7 @@ func (c *Client) Send(ctx context.Context, address string, header http.Header, b
 }
 
 // retryAfter returns the time of Retry-After by RFC 9110, in seconds or as a date, at most [MaxRetryAfter]. A date is
-// compared with that of the answer, since the clocks may differ.
+// compared with the answer's date, because the clocks may differ.
 func retryAfter(h http.Header) time.Duration {
 	text := h.Get("Retry-After")
 	if seconds, err := strconv.ParseUint(text, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {

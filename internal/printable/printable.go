@@ -65,7 +65,7 @@ func Count(n int64) string {
 	return s
 }
 
-// maxCounted is how far the numbers are counted of what may be any number of rows.
+// maxCounted is the number at which counting stops where there may be any number of rows.
 const maxCounted = 10_000
 
 // Counted is [Count] of a number that is counted up to 10,000: there may be more.

@@ -1,4 +1,4 @@
-// Package reserve reserves what only one server of a machine can use: a directory and a port.
+// Package reserve reserves resources that only one server of a machine can use: a directory and a port.
 package reserve
 
 import (
@@ -12,21 +12,22 @@ import (
 	"time"
 )
 
-// ErrHeld is returned by [File] if another open file has the lock.
+// ErrHeld is returned by [File] if another open file holds the lock.
 var ErrHeld = errors.New("locked")
 
-// Lock is a lock on a file. Release ends it, or the end of the last process that has the file open. It
-// never becomes stale, because the kernel releases it.
+// Lock is a lock on a file. It ends with Release, or with the last process that has the file open. It never becomes
+// stale, because the kernel releases it.
 type Lock struct {
-	// File is the open file. A child process that inherits it has the lock too.
+	// File is the open file. A child process that inherits it also holds the lock.
 	File *os.File
 }
 
-// File locks the file with this name and writes the process id of the caller into it. It creates the
-// file with mode 0600 if it does not exist, and returns an error if it is a symbolic link. If the process that has
-// locked the file has ended, File waits for at most 10 s: its children, which end after it, still have the lock. After
-// the release of a lock File waits for at most 2 s: a child that was being started then still has the file open. If
-// this process or another one has it, the error wraps [ErrHeld] and has the process id of the holder.
+// File locks the file with this name and writes the caller's process id into it. It creates the file with mode 0600 if
+// it does not exist, and returns an error if it is a symbolic link.
+//
+// If the holder has ended, File waits for at most 10 s, because its children end later and still hold the lock. After a
+// release File waits for at most 2 s, because a child that was just started may still have the file open. If a process
+// still holds the lock then, the error wraps [ErrHeld] and contains the holder's process id.
 func File(name string) (*Lock, error) {
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|noFollow, 0o600)
 	if err != nil {
@@ -72,7 +73,7 @@ func holder(name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// isGone reports whether there is no process with this id. It is false for what is no id.
+// isGone reports whether no process with this id exists. It is false for text that is not an id.
 func isGone(id string) bool {
 	pid, err := strconv.Atoi(id)
 	return err == nil && pid > 0 && !exists(pid)

@@ -9,9 +9,9 @@ import (
 
 var lockFileEx = syscall.NewLazyDLL("kernel32.dll").NewProc("LockFileEx")
 
-const noFollow = 0 // Windows has no such flag
+const noFollow = 0 // not supported by Windows
 
-// Constants of the Windows API that package syscall does not have.
+// Constants of the Windows API that are missing in package syscall.
 const (
 	lockfileFailImmediately = 0x1
 	lockfileExclusiveLock   = 0x2

@@ -14,8 +14,8 @@ const (
 	lastPort  = 31999
 )
 
-// Port returns a port of 127.0.0.1 on which no process listens. Another process may take the port before
-// the caller listens on it; the caller must then ask for another one.
+// Port returns a port of 127.0.0.1 on which no process listens. Another process may take the port before the caller
+// listens on it; then the caller must ask for a new one.
 func Port() (int, error) {
 	var err error
 	for range 100 {

@@ -1,4 +1,4 @@
 package reserved
 
-// DeliveryPrefix begins the kinds of the deliveries of webhooks. Workers work on their tasks as on those of users.
+// DeliveryPrefix begins the kinds of webhook deliveries. Workers handle their tasks like users' tasks.
 const DeliveryPrefix = KindPrefix + "webhook."

@@ -1,7 +1,7 @@
-// Package reserved keeps the kinds and actors of taskledger itself apart from those of its users. The services that
-// enqueue such tasks allow it in the context of the call; programs outside of this module cannot.
+// Package reserved separates the kinds and actors of taskledger itself from its users' kinds and actors. The services
+// that enqueue such tasks allow it in the context of the call; programs outside of this module cannot.
 //
-// In the database the policies of migrations/roles.sql hold the same for every role but the owner.
+// In the database, the policies of migrations/roles.sql enforce the same rule for every role but the owner.
 package reserved
 
 import (

@@ -1,4 +1,4 @@
-// Package servicetest holds what the tests of workers and of the services beside it share: one [Bundle] per test with a
+// Package servicetest contains the parts that tests of workers and other services share: one [Bundle] per test with a
 // database, a broker and short methods. It is for tests only.
 package servicetest
 
@@ -27,7 +27,7 @@ const Patience = 60 * time.Second
 // Bundle is the environment of one test. Its methods end the test if they fail.
 type Bundle struct {
 	T  testing.TB
-	DB *pgxpool.Pool // for what the test itself does, with the roles of [Pool]
+	DB *pgxpool.Pool // for the test's own statements, with the roles of [Pool]
 
 	AllAsOwner bool     // the parts of the product have DB, whose sessions only a superuser can begin
 	pools      sync.Map // by role: *pgxpool.Pool
@@ -38,13 +38,13 @@ type Bundle struct {
 	JS     jetstream.JetStream
 }
 
-// New returns a bundle with a database that has a table for effects, and a NATS server.
+// New returns a bundle with a database, which contains a table for effects, and a NATS server.
 func New(t testing.TB) *Bundle {
 	t.Helper()
 	return NewOn(t, Pool(t))
 }
 
-// Pool returns a pool for what a test does itself: as all roles that write. No part of the product runs with all of
+// Pool returns a pool for a test's own statements, with all roles that write. No part of the product runs with all of
 // them, see [Bundle.As].
 func Pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
@@ -70,12 +70,11 @@ func newWithBroker(t testing.TB, db *pgxpool.Pool) *Bundle {
 	b.NC = b.Connect()
 	b.JS = Try(jetstream.New(b.NC))(t)
 	b.CreateEffects()
-	b.As(ledgertest.App) // here, so that it is closed after what the test has yet to begin
+	b.As(ledgertest.App) // here, so that it is closed after everything that the test begins later
 	return b
 }
 
-// As returns a pool as a role, see [ledgertest.As]. Every part of the product that a bundle starts has the role of its
-// job.
+// As returns a pool as a role, see [ledgertest.As]. A bundle starts every part of the product with the role of its job.
 func (b *Bundle) As(role string) *pgxpool.Pool {
 	b.T.Helper()
 	if b.AllAsOwner {

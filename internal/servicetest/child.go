@@ -125,7 +125,7 @@ func (b *Bundle) SpawnAt(database, broker, program string, points ...string) *Ch
 	if err := cmd.Start(); err != nil {
 		b.T.Fatal(err)
 	}
-	_ = stdout.Close() // the child has its own
+	_ = stdout.Close() // the child uses its own copy
 	go func() {
 		defer close(c.Ended)
 		_ = cmd.Wait()

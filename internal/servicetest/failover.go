@@ -16,11 +16,11 @@ import (
 type Pair struct {
 	t                testing.TB
 	primary, standby *pgserver.Server
-	// DB connects to that of the servers which is the primary, with the roles of [Pool].
+	// DB connects to the current primary, with the roles of [Pool].
 	DB *pgxpool.Pool
 }
 
-// NewPair starts the servers. It skips the test if the binaries of PostgreSQL have no client tools.
+// NewPair starts the servers. It skips the test if PostgreSQL's binaries do not include client tools.
 func NewPair(t testing.TB) *Pair {
 	t.Helper()
 	p := &Pair{t: t, primary: ledgertest.Cluster(t, nil)}
@@ -45,7 +45,7 @@ func address(s *pgserver.Server) string {
 	return hostPort
 }
 
-// Separate ends the replication, once the standby has everything: later commits are lost with the primary.
+// Separate ends the replication once the standby has caught up: later commits are lost with the primary.
 func (p *Pair) Separate() {
 	p.t.Helper()
 	ctx := p.t.Context()
@@ -66,7 +66,7 @@ func (p *Pair) Separate() {
 	})
 }
 
-// FailOver kills the primary and promotes the standby. It returns when DB is connected to that.
+// FailOver kills the primary and promotes the standby. It returns when DB is connected to the new primary.
 func (p *Pair) FailOver() {
 	p.t.Helper()
 	if err := p.primary.Kill(); err != nil {

@@ -74,7 +74,7 @@ func InsertEffect(ctx context.Context, tx pgx.Tx, job *workers.Job, _ OrderArgs)
 	return err
 }
 
-// RetryAtOnce returns c with failed tasks released at once, unless c has a ladder or a curve.
+// RetryAtOnce returns c with failed tasks released at once, unless c sets a ladder or a curve.
 func RetryAtOnce(c *workers.KindConfig) *workers.KindConfig {
 	full := workers.KindConfig{}
 	if c != nil {

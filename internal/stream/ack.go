@@ -16,7 +16,7 @@ var (
 	ErrNoAck = errors.New("no acknowledgement in time")
 	// ErrDisconnected is returned if the connection was lost before the acknowledgement arrived.
 	ErrDisconnected = errors.New("disconnected before the acknowledgement")
-	// ErrNoStream is returned if no stream has the subject: it is missing or has no leader.
+	// ErrNoStream is returned if no stream takes the subject: the stream is missing or without a leader.
 	ErrNoStream = errors.New("no stream takes the message (no responders)")
 )
 
@@ -25,7 +25,7 @@ const (
 	codeStoreFailed           = 10077 // also: full
 	codeInsufficientResources = 10023
 	codeStorageExceeded       = 10047
-	codeTooManyRequests       = 10167 // for a message that has not come behind those that wait
+	codeTooManyRequests       = 10167 // for a message that did not fit into the queue of waiting messages
 	codeWrongSequence         = 10071 // see Expect
 	codeWrongSequenceOfMany   = 10164 // the same, without the sequence
 )
@@ -44,13 +44,14 @@ const (
 	errMaximumMessages = "maximum messages exceeded"
 )
 
-// Full reports whether the stream or its server has no room left.
+// Full reports whether the stream or its server is full.
 func (e *RefusedError) Full() bool {
 	return e.Code == codeStoreFailed && e.Text == errMaximumBytes || e.Code == codeInsufficientResources ||
 		e.Code == codeStorageExceeded || e.Code == codeStoreFailed && e.Text == errMaximumMessages
 }
 
-// WrongSequence reports whether the stream has another last sequence than the message expects, see [Expect].
+// WrongSequence reports whether the stream's last sequence differs from the sequence that the message expects, see
+// [Expect].
 func (e *RefusedError) WrongSequence() bool {
 	return e.Code == codeWrongSequence || e.Code == codeWrongSequenceOfMany
 }

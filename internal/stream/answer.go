@@ -18,5 +18,5 @@ func NakAfter(d time.Duration) []byte {
 	return fmt.Appendf(nil, `-NAK {"delay": %d}`, d.Nanoseconds())
 }
 
-// TermAnswer ends the deliveries of the message; an advisory has the reason.
+// TermAnswer ends the deliveries of the message; an advisory contains the reason.
 func TermAnswer(reason string) []byte { return []byte("+TERM " + reason) }

@@ -34,8 +34,8 @@ func Server(nc *nats.Conn) string {
 	return nc.ConnectedAddr()
 }
 
-// WithRefusal adds to the error of a worker's request without an answer why the server refused its user, if it has done
-// so: the server does not answer such a request.
+// WithRefusal explains the error of a worker's request without an answer: it adds why the server refused the user, if
+// it did. The server does not answer a refused request.
 func WithRefusal(nc *nats.Conn, err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) &&
 		!errors.Is(err, nats.ErrDisconnected) && !errors.Is(err, nats.ErrConnectionClosed) {

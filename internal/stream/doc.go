@@ -1,5 +1,5 @@
 // Package stream is the wire format of events on NATS: the stream's name and settings, its subjects, and the conversion
-// of an event to a message and back. It has the subjects of the dispatcher's messages as well.
+// of an event to a message and back. It also contains the subjects of the dispatcher's messages.
 //
 // # Subjects
 //
@@ -25,12 +25,12 @@
 //	ce-subject       <kind>/<biz_id>
 //	ce-time          recorded_at, RFC 3339 in UTC, to the microsecond
 //	ce-task          version=<version>&attempt=<attempt>&position=<position in the ledger>
-//	ce-taskfinishby  beside args: the deadline of the whole task, RFC 3339, if it has one
-//	traceparent      W3C trace context of the process that recorded the event, or, beside
+//	ce-taskfinishby  with args: the deadline of the whole task, RFC 3339, if it has one
+//	traceparent      W3C trace context of the process that recorded the event, or, with
 //	                 args, of the producer, if there is one
-//	tracestate       beside it, as tracestate.Pass returns it: not percent-encoded, since
-//	                 tracing libraries read it
-//	watermill        beside args that were published as a Watermill message: its metadata,
+//	tracestate       of the same trace, as tracestate.Pass returns it: not percent-encoded,
+//	                 since tracing libraries read it
+//	watermill        with args that were published as a Watermill message: its metadata,
 //	                 and its UUID if that is not the biz_id, as JSON
 //	Nats-Expected-Last-Sequence
 //	                 the sequence of the message before this one: the stream has one writer

@@ -6,8 +6,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Expect has the stream refuse each message unless it has this last sequence: last for the first message, and one more
-// for each further one.
+// Expect makes the stream refuse each message whose expected last sequence is wrong: last for the first message, and
+// one more for each later message.
 func Expect(msgs []*nats.Msg, last uint64) {
 	const digits = 20
 	text := make([]byte, 0, len(msgs)*digits)

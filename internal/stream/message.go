@@ -40,8 +40,8 @@ const (
 	memberPosition = "position"
 )
 
-// MetaEnvelope is the member of a task's meta that becomes a header of each message with the task's args. It
-// has the parts of a Watermill message beside its payload, see internal/envelope.
+// MetaEnvelope is the member of a task's meta that becomes a header of each message with the task's args. It contains
+// the parts of a Watermill message other than its payload, see internal/envelope.
 const MetaEnvelope = headerEnvelope
 
 // metaFinishBy is the member of a task's meta with the deadline of the whole task.
@@ -78,7 +78,7 @@ type Message struct {
 	RecordedAt  time.Time // to the microsecond, UTC
 	Source      string    // Source(installation) of its ledger
 	Traceparent string    // W3C trace context, or ""
-	Tracestate  string    // beside it, as passed on by the producer
+	Tracestate  string    // of the same trace, as the producer passed it on
 	Payload     []byte    // args if the message makes a task available, else the event's data
 	FinishBy    time.Time // the deadline of the whole task, by the database's clock; zero: no deadline
 	Envelope    string    // JSON, if Payload is args that were published as a Watermill message
@@ -99,7 +99,7 @@ func Encode(e ledger.Event, payload []byte, source string) *nats.Msg {
 	return m
 }
 
-// EncodeWhole returns the message of [Encode] with what [Enclose] adds from meta, and its [Size].
+// EncodeWhole returns the message of [Encode] with the members that [Enclose] adds from meta, and its [Size].
 func EncodeWhole(e ledger.Event, payload, meta []byte, source string) (m *nats.Msg, size int64) {
 	m, values := encode(e, payload, source)
 	Enclose(m, meta)
@@ -116,11 +116,11 @@ func EncodeWhole(e ledger.Event, payload, meta []byte, source string) (m *nats.M
 // encode returns a message and the values of its plain headers.
 func encode(e ledger.Event, payload []byte, source string) (*nats.Msg, *plainValues) {
 	traceparent, tracestate := TraceIn(e.Meta)
-	// One string has every value: this runs for each published event.
+	// One string contains every value: this runs for each published event.
 	var c cutter
 	var space [512]byte
 	c.text = space[:0]
-	c.text = append(c.text, e.Kind...) // has no character to escape
+	c.text = append(c.text, e.Kind...) // nothing to escape
 	c.text = append(c.text, '/')
 	c.text = appendEscaped(c.text, string(e.BizID))
 	subject := c.peek()
@@ -179,8 +179,8 @@ func typeHeader(t ledger.EventType) string {
 	return TypePrefix + string(t)
 }
 
-// Enclose adds members of the meta of a task's first event to a message with args. It adds the trace context
-// too, unless the message's event has one of its own. It adds nothing if the meta cannot be decoded.
+// Enclose adds members of the meta of a task's first event to a message with args. It also adds the trace context,
+// unless the event has its own. It adds nothing if the meta cannot be decoded.
 func Enclose(m *nats.Msg, meta []byte) {
 	if traceparent, tracestate := TraceIn(meta); traceparent != "" && m.Header[headerTraceparent] == nil {
 		m.Header[headerTraceparent] = []string{traceparent}
@@ -197,7 +197,7 @@ func Enclose(m *nats.Msg, meta []byte) {
 	}
 }
 
-// BesideArgs returns the members of the meta of a task's first event that a message with the task's args has: the
+// BesideArgs returns the members of the meta of a task's first event that accompany the task's args in a message: the
 // envelope, or "", and the deadline, or the zero time.
 func BesideArgs(meta []byte) (envelope string, finishBy time.Time) {
 	if !bytes.Contains(meta, quotedEnvelope) && !bytes.Contains(meta, quotedFinishBy) {
@@ -230,11 +230,11 @@ func decodeBesideArgs(meta []byte) (envelope string, finishBy time.Time) {
 const (
 	record    = 22 + 4 + 8 // length, sequence, time and lengths; checksum
 	separator = len(": \r\n")
-	// frame is the size of a message with headers beside subject, data and headers.
+	// frame is the size of a message with headers, without its subject, data and headers.
 	frame = record + len("NATS/1.0\r\n") + len("\r\n")
 )
 
-// plainFrame is the size of the plain headers beside their values.
+// plainFrame is the size of the plain headers without their values.
 var plainFrame = func() (n int) {
 	for _, name := range plainNames {
 		n += len(name) + separator
@@ -346,15 +346,15 @@ func TraceOf(m *nats.Msg) (traceparent, tracestate string) {
 // IDOf returns the ce-id of a message as it is in the header, percent-encoded, or "".
 func IDOf(header nats.Header) string { return header.Get(headerID) }
 
-// KeyOf returns the key of the task whose event a message is, without decoding the rest of it.
+// KeyOf returns the key of a message's task, without decoding the rest.
 func KeyOf(header nats.Header) (ledger.Key, bool) {
 	subject, ok := unescape(header.Get(headerSubject))
 	kind, id, found := strings.Cut(subject, "/")
 	return ledger.Key{Kind: ledger.Kind(kind), BizID: ledger.BizID(id)}, ok && found
 }
 
-// parseID reads <kind>/<biz_id>/<version>@<recorded_at in µs>. The kind has no slash, and the text after the
-// last slash has none, so the id is unambiguous for any biz_id.
+// parseID reads <kind>/<biz_id>/<version>@<recorded_at in µs>. Neither the kind nor the text after the last slash
+// contains a slash, so the id is unambiguous for any biz_id.
 func (m *Message) parseID(escaped string) error {
 	id, ok := unescape(escaped)
 	key, version, recordedAt, err := ledger.ParseEventID(id)
@@ -365,8 +365,8 @@ func (m *Message) parseID(escaped string) error {
 	return nil
 }
 
-// parseTask reads version=<version>&attempt=<attempt>&position=<position>. The version must be that of the id. Members
-// of other names are ignored.
+// parseTask reads version=<version>&attempt=<attempt>&position=<position>. The version must equal the id's version.
+// Members with other names are ignored.
 func (m *Message) parseTask(text string) error {
 	version, attempt, position := int64(-1), int64(-1), int64(-1)
 	for rest := text; rest != ""; {

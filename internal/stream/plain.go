@@ -10,8 +10,8 @@ import (
 // plain NATS and not on the stream.
 func ProgressSubject(kind ledger.Kind) string { return "taskledger.progress." + string(kind) }
 
-// ReportSubject returns the subject on which the dispatcher receives the reports of a worker's session, whose name is
-// one token.
+// ReportSubject returns the subject on which the dispatcher receives the reports of a worker's session. A session's
+// name is one token.
 func ReportSubject(session string) string { return reportPrefix + session }
 
 // OfferSubject returns the subject on which a worker's session receives offers.

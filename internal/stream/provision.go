@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Config has the settings of the stream that a user may choose. The zero value is a stream on one server.
+// Config contains the settings of the stream that a user may choose. The zero value is a stream on one server.
 type Config struct {
 	Replicas int           // Default: 1.
 	MaxAge   time.Duration // age up to which a message is kept. Default: 72 h.
@@ -54,7 +54,7 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// maxConsumers is more than a ledger needs.
+// maxConsumers is more than any ledger needs.
 const maxConsumers = 1_000_000
 
 // metadataInstallation is the key of the installation that owns a stream.
@@ -74,7 +74,7 @@ func (e *ForeignError) Error() string {
 // Owner returns the installation in the metadata of a stream, "" if it has none.
 func Owner(info *jetstream.StreamInfo) string { return info.Config.Metadata[metadataInstallation] }
 
-// CheckOwner returns a [*ForeignError] if the metadata of a stream has another installation.
+// CheckOwner returns a [*ForeignError] if the stream's metadata name another installation.
 func CheckOwner(info *jetstream.StreamInfo, installation string) error {
 	if found := Owner(info); found != "" && found != installation {
 		return &ForeignError{Found: found, Want: installation}
@@ -82,7 +82,7 @@ func CheckOwner(info *jetstream.StreamInfo, installation string) error {
 	return nil
 }
 
-// UnsuitableError reports settings of the stream with which a relay cannot publish on it as promised.
+// UnsuitableError reports settings of the stream under which the relay cannot keep its promises.
 type UnsuitableError struct{ Reasons []string }
 
 func (e *UnsuitableError) Error() string {
@@ -119,7 +119,7 @@ func (c Config) settings(installation string) jetstream.StreamConfig {
 		Name:        Name,
 		Description: "events of a task ledger; derived, rebuilt from the database",
 		Subjects:    []string{AllSubjects},
-		Retention:   jetstream.LimitsPolicy, // acks must not cost writes, and relays look for what is stored
+		Retention:   jetstream.LimitsPolicy, // acks must not cost writes, and relays search the stored messages
 		Discard:     jetstream.DiscardOld,   // a full stream stops no event
 		Storage:     jetstream.FileStorage,
 		MaxAge:      c.MaxAge,
@@ -139,7 +139,7 @@ func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation 
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		settings := c.settings(installation)
 		s, err = js.CreateStream(ctx, settings)
-		if TooManyConsumers(err) { // the account has a limit, which then applies
+		if TooManyConsumers(err) { // the account's own limit applies then
 			settings.MaxConsumers = -1
 			s, err = js.CreateStream(ctx, settings)
 		}
@@ -193,7 +193,7 @@ func hasCode(err error, codes ...jetstream.ErrorCode) bool {
 }
 
 // Drift returns one sentence for each setting of a stream that differs from c. It is for display: operators may change
-// settings. The limits of a stream are compared only if c has them: their defaults are those of a new stream.
+// settings. The stream's limits are compared only if c sets them, because the defaults are for a new stream.
 func Drift(info *jetstream.StreamInfo, c Config, installation string) []string {
 	found, want := info.Config, c.settings(installation)
 	var drift []string

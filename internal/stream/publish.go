@@ -19,13 +19,13 @@ import (
 var ErrBuffered = errors.New("the NATS connection must have the option nats.ReconnectBufSize(-1)")
 
 // MaxPage is the maximum number of messages of one call to [Publisher.Publish]. Between two pages the server is idle
-// for a moment: beside busy workers a relay takes a twentieth less time with 2000 than with 1000. With 4000, it works
-// on more than the cache of a processor holds.
+// for a moment: while workers are busy, a relay takes a twentieth less time with 2000 than with 1000. With 4000, the
+// data exceed a processor's cache.
 const MaxPage = 2000
 
-// Publisher publishes pages of messages and counts their acknowledgements, over one subscription. It is safe
-// for concurrent use. It publishes one page at a time, since a later message of a task must not overtake an
-// earlier one that failed.
+// Publisher publishes pages of messages and counts their acknowledgements, over one subscription. It is safe for
+// concurrent use. It publishes one page at a time, because a task's later message must not overtake an earlier one that
+// failed.
 type Publisher struct {
 	nc     *nats.Conn
 	acks   acks
@@ -78,10 +78,9 @@ func (p *Publisher) Close() error {
 	return p.sub.Unsubscribe()
 }
 
-// Publish publishes at most [MaxPage] messages in order and returns their results in the same order. It waits
-// for all acknowledgements, the timeout, ctx, or the loss of the connection. A message without an
-// acknowledgement by then has an error and may be stored all the same. The publisher sets Reply; the caller
-// must not.
+// Publish publishes at most [MaxPage] messages in order and returns their results in the same order. It waits for all
+// acknowledgements, the timeout, ctx, or the loss of the connection. A message without an acknowledgement has an error;
+// it may still be stored. The publisher sets Reply; the caller must not.
 func (p *Publisher) Publish(ctx context.Context, msgs []*nats.Msg, timeout time.Duration) []Result {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
@@ -89,12 +88,12 @@ func (p *Publisher) Publish(ctx context.Context, msgs []*nats.Msg, timeout time.
 	return results
 }
 
-// PublishInOrder is Publish to a stream with one replica, which answers messages in their order. So they share one
-// reply subject: one for each message costs the server 2 µs. If an acknowledgement is missing, all messages of the page
-// have an error.
+// PublishInOrder is Publish to a stream with one replica, which answers messages in their order. Therefore all messages
+// share one reply subject: separate subjects cost the server 2 µs per message. If an acknowledgement is missing, all
+// messages of the page get an error.
 //
-// A stream that refuses a message may do so before it answers an earlier one. So if it has refused any, it is not known
-// which: all are answered, and PublishInOrder returns false and no results.
+// A stream may refuse a message before it answers an earlier message. So a refusal does not identify its message. If
+// the stream has answered all messages but refused some, PublishInOrder returns false and no results.
 func (p *Publisher) PublishInOrder(
 	ctx context.Context, msgs []*nats.Msg, timeout time.Duration,
 ) (results []Result, ok bool) {
@@ -110,12 +109,12 @@ func (p *Publisher) PublishInOrder(
 	return nil, false
 }
 
-// isMissing reports whether a message has no answer.
+// isMissing reports whether the answer of a message is missing.
 func isMissing(r Result) bool { return errors.Is(r.Err, ErrNoAck) || errors.Is(r.Err, ErrDisconnected) }
 
-// AwaitEarlier waits until the stream has stored or refused the messages that were published before, by this connection
-// and, as far as the server has received them, by others. It publishes a message that the stream refuses: the stream
-// answers in the order in which it receives messages, unless too many wait.
+// AwaitEarlier waits until the stream has stored or refused all earlier messages of this connection. It also covers
+// other connections' messages that the server has already received. It publishes a message that the stream refuses: the
+// stream answers in the order in which it receives messages, unless too many wait.
 func (p *Publisher) AwaitEarlier(ctx context.Context, timeout time.Duration) error {
 	m := nats.NewMsg(prefix + ".barrier")
 	m.Header.Set(nats.ExpectedLastSeqHdr, strconv.FormatInt(math.MaxInt64, 10))
@@ -126,8 +125,8 @@ func (p *Publisher) AwaitEarlier(ctx context.Context, timeout time.Duration) err
 	return err
 }
 
-// publish publishes messages with one reply subject for all or with one for each. It also returns the answers to the
-// one for all.
+// publish publishes messages with one shared reply subject, or with one for each. It also returns the answers to the
+// shared subject.
 func (p *Publisher) publish(
 	ctx context.Context, msgs []*nats.Msg, timeout time.Duration, inOrder bool,
 ) (results, answers []Result) {
@@ -176,7 +175,7 @@ func (p *Publisher) publish(
 	return now.results, now.answers
 }
 
-// replies returns the reply subjects of n messages of a page. One string has all of them.
+// replies returns the reply subjects of n messages of a page. They share one string.
 func (p *Publisher) replies(page string, n int) []string {
 	const digits = 4 // MaxPage has as many
 	text := make([]byte, 0, n*(len(p.prefix)+len(page)+1+digits))
@@ -223,8 +222,8 @@ func (p *Publisher) drainStatus() {
 	}
 }
 
-// acknowledged records one acknowledgement. It ignores one of an abandoned page, whose messages are published
-// and acknowledged again. It ignores a message that requests an answer: a consumer has delivered it.
+// acknowledged records one acknowledgement. It ignores acknowledgements of an abandoned page, whose messages are
+// published and acknowledged again. It ignores a message that requests an answer: a consumer has delivered it.
 func (p *Publisher) acknowledged(m *nats.Msg) {
 	if m.Reply != "" {
 		return
@@ -250,7 +249,7 @@ func (p *Publisher) acknowledged(m *nats.Msg) {
 	}
 }
 
-// abandon sets the error of message i and of those after it, which were not sent.
+// abandon sets the error of message i and of all later messages, which were not sent.
 func (p *Publisher) abandon(now *page, i int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// PullExpiry is the time after which an open request expires. The status with which it does shows that the consumer
-// exists.
+// PullExpiry is the time after which an open request expires. The status that reports the expiry shows that the
+// consumer exists.
 const PullExpiry = 5 * time.Second
 
 const (
@@ -27,9 +27,9 @@ var ErrConsumerGone = errors.New("the consumer is gone")
 // Puller requests messages of one consumer, as many as there is room for, and receives them as they arrive.
 // It is for one goroutine.
 //
-// At most one request is open at a time. While it may still deliver messages, no other one is needed.
-// jetstream.Consumer does not suit: its Messages buffers messages whose AckWait is not extended, and stopping
-// its Fetch loses messages in transit until AckWait.
+// At most one request is open at a time: while it may still deliver messages, another request is not needed.
+// jetstream.Consumer does not fit: its Messages buffers messages without extending their AckWait, and stopping its
+// Fetch loses messages in transit until AckWait.
 type Puller struct {
 	nc      *nats.Conn
 	subject string // of requests

@@ -13,12 +13,12 @@ var plainNames = [...]string{headerSpecVersion, headerID, headerType, headerSour
 // plainValues are the values of plainNames.
 type plainValues [len(plainNames)]string
 
-// published has messages whose headers can be reused: making a map of this size costs more than the rest of a
+// published contains messages whose headers can be reused: making a map of this size costs more than the rest of a
 // message.
 var published sync.Pool
 
 // blank returns a message with the plain headers only, and their values, which Encode sets. The map of a recycled
-// message is not changed for that: its lists of values are parts of one array, which begins with the first of them.
+// message stays unchanged: its lists of values are parts of one array, which begins with the first of them.
 func blank() (*nats.Msg, *plainValues) {
 	if m, _ := published.Get().(*nats.Msg); m != nil {
 		first := m.Header[headerSpecVersion]

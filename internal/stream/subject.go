@@ -17,8 +17,8 @@ const prefix = "ledger"
 // AllSubjects is the filter that matches every event.
 const AllSubjects = prefix + ".>"
 
-// Copies is the subject on which relays and dispatchers ask whether a copy of their database works, and those that have
-// a lease answer. It is not on the stream.
+// Copies is the subject on which relays and dispatchers ask whether a copy of their database works. Those that hold a
+// lease answer. It is not on the stream.
 const Copies = "taskledger.copies"
 
 // bookkeepingPrefix begins the third word of the subjects of reserved kinds. Filters of types for the kinds of users,

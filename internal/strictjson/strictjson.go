@@ -33,8 +33,8 @@ func (e *Error) Error() string {
 	return e.Field + ": " + e.Rule
 }
 
-// Unmarshal decodes one JSON value into v as [json.Unmarshal] does. It returns an [*Error] if an object has a member
-// whose name is not exactly that of a field, a name twice, or an invalid string. It does not check values for a
+// Unmarshal decodes one JSON value into v as [json.Unmarshal] does. It returns an [*Error] for an invalid string, a
+// repeated name, or a member whose name does not match a field exactly. It does not check values for a
 // [json.RawMessage] or an interface; a [json.Unmarshaler] checks its own.
 func Unmarshal(text []byte, v any) error {
 	if !utf8.Valid(text) {
@@ -185,7 +185,7 @@ func newNames(t reflect.Type) func(name string) (reflect.Type, error) {
 	}
 }
 
-// below returns the error of a value as that of a value within the member or the element outer.
+// below returns a value's error as the error of a value within the member or the element outer.
 func below(outer string, err error) error {
 	var e *Error
 	if !errors.As(err, &e) {
@@ -229,7 +229,8 @@ func joined(fields []field) string {
 	return strings.Join(names, ", ")
 }
 
-// hasLoneSurrogate reports whether a JSON string has an escape for half of a surrogate pair without the other half.
+// hasLoneSurrogate reports whether a JSON string contains an escape for half of a surrogate pair without the other
+// half.
 func hasLoneSurrogate(text []byte) bool {
 	for i := 0; i < len(text); i++ {
 		if text[i] != '\\' {

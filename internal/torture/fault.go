@@ -11,11 +11,11 @@ import (
 type fault struct {
 	name string
 	what string
-	// on is what the fault acts on. Two faults at once act on different things.
+	// on is the target of the fault. Two simultaneous faults have different targets.
 	on string
 	// least and most are the bounds of the time until the cure.
 	least, most time.Duration
-	// cost is what may be lost because of it, besides time.
+	// cost lists what the fault may lose, besides time.
 	cost cost
 	// begin starts the fault. The error errSkipped means that the machine cannot do it.
 	begin func(ctx context.Context, s *stage, random *rand.Rand) (act, error)
@@ -39,7 +39,7 @@ type act struct {
 
 var errSkipped = errors.New("skipped")
 
-// faults are all faults, by what they act on.
+// faults are all faults, grouped by their targets.
 var faults = concat(processFaults, networkFaults, databaseFaults, restoreFaults, streamFaults,
 	talkFaults, diskFaults)
 

@@ -71,7 +71,7 @@ var databaseFaults = []fault{
 			}
 			ahead := (time.Duration(random.Int64N(int64(2*s.maxStep))) - s.maxStep).Round(time.Second)
 			return act{ahead.String(), func(ctx context.Context) error {
-				// A promotion explains what was recorded until then, by the clock.
+				// A promotion uses the clock to explain events that were recorded before it.
 				return errors.Join(s.db.clock.Set(0), s.db.synchronizeClock(ctx))
 			}}, s.db.clock.Set(ahead)
 		},
@@ -196,7 +196,8 @@ func (c *cluster) revive(ctx context.Context) error {
 	})
 }
 
-// synchronizeClock waits until all processes have the clock, and until the standby has what was recorded before.
+// synchronizeClock waits until all processes have noticed the clock, and the standby has replicated everything recorded
+// before.
 func (c *cluster) synchronizeClock(ctx context.Context) error {
 	if err := loop.Sleep(ctx, 1500*time.Millisecond); err != nil || c.standby == nil {
 		return err

@@ -22,7 +22,7 @@ var restoreFaults = []fault{{
 	on: "postgres", least: 0, most: time.Second, cost: losesCommits,
 	begin: func(ctx context.Context, s *stage, _ *rand.Rand) (act, error) {
 		if err := s.db.replaceByDump(ctx); errors.Is(err, fs.ErrNotExist) {
-			return act{}, errSkipped // the binaries have no client tools
+			return act{}, errSkipped // the binaries do not include client tools
 		} else if err != nil {
 			return act{}, err
 		}

@@ -106,8 +106,8 @@ func (s *stage) limit(ctx context.Context, bytes func(*jetstream.StreamInfo) int
 	return err
 }
 
-// unlimit ends the fault fill. full: the stream before its limit was lowered, nil if there was none. If another process
-// has raised the limit since then, the fault was none, and the stream was not full.
+// unlimit ends the fault fill. full is the stream before its limit was lowered, nil if there was none. If another
+// process has raised the limit since then, the fault had no effect: the stream was not full.
 func (s *stage) unlimit(ctx context.Context, full *jetstream.StreamInfo) error {
 	isRead, isRaised := false, false
 	err := persist(ctx, func(ctx context.Context) error {

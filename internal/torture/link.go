@@ -122,7 +122,7 @@ func (l *link) loseCommits() (cure func()) {
 	return func() { l.set(func() { l.answers = false }) }
 }
 
-// redirect has new connections go to another server, and ends the open ones.
+// redirect sends new connections to another server, and ends the open ones.
 func (l *link) redirect(target string) {
 	l.set(func() { l.target = target })
 	l.reset()

@@ -7,26 +7,26 @@
 // # The stage
 //
 // A PostgreSQL primary with a streaming standby, three nats-server processes whose stream has three replicas, PgBouncer
-// if it is installed, and a process for each part of the product: 2 producers, 2 relays (with dispatcher), 3 workers,
-// 2 projectors, 2 schedulers and a subscriber. Each has the login and the NATS user of its role. Every connection
-// goes through a [link], which can be cut, delayed and reset.
+// if it is installed, and a process for each part of the product: 2 producers, 2 relays (with dispatcher), 3 workers, 2
+// projectors, 2 schedulers and a subscriber. Each uses its role's login and NATS user. Every connection goes through a
+// [link], which can be cut, delayed and reset.
 //
 // # The nemesis
 //
-// A [fault] has a begin and a cure. The [nemesis] draws faults, targets and times from a seed; sometimes two act at
-// once. The same seed gives the same acts, not the same interleaving.
+// A [fault] consists of a begin and a cure. The [nemesis] draws faults, targets and times from a seed; sometimes two
+// faults act at once. The same seed gives the same acts, but not the same interleaving.
 //
 // # The history
 //
-// Each part appends what it did to a file of its own, one line before and one after each call, so that a line is never
-// lost with its process. Effects of handlers are rows without a unique constraint: only the ledger prevents a second
-// one. At the end everything is cured, production stops, and all tasks must end.
+// Each part appends its actions to its own file, one line before and one after each call, so that a line is never lost
+// with its process. Effects of handlers are rows without a unique constraint: only the ledger prevents a second effect.
+// At the end everything is cured, production stops, and all tasks must end.
 //
 // # The checker
 //
-// A [rule] is a promise that the history proves or refutes. The command prints a table of faults with the longest time
-// without a completion beside each, what was lost, doubled or out of order, and fails with the seed and the last acts.
-// The checker itself is tested: [TestMutants] runs it against four mutants of the product.
+// A [rule] is a promise that the history proves or refutes. The command prints a table with each fault and the longest
+// time without a completion, and what was lost, doubled or out of order. It fails with the seed and the last acts. The
+// checker itself is tested: [TestMutants] runs it against four mutants of the product.
 package main
 
 import (

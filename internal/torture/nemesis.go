@@ -36,13 +36,13 @@ type nemesis struct {
 	deeds   []deed
 	skipped map[string]bool
 	busy    map[string]bool // what faults act on now
-	bag     []fault         // those that are drawn before any is drawn again
+	bag     []fault         // faults to draw before any is drawn again
 }
 
 // cureTimeout bounds a begin or a cure.
 const cureTimeout = time.Minute
 
-// run does faults until ctx is done, then cures and returns. Sometimes two act at once, on different things.
+// run does faults until ctx is done, then cures and returns. Sometimes two faults act at once, on different targets.
 func (n *nemesis) run(ctx context.Context) error {
 	var group sync.WaitGroup
 	errs := make(chan error, 1)
@@ -73,8 +73,8 @@ func (n *nemesis) run(ctx context.Context) error {
 	}
 }
 
-// draw draws a fault. All are drawn before one is drawn again. It returns false if the fault acts on what another one
-// acts on now.
+// draw draws a fault. All faults are drawn before one is drawn again. It returns false if another fault acts on the
+// same target now.
 func (n *nemesis) draw() (fault, *rand.Rand, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -101,7 +101,7 @@ func (n *nemesis) do(ctx context.Context, f fault, random *rand.Rand) error {
 	}()
 	d := deed{fault: f, began: time.Now()}
 	hold := f.least + time.Duration(random.Int64N(int64(f.most-f.least)+1))
-	begun, release := context.WithCancel(context.WithoutCancel(ctx)) // what the fault does until its cure
+	begun, release := context.WithCancel(context.WithoutCancel(ctx)) // for the fault's actions until its cure
 	defer release()
 	a, err := n.begin(begun, f, random)
 	if errors.Is(err, errSkipped) {
@@ -126,7 +126,7 @@ func (n *nemesis) do(ctx context.Context, f fault, random *rand.Rand) error {
 	return err
 }
 
-// begin begins a fault, and again if the stage has not recovered from the one before.
+// begin begins a fault. It retries if the stage has not recovered from the fault before.
 func (n *nemesis) begin(ctx context.Context, f fault, random *rand.Rand) (a act, err error) {
 	for deadline := time.Now().Add(cureTimeout); ; {
 		a, err = f.begin(ctx, n.stage, random)

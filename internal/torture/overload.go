@@ -74,7 +74,7 @@ func (s *stage) countWaiting(ctx context.Context) (n int) {
 	return n
 }
 
-// memory returns the greatest resident memory that each process has had, on Linux.
+// memory returns the greatest resident memory of each process, on Linux.
 func (s *stage) memory(ctx context.Context) (lines []string) {
 	for _, p := range append(append([]*process(nil), s.parts...), s.nodes...) {
 		if kib := readMemory(p.cmd.Process.Pid); kib != "" {

@@ -15,10 +15,10 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// partVariable has the [partConfig] of a child process, as JSON.
+// partVariable is the environment variable with the [partConfig] of a child process, as JSON.
 const partVariable = "TASKLEDGER_TORTURE_PART"
 
-// partConfig is what a process of the stage is.
+// partConfig configures a process of the stage.
 type partConfig struct {
 	Name    string // of the part, for example worker-2
 	Program string // a key of programs
@@ -57,7 +57,7 @@ var programs = map[string]func(context.Context, *part) error{
 
 func isPart() bool { return os.Getenv(partVariable) != "" }
 
-// runPart runs this process as a part, and returns its exit code. It ends when its parent does, whose end closes the
+// runPart runs this process as a part, and returns its exit code. It ends when its parent ends, because that closes the
 // standard input.
 func runPart() int {
 	ctx, stop := workers.SignalContext(context.Background())

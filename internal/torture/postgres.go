@@ -40,14 +40,14 @@ type cluster struct {
 	clock      *pgserver.Clock // nil: libfaketime is missing
 }
 
-// settings keep what a fault fills small, and notice a cut connection soon.
+// settings keep files that a fault fills small, and detect a cut connection soon.
 var settings = map[string]string{
 	"max_prepared_transactions": "10", "max_wal_size": "96MB", "min_wal_size": "32MB", "wal_keep_size": "64MB",
 	"shared_buffers": "64MB", "autovacuum_naptime": "5s", "wal_sender_timeout": "10s",
 	"tcp_user_timeout": "20s", "idle_in_transaction_session_timeout": "60s",
 }
 
-// startCluster starts both servers. The primary has the migrated ledger, its roles and the tables of the producers.
+// startCluster starts both servers. The primary contains the migrated ledger, its roles and the producers' tables.
 func startCluster(ctx context.Context, dir string, disk disk) (_ *cluster, err error) {
 	c := &cluster{dir: dir, disk: disk}
 	if c.clock, err = pgserver.NewClock(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +85,7 @@ func (c *cluster) config() pgserver.Config {
 
 func (c *cluster) nextDir() string { return filepath.Join(c.dir, fmt.Sprintf("postgres-%d", c.number)) }
 
-// addStandby starts a standby of the primary, unless the binaries have no client tools.
+// addStandby starts a standby of the primary, unless the binaries do not include client tools.
 func (c *cluster) addStandby(ctx context.Context) (err error) {
 	c.number++
 	c.standbyDir = c.nextDir()
@@ -140,7 +140,8 @@ func (c *cluster) is(ctx context.Context, query string) (ok bool, err error) {
 	return ok, conn.QueryRow(ctx, query).Scan(&ok)
 }
 
-// synchronize has commits wait for the standby from now on. When it returns, the standby has every acknowledged one.
+// synchronize makes commits wait for the standby from now on. When it returns, the standby has replicated every
+// acknowledged commit.
 func (c *cluster) synchronize(ctx context.Context) error {
 	for _, sql := range []string{"alter system set synchronous_standby_names = '*'", "select pg_reload_conf()"} {
 		if err := c.exec(ctx, database, sql); err != nil {
@@ -153,7 +154,7 @@ func (c *cluster) synchronize(ctx context.Context) error {
 	return c.catchUp(ctx)
 }
 
-// catchUp waits until the standby has all that is committed now.
+// catchUp waits until the standby has replicated every commit up to now.
 func (c *cluster) catchUp(ctx context.Context) error {
 	conn, err := c.connect(ctx, database)
 	if err != nil {

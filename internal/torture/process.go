@@ -45,7 +45,7 @@ func (p *process) start() error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }() // the process has its own
+	defer func() { _ = log.Close() }() // the process uses its own copy
 	cmd := exec.Command(program)
 	cmd.Env = append(os.Environ(), partVariable+"="+string(text))
 	cmd.Stdout, cmd.Stderr = log, log

@@ -114,7 +114,7 @@ func (p *producer) order(id ledger.BizID, random *rand.Rand) order {
 	return o
 }
 
-// enqueue executes a transaction, and again until its outcome is known.
+// enqueue executes a transaction, and repeats it until its outcome is known.
 func (p *producer) enqueue(ctx context.Context, o order) {
 	add := func(op op, err error) {
 		e := entry{Op: op, Kind: o.kind.Name(), BizID: o.id, Nonce: o.args.Nonce}

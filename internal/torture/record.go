@@ -13,7 +13,7 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// record is all that a run left behind, from which the checker decides.
+// record contains everything that a run left behind; the checker decides from it.
 type record struct {
 	calls     map[ledger.Key]call           // of producers
 	placed    map[ledger.Key]string         // business rows: the nonce
@@ -28,7 +28,7 @@ type record struct {
 	deeds     []deed
 }
 
-// call is what a producer knows of a task.
+// call is a producer's knowledge of a task.
 type call struct {
 	op    op // the last one
 	at    time.Time
@@ -36,7 +36,7 @@ type call struct {
 	err   string
 }
 
-// cost is what the faults may have lost.
+// cost returns what the faults may have lost.
 func (r *record) cost() (all cost) {
 	for _, d := range r.deeds {
 		all |= d.fault.cost
@@ -76,7 +76,7 @@ func newRecord(entries []entry) *record {
 	return r
 }
 
-// readDatabase adds what the database holds.
+// readDatabase adds the content of the database.
 func (r *record) readDatabase(ctx context.Context, conn *pgx.Conn) error {
 	for position := ledger.Position(0); ; {
 		count := 0

@@ -92,7 +92,7 @@ func (r *report) printViolations(line func(string, ...any)) {
 		r.config.faults)
 }
 
-// recovery is how long after a cure a stall still counts as that of the fault.
+// recovery is how long after a cure a stall still counts as the fault's.
 const recovery = 5 * time.Second
 
 // stall returns how often a fault was done, and the longest time without a completion that overlaps it.
@@ -113,7 +113,7 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-// longestGap returns the longest time between two moments, of those that overlap from to until.
+// longestGap returns the longest time between two consecutive moments that overlaps the time from from to until.
 func longestGap(moments []time.Time, from, until time.Time) (longest time.Duration) {
 	all := slices.SortedFunc(slices.Values(moments), time.Time.Compare)
 	i, _ := slices.BinarySearchFunc(all, from, time.Time.Compare)

@@ -39,7 +39,7 @@ type violation struct{ rule, text string }
 
 func (v violation) String() string { return v.rule + ": " + v.text }
 
-// check returns what the record refutes.
+// check returns the promises that the record refutes.
 func check(r *record) (all []violation) {
 	for _, rule := range rules {
 		found := rule.check(r)
@@ -60,8 +60,8 @@ func lost(r *record) (all []string) {
 	return all
 }
 
-// isLostByPostgres reports whether a commit was acknowledged before an asynchronous standby was promoted that may not
-// have had it.
+// isLostByPostgres reports whether a commit may be missing on an asynchronous standby that was promoted after the
+// commit was acknowledged.
 func (r *record) isLostByPostgres(c call) bool {
 	return slices.ContainsFunc(r.deeds, func(d deed) bool {
 		return d.fault.cost&losesCommits != 0 && !c.at.Before(d.began.Add(-maxReplicationDelay)) && c.at.Before(d.cured)
@@ -205,8 +205,8 @@ func missing(r *record) (all []string) {
 }
 
 // disordered compares the order in which events first appeared on the stream, as the subscriber received it. A stream
-// may be lost before the subscriber has had a message that was sent to it, while it has had later ones: the sequences
-// have a hole there. As many versions as a stream has holes may appear later, on the next stream.
+// may be lost before the subscriber has received a message, although it has received later ones: the sequences then
+// have a hole. As many versions as a stream has holes may appear later, on the next stream.
 func disordered(r *record) (all []string) {
 	exists := make(map[string]bool)
 	ids := make(map[ledger.Key][]string) // of the events, by version

@@ -1,5 +1,5 @@
 -- The tables of the producers and handlers, and the logins. Effects have no unique constraint: only the ledger prevents
--- a second one.
+-- a second effect.
 create schema torture;
 create table torture.placed (kind text, biz_id text, nonce text not null, primary key (kind, biz_id));
 create table torture.effect (kind text not null, biz_id text not null, nonce text not null, worker text not null);

@@ -17,8 +17,8 @@ import (
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
-// streamBytes is the limit of the stream: more than a run publishes, so that only the fault fill fills it. It is the
-// default of relays, which they do not restore: they would raise a lower one to a limit of their own settings.
+// streamBytes is the limit of the stream: more than a run publishes, so that only the fault fill fills it. It equals
+// the relays' default: they would raise a lower limit.
 const streamBytes = stream.DefaultMaxBytes
 
 // relay is the program of a relay with a projector that takes its pages, as in serve.

@@ -4,7 +4,7 @@ package main
 
 import "syscall"
 
-// Signals that pause a process and let it go on.
+// Signals that pause and resume a process.
 const (
 	pause  = syscall.SIGSTOP
 	resume = syscall.SIGCONT

@@ -35,7 +35,7 @@ var cast = []struct {
 	{"producer", "producer", 2, true},
 }
 
-// stage is all that runs: servers, links and parts.
+// stage contains everything that runs: servers, links and parts.
 type stage struct {
 	config
 	dir       string
@@ -53,10 +53,10 @@ type stage struct {
 	js        jetstream.JetStream
 	talk      talk
 	history   *history // of the nemesis
-	skipped   []string // what the machine does not have
+	skipped   []string // faults and tools that the machine lacks
 }
 
-// newStage starts everything. The caller must close it, also after an error.
+// newStage starts everything. The caller must close it, even after an error.
 func newStage(ctx context.Context, c config, dir string) (*stage, error) {
 	s := &stage{config: c, dir: dir, disks: make(map[string]disk)}
 	for _, name := range []string{"history", "log"} {
@@ -170,7 +170,7 @@ func (s *stage) connectAdmin(ctx context.Context) (err error) {
 	return s.awaitNATS(ctx)
 }
 
-// awaitNATS waits until JetStream has a leader.
+// awaitNATS waits until JetStream elects a leader.
 func (s *stage) awaitNATS(ctx context.Context) error {
 	return persist(ctx, func(ctx context.Context) error {
 		_, err := s.js.AccountInfo(ctx)
@@ -273,7 +273,7 @@ func (s *stage) start(c partConfig) (*process, error) {
 	return p, p.start()
 }
 
-// redirect has all links go to the primary, after a promotion.
+// redirect points all links to the primary, after a promotion.
 func (s *stage) redirect() {
 	for _, l := range s.toPrimary {
 		l.redirect(s.db.address())
@@ -302,7 +302,7 @@ func (s *stage) of(program string) []*process {
 	return found
 }
 
-// stopParts stops the parts of a program, and returns those that SIGTERM did not end.
+// stopParts stops the parts of a program, and returns the parts that SIGTERM did not end.
 func (s *stage) stopParts(program string) (late []string, err error) {
 	for _, p := range s.of(program) {
 		ended, err := p.stop()

@@ -13,8 +13,8 @@ import (
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
-// subscriber receives every event by a durable consumer. The administrator makes the consumer, also again after a loss
-// of the stream; the subscriber pulls with its own user.
+// subscriber receives every event by a durable consumer. The administrator creates the consumer, and recreates it after
+// a loss of the stream; the subscriber pulls with its own user.
 type subscriber struct {
 	*part
 	admin, own jetstream.JetStream

@@ -23,13 +23,13 @@ import (
 var endedSQL string
 
 const (
-	// defaultRate is what a machine with two cores does beside the faults.
+	// defaultRate is what a machine with two cores can do during the faults.
 	defaultRate = 40
 	// maxReplicationDelay is how long before a promotion an asynchronous standby may have stood still.
 	maxReplicationDelay = 15 * time.Second
 )
 
-// config is what a run does.
+// config configures a run.
 type config struct {
 	duration  time.Duration
 	seed      uint64
@@ -63,7 +63,7 @@ func (c *config) validate() error {
 	return err
 }
 
-// policies are those of a limit.
+// policies are the overload policies of a limit.
 var policies = []string{string(ledger.Reject), string(ledger.Discard), string(ledger.DiscardOldest),
 	string(ledger.CallerRuns)}
 
@@ -85,7 +85,7 @@ func (c *config) chosen() ([]fault, error) {
 	return all, nil
 }
 
-// torture runs the product and the nemesis, and checks what is left.
+// torture runs the product and the nemesis, and checks the result.
 func torture(ctx context.Context, c config) (_ *report, err error) {
 	dir := c.keep
 	if dir == "" {
@@ -184,8 +184,8 @@ func (r *report) finish(ctx context.Context, s *stage, deeds []deed) error {
 	return nil
 }
 
-// awaitEnd waits until every task has ended, and every event has passed relay, projector and subscriber.
-// If patience ends first, the checker finds what is missing.
+// awaitEnd waits until every task has ended, and every event has passed relay, projector and subscriber. If patience
+// ends first, the checker finds the missing ones.
 func (s *stage) awaitEnd(ctx context.Context) error {
 	for deadline := time.Now().Add(s.patience); time.Now().Before(deadline); {
 		if ok, err := s.db.is(ctx, endedSQL); err == nil && ok && s.hasReceivedAll(ctx) {

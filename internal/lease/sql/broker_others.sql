@@ -1,5 +1,5 @@
--- Selects the holder and the peers of a server that keeps another one from running: it has other peers.
--- $1 peers, or '', $2 true: also of one that no client may use, because most of its peers are away.
+-- Selects the holder and the peers of a server that prevents this one from running, because its peers differ. $1 peers,
+-- or '', $2 true: include a server that no client may use because most of its peers are unavailable.
 -- Returns at most one row. Locks nothing. Reads the whole small table.
 select b.holder, coalesce(b.peers, '')
   from taskledger.broker b

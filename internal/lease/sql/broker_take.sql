@@ -1,6 +1,6 @@
--- Takes or renews a lease of a NATS server of this database, unless another holder of it is alive and connected to it,
--- or a server with other peers runs, which began earlier.
--- $1 member of a cluster, or '' for a server that is alone, $2 holder, $3 milliseconds until the lease expires,
+-- Takes or renews a lease of a NATS server of this database, unless another holder is alive and connected to it, or a
+-- server with different peers began earlier and runs.
+-- $1 member of a cluster, or '' for a single server, $2 holder, $3 milliseconds until the lease expires,
 -- $4 detail (JSON text), $5 peers, or ''.
 -- Returns a row if the holder has the lease now. Writes nothing while another holder has it.
 -- Locks the row. Index: primary key.
@@ -21,7 +21,7 @@ select case when $1::text = '' then 'broker' else 'broker/' || $1::text end, $2:
        since = case when held.holder = excluded.holder and held.alive_until > clock_timestamp() then held.since
                     else excluded.since end
  where held.holder = $2::text or held.alive_until <= clock_timestamp()
-    -- The holder that this statement has read: another one may have taken the row meanwhile.
+    -- Only the holder that this statement has read: another holder may have taken the row meanwhile.
     or exists (
       select from taskledger.broker b where b.member = $1::text and b.holder = held.holder and not b.is_here)
 returning true

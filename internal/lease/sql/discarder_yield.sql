@@ -1,4 +1,4 @@
--- Expires the lease of the scheduler that discards, so that another one takes it at once.
+-- Expires the lease of the scheduler that discards, so that another scheduler takes it at once.
 -- $1 holder.
 -- Locks the row. Index: primary key.
 update taskledger.lease l

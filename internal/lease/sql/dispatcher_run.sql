@@ -1,6 +1,6 @@
--- Selects the id of the installation, the run of the server, and what is known about copies of this database:
--- whether a dispatcher or the relay has made sure in this run that no copy works, or no dispatcher has ever begun;
--- whether a relay is about to; whether the relay refuses; and whether a copy has answered within the last minute.
+-- Selects the installation's id, the server's run, and the knowledge about copies of this database: whether a
+-- dispatcher or the relay has made sure in this run that no copy works, or no dispatcher has ever begun; whether a
+-- relay is about to make sure; whether the relay refuses; and whether a copy has answered within the last minute.
 -- Locks nothing. Index: primary keys.
 select taskledger.installation(), h.run,
        case when d.name is null then taskledger.rebased_at() is null else coalesce(d.detail->>'run' = h.run, false) end

@@ -1,4 +1,4 @@
--- Selects whether a service still has the lease of this database, which is a primary, in the same run of its server.
+-- Selects whether a service still holds the lease, the database is a primary, and its server is in the same run.
 -- $1 name of the lease, $2 holder, $3 installation, $4 run. Locks nothing. Index: primary key.
 select exists (
          select from taskledger.lease l

@@ -1,10 +1,10 @@
 -- Takes or renews the lease of the relay, unless another holder is alive.
--- $1 holder, $2 milliseconds until it expires, $3 note: why the holder cannot work; empty if it can, null to
--- keep the row's note, also that of another holder, unless it is that the stream is off. The time of a note is that of
--- the first one since the relay could work: several may alternate. After a refusal it is another one. $4 the server
+-- $1 holder, $2 milliseconds until it expires, $3 note: why the holder cannot work; empty if it can, null to keep the
+-- row's note, even another holder's, except the note that the stream is off. A note keeps the time of the first note
+-- since the relay could work, because several notes may alternate. After a refusal it gets a new time. $4 the server
 -- process of the connection that the holder keeps open, as its client reports it, 0 for none; behind a pooler it is not
--- the one that executes this statement. $5 another holder whose lease counts as expired, empty for none.
--- $6 the cause of the note, empty for none.
+-- the process that executes this statement. $5 a holder whose lease counts as expired, empty for none. $6 the cause of
+-- the note, empty for none.
 -- Returns a row if the holder has the lease now: since when, in microseconds since 1970, no other holder has had it.
 -- Writes nothing while another holder is alive.
 -- Locks the row. Index: primary key.

@@ -1,6 +1,5 @@
--- Expires the lease of the relay at once; the row stays and holds the reason.
--- $1 holder, $2 reason, $3 whether the relay refuses to go on. An equal reason keeps its time, also if
--- several relays refuse in turn.
+-- Expires the lease of the relay at once; the row stays and contains the reason. $1 holder, $2 reason, $3 whether the
+-- relay refuses to continue. An equal reason keeps its time, even if several relays refuse in turn.
 -- Locks the row. Index: primary key.
 update taskledger.lease l
    set alive_until = clock_timestamp(),
