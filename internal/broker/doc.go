@@ -1,5 +1,5 @@
-// Package broker runs the NATS server of taskledger serve, for a database that has no other NATS server. Programs that
-// have the database's address connect to it by package natsclient.
+// Package broker runs the NATS server of taskledger serve, for a database without another NATS server. Programs with
+// the database's address connect to it by package natsclient.
 //
 // One process at a time holds the lease broker (package lease) and runs the server; others stand by. The lease contains
 // the server's address. The database stores the passwords of the server's users, and each role may read its own user's

@@ -125,7 +125,7 @@ func (a Answerer) Run(ctx context.Context) error {
 	}
 }
 
-// answer answers a question, if the service still holds its lease in its run. The lease may be that of a database that
+// answer answers a question, if the service still holds its lease in its run. The lease may belong to a database that
 // was promoted or restarted before the service has read the run.
 func (a Answerer) answer(ctx context.Context, limited *loglimit.Logger, question Claim) {
 	mine := a.Mine()

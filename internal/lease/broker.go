@@ -30,7 +30,7 @@ type Broker struct {
 }
 
 // TakeBroker takes or renews the lease of a member of a cluster. With member "", it is the lease of a single server. It
-// reports whether the holder has the lease.
+// reports whether the holder holds it.
 func TakeBroker(ctx context.Context, db ledger.DB, member, holder string, d time.Duration, b Broker) (bool, error) {
 	detail, err := json.Marshal(b)
 	if err != nil {

@@ -54,7 +54,7 @@ type DispatcherTerm struct {
 	Incarnation string        // of the database and its server, as the statement has found it; "": none yet
 }
 
-// TakeDispatcher takes or renews the dispatcher's lease. It reports whether the holder has the lease.
+// TakeDispatcher takes or renews the dispatcher's lease. It reports whether the holder holds it.
 func TakeDispatcher(ctx context.Context, db ledger.DB, c DispatcherClaim) (t DispatcherTerm, ok bool, err error) {
 	if _, err := db.Exec(ctx, boundSQL); err != nil {
 		return t, false, pgerr.Explain("shorten leases", err)

@@ -47,7 +47,7 @@ func (e *MessageError) Unwrap() error { return e.Err }
 // cannot see a message that is not committed, so stop the old producers before the last import.
 // With Follow, Run continues until ctx is done and then returns nil.
 //
-// The result counts the imported messages, even if Run returns an error. Errors: those of [Config.Validate], a
+// The result counts the imported messages, even if Run returns an error. Errors: invalid fields of [Config], a
 // [*MessageError], and database errors.
 func Run(ctx context.Context, c Config) (Result, error) {
 	if err := c.Validate(); err != nil {

@@ -34,7 +34,7 @@ var (
 // dialTimeout bounds finding the server and connecting to it.
 const dialTimeout = 5 * time.Second
 
-// NotFoundError is returned if a database does not have a NATS server that this program may use.
+// NotFoundError is returned if this program may not use any NATS server of a database.
 type NotFoundError struct {
 	Reason string
 	Cure   string
@@ -170,7 +170,7 @@ func readServers(ctx context.Context, db pgquery.Querier) (servers []Found, err 
 // awaitEvery is the interval at which Await looks for a server.
 const awaitEvery = 50 * time.Millisecond
 
-// Await waits until a database has a server, at most 10 s; afterwards the client's own retries continue. It returns an
+// Await waits for a database's server, at most 10 s; afterwards the client's own retries continue. It returns an
 // error only if ctx is done.
 func Await(ctx context.Context, db pgquery.Querier, user string) error {
 	bounded, cancel := context.WithTimeout(ctx, 2*dialTimeout)

@@ -35,7 +35,7 @@ func (s *Server) Backup(ctx context.Context) (*Backup, error) {
 	return &Backup{from: s, data: data}, nil
 }
 
-// Start starts a temporary server on the backup. It has the original server's password and settings, overridden by
+// Start starts a temporary server on the backup. It keeps the original server's password and settings, overridden by
 // settings. With restore_command it recovers archived WAL first, and is a standby until it has reached the target. The
 // caller must close the server. Start returns the errors of [Start].
 func (b *Backup) Start(ctx context.Context, settings map[string]string) (*Server, error) {

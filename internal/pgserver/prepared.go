@@ -39,7 +39,7 @@ func StartPrepared(ctx context.Context, config Config, name string, prepare func
 	if err == nil {
 		err = os.MkdirAll(home, 0o700)
 	}
-	if err != nil { // a container's user may have no home, or an unwritable one
+	if err != nil { // a container's user may lack a home, or cannot write it
 		return startAndPrepare(ctx, config, prepare)
 	}
 	name += "-" + strconv.Itoa(majorVersion(config.Binaries))

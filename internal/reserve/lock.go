@@ -15,7 +15,7 @@ import (
 // ErrHeld is returned by [File] if another open file holds the lock.
 var ErrHeld = errors.New("locked")
 
-// Lock is a lock on a file. It ends with Release, or with the last process that has the file open. It never becomes
+// Lock is a lock on a file. It ends with Release, or when the last process closes the file. It never becomes
 // stale, because the kernel releases it.
 type Lock struct {
 	// File is the open file. A child process that inherits it also holds the lock.
@@ -26,7 +26,7 @@ type Lock struct {
 // it does not exist, and returns an error if it is a symbolic link.
 //
 // If the holder has ended, File waits for at most 10 s, because its children end later and still hold the lock. After a
-// release File waits for at most 2 s, because a child that was just started may still have the file open. If a process
+// release File waits for at most 2 s, because a child that was just started may still keep the file open. If a process
 // still holds the lock then, the error wraps [ErrHeld] and contains the holder's process id.
 func File(name string) (*Lock, error) {
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|noFollow, 0o600)

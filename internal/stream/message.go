@@ -180,7 +180,7 @@ func typeHeader(t ledger.EventType) string {
 }
 
 // Enclose adds members of the meta of a task's first event to a message with args. It also adds the trace context,
-// unless the event has its own. It adds nothing if the meta cannot be decoded.
+// unless the event brings its own. It adds nothing if the meta cannot be decoded.
 func Enclose(m *nats.Msg, meta []byte) {
 	if traceparent, tracestate := TraceIn(meta); traceparent != "" && m.Header[headerTraceparent] == nil {
 		m.Header[headerTraceparent] = []string{traceparent}

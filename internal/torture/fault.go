@@ -15,7 +15,7 @@ type fault struct {
 	on string
 	// least and most are the bounds of the time until the cure.
 	least, most time.Duration
-	// cost lists what the fault may lose, besides time.
+	// cost lists possible losses by the fault, besides time.
 	cost cost
 	// begin starts the fault. The error errSkipped means that the machine cannot do it.
 	begin func(ctx context.Context, s *stage, random *rand.Rand) (act, error)

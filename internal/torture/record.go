@@ -36,7 +36,7 @@ type call struct {
 	err   string
 }
 
-// cost returns what the faults may have lost.
+// cost returns the faults' possible losses.
 func (r *record) cost() (all cost) {
 	for _, d := range r.deeds {
 		all |= d.fault.cost
