@@ -47,7 +47,7 @@ type actTask struct {
 	Result string // after the act
 }
 
-// act answers with the preview of an act on tasks, or, if the form confirms it, does it and shows the result.
+// act returns the preview of an act on tasks. If the form confirms the act, it executes the act and returns the result.
 func (h *Handler) act(w http.ResponseWriter, r *http.Request) {
 	c, isAdmitted := h.admitForm(w, r, "")
 	if !isAdmitted {

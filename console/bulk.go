@@ -34,7 +34,7 @@ type bulkData struct {
 	After   ledger.Key // the last task that was read; the zero key: the first one is still to be read
 	IsDone  bool
 	IsMore  bool // tasks after After may match
-	Found   int  // tasks that match, among those that were read
+	Found   int  // matching tasks among the tasks that were read
 	Changed int
 	Skipped int // tasks that were found, and have left the state or refuse the change
 	Tasks   []actTask
@@ -53,9 +53,9 @@ func bulkActs(s ledger.State) (all []act) {
 	return all
 }
 
-// bulk answers with the preview of an act on all tasks of a filter, or, if the form confirms it, does it on a bounded
-// number of them and shows the result. Each change is a transaction: whenever the server is killed, a task has been
-// changed or has not, and the same form does the rest, because a changed task has left the state of the filter.
+// bulk returns the preview of an act on all tasks of a filter. If the form confirms the act, it changes a bounded
+// number of them and returns the result. Each change is a transaction: if the server is killed, a task has either been
+// changed or not. The same form then does the rest, because a changed task no longer matches the filter.
 func (h *Handler) bulk(w http.ResponseWriter, r *http.Request) {
 	c, isAdmitted := h.admitForm(w, r, "tasks")
 	if !isAdmitted {
@@ -80,7 +80,7 @@ func (h *Handler) bulk(w http.ResponseWriter, r *http.Request) {
 	h.render(w, r, http.StatusOK, "bulk", v)
 }
 
-// bulkForm returns what a form asks for.
+// bulkForm returns the request in a form.
 func bulkForm(r *http.Request, c api.Caller) (*bulkData, error) {
 	f := r.PostForm
 	i := slices.IndexFunc(acts, func(a act) bool { return string(a.Name) == f.Get("act") })
@@ -158,7 +158,7 @@ func (h *Handler) changeAll(ctx context.Context, r *http.Request, c api.Caller, 
 	return nil
 }
 
-// changeBatch changes tasks that are still in the state of the filter, and keeps the last one that is dealt with.
+// changeBatch changes tasks that are still in the filter's state, and stores the last processed task in last.
 func (h *Handler) changeBatch(
 	ctx context.Context, r *http.Request, c api.Caller, d *bulkData, tasks []projector.Task, last *ledger.Key,
 	isOver func() bool,

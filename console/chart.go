@@ -15,7 +15,7 @@ const (
 	chartHeight = 120
 )
 
-// chart is a chart of bars: attempts that succeeded, and above them those that failed.
+// chart is a bar chart of attempts: succeeded at the bottom, failed on top.
 type chart struct {
 	Title, Summary string
 	Width, Height  int
@@ -41,7 +41,7 @@ type mark struct {
 	At      time.Time
 }
 
-// addMarks adds those of the versions that began in the time of the chart, which ends at a time.
+// addMarks adds marks for versions that began within the chart's time, which ends at to.
 func (c *chart) addMarks(starts []workers.VersionStart, to time.Time) {
 	for _, s := range starts {
 		if s.At.Before(c.From) || s.At.After(to) {

@@ -40,7 +40,7 @@ type Config struct {
 	Hide func(name string) bool
 	// IsBehindTLS marks cookies as Secure although the requests come without TLS, from a proxy. Default: false.
 	IsBehindTLS bool
-	// Version is that of the program, for the page System. Default: none.
+	// Version is the program's version, for the page System. Default: none.
 	Version string
 	// Logger logs failures of the server. Default: [slog.Default].
 	Logger *slog.Logger

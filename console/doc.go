@@ -7,21 +7,21 @@
 //	mux.Handle("/v1/", callers)
 //	mux.Handle("/", handler)
 //
-// The pages are made on the server. They work without JavaScript, which adds that they follow the ledger.
+// The pages are rendered on the server. They work without JavaScript, which makes them follow the ledger.
 //
 // # Callers
 //
-// The callers, their roles and kinds are those of package api: a token, a client certificate or a trusted proxy names
-// them. A token is entered on the page /sign-in, and is kept in a cookie that scripts cannot read, that no other site
-// sends, and that ends with the browser. It is examined at each request, so a revoked token ends its sessions within
-// [api.TokensAge]. Each act is an event of the ledger with the caller as its actor and the reason that it gave.
+// The callers, their roles and kinds come from package api: a token, a client certificate or a trusted proxy names
+// them. A token is entered on the page /sign-in and stored in a cookie. Scripts cannot read it, no other site sends it,
+// and it ends with the browser. The token is checked at each request, so a revoked token ends its sessions within
+// [api.TokensAge]. Each act is an event of the ledger, with the caller as its actor and with the caller's reason.
 //
 // # Security
 //
-// A page loads nothing from other servers, and its Content-Security-Policy admits no inline script or style. A form has
-// a token of the session in the browser, and a request of another origin is refused. Texts of the ledger are escaped;
-// characters that are not printable, such as those that change the direction of writing, are shown as escapes. Values
-// of members of JSON whose names are those of secrets are hidden, see [Config].Hide.
+// A page loads nothing from other servers, and its Content-Security-Policy admits no inline script or style. A form
+// contains a token of the browser's session, and a request of another origin is refused. Texts of the ledger are
+// escaped; unprintable characters, such as those that change the direction of writing, are shown as escapes. JSON
+// values are hidden if the name of their member looks like a secret, see [Config].Hide.
 //
 // # Cost
 //

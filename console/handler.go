@@ -171,7 +171,7 @@ func (h *Handler) explain(r *http.Request, err error) *failure {
 	return &failure{status: p.Status, title: p.Title, detail: p.Detail, cure: p.Cure}
 }
 
-// cures has the cures for people by the code of a problem, where that of the API is one for programs.
+// cures contains the cures for people by the code of a problem, where the API's cure is for programs.
 var cures = map[string]string{
 	"invalid":          "go back, and correct it",
 	"forbidden":        "sign in with a token of the named role",

@@ -83,7 +83,7 @@ type kindsData struct {
 	Kinds   []*kindView
 	Next    template.URL // the query of the next page of kinds; "": this is the last
 	Workers *listData[workers.Worker]
-	IsLater bool // the workers are not those of the first page
+	IsLater bool // this is not the first page of workers
 }
 
 func (h *Handler) showKinds(ctx context.Context, r *http.Request, v *view) error {
@@ -161,8 +161,8 @@ type listData[T any] struct {
 	Next  template.URL // the query of the next page; "": this is the last
 }
 
-// readList returns a page of the items that the caller may see, after a name. It reads on until the page is full, so
-// that the link to the next page has no name of another item. read returns at most limit items by name.
+// readList returns a page of the items that the caller may see, after a name. It reads until the page is full, so that
+// the link to the next page does not reveal the name of another item. read returns at most limit items by name.
 func readList[T any](
 	after string, name func(T) string, isVisible func(T) bool, read func(after string, limit int) ([]T, error),
 ) (*listData[T], error) {
@@ -184,7 +184,7 @@ func readList[T any](
 	}
 }
 
-// newList returns a page of items, of which one more than the page has was read.
+// newList returns a page of items. items contains one more than the page if there is a next page.
 func newList[T any](items []T, name func(T) string) *listData[T] {
 	d := &listData[T]{Items: items}
 	if len(items) > pageTasks {

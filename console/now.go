@@ -158,8 +158,8 @@ func (h *Handler) readRates(ctx context.Context, v *view, last time.Time, step t
 	return h.rates.of(v.Caller.ID()).read(ctx, h.config.DB, last, step, n, kinds)
 }
 
-// busiest returns at most maxKinds kinds by name, those with the most attempts in the last hour, then with the most
-// tasks, and how many others there are: a producer can make any number of kinds.
+// busiest returns at most maxKinds kinds by name: those with the most attempts in the last hour, then with the most
+// tasks. It also returns how many others there are, because a producer can create any number of kinds.
 func busiest(kinds map[ledger.Kind]*kindNow) (shown []kindNow, others int) {
 	all := slices.SortedFunc(maps.Values(kinds), func(a, b *kindNow) int {
 		return cmp.Or(cmp.Compare(b.Succeeded+b.Failed, a.Succeeded+a.Failed),
@@ -173,7 +173,7 @@ func busiest(kinds map[ledger.Kind]*kindNow) (shown []kindNow, others int) {
 	return shown, len(all) - n
 }
 
-// addCounts adds the numbers of tasks to kinds, of those that the caller may read.
+// addCounts adds the numbers of tasks to the kinds that the caller may read.
 func (h *Handler) addCounts(ctx context.Context, v *view, kind func(ledger.Kind) *kindNow) error {
 	counts, err := h.readCounts(ctx)
 	if err != nil {

@@ -17,8 +17,8 @@ const (
 	maxRates = 32
 )
 
-// rates keeps the steps of the chart of a day. A day of 100 kinds has 144,000 rows, which the first page reads. Later
-// pages read the newest steps and one other again, in turn, so late events and a rebuild are in the chart later.
+// rates caches the steps of the chart of a day. A day of 100 kinds has 144,000 rows, which the first page reads. Later
+// pages read only the newest steps and one other step, in turn. So late events and a rebuild appear in the chart later.
 type rates struct {
 	mu    sync.Mutex
 	known map[string]*knownRates // by the caller; "": every one without a limit
@@ -46,7 +46,7 @@ func (r *rates) of(caller string) *knownRates {
 	return r.known[caller]
 }
 
-// read returns n steps, the last one of which begins at a time. Steps without events are left out.
+// read returns n steps; the last step begins at last. Steps without events are left out.
 func (k *knownRates) read(ctx context.Context, db ledger.DB, last time.Time, step time.Duration, n int,
 	kinds []ledger.Kind) ([]projector.KindStats, error) {
 	k.mu.Lock()

@@ -19,8 +19,8 @@ const maxShown = 64 << 10
 var secretNames = []string{"password", "passwd", "secret", "token", "authorization", "cookie", "apikey", "privatekey",
 	"cardnumber", "cvv", "cvc", "iban"}
 
-// IsSecret reports whether the name of a member of JSON is that of a secret: it contains password, secret, token,
-// api_key or the like, in any case, with or without _ and -.
+// IsSecret reports whether a JSON member's name looks like a secret: it contains password, secret, token, api_key or
+// the like, in any case, with or without _ and -.
 func IsSecret(name string) bool {
 	name = strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(name))
 	for _, part := range secretNames {

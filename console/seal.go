@@ -12,12 +12,12 @@ import (
 type sealView struct {
 	Version, First int             // the first version that was compared
 	Checkpoint     seal.Checkpoint // of all that is sealed
-	Changed        []seal.Proof    // of events that are not those that were sealed
+	Changed        []seal.Proof    // of events that differ from the sealed ones
 	Unsealed       []int           // versions
 	Corrupt        string          // why the seal cannot be read
 
-	IsProved bool // the version that is shown has a proof
-	IsErased bool // and the proof has the digest of its data, meta and actor in place of them
+	IsProved bool // a proof exists for the version that is shown
+	IsErased bool // and the proof contains a digest in place of its data, meta and actor
 	Leaf     int64
 	Record   string // without salt and data: a salt would confirm guesses of values that the page hides
 	Hashes   []string

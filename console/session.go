@@ -24,8 +24,9 @@ const (
 // isSecure reports whether the browser speaks TLS.
 func (h *Handler) isSecure(r *http.Request) bool { return r.TLS != nil || h.config.IsBehindTLS }
 
-// cookieName returns the name of a cookie. With TLS its prefix has the browser refuse it from pages without TLS, and
-// from other hosts of the domain, which could sign the browser in as another caller. Below a path only the former.
+// cookieName returns the name of a cookie. With TLS, the prefix makes the browser refuse the cookie from pages without
+// TLS, and from other hosts of the domain, which could sign the browser in as another caller. Below a path it refuses
+// only the former.
 func (h *Handler) cookieName(r *http.Request, name string) string {
 	switch {
 	case !h.isSecure(r):
@@ -53,7 +54,7 @@ func (h *Handler) cookie(r *http.Request, name string) string {
 	return c.Value
 }
 
-// authorized returns the request with the token of the cookie as its bearer token, if it has no other one.
+// authorized returns the request with the cookie's token as its bearer token, unless the request brings its own.
 func (h *Handler) authorized(r *http.Request) *http.Request {
 	token := h.cookie(r, tokenCookie)
 	if token == "" || r.Header.Get("Authorization") != "" {
@@ -86,8 +87,8 @@ func formToken(key, callerID string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// admitForm admits the caller of a form that changes something, or answers the request and reports false. A caller
-// whose session has ended is asked to sign in, and is sent to the page next.
+// admitForm admits the caller of a form that changes something. Otherwise it answers the request and returns false. If
+// the caller's session has ended, it asks the caller to sign in, and then leads to the page next.
 func (h *Handler) admitForm(w http.ResponseWriter, r *http.Request, next string) (c api.Caller, isAdmitted bool) {
 	c, err := h.admit(r)
 	if isUnauthenticated(err) {
@@ -119,7 +120,7 @@ func formReason(r *http.Request, isRequired bool) (string, error) {
 	return reason, nil
 }
 
-// checkForm reads a form, and refuses one that has not the token of the browser and the caller.
+// checkForm reads a form. It refuses a form without the token of the browser and the caller.
 func (h *Handler) checkForm(w http.ResponseWriter, r *http.Request, callerID string) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
 	if err := r.ParseForm(); err != nil {
@@ -148,8 +149,8 @@ func isLinkOfOtherSite(r *http.Request) bool {
 		r.Header.Get("Sec-Fetch-User") == "?1" // not when the page is loaded again
 }
 
-// loadAgain has the browser ask again for a page: this request is one of the console, and has the cookies. No cookie is
-// set meanwhile, since a new form key would make the forms of open pages invalid.
+// loadAgain makes the browser request a page again: this time the console itself sends the request, with the cookies.
+// No cookie is set meanwhile, because a new form key would invalidate the forms of open pages.
 func (h *Handler) loadAgain(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(http.StatusUnauthorized)

@@ -59,7 +59,7 @@ func (c *changes) WriteHeader(status int) {
 	c.ResponseWriter.WriteHeader(status)
 }
 
-// Write passes everything on but events. Each of them is one call, and has data.
+// Write passes everything on except events. Each event is one call, and contains data.
 func (c *changes) Write(text []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +70,7 @@ func (c *changes) Write(text []byte) (int, error) {
 	return c.ResponseWriter.Write(text)
 }
 
-// Flush sends what was written. It is called at the same time as tick.
+// FlushError sends the written bytes. It is called concurrently with tick.
 func (c *changes) FlushError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

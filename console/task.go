@@ -81,7 +81,7 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 	}
 	d.IsPast = d.Version < d.Newest
 	events = events[:d.Version]
-	if !d.IsPast { // also of a history that is cut
+	if !d.IsPast { // even if the history is cut
 		d.Task, err = ledger.Load(ctx, h.config.DB, d.Key)
 	} else {
 		d.Task, err = ledger.Fold(events)
@@ -107,8 +107,8 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 	return h.addTree(ctx, v, d)
 }
 
-// addTree adds the causes and predecessors of a task, the tasks that wait for it and those that it caused, of kinds
-// that the caller may read.
+// addTree adds a task's causes, its predecessors, the tasks that wait for it and the tasks that it caused. It leaves
+// out kinds that the caller may not read.
 func (h *Handler) addTree(ctx context.Context, v *view, d *taskData) error {
 	tree, err := projector.ReadTree(ctx, h.config.DB, d.Key, projector.TreeLimits{Depth: 3, Breadth: 20, Tasks: 60})
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 	walkTagged = 5_000
 )
 
-// states are those of tasks, in the order of the filter.
+// states are the states of tasks, in the filter's order.
 var states = []ledger.State{ledger.StateAvailable, ledger.StateRunning, ledger.StateScheduled, ledger.StateRetrying,
 	ledger.StateSucceeded, ledger.StateDead, ledger.StateCancelled, ledger.StateExpired, ledger.StateDiscarded}
 
@@ -60,7 +60,7 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 		d.Kinds = append(d.Kinds, d.Kind)
 	}
 	d.ByKey = d.Tag == "" && (d.Prefix != "" || d.State != "" && d.State.Exceptional())
-	if d.Tag == "" { // such an act has no tag in its filter
+	if d.Tag == "" { // a bulk act cannot filter by tag
 		d.Bulk = bulkActs(d.State)
 	}
 	filter := []any{"kind", d.Kind, "state", d.State, "prefix", d.Prefix, "tag", d.Tag}

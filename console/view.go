@@ -21,9 +21,9 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// view is what the templates of a page read.
+// view is the data for the templates of a page.
 type view struct {
-	Base, Tag   string // the path of the console, and that of its assets
+	Base, Tag   string // the path of the console, and the tag of its assets
 	Name, Title string
 	Pages       []pageDef
 	Caller      *api.Caller // nil: none is signed in
@@ -48,10 +48,10 @@ type pageDef struct {
 	make       func(*Handler, context.Context, *http.Request, *view) error
 }
 
-// Name returns the path of the page below that of the console.
+// Name returns the path of the page below the console's path.
 func (p pageDef) Name() string { return p.name }
 
-// pages are those that show the ledger. A function sets them, because templates and functions refer to them.
+// pages are the pages that show the ledger. A function sets them, because templates and functions refer to them.
 var pages []pageDef
 
 func init() {
@@ -84,7 +84,7 @@ func templates(zone *time.Location) map[string]*template.Template {
 	return all
 }
 
-// functions are those that templates call.
+// functions are the functions that templates call.
 func functions(zone *time.Location) template.FuncMap {
 	return template.FuncMap{
 		"when":    func(t time.Time) string { return formatTime(t, zone) },
@@ -137,12 +137,12 @@ func toText(s any) string {
 	return ""
 }
 
-// partEnds are the characters of keys after which a line may break, beside hyphens.
+// partEnds are the characters of keys, besides hyphens, after which a line may break.
 const partEnds = ". : @ _ /"
 
 // parts returns a text whose lines break between its parts, and within one only where it does not fit.
 func parts(s string) template.HTML {
-	escaped := template.HTMLEscapeString(s) // which has none of these characters in what it replaces
+	escaped := template.HTMLEscapeString(s) // its replacements contain none of these characters
 	for _, end := range strings.Fields(partEnds) {
 		escaped = strings.ReplaceAll(escaped, end, end+"<wbr>")
 	}
@@ -166,7 +166,7 @@ func formatTime(t time.Time, zone *time.Location) string {
 	return t.In(zone).Format("2006-01-02 15:04:05 MST")
 }
 
-// ago returns how long a time is before or after another one.
+// ago returns how long t is before or after now.
 func ago(now, t time.Time) string {
 	switch d := now.Sub(t); {
 	case t.IsZero():
@@ -178,12 +178,12 @@ func ago(now, t time.Time) string {
 	}
 }
 
-// taskPath returns the address of a task, below that of the console.
+// taskPath returns the address of a task, below the console's path.
 func taskPath(k ledger.Key) template.URL {
 	return "task?" + query("kind", k.Kind, "biz_id", k.BizID)
 }
 
-// query returns parameters, of which empty ones are left out.
+// query returns parameters. It leaves out empty ones.
 func query(pairs ...any) template.URL {
 	values := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -249,8 +249,8 @@ func (h *Handler) newView(w http.ResponseWriter, r *http.Request, c api.Caller) 
 		CSRF: formToken(h.formKey(w, r), c.ID())}
 }
 
-// database returns the context of statements for a request. They end although the client goes, since ending them costs
-// the connection.
+// database returns the context of statements for a request. They do not end when the client goes, because that would
+// cost the connection.
 func database(r *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(r.Context()), timeout)
 }

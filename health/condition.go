@@ -10,7 +10,7 @@ import (
 // Name identifies a condition. Names are stable: monitors may depend on them.
 type Name string
 
-// The conditions. [Definitions] has their meanings and cures.
+// The conditions. [Definitions] returns their meanings and cures.
 const (
 	RelayStopped      Name = "relay_stopped"
 	RelayRefused      Name = "relay_refused"
@@ -45,7 +45,7 @@ type Condition struct {
 	Name      Name          `json:"name"`
 	About     string        `json:"about,omitempty"` // the schedule, alarm, subscriber or receiver
 	Since     time.Time     `json:"since,omitzero"`  // when it began; zero: unknown
-	Threshold time.Duration `json:"-"`               // the threshold that is exceeded; 0: the condition has none
+	Threshold time.Duration `json:"-"`               // the threshold that is exceeded; 0: none
 	Text      string        `json:"text"`            // one line, printable
 	Cure      string        `json:"cure"`            // a command or a sentence
 }
@@ -62,7 +62,7 @@ func (c Condition) MarshalJSON() ([]byte, error) {
 // Definition describes a condition.
 type Definition struct {
 	Name      Name
-	Threshold time.Duration // default; 0: the condition has no threshold
+	Threshold time.Duration // default; 0: none
 	Meaning   string
 	Cure      string
 }

@@ -21,10 +21,9 @@ type Config struct {
 	JetStream jetstream.JetStream
 	// NATSError is why JetStream is nil: the reason of [StreamUnavailable]. Default: none, it is not a condition.
 	NATSError error
-	// Stream is the wanted configuration of the stream. Limits of 0 are not compared. Default: that of a relay with
-	// defaults.
+	// Stream is the wanted configuration of the stream. Limits of 0 are not compared. Default: the relay's defaults.
 	Stream outbox.StreamConfig
-	// Thresholds default to those of [Definitions].
+	// Thresholds default to the thresholds in [Definitions].
 	Thresholds Thresholds
 	// Alarms returns the alarms that are not delivered: ReadUndelivered of package alarm. Default: none are read.
 	Alarms func(context.Context, ledger.DB) ([]UndeliveredAlarm, error)

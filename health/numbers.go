@@ -11,15 +11,17 @@ import (
 )
 
 const (
-	// manyKinds is the number of kinds from which numbers by kind are kept. Reading those of so many takes some 100 ms.
+	// manyKinds is the number of kinds above which numbers by kind are cached. Reading that many kinds takes some 100
+	// ms.
 	manyKinds = 5000
-	// longRead is the time of a read of few unhandled kinds after which they are kept: there are many other kinds.
+	// longRead: if reading a few unhandled kinds takes this long, the result is cached, because there are many other
+	// kinds.
 	longRead = 500 * time.Millisecond
 )
 
-// Numbers keeps the numbers by kind of a ledger with thousands of kinds between reports: reading those of 100,000
-// kinds takes seconds. Reports have the numbers as they were read last, during at most a twentieth of the time. Numbers
-// of fewer kinds are read for each report. The zero Numbers is ready for use. It is safe for concurrent use.
+// Numbers caches the numbers by kind between reports, for ledgers with thousands of kinds: reading 100,000 kinds takes
+// seconds. Reports return the last numbers read; reading takes at most a twentieth of the time. With fewer kinds, each
+// report reads them again. The zero Numbers is ready for use. It is safe for concurrent use.
 type Numbers struct {
 	unhandled kept.Value[unhandledKinds]
 	counts    kept.Value[[]projector.Count]

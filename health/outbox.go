@@ -51,7 +51,7 @@ func (r *Report) addRelay(s outbox.Status, isNATSAway bool) {
 		r.add(Condition{Name: RelayStopped, Since: s.OldestAt, Text: "no relay is running"})
 	case l.Refused:
 		r.add(Condition{Name: RelayRefused, Since: l.NoteSince, Text: "the relay refuses to continue: " + l.Note})
-		return // the note has the error of the cursor
+		return // the note contains the cursor's error
 	case !l.Alive && l.Note != "":
 		r.add(Condition{
 			Name: RelayStopped, Since: r.endOf(l),
@@ -82,7 +82,7 @@ func (r *Report) addRelay(s outbox.Status, isNATSAway bool) {
 	}
 }
 
-// endOf returns when a relay's lease ended; zero if it has not, because the process has ended before.
+// endOf returns when a relay's lease ended. It returns zero if the lease has not ended although the process has.
 func (r *Report) endOf(l *outbox.LeaseStatus) time.Time {
 	if l.AliveUntil.After(r.At) {
 		return time.Time{}
@@ -118,7 +118,7 @@ func (r *Report) addStream(c Config, s outbox.Status) {
 	for _, name := range s.Stream.Behind {
 		r.add(Condition{
 			Name: ReplicaBehind, About: name,
-			Text: fmt.Sprintf("server %s has not the whole stream %s", printable.Text(name), stream.Name),
+			Text: fmt.Sprintf("server %s lacks a part of stream %s", printable.Text(name), stream.Name),
 		})
 	}
 	for _, name := range s.Stream.Late {
@@ -130,8 +130,8 @@ func (r *Report) addStream(c Config, s outbox.Status) {
 	}
 }
 
-// lagCure returns the cure of a lag behind a service that runs and has one of these conditions, for which a start is no
-// cure. "": the usual cure.
+// lagCure returns the cure of a lag behind a running service that has one of these conditions: then a start does not
+// help. "": the usual cure.
 func lagCure(r *Report, reasons ...Name) string {
 	for _, reason := range reasons {
 		if slices.ContainsFunc(r.Degraded, func(c Condition) bool { return c.Name == reason }) {

@@ -106,8 +106,8 @@ func times(n int) string {
 	return printable.Count(int64(n)) + " times"
 }
 
-// isBuilt reports whether new tables of a projection are being built. Those in use may be late until then: the program
-// of their version is gone after a deploy, and after a rebase nothing is applied to them.
+// isBuilt reports whether new tables of a projection are being built. Until then the tables in use may be late. After a
+// deploy the program of their version is gone, and after a rebase nothing is applied to them.
 func isBuilt(p projector.Registered, now time.Time) bool {
 	w := p.Work
 	return w != nil && w.Name == projector.WorkRebuild && w.Result == nil && now.Sub(w.At) < buildSilence

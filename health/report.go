@@ -30,10 +30,10 @@ type Report struct {
 	Outbox     outbox.Status     `json:"outbox"`
 	Projection Projection        `json:"projection"`
 	Dispatcher dispatcher.Status `json:"dispatcher"`
-	// Projections are those that are registered, by name. Projection is the built-in one.
+	// Projections are the registered projections, by name. Projection is the built-in one.
 	Projections []RegisteredProjection `json:"projections"`
 
-	// Subscribers are those of the feed that are furthest behind, at most 100, by name. Consumers of the stream are in
+	// Subscribers are at most 100 subscribers of the feed, the furthest behind, by name. Consumers of the stream are in
 	// Outbox.
 	Subscribers      []feed.Subscriber `json:"subscribers"`
 	SubscribersTotal int               `json:"subscribers_total"`
@@ -77,11 +77,12 @@ var checks = []check{
 }
 
 // Read returns a report. It only reads, in several statements, and never commits. Its cost does not grow with the
-// number of tasks. An unavailable stream is a condition, not an error. Schedules and subscribers have at most 100
-// conditions each, of those that are late for the longest time; receivers of webhooks have at most 100. One more
-// condition, with an empty About, counts the others.
+// number of tasks. An unavailable stream is a condition, not an error.
 //
-// Errors: that of [Config.Validate], [ledger.ErrUnavailable], [ledger.ErrNotMigrated].
+// Schedules and subscribers have at most 100 conditions each, for those that are late for the longest time. Receivers
+// of webhooks have at most 100. One more condition, with an empty About, counts the others.
+//
+// Errors: invalid fields of c, [ledger.ErrUnavailable], [ledger.ErrNotMigrated].
 func Read(ctx context.Context, c Config) (Report, error) {
 	if err := c.Validate(); err != nil {
 		return Report{}, err
@@ -115,7 +116,7 @@ func Read(ctx context.Context, c Config) (Report, error) {
 	return r, nil
 }
 
-// needs reports whether the report has a condition of a check.
+// needs reports whether the report includes a condition of a check.
 func (c Config) needs(check check) bool {
 	return c.Only == nil ||
 		slices.ContainsFunc(check.names, func(name Name) bool { return slices.Contains(c.Only, name) })

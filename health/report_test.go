@@ -111,7 +111,7 @@ var conditionTests = map[health.Name]conditionTest{
 			})
 		},
 		about: "node-2",
-		text:  "server node-2 has not the whole stream LEDGER",
+		text:  "server node-2 lacks a part of stream LEDGER",
 	},
 	health.ConsumerLate: {
 		arrange: func(b *bundle, c *health.Config) {

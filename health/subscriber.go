@@ -17,7 +17,7 @@ func checkSubscribers(ctx context.Context, c Config, r *Report) (err error) {
 	if err != nil {
 		return err
 	}
-	var last feed.Subscriber // the one that is the least behind
+	var last feed.Subscriber // the least far behind
 	for _, s := range r.Subscribers {
 		if last.Name == "" || s.IsLocal && (!last.IsLocal || s.Position > last.Position) {
 			last = s

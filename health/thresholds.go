@@ -3,11 +3,11 @@ package health
 import "time"
 
 const (
-	// DefaultThreshold is the default of the [Thresholds] except RelayLag and SubscriberLag. A replaced process takes
-	// over in less time.
+	// DefaultThreshold is the default of all [Thresholds] except RelayLag and SubscriberLag. The successor of a killed
+	// process takes over in less time.
 	DefaultThreshold = 30 * time.Second
-	// DefaultRelayLag is the default of Thresholds.RelayLag. A relay whose process is killed is replaced in less time,
-	// and with the time until a status is read it is below two seconds.
+	// DefaultRelayLag is the default of Thresholds.RelayLag. The successor of a killed relay takes over sooner: within
+	// two seconds, including the time until a status is read.
 	DefaultRelayLag = 1250 * time.Millisecond
 	// DefaultAlarmThreshold is the default of the thresholds of alarms (package alarm). An operator may act on a
 	// condition that a status shows; an alarm asks one to.
@@ -46,5 +46,5 @@ func (t Thresholds) withDefaults() Thresholds {
 	return t
 }
 
-// isExceeded reports whether a duration exceeds a threshold that has its default.
+// isExceeded reports whether a duration exceeds a threshold whose default is set.
 func isExceeded(d, threshold time.Duration) bool { return threshold >= 0 && d > threshold }

@@ -64,8 +64,8 @@ func (d *deliverer) enqueue(ctx context.Context, tx pgx.Tx, events []ledger.Even
 	return err
 }
 
-// previous returns the biz_id of the newest delivery of the event before a task's first one in events, by task. A task
-// without such a delivery is missing.
+// previous returns, by task, the biz_id of the newest delivery of the event before the task's first event in events. A
+// task without such a delivery is missing.
 func (d *deliverer) previous(
 	ctx context.Context, tx pgx.Tx, events []ledger.Event,
 ) (map[ledger.Key]ledger.BizID, error) {
@@ -99,9 +99,9 @@ func (d *deliverer) previous(
 	return previous, pgerr.Explain("read previous deliveries", err)
 }
 
-// enqueueEach enqueues a delivery for each event, and returns their biz_ids. after has the preceding delivery by task,
-// as in entries. A finished delivery of an event exists if the subscriber was moved back: then a further one is
-// enqueued, as where the position had another event, or where another login has enqueued a task with this key.
+// enqueueEach enqueues a delivery for each event, and returns their biz_ids. after contains the preceding delivery by
+// task, as in entries. It enqueues a further delivery if one exists that has finished, because the subscriber was moved
+// back. It also does so if the position had another event, or another login has enqueued a task with this key.
 func (d *deliverer) enqueueEach(
 	ctx context.Context, tx pgx.Tx, events []ledger.Event, after map[ledger.Key]ledger.BizID,
 ) ([]ledger.BizID, error) {
@@ -164,8 +164,8 @@ func (d *deliverer) others(ctx context.Context, tx pgx.Tx, results []ledger.Enqu
 	return others, pgerr.Explain("read deliveries", err)
 }
 
-// entries returns the deliveries of events. Their biz_id is the position of the event and a suffix. Each begins when
-// the delivery that after has for its task has finished.
+// entries returns the deliveries of events. A biz_id is the event's position and a suffix. Each delivery begins when
+// the delivery in after for its task has finished.
 func (d *deliverer) entries(
 	events []ledger.Event, suffix string, after map[ledger.Key]ledger.BizID,
 ) (entries []ledger.Entry, err error) {
@@ -207,7 +207,7 @@ func (d *deliverer) deliver(ctx context.Context, job *workers.Job, of delivery) 
 	if err != nil {
 		return err
 	}
-	// With the time, because a database that was restored gives the positions of lost events to others.
+	// The time is part of the id, because a restored database gives the positions of lost events to new events.
 	id := fmt.Sprintf("evt_%s_%d_%d", installation, e.Position, e.RecordedAt.UnixMicro())
 	now := time.Now()
 	header := http.Header{}

@@ -22,23 +22,23 @@ type Receiver struct {
 	Name string `json:"name"` // 1 to 50 of A-Z, a-z, 0-9, _ and -
 	URL  string `json:"url"`  // https, or http
 	// SecretFile is a file with the secret of the signature, see [ParseSecret], and SecretEnv an environment variable
-	// with it. One of them is required. While the receiver changes its secret, it has both, each on a line: each
-	// request then has a signature by each.
+	// with it. One of them is required. While the receiver changes its secret, list both secrets, each on a line: each
+	// request is then signed with both.
 	SecretFile string `json:"secret_file"`
 	SecretEnv  string `json:"secret_env"`
 
 	Kinds []ledger.Kind      `json:"kinds"` // of the events. Default: all but taskledger.*.
 	Types []ledger.EventType `json:"types"` // of the events. Default: all.
 
-	// Order is OrderTask for the events of a task in the order of their versions: each is sent after the previous one
-	// was delivered or given up. Default: retries let a later event overtake an earlier one.
+	// Order is OrderTask to send the events of a task in the order of their versions: each event is sent after the
+	// previous one was delivered or given up. Default: retries let a later event overtake an earlier one.
 	Order Order `json:"order"`
 
 	Slots   int               `json:"slots"`   // requests at a time, in each process. Default: 8.
 	Timeout settings.Duration `json:"timeout"` // of a request with its answer, at most 1 min. Default: 10s.
 	// Retry is the policy of failed deliveries. Default: 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h, then dead.
 	Retry *ledger.RetryPolicy `json:"retry"`
-	// Allow are addresses in CIDR notation to which connections are made beside public ones. Default: none.
+	// Allow are addresses in CIDR notation that are allowed in addition to public addresses. Default: none.
 	Allow []netip.Prefix `json:"allow"`
 	// FromBeginning begins a new receiver at the first event of the ledger. Default: at the present.
 	FromBeginning bool `json:"from_beginning"`

@@ -54,7 +54,7 @@ type Service struct {
 	source atomic.Pointer[string] // the id of the ledger, once it is known
 }
 
-// New returns a service, which Run runs. Its error is that of [Config.Validate].
+// New returns a service, which Run runs. It returns the error of [Config.Validate].
 func New(c Config) (*Service, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -67,10 +67,11 @@ func New(c Config) (*Service, error) {
 
 // Run works until ctx is done, and then returns nil. It retries through outages. A service runs once.
 //
-// Receivers are independent: if the subscriber of one must not continue, Run logs the reason once, starts it again
-// every 5 s, and goes on with the others. A subscriber that an operator has removed is not made again while Run works.
+// Receivers are independent: if a receiver's subscriber must not continue, Run logs the reason once and continues with
+// the others. It starts the subscriber again every 5 s. While Run works, it does not recreate a subscriber that an
+// operator has removed.
 //
-// Errors are those of [workers.Pool.Run].
+// It returns the errors of [workers.Pool.Run].
 func (s *Service) Run(ctx context.Context) error {
 	pool, err := workers.New(workers.Config{DB: s.config.DB, NATS: s.config.NATS, Logger: s.config.Logger})
 	if err != nil {
@@ -125,7 +126,7 @@ func (d *deliverer) keepSubscribed(ctx context.Context) {
 	})
 }
 
-// grace is the time of an attempt beside its request.
+// grace is the time of an attempt in addition to its request.
 const grace = 10 * time.Second
 
 // deliverer is a receiver at work.

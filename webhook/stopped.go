@@ -35,9 +35,9 @@ type Stopped struct {
 	Since    time.Time // when it began; zero: unknown
 }
 
-// ReadStopped returns at most limit receivers that get no events although one has waited for longer than threshold, or
-// that are gone or deleted, by name. It never commits. Errors: [*ledger.InvalidError] if limit is less than 1,
-// [ledger.ErrNotMigrated].
+// ReadStopped returns at most limit receivers that get no events, by name: gone or deleted receivers, and receivers for
+// which an event has waited longer than threshold. It never commits. It returns an [*ledger.InvalidError] if limit is
+// less than 1, and [ledger.ErrNotMigrated].
 func ReadStopped(ctx context.Context, db ledger.DB, threshold time.Duration, limit int) ([]Stopped, error) {
 	if err := lists.CheckLimit(limit); err != nil {
 		return nil, fmt.Errorf("read the receivers of webhooks: %w", err)

@@ -83,7 +83,7 @@ func load(ctx context.Context, db ledger.DB, id ledger.BizID) (l link, err error
 	return l, nil
 }
 
-// add adds the next alarm to the chain. It reports false if another process has added one. a.Before must be the
+// add adds the next alarm to the chain. It returns false if another process has added an alarm. a.Before must be the
 // baseline of l.
 func (l link) add(ctx context.Context, db ledger.DB, receiver string, a args) (bool, error) {
 	message := Message{Items: a.Items}

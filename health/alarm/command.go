@@ -13,9 +13,9 @@ import (
 	"github.com/taskledger/taskledger/internal/printable"
 )
 
-// runCommand runs a program with a [Message] as JSON on its stdin. There is no shell, and no part of the message is
-// an argument. The environment has what programs need, and the alarm's name and subject. It has neither the addresses
-// nor the passwords of this process. Any exit code but 0 is an error.
+// runCommand runs a program with a [Message] as JSON on its stdin. It uses no shell, and no part of the message is an
+// argument. The environment contains the usual variables, and the alarm's name and subject, but neither addresses nor
+// passwords of this process. Any exit code but 0 is an error.
 func runCommand(ctx context.Context, words []string, m Message) error {
 	text, err := json.Marshal(m)
 	if err != nil {

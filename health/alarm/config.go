@@ -18,7 +18,7 @@ const DefaultInterval = 5 * time.Second
 type Config struct {
 	// DB is the primary database. Required. Each delivery opens a connection of its own, outside of the pool.
 	DB *pgxpool.Pool
-	// File has the rules and the receivers. Required.
+	// File contains the rules and the receivers. Required.
 	File
 	// Interval is the pause between two polls. Default: 5 s.
 	Interval time.Duration

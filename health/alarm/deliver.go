@@ -35,8 +35,8 @@ type deliverer struct {
 	retry    ledger.RetryPolicy
 }
 
-// deliver delivers the newest alarm, unless it is finished, not due, or being delivered by another process. failure
-// is that of the delivery, which is recorded; err is any other error.
+// deliver delivers the newest alarm, unless it is finished, not due, or being delivered by another process. failure is
+// the delivery's error, which is recorded; err is any other error.
 func (d deliverer) deliver(ctx context.Context) (failure error, err error) {
 	release, isLocked, err := d.lock(ctx)
 	if err != nil || !isLocked {
@@ -95,8 +95,8 @@ func (d deliverer) lock(ctx context.Context) (release func(), isLocked bool, err
 	return release, true, nil
 }
 
-// start appends started, preceded by released if a retry is due. The alarm that it returns is running if it is to be
-// delivered now. It takes over an alarm that is already running: the process that delivered it has lost the lock.
+// start appends started, preceded by released if a retry is due. If the alarm is to be delivered now, the result is
+// running. start takes over an alarm that is already running: the process that delivered it has lost the lock.
 func (d deliverer) start(ctx context.Context, l link) (link, error) {
 	if l.task.LostInARow >= maxLost-1 && l.task.State == ledger.StateRunning {
 		reason := fmt.Sprintf("%d processes were lost during its delivery", maxLost)

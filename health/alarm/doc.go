@@ -1,17 +1,16 @@
-// Package alarm reports to people what they should act on: by mail, by a webhook, by a command.
+// Package alarm notifies people of problems that need an action: by mail, by a webhook, by a command.
 //
 // A [Watcher] polls the ledger. It finds
 //
 //   - news: tasks have died, a schedule has passed over firings;
-//   - conditions that begin and end: those of package health that have a rule, more dead tasks of a kind than a
-//     limit, and a task that has been available for longer than one.
+//   - conditions that begin and end: conditions of package health with a rule, more dead tasks of a kind than its
+//     limit, and a task that has been available for longer than its limit.
 //
 // # An alarm is a task
 //
-// Each receiver has a chain of alarms: tasks of the kind [Kind] with the biz_ids "<receiver>/0000000000000000001",
-// "<receiver>/0000000000000000002" and so on. The args of an alarm are its message, and the baseline after it: all
-// that was
-// reported to the receiver. The next alarm reports the difference to the baseline. There is no other state, so
+// Each receiver has a chain of alarms: tasks of kind [Kind] with the biz_ids "<receiver>/0000000000000000001",
+// "<receiver>/0000000000000000002" and so on. An alarm's args contain its message and the baseline after it: everything
+// reported to the receiver so far. The next alarm reports the difference to the baseline. There is no other state, so
 // restarts lose and repeat nothing.
 //
 //	newest alarm of the receiver   the watcher
@@ -32,11 +31,11 @@
 // arrive while relay, JetStream or projector are unavailable: a delivery needs PostgreSQL only.
 //
 // Any number of watchers may run. The watcher that serves a receiver holds the lock of a row in an open transaction,
-// which ends with its process or its connection. The key of an alarm contains the next number, so that one of two
-// watchers creates it. A watcher that is killed before the alarm is committed has reported nothing, and the next
-// one finds the same news. A watcher that is killed during a delivery leaves a started task, which the next one
-// delivers again: delivery is at least once. Each message has the alarm's key, by which a receiver can recognize a
-// repetition.
+// which ends with its process or its connection. The key of an alarm contains the next number, so only one of two
+// watchers creates it. A watcher that is killed before it commits the alarm has reported nothing, and the next watcher
+// finds the same news. A watcher that is killed during a delivery leaves a started task, which the next watcher
+// delivers again: delivery is at least once. Each message contains the alarm's key, so that a receiver can detect
+// repetitions.
 //
 // Alarms never report alarms: tasks of their kind are excluded everywhere.
 package alarm

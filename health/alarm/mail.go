@@ -20,7 +20,7 @@ type Mail struct {
 	Host         string   `json:"host"`
 	Port         int      `json:"port"`          // Default: 587; 465 with tls: implicit, 25 with tls: none.
 	TLS          string   `json:"tls"`           // starttls, implicit, or none, without a password. Default: starttls.
-	CAFile       string   `json:"ca_file"`       // trusted certificates, PEM. Default: those of the machine.
+	CAFile       string   `json:"ca_file"`       // trusted certificates, PEM. Default: the machine's.
 	User         string   `json:"user"`          // Default: no login.
 	PasswordFile string   `json:"password_file"` // file with the user's password,
 	PasswordEnv  string   `json:"password_env"`  // or environment variable with it
@@ -126,7 +126,7 @@ func (m *Mail) send(ctx context.Context, message Message) error {
 		return err
 	}
 	out.Subject(message.Subject())
-	// One id for one alarm, so that mail programs show a mail that is delivered twice once.
+	// All deliveries of an alarm share one Message-ID, so mail programs show it once.
 	out.SetMessageIDWithValue(strings.ReplaceAll(message.Alarm, "/", ".") + "@" + message.Ledger + ".taskledger")
 	out.SetDateWithValue(message.At)
 	out.SetGenHeader("X-Taskledger-Alarm", message.Alarm)

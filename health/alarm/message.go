@@ -10,7 +10,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// The subjects of an [Item]. Those of package health have the names of its conditions.
+// The subjects of an [Item]. Conditions of package health use their own names.
 const (
 	WhatDead           = "dead"            // tasks of a kind have died
 	WhatDeadOver       = "dead_over"       // the dead tasks of a kind exceed their limit
@@ -95,7 +95,7 @@ func (m Message) Subject() string {
 	return text
 }
 
-// Text returns the message as text for people. Untrusted text in it is printable and has no line ends.
+// Text returns the message as text for people. Untrusted text in it is printable, without line ends.
 func (m Message) Text() string {
 	var b strings.Builder
 	for _, i := range m.Items {

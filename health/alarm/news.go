@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-// baseline is all that was reported to a receiver. News is the difference to it.
+// baseline is everything that was reported to a receiver. News is the difference to it.
 type baseline struct {
 	Dead   map[ledger.Kind]deadCount `json:"dead,omitempty"`
 	Missed map[string]time.Time      `json:"missed,omitempty"` // by schedule: when firings were last passed over

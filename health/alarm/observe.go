@@ -60,7 +60,7 @@ type observation struct {
 	now    time.Time // by the database's clock
 	dead   []operator.DeadGroup
 	missed []periodic.PassedOver
-	holds  []health.Condition // those of package health, and those of the rules for kinds
+	holds  []health.Condition // conditions of package health, and of the rules for kinds
 }
 
 // observer reads observations. It is for one goroutine.
@@ -105,7 +105,7 @@ func without(groups []operator.DeadGroup, kind ledger.Kind) (others []operator.D
 	return others
 }
 
-// readHealth reads the schedules, and the lags that have a rule.
+// readHealth reads the schedules and the lags for which there is a rule.
 func (w *observer) readHealth(ctx context.Context, o *observation) (err error) {
 	if o.missed, err = periodic.ReadPassedOver(ctx, w.config.DB); err != nil {
 		return err

@@ -20,8 +20,8 @@ const (
 // Duration is a [time.Duration] whose text form is such as 90s or 4h.
 type Duration = settings.Duration
 
-// Rules decide what is worth an alarm. The zero value reports tasks that die, schedules that pass over firings or
-// are late, and timers that are late.
+// Rules decide which events are worth an alarm. The zero value reports tasks that die, schedules that pass over firings
+// or are late, and timers that are late.
 type Rules struct {
 	// Every is the least time between two alarms to a receiver. Default: 5 min.
 	Every Duration `json:"every"`
@@ -81,7 +81,7 @@ func (k KindRule) faults(isRepeated bool) (faults []error) {
 	} else if isRepeated {
 		faults = append(faults, invalid("kind", string(k.Kind), "must be given once"))
 	} else if k.Kind == Kind {
-		faults = append(faults, invalid("kind", string(k.Kind), "must not be that of alarms"))
+		faults = append(faults, invalid("kind", string(k.Kind), "must not be the kind of alarms"))
 	}
 	if k.DeadOver < 0 {
 		faults = append(faults, invalid("dead_over", fmt.Sprint(k.DeadOver), "must not be negative"))

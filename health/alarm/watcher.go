@@ -58,7 +58,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}.Run(ctx)
 }
 
-// pass polls once, creates alarms, and delivers those that are due. Receivers do not wait for each other.
+// pass polls once, creates alarms, and delivers due alarms. Receivers do not wait for each other.
 func (w *Watcher) pass(ctx context.Context) error {
 	observed, installation, failure := w.observer.observe(ctx)
 	errs := make([]error, len(w.config.Receivers))

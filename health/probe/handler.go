@@ -21,7 +21,8 @@ const (
 	MaxAge = 250 * time.Millisecond
 	// timeout bounds the examination for a request.
 	timeout = 5 * time.Second
-	// reportTimeout bounds the report of all conditions. The rest of timeout is for those that decide.
+	// reportTimeout bounds the report of all conditions. The rest of timeout is for the conditions that decide
+	// readiness.
 	reportTimeout = 3 * time.Second
 )
 
@@ -31,8 +32,8 @@ type Config struct {
 	DB ledger.DB
 	// NATS is the connection of the process to NATS. Default: it is not examined.
 	NATS *nats.Conn
-	// Report reads the conditions: [health.Read], with a login that has the role reader or relay. Default: none are
-	// read, as in a worker, whose login may not.
+	// Report reads the conditions: [health.Read], with a login that is a member of the role reader or relay. Default:
+	// none are read, as in a worker, whose login may not read them.
 	Report func(context.Context) (health.Report, error)
 	// ReportOnly reads some conditions: [health.Read] with Only. It is called if Report takes too long, with the
 	// conditions that make the process not ready. Default: the process is not ready then.
@@ -121,7 +122,7 @@ func (p *prober) examine(ctx context.Context) Readiness {
 	if !p.at.IsZero() && time.Since(p.at) < MaxAge {
 		return p.result
 	}
-	// A client that ends its request does not spoil the result for the next one.
+	// If a client ends its request, the result is still valid for the next request.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
 	result, err := p.read(ctx)
@@ -180,8 +181,8 @@ func (p *prober) read(ctx context.Context) (Readiness, error) {
 	return ready, nil
 }
 
-// report returns the report of all conditions. If reading it takes too long, as in a database with 100,000 kinds, the
-// report has those that decide, and the result an error.
+// report returns the report of all conditions. If that takes too long, as in a database with 100,000 kinds, it returns
+// only the conditions that decide readiness, and sets an error in the result.
 func (p *prober) report(ctx context.Context, result *Readiness) (health.Report, error) {
 	bounded, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()

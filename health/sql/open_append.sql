@@ -1,5 +1,5 @@
--- Selects the oldest open transaction that has appended events, prepared ones included, of those that began longer
--- than $1 ms ago. Sessions of other users have an age for members of pg_read_all_stats only.
+-- Selects the oldest transaction, open or prepared, that has appended events and began more than $1 ms ago. Only
+-- members of pg_read_all_stats see the age of other users' sessions.
 -- $1 least age in ms. Returns no row, or pid (0: prepared), the name of a prepared transaction, user, and age in ms.
 -- Locks nothing.
 select t.pid, t.prepared, t.username, floor(extract(epoch from clock_timestamp() - t.since) * 1000)::bigint

@@ -1,6 +1,6 @@
 -- Selects the receivers of webhooks that get no events, and why: gone (paused after an answer 410), deleted (a process
--- has the receiver, and its subscriber is missing), unserved (no process has it) or stuck; since when, null: unknown.
--- A receiver without a process and a subscriber was removed: its pause remains, and is no fault.
+-- serves the receiver, and its subscriber is missing), unserved (no process serves it) or stuck; since when, null:
+-- unknown. A receiver without a process and a subscriber was removed: its pause remains, but is not a fault.
 -- $1 threshold in milliseconds; $2 most receivers.
 -- Locks nothing. Indexes: as the views subscribers and workers, few rows of each; of paused_kinds all rows; as
 -- feed_lag, one event of each receiver; the primary key of task_count.

@@ -1,5 +1,5 @@
--- Locks a receiver against deliveries of other processes until this transaction ends. The transaction is idle during
--- a delivery, which is shorter than a minute: the server ends one that is idle for longer.
--- $1 receiver. Selects whether the lock was free; it does not wait. Locks a row.
+-- Locks a receiver against deliveries of other processes until this transaction ends. The transaction is idle during a
+-- delivery, which takes less than a minute: the server ends a transaction that is idle for longer. $1 receiver. Selects
+-- whether the lock was free; it does not wait. Locks a row.
 select set_config('idle_in_transaction_session_timeout', '60000', true),
        taskledger.lock_receiver($1::text)
