@@ -64,7 +64,7 @@ func (h *Handler) byProxy(r *http.Request) (*caller, error) {
 	return h.byName(r.Context(), names[0], h.config.Proxy.Role)
 }
 
-// byName returns the caller with a name. One that never had a token has the given role, or is refused if that is "".
+// byName returns the caller with a name. A caller that never had a token gets role; it is refused if role is "".
 func (h *Handler) byName(ctx context.Context, name string, role Role) (*caller, error) {
 	if err := checkName(name); err != nil {
 		return nil, problem(codeUnauthenticated, err.Error())
@@ -85,7 +85,7 @@ func (h *Handler) byName(ctx context.Context, name string, role Role) (*caller, 
 	return &caller{id: sharedID + string(role), name: name, role: role}, nil
 }
 
-// checkAgain refuses a caller that was revoked, or has expired, while its request waited.
+// checkAgain refuses a caller that was revoked or has expired while its request waited.
 func (h *Handler) checkAgain(r *http.Request, c *caller) error {
 	isValid, err := h.registry.isValid(r.Context(), c)
 	if err == nil && !isValid {
@@ -111,9 +111,9 @@ func (h *Handler) isProxy(r *http.Request) bool {
 	return false
 }
 
-// isLoopback reports whether the connection is one of this machine to itself, and the request names a loopback address
-// as its host: a page of another site, whose name resolves to a loopback address, does not. A request that a proxy of
-// the machine has passed on is not one of the machine.
+// isLoopback reports whether this machine itself sent the request, and the request names a loopback address as its
+// host. The host excludes a page of another site whose name resolves to a loopback address. Requests that a proxy on
+// the machine has passed on do not count.
 func isLoopback(r *http.Request) bool {
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
 		if r.Header.Get(name) != "" {
@@ -139,7 +139,7 @@ func isLoopbackHost(address string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// checkURL refuses what no call accepts, before any lookup.
+// checkURL refuses invalid URLs, before any lookup.
 func checkURL(r *http.Request) error {
 	switch {
 	case len(r.RequestURI) > maxURLBytes:

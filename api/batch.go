@@ -20,7 +20,7 @@ type batch struct {
 // and a body of 8 kB may have millions of them after decompression.
 type newTasks []client.NewTask
 
-// UnmarshalJSON implements [json.Unmarshaler]. Its errors are those of [jsonError], with the index of the task.
+// UnmarshalJSON implements [json.Unmarshaler]. It returns the errors of [jsonError], with the index of the task.
 func (l *newTasks) UnmarshalJSON(text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	begin, err := d.Token()

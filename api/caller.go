@@ -27,13 +27,13 @@ func (c Caller) ID() string { return c.c.id }
 // IsAnonymous reports whether the caller was admitted without authentication, see [Config].
 func (c Caller) IsAnonymous() bool { return c.c.name == anonymous }
 
-// MayUse reports whether the kind is among those of the caller.
+// MayUse reports whether the caller may use the kind.
 func (c Caller) MayUse(k ledger.Kind) bool { return c.c.mayUse(k) }
 
 // IsLimited reports whether the caller may use some kinds only, see MayUse.
 func (c Caller) IsLimited() bool { return len(c.c.kinds) > 0 }
 
-// Has reports whether the caller may do what the role least may.
+// Has reports whether the caller's role is least or a higher one.
 func (c Caller) Has(least Role) bool { return c.c.role.has(least) }
 
 // MayChange returns an error unless the caller may change tasks of a kind: release, reschedule, bury and cancel them.
@@ -60,13 +60,14 @@ func (c Caller) MayControl(k ledger.Kind) error {
 	return nil
 }
 
-// forbid returns the problem of a caller that has not the role least.
+// forbid returns the problem of a caller without the role least.
 func (c *caller) forbid(least Role) *client.Problem {
 	return problem(codeForbidden, c.name+" has the role "+string(c.role)+", and this call needs "+string(least))
 }
 
-// Admit returns the caller of a request, whose role and rate allow what the role least may. It is for other handlers
-// with the callers of the API, as the console. The error is a [*client.Problem], or that of the database.
+// Admit returns the caller of a request. It checks the caller's role, which must be least or higher, and its rate. It
+// is for other handlers that share the API's callers, such as the console. The error is a [*client.Problem] or a
+// database error.
 func (h *Handler) Admit(r *http.Request, least Role) (Caller, error) {
 	c, err := h.authenticate(r)
 	if err != nil {
@@ -81,8 +82,8 @@ func (h *Handler) Admit(r *http.Request, least Role) (Caller, error) {
 	return Caller{c}, nil
 }
 
-// Describe returns the problem that an error of the ledger means, and false if the error is a failure of the server,
-// which a log should have.
+// Describe returns the problem that an error means. It returns false if the error is a failure of the server, which
+// belongs in a log.
 func Describe(err error) (p *client.Problem, isExpected bool) { return describe(err) }
 
 // Change is a change of a task by a caller.
@@ -95,7 +96,7 @@ const (
 	Cancel  Change = "cancel"
 )
 
-// ChangeTask changes a task by the rules of the API. It commits. Errors: [*client.Problem], and those of package
+// ChangeTask changes a task by the rules of the API. It commits. It returns a [*client.Problem], or an error of package
 // operator.
 func (h *Handler) ChangeTask(ctx context.Context, c Caller, k ledger.Key, change Change, reason string) error {
 	if err := c.MayChange(k.Kind); err != nil {
@@ -104,8 +105,8 @@ func (h *Handler) ChangeTask(ctx context.Context, c Caller, k ledger.Key, change
 	return changeOne(ctx, h.operator, k, string(change), client.Change{Reason: reason}, c.c.audit(reason))
 }
 
-// ReleaseGroup releases at most limit dead tasks of a kind whose errors have one fingerprint, by the rules of the API.
-// With isDryRun it only counts them. It commits in batches. Errors are those of [Handler.ChangeTask].
+// ReleaseGroup releases at most limit dead tasks of a kind whose errors share a fingerprint, by the rules of the API.
+// With isDryRun it only counts them. It commits in batches. It returns the errors of [Handler.ChangeTask].
 func (h *Handler) ReleaseGroup(
 	ctx context.Context, c Caller, kind ledger.Kind, fingerprint, reason string, limit int, isDryRun bool,
 ) (operator.BulkResult, error) {
@@ -138,7 +139,7 @@ const (
 )
 
 // ChangeSchedule pauses, resumes or runs a schedule by the rules of the API. It returns the task of [RunSchedule]. It
-// commits. Errors: [*client.Problem], and those of package periodic.
+// commits. It returns a [*client.Problem], or an error of package periodic.
 func (h *Handler) ChangeSchedule(
 	ctx context.Context, c Caller, name string, act ScheduleAct, reason string,
 ) (task ledger.Key, err error) {
@@ -173,8 +174,8 @@ func (c *caller) audit(reason string) operator.Audit {
 // HistoryPage is a part of the events of a task.
 type HistoryPage = client.List[ledger.Event]
 
-// ReadHistory returns the events of a task after a version, up to a number and a size. Next of the page is the version
-// to continue after, "" at the end. Errors: [ledger.ErrUnknownTask] for a task without events.
+// ReadHistory returns the events of a task after a version, up to a number and a size. The page's Next is the version
+// to continue after, "" at the end. It returns [ledger.ErrUnknownTask] for a task without events.
 func ReadHistory(
 	ctx context.Context, db ledger.DB, k ledger.Key, after ledger.Version, limit int,
 ) (HistoryPage, error) {

@@ -17,13 +17,13 @@ import (
 // Limits that no configuration changes.
 const (
 	MaxBatch        = 1000    // tasks of a batch
-	MaxBodyBytes    = 1 << 20 // of a request with one task, also after decompression
+	MaxBodyBytes    = 1 << 20 // of a request with one task, before and after decompression
 	MaxBatchBytes   = 8 << 20 // of a batch
 	MaxList         = 1000    // items of a page
 	MaxWait         = 50 * time.Second
-	MaxTokens       = 10_000 // that are not revoked
+	MaxTokens       = 10_000 // not counting revoked ones
 	MaxHeaderBytes  = 32 << 10
-	maxURLBytes     = 16 << 10  // a cursor has the ids of all transactions that were unfinished
+	maxURLBytes     = 16 << 10  // a cursor contains the ids of all unfinished transactions
 	maxPageBytes    = 8 << 20   // of the data of a page's events
 	maxPastBytes    = 512 << 10 // of a page of a stream that catches up
 	maxAnswersBytes = 64 << 20  // of the large answers that slow clients have not read, in this process
@@ -37,20 +37,20 @@ const (
 	IdleTimeout       = 2 * time.Minute
 
 	databaseTimeout = 15 * time.Second
-	// keepAlive is the interval of comments on a stream without events, which show both sides that it is alive.
+	// keepAlive is the interval of comments on a stream without events. They show both sides that it is alive.
 	keepAlive = 15 * time.Second
 )
 
 // Config configures a [Handler].
 type Config struct {
-	// DB is the primary. Its login needs the role api, and those of the calls that it is to serve. Required.
+	// DB is the primary. Its login needs the role api, and the roles of the calls that it serves. Required.
 	DB *pgxpool.Pool
 	// Waiter waits for tasks to finish: an outbox.Waiter, which is woken over NATS. Default: the API's tail of the
 	// feed, which takes some milliseconds longer.
 	Waiter ledger.Waiter
 
 	// Anonymous admits requests without authentication, as the caller "anonymous" with the role admin. It works only
-	// for connections to a loopback address that name one as Host. Default: disabled.
+	// for connections to a loopback address whose Host is a loopback address, too. Default: disabled.
 	Anonymous bool
 	// Certificates admits verified client certificates. The common name of the subject, or else the first DNS name, is
 	// the name of the caller, which needs a token without a secret. Default: disabled.
@@ -58,18 +58,18 @@ type Config struct {
 	// Proxy admits the callers that a proxy has authenticated. Default: disabled.
 	Proxy Proxy
 
-	// Rate is the maximum number of requests a second of a caller whose token has none of its own; as many more may
-	// come at once. Default: 10,000.
+	// Rate is the maximum number of requests a second, for callers whose token sets no rate; a burst may double it.
+	// Default: 10,000.
 	Rate int
-	// MaxWaiting is the maximum number of requests that wait and of streams, in this process. One caller has at most
+	// MaxWaiting is the maximum number of waiting requests and streams, in this process. One caller may use at most
 	// half of them. Default: 20,000.
 	MaxWaiting int
-	// StreamBytes is the maximum size of the new events that wait for slow streams, in this process, and of the past
-	// ones that streams read at the time. A stream that is further behind ends, and so do those that have read a page
-	// of the past for the longest time. Default: 16 MiB.
+	// StreamBytes is the maximum size of events in memory for streams, in this process: once for new events that wait
+	// for slow streams, and once for past events that streams are reading. Beyond it, streams that are too far behind
+	// end, and so do the streams that have been reading a page of the past for the longest time. Default: 16 MiB.
 	StreamBytes int
 
-	// ReadTimeout is the maximum time in which the body of a request must come. Default: 15 s.
+	// ReadTimeout is the maximum time for receiving the body of a request. Default: 15 s.
 	ReadTimeout time.Duration
 	// WriteTimeout is the maximum time in which a client must read an answer, or the part of a stream that was sent.
 	// Default: 10 s.
@@ -88,10 +88,10 @@ type Config struct {
 type Proxy struct {
 	// From lists the addresses of the proxy. The header of other peers is ignored.
 	From []netip.Prefix
-	// Header has the name of the caller, which needs a token without a secret. Default: X-Forwarded-User.
+	// Header contains the name of the caller, which needs a token without a secret. Default: X-Forwarded-User.
 	Header string
-	// Role is that of callers that never had a token: one whose token was revoked or has expired is refused. Default:
-	// none, all without a token are refused.
+	// Role is the role of callers that never had a token. A caller whose token was revoked or has expired is refused.
+	// Default: none, callers without a token are refused.
 	Role Role
 }
 

@@ -11,22 +11,22 @@
 //
 // # Callers
 //
-// A caller has a [Role] and may be limited to kinds. It is known by a bearer token, a client certificate, or the header
-// of a trusted proxy. Its name is the actor of the events that its requests append. The login of the pool needs the
-// role api of the database, and the roles of the calls that it is to serve: reader, producer, operator.
+// Each caller has its [Role], and may be limited to kinds. It is identified by a bearer token, a client certificate, or
+// the header of a trusted proxy. Its name is the actor of the events that its requests append. The pool's login needs
+// the role api of the database, and the roles of the calls that it serves: reader, producer, operator.
 //
 // # Waiting
 //
-// A request for the result of a task waits by [Config].Waiter. Other requests that wait, and all streams, share one
-// tail of the feed in the process (type hub). It runs while there is such a request. A request registers first and
-// reads the ledger afterwards, so it misses no change.
+// A request for the result of a task waits by [Config].Waiter. Other waiting requests, and all streams, share one tail
+// of the feed in the process (type hub). It runs while there is such a request. A request registers first and reads the
+// ledger afterwards, so it misses no change.
 //
-// A stream of events begins with what its Last-Event-ID has missed, read from the database, and passes over to the
-// shared tail at one place of the feed, without a gap. A position is not a place in the order of commits, so a resumed
-// stream may repeat events of about the last second before its position.
+// A stream first reads the events after its Last-Event-ID from the database. It then continues with the shared tail at
+// one place of the feed, without a gap. Positions are not in the order of commits, so a resumed stream may repeat
+// events of about the last second before its position.
 //
 // # Limits
 //
-// Every limit is a field of [Config] or a constant of this package. A client that reads too slowly is cut off: writes
-// have a deadline, and the events that wait for streams have a bound for the whole process.
+// Every limit is a field of [Config] or a constant of this package. A client that reads too slowly is disconnected:
+// writes have a deadline, and the size of the events that wait for streams is bounded for the whole process.
 package api

@@ -19,7 +19,7 @@ type eventPage struct {
 	More  bool           `json:"more"` // whether others have been committed already
 }
 
-// maxScan is the maximum number of pages of the feed that one call reads to find events that it wants.
+// maxScan is the maximum number of pages of the feed that one call reads to find matching events.
 const maxScan = 10
 
 // getEvents answers with a page of events in the order of the feed, or with a stream of them if the client accepts
@@ -109,8 +109,8 @@ func acceptsStream(r *http.Request) bool {
 	return false
 }
 
-// place returns the place after an event, given by its position or by its id in a stream, and that id; or the place of
-// the next of an earlier page. "" is the beginning of the ledger.
+// place returns the place after an event and the event's id. The event is given by its position or by its id in a
+// stream. For the next of an earlier page, place returns that page's place. "" is the beginning of the ledger.
 func (h *Handler) place(ctx context.Context, field, after string) (feed.Place, streamID, error) {
 	if after == "" {
 		after = "0"
@@ -152,8 +152,8 @@ func parseNumber(text string) (int64, bool) {
 	return n, err == nil && strings.Trim(text, "0123456789") == ""
 }
 
-// placeAfter returns the place after an event, and its id with the time. Its error is a problem if another event has
-// the position.
+// placeAfter returns the place after an event, and the event's id with its time. It returns a problem if another event
+// took the position.
 func (h *Handler) placeAfter(ctx context.Context, id streamID) (feed.Place, streamID, error) {
 	place, err := feed.PlaceAfter(ctx, h.config.DB, id.position)
 	if err != nil || id.position == 0 {
@@ -167,7 +167,7 @@ func (h *Handler) placeAfter(ctx context.Context, id streamID) (feed.Place, stre
 			return place, found, nil
 		}
 	}
-	detail := fmt.Sprintf("another event has the position %d than the one that was read: the database was restored, "+
+	detail := fmt.Sprintf("position %d now belongs to another event than was read: the database was restored, "+
 		"or failed over with losses", id.position)
 	return place, id, problem(codeGone, detail)
 }

@@ -22,8 +22,8 @@ const (
 )
 
 // hub is the tail of the feed that all requests of the process share. It runs while a request waits or a stream is
-// open. Requests that wait are woken by the events of their task. Streams follow a list of pages: each holds a pointer
-// to its place in the list, and nothing else is kept for a stream.
+// open. The events of a task wake the requests that wait for it. Streams follow a list of pages: each stream keeps only
+// a pointer to its place in the list.
 type hub struct {
 	db    ledger.DB
 	limit int // of the bytes in the list
@@ -91,8 +91,8 @@ func (h *hub) unwatch(w *waiter) {
 
 var errHubClosed = errors.New("the server shuts down")
 
-// follow registers a stream: it returns the place of the tail and the page with what follows. Call unfollow if err is
-// nil.
+// follow registers a stream. It returns the place of the tail and the page that will contain the next events. Call
+// unfollow if err is nil.
 func (h *hub) follow(ctx context.Context) (feed.Place, *page, error) {
 	h.mu.Lock()
 	h.streams++
@@ -185,8 +185,8 @@ func (h *hub) end() {
 	h.breakOff()
 }
 
-// run follows the feed until ctx is done. After an error that may have lost events it begins at the present, ends the
-// streams, whose clients resume them, and wakes all requests that wait.
+// run follows the feed until ctx is done. After an error that may have lost events it begins at the present. It then
+// ends the streams, which clients resume, and wakes all waiting requests.
 func (h *hub) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := h.tail(ctx)

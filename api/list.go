@@ -110,8 +110,8 @@ func (h *Handler) listKinds(w http.ResponseWriter, r *http.Request, c *caller) e
 	return paged(h, w, r, name, isVisible, func(kindStatus) int { return smallValue }, readKinds)
 }
 
-// readKinds returns at most limit kinds after one. Each of its reads returns at least as many as the page can have of
-// it, so none is skipped.
+// readKinds returns at most limit kinds after a kind. Each of its reads returns at least as many kinds as fit into the
+// page, so none is skipped.
 func readKinds(ctx context.Context, db ledger.DB, after string, limit int) ([]kindStatus, error) {
 	counts, err := projector.ReadCountsAfter(ctx, db, ledger.Kind(after), limit)
 	if err != nil {
@@ -180,13 +180,13 @@ func (h *Handler) listSubscribers(w http.ResponseWriter, r *http.Request, _ *cal
 }
 
 const (
-	smallValue = 1 << 10 // bytes of a value of a list beside its args, at most
+	smallValue = 1 << 10 // bytes of a value of a list without its args, at most
 	firstPart  = 32      // values that are read at first, before their size is known
 )
 
-// paged answers with the page of a list that the parameters after and limit ask for. read returns at most so many
-// values by name. A caller that is limited to kinds gets no name of another one, so that the list is read on until the
-// page has enough values that are visible to it. size returns the bytes of a value: a page has about maxPageBytes.
+// paged answers with the page of a list that the parameters after and limit request. read returns at most limit values
+// by name. A caller that is limited to kinds must not see another kind's name, so paged reads until the page contains
+// enough visible values. size returns the bytes of a value: a page is limited to about maxPageBytes.
 func paged[T any](
 	h *Handler, w http.ResponseWriter, r *http.Request, name func(T) string, isVisible func(T) bool, size func(T) int,
 	read func(ctx context.Context, db ledger.DB, after string, limit int) ([]T, error),
@@ -199,7 +199,7 @@ func paged[T any](
 	ctx, cancel := database(r)
 	defer cancel()
 	visible := []T{}
-	seen, total := 0, 0 // values, and bytes of those that are visible
+	seen, total := 0, 0 // values, and bytes of the visible ones
 	isLast := false
 	for !isLast && len(visible) <= limit && total <= maxPageBytes {
 		n := min(limit+1, firstPart)

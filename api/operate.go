@@ -90,7 +90,7 @@ func (h *Handler) change(
 	return h.writeJSON(w, r, http.StatusOK, t)
 }
 
-// changer changes one task: [*operator.Operator], or one with a condition.
+// changer changes one task: an [*operator.Operator], with or without a condition.
 type changer interface {
 	Release(context.Context, ledger.Key, operator.Audit) (ledger.Event, error)
 	Bury(context.Context, ledger.Key, operator.Audit) (ledger.Event, error)
@@ -98,7 +98,7 @@ type changer interface {
 	Reschedule(context.Context, ledger.Key, operator.Due, operator.Audit) (ledger.Event, error)
 }
 
-// maxConflicts is how often a task may move on between the check of the preconditions and the append.
+// maxConflicts is how often a task may change between the check of the preconditions and the append.
 const maxConflicts = 20
 
 // conditional returns the changer of a request. If the request has preconditions, it changes the task only at the

@@ -9,7 +9,7 @@ type operation struct {
 	handle       func(h *Handler, w http.ResponseWriter, r *http.Request, c *caller) error
 }
 
-// operations are all calls. openapi.yaml has the same.
+// operations are all calls. openapi.yaml describes the same calls.
 var operations = []operation{
 	{"POST", "/v1/tasks", Producer, (*Handler).postTask},
 	{"POST", "/v1/tasks:batch", Producer, (*Handler).postBatch},

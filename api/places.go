@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// places are those of requests that wait and of streams. A caller with a name has at most half of them, and leaves the
-// others to other callers.
+// places limits the requests that wait and the streams. A named caller may use at most half of the places, and leaves
+// the others to other callers.
 type places struct {
 	most int
 

@@ -10,8 +10,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// preconditions are the headers of a request that compare the version of a task (RFC 9110, section 13). The API has no
-// times of modification, so it ignores those of a read that compare one.
+// preconditions are the headers of a request that compare the version of a task (RFC 9110, section 13). The API stores
+// no times of modification, so it ignores headers of a read that compare times.
 type preconditions struct {
 	match, noneMatch tags
 }
@@ -49,7 +49,7 @@ func refusePreconditions(r *http.Request) error {
 	return nil
 }
 
-// parseTags returns the tags of a header. One without tags is refused: the caller had none to send.
+// parseTags returns the tags of a header. It refuses a header without tags.
 func parseTags(header http.Header, name string) (all tags, err error) {
 	lines := header.Values(name)
 	if len(lines) > 0 && strings.Trim(strings.Join(lines, ""), ", \t") == "" {
@@ -91,7 +91,7 @@ func cutTag(line string) (before, after string) {
 	return line, ""
 }
 
-// haveStrong reports whether a strong tag is that of a version, for If-Match.
+// haveStrong reports whether a strong tag names the version, for If-Match.
 func (all tags) haveStrong(v ledger.Version) bool {
 	for _, t := range all {
 		if t.isAny || !t.isWeak && t.isOf(v) {
@@ -101,7 +101,7 @@ func (all tags) haveStrong(v ledger.Version) bool {
 	return false
 }
 
-// have reports whether a tag is that of a version, for If-None-Match.
+// have reports whether a tag names the version, for If-None-Match.
 func (all tags) have(v ledger.Version) bool {
 	for _, t := range all {
 		if t.isAny || t.isOf(v) {
@@ -111,13 +111,13 @@ func (all tags) have(v ledger.Version) bool {
 	return false
 }
 
-// haveZipped reports whether a tag is that of the compressed answer with a version.
+// haveZipped reports whether a tag names the compressed answer with the version.
 func (all tags) haveZipped(v ledger.Version) bool {
 	return slices.ContainsFunc(all, func(t tag) bool { return t.text == strconv.Itoa(int(v))+zippedSuffix })
 }
 
-// isOf reports whether a tag is that of a version. A compressed answer has a suffix, of the API or of a proxy: -gzip,
-// --gzip or ;gzip.
+// isOf reports whether the tag names the version. The tag of a compressed answer ends with a suffix, of the API or of a
+// proxy: -gzip, --gzip or ;gzip.
 func (t tag) isOf(v ledger.Version) bool {
 	suffix, ok := strings.CutPrefix(t.text, strconv.Itoa(int(v)))
 	return ok && (suffix == "" || suffix[0] == '-' || suffix[0] == ';')

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// preference is what the header Prefer (RFC 7240) asks for. Preferences that are unknown or malformed are ignored.
+// preference is the content of the header Prefer (RFC 7240). Unknown or malformed preferences are ignored.
 type preference struct {
 	wait    time.Duration
 	isAsync bool

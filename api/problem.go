@@ -48,7 +48,7 @@ const (
 	codeShutdown        code = "shutdown"
 )
 
-// problems has the status, the title and the cure of each code.
+// problems maps each code to its status, title and cure.
 var problems = map[code]struct {
 	status      int
 	title, cure string
@@ -168,7 +168,7 @@ func invalid(field, format string, a ...any) *client.Problem {
 	return p
 }
 
-// describe returns the problem that an error means, and false if the error is a failure of the server.
+// describe returns the problem that an error means. It returns false if the error is a failure of the server.
 func describe(err error) (p *client.Problem, expected bool) {
 	var (
 		known      *client.Problem

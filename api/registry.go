@@ -13,17 +13,17 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// TokensAge is the age after which the API reads the tokens again: a revoked token admits no request after it. Open
-// streams end within twice that, and a request that waits is refused when its wait ends.
+// TokensAge is the age at which the API reads the tokens again: then a revoked token admits no request. Open streams
+// end within twice that time, and a waiting request is refused when its wait ends.
 const TokensAge = 5 * time.Second
 
-// unknownAge is the least time between two readings because of unknown tokens, which anybody can send.
+// unknownAge is the least time between two reads caused by unknown tokens, which any client can send.
 const unknownAge = time.Second
 
 // sharedID begins the ids of callers without a token, which share a rate.
 const sharedID = "."
 
-// registry holds the callers as the database has them, and the rate of each.
+// registry contains the callers as the database stores them, and the rate of each.
 type registry struct {
 	read  func(context.Context) ([]Token, error)
 	limit int // the default rate
@@ -34,7 +34,7 @@ type registry struct {
 	failedAt time.Time // when the last reading failed
 	failure  error
 	byID     map[string]Token
-	byName   map[string]Token // those without a secret: the valid one of a name, else one that was revoked
+	byName   map[string]Token // tokens without a secret: the valid one of a name, else a revoked one
 	limiters map[string]*rate.Limiter
 }
 
@@ -59,8 +59,8 @@ func (g *registry) bySecret(ctx context.Context, secret string) (*caller, error)
 	})
 }
 
-// named returns the caller that a certificate or a proxy names, or nil. isKnown reports whether the name has a token,
-// perhaps one that was revoked or has expired.
+// named returns the caller that a certificate or a proxy names, or nil. isKnown reports whether a token exists for the
+// name, even if the token is revoked or expired.
 func (g *registry) named(ctx context.Context, name string) (c *caller, isKnown bool, err error) {
 	c, err = g.find(ctx, func() (Token, bool) {
 		var t Token
@@ -70,8 +70,8 @@ func (g *registry) named(ctx context.Context, name string) (c *caller, isKnown b
 	return c, isKnown, err
 }
 
-// isValid reports whether the caller of a request may still have answers: its token is neither revoked nor expired, and
-// without one its name still has none.
+// isValid reports whether the caller of a request may still receive answers: its token is neither revoked nor expired.
+// A caller without a token is valid as long as its name has none.
 func (g *registry) isValid(ctx context.Context, c *caller) (bool, error) {
 	switch {
 	case c.id == sharedID+anonymous:

@@ -25,8 +25,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// decode reads the body of a request, of at most limit bytes, into v, the pointer to a struct. An empty body is that of
-// an empty object if isOptional is set.
+// decode reads the body of a request, of at most limit bytes, into v, a pointer to a struct. If isOptional is set, an
+// empty body counts as an empty object.
 func (h *Handler) decode(w http.ResponseWriter, r *http.Request, limit int64, isOptional bool, v any) error {
 	body, err := h.readBody(w, r, limit)
 	switch {
@@ -89,9 +89,8 @@ func decodeObject(text []byte, v any) error {
 	return zeroError(text, reflect.ValueOf(v).Elem())
 }
 
-// zeroError returns the problem of the first member whose value would count as missing: a time that is the zero time of
-// Go, or a data_version of 0. A member with null is missing. Names may have
-// escapes.
+// zeroError returns the problem of the first member whose value would count as missing: a time that is Go's zero time,
+// or a data_version of 0. A member with null is missing. Names may contain escapes.
 func zeroError(text []byte, object reflect.Value) error {
 	for field, value := range object.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
@@ -111,8 +110,8 @@ func zeroError(text []byte, object reflect.Value) error {
 	return nil
 }
 
-// timeError returns the problem of the first member of an object that must be a time and is not: the error of the JSON
-// decoder does not name it. The names of the members are those of the fields of t.
+// timeError returns the problem of the first member that must be a time and is not, because the JSON decoder's error
+// does not name it. Members are named like the fields of t.
 func timeError(text []byte, t reflect.Type) error {
 	for field := range t.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")

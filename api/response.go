@@ -60,15 +60,15 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, medi
 		err = control.Flush()
 	}
 	if end(); err == nil { // else the client has gone, or reads too slowly
-		_ = control.SetWriteDeadline(time.Time{}) // the deadline is not that of the connection's next answer
+		_ = control.SetWriteDeadline(time.Time{}) // the deadline is not for the connection's next answer
 	}
 }
 
-// zippedSuffix ends the tags of compressed answers: a strong tag is that of one sequence of bytes (RFC 9110, 8.8.1).
-// Proxies that compress use the same.
+// zippedSuffix ends the tags of compressed answers: a strong tag names one sequence of bytes (RFC 9110, 8.8.1). Proxies
+// that compress use the same suffix.
 const zippedSuffix = "-gzip"
 
-// setZippedTag makes the ETag that of the compressed answer.
+// setZippedTag changes the ETag to the tag of the compressed answer.
 func setZippedTag(header http.Header) {
 	if text, isTag := strings.CutSuffix(header.Get("ETag"), `"`); isTag {
 		header.Set("ETag", text+zippedSuffix+`"`)

@@ -10,7 +10,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Role is what a caller may do. Each role may do what those before it may.
+// Role decides the rights of a caller. Each role includes the rights of the roles before it.
 type Role string
 
 // The roles.
@@ -25,7 +25,7 @@ var roles = []Role{Viewer, Producer, Operator, Admin}
 
 func (r Role) isValid() bool { return slices.Contains(roles, r) }
 
-// has reports whether a caller with r may do what the role least may.
+// has reports whether r is least or a higher role.
 func (r Role) has(least Role) bool { return slices.Index(roles, r) >= slices.Index(roles, least) }
 
 func roleNames() string {
@@ -45,7 +45,7 @@ type caller struct {
 	rate  int      // 0: the default
 }
 
-// mayUse reports whether the kind is among those of the caller.
+// mayUse reports whether the caller may use the kind.
 func (c *caller) mayUse(k ledger.Kind) bool {
 	return len(c.kinds) == 0 || slices.ContainsFunc(c.kinds, func(pattern string) bool { return matches(pattern, k) })
 }
@@ -68,7 +68,7 @@ func checkPattern(pattern string) error {
 	return nil
 }
 
-// checkName returns an [*ledger.InvalidError] if a caller cannot have the name.
+// checkName returns an [*ledger.InvalidError] if the name is invalid for a caller.
 func checkName(name string) error {
 	isValid := len(name) >= 1 && len(name) <= 128 && !strings.ContainsRune("._@+-", rune(name[0]))
 	for _, c := range []byte(name) {
@@ -82,7 +82,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// refuseKind returns the problem of a kind that is not among those of the caller.
+// refuseKind returns the problem of a kind that the caller may not use.
 func (c *caller) refuseKind(k ledger.Kind) error {
 	return problem(codeKindForbidden, fmt.Sprintf("%s may not use the kind %q", c.name, printable.Short(string(k), 80)))
 }

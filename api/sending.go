@@ -6,7 +6,7 @@ import (
 )
 
 // sending is the data that is being sent to clients, and stays in memory until they have read it. Above the limit, the
-// clients that have read for the longest time are cut off, so that slow ones cost the others nothing.
+// clients that have read for the longest time are disconnected, so that slow clients cost the others nothing.
 type sending struct {
 	limit int // bytes
 
@@ -15,14 +15,14 @@ type sending struct {
 	open  list.List // of *parcel, the oldest first
 }
 
-// parcel is what one client reads.
+// parcel is the data that one client reads.
 type parcel struct {
 	bytes int
 	cut   func()
 }
 
-// begin adds a parcel. It calls the functions cut of those that are too much, never that of the new one. Call end when
-// it was sent.
+// begin adds a parcel. Above the limit, it calls cut of the oldest parcels, but never of the new one. Call end when the
+// parcel was sent.
 func (s *sending) begin(bytes int, cut func()) (end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,7 +39,7 @@ func (s *sending) begin(bytes int, cut func()) (end func()) {
 	}
 }
 
-// remove removes a parcel, also one that was removed before. The caller holds mu.
+// remove removes a parcel, even if it was removed before. The caller holds mu.
 func (s *sending) remove(e *list.Element) *parcel {
 	p := e.Value.(*parcel)
 	s.bytes -= p.bytes

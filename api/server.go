@@ -61,8 +61,8 @@ func New(c Config) (*Handler, error) {
 	return h, nil
 }
 
-// Drain ends all requests that wait, with the answer that they would give when their time is up, and all streams.
-// Requests that wait afterwards are answered at once. Call it when the server begins to shut down:
+// Drain ends all waiting requests, with the answer that they would give when their time is up, and all streams. Later
+// requests that would wait are answered at once. Call it when the server begins to shut down:
 // [http.Server.RegisterOnShutdown] does.
 func (h *Handler) Drain() {
 	h.drain()
@@ -77,7 +77,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, err)
 		return
 	}
-	if r.ContentLength != 0 { // also for what is left of a body after the answer; not every server has deadlines
+	if r.ContentLength != 0 { // covers the rest of a body after the answer; not every server has deadlines
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.config.ReadTimeout))
 	}
 	if err := h.origins.Check(r); err != nil {
@@ -92,7 +92,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-// slash stands for the biz_id "/" in a path, for which [http.ServeMux] has no wildcard. No client can send it.
+// slash stands for the biz_id "/" in a path, because [http.ServeMux] lacks a wildcard for it. No client can send it.
 const slash = "\x00"
 
 // escapeSlash returns a request whose path has slash in place of a segment %2F.
@@ -113,7 +113,7 @@ func escapeSlash(r *http.Request) *http.Request {
 	return &clone
 }
 
-// isRedirect reports whether the mux would answer with a redirect to a cleaned path, which is that of another task.
+// isRedirect reports whether the mux would redirect to a cleaned path, which names another task.
 func isRedirect(found http.Handler) bool {
 	_, isOperation := found.(http.HandlerFunc)
 	return !isOperation
@@ -154,8 +154,8 @@ func (h *Handler) serve(o operation) http.HandlerFunc {
 	}
 }
 
-// database returns the context of statements for a request. They end although the client goes, since ending them costs
-// the connection.
+// database returns the context of statements for a request. They do not end when the client goes, because that would
+// cost the connection.
 func database(r *http.Request) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(r.Context()), databaseTimeout)
 }

@@ -48,7 +48,7 @@ func (r *reports) get(ctx context.Context) (health.Report, error) {
 	return report, err
 }
 
-// report returns a report of health for a caller that is limited to no kinds: reports are about all of them.
+// report returns a report of health. It refuses a caller that is limited to kinds, because reports are about all kinds.
 func (h *Handler) report(r *http.Request, c *caller) (health.Report, error) {
 	if len(c.kinds) > 0 {
 		return health.Report{}, problem(codeKindForbidden, c.name+" is limited to kinds, and the answer is about all")
@@ -73,7 +73,7 @@ func (h *Handler) getStatus(w http.ResponseWriter, r *http.Request, c *caller) e
 // status is the answer of getStatus.
 type status struct {
 	health.Report
-	Truncated []string `json:"truncated,omitempty"` // members of which it has the first MaxList items
+	Truncated []string `json:"truncated,omitempty"` // members that were cut to their first MaxList items
 }
 
 // boundedReport returns a report whose lists have at most MaxList items: kinds may be many.

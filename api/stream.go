@@ -28,7 +28,8 @@ type frame struct {
 }
 
 // streamID is the id of an event in a stream, as text <position>-<recorded_at in microseconds since 1970>. The time
-// distinguishes the event from another one that gets its position after a restore, or a fail-over that lost it.
+// distinguishes the event from a later event with the same position, after a restore or a fail-over that lost the
+// first.
 type streamID struct {
 	position ledger.Position
 	at       int64 // 0: not known
@@ -44,8 +45,8 @@ func (id streamID) String() string {
 	return text + "-" + strconv.FormatInt(id.at, 10)
 }
 
-// newFrames returns the frames of events. The id of each is its own, or after if that has a higher position: a client
-// that resumes a stream and is cut off while events are repeated does not fall back.
+// newFrames returns the frames of events. The id of each frame is its event's id, or after if that has a higher
+// position. Thus a client that resumes a stream, and is cut off while events are repeated, does not fall back.
 func newFrames(events []ledger.Event, after streamID) []frame {
 	frames := make([]frame, 0, len(events))
 	for _, e := range events {
@@ -64,7 +65,7 @@ func newFrames(events []ledger.Event, after streamID) []frame {
 		b.WriteString("\nevent: ")
 		b.WriteString(string(e.Type))
 		b.WriteString("\ndata: ")
-		b.Write(data) // one line: JSON has no line breaks after Marshal
+		b.Write(data) // one line: Marshal writes no line breaks
 		b.WriteString("\n\n")
 		frames = append(frames, frame{e.Kind, e.Type, b.Bytes()})
 	}
@@ -74,7 +75,7 @@ func newFrames(events []ledger.Event, after streamID) []frame {
 //go:embed sql/newest.sql
 var newestSQL string
 
-// choice is which events a caller wants and may have.
+// choice selects the events that a caller wants and may read.
 type choice struct {
 	caller *caller
 	kinds  []string // patterns; none: all
@@ -126,8 +127,8 @@ type stream struct {
 
 var errStreamEnds = errors.New("the stream ends")
 
-// serveStream answers with events as they are committed, from a place on, which was reached at the event after, or from
-// now on if from is nil.
+// serveStream answers with events as they are committed. It begins at the place from, which was reached at the event
+// after, or at the present if from is nil.
 func (h *Handler) serveStream(
 	w http.ResponseWriter, r *http.Request, chosen choice, from *feed.Place, after streamID,
 ) error {
@@ -192,8 +193,8 @@ func (h *Handler) newest(r *http.Request) (id streamID, err error) {
 	return id, pgerr.Explain("read the newest event", err)
 }
 
-// write writes texts to the client, which must read them in time. Those of a page of the past, with ownBytes, count for
-// the bound of the process.
+// write writes texts to the client, which must read them in time. ownBytes is the size of a page of the past, which
+// counts against the limit of the process.
 func (s *stream) write(texts iter.Seq[[]byte], ownBytes int) error {
 	s.written = time.Now()
 	if err := s.control.SetWriteDeadline(s.written.Add(s.h.config.WriteTimeout)); err != nil {
@@ -215,7 +216,7 @@ func one(text string) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) { yield([]byte(text)) }
 }
 
-// send writes the frames that the client wants. They are those of the list that all streams share, unless isOwn is set.
+// send writes the frames that the client wants. Unless isOwn is set, they belong to the list that all streams share.
 func (s *stream) send(frames []frame, isOwn bool) error {
 	isWanted := func(f frame) bool { return s.choice.has(f.kind, f.typ) }
 	switch {
@@ -240,8 +241,8 @@ func (s *stream) send(frames []frame, isOwn bool) error {
 // checkEvery is the interval at which a stream finds that its caller was revoked or has expired.
 const checkEvery = TokensAge / 2
 
-// check returns errStreamEnds if the caller is no longer valid. A database that does not answer, which has no events
-// for the stream either, ends none: it would end all.
+// check returns errStreamEnds if the caller is no longer valid. If the database does not answer, no stream ends:
+// otherwise all would end, and the database has no events for them either.
 func (s *stream) check(ctx context.Context) error {
 	if time.Since(s.checked) < checkEvery/2 {
 		return nil

@@ -141,8 +141,8 @@ func (c *caller) entry(t client.NewTask, header http.Header) (ledger.Entry, erro
 	return e, c.setAfter(o, t.After)
 }
 
-// setAfter sets the predecessors of a task, whose results its handler can read. Their kinds must be among those of the
-// caller.
+// setAfter sets the predecessors of a task, whose results its handler can read. The caller must be allowed to use their
+// kinds.
 func (c *caller) setAfter(o *ledger.EnqueueOptions, after *ledger.After) error {
 	if after == nil {
 		return nil
@@ -159,7 +159,7 @@ func (c *caller) setAfter(o *ledger.EnqueueOptions, after *ledger.After) error {
 	return nil
 }
 
-// traceContext returns the headers of W3C's trace context, "" if they are invalid: they never fail a request.
+// traceContext returns the headers of W3C's trace context. Invalid headers never fail a request: they count as "".
 func traceContext(header http.Header) (traceparent, tracestate string) {
 	traceparent = header.Get("Traceparent")
 	isValid := len(traceparent) == 55 && strings.Trim(traceparent, "0123456789abcdef-") == ""
@@ -173,8 +173,8 @@ func traceContext(header http.Header) (traceparent, tracestate string) {
 	return traceparent, tracestate
 }
 
-// parseIdempotencyKey returns the header Idempotency-Key, "" if it is missing. It may be in quotes, as the draft of the
-// IETF has it.
+// parseIdempotencyKey returns the header Idempotency-Key, "" if it is missing. It may be quoted, as in the draft of the
+// IETF.
 func parseIdempotencyKey(header http.Header) (string, error) {
 	values := header.Values("Idempotency-Key")
 	if len(values) == 0 {
@@ -191,8 +191,8 @@ func parseIdempotencyKey(header http.Header) (string, error) {
 	return key, nil
 }
 
-// getTask returns a task. With wait, it waits until the task is finished, or, with If-None-Match, until it has another
-// version.
+// getTask returns a task. With wait, it waits until the task is finished. With If-None-Match, it waits until the task's
+// version changes.
 func (h *Handler) getTask(w http.ResponseWriter, r *http.Request, c *caller) error {
 	q := parseQuery(r, "wait")
 	prefer := parsePrefer(r.Header)

@@ -49,7 +49,7 @@ type TokenOptions struct {
 	Name      string
 	Role      Role
 	Kinds     []string  // Default: all kinds.
-	Rate      int       // Default: that of the API.
+	Rate      int       // Default: the API's.
 	ExpiresAt time.Time // Default: never.
 	// NoSecret makes a caller that a client certificate or a trusted proxy names. Default: a bearer token.
 	NoSecret bool
@@ -83,7 +83,8 @@ const secretPrefix = "tlk_"
 
 // CreateToken makes a token and returns its secret, which is stored nowhere; "" with NoSecret. It never commits.
 //
-// Errors: [*ledger.InvalidError], also if there are [MaxTokens], or if there is a caller without a secret of this name.
+// It returns an [*ledger.InvalidError] if o is invalid, there are [MaxTokens], or another caller without a secret has
+// this name.
 func CreateToken(ctx context.Context, db ledger.DB, o TokenOptions) (t Token, secret string, err error) {
 	if err := o.validate(); err != nil {
 		return Token{}, "", fmt.Errorf("create token: %w", err)
@@ -110,14 +111,15 @@ func CreateToken(ctx context.Context, db ledger.DB, o TokenOptions) (t Token, se
 	}
 	switch {
 	case pgerr.Is(err, pgerr.UniqueViolation):
-		err = &ledger.InvalidError{Field: "name", Value: o.Name, Rule: "is that of another caller without a secret"}
+		err = &ledger.InvalidError{Field: "name", Value: o.Name,
+			Rule: "must not be used by another caller without a secret"}
 	case errors.Is(err, pgx.ErrNoRows):
 		err = &ledger.InvalidError{Field: "token", Rule: fmt.Sprintf("there are %d: revoke some", MaxTokens)}
 	}
 	return t, secret, pgerr.Explain("create token", err)
 }
 
-// ReadTokens returns all tokens, also revoked ones, by name and time. It never commits.
+// ReadTokens returns all tokens, including revoked ones, by name and time. It never commits.
 func ReadTokens(ctx context.Context, db ledger.DB) ([]Token, error) {
 	return readTokens(ctx, db, false)
 }
@@ -135,8 +137,8 @@ func readTokens(ctx context.Context, db ledger.DB, isValid bool) ([]Token, error
 	return all, pgerr.Explain("read tokens", err)
 }
 
-// RevokeToken revokes a token by its id. The API refuses it within [TokensAge]. It reports false if there is no such
-// token, or if it was revoked before. It never commits.
+// RevokeToken revokes a token by its id. The API refuses it within [TokensAge]. It returns false if the token does not
+// exist or was revoked before. It never commits.
 func RevokeToken(ctx context.Context, db ledger.DB, id, actor string) (bool, error) {
 	tag, err := db.Exec(ctx, tokenRevokeSQL, id, pgquery.Optional(actor))
 	return tag.RowsAffected() > 0, pgerr.Explain("revoke token", err)

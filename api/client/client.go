@@ -67,11 +67,11 @@ func New(c Config) (*Client, error) {
 	return &Client{c}, nil
 }
 
-// Enqueue enqueues a task of a kind. o has the other properties of the task; nil means no others. Its Kind, BizID and
-// Args are ignored. If a task with this key exists with the same args, Enqueue returns it.
+// Enqueue enqueues a task of a kind. o sets the other properties of the task; nil means none. Its Kind, BizID and Args
+// are ignored. If a task with this key exists with the same args, Enqueue returns it.
 //
-// Errors: a [*Problem], whose Code is "other_args" if the task exists with others, and "overloaded" if the limit of the
-// kind was still reached after the retries; else the error of the last attempt.
+// The error is a [*Problem] or the last attempt's error. The problem's Code is "other_args" if the task exists with
+// other args, and "overloaded" if the limit of the kind was still reached after the retries.
 func Enqueue[A any](
 	ctx context.Context, c *Client, kind ledger.TypedKind[A], id ledger.BizID, args A, o *NewTask,
 ) (Enqueued, error) {
@@ -106,8 +106,8 @@ func (c *Client) Task(ctx context.Context, k ledger.Key) (t ledger.Task, err err
 	return t, err
 }
 
-// Tasks returns a page of tasks, the last enqueued first. A page may have fewer items than the limit, even none,
-// although there are more: it is the last one if its Next is empty. Nil selects all tasks.
+// Tasks returns a page of tasks, the last enqueued first. A page may contain fewer items than the limit, even none,
+// although there are more: it is the last page if its Next is empty. A nil filter selects all tasks.
 //
 // The list follows the ledger by some milliseconds, so a task that was just enqueued may be missing.
 func (c *Client) Tasks(ctx context.Context, f *TaskFilter) (page List[ListedTask], err error) {
@@ -144,9 +144,9 @@ func (c *Client) Wait(ctx context.Context, k ledger.Key) (ledger.Task, error) {
 
 // Cancel cancels an unfinished task. The Code of the [*Problem] is "state" if the task is finished.
 //
-// It and the other changes are sent again if the server was not reached, or has refused them for now, and not after a
-// lost answer: the second request would undo what others have done after the first. After such an error the change may
-// have been made: read the task.
+// Changes such as Cancel are retried if the server was not reached or has refused them for now. They are not retried
+// after a lost answer: the second request would undo later changes by others. After such an error the change may have
+// been made: read the task.
 func (c *Client) Cancel(ctx context.Context, k ledger.Key, reason string) (ledger.Task, error) {
 	return c.change(ctx, k, ":cancel", Change{Reason: reason})
 }
@@ -161,7 +161,7 @@ func (c *Client) Bury(ctx context.Context, k ledger.Key, reason string) (ledger.
 	return c.change(ctx, k, ":bury", Change{Reason: reason})
 }
 
-// Reschedule has a waiting or available task released at another time.
+// Reschedule changes the time at which a waiting or available task is released.
 func (c *Client) Reschedule(ctx context.Context, k ledger.Key, at time.Time, reason string) (ledger.Task, error) {
 	return c.change(ctx, k, ":reschedule", Change{Reason: reason, At: at})
 }

@@ -6,8 +6,8 @@
 //	result, err := ledger.ResultOf[Code](task) // a *ledger.TaskError unless the task has succeeded
 //	for event, err := range c.Events(ctx, nil) { … }
 //
-// Requests are retried after lost connections and answers that ask for it. That is safe, because the key of a task
-// makes an enqueue idempotent, and a change that was made already is refused.
+// Requests are retried after lost connections and after answers that ask for it. That is safe, because the key of a
+// task makes an enqueue idempotent, and a change that was already made is refused.
 //
-// The types of this package are those that the API sends and receives: docs/http.md describes them.
+// The types of this package are the types that the API sends and receives: docs/http.md describes them.
 package client

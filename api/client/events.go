@@ -33,15 +33,15 @@ type EventOptions struct {
 	Silence time.Duration
 }
 
-// Events returns the events as they are committed, those of a task in their order, until ctx is done. o may be nil.
+// Events returns the events as they are committed, in order for each task, until ctx is done. o may be nil.
 //
-// A connection that is lost is opened again with back-off, after the last event that was returned: none is missed, and
-// those of about the last second may be repeated. Key and Version name an event. To continue in another process, store
-// the Position of the last event, and give it as After.
+// It reopens a lost connection with back-off, after the last event that it returned. No event is missed; events of
+// about the last second may be repeated. Key and Version identify an event. To continue in another process, store the
+// Position of the last event and pass it as After.
 //
-// The sequence ends with an error: that of ctx, or a [*Problem] that another attempt cannot change, such as
-// "unauthenticated", or "invalid" if After is not the position of an event. Each use of the sequence is a stream of its
-// own; several may run at once.
+// The sequence ends with the error of ctx, or with a [*Problem] that a retry cannot change: "unauthenticated", or
+// "invalid" if After is not the position of an event. Each use of the sequence is a separate stream; several may run at
+// once.
 func (c *Client) Events(ctx context.Context, o *EventOptions) iter.Seq2[Event, error] {
 	if o == nil {
 		o = &EventOptions{}
@@ -141,8 +141,8 @@ func (s *eventStream) query() string {
 
 var errMalformed = errors.New("malformed event")
 
-// read passes the events of a connection on. An event that is cut off is not one. The time that the caller takes is not
-// silence of the server.
+// read passes the events of a connection on. It drops an event that is cut off. Time that the caller takes does not
+// count as silence of the server.
 func (s *eventStream) read(lines *bufio.Scanner, silent *time.Timer) error {
 	var id string
 	var data []byte

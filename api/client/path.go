@@ -6,9 +6,9 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Path returns the path of a task in the API. A biz_id may contain any character that [ledger.BizID] allows: all bytes
-// but letters, digits, "-", "_", "~" and the dots within a word are percent-encoded. So the slash is %2F, the colon,
-// which begins the name of a change, is %3A, and the words "." and ".." are %2E and %2E%2E.
+// Path returns the path of a task in the API. A biz_id may contain any character that [ledger.BizID] allows. All bytes
+// but letters, digits, "-", "_", "~" and the dots within a word are percent-encoded: the slash is %2F, the words "."
+// and ".." are %2E and %2E%2E, and the colon, which begins the name of a change, is %3A.
 func Path(k ledger.Key) string {
 	return "/v1/tasks/" + escape(string(k.Kind)) + "/" + escape(string(k.BizID))
 }

@@ -7,8 +7,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// NewTask is the body of POST /v1/tasks, and one of the tasks of POST /v1/tasks:batch. Only Kind and BizID are
-// required.
+// NewTask is the body of POST /v1/tasks, and an element of POST /v1/tasks:batch. Only Kind and BizID are required.
 type NewTask struct {
 	Kind ledger.Kind `json:"kind"`
 	// BizID may be missing in POST /v1/tasks with an Idempotency-Key, which is then the biz_id.
@@ -25,8 +24,8 @@ type NewTask struct {
 	RunIn    float64   `json:"run_in,omitempty"`
 	StartBy  time.Time `json:"start_by,omitzero"`
 	FinishBy time.Time `json:"finish_by,omitzero"`
-	// After has tasks that must have succeeded before this one becomes available, see [ledger.EnqueueOptions]. They
-	// exist, or come before this one in its [Batch], and their kinds are among those of the caller.
+	// After contains tasks that must have succeeded before this one becomes available, see [ledger.EnqueueOptions].
+	// They must exist or come before this one in its [Batch], and the caller must be allowed to use their kinds.
 	After *ledger.After `json:"after,omitempty"`
 }
 
@@ -61,7 +60,7 @@ type Change struct {
 	In     float64   `json:"in,omitempty"` // of a reschedule: a delay in seconds, in place of At
 }
 
-// Event is an event of a page or a stream: it has no Login.
+// Event is an event of a page or a stream, without its Login.
 type Event = ledger.Event
 
 // List is a page of a list. Next is the query parameter after of the next page; it is empty at the end.
@@ -102,7 +101,7 @@ type Problem struct {
 	Title  string `json:"title"`  // the meaning of Code
 	Status int    `json:"status"` // of HTTP
 	Detail string `json:"detail"`
-	Cure   string `json:"cure"`            // what the caller or the operator can do
+	Cure   string `json:"cure"`            // an action for the caller or the operator
 	Field  string `json:"field,omitempty"` // the invalid member, parameter or header
 	Index  *int   `json:"index,omitempty"` // of the invalid task of a batch, from 0
 

@@ -1,5 +1,5 @@
 -- Tokens by name and time.
--- $1 1: those that are neither revoked nor expired, and all without a secret; 0: all.
+-- $1 1: tokens that are neither revoked nor expired, and all tokens without a secret; 0: all.
 -- Locks nothing. Reads the whole small table.
 select t.id, t.name, t.hash, t.role, t.kinds, coalesce(t.rate, 0), (extract(epoch from t.created_at) * 1e6)::bigint,
        t.actor, (extract(epoch from t.expires_at) * 1e6)::bigint, (extract(epoch from t.revoked_at) * 1e6)::bigint,
