@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// addActorFlag adds --actor, the author of a change: what every command records that writes events.
+// addActorFlag adds --actor, the author of a change, to a command that writes events.
 func addActorFlag(cmd *cobra.Command, actor *string) {
 	cmd.Flags().StringVar(actor, "actor", "", "author of the change (default: your user name on this machine)")
 }

@@ -59,7 +59,7 @@ func (a *app) Run(ctx context.Context, args []string, stdin io.Reader, stdout, s
 	return f.exit
 }
 
-// outputFormat returns the requested format, also if the command line cannot be parsed as a whole.
+// outputFormat returns the requested format, even if the command line is invalid.
 func (a *app) outputFormat(args []string) format {
 	if a.parsed {
 		return a.config.output
@@ -157,8 +157,8 @@ func newHelpCommand() *cobra.Command {
 	}
 }
 
-// group turns cmd into a command that only has subcommands. Without a subcommand, or with an unknown one, it
-// returns a usage error, where cobra would print its help and succeed.
+// group turns cmd into a command that only has subcommands. Without a subcommand, or with an unknown one, it returns a
+// usage error; cobra would print its help and succeed.
 func group(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 	cmd.Args = cobra.ArbitraryArgs
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -171,7 +171,7 @@ func group(cmd *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// wrongFlag returns the error of a flag of cmd as one of usage, with similar flags if there is no such flag.
+// wrongFlag turns the error of a flag of cmd into a usage error. It suggests similar flags if the flag does not exist.
 func wrongFlag(cmd *cobra.Command, err error) error {
 	var missing *pflag.NotExistError
 	if !errors.As(err, &missing) {

@@ -48,7 +48,8 @@ func (a *app) complete(cmd *cobra.Command, values map[string][]string) {
 	}
 	for name, list := range values {
 		if cmd.LocalFlags().Lookup(name) != nil {
-			// The error is that of a flag with a completion: the persistent ones are met more than once.
+			// It returns an error for a flag that already has a completion: persistent flags are visited more than
+			// once.
 			_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
 		}
 	}

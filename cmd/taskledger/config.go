@@ -11,8 +11,8 @@ import (
 	"github.com/taskledger/taskledger/internal/embedded"
 )
 
-// Environment variables of the flags that every command has. A further flag X-Y with an environment variable
-// has TASKLEDGER_X_Y.
+// Environment variables of the flags that every command accepts. For any other flag X-Y with an environment variable,
+// it is TASKLEDGER_X_Y.
 const (
 	envDatabaseURL = "DATABASE_URL"
 	envNATSURL     = "NATS_URL"
@@ -27,9 +27,9 @@ const (
 	envLogLevel    = "TASKLEDGER_LOG_LEVEL"
 )
 
-// config has the flags of every command. A value comes from its flag, else from its environment variable,
-// else from the servers that run in the data directory, else from its default. A flag for the data directory
-// selects the servers there, whatever addresses the environment has.
+// config contains the flags of every command. A value comes from its flag, else from its environment variable, else
+// from the servers that run in the data directory, else from its default. A flag for the data directory selects the
+// servers there, whatever addresses the environment contains.
 type config struct {
 	databaseURL string
 	natsURL     string
@@ -95,14 +95,14 @@ func annotate(f *pflag.Flag, name string, values ...string) {
 const refusesZero = "refuses zero"
 
 // refuseZero marks flags whose zero value, 0 or "", means that they are not given. A user who types it, or a script
-// whose variable is empty, means something else.
+// with an empty variable, means something else.
 func refuseZero(flags *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		annotate(flags.Lookup(name), refusesZero)
 	}
 }
 
-// checkZero returns an error if a flag that was given has its zero value and must not have it.
+// checkZero returns an error if a flag was explicitly set to its zero value and refuses it.
 func checkZero(name string, f *pflag.Flag) error {
 	_, refuses := f.Annotations[refusesZero]
 	switch value := f.Value.String(); {
@@ -217,8 +217,8 @@ func (a *app) errNoNATS() error {
 	return f
 }
 
-// hasAnnouncedNATS reports whether servers run in the data directory whose NATS server is not found by their database:
-// those of a demo.
+// hasAnnouncedNATS reports whether the servers in the data directory announce a NATS server that cannot be found
+// through the database. Only a demo's servers do.
 func (a *app) hasAnnouncedNATS() bool {
 	servers, err := embedded.Attach(a.config.dataDir)
 	return err == nil && len(servers.NATSURLs) > 0

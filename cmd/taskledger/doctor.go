@@ -104,7 +104,7 @@ func (d *diagnosis) render(w io.Writer) {
 	renderTable(w, t)
 }
 
-// natsCure is the cure if NATS cannot be reached, unless the error has one of its own.
+// natsCure is the cure if NATS cannot be reached, unless the error contains its own cure.
 const natsCure = "check NATS_URL, its credentials, and that NATS is running there; without NATS_URL see the log of " +
 	"taskledger serve, which runs it"
 
@@ -147,7 +147,7 @@ func examine(ctx context.Context, a *app) *diagnosis {
 	return d
 }
 
-// login is what the login of the command may do.
+// login describes the rights of the command's login.
 type login struct{ hasRole, isWorker bool }
 
 // examineWorker connects to NATS as a worker does.
@@ -210,7 +210,7 @@ func (d *diagnosis) failed(a *app, check, level, cure string, err error) {
 	d.Findings = append(d.Findings, finding{check, level, f.message, cure})
 }
 
-// check adds a finding that is ok or has a level.
+// check adds a finding: ok, or the given level.
 func (d *diagnosis) check(name string, isOK bool, level, cure, text string) {
 	if isOK {
 		d.ok(name, "%s", text)

@@ -50,7 +50,7 @@ func (f *eventFilter) addRange(cmd *cobra.Command) {
 	cmd.Flags().Var(&f.to, "to", "only events committed by this time, or up to this event")
 }
 
-// selected returns the range with the filters alone.
+// selected returns a range that contains only the filters.
 func (f *eventFilter) selected() ledger.Range {
 	r := ledger.Range{Actor: f.actor, Prefix: f.key}
 	for _, k := range f.kinds {

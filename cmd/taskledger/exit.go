@@ -39,7 +39,7 @@ var exitCodes = []struct {
 	{exitUnsuccessful, "unsuccessful", "the task that was waited for is dead, cancelled, expired or discarded"},
 }
 
-// codeOverloaded is the name in JSON of an enqueue that a limit has rejected. Its exit code is that of a conflict.
+// codeOverloaded is the name in JSON of an enqueue that a limit has rejected. Its exit code is exitConflict.
 const codeOverloaded = "overloaded"
 
 // codeName returns the name of an exit code in JSON.

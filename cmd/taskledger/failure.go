@@ -30,7 +30,7 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// failure is an error in the form that the user gets.
+// failure is an error in the form that the user sees.
 type failure struct {
 	exit    int
 	message string
@@ -55,7 +55,7 @@ func failf(exit int, format string, a ...any) *failure {
 
 func usagef(format string, a ...any) *failure { return failf(exitUsage, format, a...) }
 
-// usage returns an error of the command line's parser as one of usage.
+// usage turns an error of the command line's parser into a usage error.
 func usage(err error) error {
 	var f *failure
 	if errors.As(err, &f) {
@@ -69,7 +69,7 @@ func usage(err error) error {
 	return usagef("%s", message).hinted("run: taskledger --help")
 }
 
-// wrongValue returns the type of value that a flag requires. The errors of Go's parsers do not have it.
+// wrongValue returns the type of value that a flag requires. The errors of Go's parsers do not contain it.
 func wrongValue(f *pflag.Flag, value string, cause error) string {
 	switch f.Value.Type() {
 	case "int", "int64":
@@ -84,7 +84,7 @@ func wrongValue(f *pflag.Flag, value string, cause error) string {
 	return cause.Error()
 }
 
-// describe is [describe] with the role that has the rights of this command.
+// describe is the function [describe], with the role that this command needs.
 func (a *app) describe(err error) *failure {
 	f := describe(err)
 	if f.isRefused {
@@ -101,11 +101,11 @@ func (a *app) describe(err error) *failure {
 	return f
 }
 
-// missingRolesHint has the two ways to make the roles if the owner lacks CREATEROLE.
+// missingRolesHint names the two ways to make the roles if the owner lacks CREATEROLE.
 const missingRolesHint = "let an administrator execute: %s then run taskledger migrate roles again as the owner; " +
 	"or let an administrator run it that is a member of the owner"
 
-// describe returns an error in the form that the user gets, with its exit code and cure.
+// describe returns an error in the form that the user sees, with its exit code and cure.
 func describe(err error) *failure {
 	var f *failure
 	if errors.As(err, &f) {
@@ -200,7 +200,7 @@ func violatesIntegrity(err error) bool {
 		errors.As(err, &stream) || errors.As(err, &writer)
 }
 
-// describeDatabase describes an error that prevents every use of the database; nil: err is another one.
+// describeDatabase describes an error that prevents every use of the database; nil: err is a different error.
 func describeDatabase(err error) *failure {
 	switch {
 	case errors.Is(err, ledger.ErrNotMigrated):

@@ -128,8 +128,8 @@ func (f apiFlags) secure(l net.Listener, log *slog.Logger) (net.Listener, error)
 	return tls.NewListener(l, config), nil
 }
 
-// leastConnections is the least size of the API's pool. The services have a pool of their own, so that requests do not
-// take their connections.
+// leastConnections is the least size of the API's pool. The services use a separate pool, so that requests do not take
+// their connections.
 const leastConnections = 8
 
 // reportFunc reads the state of the services.
@@ -146,8 +146,8 @@ func (a *app) console(
 	}
 }
 
-// httpAPI returns the API, its pool, and a function that ends what it has opened. report is set before the first
-// request.
+// httpAPI returns the API, its pool, and a function that closes everything it has opened. report is set before the
+// first request.
 func (a *app) httpAPI(
 	ctx context.Context, f apiFlags, report *reportFunc,
 ) (handler *api.Handler, pool *pgxpool.Pool, stop func(), err error) {

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// serverCertificate is the certificate of the HTTP server in two files, which is read again when one has changed. It
+// serverCertificate is the certificate of the HTTP server, in two files. It reads them again when one has changed. It
 // is safe for concurrent use.
 type serverCertificate struct {
 	cert, key string       // files
 	log       *slog.Logger // receives why changed files cannot be used
 
 	mu   sync.Mutex
-	pair *tls.Certificate // the newest one that could be used
+	pair *tls.Certificate // the newest usable one
 	read [2]fileVersion   // of the files when they were read last, with success or not
 }
 
@@ -36,8 +36,8 @@ func newServerCertificate(cert, key string, log *slog.Logger) (*serverCertificat
 	return c, nil
 }
 
-// get returns the certificate for a connection. While the files do not fit each other, as in the middle of a renewal,
-// it is the previous one.
+// get returns the certificate for a connection. While the files do not match, as in the middle of a renewal, it returns
+// the previous certificate.
 func (c *serverCertificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +55,7 @@ func (c *serverCertificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return c.pair, nil
 }
 
-// versionsOf returns the versions of the files. That of a file that cannot be read is zero.
+// versionsOf returns the versions of the files. The version of an unreadable file is zero.
 func versionsOf(files ...string) (all [2]fileVersion) {
 	for i, file := range files {
 		if info, err := os.Stat(file); err == nil {

@@ -87,7 +87,7 @@ its illegal events are listed again.`,
 		Example: "  taskledger illegal dismiss coupon.send order-17 --reason 'role corrected'",
 		Args:    exactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// An illegal event may have an invalid key.
+			// The key of an illegal event may be invalid.
 			key := ledger.Key{Kind: ledger.Kind(args[0]), BizID: ledger.BizID(args[1])}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 				n, err := projector.DismissIllegal(ctx, pool, key, actorOr(actor), reason)

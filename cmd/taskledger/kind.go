@@ -218,7 +218,7 @@ func renderKinds(w io.Writer, kinds []listedKind) {
 	renderTable(w, t)
 }
 
-// noteUnknownKind writes a note if a kind has no task and no live worker: its name may be a mistake.
+// noteUnknownKind writes a note if a kind has neither a task nor a live worker: its name may be a mistake.
 func (a *app) noteUnknownKind(ctx context.Context, db ledger.DB, kind ledger.Kind) error {
 	tasks, _, err1 := projector.ReadTasks(ctx, db, projector.Filter{Kind: kind, Limit: 1})
 	live, err2 := workers.ReadLiveCounts(ctx, db)

@@ -126,7 +126,7 @@ later. See docs/overload.md.`,
 	policies := []string{string(ledger.Reject), string(ledger.Discard), string(ledger.DiscardOldest),
 		string(ledger.CallerRuns)}
 	_ = cmd.RegisterFlagCompletionFunc("policy",
-		cobra.FixedCompletions(policies, cobra.ShellCompDirectiveNoFileComp)) // the flag exists, and has no other one
+		cobra.FixedCompletions(policies, cobra.ShellCompDirectiveNoFileComp)) // the flag exists, and has one completion
 	l.RetryAfter = time.Second
 	addDuration(cmd.Flags(), &l.RetryAfter, "retry-after",
 		"delay after which a rejected producer should retry, as a hint")

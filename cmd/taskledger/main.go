@@ -21,8 +21,8 @@ func main() {
 	os.Exit(a.Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// endLate ends the process when a part of it has not ended in time after a signal. Nothing is lost that the ledger has
-// acknowledged, as after SIGKILL.
+// endLate ends the process if a part of it has not ended in time after a signal. Everything that the ledger has
+// acknowledged is safe, as after SIGKILL.
 func (a *app) endLate() {
 	a.log.Error("the process ends although a part of it has not ended in time after the signal", "waited", stopTimeout)
 	os.Exit(exitFailed)

@@ -168,7 +168,7 @@ func migrateSQL(a *app) error {
 	return a.print(answer, func(w io.Writer) { fmt.Fprint(w, script) })
 }
 
-// listMigrations first checks the connection, so that its error is the same as that of every other command.
+// listMigrations first checks the connection, so that it returns the same error as every other command.
 func listMigrations(ctx context.Context, a *app) ([]migrations.Status, error) {
 	pool, err := a.openDatabase(ctx)
 	if err != nil {

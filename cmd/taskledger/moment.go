@@ -56,8 +56,8 @@ func (w *when) moment(ctx context.Context, db ledger.DB) (ledger.Moment, error) 
 	return ledger.MomentAt(ctx, db, w.time())
 }
 
-// beginning returns the moment at which a range begins that w names: an event is a part of it. The zero value is the
-// time before the first event.
+// beginning returns the moment at which a range begins. An event that w names is part of the range. The zero value is
+// the time before the first event.
 func (w *when) beginning(ctx context.Context, db ledger.DB) (ledger.Moment, error) {
 	switch {
 	case !w.isSet():
@@ -76,7 +76,7 @@ func (w *when) time() time.Time {
 	return w.at
 }
 
-// isAge reports whether w names another moment each time.
+// isAge reports whether w names a different moment each time.
 func (w *when) isAge() bool { return w.isSet() && w.at.IsZero() && w.position == 0 }
 
 // pointInTime is a time, or an age. It is a flag's value; the zero value is no time.
@@ -110,7 +110,7 @@ func (p *pointInTime) at(now time.Time) time.Time {
 	return p.time
 }
 
-// readTime returns the time of RFC 3339 in text, also with the space that [clock] prints.
+// readTime returns the time of RFC 3339 in text. It also accepts the space that [clock] prints.
 func readTime(text string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {

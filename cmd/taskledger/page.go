@@ -47,7 +47,7 @@ func readPage[E any, N ~string](
 }
 
 // cutPage returns the first limit elements of a list, and the place at which to continue, or the zero place if the list
-// ends there. read returns at most limit elements: it is called with one more, which shows whether the list ends.
+// ends there. read returns at most limit elements. cutPage calls it with one more, to see whether the list ends.
 func cutPage[E any, P comparable](
 	limit int, read func(limit int) ([]E, error), place func(E) P,
 ) (page []E, next P, err error) {
@@ -59,8 +59,8 @@ func cutPage[E any, P comparable](
 	return append([]E{}, page...), next, err
 }
 
-// noteNext writes a note for people that a list continues after a place, and reports whether it did. In JSON the
-// list's member "next" is the place.
+// noteNext writes a note for people if a list continues after a place, and reports whether it did. In JSON, the list's
+// member "next" contains the place.
 func noteNext[P ~string | ~int32 | ~int64](a *app, next P) bool {
 	var none P
 	if next == none || a.config.output == formatJSON {

@@ -149,7 +149,7 @@ not run (taskledger task cancel).`,
 	}, "discarded", outbox.DiscardParked)
 }
 
-// newUnparkCommand completes a command that removes parked events from the list. done is the past participle of it.
+// newUnparkCommand completes a command that removes parked events from the list. done is its past participle.
 func newUnparkCommand(a *app, cmd *cobra.Command, done string,
 	unpark func(context.Context, outbox.DB, []ledger.Position, string, string) error) *cobra.Command {
 	var all, dryRun bool
@@ -227,7 +227,7 @@ func eachParked(ctx context.Context, pool *pgxpool.Pool, act func([]ledger.Posit
 		if err := act(positions); err != nil {
 			return n, err
 		}
-		n, last = n+len(found), positions[len(positions)-1] // those that were parked again are not tried again
+		n, last = n+len(found), positions[len(positions)-1] // events that were parked again are not retried
 	}
 }
 

@@ -82,7 +82,7 @@ func (a *app) bar(message string, total int64) (bar *progress.Tracker, stop func
 	}
 }
 
-// pace returns the rate of what is done, and how long the rest takes.
+// pace returns the rate so far, and how long the rest takes.
 func pace(done, left int64, took time.Duration) string {
 	if done <= 0 || left < 0 || took <= 0 {
 		return ""

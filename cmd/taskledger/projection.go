@@ -128,7 +128,7 @@ Another one is rebuilt by the program that runs it, also if this command ends ea
 	return cmd
 }
 
-// planRebuild shows what a rebuild would replace.
+// planRebuild shows the tables that a rebuild would replace.
 func planRebuild(ctx context.Context, a *app, pool *pgxpool.Pool, name string) error {
 	r, err := projector.ReadProjection(ctx, pool, name)
 	if err != nil {
@@ -224,7 +224,7 @@ func askAndWait(
 	}
 }
 
-// stoppedWaiting returns the error of a command that ends before the work that it has asked for.
+// stoppedWaiting returns the error of a command that ends before the work that it requested.
 func stoppedWaiting(r projector.Registered, work string) error {
 	state := "no program has begun it"
 	if w := r.Work; w != nil && w.Name == work && w.Result == nil {
@@ -395,8 +395,8 @@ this command.`,
 	return cmd
 }
 
-// awaitRetry waits until the program that runs a projection has tried the parked events of a task again, and returns
-// what became of them. It returns an error if one of them has failed.
+// awaitRetry waits until the program that runs a projection has retried the parked events of a task, and returns their
+// new state. It returns an error if one of them has failed again.
 func awaitRetry(ctx context.Context, db ledger.DB, name string, k ledger.Key, wait time.Duration) (string, error) {
 	for deadline := time.Now().Add(wait); ; {
 		left, err := projector.ReadParkedTask(ctx, db, name, k)
@@ -432,8 +432,8 @@ projection. Later events of the task are applied. A rebuild skips the event as w
 	}, "skipped", projector.SkipParkedTask, nil)
 }
 
-// newProjectionActCommand completes a command about the events of a task that a projection has not applied. After
-// returns what became of them. Default: done.
+// newProjectionActCommand completes a command about the events of a task that a projection has not applied. after
+// returns their new state. Default: done.
 func newProjectionActCommand(a *app, cmd *cobra.Command, done string,
 	do func(context.Context, projector.DB, string, ledger.Key, projector.Act) (int, error),
 	after func(context.Context, ledger.DB, string, ledger.Key) (string, error),

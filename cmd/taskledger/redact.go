@@ -11,7 +11,7 @@ import (
 
 const hidden = "xxxxx"
 
-// secrets are the texts that must not be printed: the known ones, and each text in the form of a password.
+// secrets are the texts that must not be printed: known ones, and each text in the form of a password.
 type secrets struct {
 	mu    sync.Mutex
 	known []string

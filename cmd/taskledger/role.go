@@ -10,8 +10,8 @@ import (
 // owner stands for the owner of the schema taskledger.
 const owner = "owner"
 
-// roleOf is the role that has the rights of a command: the least that docs/operations.md promises for it. The scripts
-// of the tests run each command as its role.
+// roleOf maps each command to the least role that may run it, as docs/operations.md promises. The scripts of the tests
+// run each command as its role.
 var roleOf = map[string]string{
 	"taskledger serve":              "relay",
 	"taskledger enqueue":            "producer",
@@ -55,7 +55,7 @@ var roleOf = map[string]string{
 	"taskledger projection verify":  "operator",
 	"taskledger projection retry":   "operator",
 	"taskledger projection skip":    "operator",
-	"taskledger projection rebuild": owner, // operator, of projections of users
+	"taskledger projection rebuild": owner, // operator, for users' projections
 	"taskledger stream show":        "reader",
 	"taskledger stream rebuild":     "operator",
 	"taskledger migrate status":     "reader",
@@ -79,7 +79,7 @@ var roleOf = map[string]string{
 	"taskledger subscriber resume":  "operator",
 	"taskledger subscriber give":    "operator",
 	"taskledger subscriber serve":   "subscriber",
-	"taskledger nats-url":           "worker", // that of the user, worker by default
+	"taskledger nats-url":           "worker", // the user's role, worker by default
 	"taskledger webhook serve":      "producer, subscriber, worker",
 	"taskledger subscriber delete":  "operator",
 	"taskledger token create":       "operator",

@@ -169,7 +169,7 @@ func (f serveFlags) validate() error {
 	return nil
 }
 
-// reportAlive reports to systemd's watchdog that the process is alive, until stop is called, also during a shutdown.
+// reportAlive reports to systemd's watchdog that the process is alive, until stop is called, even during a shutdown.
 func reportAlive(ctx context.Context, systemd sdnotify.Notifier) (stop func()) {
 	ctx, stop = context.WithCancel(context.WithoutCancel(ctx))
 	go systemd.KeepAlive(ctx)
@@ -354,7 +354,7 @@ type serving struct {
 	NATS     string `json:"nats"`
 	Stream   string `json:"stream,omitempty"` // off
 	HTTP     string `json:"http,omitempty"`
-	DataDir  string `json:"data_dir,omitempty"` // of the PostgreSQL started here: server.json there has its address
+	DataDir  string `json:"data_dir,omitempty"` // of the PostgreSQL started here; its address is in server.json
 }
 
 func (s serving) render(w io.Writer) {

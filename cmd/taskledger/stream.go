@@ -149,7 +149,7 @@ func rebuildStream(
 			fmt.Fprintln(w, "would be deleted, and made again by the relay; to do so: taskledger stream rebuild --yes")
 		})
 	}
-	renderSubscribers(a.stderr, before) // also if the command fails later
+	renderSubscribers(a.stderr, before) // even if the command fails later
 	if err := outbox.RebuildStream(ctx, pool, js, &o); err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func rebuildStream(
 	})
 }
 
-// renderSubscribers writes the commands that make the consumers of durable subscribers again.
+// renderSubscribers writes the commands that recreate the consumers of durable subscribers.
 func renderSubscribers(w io.Writer, d *outbox.StreamDetail) {
 	if d == nil || len(d.Subscribers) == 0 {
 		return

@@ -36,7 +36,7 @@ func keyArgs(cmd *cobra.Command, args []string) error {
 
 func parseKey(args []string) (ledger.Key, error) {
 	if len(args) == 1 {
-		args = strings.SplitN(args[0], "/", 2) // a kind has no slash
+		args = strings.SplitN(args[0], "/", 2) // a kind contains no slash
 	}
 	if len(args) != 2 {
 		return ledger.Key{}, usagef("name a task as KIND BIZ_ID, or as KIND/BIZ_ID")

@@ -57,7 +57,7 @@ func deadName(g operator.DeadGroup) string {
 	return g.Fingerprint + "/" + url.PathEscape(string(g.Kind))
 }
 
-// deadAfter returns a function that reads groups after one of a name.
+// deadAfter returns a function that reads the groups after the group with a name.
 func deadAfter(kind ledger.Kind) func(context.Context, ledger.DB, string, int) ([]operator.DeadGroup, error) {
 	return func(ctx context.Context, db ledger.DB, after string, limit int) (all []operator.DeadGroup, err error) {
 		search := operator.DeadSearch{Kind: kind, Tasks: deadTasks}

@@ -110,7 +110,7 @@ func showHistory(ctx context.Context, a *app, key ledger.Key, f historyFlags) er
 	if !moment.IsZero() {
 		h.AsOf = &moment
 	}
-	var earlier *ledger.Event // the last one that is not shown
+	var earlier *ledger.Event // the last event that is not shown
 	if len(events) > f.limit {
 		earlier, h.Events, h.Next = &events[0], events[1:], events[1].Version
 	}

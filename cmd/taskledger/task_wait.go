@@ -12,10 +12,10 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// waitPoll is the time between two reads of a task that the command waits for, beside the messages of NATS.
+// waitPoll is the time between two reads of a task that the command waits for, in addition to the messages of NATS.
 const waitPoll = 200 * time.Millisecond
 
-// waitCommand is the command that has the role for waiting.
+// waitCommand is the command whose role may wait.
 const waitCommand = "taskledger task wait"
 
 func newTaskWaitCommand(a *app) *cobra.Command {

@@ -71,7 +71,7 @@ func isAnswered(err error) bool {
 }
 
 // refusesTLS reports whether PostgreSQL has refused TLS in every attempt to connect. With sslmode=prefer, the default,
-// an attempt without TLS follows, whose failure has another cause.
+// an attempt without TLS follows, which fails for a different reason.
 func refusesTLS(err error) bool {
 	var connect *pgconn.ConnectError
 	if !errors.As(err, &connect) {
@@ -97,7 +97,7 @@ func attempts(err error) (all []error) {
 	return all
 }
 
-// checkCA returns an error if a file has no certificate.
+// checkCA returns an error if a file contains no certificate.
 func checkCA(file string) error {
 	text, err := os.ReadFile(file)
 	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(text) {
@@ -107,7 +107,7 @@ func checkCA(file string) error {
 }
 
 // tlsFileFaults are the causes, in package pgconn, of a database address whose TLS files can be read but not used. They
-// have no part of the address.
+// contain no part of the address.
 var tlsFileFaults = []string{
 	"unable to add CA to cert pool", "both \"sslcert\" and \"sslkey\" are required", "failed to decode sslkey",
 	"unable to find sslpassword", "unable to decrypt key", "unable to load cert",

@@ -17,8 +17,8 @@ const minWatch = 100 * time.Millisecond
 // clearScreen moves to the top left of a terminal and clears it.
 const clearScreen = "\x1b[H\x1b[2J"
 
-// watchable adds --watch to a command that shows something: it runs again and again until it is interrupted. On a
-// terminal each output replaces the one before it.
+// watchable adds --watch to a command that shows something: it repeats the command until it is interrupted. On a
+// terminal each output replaces the previous one.
 func (a *app) watchable(cmd *cobra.Command) *cobra.Command {
 	var every time.Duration
 	addDuration(cmd.Flags(), &every, "watch", "show it again at this `interval` (--watch alone: 2s)")
@@ -54,7 +54,7 @@ func (a *app) watchable(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// show writes an output, on a terminal in the place of the one before it.
+// show writes an output. On a terminal it replaces the previous output.
 func show(to io.Writer, out []byte) error {
 	if f, ok := to.(*os.File); ok {
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {

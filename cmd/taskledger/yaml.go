@@ -11,9 +11,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// yamlToJSON converts one YAML document to JSON that has what is written: members in their order, numbers with all
-// their digits, dates as strings. A scalar that YAML reads as a value of another notation, such as 010, is refused.
-// Without a document it returns null.
+// yamlToJSON converts one YAML document to JSON exactly as written: members in their order, numbers with all their
+// digits, dates as strings. It refuses a scalar that YAML reads as a value of another notation, such as 010. Without a
+// document it returns null.
 func yamlToJSON(text []byte) ([]byte, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	var document, second yaml.Node

@@ -1,5 +1,5 @@
--- Selects what doctor examines: version, settings, connections, whether it is a standby, the clock, and the login:
--- its roles, and whether it is a worker.
+-- Selects the data that doctor examines: version, settings, connections, whether the server is a standby, the clock,
+-- and the login with its roles and whether it is a worker.
 -- Locks nothing. Reads views of the server, which hide the backend_type of other logins' sessions from the login.
 select current_setting('server_version_num')::bigint, current_setting('fsync'), current_setting('full_page_writes'),
        current_setting('autovacuum'), current_setting('synchronous_commit'), current_setting('server_encoding'),

@@ -159,8 +159,8 @@ func (d *demo) stopServers() error {
 	return errors.Join(errs...)
 }
 
-// play runs the shop with its relay, workers and projector until every order has its coupon, then
-// proves it. It returns after Config.Stay.
+// play runs the shop with its relay, workers and projector until every order has a coupon, then proves it. It returns
+// after Config.Stay.
 func (d *demo) play(ctx context.Context, begin time.Time) (r Report, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -199,8 +199,8 @@ func (c Config) pace() time.Duration {
 	return max(duration/time.Duration(c.Orders), 50*time.Microsecond)
 }
 
-// sell places all orders and makes trouble meanwhile. It returns when every order has its coupon and
-// the projection has caught up.
+// sell places all orders and makes trouble meanwhile. It returns when every order has a coupon and the projection has
+// caught up.
 func (d *demo) sell(ctx context.Context) error {
 	troubles := make(chan error, 1)
 	go func() {

@@ -50,7 +50,7 @@ func (s *shop) refusals(number int) int {
 	return 0
 }
 
-// refused returns how many orders have a coupon with this number of refusals.
+// refused returns how many orders' coupons are refused this number of times.
 func (s *shop) refused(refusals int) (n int64) {
 	for number := range s.orders {
 		if s.refusals(number) == refusals {

@@ -33,7 +33,7 @@ var tillSchedule = periodic.Schedule{
 	Missed: periodic.MissedAll, MissedLimit: periodic.MaxMissedLimit,
 }
 
-// countTill records how many coupons there are. The firing has no unique constraint.
+// countTill records the number of coupons. The firing is not constrained to be unique.
 func countTill(ctx context.Context, tx pgx.Tx, job *workers.Job, _ json.RawMessage) error {
 	_, err := tx.Exec(ctx, tillCountSQL, string(job.BizID))
 	return err

@@ -26,8 +26,8 @@ type trouble struct {
 	make func(ctx context.Context, d *demo) error
 }
 
-// troubles are injected in this order. Each begins after the demo has recovered from the one before:
-// every order placed until then has its coupon.
+// troubles are injected in this order. Each begins after the demo has recovered from the previous one: every order
+// placed until then has a coupon.
 var troubles = []trouble{
 	{"a worker is killed while its handler runs", 0.06, func(ctx context.Context, d *demo) error {
 		return d.replaceChild(ctx, "worker", 0, faultVariable+"="+faultHandler+":3")
@@ -58,7 +58,7 @@ type troubleLog struct {
 	mu        sync.Mutex
 	current   string     // guarded by mu, like the rest; empty: none
 	intervals []interval // of the past
-	lines     []string   // of the past that have a name
+	lines     []string   // of named past troubles
 }
 
 func (l *troubleLog) begin(name string) time.Time {
@@ -68,7 +68,7 @@ func (l *troubleLog) begin(name string) time.Time {
 	return time.Now()
 }
 
-// end records that a trouble is over. A trouble without a name has an interval and no line.
+// end records that a trouble is over. A trouble without a name adds an interval but no line.
 func (l *troubleLog) end(name string, begin time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,8 +127,8 @@ func (d *demo) makeTrouble(ctx context.Context) error {
 	return nil
 }
 
-// awaitRecovery waits until every order has its coupon that is placed up to now and in the next
-// 300 ms. A trouble may affect only later orders.
+// awaitRecovery waits until every order that was placed by now, or is placed within the next 300 ms, has a coupon. A
+// trouble may affect only later orders.
 func (d *demo) awaitRecovery(ctx context.Context) error {
 	if err := loop.Sleep(ctx, 300*time.Millisecond); err != nil {
 		return err
@@ -203,8 +203,8 @@ func (d *demo) publishTwice(ctx context.Context, n int) error {
 	return nil
 }
 
-// freezeWorker replaces a worker by one that freezes while its handler runs. It wakes that worker
-// after its claim has expired.
+// freezeWorker replaces a worker with a worker that freezes while its handler runs. It wakes that worker after its
+// claim has expired.
 func (d *demo) freezeWorker(ctx context.Context) error {
 	if !canFreeze {
 		return nil

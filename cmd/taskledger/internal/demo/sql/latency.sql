@@ -1,6 +1,6 @@
--- Milliseconds from enqueue to success, of tasks without a failure: p50 and p99 of all of them, and of
--- those enqueued and done outside every trouble. $1 begins and $2 ends of the troubles, text array
--- literals. Takes no locks. Needs event's primary key; it reads the kind's events once.
+-- Milliseconds from enqueue to success, of tasks without a failure: p50 and p99 of all tasks, and of tasks that were
+-- enqueued and done outside every trouble. $1 begins and $2 ends of the troubles, text array literals. Takes no locks.
+-- Needs event's primary key; it reads the kind's events once.
 with task as (
   select e.recorded_at as enqueued_at, s.recorded_at as done_at,
          extract(epoch from s.recorded_at - e.recorded_at) * 1000 as ms

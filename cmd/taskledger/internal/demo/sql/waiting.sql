@@ -1,4 +1,4 @@
--- Returns how many orders placed before $1 (timestamp) have a task that neither succeeded nor died.
+-- Returns how many orders placed before $1 (timestamp) wait: their task has neither succeeded nor died.
 -- Takes no locks. Needs event's primary key.
 select count(*)
   from shop."order" o
