@@ -210,7 +210,7 @@ func (h *Handler) servePage(p pageDef) http.HandlerFunc {
 			next := localPath(p.name + "?" + r.URL.RawQuery)
 			data := signInData{Next: next}
 			if h.cookie(r, tokenCookie) != "" {
-				data.Problem, data.Cure = "The token has expired, or was revoked.", "Enter another one."
+				data.Problem, data.Cure = "The token has expired, or was revoked.", "Enter a new token."
 			}
 			h.askToSignIn(w, r, http.StatusUnauthorized, data)
 			return

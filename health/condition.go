@@ -87,7 +87,7 @@ var definitions = []Definition{
 	{
 		Name:    RelayBlocked,
 		Meaning: "A relay runs and cannot publish, for the reason in the text.",
-		Cure:    "remove the reason, of which the log of serve has more",
+		Cure:    "remove the reason; the log of serve shows details",
 	},
 	{
 		Name:    StreamWrites,
@@ -116,7 +116,7 @@ var definitions = []Definition{
 		Name: StreamDrift,
 		Meaning: "Settings of the stream differ from the configuration, except for its limits. " +
 			"The relay only raises the limit in bytes of an existing stream.",
-		Cure: "if the installation differs, that of relay_refused; else nats stream edit LEDGER, " +
+		Cure: "if the installation differs, see relay_refused; else nats stream edit LEDGER, " +
 			"or: taskledger stream rebuild",
 	},
 	{
@@ -157,8 +157,8 @@ var definitions = []Definition{
 	},
 	{
 		Name:    DispatcherStopped,
-		Meaning: "No dispatcher runs. No task begins but those that workers claim in SQL. None is lost.",
-		Cure:    "start a dispatcher: taskledger serve; if one runs, its log has the reason",
+		Meaning: "No dispatcher runs. Only tasks that workers claim in SQL begin. No task is lost.",
+		Cure:    "start a dispatcher: taskledger serve; if one runs, its log shows the reason",
 	},
 	{
 		Name:      ProjectionLag,
@@ -171,14 +171,14 @@ var definitions = []Definition{
 		Threshold: DefaultThreshold,
 		Meaning:   "A delay, a retry or a deadline has been due for longer than the threshold.",
 		Cure: "is a scheduler running? start: taskledger serve; " +
-			"if one is, its log has its error, a task that an open transaction locks, or a slow poll",
+			"if one is, its log shows its error, a task that an open transaction locks, or a slow poll",
 	},
 	{
 		Name:      ScheduleLate,
 		Threshold: DefaultThreshold,
 		Meaning:   "A firing of a schedule has been due for longer than the threshold.",
 		Cure: "is a runner of schedules running? start: taskledger serve; " +
-			"if one is, its log has the schedule's error, or the task that an open transaction has enqueued",
+			"if one is, its log shows the schedule's error, or the task that an open transaction has enqueued",
 	},
 	{
 		Name:      KindUnhandled,
@@ -206,7 +206,7 @@ var definitions = []Definition{
 	},
 	{
 		Name: AttemptsRepeated,
-		Meaning: "Attempts at a task end again and again with an error of the ledger's database, without an event. " +
+		Meaning: "Attempts at a task end repeatedly with an error of the ledger's database, without an event. " +
 			"After ten in a row each further one is a failure by the task's policy.",
 		Cure: "correct the handler or the database by the error in the text, or: taskledger task bury KIND BIZ_ID",
 	},

@@ -68,7 +68,7 @@ func TestCuresLeadToTheCause(t *testing.T) {
 		},
 		{
 			name: "NATS is away", relay: blocked, arrange: away,
-			of: health.RelayBlocked, want: "that of stream_unavailable",
+			of: health.RelayBlocked, want: "see stream_unavailable",
 		},
 		{
 			name: "NATS is away", relay: blocked, arrange: away,
@@ -76,7 +76,7 @@ func TestCuresLeadToTheCause(t *testing.T) {
 		},
 		{
 			name: "a relay cannot make the stream", relay: blocked, arrange: missing,
-			of: health.StreamUnavailable, want: "that of relay_blocked",
+			of: health.StreamUnavailable, want: "see relay_blocked",
 		},
 		{
 			name: "a relay makes the stream", arrange: missing,

@@ -73,7 +73,7 @@ func (r *Report) addRelay(s outbox.Status, isNATSAway bool) {
 			Text: fmt.Sprintf("the relay %s cannot publish: %s", l.Holder, l.Note),
 		}
 		if isNATSAway {
-			blocked.Cure = fmt.Sprintf("that of %s", StreamUnavailable)
+			blocked.Cure = fmt.Sprintf("see %s", StreamUnavailable)
 		}
 		r.add(blocked)
 	}
@@ -135,7 +135,7 @@ func (r *Report) addStream(c Config, s outbox.Status) {
 func lagCure(r *Report, reasons ...Name) string {
 	for _, reason := range reasons {
 		if slices.ContainsFunc(r.Degraded, func(c Condition) bool { return c.Name == reason }) {
-			return fmt.Sprintf("that of %s", reason)
+			return fmt.Sprintf("see %s", reason)
 		}
 	}
 	return ""

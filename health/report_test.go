@@ -506,8 +506,8 @@ func TestLagOfABlockedRelay(t *testing.T) {
 	for _, held := range b.read(c).Degraded {
 		cures = append(cures, held.Cure)
 	}
-	if !slices.Contains(cures, "that of relay_blocked") {
-		t.Errorf("the cures are %q, want that of relay_blocked too", cures)
+	if !slices.Contains(cures, "see relay_blocked") {
+		t.Errorf("the cures are %q, want see relay_blocked too", cures)
 	}
 }
 

@@ -43,7 +43,7 @@ func TestWhyTimersAreLate(t *testing.T) {
 	}
 	check("timers that are due: 1; no process runs the services of serve", "start: taskledger serve")
 	b.takeLease()
-	check("timers that are due: 1", "is a scheduler running? start: taskledger serve; if one is, its log has")
+	check("timers that are due: 1", "is a scheduler running? start: taskledger serve; if one is, its log shows")
 
 	tx, err := b.db.Begin(t.Context())
 	if err != nil {

@@ -98,7 +98,7 @@ func (r Receiver) faults() (faults []error) {
 		if err := kind.Validate(); err != nil {
 			faults = append(faults, err)
 		} else if strings.HasPrefix(string(kind), reserved.DeliveryPrefix) {
-			fault("kinds", string(kind), "must not be those of deliveries, which would have deliveries themselves")
+			fault("kinds", string(kind), "must not be kinds of deliveries, which would cause deliveries themselves")
 		}
 	}
 	for _, t := range r.Types {

@@ -52,8 +52,8 @@ func (a *app) databaseConfig(address string) (*pgxpool.Config, error) {
 	}
 	if fault := tlsFileFault(err); fault != "" {
 		return nil, usagef("the database address names unusable files for TLS: %s", fault).
-			hinted("write certificates and keys in PEM form: of the CA to the file in sslrootcert, of the client to " +
-				"those in sslcert and sslkey, which belong together; an encrypted key needs sslpassword")
+			hinted("write certificates and keys in PEM form: the CA's to the file in sslrootcert, the client's to " +
+				"the files in sslcert and sslkey, which must match; an encrypted key needs sslpassword")
 	}
 	if err != nil {
 		// The cause may quote parts of a password, which cannot be recognized.
@@ -90,7 +90,7 @@ func (a *app) connectNATS(wait bool, options ...nats.Option) (*nats.Conn, error)
 
 // noUser returns the error of a login without the role of a user in the NATS server of serve.
 func noUser(user string) error {
-	f := failf(exitUnavailable, "the login has no user in the NATS server of taskledger serve").
+	f := failf(exitUnavailable, "the login may not use the NATS server of taskledger serve").
 		hinted("grant the login the role %s of this database, or set %s", natsclient.RoleOf(user), envNATSURL)
 	f.isNoUser = true
 	return f
@@ -159,7 +159,7 @@ func (a *app) natsCredentials() (options []nats.Option, err error) {
 	if c.natsCA != "" {
 		if err := checkCA(c.natsCA); err != nil {
 			return nil, usagef("%s: %s: %s", c.source(envNATSCA), c.natsCA, err).
-				hinted("write the certificate of the CA that signed that of NATS to this file, in PEM form")
+				hinted("write the certificate of the CA that signed NATS's certificate to this file, in PEM form")
 		}
 		options = append(options, nats.RootCAs(c.natsCA))
 	}

@@ -157,7 +157,7 @@ func renderDemo(w io.Writer, r demo.Report) {
 	}
 	verdict := "every committed order has exactly one coupon"
 	if r.Dead > 0 {
-		verdict += ", except the one that is always refused"
+		verdict += ", except the order whose coupon is always refused"
 	}
 	verdict += "; the projection equals the fold of its events"
 	if !r.OK {

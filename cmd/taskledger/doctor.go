@@ -138,7 +138,7 @@ func examine(ctx context.Context, a *app) *diagnosis {
 	case err != nil:
 		d.failed(a, "nats", levelFailure, natsCure, err)
 	case js == nil:
-		d.ok("nats", "not examined: the login has no user there")
+		d.ok("nats", "not examined: the login may not use it")
 	default:
 		defer js.Conn().Close()
 		d.examineNATS(ctx, a, pool, js)

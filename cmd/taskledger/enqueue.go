@@ -43,8 +43,8 @@ nothing is written, and its state is shown. If it exists with other args, that i
 (exit code 4).
 
 With --wait the command then waits until the task has finished, and prints it, as taskledger task wait does.
-The login needs the role reader beside producer for that. If the wait fails, the task is committed all the
-same: the command prints that it was enqueued, with the exit code of the wait.`,
+That needs the role reader in addition to producer. If the wait fails, the task is still committed: the
+command prints that it was enqueued, and returns the exit code of the wait.`,
 		Example: `  taskledger enqueue coupon.send order-17 --args '{"percent":10}'
   taskledger enqueue report.make 2026-11 --args @report.json --actor alice --tag monthly
   taskledger enqueue reminder.send 17 --run-in 36h --start-by 2026-12-24T18:00:00+01:00
@@ -66,7 +66,7 @@ same: the command prints that it was enqueued, with the exit code of the wait.`,
 	addActorFlag(cmd, &f.actor)
 	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "tag in the task's meta; may be repeated")
 	cmd.Flags().StringVar(&f.retry, "retry", "", "retry policy of the task as `JSON`, delays in seconds, "+
-		"such as '{\"ladder\":[60,300,1200]}' (default: that of its kind)")
+		"such as '{\"ladder\":[60,300,1200]}' (default: its kind's)")
 	cmd.Flags().StringVar(&f.runAt, "run-at", "",
 		"run it at this `TIME`, such as 2026-12-24T18:00:00+01:00 (default: now)")
 	addDuration(cmd.Flags(), &f.runIn, "run-in", "run it after this time, such as 90s, 36h or 3d (default: now)")
@@ -76,7 +76,7 @@ same: the command prints that it was enqueued, with the exit code of the wait.`,
 		"let it wait until this task has succeeded, as `KIND/BIZ_ID`; may be repeated")
 	cmd.Flags().StringVar(&f.otherwise, "otherwise", "",
 		"if a task of --after is dead or cancelled: cancel, run or wait (default: cancel)")
-	addDuration(cmd.Flags(), &f.wait, "wait", "wait so long for its result (default: do not wait)")
+	addDuration(cmd.Flags(), &f.wait, "wait", "wait this long for its result (default: do not wait)")
 	refuseZero(cmd.Flags(), "data-version", "retry", "run-at", "start-by", "finish-by", "otherwise")
 	return cmd
 }

@@ -93,8 +93,8 @@ func newEventsListCommand(a *app) *cobra.Command {
 		Long: `List events in the order of their positions. The output ends with the position at which to continue; in
 JSON that is "next". With -o jsonl it streams all events, one a line.
 
-Give --to with each page: without it, an event that commits between two calls may have a lower position, and no page has
-it. An export that continues later misses none as a subscriber, or by the "next" of GET /v1/events.`,
+Give --to with each page: without it, an event that commits between two calls may have a lower position, and is on no
+page. An export that continues later must be a subscriber, or use the "next" of GET /v1/events, to miss no event.`,
 		Example: "  taskledger events list --type buried --from 2026-11-17T00:00:00Z --to 1h\n" +
 			"  taskledger events list --key coupon.send/order-1 --limit 10\n" +
 			"  taskledger events list --actor alice -o jsonl",

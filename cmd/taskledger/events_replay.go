@@ -20,7 +20,7 @@ func newEventsReplayCommand(a *app) *cobra.Command {
 		Use:   "replay",
 		Short: "Publish past events again, on a subject of their own",
 		Long: `Publish the events of a part of the ledger again, in the order of their positions, for a program that
-missed them. The messages are those of the relay, with the header ` + outbox.HeaderReplay + `. A message with the
+missed them. The messages are the same as the relay's, with the header ` + outbox.HeaderReplay + `. A message with the
 header ` + outbox.HeaderReplayEnd + ` follows the last one. Workers do not receive them: the subject belongs to a
 stream of its own, and no other program may publish on it. An administrator of NATS makes it once, with the program
 nats of https://github.com/nats-io/natscli; --defaults suffices. The user operator may publish on replay.>.

@@ -24,9 +24,9 @@ func newEventsTailCommand(a *app) *cobra.Command {
 	var f tailFlags
 	cmd := &cobra.Command{
 		Use:   "tail",
-		Short: "Show the newest events, and with --follow those that come",
-		Long: `Show the newest events, oldest first. With --follow, go on with each event that is committed, in the
-order of commits, until it is interrupted; -o json is then one value a line too.`,
+		Short: "Show the newest events, and with --follow also new ones",
+		Long: `Show the newest events, oldest first. With --follow, continue with each event that is committed, in the
+order of commits, until interrupted; -o json then prints one value a line, too.`,
 		Example: "  taskledger events tail\n  taskledger events tail --follow --type failed --type buried",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,7 +40,7 @@ order of commits, until it is interrupted; -o json is then one value a line too.
 	}
 	f.addFilters(cmd)
 	cmd.Flags().IntVar(&f.limit, "limit", 10, fmt.Sprintf("number of events to begin with, 0 to %d", maxTail))
-	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "go on with the events that come")
+	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "continue with new events")
 	addEventFlags(cmd, &f.utc, &f.data)
 	return cmd
 }

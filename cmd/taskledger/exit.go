@@ -52,8 +52,8 @@ func newExitCodesTopic() *cobra.Command {
 	for _, c := range exitCodes {
 		fmt.Fprintf(&b, "  %d  %-13s %s\n", c.exit, c.code, c.doc)
 	}
-	fmt.Fprintf(&b, "\nOf an enqueue that a limit has rejected, the exit code is %d and error.code is %s. Then\n"+
-		"error.retry_after_ms is the delay in ms after which to try again.\n", exitConflict, codeOverloaded)
+	fmt.Fprintf(&b, "\nIf a limit rejects an enqueue, the exit code is %d and error.code is %s. Then\n"+
+		"error.retry_after_ms is the delay in ms before the next try.\n", exitConflict, codeOverloaded)
 	return &cobra.Command{Use: "exit-codes", Short: "Show the exit codes and their meaning",
 		Long: strings.TrimRight(b.String(), "\n")}
 }

@@ -210,7 +210,7 @@ func describeDatabase(err error) *failure {
 			hinted("create a new database (of serve's own: choose another --data-dir), " +
 				"or drop the schema with all its tasks: drop schema taskledger cascade")
 	case errors.Is(err, migrations.ErrPooler):
-		return failf(exitUnavailable, "the database's address is that of a pooler in transaction mode, which loses "+
+		return failf(exitUnavailable, "the database's address leads to a pooler in transaction mode, which loses "+
 			"the lock of migrations").hinted("connect to PostgreSQL itself, not the pooler")
 	case errors.Is(err, feed.ErrNotPrimary):
 		return failf(exitUnavailable, "the database is a standby").hinted("name the primary in DATABASE_URL")
@@ -236,7 +236,7 @@ func describeDatabase(err error) *failure {
 	}
 	if !isConnecting && isConnectionLost(err) {
 		return failf(exitUnavailable, "the connection to the database is lost: %s", err).
-			hinted("PostgreSQL stops, starts or has ended the connection: wait, then try again; its log has the cause")
+			hinted("PostgreSQL stops, starts or has ended the connection: wait, then try again; see its log")
 	}
 	if !isConnecting && !errors.Is(err, ledger.ErrUnavailable) {
 		return nil
@@ -255,9 +255,9 @@ func describeDatabase(err error) *failure {
 	case pg.Code == pgerr.TooManyConnections:
 		f.hint = "PostgreSQL runs: end connections, or raise its max_connections or the limit of the role or database"
 	case pg.Code == pgerr.CannotConnectNow:
-		f.hint = "PostgreSQL starts or stops: wait, then try again; its log has its progress"
+		f.hint = "PostgreSQL starts or stops: wait, then try again; its log shows the progress"
 	default:
-		f.hint = "PostgreSQL runs, and refuses for this reason: its log has the cause, which may be a full disk"
+		f.hint = "PostgreSQL runs, and refuses for this reason: its log shows the cause, which may be a full disk"
 	}
 	return f
 }

@@ -40,7 +40,7 @@ type apiFlags struct {
 
 func (f *apiFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.databaseURL, "http-database-url", "",
-		"address of PostgreSQL with the login of the HTTP API (default: that of serve)")
+		"address of PostgreSQL with the login of the HTTP API (default: serve's)")
 	flags.BoolVar(&f.anonymous, "http-anonymous", false,
 		"admit requests without a token, as admin; only if --listen is a loopback address")
 	flags.StringVar(&f.cert, "http-cert", "",
@@ -121,7 +121,7 @@ func (f apiFlags) secure(l net.Listener, log *slog.Logger) (net.Listener, error)
 		}
 		config.ClientCAs = x509.NewCertPool()
 		if !config.ClientCAs.AppendCertsFromPEM(text) {
-			return nil, usagef("--http-client-ca: %s has no certificate in the form of PEM", f.ca)
+			return nil, usagef("--http-client-ca: %s contains no certificate in PEM form", f.ca)
 		}
 		config.ClientAuth = tls.VerifyClientCertIfGiven // tokens work as well, and probes
 	}

@@ -14,7 +14,7 @@ import (
 
 func newImportCommand(a *app) *cobra.Command {
 	return group(
-		&cobra.Command{Use: "import", Short: "Move in from another outbox"},
+		&cobra.Command{Use: "import", Short: "Migrate from another outbox"},
 		newImportWatermillCommand(a),
 	)
 }

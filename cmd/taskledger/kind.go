@@ -33,13 +33,13 @@ func newKindPauseCommand(a *app) *cobra.Command {
 		Use:   "pause KIND",
 		Short: "Pause a kind: no worker begins its tasks",
 		Long: `Pause a kind: no worker begins its tasks until it is resumed, including workers that start later.
-It takes effect within two seconds. Running handlers continue, and tasks can be enqueued as usual. A reason replaces
-that of a kind that is paused already.`,
+It takes effect within two seconds. Running handlers continue, and tasks can be enqueued as usual. If the kind is
+already paused, a new reason replaces the old one.`,
 		Example: "  taskledger kind pause coupon.send --reason 'partner is down'",
 		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			audit.Actor = actorOr(audit.Actor)
-			unchanged := "was paused already; taskledger kind list has the reason"
+			unchanged := "was paused already; taskledger kind list shows the reason"
 			if audit.Reason != "" {
 				unchanged = "was paused already; it has the new reason"
 			}
@@ -108,8 +108,8 @@ func newKindListCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the kinds, their tasks and workers, and which are paused",
-		Long: `List the kinds that have tasks or live workers, or are paused. The numbers of tasks are those of the
-projector, a moment behind the ledger.`,
+		Long: `List the kinds that have tasks or live workers, or are paused. The projector counts the tasks, a moment
+behind the ledger.`,
 		Example: "  taskledger kind list\n  taskledger kind list -o json",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -226,7 +226,7 @@ func (a *app) noteUnknownKind(ctx context.Context, db ledger.DB, kind ledger.Kin
 		return err
 	}
 	if len(tasks) == 0 && live[kind] == 0 {
-		fmt.Fprintf(a.stderr, "warning: %s has no task and no worker; taskledger kind list shows the kinds\n",
+		fmt.Fprintf(a.stderr, "warning: %s has neither tasks nor workers; taskledger kind list shows the kinds\n",
 			plain(string(kind)))
 	}
 	return nil

@@ -95,12 +95,12 @@ func newMigrateRolesCommand(a *app) *cobra.Command {
 		Use:   "roles",
 		Short: "Make the roles of producers, workers, services, operators and readers, with their rights",
 		Long: `Make the roles producer, worker, relay, operator, reader, archiver, subscriber and api, each with the
-rights of its job and no others. Roles belong to all databases of a server, so their names begin with that of the
-database: shop_producer, or taskledger_producer on the server of taskledger serve. None can log in: grant it to a role
-that can. Run the command again after each upgrade.
+rights of its job and no others. All databases of a server share roles, so their names begin with the database's name:
+shop_producer, or taskledger_producer on the server of taskledger serve. They cannot log in: grant them to roles that
+can. Run the command again after each upgrade.
 
-The flag --worker makes a role of workers that are limited to kinds: --worker mails=coupon.send,mail.* is the role
-shop_worker_mails, for the kind coupon.send and those that begin with "mail.". Later calls keep it and its kinds.
+The flag --worker makes a role for workers that are limited to kinds: --worker mails=coupon.send,mail.* is the role
+shop_worker_mails, for the kind coupon.send and kinds that begin with "mail.". Later calls keep it and its kinds.
 
 It needs the owner of the schema taskledger, and CREATEROLE for roles that do not exist. Two ways work for an owner
 without CREATEROLE: an administrator that is a member of the owner runs the command, or executes what --print prints. Or

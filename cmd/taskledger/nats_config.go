@@ -38,13 +38,13 @@ domain NAME from the consumer NAME, which admin makes:
   nats consumer add LEDGER NAME --pull --ack explicit --deliver all --filter 'ledger.*.succeeded.>' --defaults
 
 --served NAME adds a subscriber that taskledger subscriber serve NAME serves from the database, as the user NAME-server.
-It has an account with a stream of its own, which the server makes.
+Its account contains a separate stream, which the server creates.
 
 The command nats: go install github.com/nats-io/natscli/nats@latest
-It connects with --server tls://HOST:4222 --nkey DIR/admin.nk --tlsca CA, where CA is that of the server.
+It connects with --server tls://HOST:4222 --nkey DIR/admin.nk --tlsca CA, where CA is the server's CA.
 
-With --keys the seed of each user's key is in DIR/USER.nk, with mode 0600. The command makes those that are missing,
-and prints the public keys. Give each program its own file: --nats-nkey, or NATS_NKEY. Without --keys the public keys
+With --keys the seed of each user's key is in DIR/USER.nk, with mode 0600. The command creates missing seeds, and
+prints the public keys. Give each program its own file: --nats-nkey, or NATS_NKEY. Without --keys the public keys
 are in the environment of nats-server: ADMIN_NKEY, RELAY_NKEY and so on.`,
 		Example: "  taskledger nats-config --keys keys --subscriber mails --served orders > nats.conf",
 		Args:    exactArgs(0),

@@ -39,8 +39,8 @@ for programs that do not find it by themselves. The login of the command needs t
 
 The address changes when another process begins to run the server. The password stays the same.
 
-With -o json the answer has its parts, and for a server outside of loopback the CA of its certificate. A client begins
-TLS at once there (with nats.go: TLSHandshakeFirst), and expects the certificate of tls_name.`,
+With -o json the answer contains the parts of the address, and the CA of a server outside of loopback. There a client
+begins TLS at once (with nats.go: TLSHandshakeFirst), and expects the certificate of tls_name.`,
 		Example: "  NATS_URL=$(taskledger nats-url) ./worker\n" +
 			"  nats --server \"$(taskledger nats-url admin)\" stream info LEDGER",
 		Args:      cobra.MaximumNArgs(1),

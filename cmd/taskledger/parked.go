@@ -130,8 +130,8 @@ func parkedCure(p outbox.Parked) string {
 func newParkedRetryCommand(a *app) *cobra.Command {
 	return newUnparkCommand(a, &cobra.Command{
 		Use:   "retry [POSITION...]",
-		Short: "Have the relay publish parked events again",
-		Long: `Have the relay publish parked events again, in the order of their positions. Remove the cause first, for
+		Short: "Let the relay publish parked events again",
+		Long: `Let the relay publish parked events again, in the order of their positions. Remove the cause first, for
 example a max_payload of the NATS server that is too small. An event that still cannot be published is parked
 again. Subscribers may receive the event after later events of its task.`,
 		Example: "  taskledger parked retry 4711 4712 --reason 'max_payload raised'\n  taskledger parked retry --all",
@@ -142,9 +142,9 @@ func newParkedDiscardCommand(a *app) *cobra.Command {
 	return newUnparkCommand(a, &cobra.Command{
 		Use:   "discard [POSITION...]",
 		Short: "Remove parked events from the list; they are never published",
-		Long: `Remove parked events from the list. They are never published, also not by taskledger stream rebuild, and
-stay in the ledger. Their tasks do not change: workers begin those that are available. First cancel a task that must
-not run (taskledger task cancel).`,
+		Long: `Remove parked events from the list. They are never published, not even by taskledger stream rebuild, and
+stay in the ledger. Their tasks do not change: workers begin the available ones. First cancel a task that must not run
+(taskledger task cancel).`,
 		Example: "  taskledger parked discard 4711 --reason 'written by mistake'",
 	}, "discarded", outbox.DiscardParked)
 }

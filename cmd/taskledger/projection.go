@@ -103,13 +103,13 @@ func newProjectionRebuildCommand(a *app) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "rebuild NAME",
-		Short: "Make the tables of a projection anew from all events, beside those in use, and replace these",
-		Long: `Make the tables of a projection anew from all events, and replace those in use when the new ones have
+		Short: "Rebuild the tables of a projection from all events, then replace the tables in use",
+		Long: `Rebuild the tables of a projection from all events, and replace the tables in use when the new ones have
 caught up. Readers read the old tables until then, and wait for less than a second while they are replaced.
 If the command is interrupted or killed, run it again: it continues.
 
 The built-in projection is ` + projector.TasksName + `: this command rebuilds it, as the owner of the schema taskledger.
-Another one is rebuilt by the program that runs it, also if this command ends early.`,
+Other projections are rebuilt by the programs that run them, even if this command ends early.`,
 		Example: "  taskledger projection rebuild tasks --reason 'table changed by hand'\n" +
 			"  taskledger projection rebuild coupons",
 		Args: exactArgs(1),
@@ -140,7 +140,7 @@ func planRebuild(ctx context.Context, a *app, pool *pgxpool.Pool, name string) e
 		DryRun     bool   `json:"dry_run"`
 	}{name, int(r.Version), true}
 	return a.print(answer, func(w io.Writer) {
-		fmt.Fprintf(w, "the tables of %s, version %d, would be made anew from all events, beside those in use\n",
+		fmt.Fprintf(w, "the tables of %s, version %d, would be rebuilt from all events, next to the tables in use\n",
 			plain(name), r.Version)
 	})
 }
@@ -254,10 +254,10 @@ func newProjectionVerifyCommand(a *app) *cobra.Command {
 		Use:   "verify NAME",
 		Short: "Compare the tables of a projection with the events",
 		Long: `Compare the tables of a projection with the events, without stopping anything. The exit code is 7 if they
-differ; the output has the rows. To correct them: taskledger projection rebuild NAME.
+differ; the output contains the rows. To correct them: taskledger projection rebuild NAME.
 
-The built-in projection is ` + projector.TasksName + `. Another one is verified by the program that runs it: it makes
-the tables again from the events that those in use have, and compares both.`,
+The built-in projection is ` + projector.TasksName + `. Other projections are verified by the programs that run them:
+each builds the tables again from the events in the tables in use, and compares both.`,
 		Example: "  taskledger projection verify tasks\n  taskledger projection verify coupons -o json",
 		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -381,9 +381,9 @@ func newProjectionRetryCommand(a *app) *cobra.Command {
 	var wait time.Duration
 	cmd := newProjectionActCommand(a, &cobra.Command{
 		Use:   "retry NAME KIND BIZ_ID",
-		Short: "Have a projection apply the parked events of a task again",
-		Long: `Have the program that runs a projection apply the parked events of a task again, in their order, and wait
-for it. If one fails, they stay parked, and the exit code is 1. An event that stops a projection is tried again without
+		Short: "Let a projection apply the parked events of a task again",
+		Long: `Let the program that runs a projection apply the parked events of a task again, in their order, and wait
+for it. If one fails, they stay parked, and the exit code is 1. An event that stops a projection is retried without
 this command.`,
 		Example: "  taskledger projection retry coupons coupon.send order-17 --reason 'fixed in 1.4.2'",
 	}, "retried", projector.RetryParkedTask, func(ctx context.Context, db ledger.DB, name string, k ledger.Key,
@@ -425,9 +425,9 @@ func awaitRetry(ctx context.Context, db ledger.DB, name string, k ledger.Key, wa
 func newProjectionSkipCommand(a *app) *cobra.Command {
 	return newProjectionActCommand(a, &cobra.Command{
 		Use:   "skip NAME KIND BIZ_ID",
-		Short: "Have a projection never apply the event of a task that fails",
-		Long: `Have a projection never apply the event of a task that fails, parked or as that which stops the
-projection. Later events of the task are applied. A rebuild skips the event as well.`,
+		Short: "Let a projection skip the failing event of a task",
+		Long: `Let a projection skip the failing event of a task, whether it is parked or stops the projection. Later
+events of the task are applied. A rebuild skips the event as well.`,
 		Example: "  taskledger projection skip coupons coupon.send order-17 --reason 'test data'",
 	}, "skipped", projector.SkipParkedTask, nil)
 }

@@ -30,17 +30,16 @@ func newRebaseCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rebase",
 		Short: "Make a database valid that came from a dump or by logical replication",
-		Long: `Make a database valid that came from a dump or by logical replication. Its transaction ids are those of
-another database, so relay and projector refuse to work. The command records up to which event they have no
-meaning, and all events are published and projected again. Without --yes it shows what it would do and
-changes nothing.
+		Long: `Make a database valid that came from a dump or by logical replication. Its transaction ids belong to
+another database, so relay and projector refuse to work. The command records up to which event they are
+meaningless, and all events are published and projected again. Without --yes it only shows the changes.
 
 Services, producers and workers may run meanwhile: they wait for moments. A subscription that still writes
 events is refused (exit code 4). If the command is interrupted or killed, nothing has changed: run it again.
 In a database that needs no rebase it changes nothing. It also advances the sequence of positions if that is
 behind the events, which makes enqueues fail.
 
-A copy that runs beside the original needs a NATS account of its own, and --new-installation, before its
+A copy that runs while the original runs needs its own NATS account, and --new-installation, before its
 services start. The command needs the owner of the schema taskledger.`,
 		Example: "  taskledger rebase\n  taskledger rebase --yes --reason 'restored the dump of Monday'",
 		Args:    exactArgs(0),
@@ -130,7 +129,7 @@ func renderRebase(w io.Writer, r rebased, f rebaseFlags) {
 	case !r.Needed && r.SequenceBehind:
 		fmt.Fprintf(w, "advanced the sequence of positions to %s; nothing is published again\n", count(int64(r.Last)))
 	case !r.Needed:
-		fmt.Fprintln(w, "the transaction ids are those of this database: no rebase is needed")
+		fmt.Fprintln(w, "the transaction ids belong to this database: no rebase is needed")
 	case r.DryRun:
 		readers := make([]string, len(r.Readers))
 		for i, name := range r.Readers {

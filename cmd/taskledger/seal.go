@@ -22,8 +22,8 @@ func newSealCommand(a *app) *cobra.Command {
 an empty one. Append them to a file that the administrators of the database cannot change. Later, taskledger seal
 verify reports every sealed event that was changed, removed or inserted since.
 
-Run it from time to time, by cron or a timer: its cost is that of the new events. If it is interrupted or killed, run
-it again: it continues. Several may run at once.`,
+Run it from time to time, by cron or a timer: its cost depends on the new events only. If it is interrupted or killed,
+run it again: it continues. Several may run at once.`,
 		Example: "  taskledger seal >> /mnt/worm/checkpoints\n  taskledger seal -o jsonl",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -77,8 +77,8 @@ func newSealVerifyCommand(a *app) *cobra.Command {
 		Use:   "verify",
 		Short: "Compare the sealed events with the seal and with checkpoints kept outside",
 		Long: `Compare all sealed events with the seal, and the seal with checkpoints that were kept outside, without
-stopping anything. The exit code is 7 if an event was changed, removed or inserted, if the seal was, or if it is not
-the one of a checkpoint; the output has each of them.
+stopping anything. The exit code is 7 if an event was changed, removed or inserted, if the seal was changed, or if it
+does not match a checkpoint; the output lists each case.
 
 Without --checkpoint it compares events and seal alone: an owner who changes both is not detected.`,
 		Example: "  taskledger seal verify --checkpoint /mnt/worm/checkpoints\n" +
@@ -158,7 +158,7 @@ func renderSealReport(w io.Writer, r seal.Report, took time.Duration) {
 	case len(r.Comparisons) == 0:
 		fmt.Fprintln(w, "no checkpoint was compared: events and seal agree with each other, or both were changed")
 	case r.IsValid():
-		fmt.Fprintf(w, "valid: it has the trees of all %d checkpoints\n", len(r.Comparisons))
+		fmt.Fprintf(w, "valid: it contains the trees of all %d checkpoints\n", len(r.Comparisons))
 	}
 }
 
@@ -175,9 +175,9 @@ func newSealProofCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "proof KIND BIZ_ID",
 		Short: "Prove that the events of a task are in the tree of a checkpoint",
-		Long: `Prove that the events of a task are in the tree of a checkpoint: by default that of all sealed events.
-With -o jsonl each line has the proof of an event, with the event and the salt of its personal data. taskledger seal
-check checks them without a database. The exit code is 7 if an event is not the one that was sealed.`,
+		Long: `Prove that the events of a task are in the tree of a checkpoint. Default: the tree of all sealed events.
+With -o jsonl each line contains the proof of an event, with the event and the salt of its personal data. taskledger
+seal check checks them without a database. The exit code is 7 if an event differs from the sealed event.`,
 		Example: "  taskledger seal proof coupon.send order-17\n" +
 			"  taskledger seal proof coupon.send order-17 --checkpoint checkpoints -o jsonl > proofs",
 		Args: keyArgs,

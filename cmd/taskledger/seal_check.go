@@ -116,13 +116,13 @@ func readProofs(name string, text []byte) (proofs []seal.Proof, err error) {
 		}
 		isOther := func(e seal.TaskEvent) bool { return e.Proof != nil && e.Proof.Checkpoint != value.Checkpoint }
 		if i := slices.IndexFunc(value.Events, isOther); i >= 0 {
-			return nil, usagef("%s: version %d has a proof for another checkpoint than the list", name,
+			return nil, usagef("%s: the proof of version %d is for another checkpoint than the list", name,
 				value.Events[i].Version)
 		}
 		for _, e := range append(value.Events, value.TaskEvent) {
 			if e.Proof != nil {
 				if e.Version != e.Proof.Event.Version {
-					return nil, usagef("%s: version %d has the proof of version %d", name, e.Version,
+					return nil, usagef("%s: the proof of version %d belongs to version %d", name, e.Version,
 						e.Proof.Event.Version)
 				}
 				proofs = append(proofs, *e.Proof)
@@ -130,7 +130,7 @@ func readProofs(name string, text []byte) (proofs []seal.Proof, err error) {
 		}
 	}
 	if len(proofs) == 0 {
-		return nil, usagef("%s has no proofs", name).
+		return nil, usagef("%s contains no proofs", name).
 			hinted("make them with: taskledger seal proof KIND BIZ_ID -o jsonl")
 	}
 	return proofs, nil

@@ -63,7 +63,7 @@ runs it. Other programs with ` + envDatabaseURL + ` find its address and their c
 With --peers, the servers of 3 or 5 processes are one cluster, whose streams have 3 replicas.
 
 Without ` + envDatabaseURL + ` and ` + envNATSURL + `, serve starts a PostgreSQL of its own, from the installed
-binaries or fetched ones, and its NATS server as above. The data directory has their data, and the address of the
+binaries or fetched ones, and its NATS server as above. The data directory contains their data, and the address of the
 database for other commands.
 
 Services retry while PostgreSQL or NATS is unavailable. If a service must not continue, the others
@@ -104,7 +104,7 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	cmd.Flags().StringVar(&f.server.Listen, "nats-listen", "",
 		"`address` where the NATS server of serve listens (default: 127.0.0.1); with TLS outside of loopback")
 	cmd.Flags().StringVar(&f.server.Advertise, "advertise", "",
-		"`address` of that server for clients on other machines (default: that of --nats-listen)")
+		"`address` of that server for clients on other machines (default: --nats-listen)")
 	cmd.Flags().StringSliceVar(&f.server.Peers, "peers", nil,
 		"`addresses` where the NATS servers of 3 or 5 processes, this one among them, listen for each other:\n"+
 			"one cluster (default: one server)")
@@ -114,7 +114,7 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 		"how long events gather while tasks come evenly, at most 1s; outcomes gather for five times as long\n"+
 			"(default: 5ms)")
 	addDuration(cmd.Flags(), &f.leaseTTL, "lease-ttl",
-		"after this time another relay replaces one that hangs (default: 5s)")
+		"after this time another relay replaces a relay that hangs (default: 5s)")
 	addDuration(cmd.Flags(), &f.ackTimeout, "ack-timeout",
 		"how long the relay waits for JetStream to store a page (default: "+outbox.DefaultAckTimeout.String()+")")
 	refuseZero(cmd.Flags(), "stream-max-bytes", "stream-max-age", "stream-replicas", "latency", "lease-ttl",
@@ -369,7 +369,7 @@ func (s serving) render(w io.Writer) {
 	if s.Stream != "" {
 		running, standBy = "all services but the relay", "dispatcher and projector"
 	}
-	running += "; " + standBy + " may stand by for those of another process; stop with Ctrl-C"
+	running += "; " + standBy + " may stand by for another process; stop with Ctrl-C"
 	fields = append(fields, [2]string{"running", running})
 	renderFields(w, fields...)
 }

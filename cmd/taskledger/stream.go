@@ -123,7 +123,7 @@ First make sure that no relay works on a copy of this database.`,
 	cmd.Flags().BoolVar(&yes, "yes", false, "delete the stream (default: show what would be deleted)")
 	addDryRunFlag(cmd, &dryRun)
 	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
-	cmd.Flags().BoolVar(&o.Foreign, "foreign", false, "delete the stream also if it belongs to another ledger")
+	cmd.Flags().BoolVar(&o.Foreign, "foreign", false, "delete the stream even if it belongs to another ledger")
 	addActorFlag(cmd, &o.Actor)
 	addReasonFlag(cmd, &o.Reason)
 	return cmd

@@ -22,7 +22,7 @@ func newSubscriberServeCommand(a *app) *cobra.Command {
 		Short: "Publish the events of a subscriber on a stream of its own",
 		Long: `Publish the events from the place of a subscriber on, so that its program needs only a NATS client. The
 program receives them from the consumer NAME of the stream SUBSCRIBER_NAME and acknowledges each message. Subjects are
-subscriber.NAME.<shard>.<type>.<kind>; the messages are those of docs/events.md.
+subscriber.NAME.<shard>.<type>.<kind>; docs/events.md describes the messages.
 
 The subscriber passes an event when the program has acknowledged it. Messages that NATS loses are published again, and
 an event may come twice after a crash of this process. Several processes may run: they stand by for each other.

@@ -18,9 +18,9 @@ func newTaskCloneCommand(a *app) *cobra.Command {
 	var as string
 	cmd := &cobra.Command{
 		Use:   "clone KIND BIZ_ID",
-		Short: "Enqueue a new task with the args of another one",
-		Long: `Enqueue a new task of the same kind with the args, tags and retry policy of another one, in any
-state: so a task that has succeeded is done again. The new task has the other one as its cause, and no deadline.
+		Short: "Enqueue a new task with the args of an existing task",
+		Long: `Enqueue a new task of the same kind, with the args, tags and retry policy of a task in any state. So a
+task that has succeeded is done again. The existing task is the cause of the new task, which gets no deadline.
 If the new task exists with the same args, nothing is written; with other args, that is a conflict (exit code 4).`,
 		Example: "  taskledger task clone coupon.send order-17 --as order-17-again --reason 'the mail was lost'",
 		Args:    keyArgs,

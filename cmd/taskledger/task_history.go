@@ -34,8 +34,8 @@ func newTaskHistoryCommand(a *app) *cobra.Command {
 		Use:   "history KIND BIZ_ID",
 		Short: "Show the events of a task, oldest first",
 		Long: `Show the newest events of a task, oldest first, with their actor, the login that the database recorded,
-and the whole reason or error. If there are earlier ones, the output ends with the version with which to go on; in JSON
-that is "next". With -o jsonl all events are listed, one a line.
+and the whole reason or error. If there are earlier events, the output ends with the version at which to continue, in
+JSON "next". With -o jsonl all events are listed, one a line.
 
 With --as-of, show the task as it was: its state, its attempt and the events that were committed by that time, or up
 to the event at that position.`,

@@ -98,7 +98,7 @@ func newTaskRescheduleCommand(a *app) *cobra.Command {
 	cmd := newOperateCommand(a, &cobra.Command{
 		Use:   "reschedule [KIND BIZ_ID]",
 		Short: "Change the time of waiting or available tasks",
-		Long: `Change the time at which a task runs, or that of all tasks that the filters match. The state of the
+		Long: `Change the time at which a task runs, or at which all tasks that match the filters run. The state of a
 task must be scheduled, retrying or available. With a time in the past the task runs at once.`,
 		Example: "  taskledger task reschedule coupon.send order-17 --at 2026-12-24T18:00:00Z\n" +
 			"  taskledger task reschedule --kind coupon.send --state retrying --in 1h",

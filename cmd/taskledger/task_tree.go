@@ -18,9 +18,8 @@ func newTaskTreeCommand(a *app) *cobra.Command {
 		Use:   "tree KIND BIZ_ID",
 		Short: "Show the tasks that a task has caused, and its causes",
 		Long: `Show the tasks that a task's handler has enqueued, the tasks that these have caused, and so on. Above
-them are the causes of the task itself, and the tasks after which it becomes available, each with the tasks
-after which it does. Below them are the tasks that wait for this one. All these and the task are read from the ledger,
-the other tasks from the projection.`,
+them are the causes of the task itself and its predecessors, each with its own predecessors. Below them are the tasks
+that wait for this one. All these and the task are read from the ledger, the other tasks from the projection.`,
 		Example: "  taskledger task tree order.place order-17\n" +
 			"  taskledger task tree order.place/order-17 --depth 2 -o json",
 		Args: keyArgs,

@@ -50,7 +50,7 @@ also reads the task five times a second. The exit code is
 			return err
 		},
 	}
-	addDuration(cmd.Flags(), &timeout, "timeout", "wait at most so long, such as 30s (default: without limit)")
+	addDuration(cmd.Flags(), &timeout, "timeout", "wait at most this long, such as 30s (default: without limit)")
 	refuseZero(cmd.Flags(), "timeout")
 	return cmd
 }

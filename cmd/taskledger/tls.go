@@ -101,7 +101,7 @@ func attempts(err error) (all []error) {
 func checkCA(file string) error {
 	text, err := os.ReadFile(file)
 	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(text) {
-		err = errors.New("it has no certificate")
+		err = errors.New("it contains no certificate")
 	}
 	return err
 }

@@ -247,7 +247,7 @@ func TestTLSToNATS(t *testing.T) {
 		},
 		{
 			name: "CA without a certificate", env: map[string]string{envNATSCA: noSeed}, exit: exitUsage,
-			want: []string{"NATS_CA", "it has no certificate", "hint: write the certificate of the CA"},
+			want: []string{"NATS_CA", "it contains no certificate", "hint: write the certificate of the CA"},
 		},
 		{
 			name: "key of another certificate", env: map[string]string{envNATSKey: foreignKey}, exit: exitUsage,

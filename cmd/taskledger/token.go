@@ -69,7 +69,7 @@ With --no-secret the caller is known by a client certificate or a trusted proxy,
 	cmd.Flags().StringVar(&role, "role", string(api.Viewer), "viewer, producer, operator or admin")
 	cmd.Flags().StringArrayVar(&o.Kinds, "kind", nil,
 		"a `kind`, or a beginning such as coupon.*; may be repeated (default: all kinds)")
-	cmd.Flags().IntVar(&o.Rate, "rate", 0, "maximum number of requests a second (default: that of the API)")
+	cmd.Flags().IntVar(&o.Rate, "rate", 0, "maximum number of requests a second (default: the API's)")
 	addDuration(cmd.Flags(), &expiresIn, "expires-in", "how long the token works (default: until it is revoked)")
 	cmd.Flags().BoolVar(&o.NoSecret, "no-secret", false, "for a client certificate or a trusted proxy")
 	refuseZero(cmd.Flags(), "role", "rate", "expires-in")
@@ -80,7 +80,7 @@ With --no-secret the caller is known by a client certificate or a trusted proxy,
 func newTokenListCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List the tokens, also revoked ones",
+		Short: "List the tokens, including revoked ones",
 		Args:  exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {

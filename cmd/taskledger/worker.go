@@ -28,8 +28,8 @@ func newWorkerListCommand(a *app) *cobra.Command {
 lost: other workers take over its tasks. It is listed for another day. Workers begin no tasks of a
 paused kind (taskledger kind resume).
 
-Running counts the slots that handlers hold. Overdue are those of them that did not return in time:
-their tasks go on elsewhere, and their slots stay busy until they return. These numbers, tasks in
+Running counts the slots that handlers hold. Overdue counts handlers that did not return in time: their
+tasks continue elsewhere, and their slots stay busy until they return. These numbers, tasks in
 flight and attempts per minute are as of the last renewal of the worker's lease, some seconds ago.
 Workers in SQL do not report them.`,
 		Example: "  taskledger worker list\n  taskledger worker list -o json",

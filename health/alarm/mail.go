@@ -83,7 +83,7 @@ func (m *Mail) roots() (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("must have a certificate")
+		return nil, fmt.Errorf("must contain a certificate")
 	}
 	return pool, nil
 }

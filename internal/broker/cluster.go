@@ -139,7 +139,7 @@ func secureCluster(secret string) (*tls.Config, error) {
 		InsecureSkipVerify: true, //nolint:gosec // see VerifyConnection
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if len(s.PeerCertificates) == 0 || !public.Equal(s.PeerCertificates[0].PublicKey) {
-				return errors.New("the other server has the secret of another database")
+				return errors.New("the other server uses the secret of another database")
 			}
 			return nil
 		},

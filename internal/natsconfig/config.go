@@ -215,7 +215,7 @@ func (c Config) accounts() []account {
 		})
 	}
 	for _, name := range c.Served {
-		of, comment := servedUser(name), "Subscribers of taskledger subscriber serve, and those that serve them."
+		of, comment := servedUser(name), "Subscribers of taskledger subscriber serve, and their servers."
 		if name != anyName {
 			comment = "The subscriber " + name + ", which " + ServerOf(of) + " serves from the database."
 		}

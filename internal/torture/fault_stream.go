@@ -50,7 +50,7 @@ var streamFaults = []fault{
 		most: time.Second, cost: losesSubscriptions, begin: truncate,
 	},
 	{
-		name: "fill", what: "the limit of the stream is what it holds: it is full", on: "nats",
+		name: "fill", what: "the limit of the stream is lowered to its size: it is full", on: "nats",
 		least: 2 * time.Second, most: 8 * time.Second, cost: losesSubscriptions,
 		begin: func(ctx context.Context, s *stage, _ *rand.Rand) (act, error) {
 			var full *jetstream.StreamInfo
