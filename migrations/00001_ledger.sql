@@ -37,9 +37,9 @@ comment on type taskledger.event_type is
 create type taskledger.task_state as enum (
   'available', 'scheduled', 'running', 'retrying', 'succeeded', 'dead', 'cancelled', 'expired', 'discarded');
 
-comment on type taskledger.task_state is 'The state of a task, which is that after its last event.';
+comment on type taskledger.task_state is 'The state of a task, after its last event.';
 
--- Enqueue reads the two limits only for a payload over 4 KiB: a smaller limit would have no effect.
+-- Enqueue reads the two limits only for a payload over 4 KiB: a smaller limit would not take effect.
 create table taskledger.setting (
   name  text collate "C" primary key,
   value text not null,
@@ -125,10 +125,10 @@ $$;
 comment on function taskledger.login_id() is
   'Internal: returns the id of the session''s login, which it adds to the table login if it is not there.';
 
--- The planner puts this expression in place of a call. It costs an insert a tenth of what a query of the table costs.
--- A session can set both settings to anything. The owner may insert any login_id anyway, and the policy of every
--- other role compares the id with the table (00012_rights.sql). So a function with its owner's rights that
--- others may call must not use it: it queries the table, or calls login_id.
+-- The planner inlines this expression. It costs an insert a tenth of a query of the table. A session can set both
+-- settings to anything. The owner may insert any login_id anyway, and for every other role a policy compares the id
+-- with the table (00012_rights.sql). So a function with its owner's rights that others may call must not use it: it
+-- must query the table, or call login_id.
 create function taskledger.session_login() returns integer
 language sql volatile
 return case when current_setting('taskledger.login', true) = session_user
@@ -136,23 +136,23 @@ return case when current_setting('taskledger.login', true) = session_user
             else taskledger.login_id() end;
 
 comment on function taskledger.session_login() is
-  'Internal: returns the id of the session''s login as the session has noted it, else that of login_id.';
+  'Internal: returns the id of the session''s login from the session''s note, else from login_id.';
 
--- A statement whose success is acknowledged calls it, so that no crash of the server undoes it. Other values than off
--- wait for the disk of this server.
+-- A statement whose success is acknowledged calls it, so that no crash of the server undoes the statement. Any value
+-- but off waits for the disk of this server.
 create function taskledger.commit_durably() returns text
 language sql volatile
 return case when current_setting('synchronous_commit') = 'off'
             then set_config('synchronous_commit', 'on', true) end;
 
 comment on function taskledger.commit_durably() is
-  'Internal: has the commit of this transaction wait for the disk if synchronous_commit is off.';
+  'Internal: makes the commit of this transaction wait for the disk if synchronous_commit is off.';
 
--- It keeps what the session has noted of its login and of the incarnation, which take a table to find again. Temporary
--- tables are dropped only if there are some: DISCARD TEMP would cost the others a search. DISCARD ALL also drops
--- prepared statements, and must not run in a transaction. All is in one condition, because each expression of the
--- function costs a transaction as much as both statements. Names have their schema: code may have left a search_path
--- with others of the same name, or a temporary table, whose name is also the name of a type.
+-- It keeps the session's notes of its login and of the incarnation, because finding them again takes a query. Temporary
+-- tables are dropped only if there are any: DISCARD TEMP would cost other sessions a search. DISCARD ALL also drops
+-- prepared statements, and must not run in a transaction. Everything is in one condition, because each expression of
+-- the function costs a transaction as much as both statements. Names are qualified: code may have left a search_path
+-- with objects of the same name, or a temporary table, whose name is also the name of a type.
 -- +goose StatementBegin
 create function taskledger.reset_session(
   settings    text,
@@ -188,11 +188,10 @@ comment on function taskledger.reset_session(text, text, text, text) is
 
 -- xid must stand before position: PostgreSQL computes defaults in the order of the columns, and the
 -- feed relies on the transaction id being older than the position.
--- Columns of 8 bytes come first, then those of 4 and of 2, so that there is no padding; then those of any length.
--- A null costs nothing.
--- Personal data belongs in actor, data and meta alone: see docs/decisions.md, "Personal data".
--- Vacuum runs after inserts of 1 % of the table, and freezes each page when it first sees it, so that no vacuum has
--- to rewrite the whole table later.
+-- Columns of 8 bytes come first, then columns of 4 and of 2, to avoid padding; then columns of variable length. A null
+-- costs nothing. Personal data belongs in actor, data and meta alone: see docs/decisions.md, "Personal data". Vacuum
+-- runs after inserts of 1 % of the table, and freezes each page when it first sees it, so that no vacuum has to rewrite
+-- the whole table later.
 create table taskledger.event (
   xid          xid8 not null default pg_current_xact_id(),
   position     bigint generated always as identity,
@@ -223,7 +222,7 @@ comment on column taskledger.event.login_id is
   'The database login (session_user) of the session that wrote the event: an id of the view logins.';
 comment on column taskledger.event.run is 'The run of the task that the event belongs to, from 1. Always 1 for now.';
 comment on column taskledger.event.data_version is
-  'The version of the format of data, for programs that read old events. The producer chooses that of args.';
+  'The version of the format of data, for programs that read old events. The producer chooses it for args.';
 comment on column taskledger.event.priority is 'The priority of the task, 0 if none was given. Always 0 for now.';
 comment on column taskledger.event.actor is 'The author of the event, as the writer claims; login_id is not claimed.';
 comment on column taskledger.event.order_key is
@@ -291,8 +290,8 @@ return ((('x' || substr(md5(biz_id), 1, 8))::bit(32)::bigint & 4294967295) % 64)
 comment on function taskledger.shard_of(text) is
   'Returns the default shard of a task, 0 to 63: the first 32 bits of md5(biz_id), modulo 64.';
 
--- A statement whose answer depends on what is missing calls it in a condition without columns, so once. A standby may
--- lag, and then has neither a task nor its last event.
+-- A statement whose answer depends on missing rows calls it in a condition without columns, so once. A standby may lag,
+-- and then lacks a task or its last event.
 -- +goose StatementBegin
 create function taskledger.is_primary() returns boolean
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -308,9 +307,9 @@ $$;
 comment on function taskledger.is_primary() is
   'Internal: returns true, and raises an error on a standby.';
 
--- A sequence that was set back gives positions that events have. Its row is read and not pg_sequence_last_value, which
--- is null after a restart. It has no index, so with enable_seqscan off the plan would be compiled, in 85 ms.
--- Index: position, backwards, one row.
+-- A sequence that was set back assigns positions that events already have. Its row is read instead of
+-- pg_sequence_last_value, which is null after a restart. It has no index, so with enable_seqscan off the plan would be
+-- compiled, which takes 85 ms. Index: position, backwards, one row.
 -- +goose StatementBegin
 create function taskledger.position_behind() returns bigint
 language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off as $$

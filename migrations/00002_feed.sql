@@ -42,11 +42,11 @@ comment on function taskledger.timeline() is
   'Internal: returns the timeline of the database, which changes when a standby is promoted or an archive is restored; '
   'null on a standby.';
 
--- A crash may forget the newest transaction ids and positions and assign them again. A feed that has
--- them in memory would skip the events that get them. So the feed compares this id, and goes on from
--- its cursor row: PostgreSQL keeps that row only together with the events that it covers.
--- The table is unlogged: crash recovery, the promotion of a standby and the copy of a data directory
--- empty it; an orderly restart does not. A dump has its row, which is of another table after it was restored.
+-- A crash may forget the newest transaction ids and positions and assign them again. A feed that remembers them would
+-- skip the new events. So the feed compares this id, and after a change continues from its cursor row: PostgreSQL keeps
+-- that row only together with the events that it covers. The table is unlogged: crash recovery, the promotion of a
+-- standby and the copy of a data directory empty it; an orderly restart does not. A dump contains its row, which
+-- belongs to another table after a restore.
 create unlogged table taskledger.incarnation (
   id       uuid not null default gen_random_uuid(),
   of_table text not null default taskledger.origin() || '/' || to_regclass('taskledger.incarnation')::oid,
@@ -55,9 +55,8 @@ create unlogged table taskledger.incarnation (
 comment on table taskledger.incarnation is
   'Internal: one row with an id that changes whenever PostgreSQL crashes, a standby is promoted or a dump is restored.';
 
--- plpgsql: a standby has no unlogged tables, and must not plan the query.
--- The query names the key: without sequential scans any other plan seems so expensive that PostgreSQL
--- would compile it.
+-- plpgsql: a standby does not have unlogged tables, and must not plan the query. The query names the key: without
+-- sequential scans any other plan seems so expensive that PostgreSQL would compile it.
 -- +goose StatementBegin
 create function taskledger.incarnation() returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -76,7 +75,7 @@ comment on function taskledger.incarnation() is
   'Internal: returns the id in the table incarnation; null on a standby, and until a feed is opened after a crash or a '
   'restore.';
 
--- With its owner's rights: a role that may update the row could have every reader begin its page again.
+-- With its owner's rights: a role that may update the row could make every reader begin its page again.
 -- +goose StatementBegin
 create function taskledger.begin_incarnation() returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -89,12 +88,12 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.begin_incarnation() is
-  'Internal: gives the database an incarnation if it has none.';
+  'Internal: gives the database an incarnation if it lacks one.';
 
--- A session notes the incarnation once, as its login: to read the table costs as much as ten appends. A crash ends
--- the session with the incarnation, and before a promotion a session notes none. Two things are noted with it: the
--- start of the server, because a copy of a stopped server's data, put back, has its incarnation; and the table,
--- because a session lives on when a dump is restored in its database.
+-- A session notes the incarnation once, like its login: reading the table costs as much as ten appends. A crash ends
+-- the session and the incarnation, and before a promotion a session notes none. Two more facts are noted: the start of
+-- the server, because a copy of a stopped server's data has its incarnation when put back; and the table, because a
+-- session continues when a dump is restored in its database.
 -- +goose StatementBegin
 create function taskledger.note_incarnation(of_table oid) returns text
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
@@ -114,7 +113,7 @@ $$;
 comment on function taskledger.note_incarnation(oid) is
   'Internal: returns the incarnation of the database and when its server started, and notes both in the session.';
 
--- The planner puts this expression in place of a call. A session that sets the setting itself harms its own appends.
+-- The planner inlines this expression. A session that changes the setting itself harms its own appends.
 create function taskledger.session_incarnation() returns text
 language sql volatile
 return case when starts_with(current_setting('taskledger.incarnation', true),
@@ -123,7 +122,7 @@ return case when starts_with(current_setting('taskledger.incarnation', true),
             else taskledger.note_incarnation('taskledger.incarnation'::regclass::oid) end;
 
 comment on function taskledger.session_incarnation() is
-  'Internal: returns what note_incarnation returns, as the session has noted it; null as incarnation.';
+  'Internal: returns the session''s note of note_incarnation; null as incarnation.';
 
 -- A cursor covers everything that is visible in seen and, of the window between seen and until,
 -- everything up to after_position.
@@ -152,10 +151,10 @@ create table taskledger.cursor (
 comment on table taskledger.cursor is
   'How far each reader of the feed has got. Append-only: the row with the highest n is the cursor.';
 
--- A row was written in this database if its transaction ID is that of the physical row. A row that was restored
--- from a dump into this database has another one. A row that is ahead of the sequence is newer than the events, which
--- were restored without it: they get positions that it has passed. If the sequence is behind the events too, it alone
--- was set back.
+-- A row was written in this database if its transaction ID equals the physical row's. A row that was restored from a
+-- dump into this database has a different one. A row ahead of the sequence is newer than the events, which were
+-- restored without it: they get positions that it has passed. If the sequence is behind the events too, only the
+-- sequence was set back.
 create view taskledger.cursors as
 select c.reader, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound, c.after_position, c.mark,
        c.login, c.recorded_at, c.timeline,
@@ -169,13 +168,13 @@ select c.reader, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
 
 comment on view taskledger.cursors is
   'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. '
-  'If is_local is false, the row is of another database, and its transaction IDs have no meaning in this one; or it is '
-  'ahead of the sequence of positions.';
+  'If is_local is false, the row belongs to another database, and its transaction IDs are meaningless in this one; or '
+  'it is ahead of the sequence of positions.';
 
--- Up to the floor, events are of another database: they were restored, and their transaction ids have no meaning. Every
--- snapshot but that of the beginning sees them, as if their transaction id were 3, the first one there is. A rebase
--- raises the floor while no transaction writes events, so all events up to it are committed. origin and xid are those
--- of the database that the floor holds for, as in a cursor row.
+-- Up to the floor, events belong to another database: they were restored, and their transaction ids are meaningless.
+-- Every snapshot except the first sees them, as if their transaction id were 3, the lowest id. A rebase raises the
+-- floor while no transaction writes events, so all events up to it are committed. origin and xid identify the database
+-- for which the floor holds, as in a cursor row.
 create table taskledger.floor (
   position  bigint not null,
   origin    text not null default taskledger.origin(),
@@ -186,7 +185,7 @@ create table taskledger.floor (
 insert into taskledger.floor (position) values (0);
 
 comment on table taskledger.floor is
-  'Internal: one row with the last position whose transaction id is of another database; 0: none. '
+  'Internal: one row with the last position whose transaction id belongs to another database; 0: none. '
   '`taskledger rebase` writes it.';
 
 -- plpgsql: each session plans it once. Statements call it in a subquery without columns, so once.
@@ -200,7 +199,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.feed_floor() is
-  'Internal: returns the last position whose transaction id is of another database and has no meaning; 0: none.';
+  'Internal: returns the last position whose transaction id belongs to another database; 0: none.';
 
 -- +goose StatementBegin
 create function taskledger.rebased_at() returns timestamptz
@@ -234,9 +233,9 @@ comment on function taskledger.restored_until() is
   'Internal: returns the last position of an event with the transaction''s id that an older transaction inserted; '
   '0: none.';
 
--- Rights on a transaction's own events compare transaction ids, which another database has assigned too: such an event
--- must also be above foreign_until. Events of another database need not have brought its floor with them, so the
--- transaction's first event is looked at: restored ones come before its own. One descent of the index (xid, position).
+-- Rights on a transaction's own events compare transaction ids, which another database may have assigned, too. So such
+-- an event must also be above foreign_until. Events of another database may have come without its floor, so the
+-- transaction's first event is checked: restored events come before its own. One descent of the index (xid, position).
 -- A view, because a call of a function would cost an insert a tenth more.
 create view taskledger.floors as
 select f.position, f.is_local,
@@ -257,11 +256,11 @@ select f.position, f.is_local,
     where l.one) f;
 
 comment on view taskledger.floors is
-  'Internal: the floor. If is_local is false, it is of another database, as after a restore until the rebase. '
+  'Internal: the floor. If is_local is false, it belongs to another database, as after a restore until the rebase. '
   'foreign_until is the last position at which an event with the transaction''s id may be of another database.';
 
--- A database that was restored as a whole has the floor of another one. Otherwise events may have come without it, by a
--- dump of some tables or by logical replication. Their ids are then ahead of this database, or harmless: an id that it
+-- A database that was restored as a whole has another database's floor. Otherwise events may have come without it, by a
+-- dump of some tables or by logical replication. Then their ids are ahead of this database, or harmless: an id that it
 -- has passed is visible in every window. Three probes of one row each find them, whatever was written since.
 -- +goose StatementBegin
 create function taskledger.foreign_position() returns bigint
@@ -286,19 +285,19 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.foreign_position() is
-  'Internal: returns the position of an event above the floor whose transaction id this database has not reached, so '
-  'that it is of another one; 0 if the floor itself is of another one; null if there is none.';
+  'Internal: returns the position of an event above the floor that belongs to another database, because this database '
+  'has not reached its transaction id; 0 if the floor itself belongs to another database; null: no such event.';
 
--- The end of the relay's sleep, in microseconds since 1970 of the database's clock; in the past while it is awake. It
--- is a sequence because writing and reading it are of no transaction, and unlogged because a crash ends the sleep.
--- The relay extends it with each poll, so it ends by itself if the relay does.
+-- The end of the relay's sleep, in microseconds since 1970 by the database's clock; in the past while it is awake. It
+-- is a sequence because reads and writes of a sequence belong to no transaction. It is unlogged because a crash ends
+-- the sleep. The relay extends it with each poll, so it ends by itself if the relay ends.
 create unlogged sequence taskledger.asleep_until;
 
 comment on sequence taskledger.asleep_until is
   'Internal: until when the relay sleeps unless it is notified, in microseconds since 1970.';
 
--- A statement that inserts one task calls this first: the planner puts its expression in place of the call, where a
--- call of wake costs as much as a tenth of the insert. date_part('epoch', ...) costs more than the sequence.
+-- A statement that inserts one task calls this first: the planner inlines the expression, while a call of wake costs as
+-- much as a tenth of the insert. date_part('epoch', ...) costs more than the sequence.
 create function taskledger.relay_sleeps() returns boolean
 language sql volatile
 return to_timestamp(pg_sequence_last_value('taskledger.asleep_until'::regclass) * 1e-6::float8) > clock_timestamp();
@@ -328,16 +327,16 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.wake(bigint) is
-  'Internal: notifies the relay at the commit of the calling transaction, if it sleeps. The notification has the '
-  'position of an event that has enqueued a task, or nothing.';
+  'Internal: notifies the relay at the commit of the calling transaction, if it sleeps. The notification contains '
+  'the position of an event that has enqueued a task, or nothing.';
 
--- Until when processes wait for outcomes, as asleep_until. Meanwhile what appends events wakes the relay.
+-- Until when processes wait for outcomes, like asleep_until. Meanwhile, statements that append events wake the relay.
 create unlogged sequence taskledger.awaited_until;
 
 comment on sequence taskledger.awaited_until is
   'Internal: until when appends of events wake the relay, in microseconds since 1970.';
 
--- Each statement that appends calls this, in place as relay_sleeps.
+-- Each statement that appends calls this, inlined like relay_sleeps.
 create function taskledger.is_awaited() returns boolean
 language sql volatile
 return to_timestamp(pg_sequence_last_value('taskledger.awaited_until'::regclass) * 1e-6::float8) > clock_timestamp();
@@ -345,8 +344,8 @@ return to_timestamp(pg_sequence_last_value('taskledger.awaited_until'::regclass)
 comment on function taskledger.is_awaited() is
   'Internal: returns whether a process waits for outcomes; null if none ever did.';
 
--- With its owner's rights: a role that reads events may wait, for at most a minute at a time. A later moment is from
--- before the clock was set back.
+-- With its owner's rights: a role that reads events may wait, for at most a minute at a time. A moment further ahead
+-- dates from before the clock was set back.
 -- +goose StatementBegin
 create function taskledger.await_outcomes(microseconds bigint) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -362,12 +361,12 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.await_outcomes(bigint) is
-  'Internal: has appends of events wake the relay for so long, at most a minute.';
+  'Internal: makes appends of events wake the relay for this time, at most a minute.';
 
--- The xmax of a snapshot is the latest completed transaction id + 1, so running transactions may lie above it.
--- So the calling statement sees no event of a transaction id from below on, whatever a row has as its bound. A rebase,
--- which reads the ids of another database, gives its own.
--- plpgsql: an SQL function is inlined, and then every poll plans its statements anew (0.2 ms each).
+-- The xmax of a snapshot is the latest completed transaction id + 1, so running transactions may lie above it. The
+-- calling statement sees no event of a transaction id from below on, whatever bound a row contains. A rebase, which
+-- reads the ids of another database, passes its own value. plpgsql: an SQL function is inlined, and then every poll
+-- plans its statements again (0.2 ms each).
 -- +goose StatementBegin
 create function taskledger.late_xids(seen pg_snapshot, seen_bound xid8,
                                      below xid8 default pg_snapshot_xmax(pg_current_snapshot())) returns setof xid8
@@ -385,13 +384,12 @@ $$;
 
 comment on function taskledger.late_xids(pg_snapshot, xid8, xid8) is
   'Internal: returns the transaction ids that a window must read one by one: '
-  'those running in the snapshot seen, and those below below that were assigned between it and seen_bound.';
+  'ids running in the snapshot seen, and ids below below that were assigned between it and seen_bound.';
 
--- Merges the transactions by position: it reads a chunk of each, and then continues the one that is read least far, by
--- as much as is read of it, until the events found up to there suffice. So it reads a few times how_many entries of
--- the index, however many transactions there are and however large they are.
--- Each read ends by its limit, because PostgreSQL ends a scan by a row comparison only at the next xid.
--- Planned as feed_page is.
+-- Merges the transactions by position. It reads a chunk of each, and then continues the transaction that is read least
+-- far, by as much as it has read of it, until the events found so far suffice. So it reads a few times how_many entries
+-- of the index, however many transactions there are and however large they are. Each read ends by its limit, because
+-- PostgreSQL ends a scan by a row comparison only at the next xid. Planned as feed_page is.
 -- +goose StatementBegin
 create function taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer)
 returns table (xid xid8, events integer)
@@ -444,9 +442,9 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.late_shares(xid8[], bigint, bigint, integer) is
-  'Internal: returns how many of the next how_many events of transactions, up to position top, are of each of them.';
+  'Internal: returns, for each transaction, how many of the next how_many events up to position top are its own.';
 
--- A window is what one snapshot (until) sees and an earlier one (seen) does not. It never changes, so
+-- A window contains the events that one snapshot (until) sees and an earlier one (seen) does not. It never changes, so
 -- any connection to the primary can read a page again, or ahead.
 --
 -- Late: positions up to seen_top of transactions that were unfinished in seen. Their xid is among
@@ -455,12 +453,12 @@ comment on function taskledger.late_shares(xid8[], bigint, bigint, integer) is
 --   No event up to the floor is late, because all were committed when it was raised.
 --   Of several transactions, only the events of this page are read, which late_shares counts. Of a few, up to
 --   how_many events of each are read and sorted: with one event each, as producers have them, that is cheaper by far.
--- Tail: positions above seen_top, up to top. Up to the floor, transaction ids have no meaning.
+-- Tail: positions above seen_top, up to top. Up to the floor, transaction ids are meaningless.
 --
--- A page must cost the same anywhere in a window of any size, so the planner must not collect and sort
--- a whole range: without bitmap and sequential scans, only the two index scans in order remain.
--- Without jit: the estimated cost grows with the history, and PostgreSQL would compile the query at each
--- call, which with 10,000,000 events took longer than all the rest.
+-- A page must cost the same anywhere in a window of any size, so the planner must not collect and sort a whole range:
+-- without bitmap and sequential scans, only the two index scans in order remain. Without jit: the estimated cost grows
+-- with the history, and PostgreSQL would compile the query at each call, which with 10,000,000 events took longer than
+-- everything else.
 -- +goose StatementBegin
 create function taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint,
                                      after_position bigint, how_many integer)
@@ -536,11 +534,11 @@ $$;
 comment on function taskledger.feed_page(pg_snapshot, bigint, xid8, pg_snapshot, bigint, bigint, integer) is
   'Internal: returns the next how_many events of a window after a position, in the order of the feed; none of null.';
 
--- Reads at most how_many entries of the index (xid, position), in its order, after the one given.
--- Returns the number of entries read, the last of them, the number of events that until sees and since does
--- not, and the exclusive or of their positions. Entries of transactions that are unfinished in both
--- snapshots are not read, and those up to the floor are not counted.
--- It returns aggregates, since returning the rows took three times as long. Planned as feed_page is.
+-- Reads at most how_many entries of the index (xid, position), in its order, after the given entry. Returns the number
+-- of entries read, the last entry, the number of events that until sees and since does not, and the exclusive or of
+-- their positions. It does not read entries of transactions that are unfinished in both snapshots, and does not count
+-- entries up to the floor. It returns aggregates, because returning the rows took three times as long. Planned as
+-- feed_page is.
 -- +goose StatementBegin
 create function taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer,
                                       inout xid xid8, inout "position" bigint,
@@ -614,10 +612,10 @@ comment on function taskledger.feed_passed(xid8, bigint, bigint, pg_snapshot, pg
   'Internal: reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and '
   'position), with floor as feed_floor() returns it. Null for the event means false, null for until no open window.';
 
--- Three arms, where the feed has two: late events below the window, events within the passed part of the window
--- that are not visible in it, and events above. The cost is that of the events it returns, whatever the size of
--- the ledger. Comparing rows, not columns, leaves the planner no index but (xid, position).
--- SQL: it is inlined, so that the limit reaches the arms.
+-- Three arms, where the feed has two: late events below the window, events within the passed part of the window that
+-- are not visible in it, and events above. The cost depends on the events it returns, not on the size of the ledger.
+-- Comparing rows, not columns, leaves the planner no index but (xid, position). SQL: it is inlined, so that the limit
+-- reaches the arms.
 -- +goose StatementBegin
 create function taskledger.feed_pending(reader text, how_many integer)
 returns table ("position" bigint, recorded_at timestamptz)
@@ -664,8 +662,8 @@ comment on function taskledger.feed_pending(text, integer) is
   'Internal: returns the committed events that a reader of the feed has not passed, at most how_many of each of three '
   'groups, and the oldest of each. A reader without a cursor in this database has passed none.';
 
--- Planned as feed_page is: inlined into a statement, feed_pending has an estimated cost that grows with the history,
--- and PostgreSQL compiled the statement at each execution, which took a hundred times as long as the rest.
+-- Planned as feed_page is. Inlined into a statement, feed_pending's estimated cost grows with the history, so
+-- PostgreSQL compiled the statement at each execution, which took a hundred times as long as the rest.
 -- +goose StatementBegin
 create function taskledger.feed_lag(reader text, how_many integer, out events bigint, out oldest timestamptz)
 language plpgsql stable

@@ -9,12 +9,10 @@
 
 -- reason selects the event that the scheduler appends: due (after scheduled and snoozed) and retry append
 -- released; start_by and finish_by append expired.
--- due and retry belong to the event that set the timer (version): they have no effect once the task has
--- another event. start_by and finish_by belong to the task.
--- after marks a task that waits for its predecessors. It is never due: the scheduler reads the row until the task has
--- another event.
--- The transaction that appends the event writes the row, and the event holds the time too: this table
--- can be made again from the events.
+-- due and retry belong to the event that set the timer (version): they have no effect once the task has another event.
+-- start_by and finish_by belong to the task. after marks a task that waits for its predecessors. It is never due: the
+-- scheduler reads the row until the task has another event. The transaction that appends the event writes the row, and
+-- the event contains the time, too: this table can be rebuilt from the events.
 --
 -- No row is inserted with a due_at below the database's clock at the insert, read after the inserting
 -- transaction has got its xid: the scheduler's marks rest on it. Most rows leave at the low end of the index,
@@ -131,10 +129,9 @@ comment on function taskledger.set_timers(text, text, timestamptz, timestamptz, 
 
 -- Appends the events of due timers and removes the timers, or does neither.
 --
--- released is appended if the event that set the timer is the task's last one. A deadline is about the task:
--- start_by expires a task that waits and has never begun, finish_by one that waits. If both events fit a task,
--- it expires. If a task is running at its finish_by, the timer is due again in a second. Every other timer is
--- removed without an event.
+-- released is appended if the event that set the timer is the task's last one. A deadline concerns the task: start_by
+-- expires a waiting task that has never begun, finish_by any waiting task. If both events fit a task, it expires. If a
+-- task is running at its finish_by, the timer is due again in a second. Every other timer is removed without an event.
 --
 -- A deadline whose task gets another event at the same time is kept: the next batch reads the new head.
 --
@@ -142,9 +139,9 @@ comment on function taskledger.set_timers(text, text, timestamptz, timestamptz, 
 -- The clock is read before the transaction ID is drawn. It runs with its owner's rights, so that the scheduler needs
 -- none on event and timer.
 --
--- Index: primary keys. The planner has no sequential and no bitmap scans, because the table is empty at one moment
--- and holds millions at another, which makes its statistics misleading. Joins are not nested loops where they need
--- not be: a batch that the generic plan estimates at a few rows was joined with itself row by row. Without jit: see
+-- Index: primary keys. The planner may use neither sequential nor bitmap scans, because the table is empty at one
+-- moment and holds millions of rows at another, which makes its statistics misleading. Joins are not nested loops if
+-- possible: a batch that the generic plan estimates at a few rows was joined with itself row by row. Without jit: see
 -- feed_page.
 -- +goose StatementBegin
 create function taskledger.fire_timers(due_from timestamptz, how_many integer,
@@ -262,8 +259,8 @@ comment on function taskledger.fire_timers(timestamptz, integer, taskledger.even
   'Internal: appends the events of at most how_many timers due since due_from, and removes the timers. may_release and '
   'may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out. '
   'only_due, only_kinds and only_biz_ids, of one length: the only timers, instead; empty for all. Returns the clock '
-  'that decided, the numbers of timers locked, of released and expired events, and of timers kept; of the only timers '
-  'those that another session has locked; due_at of the first and the last timer locked.';
+  'that decided, the numbers of timers locked, of released and expired events, and of timers kept; how many of the '
+  'only timers another session has locked; due_at of the first and the last timer locked.';
 
 -- Index: primary keys.
 -- +goose StatementBegin
@@ -279,11 +276,11 @@ end;
 -- +goose StatementEnd
 
 comment on function taskledger.remove_awaiting(text[], text[]) is
-  'Internal: removes the timers of tasks with predecessors that have another event than their first one.';
+  'Internal: removes the timers of tasks with predecessors that have more than their first event.';
 
--- Without it the timer of a cancelled task stays until its time, and that of a deadline, long after the success.
--- A timer is obsolete if no later event can give it an effect: versions and attempts only grow, and succeeded is final.
--- A task in another finished state may be released, with its deadlines.
+-- Without it, the timer of a cancelled task would stay until its time, and a deadline's timer long after the success. A
+-- timer is obsolete if no later event can give it an effect: versions and attempts only grow, and succeeded is final. A
+-- task in another finished state may be released, with its deadlines.
 --
 -- Locks only the timers that it removes. Index: primary keys; see fire_timers for the settings.
 -- +goose StatementBegin
@@ -331,6 +328,6 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.remove_obsolete_timers(timestamptz, text, text, integer) is
-  'Internal: reads the next how_many timers that are not due, after a moment, a kind and a biz_id, and removes those '
-  'that can have no effect because their task has moved on. Returns how many it has read and removed, and the place of '
-  'the last one.';
+  'Internal: reads the next how_many timers that are not due, after a moment, a kind and a biz_id, and removes '
+  'timers that can have no effect because their task has moved on. Returns how many it has read and removed, and the '
+  'place of the last one.';

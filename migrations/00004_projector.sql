@@ -1,4 +1,4 @@
--- The projections: what the tasks are now, derived from the events. They can be dropped and rebuilt.
+-- The projections: the current state of the tasks, derived from the events. They can be dropped and rebuilt.
 -- Owner: package projector.
 --
 --   task               written and read by projector
@@ -9,9 +9,9 @@
 --   projection_parked  written and read by projector
 --
 -- Other packages and programs read the views tasks, task_counts and kind_minutes. The view task_totals is for
--- statements that need the total of one kind and state, and lingering_tasks for those that need the unfinished tasks.
--- A rebuild replaces the tables by new ones: it copies their columns, indexes, settings and rights from the catalogue,
--- and defines the views again that depend on them.
+-- statements that need the total of one kind and state, and lingering_tasks for statements that need the unfinished
+-- tasks. A rebuild replaces the tables by new ones: it copies their columns, indexes, settings and rights from the
+-- catalogue, and recreates the views that depend on them.
 
 -- +goose Up
 
@@ -19,8 +19,8 @@
 -- and half of each page is kept free, since tasks enqueued together finish together.
 -- At fillfactor 80 three of four updates of a backlog were not HOT: more than twice the WAL, and heap and
 -- index together were larger.
--- Columns that the usual events change stand side by side, since the WAL of an update has what lies between the first
--- and the last byte that differs. Larger columns come before smaller ones, so that there is no padding.
+-- Columns that the usual events change are adjacent, because the WAL of an update contains everything between the first
+-- and the last byte that differs. Larger columns come before smaller ones, to avoid padding.
 create table taskledger.task (
   enqueued_at timestamptz not null,
   updated_at  timestamptz not null,
@@ -106,12 +106,12 @@ comment on table taskledger.illegal_event is
   'Events that cannot follow those before them: a role with INSERT on event wrote them. Their tasks are projected as '
   'before the event. `taskledger illegal dismiss` removes rows when their cause is removed.';
 
--- Rows are updated seldom: when a projection is registered, fails, or is rebuilt.
+-- Rows are rarely updated: when a projection is registered, fails, or is rebuilt.
 create table taskledger.projection (
   name            text collate "C" primary key,
   version         integer not null,      -- of the tables; 0: a rebase has made them invalid
   shape           text not null,         -- digest of the DDL
-  tables          text[] not null,       -- in the schema that has the name of the projection
+  tables          text[] not null,       -- in the schema of the projection's name
   parks           boolean not null,      -- an event that fails is parked; else it stops the projection
   since           timestamptz not null default clock_timestamp(),  -- when the tables came into use
   failed_position bigint,                -- of the event that stops the projection; null: none
@@ -122,15 +122,15 @@ create table taskledger.projection (
   failing_since   timestamptz,
   failed_at       timestamptz,
   failure         text,
-  wanted          text,                  -- what an operator has asked for: rebuild or verify; null: nothing
-  work            text,                  -- what is being done, or was done last: rebuild or verify
+  wanted          text,                  -- an operator's request: rebuild or verify; null: none
+  work            text,                  -- the current or the last work: rebuild or verify
   work_at         timestamptz,           -- of its last progress
   work_done       bigint,                -- events
   work_total      bigint,
   work_result     json);                 -- its report or error; null: it has not ended
 
 comment on table taskledger.projection is
-  'The projections: what their tables are, the event that stops one, and the rebuild or verification of it.';
+  'The projections: their tables, the event that stops one, and its rebuild or verification.';
 
 insert into taskledger.projection (name, version, shape, tables, parks) values
   ('tasks', 1, '', '{task,task_count,kind_stats,illegal_event}', true);
@@ -167,9 +167,9 @@ select t.enqueued_at, t.kind, t.biz_id, t.shard, t.state, t.version, t.updated_a
  where t.lingering is not null;
 
 comment on view taskledger.lingering_tasks is
-  'Internal: the tasks that are available or running, of those that became available up to lingering_place, '
-  'in the order of the index (enqueued_at, kind, biz_id). position: of the event that made the task available; an '
-  'index of (kind, position) has the order in which the tasks of a kind begin.';
+  'Internal: the available and running tasks that became available up to lingering_place, in the order of the index '
+  '(enqueued_at, kind, biz_id). position: of the event that made the task available; an index of (kind, position) '
+  'gives the order in which the tasks of a kind begin.';
 
 create view taskledger.lingering_place as
 select c.mark->'listed' as place
@@ -181,10 +181,10 @@ select c.mark->'listed' as place
  where c.is_local;
 
 comment on view taskledger.lingering_place is
-  'Internal: the place of the feed up to which lingering_tasks has all unfinished tasks (JSON); no row or null: none.';
+  'Internal: the place of the feed up to which lingering_tasks is complete (JSON); no row or null: none.';
 
 -- A reader that may find a task some seconds late needs no events after the place of the list. A list that is being
--- made from the first event on does not suffice.
+-- built from the first event does not suffice.
 create view taskledger.lingering_is_current as
 select exists (
          select from taskledger.lingering_place p where (p.place->'seen'->>'top')::bigint > 0) as is_current;
@@ -199,8 +199,8 @@ select c.kind, c.state, c.n, c.value as tasks from taskledger.task_count c;
 comment on view taskledger.task_totals is
   'Internal: running totals of tasks by kind and state. The row with the highest n counts; it is found by the index.';
 
--- A loose index scan that goes backwards, so that it lands on the newest row of each total and steps over none of
--- those that were removed at the old end.
+-- A loose index scan that goes backwards, so that it lands on the newest row of each total and steps over none of the
+-- rows that were removed at the old end.
 create view taskledger.task_counts as
 with recursive newest as (
   (select c.kind, c.state, c.value
@@ -229,7 +229,7 @@ select s.kind, s.minute, s.enqueued, s.started, s.succeeded, s.failed, s.dead, s
 
 comment on view taskledger.kind_minutes is
   'Events of each kind and minute: sum the rows. waiting and running are histograms: the first bucket counts times '
-  'below 1 ms, bucket i those from 2^((i-2)/4) to 2^((i-1)/4) ms.';
+  'below 1 ms, bucket i times from 2^((i-2)/4) to 2^((i-1)/4) ms.';
 
 -- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin
@@ -314,10 +314,11 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.remove_projection_parked(text, text, text) is
-  'Internal: removes the parked events of a task from the list of a projection, or with null all of its list, and '
+  'Internal: removes the parked events of a task from the list of a projection, or with null its whole list, and '
   'returns their versions.';
 
--- An operator changes what follows by functions, which examine that the act is on record. Index: event_xid_position.
+-- An operator changes the following columns by functions, which check that the act is on record. Index:
+-- event_xid_position.
 -- +goose StatementBegin
 create function taskledger.check_recorded(action text, projection text) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -358,9 +359,9 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.retry_projection(text, text, text) is
-  'Internal: has the parked events of a task applied again, and returns their versions.';
+  'Internal: marks the parked events of a task to be applied again, and returns their versions.';
 
--- Those that wait for the event are to be applied. Locks the rows. Indexes: primary keys.
+-- Events that wait for the skipped event are to be applied. Locks the rows. Indexes: primary keys.
 -- +goose StatementBegin
 create function taskledger.skip_projection(projection text, kind text, biz_id text) returns setof integer
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -393,8 +394,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.skip_projection(text, text, text) is
-  'Internal: skips the events of a task that have failed, parked or as that which stops the projection, and returns '
-  'their versions.';
+  'Internal: skips the failed events of a task, parked or stopping the projection, and returns their versions.';
 
 -- Locks the row. Index: primary key.
 -- +goose StatementBegin

@@ -22,9 +22,9 @@ create table taskledger.kind_limit (
 comment on table taskledger.kind_limit is
   'How many tasks of a kind may wait, set by an operator. A kind without a row has no limit.';
 
--- An enqueue looks for a limit of its kind only if there has ever been a limit: the look costs it a tenth of its time
--- on the server, the value of a sequence a fiftieth. The value is of no transaction, so an enqueue that sees a limit
--- sees its draw too.
+-- An enqueue searches for a limit of its kind only if there has ever been a limit: the search costs a tenth of its time
+-- on the server, the value of a sequence a fiftieth. The value belongs to no transaction, so an enqueue that sees a
+-- limit also sees its draw.
 create sequence taskledger.limits_set;
 
 comment on sequence taskledger.limits_set is 'Internal: how many limits have been set; null while there has been none.';
@@ -87,7 +87,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.admits(text, integer, integer) is
-  'Internal: reports whether a task of this kind, with args and meta of so many bytes, may be enqueued as available.';
+  'Internal: reports whether a task of this kind, with args and meta of these sizes, may be enqueued as available.';
 
 -- A sequence keeps its count when the transaction is rolled back, and leaves no dead rows. A crash of
 -- PostgreSQL may add up to 32, which its WAL holds as drawn, and lose the rejections of the last second.

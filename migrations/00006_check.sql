@@ -266,5 +266,5 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.check_after(json, text, text) is
-  'Internal: returns the predecessors of a task as its meta has them; raises an error for those that package ledger '
-  'rejects.';
+  'Internal: returns the predecessors of a task as its meta contains them; raises an error for predecessors that '
+  'package ledger rejects.';

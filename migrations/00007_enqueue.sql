@@ -7,8 +7,8 @@
 -- +goose Up
 
 -- Whether two JSON texts have the same value: the one definition of "the same args", for all languages. The order of
--- members, spaces, and the notation of strings and numbers do not matter. An object with a repeated name has no
--- defined value: a text that contains one is the same as texts that differ from it in spaces and notation alone.
+-- members, spaces, and the notation of strings and numbers do not matter. An object with a repeated name has no defined
+-- value: a text that contains one equals only texts that differ from it in spaces and notation alone.
 --
 -- jsonb refuses the escape \u0000 and halves of surrogate pairs, and numeric large numbers. So both texts are rewritten
 -- first: strings and numbers become strings that are equal if and only if the values are equal.
@@ -83,8 +83,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.json_value(text) is
-  'Internal: returns a JSON text rewritten so that jsonb can hold it, in the order of its members and in that of '
-  'jsonb, and whether all names of each object differ.';
+  'Internal: returns a JSON text rewritten so that jsonb can hold it, in the order of its members and in jsonb''s '
+  'order, and whether all names of each object differ.';
 
 -- +goose StatementBegin
 create function taskledger.is_same_json(a text, b text) returns boolean
@@ -107,9 +107,9 @@ comment on function taskledger.is_same_json(text, text) is
   'Internal: returns whether two JSON texts have the same value, or are both null. The order of members, spaces, and '
   'the notation of strings and numbers do not matter.';
 
--- The statement ledger/sql/existing.sql, for roles that may not read events. Index: primary key, twice per key.
--- It is volatile, so that it has a snapshot of its own, in which the winner of a race is visible: see
--- ledger/sql/enqueue_required.sql. A login gets the args of its own tasks alone, to report the difference.
+-- The statement ledger/sql/existing.sql, for roles that may not read events. Index: primary key, twice per key. It is
+-- volatile, so that it uses a snapshot of its own, in which the winner of a race is visible: see
+-- ledger/sql/enqueue_required.sql. A login gets only the args of its own tasks, to report the difference.
 -- +goose StatementBegin
 create function taskledger.existing_tasks(kinds text[], biz_ids text[], args text[])
 returns table (i bigint, "position" bigint, version integer, type taskledger.event_type, same_args boolean,
@@ -136,11 +136,11 @@ $$;
 
 comment on function taskledger.existing_tasks(text[], text[], text[]) is
   'Internal: returns for each key whose task exists its number in the arrays, the position of the first event, the '
-  'version and the type of the last one, and whether the task has these args. If it has others and the session''s '
-  'login enqueued it, also its args.';
+  'version and the type of the last one, and whether the task has these args. If the args differ and the '
+  'session''s login enqueued it, also its args.';
 
 -- A statement that inserts a task and is followed by the commit in the same round trip calls this if it has inserted
--- nothing. In place of a second insert in the statement, which cost a quarter of the transaction.
+-- nothing. It replaces a second insert in the statement, which cost a quarter of the transaction.
 -- +goose StatementBegin
 create function taskledger.check_existing(kind text, biz_id text, args text, accepts_other_args boolean) returns bigint
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
@@ -160,8 +160,8 @@ $$;
 comment on function taskledger.check_existing(text, text, text, boolean) is
   'Internal: raises not_null_violation unless the task exists, and with these args if others are not accepted.';
 
--- PostgreSQL cannot read a member of an entry that has the escape \u0000 or half of a surrogate pair, which args may
--- have. A marker that the entries do not contain takes the place of their escapes until args are apart.
+-- PostgreSQL cannot read a member of an entry that contains the escape \u0000 or half of a surrogate pair, and args may
+-- contain these. A marker that the entries do not contain replaces their escapes until args are separated.
 -- +goose StatementBegin
 create function taskledger.split_args(entries json, out others json, out args text[])
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
@@ -485,7 +485,7 @@ comment on function taskledger.enqueue(text, text, json, timestamptz, integer, t
                                        timestamptz, integer, json) is
   'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; '
   'a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. '
-  'data_version is the version of the format of args. after has the keys of tasks that must have succeeded before, and '
-  'what happens otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. '
+  'data_version is the version of the format of args. after contains the keys of tasks that must have succeeded '
+  'before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. '
   'If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args '
   'are equal as JSON values.';

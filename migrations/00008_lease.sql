@@ -48,7 +48,7 @@ comment on view taskledger.relay_lease is
   'if JetStream stores no message, ''off'' if no relay is expected to run. '
   'If is_refusing, it does not continue before an operator acts. is_ahead: it was '
   'taken before the clock was set back, and not renewed since. is_gone: the '
-  'server process backend of the holder''s connection has ended; a holder that lives connects again at once.';
+  'server process backend of the holder''s connection has ended; a live holder connects again at once.';
 
 -- Any program can have written a row, so nothing in it may make a reader fail.
 -- +goose StatementBegin
@@ -102,8 +102,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.is_lease(text, text, timestamptz, timestamptz, interval, json) is
-  'Internal: reports whether a lease is well-formed: that of a worker lasts at most its term, and its detail has kinds '
-  'that the role may work on.';
+  'Internal: reports whether a lease is well-formed: a worker''s lease lasts at most its term, and its detail lists '
+  'kinds that the role may work on.';
 
 create view taskledger.workers as
 select l.holder as worker, l.since, l.alive_until,
@@ -145,8 +145,8 @@ select distinct k.kind
 comment on view taskledger.claimed_kinds is
   'Internal: the kinds of live workers that claim tasks, and do not ask the dispatcher for them.';
 
--- Any login may have a lease by a name that is free, so a lease counts only for the kinds that its detail has.
--- The function is inlined where it stands in FROM, and finds its row by the primary key.
+-- Any login may take a lease with a free name, so a lease counts only for the kinds in its detail. The function is
+-- inlined in FROM, and finds its row by the primary key.
 -- +goose StatementBegin
 create function taskledger.worker_alive_ms(worker text, kind text) returns table (alive_ms bigint)
 language sql stable rows 1
@@ -263,7 +263,7 @@ comment on function taskledger.remove_lease(text) is
   'its kinds.';
 
 -- As remove_lease. Skips rows that another transaction has locked. Reads the whole small table. A program that crashes
--- at its start again and again leaves a lease each time: so few remain that they can be read.
+-- repeatedly at its start leaves a lease each time: only so many remain that they can be read.
 -- +goose StatementBegin
 create function taskledger.sweep_leases() returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -287,11 +287,11 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.sweep_leases() is
-  'Internal: removes the leases that ended a day ago, and those of workers but the 1000 that ended last.';
+  'Internal: removes the leases that ended a day ago, and the ended leases of workers except the newest 1000.';
 
--- A lease that ends in more than its term was taken before the clock was set back. A holder that lives renews it within
--- one term. The relay calls this with each renewal, and while it stands by. Locks such rows, and skips those that
--- another transaction has locked: no worker may stop the relay. Reads the whole small table.
+-- A lease that ends in more than its term was taken before the clock was set back. A live holder renews it within one
+-- term. The relay calls this with each renewal, and while it stands by. Locks such rows, and skips rows that another
+-- transaction has locked: no worker may stop the relay. Reads the whole small table.
 -- +goose StatementBegin
 create function taskledger.bound_leases() returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -305,7 +305,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.bound_leases() is
-  'Internal: has leases that were taken before the clock was set back end after one more term.';
+  'Internal: makes leases that were taken before the clock was set back end after one more term.';
 
 -- As remove_lease.
 -- +goose StatementBegin
@@ -321,7 +321,7 @@ $$;
 comment on function taskledger.release_relay(text) is
   'Internal: removes the lease of the relay, if this holder has it.';
 
--- The same row as that of a worker in Go. Locks the row. Index: primary key.
+-- Writes the same row as a worker in Go. Locks the row. Index: primary key.
 -- +goose StatementBegin
 create function taskledger.heartbeat(worker text, kinds text[], lease_for interval default '30 seconds',
                                      guarantee text default 'exactly once') returns void
@@ -377,15 +377,15 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.heartbeat(text, text[], interval, text) is
-  'Extends the lease of a worker, or creates it: while it lasts, no other worker takes over its tasks. kinds are those '
-  'that it works on, guarantee is exactly once if their effects commit with taskledger.finish, else at least once. '
-  'A duration of 0 removes the lease. The id of a worker belongs to the login that has its lease.';
+  'Extends the lease of a worker, or creates it: while it lasts, no other worker takes over its tasks. kinds are the '
+  'kinds that it works on, guarantee is exactly once if their effects commit with taskledger.finish, else at least '
+  'once. A duration of 0 removes the lease. The id of a worker belongs to the login that holds its lease.';
 
--- A worker that asks the dispatcher for tasks begins one without a record. If others claim tasks of the kind, it
--- records each start first, and lists the kind in its lease, under records, once all that it has begun are recorded.
--- One that claims waits for that, so that no handler begins twice. It then lists the kind in its own lease, under
--- admitted. Workers that begin to ask later find that lease. Locks its own row. Reads the whole small table until it is
--- admitted.
+-- A worker that asks the dispatcher for tasks begins a task without a record. If other workers claim tasks of the kind,
+-- it records each start first. Once everything that it has begun is recorded, it lists the kind in its lease, under
+-- records. A worker that claims waits for that, so that no handler begins twice. It then lists the kind in its own
+-- lease, under admitted. Workers that begin to ask later find that lease. Locks its own row. Reads the whole small
+-- table until it is admitted.
 -- +goose StatementBegin
 create function taskledger.may_claim(worker text, kind text) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
@@ -443,8 +443,8 @@ $$;
 comment on function taskledger.set_poll_place(text, text, json) is
   'Internal: stores the place after which a worker continues to look for waiting tasks of a kind.';
 
--- Advisory locks cannot be granted or revoked: any role that may connect could hold one. A row of this table is locked
--- by a function with its owner's rights, which only the roles concerned may execute.
+-- Advisory locks cannot be granted or revoked: any role that may connect could hold one. The rows of this table are
+-- locked by functions with their owner's rights, which only the roles concerned may execute.
 create table taskledger.mutex (
   name text collate "C" primary key);
 
@@ -454,9 +454,9 @@ comment on table taskledger.mutex is
 
 insert into taskledger.mutex (name) values ('schedules');
 
--- A row for each kind, so that a login that is limited to kinds delays no worker of others. The order of the names
--- prevents deadlocks. A transaction that waits for another one's insert finds that row in the second statement.
--- Locks the rows until the transaction ends. Index: primary key.
+-- A row for each kind, so that a login that is limited to kinds delays no worker of other kinds. The order of the names
+-- prevents deadlocks. A transaction that waits for a concurrent insert finds that row in the second statement. Locks
+-- the rows until the transaction ends. Index: primary key.
 -- +goose StatementBegin
 create function taskledger.lock_workers(kinds text[]) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -530,9 +530,9 @@ $$;
 comment on function taskledger.lock_subscribers() is
   'Internal: locks the subscribers of the session''s login against sessions of this login that add one.';
 
--- With its owner's rights: no role may take the lock, which has sessions of one login count one after the other. A
--- volatile function sees the rows that the calling statement has written. A lease that is extended takes no lock.
--- Reads the whole small table, when a lease is new or grows. Locks a row until the transaction ends.
+-- With its owner's rights: no role may take the lock, which makes sessions of one login count one after the other. A
+-- volatile function sees the rows that the calling statement has written. Extending a lease takes no lock. Reads the
+-- whole small table, when a lease is new or grows. Locks a row until the transaction ends.
 -- +goose StatementBegin
 create function taskledger.may_have_lease(name text, detail json) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -565,9 +565,9 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.may_have_lease(text, json) is
-  'Internal: returns true if the session''s login may have this lease of a worker beside its others, and raises an '
-  'error otherwise: what reads all leases must not take long because of one login. A worker has one lease, and one '
-  'more if it divides shards.';
+  'Internal: returns true if the session''s login may have one more lease of a worker, and raises an error '
+  'otherwise: reading all leases must not take long because of one login. A worker holds one lease, and one more if it '
+  'divides shards.';
 
 create table taskledger.broker_user (
   name     text collate "C" primary key check (name ~ '^[A-Za-z0-9_-]{1,64}$'),
@@ -577,8 +577,8 @@ comment on table taskledger.broker_user is
   'The users of the NATS server that serve runs, with their passwords. No role may read it: each reads the password of '
   'its own user by a function.';
 
--- A lock of a session is in no copy of a database: neither in a dump nor in a physical one. It counts only for the
--- login of the lease: every login can lock a number, and workers can read the nonce.
+-- No copy of a database contains a session's lock: neither a dump nor a physical copy. The lock counts only for the
+-- lease's login: every login can lock a number, and workers can read the nonce.
 create view taskledger.broker as
 select l.holder, l.since, l.alive_until > clock_timestamp() as is_alive, l.detail->>'address' as address,
        l.detail->>'ca' as ca, l.detail->>'peers' as peers, substr(l.name, 8) as member,
@@ -595,7 +595,7 @@ select l.holder, l.since, l.alive_until > clock_timestamp() as is_alive, l.detai
 comment on view taskledger.broker is
   'The NATS server that serve runs, or with --peers one row for each member of the cluster; peers are all its members. '
   'is_here: its process holds a lock in this very database, whose number is the nonce '
-  'of the lease. Otherwise the row is that of another database of which this one is a copy, or the process has ended.';
+  'of the lease. Otherwise this database is a copy, and the row belongs to its original, or the process has ended.';
 
 -- +goose StatementBegin
 create function taskledger.broker_worker() returns text

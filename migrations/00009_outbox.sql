@@ -37,13 +37,13 @@ select c.n, c.seen, c.recorded_at, c.timeline, greatest(c.seen_top, c.after_posi
  where c.reader = 'relay';
 
 comment on view taskledger.relay_mark is
-  'What the relay had published when it wrote each row of its cursor: no event above position top, and everything '
+  'The events that the relay had published when it wrote each row of its cursor: none above position top, and all '
   'visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are '
   'behind stream_tail. generation is the number of losses of the stream plus 1. '
   'Before the first session, generation, stream_created and both sequences are null. '
   'server is the server_run() in which the relay has made sure that no other copy of the database works.';
 
--- Copies of a database differ in nothing but where they run.
+-- Copies of a database differ only in where they run.
 -- +goose StatementBegin
 create function taskledger.server_run() returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -55,11 +55,11 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.server_run() is
-  'Internal: returns what differs between this database and a physical copy of it that runs too: the start of the '
-  'server, and the oid of the database.';
+  'Internal: returns the difference between this database and a running physical copy of it: the start of the server, '
+  'and the oid of the database.';
 
--- Three arms, where the feed has two: late events below the window, events within the published part of
--- the window that are not visible in it, and events above. Its cost is that of the events it returns.
+-- Three arms, where the feed has two: late events below the window, events within the published part of the window that
+-- are not visible in it, and events above. Its cost depends only on the events it returns.
 create view taskledger.outbox as
 with relay as materialized (
   select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position, taskledger.feed_floor() as floor

@@ -5,10 +5,9 @@
 
 -- +goose Up
 
--- The runner writes the position in the transaction that enqueues a firing's task.
--- No time is one that readers cannot read: infinity, or a year after 9998.
--- There are few rows; they change a few times a minute at most and are read as a whole: no index but the
--- key, so that updates are HOT.
+-- The runner writes the position in the transaction that enqueues a firing's task. No time is unreadable for readers:
+-- neither infinity, nor a year after 9998. There are few rows; they change a few times a minute at most and are read as
+-- a whole: no index but the key, so that updates are HOT.
 create table taskledger.schedule (
   name         text collate "C" primary key,
   kind         text collate "C" not null,  -- kind and args of its tasks

@@ -19,7 +19,7 @@ comment on table taskledger.pause is 'The kinds that an operator has paused: no 
 create view taskledger.paused_kinds as
 select p.kind, p.since, p.actor, p.reason from taskledger.pause p;
 
-comment on view taskledger.paused_kinds is 'The kinds of which no worker starts tasks, since when, by whom and why.';
+comment on view taskledger.paused_kinds is 'The kinds whose tasks no worker starts, since when, by whom and why.';
 
 -- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin
@@ -37,8 +37,8 @@ comment on function taskledger.remove_pause(text) is
   'Internal: ends the pause of a kind, and returns the kind if it was paused.';
 
 -- A receiver of webhooks that has answered 410 Gone gets no more requests until an operator resumes their kind. With
--- its owner's rights: the login to which the receiver's subscriber belongs may pause no other kind.
--- Index: primary key; that of cursor.
+-- its owner's rights: the login to which the receiver's subscriber belongs may not pause any other kind. Index: primary
+-- keys of pause and cursor.
 -- +goose StatementBegin
 create function taskledger.pause_receiver(receiver text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -58,9 +58,9 @@ $$;
 comment on function taskledger.pause_receiver(text) is
   'Internal: pauses the deliveries of a receiver of webhooks that has answered 410 Gone, unless they are paused.';
 
--- Locks nothing. Indexes: primary keys; of task_count a loose scan that goes backwards, so that it lands on the newest
--- row of each total; of task at most max_aged rows of a kind that has no more by its totals, else none. Without jit:
--- the estimated cost grows with the number of kinds, and PostgreSQL would compile the query at each execution.
+-- Locks nothing. Indexes: primary keys. On task_count, a loose scan that goes backwards, so that it lands on the newest
+-- row of each total. On task, at most max_aged rows of a kind whose totals are no higher, else none. Without jit: the
+-- estimated cost grows with the number of kinds, and PostgreSQL would compile the query at each execution.
 -- +goose StatementBegin
 create function taskledger.unhandled_kinds(max_aged bigint)
 returns table (kind text, waiting bigint, oldest_ms bigint)
@@ -117,11 +117,11 @@ comment on function taskledger.unhandled_kinds(bigint) is
   'tasks in all.';
 
 -- A task is late if it became available before older_than ago: the projection has more available tasks of the kind than
--- the newer events account for. So no task is looked for: the events are read from the newest one back until each
--- available task is met, which are few events while workers keep up, and never older ones than older_than. All
--- statements of a stable function have one snapshot.
--- Locks nothing. Indexes: (position), backwards; the primary key of task for each event that made a task available of a
--- kind of which some are missing; of task_count a row of each kind. Without jit: see feed_page.
+-- the newer events account for. So no task is searched for: events are read backwards from the newest until each
+-- available task is met. These are few events while workers keep up, and never events older than older_than. All
+-- statements of a stable function share one snapshot. Locks nothing. Indexes: (position), backwards; the primary key of
+-- task for each event that made a task available, if its kind still lacks tasks; of task_count a row of each kind.
+-- Without jit: see feed_page.
 -- +goose StatementBegin
 create function taskledger.unbegun_kinds(older_than interval, max_aged bigint)
 returns table (kind text, waiting bigint, late bigint, oldest_at timestamptz)

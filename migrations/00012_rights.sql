@@ -1,11 +1,11 @@
--- Rights: what a role that is not the owner may insert, and nothing for PUBLIC.
+-- Rights: which rows a role other than the owner may insert, and nothing for PUBLIC.
 -- Owner: package migrations. No tables. roles.sql makes the roles, with their grants and their policies.
 --
 -- The owner is exempt from row-level security. Every other role needs the privilege and
 -- a policy: it inserts the rows that the policy admits, by the same statements as the owner.
 --
--- No role has the privilege to insert xid, position or recorded_at: they are defaults, and PostgreSQL computes them
--- in the order of the columns, so the xid is older than the position whatever the role's statement.
+-- No role may insert xid, position or recorded_at: they are defaults, and PostgreSQL computes them in the order of the
+-- columns, so the xid is older than the position whatever the role's statement.
 
 -- +goose Up
 
@@ -61,7 +61,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.fits(integer, integer) is
-  'Internal: returns whether args and meta of so many bytes are within their limits.';
+  'Internal: returns whether args and meta of these sizes are within their limits.';
 
 -- The same tables as ledger.Transitions in Go. Arrays: an expression that calls state_after takes longer to prepare for
 -- each transaction than all the rest of an append.
@@ -94,7 +94,7 @@ return type = 'started'
 comment on function taskledger.begins_attempt(taskledger.event_type, taskledger.event_type) is
   'Returns whether an event of type that follows one of type last belongs to a new attempt.';
 
--- With its owner's rights, because a policy cannot read its own table. Volatile, so that it also reads what the
+-- With its owner's rights, because a policy cannot read its own table. Volatile, so that it also sees the rows that the
 -- calling statement has inserted. Index: primary key.
 -- +goose StatementBegin
 create function taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint,
@@ -113,10 +113,11 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.follows(text, text, integer, integer, smallint, taskledger.event_type) is
-  'Internal: returns the type of the event that an event follows; null if it may not follow that one, or if its '
-  'attempt or shard is another than the ledger''s.';
+  'Internal: returns the type of the event that an event follows; null if it may not follow that event, or if its '
+  'attempt or shard differs from the ledger''s.';
 
--- As follows. The login comes first: an attempt of the own login costs no look at the leases. Index: primary key.
+-- As follows. The login comes first: an attempt of the session's own login need not read the leases. Index: primary
+-- key.
 -- +goose StatementBegin
 create function taskledger.follows_as_worker(kind text, biz_id text, version integer, attempt integer, shard smallint,
                                              type taskledger.event_type, login_id integer)
@@ -158,13 +159,14 @@ comment on function taskledger.own_logins() is
 create policy login on taskledger.event as restrictive for insert
   with check (login_id = any ((select taskledger.own_logins())::integer[]));
 
--- For the policy workers_fence of roles.sql, which cannot read its own table by name: a view has its owner's rights.
--- As a part of the policy it costs a row a fifth of what follows_as_worker costs. Unlike that function it does not
--- read what the calling statement has inserted.
+-- For the policy workers_fence of roles.sql, which cannot read its own table by name: a view has its owner's rights. In
+-- the policy it costs a fifth of follows_as_worker per row. Unlike that function it does not see the rows that the
+-- calling statement has inserted.
 create view taskledger.event_fence as
 select kind, biz_id, version, attempt, shard, type, login_id, actor from taskledger.event;
 
-comment on view taskledger.event_fence is 'Internal: what the events of workers must follow. Only a policy needs it.';
+comment on view taskledger.event_fence is
+  'Internal: the events that workers'' events must follow. Only a policy needs it.';
 
 -- Feeds read whole pages of events. A result has at most workers.MaxResultBytes.
 create policy size on taskledger.event as restrictive for insert
@@ -211,8 +213,8 @@ end;
 comment on function taskledger.is_timer_of(text, taskledger.event_type) is
   'Internal: reports whether an event of this type may set a timer with this reason.';
 
--- The catalogue has the kinds of each policy, also while no task of a kind exists. A policy that `taskledger migrate
--- roles` has not made counts as one for all kinds. Index: pg_policy by table.
+-- The catalogue contains the kinds of each policy, even while a kind has no tasks. A policy that `taskledger migrate
+-- roles` has not made counts as a policy for all kinds. Index: pg_policy by table.
 -- +goose StatementBegin
 create function taskledger.refused_kind(kinds text[], worker name, how text) returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
@@ -273,7 +275,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.check_kinds(text[]) is
-  'Internal: returns true if the role may work on all these kinds, and raises an error that names the first other one.';
+  'Internal: returns true if the role may work on all these kinds, else raises an error that names the first refused.';
 
 -- +goose StatementBegin
 create function taskledger.login_refused(kinds text[]) returns text
@@ -311,9 +313,9 @@ $$;
 comment on function taskledger.check_login_kinds(text[]) is
   'Internal: raises an error if the login may not work on all these kinds. For functions with their owner''s rights.';
 
--- For a statement that has found no event of a task. With its owner's rights, and stable, so that it reads the snapshot
--- of that statement without policies: a plan in a connection can have the policies of an earlier moment, for example
--- until a role is granted. Index: primary key.
+-- For a statement that has found no event of a task. With its owner's rights, and stable, so that it reads that
+-- statement's snapshot without policies: a plan in a connection can contain the policies of an earlier moment, for
+-- example until a role is granted. Index: primary key.
 -- +goose StatementBegin
 create function taskledger.is_hidden(kind text, biz_id text) returns boolean
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$

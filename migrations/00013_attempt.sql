@@ -4,8 +4,8 @@
 -- All functions but listed_tasks, unlisted_tasks and lock_task run with the rights of their caller, so that the
 -- policies of its role apply.
 --
--- SQLSTATE TL001: the attempt has ended. TL002: the worker has no lease. TL003: the kind is paused. TL004: the deadline
--- of the task has passed.
+-- SQLSTATE TL001: the attempt has ended. TL002: the worker has no lease. TL003: the kind is paused. TL004: the task's
+-- deadline has passed.
 
 -- +goose Up
 
@@ -59,7 +59,7 @@ $$;
 comment on function taskledger.append_event(text, text, integer, taskledger.event_type, text, text, bigint,
                                             timestamptz) is
   'Internal: appends an event after version expected and returns its version; null if the task has moved on. It is '
-  'released after after_us microseconds or at a time, which data and the timer get.';
+  'released after after_us microseconds or at a time, which is stored in data and in the timer.';
 
 -- A statement cannot pass over a key that another transaction is inserting: no row of it is visible yet, and a wait for
 -- it ends with the statement. So each event is appended for itself and taken back, and fails after 1 ms if its key is
@@ -289,7 +289,7 @@ $$;
 comment on function taskledger.raise_fenced(text, text, integer) is
   'Internal: raises the error of a worker that no longer has its task.';
 
--- A task whose worker has no lease any more is taken over, by the rules of package workers: it is buried after five
+-- A task whose worker has lost its lease is taken over, by the rules of package workers: it is buried after five
 -- workers in a row, or if its attempt must not be repeated.
 -- +goose StatementBegin
 create function taskledger.take_over(kind text, biz_id text, version integer, worker text) returns boolean
@@ -445,7 +445,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.unclaimed(text, bigint[], text[]) is
-  'Internal: returns those of some tasks that are available, or run in a worker that is lost, in the order of their '
+  'Internal: returns the tasks among these that are available, or run in a lost worker, in the order of their '
   'positions.';
 
 -- With its owner's rights, because a worker may not read the projection, which has errors. Index: task_next.
@@ -530,14 +530,14 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.lock_task(text, text) is
-  'Internal: locks a task against other calls of claim_next until the transaction ends; false if another one has.';
+  'Internal: locks a task against other calls of claim_next until the transaction ends; false if it is locked.';
 
--- The list comes first, then the events after its place. A call steps over at most about 5,000 entries of each that
--- it cannot claim, and the next call continues there.
+-- The list comes first, then the events after its place. A call steps over at most about 5,000 entries of each that it
+-- cannot claim, and the next call continues there.
 --
--- The worker's place in the events is one of the feed, so that a call costs what is new and not what the list is
--- behind: it has read all that was visible at the moment at, and of the others those up to the position after. At the
--- end, the moment next takes the place of at; it was the newest one when the pass began. Events that are committed late
+-- The worker's place in the events is a place of the feed, so that a call costs only the new events, however far the
+-- list is behind. The worker has read every event that was visible at the moment at, and the others up to the position
+-- after. At the end of a pass, the moment next, the newest when the pass began, replaces at. Events that commit late
 -- are not visible in it, and are read in the next pass. The place is stored when a call has read many events, or ends a
 -- pass of several calls: most calls read few events again, and write nothing.
 -- +goose StatementBegin
@@ -653,7 +653,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.finish(text, text, integer, json) is
-  'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is that of '
+  'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is from '
   'taskledger.claim. Raises TL001 if the attempt has ended meanwhile, TL004 if the deadline of the task has passed.';
 
 -- +goose StatementBegin
@@ -718,7 +718,7 @@ $$;
 comment on function taskledger.fail(text, text, integer, text, text, interval, boolean, json) is
   'Records that an attempt has failed, after its transaction was rolled back. The task is tried again by its retry '
   'policy, else by the policy retry, else by the default; or after retry_in. It is dead if its attempts are used up, '
-  'or if the error is permanent. Returns the state of the task. version is that of taskledger.claim. Raises TL001 if '
+  'or if the error is permanent. Returns the state of the task. version is from taskledger.claim. Raises TL001 if '
   'the attempt has ended meanwhile.';
 
 -- +goose StatementBegin
@@ -745,8 +745,8 @@ $$;
 comment on function taskledger.policy_of(text, text, json) is
   'Internal: returns the retry policy of a task: its own if that is valid, else otherwise, else the default.';
 
--- A snooze that is due within a second has its number in a row in short_in_a_row: see attempt.recorder.snooze. One that
--- is due at once after such a one waits by the retry policy.
+-- A snooze that is due within a second stores its number in a row in short_in_a_row: see attempt.recorder.snooze. If a
+-- snooze that is due at once follows such a snooze, it waits by the retry policy.
 -- +goose StatementBegin
 create function taskledger.snooze(kind text, biz_id text, version integer, run_at timestamptz default null,
                                   run_in interval default null) returns void
@@ -783,7 +783,7 @@ $$;
 
 comment on function taskledger.snooze(text, text, integer, timestamptz, interval) is
   'Ends an attempt without failure: the task is available again at run_at, or run_in from now by the database''s '
-  'clock. The second snooze in a row that is due at once waits by the retry policy. version is that of '
+  'clock. The second snooze in a row that is due at once waits by the retry policy. version is from '
   'taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
 
 -- +goose StatementBegin
@@ -816,7 +816,7 @@ end;
 -- +goose StatementEnd
 
 comment on function taskledger.snoozed_in_a_row(integer) is
-  'Internal: returns the tasks among the newest snoozes of less than a second that have only been snoozed so, five '
+  'Internal: returns the tasks among the newest snoozes of less than a second that were only snoozed like this, five '
   'times or more in a row.';
 
 revoke all on all functions in schema taskledger from public;

@@ -1,4 +1,4 @@
--- The past in the order of the feed: what was visible when, and what a place in that order had.
+-- The past in the order of the feed: which events were visible when, and the content of a place in that order.
 -- Owner: package ledger/feed.
 --
 --   moment  written and read by feed
@@ -17,20 +17,20 @@ create table taskledger.moment (
   xid      xid8 not null default pg_current_xact_id()); -- equals xmin in every physical copy of this row
 
 comment on table taskledger.moment is
-  'What was visible at a time, by which the past is read in the order of commits. Append-only; old rows are thinned.';
+  'The events visible at a time, to read the past in the order of commits. Append-only; old rows are thinned.';
 
--- A row that was restored from a dump has the transaction IDs of another database.
+-- A row that was restored from a dump contains transaction IDs of another database.
 create view taskledger.moments as
 select m.at, m.snapshot, m.top, m.bound
   from taskledger.moment m
  where m.xmin::text::bigint = (m.xid::text::numeric % 4294967296)::bigint;
 
 comment on view taskledger.moments is
-  'The rows of the table moment whose transaction IDs have a meaning in this database.';
+  'The rows of the table moment whose transaction IDs belong to this database.';
 
--- A place in the order of the feed: the events visible in seen, and of those visible in until all up to after_position.
+-- A place in the order of the feed: the events visible in seen, and all events visible in until up to after_position.
 -- Between two moments the position decides, which is drawn at the insert: the place is before the first event that was
--- recorded after the time. So it never has a version of a task without the earlier ones, whatever the clocks did.
+-- recorded after the time. So it never includes a version of a task without the earlier ones, whatever the clocks did.
 -- The search takes as many descents of an index as the number of positions between the moments has bits.
 -- +goose StatementBegin
 create function taskledger.place_at(at timestamptz)

@@ -5,7 +5,7 @@
 
 -- +goose Up
 
--- A subscriber appends cursor rows of its own prefix: see roles.sql. The services have the others.
+-- A subscriber appends cursor rows with its own prefix: see roles.sql. All others belong to the services.
 alter table taskledger.cursor enable row level security;
 create policy readable on taskledger.cursor for select using (true);
 
@@ -26,8 +26,8 @@ $$;
 comment on function taskledger.subscriber_reader(text) is
   'Internal: returns the reader of a subscriber in the table cursor, and raises an error for an invalid name.';
 
--- A window begins with a snapshot that is newer than all that the reader has seen, on a primary, and its bound is drawn
--- afterwards. So each statement must see what has committed, and the transaction must have no xid.
+-- A window begins, on a primary, with a snapshot that is newer than everything the reader has seen, and its bound is
+-- drawn afterwards. So each statement must see the latest commits, and the transaction must not have an xid.
 -- +goose StatementBegin
 create function taskledger.check_window(op text) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
@@ -73,11 +73,11 @@ $$;
 comment on function taskledger.subscriber_login(text) is
   'Internal: returns the login that a reader of the feed belongs to; null: none.';
 
--- The policies of roles.sql call it, so that no row of a login makes those fail that read all subscribers. A bound may
--- lie above every snapshot while its transaction runs, and a REPEATABLE READ transaction keeps an old snapshot: then
+-- The policies of roles.sql call it, so that no login's row breaks functions that read all subscribers. A bound may lie
+-- above every snapshot while its transaction runs, and a REPEATABLE READ transaction keeps an old snapshot: then
 -- pg_xact_status decides, which raises an error for an id that was never assigned. The bound was drawn soon after its
--- snapshot, and a reader that is refused for a greater distance has another one at its next window. With a single probe
--- of the primary key.
+-- snapshot, and a reader that is refused for a greater distance gets a new bound at its next window. With a single
+-- probe of the primary key.
 -- +goose StatementBegin
 create function taskledger.is_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8,
                                      until pg_snapshot, top bigint, bound xid8, after_position bigint,
@@ -144,7 +144,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.check_owner(text, text) is
-  'Internal: raises an error if a subscriber belongs to another login than that of the session.';
+  'Internal: raises an error if a subscriber does not belong to the session''s login.';
 
 -- Compare-and-set, as ledger/feed/sql/cursor_append.sql: row n + 1 is inserted if row n is the newest. 0 for n is a
 -- reader without a row. Locks row n against deletion; waits for a concurrent insert of the same n. The lock does not
@@ -190,8 +190,8 @@ comment on function
   'Internal: appends cursor row n + 1 of a reader if row n is its newest, and reports whether it did.';
 
 -- A subscriber needs none of its old rows, nor does the seal. With its owner's rights: a role with the privilege DELETE
--- may lock the whole table. The rows of services are thinned by these (ledger/feed/sql/cursor_thin.sql). Index: primary
--- key, from above.
+-- may lock the whole table. The services thin their own rows (ledger/feed/sql/cursor_thin.sql). Index: primary key,
+-- from above.
 -- +goose StatementBegin
 create function taskledger.thin_cursor(reader text, above bigint) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -209,7 +209,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.thin_cursor(text, bigint) is
-  'Internal: removes rows of the cursor of a subscriber or of the seal that it needs no more, and returns the n to '
+  'Internal: removes rows of the cursor of a subscriber or of the seal that it no longer needs, and returns the n to '
   'continue above.';
 
 -- A process of a subscriber appends a row in the transaction of its handler. Each of these commits may be followed by
@@ -273,7 +273,7 @@ begin
            null::pg_snapshot as until, null::bigint as top, null::xid8 as bound, 0::bigint as after_position,
            null::json as mark, null::text as login, true as is_local into c;
   elsif not c.is_local then
-    raise exception 'taskledger: the place of subscriber % is of another database', reader
+    raise exception 'taskledger: the place of subscriber % belongs to another database', reader
       using errcode = 'object_not_in_prerequisite_state', hint = 'After a restore: taskledger rebase';
   elsif c.mark ->> 'paused' = 'true' then
     return;
@@ -319,8 +319,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.read_feed(text, integer) is
-  'Returns the next committed events of a subscriber, in the order of the feed: none is missing, and those of a task '
-  'are in order. It returns the same ones until advance_feed passes them. Call it first in a READ COMMITTED '
+  'Returns the next committed events of a subscriber, in the order of the feed: none is missing, and each task''s '
+  'events are in order. It returns the same events until advance_feed passes them. Call it first in a READ COMMITTED '
   'transaction, or by itself, on the primary.';
 
 -- The incarnation is compared because a crash, or the promotion of a standby, may undo the row and assign n again.
@@ -340,7 +340,7 @@ begin
     from taskledger.cursor n
    where n.reader = of_cursor and n.n = split_part(page, '@', 1)::bigint;
   if c.until is not null and ("position" <= c.after_position or "position" > c.top) then
-    raise exception 'taskledger: invalid position %: must be that of an event of the page', "position"
+    raise exception 'taskledger: invalid position %: must belong to an event of the page', "position"
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_owner(reader, c.login);
@@ -421,7 +421,7 @@ $$;
 
 comment on function taskledger.seek_feed(text, bigint, timestamptz, boolean) is
   'Moves a subscriber to after the event at a position (0: the beginning), to a time, or to the present, and makes it '
-  'if it is missing. With only_new it leaves one that exists where it is, and returns false.';
+  'if it is missing. With only_new it does not move an existing subscriber, and returns false.';
 
 -- A paused subscriber gets no events. A session that works as it is superseded, and finds the mark.
 -- +goose StatementBegin
@@ -452,7 +452,7 @@ comment on function taskledger.mark_feed(text, json) is
   'Internal: replaces the mark of a subscriber, such as {"paused":true}, leaves its place, and reports whether there '
   'is such a subscriber.';
 
--- With its owner's rights: no role may write the login of another one.
+-- With its owner's rights: a role may only write its own login.
 -- +goose StatementBegin
 create function taskledger.give_subscriber(subscriber text, login text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -522,10 +522,10 @@ select substr(n.reader, 12) as name, c.n, coalesce(c.mark ->> 'paused' = 'true',
  where n.reader is not null;
 
 comment on view taskledger.subscribers is
-  'The subscribers: each continues about at a position, unless it is paused. taskledger.feed_pending has the events '
-  'that it has not passed.';
+  'The subscribers: each continues about at a position, unless it is paused. taskledger.feed_pending returns the '
+  'events that it has not passed.';
 
--- With its owner's rights: no role may take the lock, which has sessions of one login count one after the other. A
+-- With its owner's rights: no role may take the lock, which makes sessions of one login count one after the other. A
 -- volatile function sees the rows that the calling statement has inserted. Index: primary key, from name to name.
 -- +goose StatementBegin
 create function taskledger.may_add_subscriber(reader text, n bigint) returns boolean
@@ -553,7 +553,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.may_add_subscriber(text, bigint) is
-  'Internal: returns true if the session''s login may have one more subscriber, or the row is not the first of one. '
-  'Raises an error otherwise: what reads the lags of all subscribers must not take long because of one login.';
+  'Internal: returns true if the session''s login may have one more subscriber, or the row is not its subscriber''s '
+  'first. Raises an error otherwise: reading the lags of all subscribers must not take long because of one login.';
 
 revoke all on all functions in schema taskledger from public;

@@ -7,7 +7,7 @@
 
 -- +goose Up
 
--- A caller is known by a secret, of which only the SHA-256 is stored, or, where hash is null, by the name that a client
+-- A caller is identified by a secret, stored only as its SHA-256, or, if hash is null, by the name that a client
 -- certificate or a trusted proxy gives. The secret has 130 random bits, so a fast hash is as safe as a slow one.
 create table taskledger.token (
   id         text collate "C" primary key,  -- the part of the token that is no secret

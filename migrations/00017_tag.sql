@@ -3,20 +3,20 @@
 --
 --   task_tag  written and read by projector
 --
--- Tasks that were enqueued before this migration are added by the projector, page by page beside its other work. Until
+-- The projector adds tasks that were enqueued before this migration, page by page, while it does its other work. Until
 -- then, and while a projector of an older version runs, a search by tag reads events instead.
 
 -- +goose Up
 
--- A page of a tag is a range of the primary key, however many tasks have the tag. A task without tags has no row here,
--- and none of its events writes to the table. A row holds no key: the event at the position has it.
+-- A page of a tag is a range of the primary key, however many tasks have the tag. A task without tags adds no row here,
+-- and its events do not write to the table. A row contains no key: the event at the position does.
 create table taskledger.task_tag (
   tag      text collate "C" not null,
   position bigint not null,  -- of the first event of the task
   primary key (tag, position));
 
 comment on table taskledger.task_tag is
-  'The tags of tasks, by the position of the first event. Rows are only added; a rebuild makes them anew.';
+  'The tags of tasks, by the position of the first event. Rows are only added; a rebuild recreates them.';
 
 update taskledger.projection
    set tables = '{task,task_count,kind_stats,illegal_event,task_tag}'

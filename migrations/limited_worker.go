@@ -14,7 +14,7 @@ import (
 // LimitedWorker is a role with the rights of a worker for some kinds only: it neither reads nor appends events of
 // other tasks.
 type LimitedWorker struct {
-	// Name is the end of the role's name: that of the database "shop" and the name "mails" is "shop_worker_mails".
+	// Name is the end of the role's name: for the database "shop", the name "mails" makes the role "shop_worker_mails".
 	Name string
 	// Kinds are kinds, or beginnings of kinds followed by .*: "mail.*" is all kinds that begin with "mail.".
 	Kinds []string
@@ -56,7 +56,7 @@ func (l LimitedWorker) validate(prefix string) error {
 			return err
 		}
 		if strings.HasPrefix(string(stem)+".", reservedKind) {
-			return &ledger.InvalidError{Field: "kind", Value: kind, Rule: "must not be one of taskledger itself"}
+			return &ledger.InvalidError{Field: "kind", Value: kind, Rule: "must not be a kind of taskledger itself"}
 		}
 	}
 	return nil
@@ -65,10 +65,10 @@ func (l LimitedWorker) validate(prefix string) error {
 // role returns the name of the role, without the prefix of a database.
 func (l LimitedWorker) role() string { return worker + "_" + l.Name }
 
-// unlimitedView is what a worker may read and a limited worker may not: it shows the keys of all kinds.
+// unlimitedView is readable for a worker but not for a limited worker, because it shows the keys of all kinds.
 const unlimitedView = "taskledger.event_fence"
 
-// withLimited returns roles with those of limited workers.
+// withLimited returns roles with the roles of limited workers appended.
 func withLimited(roles []string, limited []LimitedWorker) []string {
 	for _, l := range limited {
 		roles = append(roles, l.role())
@@ -82,7 +82,7 @@ var hasKind = []string{"taskledger.event", "taskledger.timer"}
 // readsSuffix ends the name of the policy that admits reading.
 const readsSuffix = "_reads"
 
-// policies returns the policies of the role: those of worker, for the kinds of l.
+// policies returns the policies of the role: worker's policies, for the kinds of l.
 func (l LimitedWorker) policies(all []policy) (own []policy) {
 	for _, p := range all {
 		end, ok := strings.CutPrefix(p.name, worker)
@@ -98,7 +98,8 @@ func (l LimitedWorker) policies(all []policy) (own []policy) {
 	return own
 }
 
-// rule returns the condition that a row is of a kind of l. A kind has no character that a literal must escape.
+// rule returns the condition that a row belongs to a kind of l. A literal needs no escapes, because a kind contains no
+// such character.
 func (l LimitedWorker) rule() string {
 	var exact, conditions []string
 	for _, kind := range l.Kinds {

@@ -12,9 +12,9 @@ import (
 //go:embed sql/migration_lock.sql
 var migrationLockSQL string
 
-// sessionLock holds the advisory lock that every goose takes, which also excludes a goose of the user's own.
-// Every login that may connect can hold such a lock. One that may not migrate is not waited for: without the lock, two
-// migrations at a time could collide, and one of them would return an error and change nothing.
+// sessionLock holds the advisory lock that every goose takes, so it also excludes a goose of the user's own. Any login
+// that may connect can hold such a lock, but sessionLock does not wait for a login that may not migrate. Without the
+// lock two migrations could collide: then one of them returns an error and changes nothing.
 type sessionLock struct{}
 
 func (sessionLock) SessionLock(ctx context.Context, conn *sql.Conn) error {

@@ -5,9 +5,9 @@
 // history. Everything lives in the schema taskledger, the version table included, so that
 // dropping the schema removes every trace.
 //
-// Migrating needs a direct connection: it holds a session-level advisory lock, which a pooler
-// in transaction mode would lose, so [Up] refuses one. The address is one for pgxpool: its pool_*
-// parameters are accepted, and not used.
+// Migrating needs a direct connection: it holds a session-level advisory lock, which a pooler in transaction mode would
+// lose, so [Up] refuses a pooler. The address is an address for pgxpool: its pool_* parameters are accepted and
+// ignored.
 package migrations
 
 import (
@@ -34,8 +34,8 @@ import (
 //go:embed [0-9]*.sql
 var FS embed.FS
 
-// ErrUnreleased is returned if the schema was made by a version of taskledger before its first release. Its
-// migrations were other ones, and no migration continues from them.
+// ErrUnreleased is returned if the schema was made by a version of taskledger before its first release. Those
+// migrations were different, and no migration continues from them.
 var ErrUnreleased = errors.New("the schema taskledger was made by an unreleased version and cannot be upgraded: " +
 	"create a new database, or drop the schema with all its tasks (drop schema taskledger cascade) and migrate again")
 
@@ -57,8 +57,8 @@ func Up(ctx context.Context, databaseURL string) error {
 	return err
 }
 
-// Apply does what [Up] does, and returns the names of the migrations that this call applied, in
-// order. Migrations that another process applied meanwhile are not among them.
+// Apply does the same as [Up], and returns the names of the migrations that this call applied, in order. Migrations
+// that another process applied meanwhile are not included.
 func Apply(ctx context.Context, databaseURL string) (applied []string, err error) {
 	if err := refusePooler(ctx, databaseURL); err != nil {
 		return nil, fmt.Errorf("migrate: %w", err)
@@ -153,8 +153,9 @@ func open(databaseURL string) (*sql.DB, error) {
 	return stdlib.OpenDB(*config), nil
 }
 
-// parseAddress parses an address by pgxpool, whose pool_* parameters are not the server's. The settings that change
-// the text of a time are fixed, because goose scans times in every query mode and its version table has no time zone.
+// parseAddress parses an address by pgxpool, whose pool_* parameters are not the server's. It fixes the settings that
+// change the text of a time: goose scans times in every query mode, and its version table stores them without a time
+// zone.
 func parseAddress(databaseURL string) (*pgx.ConnConfig, error) {
 	config, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil {
@@ -168,8 +169,8 @@ func parseAddress(databaseURL string) (*pgx.ConnConfig, error) {
 	return config.ConnConfig, nil
 }
 
-// refuseUnreleased returns [ErrUnreleased] if only the version table of the migrations before the first release
-// exists, which has another name. Beside the table of today it means no more than that an old command has failed here.
+// refuseUnreleased returns [ErrUnreleased] if the only version table is the one from before the first release, which
+// has another name. Next to today's table, it only means that an old command has failed here.
 func refuseUnreleased(ctx context.Context, db *sql.DB) error {
 	today, err := hasTable(ctx, db, versionTable)
 	if err != nil || today {

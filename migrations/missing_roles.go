@@ -32,8 +32,8 @@ func (e *MissingRolesError) SQL() string {
 // insufficientPrivilege is a SQLSTATE.
 const insufficientPrivilege = "42501"
 
-// missingRoles selects those of the roles $1, a JSON array of names, that do not exist. It selects none if the login
-// may create roles.
+// missingRoles selects the names in $1, a JSON array, for which no role exists. It selects none if the login may create
+// roles.
 const missingRoles = `
 	select n.name
 	  from json_array_elements_text($1::text::json) with ordinality n (name, i)

@@ -8,15 +8,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrPooler is returned if the address is that of a pooler in transaction mode. The lock of migrations is one of a
-// session, and such a pooler gives each transaction the session of another one.
-var ErrPooler = errors.New("the address is that of a pooler in transaction mode, which loses the lock of migrations: " +
+// ErrPooler is returned if the address leads to a pooler in transaction mode. The lock of migrations belongs to a
+// session, and such a pooler gives each transaction a different session.
+var ErrPooler = errors.New("the address leads to a pooler in transaction mode, which loses the lock of migrations: " +
 	"connect to PostgreSQL itself, not the pooler")
 
 const (
 	// poolerTries is how often two connections are compared: other clients of the pooler may come between them.
 	poolerTries = 5
-	// poolerPatience is how long the second connection waits for a session. Only in session mode may there be no other.
+	// poolerPatience is how long the second connection waits for a session. Only a pooler in session mode may lack one.
 	poolerPatience = 5 * time.Second
 )
 
@@ -48,7 +48,7 @@ func refusePooler(ctx context.Context, databaseURL string) error {
 	return nil
 }
 
-// processOfAnother returns the server process of another connection; 0: it gets none within poolerPatience.
+// processOfAnother returns the server process of another connection; 0: it gets no session within poolerPatience.
 func processOfAnother(ctx context.Context, config *pgx.ConnConfig) (uint32, error) {
 	ctx, cancel := context.WithTimeout(ctx, poolerPatience)
 	defer cancel()

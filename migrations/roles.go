@@ -25,8 +25,8 @@ func Roles() []string {
 	return []string{"producer", "worker", "relay", "operator", "reader", "archiver", "subscriber", "api"}
 }
 
-// RoleName returns the name of a role of [Roles] with a prefix: that of the database "shop" and the role "producer"
-// is "shop_producer".
+// RoleName returns the name of a role of [Roles] with a prefix: for the database "shop", the role "producer" is
+// "shop_producer".
 func RoleName(prefix, role string) string { return prefix + "_" + role }
 
 // maxRoleName is the greatest length of a name in PostgreSQL, in bytes.
@@ -34,10 +34,10 @@ const maxRoleName = 63
 
 // MakeRoles makes the roles of the ledger in a database, with exactly the rights of roles.sql. It may be called again,
 // and must be called again after an upgrade. The caller must own the schema; to create a role that does not exist, it
-// also needs CREATEROLE. No role can log in: grant it to one that can.
+// also needs CREATEROLE. No role can log in: grant it to a role that can.
 //
-// limited are workers that are limited to kinds. One that an earlier call has made, and that is not among them, keeps
-// its kinds and gets the rights of today.
+// limited are workers that are limited to kinds. A limited worker of an earlier call that is not in limited keeps its
+// kinds and gets today's rights.
 //
 // Default of prefix: the name of the database. It returns the names of the roles.
 //
@@ -134,10 +134,10 @@ func RolesSQL(prefix string, limited ...LimitedWorker) (string, error) {
 	return b.String(), nil
 }
 
-// grant is one of roles.sql. Privileges, objects and roles are lists as in SQL.
+// grant is a grant of roles.sql. Privileges, objects and roles are lists as in SQL.
 type grant struct{ privileges, objects, roles string }
 
-// policy is one of roles.sql. Its name begins with that of a role. clause is with check or using.
+// policy is a policy of roles.sql. Its name begins with a role's name. clause is with check or using.
 type policy struct {
 	name, table, command, roles, clause, rule string
 
@@ -152,7 +152,7 @@ var (
 	)
 )
 
-// parseRoles returns the statements of roles.sql. It panics at one that it does not know.
+// parseRoles returns the statements of roles.sql. It panics at an unknown statement.
 func parseRoles() (grants []grant, policies []policy) {
 	for statement := range strings.SplitSeq(comment.ReplaceAllString(rolesSQL, ""), ";\n") {
 		statement = strings.Join(strings.Fields(statement), " ")
@@ -169,8 +169,8 @@ func parseRoles() (grants []grant, policies []policy) {
 	return grants, policies
 }
 
-// script returns statements that create the policy, unless it exists as it should be: to create one, the table is
-// locked against all other transactions. The comment has a hash of the policy, and the kinds of a limited worker.
+// script returns statements that create the policy, unless it already exists as required: creating a policy locks the
+// table against all other transactions. The comment contains a hash of the policy, and the kinds of a limited worker.
 func (p policy) script(prefix string) string {
 	name := quoteRole(prefix, p.name)
 	create := fmt.Sprintf("create policy %s on %s for %s to %s %s (%s)",

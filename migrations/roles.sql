@@ -1,5 +1,5 @@
--- The roles of a ledger: each may do its job and nothing else. The role names of this file get the prefix of the
--- database, because roles belong to all databases of a server. No role can log in: grant it to one that can.
+-- The roles of a ledger: each may do its job and nothing else. The role names of this file get the database's name as
+-- prefix, because all databases of a server share roles. No role can log in: grant it to a role that can.
 --
 --   producer  enqueues tasks, in SQL and in Go
 --   worker    runs handlers: package workers
@@ -8,12 +8,11 @@
 --   reader    the commands that only read
 --   archiver  reads everything, and seals events; it removes nothing yet
 --   subscriber  reads events by the feed, and waits for results: outbox.Subscribe, read_feed and advance_feed
---   api       reads the callers of the HTTP API. Its login also has the roles of the calls that it is to serve: reader,
+--   api       reads the callers of the HTTP API. Its login also needs the roles of the calls that it serves: reader,
 --             producer to enqueue, operator to change tasks
 --
--- A worker that is limited to kinds has a role of its own, with the grants of worker and a copy of each policy of
--- worker, to which migrations/limited_worker.go adds the kinds. A policy is copied if its name is worker or begins
--- with worker_.
+-- A worker that is limited to kinds gets its own role, with worker's grants and a copy of each policy of worker, to
+-- which migrations/limited_worker.go adds the kinds. A policy is copied if its name is worker or begins with worker_.
 --
 -- `taskledger migrate roles` grants this and takes back everything else. Run it again after an upgrade.
 
@@ -32,7 +31,7 @@ grant execute on function taskledger.commit_durably to producer, worker, relay, 
 grant execute on function taskledger.login_id, taskledger.session_login, taskledger.own_logins,
    taskledger.reset_session to producer, worker, relay, operator, subscriber;
 
--- Of tables that hold what an operator or a service wrote. A worker reads args, and of the rest what its job takes.
+-- Tables that an operator or a service writes. A worker reads args, and only such other columns as its job needs.
 grant select on taskledger.setting, taskledger.kind_limit, taskledger.overload to producer, worker, relay,
    operator, reader, archiver;
 grant select on taskledger.lease, taskledger.workers, taskledger.dispatcher, taskledger.worker_kinds,
@@ -55,7 +54,7 @@ grant select on taskledger.kind_stats, taskledger.kind_minutes, taskledger.proje
 grant select on taskledger.migration to relay, operator, reader, archiver, subscriber;
 grant execute on function taskledger.schema_version to relay, operator, reader, archiver;
 
--- Each role writes this beside events. LOCK TABLE in a mode that stops others needs UPDATE, DELETE or TRUNCATE on the
+-- Each role also writes these tables. LOCK TABLE in a mode that stops others needs UPDATE, DELETE or TRUNCATE on the
 -- whole table: so UPDATE is granted by columns, and functions delete. Only the relay, the services' own role, may
 -- delete from tables that the services alone write.
 grant insert on taskledger.timer to producer, worker, relay, operator;
@@ -204,7 +203,7 @@ grant execute on function taskledger.failures_of, taskledger.policy_of, taskledg
 grant execute on function taskledger.shortened, taskledger.error_text, taskledger.check_key, taskledger.check_actor,
    taskledger.check_times, taskledger.check_retry, taskledger.check_meta, taskledger.check_nesting to worker;
 
--- Reading events. A producer needs no more than what its own transaction has appended: its statements return it.
+-- Reading events. A producer only needs the events that its own transaction has appended: its statements return them.
 create policy worker_reads on taskledger.event for select to worker, relay, operator, reader, archiver using (true);
 create policy producer_reads on taskledger.event for select to producer using (
   xid = pg_current_xact_id_if_assigned() and position > (select f.foreign_until from taskledger.floors f));
@@ -220,9 +219,9 @@ create policy deliver on taskledger.event for insert to subscriber with check (
       = session_user
   and not starts_with(actor, 'schedule/'));
 
--- The services have their cursors, and subscribers theirs. A subscriber belongs to the login that first read as it, and
--- a login has a limited number of them.
--- Operators move and pause subscribers, and leave them to their logins.
+-- The services own their cursors, and subscribers theirs. A subscriber belongs to the login that first read as it, and
+-- a login may own a limited number of subscribers. Operators move and pause subscribers, and leave them to their
+-- logins.
 create policy relay on taskledger.cursor for all to relay using (reader <> 'seal');
 create policy archiver on taskledger.cursor for all to archiver using (reader = 'seal');
 create policy subscriber on taskledger.cursor for all to subscriber using (
@@ -251,8 +250,8 @@ create policy producer on taskledger.event for insert to producer with check (
 -- and the dispatcher go by the lease of that actor. Nor does a worker end an attempt of such a worker: the version of
 -- an attempt can be read and guessed, so it is a fence and no proof of the login.
 --
--- PostgreSQL tries the policies of a table from the last name to the first: workers_fence admits what most statements
--- of workers insert, and worker the rest. A limited worker has no copy of it, because it may not read the view.
+-- PostgreSQL tries the policies of a table from the last name to the first: workers_fence admits most inserts of
+-- workers, and worker the rest. A limited worker gets no copy of workers_fence, because it may not read the view.
 create policy workers_fence on taskledger.event for insert to worker with check (
   not taskledger.is_reserved(kind)
   and type in ('succeeded', 'failed', 'interrupted', 'snoozed', 'buried', 'expired', 'discarded')
@@ -308,8 +307,8 @@ create policy worker on taskledger.timer for insert to worker with check (
   and case reason when 'after' then due_at = taskledger.end_of_time() else due_at < taskledger.end_of_time() end
   and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
 
--- A worker has the leases of its own login, and a login has a limited number of them. A lease of a worker that has
--- ended counts as none: another login may take it, and with it the worker's name, if it may work on all its kinds.
+-- A worker holds the leases of its own login, and a login may hold a limited number of them. A worker's ended lease
+-- counts as free: another login may take it, and with it the worker's name, if it may work on all its kinds.
 create policy worker on taskledger.lease for all to worker using (
   name like 'worker/%'
   and (login = session_user

@@ -35,7 +35,7 @@ CREATE TYPE taskledger.task_state AS ENUM (
     'discarded'
 );
 
-COMMENT ON TYPE taskledger.task_state IS 'The state of a task, which is that after its last event.';
+COMMENT ON TYPE taskledger.task_state IS 'The state of a task, after its last event.';
 
 CREATE FUNCTION taskledger.add_receiver(receiver text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -63,7 +63,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.admits(kind text, args_bytes integer, meta_bytes integer) IS 'Internal: reports whether a task of this kind, with args and meta of so many bytes, may be enqueued as available.';
+COMMENT ON FUNCTION taskledger.admits(kind text, args_bytes integer, meta_bytes integer) IS 'Internal: reports whether a task of this kind, with args and meta of these sizes, may be enqueued as available.';
 
 CREATE FUNCTION taskledger.advance_feed(reader text, page text, "position" bigint) RETURNS text
     LANGUAGE plpgsql
@@ -82,7 +82,7 @@ begin
     from taskledger.cursor n
    where n.reader = of_cursor and n.n = split_part(page, '@', 1)::bigint;
   if c.until is not null and ("position" <= c.after_position or "position" > c.top) then
-    raise exception 'taskledger: invalid position %: must be that of an event of the page', "position"
+    raise exception 'taskledger: invalid position %: must belong to an event of the page', "position"
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger.check_owner(reader, c.login);
@@ -176,7 +176,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.append_event(kind text, biz_id text, expected integer, type taskledger.event_type, actor text, data text, after_us bigint, at timestamp with time zone) IS 'Internal: appends an event after version expected and returns its version; null if the task has moved on. It is released after after_us microseconds or at a time, which data and the timer get.';
+COMMENT ON FUNCTION taskledger.append_event(kind text, biz_id text, expected integer, type taskledger.event_type, actor text, data text, after_us bigint, at timestamp with time zone) IS 'Internal: appends an event after version expected and returns its version; null if the task has moved on. It is released after after_us microseconds or at a time, which is stored in data and in the timer.';
 
 CREATE FUNCTION taskledger.appended_here(kind text, biz_id text, version integer) RETURNS taskledger.event_type
     LANGUAGE plpgsql SECURITY DEFINER
@@ -270,7 +270,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.await_outcomes(microseconds bigint) IS 'Internal: has appends of events wake the relay for so long, at most a minute.';
+COMMENT ON FUNCTION taskledger.await_outcomes(microseconds bigint) IS 'Internal: makes appends of events wake the relay for this time, at most a minute.';
 
 CREATE FUNCTION taskledger.begin_incarnation() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -283,7 +283,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.begin_incarnation() IS 'Internal: gives the database an incarnation if it has none.';
+COMMENT ON FUNCTION taskledger.begin_incarnation() IS 'Internal: gives the database an incarnation if it lacks one.';
 
 CREATE FUNCTION taskledger.begins_attempt(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -303,7 +303,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.bound_leases() IS 'Internal: has leases that were taken before the clock was set back end after one more term.';
+COMMENT ON FUNCTION taskledger.bound_leases() IS 'Internal: makes leases that were taken before the clock was set back end after one more term.';
 
 CREATE TABLE taskledger.broker_user (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -437,7 +437,7 @@ exception when untranslatable_character or invalid_text_representation then
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_after(after json, kind text, biz_id text) IS 'Internal: returns the predecessors of a task as its meta has them; raises an error for those that package ledger rejects.';
+COMMENT ON FUNCTION taskledger.check_after(after json, kind text, biz_id text) IS 'Internal: returns the predecessors of a task as its meta contains them; raises an error for predecessors that package ledger rejects.';
 
 CREATE FUNCTION taskledger.check_existing(kind text, biz_id text, args text, accepts_other_args boolean) RETURNS bigint
     LANGUAGE plpgsql
@@ -499,7 +499,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_kinds(kinds text[]) IS 'Internal: returns true if the role may work on all these kinds, and raises an error that names the first other one.';
+COMMENT ON FUNCTION taskledger.check_kinds(kinds text[]) IS 'Internal: returns true if the role may work on all these kinds, else raises an error that names the first refused.';
 
 CREATE FUNCTION taskledger.check_login_kinds(kinds text[]) RETURNS void
     LANGUAGE plpgsql STABLE
@@ -611,7 +611,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_owner(subscriber text, login text) IS 'Internal: raises an error if a subscriber belongs to another login than that of the session.';
+COMMENT ON FUNCTION taskledger.check_owner(subscriber text, login text) IS 'Internal: raises an error if a subscriber does not belong to the session''s login.';
 
 CREATE FUNCTION taskledger.check_recorded(action text, projection text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -890,7 +890,7 @@ CREATE FUNCTION taskledger.commit_durably() RETURNS text
     LANGUAGE sql
     RETURN CASE WHEN (current_setting('synchronous_commit'::text) = 'off'::text) THEN set_config('synchronous_commit'::text, 'on'::text, true) ELSE NULL::text END;
 
-COMMENT ON FUNCTION taskledger.commit_durably() IS 'Internal: has the commit of this transaction wait for the disk if synchronous_commit is off.';
+COMMENT ON FUNCTION taskledger.commit_durably() IS 'Internal: makes the commit of this transaction wait for the disk if synchronous_commit is off.';
 
 CREATE FUNCTION taskledger.count_rejection() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1079,7 +1079,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. after has the keys of tasks that must have succeeded before, and what happens otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values.';
+COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values.';
 
 CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1290,7 +1290,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.existing_tasks(kinds text[], biz_ids text[], args text[]) IS 'Internal: returns for each key whose task exists its number in the arrays, the position of the first event, the version and the type of the last one, and whether the task has these args. If it has others and the session''s login enqueued it, also its args.';
+COMMENT ON FUNCTION taskledger.existing_tasks(kinds text[], biz_ids text[], args text[]) IS 'Internal: returns for each key whose task exists its number in the arrays, the position of the first event, the version and the type of the last one, and whether the task has these args. If the args differ and the session''s login enqueued it, also its args.';
 
 CREATE FUNCTION taskledger.fail(kind text, biz_id text, version integer, error text, error_type text DEFAULT ''::text, retry_in interval DEFAULT NULL::interval, permanent boolean DEFAULT false, retry json DEFAULT NULL::json) RETURNS taskledger.task_state
     LANGUAGE plpgsql
@@ -1349,7 +1349,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.fail(kind text, biz_id text, version integer, error text, error_type text, retry_in interval, permanent boolean, retry json) IS 'Records that an attempt has failed, after its transaction was rolled back. The task is tried again by its retry policy, else by the policy retry, else by the default; or after retry_in. It is dead if its attempts are used up, or if the error is permanent. Returns the state of the task. version is that of taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
+COMMENT ON FUNCTION taskledger.fail(kind text, biz_id text, version integer, error text, error_type text, retry_in interval, permanent boolean, retry json) IS 'Records that an attempt has failed, after its transaction was rolled back. The task is tried again by its retry policy, else by the policy retry, else by the default; or after retry_in. It is dead if its attempts are used up, or if the error is permanent. Returns the state of the task. version is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
 
 CREATE FUNCTION taskledger.login_id() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1376,7 +1376,7 @@ CREATE FUNCTION taskledger.session_login() RETURNS integer
     LANGUAGE sql
     RETURN CASE WHEN (current_setting('taskledger.login'::text, true) = SESSION_USER) THEN (current_setting('taskledger.login_id'::text, true))::integer ELSE taskledger.login_id() END;
 
-COMMENT ON FUNCTION taskledger.session_login() IS 'Internal: returns the id of the session''s login as the session has noted it, else that of login_id.';
+COMMENT ON FUNCTION taskledger.session_login() IS 'Internal: returns the id of the session''s login from the session''s note, else from login_id.';
 
 CREATE FUNCTION taskledger.shortened(text text, max_bytes integer) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
@@ -1427,7 +1427,7 @@ COMMENT ON COLUMN taskledger.event.login_id IS 'The database login (session_user
 
 COMMENT ON COLUMN taskledger.event.run IS 'The run of the task that the event belongs to, from 1. Always 1 for now.';
 
-COMMENT ON COLUMN taskledger.event.data_version IS 'The version of the format of data, for programs that read old events. The producer chooses that of args.';
+COMMENT ON COLUMN taskledger.event.data_version IS 'The version of the format of data, for programs that read old events. The producer chooses it for args.';
 
 COMMENT ON COLUMN taskledger.event.priority IS 'The priority of the task, 0 if none was given. Always 0 for now.';
 
@@ -1520,7 +1520,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.feed_floor() IS 'Internal: returns the last position whose transaction id is of another database and has no meaning; 0: none.';
+COMMENT ON FUNCTION taskledger.feed_floor() IS 'Internal: returns the last position whose transaction id belongs to another database; 0: none.';
 
 CREATE FUNCTION taskledger.feed_lag(reader text, how_many integer, OUT events bigint, OUT oldest timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -1634,7 +1634,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8, below xid8) IS 'Internal: returns the transaction ids that a window must read one by one: those running in the snapshot seen, and those below below that were assigned between it and seen_bound.';
+COMMENT ON FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8, below xid8) IS 'Internal: returns the transaction ids that a window must read one by one: ids running in the snapshot seen, and ids below below that were assigned between it and seen_bound.';
 
 CREATE FUNCTION taskledger.origin() RETURNS text
     LANGUAGE plpgsql IMMUTABLE
@@ -1734,7 +1734,7 @@ CREATE VIEW taskledger.cursors AS
                     ELSE false
                 END AS ahead) was);
 
-COMMENT ON VIEW taskledger.cursors IS 'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. If is_local is false, the row is of another database, and its transaction IDs have no meaning in this one; or it is ahead of the sequence of positions.';
+COMMENT ON VIEW taskledger.cursors IS 'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. If is_local is false, the row belongs to another database, and its transaction IDs are meaningless in this one; or it is ahead of the sequence of positions.';
 
 CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS TABLE("position" bigint, recorded_at timestamp with time zone)
     LANGUAGE sql STABLE
@@ -1885,7 +1885,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json) IS 'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is that of taskledger.claim. Raises TL001 if the attempt has ended meanwhile, TL004 if the deadline of the task has passed.';
+COMMENT ON FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json) IS 'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile, TL004 if the deadline of the task has passed.';
 
 CREATE FUNCTION taskledger.fire_timers(due_from timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_due timestamp with time zone[], only_kinds text[], only_biz_ids text[]) RETURNS TABLE(clock timestamp with time zone, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint, first_due_at timestamp with time zone, last_due_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1996,7 +1996,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.fire_timers(due_from timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_due timestamp with time zone[], only_kinds text[], only_biz_ids text[]) IS 'Internal: appends the events of at most how_many timers due since due_from, and removes the timers. may_release and may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out. only_due, only_kinds and only_biz_ids, of one length: the only timers, instead; empty for all. Returns the clock that decided, the numbers of timers locked, of released and expired events, and of timers kept; of the only timers those that another session has locked; due_at of the first and the last timer locked.';
+COMMENT ON FUNCTION taskledger.fire_timers(due_from timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_due timestamp with time zone[], only_kinds text[], only_biz_ids text[]) IS 'Internal: appends the events of at most how_many timers due since due_from, and removes the timers. may_release and may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out. only_due, only_kinds and only_biz_ids, of one length: the only timers, instead; empty for all. Returns the clock that decided, the numbers of timers locked, of released and expired events, and of timers kept; how many of the only timers another session has locked; due_at of the first and the last timer locked.';
 
 CREATE FUNCTION taskledger.fits(args_bytes integer, meta_bytes integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -2010,7 +2010,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.fits(args_bytes integer, meta_bytes integer) IS 'Internal: returns whether args and meta of so many bytes are within their limits.';
+COMMENT ON FUNCTION taskledger.fits(args_bytes integer, meta_bytes integer) IS 'Internal: returns whether args and meta of these sizes are within their limits.';
 
 CREATE FUNCTION taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) RETURNS taskledger.event_type
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2027,7 +2027,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) IS 'Internal: returns the type of the event that an event follows; null if it may not follow that one, or if its attempt or shard is another than the ledger''s.';
+COMMENT ON FUNCTION taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) IS 'Internal: returns the type of the event that an event follows; null if it may not follow that event, or if its attempt or shard differs from the ledger''s.';
 
 CREATE FUNCTION taskledger.follows_as_worker(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type, login_id integer) RETURNS taskledger.event_type
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2073,7 +2073,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.foreign_position() IS 'Internal: returns the position of an event above the floor whose transaction id this database has not reached, so that it is of another one; 0 if the floor itself is of another one; null if there is none.';
+COMMENT ON FUNCTION taskledger.foreign_position() IS 'Internal: returns the position of an event above the floor that belongs to another database, because this database has not reached its transaction id; 0 if the floor itself belongs to another database; null: no such event.';
 
 CREATE FUNCTION taskledger.give_subscriber(subscriber text, login text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2222,7 +2222,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.heartbeat(worker text, kinds text[], lease_for interval, guarantee text) IS 'Extends the lease of a worker, or creates it: while it lasts, no other worker takes over its tasks. kinds are those that it works on, guarantee is exactly once if their effects commit with taskledger.finish, else at least once. A duration of 0 removes the lease. The id of a worker belongs to the login that has its lease.';
+COMMENT ON FUNCTION taskledger.heartbeat(worker text, kinds text[], lease_for interval, guarantee text) IS 'Extends the lease of a worker, or creates it: while it lasts, no other worker takes over its tasks. kinds are the kinds that it works on, guarantee is exactly once if their effects commit with taskledger.finish, else at least once. A duration of 0 removes the lease. The id of a worker belongs to the login that holds its lease.';
 
 CREATE FUNCTION taskledger.incarnation() RETURNS text
     LANGUAGE plpgsql STABLE
@@ -2384,7 +2384,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, term interval, detail json) IS 'Internal: reports whether a lease is well-formed: that of a worker lasts at most its term, and its detail has kinds that the role may work on.';
+COMMENT ON FUNCTION taskledger.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, term interval, detail json) IS 'Internal: reports whether a lease is well-formed: a worker''s lease lasts at most its term, and its detail lists kinds that the role may work on.';
 
 CREATE FUNCTION taskledger.is_primary() RETURNS boolean
     LANGUAGE plpgsql STABLE
@@ -2460,7 +2460,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.json_value(document text, OUT in_order text, OUT value text, OUT is_unique boolean) IS 'Internal: returns a JSON text rewritten so that jsonb can hold it, in the order of its members and in that of jsonb, and whether all names of each object differ.';
+COMMENT ON FUNCTION taskledger.json_value(document text, OUT in_order text, OUT value text, OUT is_unique boolean) IS 'Internal: returns a JSON text rewritten so that jsonb can hold it, in the order of its members and in jsonb''s order, and whether all names of each object differ.';
 
 CREATE FUNCTION taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) RETURNS TABLE(xid xid8, events integer)
     LANGUAGE plpgsql STABLE ROWS 20
@@ -2514,7 +2514,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) IS 'Internal: returns how many of the next how_many events of transactions, up to position top, are of each of them.';
+COMMENT ON FUNCTION taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) IS 'Internal: returns, for each transaction, how many of the next how_many events up to position top are its own.';
 
 CREATE FUNCTION taskledger.lease_kinds(detail json) RETURNS text[]
     LANGUAGE plpgsql STABLE
@@ -2661,7 +2661,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.lock_task(kind text, biz_id text) IS 'Internal: locks a task against other calls of claim_next until the transaction ends; false if another one has.';
+COMMENT ON FUNCTION taskledger.lock_task(kind text, biz_id text) IS 'Internal: locks a task against other calls of claim_next until the transaction ends; false if it is locked.';
 
 CREATE FUNCTION taskledger.lock_workers(kinds text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2779,7 +2779,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.may_add_subscriber(reader text, n bigint) IS 'Internal: returns true if the session''s login may have one more subscriber, or the row is not the first of one. Raises an error otherwise: what reads the lags of all subscribers must not take long because of one login.';
+COMMENT ON FUNCTION taskledger.may_add_subscriber(reader text, n bigint) IS 'Internal: returns true if the session''s login may have one more subscriber, or the row is not its subscriber''s first. Raises an error otherwise: reading the lags of all subscribers must not take long because of one login.';
 
 CREATE FUNCTION taskledger.may_claim(worker text, kind text) RETURNS boolean
     LANGUAGE plpgsql
@@ -2846,7 +2846,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.may_have_lease(name text, detail json) IS 'Internal: returns true if the session''s login may have this lease of a worker beside its others, and raises an error otherwise: what reads all leases must not take long because of one login. A worker has one lease, and one more if it divides shards.';
+COMMENT ON FUNCTION taskledger.may_have_lease(name text, detail json) IS 'Internal: returns true if the session''s login may have one more lease of a worker, and raises an error otherwise: reading all leases must not take long because of one login. A worker holds one lease, and one more if it divides shards.';
 
 CREATE TABLE taskledger.kind_stats (
     minute timestamp with time zone NOT NULL,
@@ -3249,7 +3249,7 @@ begin
            null::pg_snapshot as until, null::bigint as top, null::xid8 as bound, 0::bigint as after_position,
            null::json as mark, null::text as login, true as is_local into c;
   elsif not c.is_local then
-    raise exception 'taskledger: the place of subscriber % is of another database', reader
+    raise exception 'taskledger: the place of subscriber % belongs to another database', reader
       using errcode = 'object_not_in_prerequisite_state', hint = 'After a restore: taskledger rebase';
   elsif c.mark ->> 'paused' = 'true' then
     return;
@@ -3293,7 +3293,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.read_feed(reader text, how_many integer) IS 'Returns the next committed events of a subscriber, in the order of the feed: none is missing, and those of a task are in order. It returns the same ones until advance_feed passes them. Call it first in a READ COMMITTED transaction, or by itself, on the primary.';
+COMMENT ON FUNCTION taskledger.read_feed(reader text, how_many integer) IS 'Returns the next committed events of a subscriber, in the order of the feed: none is missing, and each task''s events are in order. It returns the same events until advance_feed passes them. Call it first in a READ COMMITTED transaction, or by itself, on the primary.';
 
 CREATE FUNCTION taskledger.rebased_at() RETURNS timestamp with time zone
     LANGUAGE plpgsql STABLE
@@ -3396,7 +3396,7 @@ CREATE FUNCTION taskledger.remove_awaiting(kinds text[], biz_ids text[]) RETURNS
            WHERE ((e.kind = k.kind) AND (e.biz_id = k.biz_id) AND (e.version = 2)))));
 END;
 
-COMMENT ON FUNCTION taskledger.remove_awaiting(kinds text[], biz_ids text[]) IS 'Internal: removes the timers of tasks with predecessors that have another event than their first one.';
+COMMENT ON FUNCTION taskledger.remove_awaiting(kinds text[], biz_ids text[]) IS 'Internal: removes the timers of tasks with predecessors that have more than their first event.';
 
 CREATE FUNCTION taskledger.remove_illegal_events(kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3487,7 +3487,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.remove_obsolete_timers(due_from timestamp with time zone, after_kind text, after_biz_id text, how_many integer) IS 'Internal: reads the next how_many timers that are not due, after a moment, a kind and a biz_id, and removes those that can have no effect because their task has moved on. Returns how many it has read and removed, and the place of the last one.';
+COMMENT ON FUNCTION taskledger.remove_obsolete_timers(due_from timestamp with time zone, after_kind text, after_biz_id text, how_many integer) IS 'Internal: reads the next how_many timers that are not due, after a moment, a kind and a biz_id, and removes timers that can have no effect because their task has moved on. Returns how many it has read and removed, and the place of the last one.';
 
 CREATE FUNCTION taskledger.remove_parked(positions bigint[]) RETURNS SETOF bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3531,7 +3531,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.remove_projection_parked(projection text, kind text, biz_id text) IS 'Internal: removes the parked events of a task from the list of a projection, or with null all of its list, and returns their versions.';
+COMMENT ON FUNCTION taskledger.remove_projection_parked(projection text, kind text, biz_id text) IS 'Internal: removes the parked events of a task from the list of a projection, or with null its whole list, and returns their versions.';
 
 CREATE FUNCTION taskledger.remove_schedule(name text) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3650,7 +3650,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.retry_projection(projection text, kind text, biz_id text) IS 'Internal: has the parked events of a task applied again, and returns their versions.';
+COMMENT ON FUNCTION taskledger.retry_projection(projection text, kind text, biz_id text) IS 'Internal: marks the parked events of a task to be applied again, and returns their versions.';
 
 CREATE FUNCTION taskledger.schema_version() RETURNS bigint
     LANGUAGE plpgsql STABLE
@@ -3751,7 +3751,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.seek_feed(reader text, "position" bigint, at timestamp with time zone, only_new boolean) IS 'Moves a subscriber to after the event at a position (0: the beginning), to a time, or to the present, and makes it if it is missing. With only_new it leaves one that exists where it is, and returns false.';
+COMMENT ON FUNCTION taskledger.seek_feed(reader text, "position" bigint, at timestamp with time zone, only_new boolean) IS 'Moves a subscriber to after the event at a position (0: the beginning), to a time, or to the present, and makes it if it is missing. With only_new it does not move an existing subscriber, and returns false.';
 
 CREATE FUNCTION taskledger.server_run() RETURNS text
     LANGUAGE plpgsql STABLE
@@ -3763,7 +3763,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.server_run() IS 'Internal: returns what differs between this database and a physical copy of it that runs too: the start of the server, and the oid of the database.';
+COMMENT ON FUNCTION taskledger.server_run() IS 'Internal: returns the difference between this database and a running physical copy of it: the start of the server, and the oid of the database.';
 
 CREATE UNLOGGED TABLE taskledger.incarnation (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -3778,7 +3778,7 @@ CREATE FUNCTION taskledger.session_incarnation() RETURNS text
     LANGUAGE sql
     RETURN CASE WHEN starts_with(current_setting('taskledger.incarnation'::text, true), ((('taskledger.incarnation'::regclass)::oid)::text || '/'::text)) THEN current_setting('taskledger.incarnation'::text, true) ELSE taskledger.note_incarnation(('taskledger.incarnation'::regclass)::oid) END;
 
-COMMENT ON FUNCTION taskledger.session_incarnation() IS 'Internal: returns what note_incarnation returns, as the session has noted it; null as incarnation.';
+COMMENT ON FUNCTION taskledger.session_incarnation() IS 'Internal: returns the session''s note of note_incarnation; null as incarnation.';
 
 CREATE FUNCTION taskledger.set_poll_place(worker text, kind text, place json) RETURNS void
     LANGUAGE plpgsql
@@ -3851,7 +3851,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.skip_projection(projection text, kind text, biz_id text) IS 'Internal: skips the events of a task that have failed, parked or as that which stops the projection, and returns their versions.';
+COMMENT ON FUNCTION taskledger.skip_projection(projection text, kind text, biz_id text) IS 'Internal: skips the failed events of a task, parked or stopping the projection, and returns their versions.';
 
 CREATE FUNCTION taskledger.snooze(kind text, biz_id text, version integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, run_in interval DEFAULT NULL::interval) RETURNS void
     LANGUAGE plpgsql
@@ -3886,7 +3886,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.snooze(kind text, biz_id text, version integer, run_at timestamp with time zone, run_in interval) IS 'Ends an attempt without failure: the task is available again at run_at, or run_in from now by the database''s clock. The second snooze in a row that is due at once waits by the retry policy. version is that of taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
+COMMENT ON FUNCTION taskledger.snooze(kind text, biz_id text, version integer, run_at timestamp with time zone, run_in interval) IS 'Ends an attempt without failure: the task is available again at run_at, or run_in from now by the database''s clock. The second snooze in a row that is due at once waits by the retry policy. version is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
 
 CREATE FUNCTION taskledger.snoozed_in_a_row(how_many integer) RETURNS TABLE(kind text, biz_id text, times integer, snoozed_at timestamp with time zone)
     LANGUAGE sql STABLE
@@ -3908,7 +3908,7 @@ CREATE FUNCTION taskledger.snoozed_in_a_row(how_many integer) RETURNS TABLE(kind
    ORDER BY (taskledger.short_in_a_row(s.data)) DESC, s.kind, s.biz_id;
 END;
 
-COMMENT ON FUNCTION taskledger.snoozed_in_a_row(how_many integer) IS 'Internal: returns the tasks among the newest snoozes of less than a second that have only been snoozed so, five times or more in a row.';
+COMMENT ON FUNCTION taskledger.snoozed_in_a_row(how_many integer) IS 'Internal: returns the tasks among the newest snoozes of less than a second that were only snoozed like this, five times or more in a row.';
 
 CREATE FUNCTION taskledger.split_args(entries json, OUT others json, OUT args text[]) RETURNS record
     LANGUAGE plpgsql IMMUTABLE
@@ -4004,7 +4004,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.sweep_leases() IS 'Internal: removes the leases that ended a day ago, and those of workers but the 1000 that ended last.';
+COMMENT ON FUNCTION taskledger.sweep_leases() IS 'Internal: removes the leases that ended a day ago, and the ended leases of workers except the newest 1000.';
 
 CREATE FUNCTION taskledger.take_over(kind text, biz_id text, version integer, worker text) RETURNS boolean
     LANGUAGE plpgsql
@@ -4054,7 +4054,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.thin_cursor(reader text, above bigint) IS 'Internal: removes rows of the cursor of a subscriber or of the seal that it needs no more, and returns the n to continue above.';
+COMMENT ON FUNCTION taskledger.thin_cursor(reader text, above bigint) IS 'Internal: removes rows of the cursor of a subscriber or of the seal that it no longer needs, and returns the n to continue above.';
 
 CREATE FUNCTION taskledger.thin_moments(since timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4202,7 +4202,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.unclaimed(kind text, INOUT positions bigint[], INOUT biz_ids text[]) IS 'Internal: returns those of some tasks that are available, or run in a worker that is lost, in the order of their positions.';
+COMMENT ON FUNCTION taskledger.unclaimed(kind text, INOUT positions bigint[], INOUT biz_ids text[]) IS 'Internal: returns the tasks among these that are available, or run in a lost worker, in the order of their positions.';
 
 CREATE FUNCTION taskledger.unhandled_kinds(max_aged bigint) RETURNS TABLE(kind text, waiting bigint, oldest_ms bigint)
     LANGUAGE plpgsql STABLE
@@ -4306,7 +4306,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.wake(enqueued bigint) IS 'Internal: notifies the relay at the commit of the calling transaction, if it sleeps. The notification has the position of an event that has enqueued a task, or nothing.';
+COMMENT ON FUNCTION taskledger.wake(enqueued bigint) IS 'Internal: notifies the relay at the commit of the calling transaction, if it sleeps. The notification contains the position of an event that has enqueued a task, or nothing.';
 
 CREATE FUNCTION taskledger.with_moment(object text, name text, moment timestamp with time zone) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -4366,7 +4366,7 @@ CREATE VIEW taskledger.broker AS
    FROM taskledger.lease l
   WHERE ((l.name = 'broker'::text) OR (l.name ~~ 'broker/%'::text));
 
-COMMENT ON VIEW taskledger.broker IS 'The NATS server that serve runs, or with --peers one row for each member of the cluster; peers are all its members. is_here: its process holds a lock in this very database, whose number is the nonce of the lease. Otherwise the row is that of another database of which this one is a copy, or the process has ended.';
+COMMENT ON VIEW taskledger.broker IS 'The NATS server that serve runs, or with --peers one row for each member of the cluster; peers are all its members. is_here: its process holds a lock in this very database, whose number is the nonce of the lease. Otherwise this database is a copy, and the row belongs to its original, or the process has ended.';
 
 CREATE VIEW taskledger.claimed_kinds AS
  SELECT DISTINCT k.kind
@@ -4396,7 +4396,7 @@ CREATE VIEW taskledger.event_fence AS
     event.actor
    FROM taskledger.event;
 
-COMMENT ON VIEW taskledger.event_fence IS 'Internal: what the events of workers must follow. Only a policy needs it.';
+COMMENT ON VIEW taskledger.event_fence IS 'Internal: the events that workers'' events must follow. Only a policy needs it.';
 
 CREATE TABLE taskledger.floor (
     "position" bigint NOT NULL,
@@ -4407,7 +4407,7 @@ CREATE TABLE taskledger.floor (
     CONSTRAINT floor_one_check CHECK (one)
 );
 
-COMMENT ON TABLE taskledger.floor IS 'Internal: one row with the last position whose transaction id is of another database; 0: none. `taskledger rebase` writes it.';
+COMMENT ON TABLE taskledger.floor IS 'Internal: one row with the last position whose transaction id belongs to another database; 0: none. `taskledger rebase` writes it.';
 
 CREATE VIEW taskledger.floors AS
  SELECT f."position",
@@ -4427,7 +4427,7 @@ CREATE VIEW taskledger.floors AS
            FROM taskledger.floor l
           WHERE l.one) f;
 
-COMMENT ON VIEW taskledger.floors IS 'Internal: the floor. If is_local is false, it is of another database, as after a restore until the rebase. foreign_until is the last position at which an event with the transaction''s id may be of another database.';
+COMMENT ON VIEW taskledger.floors IS 'Internal: the floor. If is_local is false, it belongs to another database, as after a restore until the rebase. foreign_until is the last position at which an event with the transaction''s id may be of another database.';
 
 CREATE TABLE taskledger.illegal_event (
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -4468,7 +4468,7 @@ CREATE VIEW taskledger.kind_minutes AS
     s.running
    FROM taskledger.kind_stats s;
 
-COMMENT ON VIEW taskledger.kind_minutes IS 'Events of each kind and minute: sum the rows. waiting and running are histograms: the first bucket counts times below 1 ms, bucket i those from 2^((i-2)/4) to 2^((i-1)/4) ms.';
+COMMENT ON VIEW taskledger.kind_minutes IS 'Events of each kind and minute: sum the rows. waiting and running are histograms: the first bucket counts times below 1 ms, bucket i times from 2^((i-2)/4) to 2^((i-1)/4) ms.';
 
 CREATE VIEW taskledger.lingering_place AS
  SELECT (c.mark -> 'listed'::text) AS place
@@ -4480,7 +4480,7 @@ CREATE VIEW taskledger.lingering_place AS
          LIMIT 1) c
   WHERE c.is_local;
 
-COMMENT ON VIEW taskledger.lingering_place IS 'Internal: the place of the feed up to which lingering_tasks has all unfinished tasks (JSON); no row or null: none.';
+COMMENT ON VIEW taskledger.lingering_place IS 'Internal: the place of the feed up to which lingering_tasks is complete (JSON); no row or null: none.';
 
 CREATE VIEW taskledger.lingering_is_current AS
  SELECT (EXISTS ( SELECT
@@ -4522,7 +4522,7 @@ CREATE VIEW taskledger.lingering_tasks AS
    FROM taskledger.task t
   WHERE (t.lingering IS NOT NULL);
 
-COMMENT ON VIEW taskledger.lingering_tasks IS 'Internal: the tasks that are available or running, of those that became available up to lingering_place, in the order of the index (enqueued_at, kind, biz_id). position: of the event that made the task available; an index of (kind, position) has the order in which the tasks of a kind begin.';
+COMMENT ON VIEW taskledger.lingering_tasks IS 'Internal: the available and running tasks that became available up to lingering_place, in the order of the index (enqueued_at, kind, biz_id). position: of the event that made the task available; an index of (kind, position) gives the order in which the tasks of a kind begin.';
 
 CREATE TABLE taskledger.login (
     id integer NOT NULL,
@@ -4557,7 +4557,7 @@ CREATE TABLE taskledger.moment (
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL
 );
 
-COMMENT ON TABLE taskledger.moment IS 'What was visible at a time, by which the past is read in the order of commits. Append-only; old rows are thinned.';
+COMMENT ON TABLE taskledger.moment IS 'The events visible at a time, to read the past in the order of commits. Append-only; old rows are thinned.';
 
 CREATE VIEW taskledger.moments AS
  SELECT m.at,
@@ -4567,7 +4567,7 @@ CREATE VIEW taskledger.moments AS
    FROM taskledger.moment m
   WHERE (((m.xmin)::text)::bigint = ((((m.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint);
 
-COMMENT ON VIEW taskledger.moments IS 'The rows of the table moment whose transaction IDs have a meaning in this database.';
+COMMENT ON VIEW taskledger.moments IS 'The rows of the table moment whose transaction IDs belong to this database.';
 
 CREATE TABLE taskledger.mutex (
     name text NOT NULL COLLATE pg_catalog."C"
@@ -4718,7 +4718,7 @@ CREATE VIEW taskledger.paused_kinds AS
     p.reason
    FROM taskledger.pause p;
 
-COMMENT ON VIEW taskledger.paused_kinds IS 'The kinds of which no worker starts tasks, since when, by whom and why.';
+COMMENT ON VIEW taskledger.paused_kinds IS 'The kinds whose tasks no worker starts, since when, by whom and why.';
 
 CREATE TABLE taskledger.projection (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -4743,7 +4743,7 @@ CREATE TABLE taskledger.projection (
     work_result json
 );
 
-COMMENT ON TABLE taskledger.projection IS 'The projections: what their tables are, the event that stops one, and the rebuild or verification of it.';
+COMMENT ON TABLE taskledger.projection IS 'The projections: their tables, the event that stops one, and its rebuild or verification.';
 
 CREATE TABLE taskledger.projection_parked (
     projection text NOT NULL COLLATE pg_catalog."C",
@@ -4785,7 +4785,7 @@ CREATE VIEW taskledger.relay_lease AS
    FROM taskledger.lease l
   WHERE (l.name = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message, ''off'' if no relay is expected to run. If is_refusing, it does not continue before an operator acts. is_ahead: it was taken before the clock was set back, and not renewed since. is_gone: the server process backend of the holder''s connection has ended; a holder that lives connects again at once.';
+COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message, ''off'' if no relay is expected to run. If is_refusing, it does not continue before an operator acts. is_ahead: it was taken before the clock was set back, and not renewed since. is_gone: the server process backend of the holder''s connection has ended; a live holder connects again at once.';
 
 CREATE VIEW taskledger.relay_mark AS
  SELECT c.n,
@@ -4801,7 +4801,7 @@ CREATE VIEW taskledger.relay_mark AS
    FROM taskledger.cursors c
   WHERE (c.reader = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_mark IS 'What the relay had published when it wrote each row of its cursor: no event above position top, and everything visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are behind stream_tail. generation is the number of losses of the stream plus 1. Before the first session, generation, stream_created and both sequences are null. server is the server_run() in which the relay has made sure that no other copy of the database works.';
+COMMENT ON VIEW taskledger.relay_mark IS 'The events that the relay had published when it wrote each row of its cursor: none above position top, and all visible in seen, up to message stream_seq of the stream created at stream_created. Messages of later events are behind stream_tail. generation is the number of losses of the stream plus 1. Before the first session, generation, stream_created and both sequences are null. server is the server_run() in which the relay has made sure that no other copy of the database works.';
 
 CREATE TABLE taskledger.schedule (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -4901,7 +4901,7 @@ CREATE VIEW taskledger.subscribers AS
          LIMIT 1) c)
   WHERE (n.reader IS NOT NULL);
 
-COMMENT ON VIEW taskledger.subscribers IS 'The subscribers: each continues about at a position, unless it is paused. taskledger.feed_pending has the events that it has not passed.';
+COMMENT ON VIEW taskledger.subscribers IS 'The subscribers: each continues about at a position, unless it is paused. taskledger.feed_pending returns the events that it has not passed.';
 
 CREATE VIEW taskledger.task_counts AS
  WITH RECURSIVE newest AS (
@@ -4937,7 +4937,7 @@ CREATE TABLE taskledger.task_tag (
     "position" bigint NOT NULL
 );
 
-COMMENT ON TABLE taskledger.task_tag IS 'The tags of tasks, by the position of the first event. Rows are only added; a rebuild makes them anew.';
+COMMENT ON TABLE taskledger.task_tag IS 'The tags of tasks, by the position of the first event. Rows are only added; a rebuild recreates them.';
 
 CREATE VIEW taskledger.tasks AS
  SELECT t.kind,

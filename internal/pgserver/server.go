@@ -11,7 +11,7 @@
 //
 //	data       the data directory (PGDATA)
 //	password   the superuser's password, which initdb reads
-//   	log        the log of the last run; log.old: the run before
+//	log        the log of the last run; log.old: the run before
 //	lock       locked by the process that started the server
 //	alive      locked by the processes of the server
 package pgserver

@@ -24,8 +24,8 @@ var ErrBuffered = errors.New("the NATS connection must have the option nats.Reco
 const MaxPage = 2000
 
 // Publisher publishes pages of messages and counts their acknowledgements, over one subscription. It is safe for
-// concurrent use. It publishes one page at a time, because a task's later message must not overtake an earlier message that
-// failed.
+// concurrent use. It publishes one page at a time, because a task's later message must not overtake an earlier message
+// that failed.
 type Publisher struct {
 	nc     *nats.Conn
 	acks   acks
@@ -79,8 +79,8 @@ func (p *Publisher) Close() error {
 }
 
 // Publish publishes at most [MaxPage] messages in order and returns their results in the same order. It waits for all
-// acknowledgements, the timeout, ctx, or the loss of the connection. A message without an acknowledgement gets an error;
-// it may still be stored. The publisher sets Reply; the caller must not.
+// acknowledgements, the timeout, ctx, or the loss of the connection. A message without an acknowledgement gets an
+// error; it may still be stored. The publisher sets Reply; the caller must not.
 func (p *Publisher) Publish(ctx context.Context, msgs []*nats.Msg, timeout time.Duration) []Result {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()

@@ -1,6 +1,5 @@
 -- Takes the advisory lock of migrations for the session, unless another session has it. Returns whether to try again:
--- the login of that session may migrate, or the session has ended meanwhile.
--- $1 number of the lock. Locks no row.
+-- then that session's login may migrate, or the session has ended meanwhile. $1 number of the lock. Locks no row.
 select case
          when pg_catalog.pg_try_advisory_lock($1::bigint) then false
          else coalesce((
