@@ -3,8 +3,8 @@
 //	taskledger serve --listen     /metrics with the ledger and its pool of connections
 //	a program with a client       process := NewProcess(), for Options.Metrics of taskledger.Open; Handler(process)
 //
-// [NewLedger] reads the ledger at each scrape: every process that exports it has the same values, so queries take their
-// max and never their sum. The others are about one process, and their sum is that of all processes.
+// [NewLedger] reads the ledger at each scrape. Every process that exports it returns the same values, so queries use
+// max, never sum. All other metrics describe one process; their sum describes all processes.
 //
 // [Definitions] lists every metric with its type, labels and meaning; docs/metrics.md is that list. Labels are bounded:
 // a process exports at most 100 kinds, and adds up the others under the kind "(others)".

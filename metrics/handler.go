@@ -11,8 +11,8 @@ import (
 // maxScrapes is the number of scrapes that are answered at once; others get 503.
 const maxScrapes = 4
 
-// Handler returns a handler of /metrics with these collectors, those of the Go runtime and the process, and
-// [NewBuild]. A program that has a registry of its own registers the collectors there instead.
+// Handler returns a handler of /metrics with these collectors, the collectors of the Go runtime and the process, and
+// [NewBuild]. A program with its own registry registers the collectors there instead.
 func Handler(all ...prometheus.Collector) (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	all = append(all, NewBuild(), collectors.NewGoCollector(),

@@ -3,7 +3,7 @@ package metrics
 import "github.com/taskledger/taskledger/ledger"
 
 const (
-	// maxKinds is the greatest number of kinds that have metrics of their own.
+	// maxKinds is the greatest number of kinds with metrics of their own.
 	maxKinds = 100
 	// others is the label of all other kinds. It is no valid kind.
 	others = "(others)"

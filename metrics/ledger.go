@@ -115,7 +115,7 @@ func (c *ledgerCollector) read(ctx context.Context) (values, error) {
 	return v, nil
 }
 
-// report adds the conditions and what is about no kind.
+// report adds the conditions, and the numbers that do not belong to a kind.
 func (v *values) report(r health.Report) {
 	holds := make(map[health.Name]int)
 	for _, held := range r.Degraded {
@@ -141,7 +141,7 @@ func (v *values) report(r health.Report) {
 	v.seconds(oldestTransaction, oldest)
 }
 
-// kinds adds what is known of each kind.
+// kinds adds the numbers of each kind.
 func (v *values) kinds(s *statistics, r health.Report, oldest map[ledger.Kind]time.Time) {
 	type state struct{ kind, state string }
 	inState := make(map[state]int64)

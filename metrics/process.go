@@ -12,8 +12,8 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// Process collects what one process does: its connections, its workers, and how long their tasks wait and their
-// attempts run. Give it to taskledger.Open, as Options.Metrics; or to [workers.Config].Hooks, and add the rest. It is
+// Process collects the metrics of one process: its connections, its workers, and how long their tasks wait and their
+// attempts run. Pass it to taskledger.Open as Options.Metrics; or to [workers.Config].Hooks, and add the rest. It is
 // safe for concurrent use.
 type Process struct {
 	workers.HookDefaults
@@ -130,7 +130,7 @@ func (v *values) conns(all []*nats.Conn) {
 	v.number(natsReconnects, int(reconnects))
 }
 
-// workers adds the states of the kinds of pools. A kind that several pools have is one.
+// workers adds the states of the kinds of pools. A kind in several pools counts once, as a sum.
 func (v *values) workers(all []*workers.Pool) {
 	sums, names := make(map[string]*workers.KindStatus), make(labels)
 	for _, pool := range all {

@@ -9,20 +9,20 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// openFor is how long the statistics of a minute may still change: those of a transaction that was open for longer are
-// not counted here.
+// openFor is how long the statistics of a minute may still change. Statistics of a transaction that was open for longer
+// are not counted here.
 const openFor = 5 * time.Minute
 
-// statistics are the sums of a ledger's statistics since the minute of the first read. A read takes the minutes that
-// may have changed since the one before.
+// statistics are the sums of a ledger's statistics since the minute of the first read. A read covers the minutes that
+// may have changed since the previous read.
 type statistics struct {
 	closedTo time.Time                       // the minutes before it do not change
 	closed   map[string]*projector.KindStats // their sums
-	open     map[string]*projector.KindStats // those of the minutes from closedTo on
+	open     map[string]*projector.KindStats // sums of the minutes from closedTo on
 	labels   labels
 }
 
-// read adds what has happened since the last read. r is the report of now.
+// read adds the changes since the last read. r is the current report.
 func (s *statistics) read(ctx context.Context, db ledger.DB, r health.Report) error {
 	if s.labels == nil {
 		s.labels, s.closed = make(labels), make(map[string]*projector.KindStats)

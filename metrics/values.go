@@ -35,8 +35,8 @@ func (v *values) bool(m *metric, is bool, labels ...string) {
 	v.add(m, 0, labels...)
 }
 
-// boundaries are the buckets of a projector.Histogram at whose ends the metrics have a boundary. Bucket i ends at
-// 2^(i/4) ms. Each boundary is 1.4 times the one before it from 1 ms to a minute, and 4 times up to 4.7 hours.
+// boundaries are the buckets of a projector.Histogram whose ends are boundaries of the metrics. Bucket i ends at
+// 2^(i/4) ms. From 1 ms to a minute each boundary is 1.4 times the previous one, and then 4 times, up to 4.7 hours.
 var boundaries = func() (all []int) {
 	for i := 0; i <= 64; i += 2 {
 		all = append(all, i)
@@ -76,7 +76,7 @@ func (v *values) histogram(m *metric, h projector.Histogram, labels ...string) {
 	*v = append(*v, prometheus.MustNewConstHistogram(m.desc, uint64(h.Count()), sum, cumulative, labels...))
 }
 
-// middle returns the time in ms by which those in a bucket count.
+// middle returns the time in ms for which the times in a bucket count.
 func middle(bucket int) float64 {
 	if bucket == 0 {
 		return 0.5

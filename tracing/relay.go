@@ -21,8 +21,8 @@ type relayHook struct {
 }
 
 // Relay returns a hook for [outbox.Config], which makes a span for each group of messages that a relay sends to the
-// stream, from the first message to the last answer. It is a trace of its own, with a link to each sampled trace of the
-// messages. A group with more than 128 of them has several spans, one without any has no span.
+// stream, from the first message to the last answer. The span is a separate trace, with a link to each sampled trace of
+// the messages. A group with more than 128 sampled traces gets several spans; a group without any gets none.
 func (t *Tracing) Relay() outbox.Hook { return relayHook{Tracing: t} }
 
 // MessagesSent makes the spans.

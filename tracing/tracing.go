@@ -1,17 +1,17 @@
 // Package tracing makes spans of OpenTelemetry for tasks: for each enqueue, each group of messages of a relay, each
-// attempt and each call of a handler. They are linked across processes by the trace context that a task has in the
+// attempt and each call of a handler. They are linked across processes by the trace context that a task carries in the
 // ledger and on the stream.
 //
 //	send <kind>      a producer's span around the enqueue, child of the span in its ctx
-//	publish LEDGER   a relay's span for messages that it sends to the stream together; linked to those of the enqueues
-//	process <kind>   a worker's span for an attempt, with the recording of its outcome; linked to that of the enqueue
-//	handle <kind>    its child around the handler, whose ctx has it: what the handler enqueues continues from there
+//	publish LEDGER   a relay's span for messages that it sends to the stream together; linked to the enqueues' spans
+//	process <kind>   a worker's span for an attempt, with the recording of its outcome; linked to the enqueue's span
+//	handle <kind>    its child around the handler, in the handler's ctx: enqueues of the handler continue from there
 //
-// An attempt may run hours after the enqueue and more than once, so it begins a trace of its own with a link. With
+// An attempt may run hours after the enqueue and more than once, so it begins a separate trace with a link. With
 // [Options].IsOneTrace it is a child instead, and a task's whole life is one trace.
 //
-// The package imports the API of OpenTelemetry alone. A program without an SDK records nothing, and a kind, a relay
-// and a pool without these hooks have no cost.
+// The package imports only the API of OpenTelemetry. A program without an SDK records nothing. A kind, a relay and a
+// pool without these hooks pay nothing.
 package tracing
 
 import (
@@ -33,7 +33,7 @@ const name = "github.com/taskledger/taskledger/tracing"
 
 // Options are the options of [New].
 type Options struct {
-	// Provider makes the spans. Default: that of [otel.GetTracerProvider].
+	// Provider makes the spans. Default: [otel.GetTracerProvider].
 	Provider trace.TracerProvider
 	// IsOneTrace makes an attempt a child of the enqueue. Default: it begins a trace with a link.
 	IsOneTrace bool

@@ -15,9 +15,9 @@ import (
 type Config struct {
 	// Kind holds the settings that every kind has. Its own middleware is outside of Middleware.
 	Kind workers.KindConfig
-	// Middleware is called around each attempt, inside its transaction; the first one is the outermost.
-	// Its error, or a nack, fails the attempt and rolls it back. An ack has no effect. docs/watermill.md
-	// lists the middleware that fits. Default: disabled.
+	// Middleware is called around each attempt, inside its transaction; the first one is the outermost. If it returns
+	// an error or a nack, the attempt fails and is rolled back. It cannot ack. docs/watermill.md lists suitable
+	// middleware. Default: disabled.
 	Middleware []message.HandlerMiddleware
 	// Produces is the kind of the tasks that returned messages become. They are enqueued in the
 	// attempt's transaction, so the kind must be ExactlyOnce. Default: returning messages fails the

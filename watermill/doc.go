@@ -1,5 +1,5 @@
-// Package watermill connects [Watermill] to a ledger. It is a module of its own, so that other programs need no module
-// of Watermill.
+// Package watermill connects [Watermill] to a ledger. It is a separate module, so that other programs need no module of
+// Watermill.
 //
 //   - [Publisher]: messages become tasks, in the caller's transaction. It needs PostgreSQL alone.
 //   - [TaskSubscriber] delivers tasks to Watermill's router, at least once: an ack succeeds the attempt.
@@ -11,7 +11,7 @@
 // In middleware, and in handlers of Watermill, [JobFromContext] returns the attempt of a message, and
 // [TxFromContext] its transaction.
 //
-// docs/watermill.md is the guide: what is stored, what is promised, which middleware fits, and how to move in from
+// docs/watermill.md is the guide: what is stored and promised, suitable middleware, and how to migrate from
 // watermill-sql.
 //
 // [Watermill]: https://watermill.io

@@ -23,8 +23,8 @@ const (
 
 // EventSubscriberConfig configures an [EventSubscriber].
 type EventSubscriberConfig struct {
-	// NATS is the connection to the server of the stream. Required. It should reconnect forever, as
-	// those of outbox.Connect do.
+	// NATS is the connection to the server of the stream. Required. It should reconnect forever, as connections of
+	// outbox.Connect do.
 	NATS *nats.Conn
 	// Group is the name of subscribers that share the work: each message goes to one of them. The NATS
 	// server stores the group's place in the stream under this name. Required: 1 to 64 letters, digits,
@@ -32,19 +32,18 @@ type EventSubscriberConfig struct {
 	Group string
 	// Types are the types of the events to deliver. Default: all.
 	Types []ledger.EventType
-	// FromNow makes a group that is new to a topic begin with what is published from now on.
-	// Default: with the oldest message of the stream.
+	// FromNow makes a group that is new to a topic begin at the present. Default: at the oldest message of the stream.
 	FromNow bool
 	// Lanes is how many messages of the group may be in flight at a time, at most 64. Messages of one
 	// task are in one lane, one after the other. Default: 1, which keeps the order of the whole topic.
 	Lanes int
-	// AckWait is how long after a member is lost its messages are delivered to another one. A live
-	// member may take any time. Default: 30 s; at least 1 s.
+	// AckWait is how long after a member is lost its messages are delivered to another member. A live member may take
+	// any time. Default: 30 s; at least 1 s.
 	AckWait time.Duration
 	// NackDelay is how long after a nack the message is delivered again. The message blocks its lane
 	// until it is acked. Default: 1 s.
 	NackDelay time.Duration
-	// Logger logs what an operator should see. Default: [slog.Default].
+	// Logger logs warnings and errors for the operator. Default: [slog.Default].
 	Logger *slog.Logger
 }
 

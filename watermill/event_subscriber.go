@@ -28,16 +28,16 @@ func (e *SettingsError) Error() string {
 // EventSubscriber is a Watermill subscriber to the events of the ledger, as the relay publishes them on the
 // stream. A topic is a kind, or a pattern of kinds: "coupon.*", "coupon.>", ">".
 //
-// A message is delivered until it is acked, so at least once. The events of one task are delivered in
-// the order of their versions, also after a nack, and also if several members share a group. With one
-// lane that holds for all events of a topic. The price is that a message that is never acked blocks its
-// lane. After a loss of the stream, the relay publishes an earlier stretch again, in order. Seldom, an event is on the
-// stream twice without a loss, see package outbox.
+// A message is delivered until it is acked, so at least once. The events of one task are delivered in the order of
+// their versions, even after a nack, and even if several members share a group. With one lane that holds for all events
+// of a topic. The price is that a message that is never acked blocks its lane. After a loss of the stream, the relay
+// publishes an earlier stretch again, in order. Rarely, an event is on the stream twice without a loss, see package
+// outbox.
 //
-// The message of a task's first event is the published one: UUID, payload and metadata. A later event's
-// message has the event's id as UUID and its data as payload. If it makes the task available again, it
-// has the task's args and metadata. All have the CloudEvents attributes as metadata (ce-id, ce-type,
-// ce-subject, ce-time, ce-taskversion, …); [EventOf] returns the event.
+// The message of a task's first event is the published message: UUID, payload and metadata. A later event's message
+// uses the event's id as UUID and its data as payload. If it makes the task available again, it carries the task's args
+// and metadata. All messages carry the CloudEvents attributes as metadata (ce-id, ce-type, ce-subject, ce-time,
+// ce-taskversion, …); [EventOf] returns the event.
 //
 // The context of a message is done once it is acked or nacked, and when its subscription ends.
 // An EventSubscriber is safe for concurrent use.
@@ -68,8 +68,8 @@ func NewEventSubscriber(c EventSubscriberConfig) (*EventSubscriber, error) {
 	return s, nil
 }
 
-// SubscribeInitialize creates the group on a topic: from then on its messages are kept for it, also
-// while it has no subscriber. It returns the errors of [EventSubscriber.Subscribe].
+// SubscribeInitialize creates the group on a topic: from then on its messages are kept for it, even while it is without
+// subscribers. It returns the errors of [EventSubscriber.Subscribe].
 func (s *EventSubscriber) SubscribeInitialize(topic string) error {
 	lanes, err := s.lanes(topic)
 	if err != nil {
@@ -92,9 +92,9 @@ func (s *EventSubscriber) initialize(ctx context.Context, lanes []*lane) error {
 	return nil
 }
 
-// Subscribe returns the messages of a topic, until ctx is done or the subscriber is closed; then it
-// closes the channel. Messages in flight at that time go back to the server at once, and their contexts
-// are done. A later ack has no effect: the next subscriber receives the message again.
+// Subscribe returns the messages of a topic, until ctx is done or the subscriber is closed; then it closes the channel.
+// Messages in flight at that time go back to the server at once, and their contexts are done. A later ack is ignored:
+// the next subscriber receives the message again.
 //
 // NATS and the stream must be available; a later outage does not end the subscription. Errors: an
 // [*ledger.InvalidError] for a topic that is not a pattern of kinds, a [*SettingsError], [ErrClosed].

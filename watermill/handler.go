@@ -31,7 +31,7 @@ func (c Config) around(next workers.Handler) workers.Handler {
 	})
 }
 
-// handler makes a handler of package workers from one of Watermill, with the middleware around it.
+// handler makes a handler of package workers from a Watermill handler, with the middleware around it.
 func (c Config) handler(h message.HandlerFunc) workers.Handler {
 	for _, m := range slices.Backward(c.Middleware) {
 		h = m(h)

@@ -19,16 +19,16 @@ import (
 )
 
 const (
-	// laneBatch is how many messages one request asks for. The server sends each one when the one
-	// before is acknowledged.
+	// laneBatch is how many messages one request asks for. The server sends each message when the previous one is
+	// acknowledged.
 	laneBatch = 100
 	// minLaneDelay and maxLaneDelay bound the delay before a failed lane receives again.
 	minLaneDelay = 100 * time.Millisecond
 	maxLaneDelay = 2 * time.Second
 )
 
-// lane is one durable consumer of a group. It has at most one message in flight, so it keeps the order
-// of the stream for all members of the group, also when a message is delivered again.
+// lane is one durable consumer of a group. At most one of its messages is in flight, so it keeps the order of the
+// stream for all members of the group, even when a message is delivered again.
 type lane struct {
 	s       *EventSubscriber
 	topic   string
@@ -37,7 +37,7 @@ type lane struct {
 	since   time.Time
 }
 
-// newLane returns lane i of a topic. It has every shard whose remainder modulo Lanes is i.
+// newLane returns lane i of a topic. It receives every shard whose remainder modulo Lanes is i.
 func newLane(s *EventSubscriber, topic string, i int) *lane {
 	c := s.config
 	l := &lane{s: s, topic: topic, since: time.Now(), durable: stream.GroupDurable(c.Group, topic, i)}
@@ -85,7 +85,7 @@ func (l *lane) consumerConfig(again bool) jetstream.ConsumerConfig {
 	return c
 }
 
-// ensure creates the consumer if it is missing. Of an existing one it changes AckWait only.
+// ensure creates the consumer if it is missing. On an existing consumer it changes AckWait only.
 func (l *lane) ensure(ctx context.Context, again bool) error {
 	if !l.s.config.NATS.IsConnected() {
 		return nats.ErrDisconnected
@@ -117,7 +117,7 @@ func (l *lane) ensure(ctx context.Context, again bool) error {
 	return nil
 }
 
-// difference describes how an existing consumer differs from what this lane needs, "" if it does not.
+// difference describes how an existing consumer differs from the one this lane needs, "" if it does not differ.
 func (l *lane) difference(found jetstream.ConsumerConfig) string {
 	filters := found.FilterSubjects
 	if found.FilterSubject != "" {

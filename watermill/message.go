@@ -12,9 +12,9 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// TxFromContext returns the transaction of the attempt that a message's context belongs to, for handlers
-// of [Handle] and for middleware. It is subject to the rules of [workers.Handle]. It returns
-// false if the attempt has no transaction, or the context belongs to no attempt.
+// TxFromContext returns the transaction of the attempt that a message's context belongs to, for handlers of [Handle]
+// and for middleware. It is subject to the rules of [workers.Handle]. It returns false if the attempt runs without a
+// transaction, or the context belongs to no attempt.
 func TxFromContext(ctx context.Context) (pgx.Tx, bool) {
 	if a := attemptOf(ctx); a != nil && a.tx != nil {
 		return a.tx, true
@@ -32,7 +32,7 @@ func JobFromContext(ctx context.Context) (*workers.Job, bool) {
 
 // attempt is the attempt of a message, a value of the message's context.
 type attempt struct {
-	tx     pgx.Tx // nil: the kind has no transaction
+	tx     pgx.Tx // nil: the kind runs without a transaction
 	job    *workers.Job
 	reason atomic.Pointer[error] // of a nack, if ReportErrors stored one
 }

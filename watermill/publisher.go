@@ -47,8 +47,8 @@ type Publisher struct {
 // transaction, messages are published if and only if it commits; make one publisher for each. On a
 // pool, the messages of one Publish are published together or not at all. The publisher never commits.
 //
-// ctx bounds every Publish, because Watermill's interface has no context; so do the contexts of the
-// messages. Tracers of the database see the values of the first message's context, then those of ctx.
+// ctx bounds every Publish, because Watermill's interface takes no context; so do the contexts of the messages. Tracers
+// of the database see the values of the first message's context, then the values of ctx.
 func NewPublisher(ctx context.Context, db ledger.DB, c *PublisherConfig) (*Publisher, error) {
 	if ctx == nil || db == nil {
 		return nil, errors.New("watermill: NewPublisher requires a context and a database")
@@ -63,13 +63,13 @@ func NewPublisher(ctx context.Context, db ledger.DB, c *PublisherConfig) (*Publi
 	return p, nil
 }
 
-// Publish enqueues the messages; they reach the stream in their order. Publishing a message again is
-// not an error and changes nothing, whatever the state of its task.
+// Publish enqueues the messages; they reach the stream in their order. Publishing a message again is not an error and
+// changes nothing, whatever the state of its task.
 //
 // Errors:
 //   - [*ledger.InvalidError] for a topic that is not a kind, an empty UUID without a biz_id, or metadata
 //     or a payload over the limits (16 KiB, 256 KiB). Nothing is published; the transaction stays usable.
-//   - [*ledger.OtherArgsError] if the key of a message has a task with another payload. That task stays,
+//   - [*ledger.OtherArgsError] if a task with a message's key but another payload exists. That task stays,
 //     the other messages are published, and the transaction stays usable.
 //   - [ErrClosed], and the errors of [ledger.Enqueue].
 func (p *Publisher) Publish(topic string, messages ...*message.Message) error {
@@ -106,8 +106,8 @@ func (p *Publisher) Close() error {
 	return nil
 }
 
-// joinContexts returns a context with the values of the first message's context, then of base,
-// that is done when base or the context of any message is.
+// joinContexts returns a context that is done when base or the context of any message is done. Its values are those of
+// the first message's context, then of base.
 func joinContexts(base context.Context, messages []*message.Message) (context.Context, context.CancelCauseFunc) {
 	values := base
 	if m := messages[0]; m != nil && m.Context() != context.Background() {
@@ -171,7 +171,7 @@ func (p *Publisher) entries(topic string, messages []*message.Message) ([]ledger
 
 // enqueue enqueues the entries in their order.
 func (p *Publisher) enqueue(ctx context.Context, entries []ledger.Entry) error {
-	if len(entries) == 1 { // the common case has a cheaper statement
+	if len(entries) == 1 { // a cheaper statement for the common case
 		answer, err := ledger.Enqueue(ctx, p.db, entries[0].Key, entries[0].Args, entries[0].Options)
 		if err != nil {
 			return withCause(ctx, err)

@@ -37,13 +37,13 @@ func (c TaskSubscriberConfig) Validate() error {
 // delivered until it is acked. An ack succeeds the attempt. A nack fails it, so that the kind's policy
 // decides when the task is delivered again and when it is buried; [ReportErrors] records the error.
 //
-// Until it is acked or nacked, a message is kept alive. Its context ends with the attempt: when it is
-// acked or nacked, after Kind.Timeout, when the task is cancelled or taken over, and when the
-// subscription ends. An ack or nack after that has no effect.
+// Until it is acked or nacked, a message is kept alive. Its context ends with the attempt: when it is acked or nacked,
+// after Kind.Timeout, when the task is cancelled or taken over, and when the subscription ends. Later acks and nacks
+// are ignored.
 //
-// A TaskSubscriber is an AtLeastOnce [workers.Pool] for each topic. Subscribers of one topic share its tasks,
-// in this process and in others. Each uses its own settings, except AckWait: the last one to subscribe
-// sets it for all. [JobFromContext] returns the attempt of a message.
+// A TaskSubscriber is an AtLeastOnce [workers.Pool] for each topic. Subscribers of one topic share its tasks, in this
+// process and in others. Each uses its own settings, except AckWait: the last subscriber sets it for all.
+// [JobFromContext] returns the attempt of a message.
 //
 // It is safe for concurrent use.
 type TaskSubscriber struct {

@@ -1,6 +1,6 @@
 // Command orders enqueues a task in the transaction of an order, and works on such tasks: each order gets exactly one
-// coupon. DATABASE_URL is the address of the database, of a login with the roles producer and worker that may create
-// tables; taskledger serve runs beside it.
+// coupon. DATABASE_URL is the address of the database, for a login with the roles producer and worker that may create
+// tables. taskledger serve must be running.
 //
 //	orders work            works until it is interrupted
 //	orders place A-1 A-2   places orders
@@ -22,7 +22,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// coupon has the args of the tasks.
+// coupon is the args of the tasks.
 type coupon struct {
 	Cents int `json:"cents"`
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/taskledger/taskledger/workers/dispatcher"
 )
 
-// Patience bounds what normally takes milliseconds.
+// Patience bounds waits that normally take milliseconds.
 const Patience = 60 * time.Second
 
 // Kit is a ledger and a JetStream of one test. Its methods fail the test on an error, so they are for
@@ -97,7 +97,7 @@ func Start(t testing.TB) *Kit {
 	return k
 }
 
-// Connect returns a connection to the NATS server of its own.
+// Connect returns a new connection to the NATS server.
 func (k *Kit) Connect() *nats.Conn {
 	k.T.Helper()
 	nc, err := outbox.Connect(k.Server.URL(), nats.ReconnectWait(20*time.Millisecond),
