@@ -23,16 +23,16 @@ type Config struct {
 	// DB is the ledger's database, the primary. Required. The relay uses up to three connections at a
 	// time, and takes one more out of the pool while it holds the lease.
 	DB *pgxpool.Pool
-	// NATS is the connection to publish on. Required. It must have nats.ReconnectBufSize(-1), as those of
+	// NATS is the connection to publish on. Required. It must have nats.ReconnectBufSize(-1), as connections of
 	// [Connect] do.
 	NATS *nats.Conn
-	// Stream holds the settings with which the relay creates a missing stream. Of an existing one it changes nothing
-	// but MaxBytes, which it raises.
+	// Stream holds the settings with which the relay creates a missing stream. On an existing stream it only raises
+	// MaxBytes.
 	Stream StreamConfig
 
 	// Name identifies this relay in the lease and in logs. Default: host and process id.
 	Name string
-	// LeaseTTL is how long after the last renewal another relay takes over from one that hangs. A relay whose
+	// LeaseTTL is how long after the last renewal another relay takes over from a relay that hangs. A relay whose
 	// process has ended is replaced within a second, except behind a pooler. Default: 5 s; at least 10 ms.
 	LeaseTTL time.Duration
 	// CheckEvery is the time between two checks of the stream for losses. Default: 5 s; at least 10 ms.
@@ -40,11 +40,11 @@ type Config struct {
 	// AckTimeout bounds the time for all acknowledgements of a page. Default: 5 s; at least 10 ms.
 	AckTimeout time.Duration
 
-	// Findings are those of the dispatcher of the process: while it finds no events, the relay need not poll. Default:
+	// Findings come from the dispatcher of the process: while it finds no events, the relay need not poll. Default:
 	// disabled.
 	Findings *feed.Findings
 
-	// Logger logs what an operator should see. Default: [slog.Default].
+	// Logger logs warnings and errors for the operator. Default: [slog.Default].
 	Logger *slog.Logger
 	// Hooks are called in this order; nil is skipped. Default: none.
 	Hooks []Hook

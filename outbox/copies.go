@@ -8,7 +8,7 @@ import (
 	"github.com/taskledger/taskledger/internal/copies"
 )
 
-// CopyError is the error of a relay beside another copy of the database, which works on the same NATS.
+// CopyError is the error of a relay while another copy of the database works on the same NATS.
 type CopyError struct {
 	Holder string // of the lease of that copy's relay or dispatcher
 }
@@ -19,15 +19,15 @@ func (e *CopyError) Error() string {
 		"then: taskledger rebase --new-installation --yes", e.Holder)
 }
 
-// confirmation is whether this relay has made sure that no other copy of the database works. The first session in a run
-// asks before it touches the stream, see package internal/copies. If nothing answers though both work, the first
-// message of one of them is a foreign one for the other.
+// confirmation records whether this relay has made sure that no other copy of the database works. The first session in a
+// run asks before it touches the stream, see package internal/copies. If nothing answers although both work, the first
+// message of one is foreign to the other.
 type confirmation struct {
 	mine atomic.Pointer[copies.Claim] // in the run in which this relay works; nil before it does
 }
 
-// confirm makes sure that no other copy works: once after each start of the server, and before a stream is used that
-// has messages and is not the one in the mark.
+// confirm makes sure that no other copy works. It asks once after each start of the server, and before it uses a stream
+// that contains messages and is not the one in the mark.
 func (c *confirmation) confirm(ctx context.Context, s *session, installation, run string) error {
 	mine := copies.Claim{Installation: installation, Run: run, Holder: s.relay.lease.holder}
 	isUnknown := s.mark.Created != createdAt(s.info) && s.info.State.LastSeq > 0

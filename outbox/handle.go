@@ -17,8 +17,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-// handlerError is the error of a subscriber's handler. It is retried whatever it is, because it need not be of the
-// ledger.
+// handlerError is the error of a subscriber's handler. Any such error is retried, because the ledger need not be its
+// cause.
 type handlerError struct {
 	subscriber string
 	events     []ledger.Event // that it got

@@ -13,8 +13,8 @@ import (
 // Hook is called by a relay, see [Config].Hooks. Embed [HookDefaults] and write the methods that are needed:
 // the compiler checks them, and later versions may add others.
 //
-// Its methods are called by several goroutines of the relay, also concurrently, and must not block. A panic
-// is not recovered.
+// Several goroutines of the relay call its methods, even concurrently, so they must not block. A panic is not
+// recovered.
 type Hook interface {
 	// EventsMissed: the feed's audit found events that the feed had skipped.
 	feed.Hook
@@ -81,13 +81,13 @@ func (HookDefaults) embedsHookDefaults() {}
 type Group struct {
 	SentAt   time.Time // when the first message was sent
 	Messages int       // that were sent
-	Err      error     // the first error, nil if the stream has all messages
+	Err      error     // the first error, nil if the stream stored all messages
 
 	messages []message
 }
 
-// Traces returns the trace contexts of the messages, in their order: those of the tasks' producers. Messages without a
-// valid one are left out.
+// Traces returns the trace contexts of the messages' producers, in the order of the messages. It leaves out messages
+// without a valid trace context.
 func (g Group) Traces() iter.Seq[ledger.TraceContext] {
 	return func(yield func(ledger.TraceContext) bool) {
 		for _, m := range g.messages {
@@ -117,7 +117,7 @@ func (h hooks) each(call func(Hook)) {
 	}
 }
 
-// ofFeed returns the hooks as those of a feed.
+// ofFeed returns the hooks as hooks of a feed.
 func (h hooks) ofFeed() []feed.Hook {
 	of := make([]feed.Hook, len(h))
 	for i, hook := range h {

@@ -25,15 +25,15 @@ var errLeaseLost = errors.New("another relay has taken the lease")
 // works behind a pooler in transaction mode.
 //
 // The holder keeps one connection open and writes its server process into the row. When a process is killed, its
-// connection ends at once: another relay that sees the server process gone need not wait until the lease expires. A
-// holder that is merely slow keeps its connection. Behind a pooler the row has no server process. Relays that displace
-// each other again and again do so ever more seldom.
+// connection ends at once: a relay that sees the server process gone need not wait until the lease expires. A holder
+// that is merely slow keeps its connection. Behind a pooler the row names no server process. Each displacement doubles
+// the wait before the next, so that relays rarely displace each other repeatedly.
 type lease struct {
 	db     *pgxpool.Pool
 	holder string
 	ttl    time.Duration
 
-	changed chan struct{} // has a value when the note has changed
+	changed chan struct{} // receives a value when the note has changed
 
 	displacements displacements // of other holders by this relay; of the goroutine of await
 	term          int64         // its beginning, by await
@@ -57,8 +57,8 @@ func hostAndProcess() string {
 	return fmt.Sprintf("%s-%d", host, os.Getpid())
 }
 
-// setNote sets why the holder cannot work, "" if it can, and has it written at once. Before the first call, the note of
-// the last holder stays.
+// setNote sets why the holder cannot work, "" if it can, and requests that it be written at once. Before the first
+// call, the last holder's note stays.
 func (l *lease) setNote(why string) { l.set(leases.Note{Text: why}) }
 
 // setError sets an error as the note.
@@ -89,7 +89,7 @@ func (l *lease) currentNote() *leases.Note {
 	return l.note
 }
 
-// lookEvery returns the interval at which a relay that stands by looks at the lease.
+// lookEvery returns the interval at which a relay that stands by reads the lease.
 func (l *lease) lookEvery() time.Duration { return min(l.ttl/20, 250*time.Millisecond) }
 
 // await waits until this relay holds the lease. It calls standby once if another relay holds it first. isConnected
@@ -136,7 +136,7 @@ func (l *lease) await(ctx context.Context, isConnected func() bool, standby func
 }
 
 // displacements makes relays displace each other less often. On a slow machine each holder may look as if it could not
-// work, and starts anew where the one before was about to continue. Each displacement soon after another doubles the
+// work, and its successor starts over where it was about to continue. Each displacement soon after another doubles the
 // patience.
 type displacements struct {
 	recent int
@@ -160,9 +160,8 @@ func (d *displacements) add(blocked time.Duration) {
 	d.until = time.Now().Add(8 * blocked)
 }
 
-// hold renews the lease until ctx is done, on a connection that it keeps open. It returns errLeaseLost if another
-// relay has taken the lease, also if this one has it again. It ignores an outage of the database, which ends the
-// session.
+// hold renews the lease until ctx is done, on a connection that it keeps open. It returns errLeaseLost if another relay
+// has taken the lease, even if this relay has it again. It ignores an outage of the database, which ends the session.
 func (l *lease) hold(ctx context.Context) error {
 	var conn *pgx.Conn
 	defer func() { closeConn(conn) }()
@@ -188,9 +187,8 @@ func (l *lease) hold(ctx context.Context) error {
 	}
 }
 
-// renew renews the lease on a connection, or on one of the pool if it is nil. It reports whether the term goes on. It
-// waits for the answer also when ctx ends: a statement that the server executes later would undo that the lease is
-// yielded.
+// renew renews the lease on conn, or on a connection of the pool if conn is nil. It reports whether the term continues.
+// It waits for the answer even if ctx ends: a statement that the server executes later would take back a yielded lease.
 func (l *lease) renew(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.ttl/3)
 	defer cancel()

@@ -15,7 +15,7 @@ const Reader = "relay"
 
 const reader = Reader
 
-// mark is the JSON in every cursor row. With the last sequence of the stream it shows where the next session goes on.
+// mark is the JSON in every cursor row. With the last sequence of the stream it shows where the next session continues.
 // The view taskledger.relay_mark is the only SQL that names its fields (TestViewOfTheMark).
 type mark struct {
 	Generation int    `json:"generation"`       // number of losses of the stream, plus 1

@@ -13,15 +13,15 @@ import (
 //go:embed sql/off.sql
 var offSQL string
 
-// ErrStreamOff is returned by what needs the stream if it is off, see [TurnOff].
+// ErrStreamOff is returned by functions that need the stream if it is off, see [TurnOff].
 var ErrStreamOff = errors.New("the stream is off: start taskledger serve without --stream off")
 
 // causeOff is the cause of the note in the relay's lease while the stream is off.
 const causeOff = "off"
 
-// TurnOff records that the stream is off: no relay is expected to run, and status, conditions and metrics report no
-// lag of it. It commits, and changes nothing while a relay is alive. A relay that starts turns the stream on, and
-// publishes what has come meanwhile.
+// TurnOff records that the stream is off: no relay is expected to run, and status, conditions and metrics report no lag
+// of it. It commits, and changes nothing while a relay is alive. A relay that starts turns the stream on, and publishes
+// the events since then.
 func TurnOff(ctx context.Context, db ledger.DB) error {
 	return leases.TurnOffRelay(ctx, db, hostAndProcess())
 }

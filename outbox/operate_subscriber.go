@@ -12,10 +12,10 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-// SeekSubscriber moves a subscriber and records the act; it makes one that is missing. A process that works as it finds
-// that at its next page. It commits. Default of actor: the database's session_user.
+// SeekSubscriber moves a subscriber and records the act; it creates a missing subscriber. A process that works as the
+// subscriber notices at its next page. It commits. Default of actor: the database's session_user.
 //
-// Errors: those of [feed.Seek].
+// It returns the errors of [feed.Seek].
 func SeekSubscriber(ctx context.Context, db DB, name string, to feed.Start, actor, reason string) error {
 	o := operation.Operation{Action: operation.SeekSubscriber, Actor: actor, Reason: reason}
 	o.Detail = map[string]string{"subscriber": name, "to": to.String()}
@@ -39,7 +39,7 @@ func PauseSubscriber(ctx context.Context, db DB, name string, isPaused bool, act
 }
 
 // GiveSubscriber gives a subscriber to another login, leaves its place, and records the act. It commits. Default of
-// actor and errors are those of [PauseSubscriber].
+// actor and errors: as in [PauseSubscriber].
 func GiveSubscriber(ctx context.Context, db DB, name, login, actor, reason string) error {
 	o := operation.Operation{Action: operation.GiveSubscriber, Actor: actor, Reason: reason}
 	o.Detail = map[string]string{"subscriber": name, "login": login}
@@ -50,7 +50,7 @@ func GiveSubscriber(ctx context.Context, db DB, name, login, actor, reason strin
 }
 
 // RemoveSubscriber removes a subscriber, whose processes end with [ErrSubscriberRemoved], and records the act. It
-// commits. Default of actor and errors are those of [PauseSubscriber].
+// commits. Default of actor and errors: as in [PauseSubscriber].
 func RemoveSubscriber(ctx context.Context, db DB, name, actor, reason string) error {
 	o := operation.Operation{Action: operation.DeleteSubscriber, Actor: actor, Reason: reason}
 	o.Detail = map[string]string{"subscriber": name}
@@ -67,8 +67,8 @@ func existing(name string, found bool, err error) error {
 	return err
 }
 
-// operate acts and records it in one transaction. The act comes first: the place of a subscriber is read before the
-// transaction writes.
+// operate executes and records an act in one transaction. The act comes first, because the place of a subscriber is
+// read before the transaction writes.
 func operate(ctx context.Context, db DB, o operation.Operation, act func(pgx.Tx) error) error {
 	tx, err := db.Begin(ctx)
 	if err != nil {

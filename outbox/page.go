@@ -52,16 +52,16 @@ type encoder struct {
 }
 
 const (
-	// maxArgsBytes: no more args of tasks are loaded at a time when they exceed so many bytes. A page has less data of
-	// its own, but may make a thousand tasks available again that have large args.
+	// maxArgsBytes is the size in bytes at which no more args are loaded at a time. A page's own data is smaller, but
+	// it may make a thousand tasks with large args available again.
 	maxArgsBytes = 8 << 20
-	// minArgs is how many args are requested at first: of the size that is allowed by default they have at most
-	// maxArgsBytes. growArgs is how many times as many the next request may have.
+	// minArgs is how many args are requested at first: args of the default maximum size then take at most maxArgsBytes.
+	// growArgs is the factor by which the next request may grow.
 	minArgs, growArgs = 32, 8
 )
 
-// parts makes messages of a page, in parts whose args are loaded one after the other. It runs while the part before is
-// being published.
+// parts makes messages of a page, in parts whose args are loaded one after the other. Each part is made while the
+// previous part is being published.
 func (n encoder) parts(ctx context.Context, page feed.Page) iter.Seq2[batch, error] {
 	return func(yield func(batch, error) bool) {
 		for b, err := range n.batches(ctx, page.Events) {
@@ -73,7 +73,7 @@ func (n encoder) parts(ctx context.Context, page feed.Page) iter.Seq2[batch, err
 	}
 }
 
-// batches is parts of some events.
+// batches splits some events into parts.
 func (n encoder) batches(ctx context.Context, events []ledger.Event) iter.Seq2[batch, error] {
 	return func(yield func(batch, error) bool) {
 		for done := 0; done < len(events); {
@@ -91,7 +91,7 @@ func (n encoder) batches(ctx context.Context, events []ledger.Event) iter.Seq2[b
 	}
 }
 
-// prepare makes messages of the first ones of some events: of all, or of those whose args have about maxArgsBytes.
+// prepare makes messages of the first of some events: of all, or of as many as have about maxArgsBytes of args.
 func (n encoder) prepare(ctx context.Context, events []ledger.Event) (batch, error) {
 	args, loaded, err := n.args(ctx, events)
 	if err != nil {
@@ -151,7 +151,7 @@ func checkPublishable(e *ledger.Event) error {
 // needsArgs reports whether the message of e carries the args of version 1.
 func needsArgs(e *ledger.Event) bool { return e.Type.WakesWorkers() && e.Version > 1 }
 
-// args returns the args of the tasks that the first ones of some events make available again, by the events' positions.
+// args returns the args of the tasks that the first of some events make available again, by the events' positions.
 // loaded is the number of these events: all, or fewer if the args exceed maxArgsBytes.
 func (n encoder) args(
 	ctx context.Context, events []ledger.Event,

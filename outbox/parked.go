@@ -35,7 +35,7 @@ var ErrNotParked = errors.New("the event is not parked")
 // MaxParked is the maximum number of events in a call of [RetryParked] or [DiscardParked].
 const MaxParked = 1000
 
-// ParkedCure is what an operator does about parked events.
+// ParkedCure is the cure for parked events.
 const ParkedCure = "too large: raise max_payload of the NATS server and restart it, or raise max bytes of the " +
 	"stream, then: taskledger parked retry --all; otherwise, also for an invalid kind, biz_id or data: " +
 	"taskledger task cancel KIND BIZ_ID, then: taskledger parked discard POSITION"
@@ -70,9 +70,9 @@ func ReadParked(ctx context.Context, db ledger.DB, after ledger.Position, limit 
 	return all, pgerr.Explain("read parked events", err)
 }
 
-// RetryParked has the relay publish parked events again, in the order of their positions: it removes them from the list
-// and records the act, on which the relay acts when it reads the record. An event that it cannot publish is parked
-// again. Later events of the task may have been published before. It commits, all of the events or none.
+// RetryParked makes the relay publish parked events again, in the order of their positions. It removes them from the
+// list and records the act; the relay acts when it reads the record. An event that it cannot publish is parked again.
+// Later events of the task may have been published before. RetryParked commits, all of the events or none.
 //
 // Default of actor: the database's session_user. Errors: [ErrStreamOff], [ErrNotParked], [*ledger.InvalidError],
 // [ledger.ErrNotMigrated].
@@ -85,8 +85,8 @@ func RetryParked(ctx context.Context, db DB, positions []ledger.Position, actor,
 	})
 }
 
-// DiscardParked removes parked events from the list: they are never published, also not when the stream is filled
-// again. Their tasks do not change. It commits, all of the events or none. Default of actor and errors are those of
+// DiscardParked removes parked events from the list: they are never published, not even when the stream is filled
+// again. Their tasks do not change. It commits, all of the events or none. Default of actor and errors: as in
 // [RetryParked].
 func DiscardParked(ctx context.Context, db DB, positions []ledger.Position, actor, reason string) error {
 	return unpark(ctx, db, discardSQL, positions, operation.Operation{

@@ -16,13 +16,13 @@ const (
 	// filledPositions bounds how many events are published again on a stream that is new or cannot be continued. New
 	// events wait for them, about 3 s.
 	filledPositions = 100_000
-	// judged is how many of the newest messages are judged on a stream of which the cursor row knows nothing.
+	// judged is how many of the newest messages are judged on a stream that is unknown to the cursor row.
 	judged = 1000
 )
 
 // goOn compares the stream with the mark of the cursor row, moves the cursor back if the stream has lost messages at
-// its end, and reads the tail. If anything has changed, it writes a cursor row before the first message: a session that
-// is killed later leaves the place behind which its messages are.
+// its end, and reads the tail. If anything has changed, it writes a cursor row before the first message, so that a
+// session that is killed later leaves the place behind which its messages are.
 func (s *session) goOn(ctx context.Context, hasMark bool, run string) error {
 	created, state := createdAt(s.info), s.info.State
 	at, found := s.feed.Cursor(), s.mark
@@ -31,7 +31,7 @@ func (s *session) goOn(ctx context.Context, hasMark bool, run string) error {
 	case !hasMark: // older messages are of events that are published again
 		now = mark{Generation: 1, Created: created}
 	case now.Created != created:
-		reason = "it was created anew at " + created
+		reason = "it was recreated at " + created
 	case state.LastSeq < now.Seq:
 		reason = fmt.Sprintf("it ends at %d, not at %d", state.LastSeq, now.Seq)
 	}
@@ -69,8 +69,8 @@ func (s *session) goOn(ctx context.Context, hasMark bool, run string) error {
 	return nil
 }
 
-// placeAfterLoss returns the cursor row at which to go on after a loss, the new mark, and whether all messages of
-// events before the row are on the stream, and those of later events behind the mark's tail.
+// placeAfterLoss returns the cursor row at which to continue after a loss, and the new mark. isCovered reports whether
+// all messages of events before the row are on the stream, and messages of later events are behind the mark's tail.
 func (s *session) placeAfterLoss(ctx context.Context) (at feed.Cursor, now mark, isCovered bool, err error) {
 	var n int64
 	created := createdAt(s.info)
@@ -97,7 +97,7 @@ func (s *session) placeAfterLoss(ctx context.Context) (at feed.Cursor, now mark,
 	return at, now, isCovered, nil
 }
 
-// rewind appends a cursor row at the place of another one, with a mark, unless another relay has appended one.
+// rewind appends a cursor row at the place of another row, with a mark, unless another relay has appended a row.
 func (s *session) rewind(ctx context.Context, to feed.Cursor, m mark) error {
 	newest, err := s.feed.Cursors(ctx, 0, 1)
 	if err != nil {

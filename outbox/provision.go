@@ -22,13 +22,13 @@ import (
 type StreamDetail struct {
 	StreamStatus
 	Ledger string `json:"ledger"` // the installation that owns the stream
-	IsOwn  bool   `json:"is_own"` // it is that of the database
-	// Subscribers has the durable consumers, by name.
+	IsOwn  bool   `json:"is_own"` // it is the database's own
+	// Subscribers lists the durable consumers, by name.
 	Subscribers []jetstream.ConsumerConfig `json:"subscribers"`
 }
 
-// ReadStream returns the state of the stream, nil if it does not exist. config is the wanted configuration. Errors:
-// [ErrStreamOff], [ledger.ErrNotMigrated], and that of the request.
+// ReadStream returns the state of the stream, nil if it does not exist. config is the wanted configuration. It returns
+// [ErrStreamOff], [ledger.ErrNotMigrated], or the error of the request.
 func ReadStream(
 	ctx context.Context, db ledger.DB, js jetstream.JetStream, config StreamConfig,
 ) (*StreamDetail, error) {
@@ -66,8 +66,8 @@ func ReadStream(
 	return d, nil
 }
 
-// renewed returns the configuration with which a consumer is made again on a new stream: from its first message on if
-// the consumer began at a sequence, which has no meaning there.
+// renewed returns the configuration with which a consumer is recreated on a new stream. A sequence is meaningless
+// there, so a consumer that began at a sequence begins at the first message.
 func renewed(c jetstream.ConsumerConfig) jetstream.ConsumerConfig {
 	if c.OptStartSeq > 0 {
 		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverAllPolicy, 0
@@ -86,7 +86,7 @@ func explainRequest(js jetstream.JetStream, err error) error {
 	return err
 }
 
-// isUnanswered reports whether a request has no answer.
+// isUnanswered reports whether a request was not answered.
 func isUnanswered(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
 }
@@ -95,15 +95,15 @@ func isUnanswered(err error) bool {
 type RebuildOptions struct {
 	Actor   string // Default: the database's session_user.
 	Reason  string
-	Foreign bool // delete the stream also if it belongs to another ledger. Default: return an error.
+	Foreign bool // delete the stream even if it belongs to another ledger. Default: return an error.
 }
 
 // RebuildStream deletes the stream, and records the act. The relay then creates the stream with its configuration, and
 // publishes the last events on it again, see [Relay]. Durable consumers are lost: [ReadStream] returns the
 // configurations with which to make them again. Tasks do not change.
 //
-// It does nothing for a relay that would refuse to continue because of its cursor: [*feed.OriginError]. Other errors:
-// [ErrStreamOff], [*ForeignStreamError], [*ledger.InvalidError], [ledger.ErrNotMigrated].
+// It returns a [*feed.OriginError], and does nothing, if the relay would refuse to continue because of its cursor.
+// Other errors: [ErrStreamOff], [*ForeignStreamError], [*ledger.InvalidError], [ledger.ErrNotMigrated].
 func RebuildStream(ctx context.Context, db DB, js jetstream.JetStream, o *RebuildOptions) error {
 	if o == nil {
 		o = &RebuildOptions{}

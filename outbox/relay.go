@@ -47,7 +47,7 @@ const (
 	shutdownTimeout = 5 * time.Second
 )
 
-// errAgain ends a session that another one follows, without a failure.
+// errAgain ends a session without a failure; the next one follows.
 var errAgain = errors.New("begin a new session")
 
 // New returns a relay, or the error of [Config.Validate]. It sends nothing.
@@ -70,9 +70,9 @@ func New(c Config) (*Relay, error) {
 // Run works, or stands by while another relay works, until ctx is done. Then it finishes the page that it is
 // publishing, releases the lease and returns nil.
 //
-// Run retries forever while PostgreSQL or NATS is unavailable; [Hook].RelayFailed and [ReadStatus] report it.
-// It returns an error if it must not or cannot continue: a [feed.IsRefusal], a [*ForeignWriterError], a
-// [*ForeignStreamError], a [*CopyError], or one that wraps [ledger.ErrNotMigrated]. If the connection to NATS is
+// Run retries forever while PostgreSQL or NATS is unavailable; [Hook].RelayFailed and [ReadStatus] report it. It
+// returns an error if it must not or cannot continue: a [feed.IsRefusal], a [*ForeignWriterError], a
+// [*ForeignStreamError], a [*CopyError], or an error that wraps [ledger.ErrNotMigrated]. If the connection to NATS is
 // closed, for example because of wrong credentials, the error wraps [nats.ErrConnectionClosed] and the reason. Run
 // writes the error into the lease, where [ReadStatus] reads it. A new relay may run after the cause is gone.
 func (r *Relay) Run(ctx context.Context) error {
@@ -142,7 +142,7 @@ func (r *Relay) releaseLease(ctx context.Context) {
 	}
 }
 
-// lead waits for the lease and works until an error ends that. Its error is never nil.
+// lead waits for the lease and works until an error ends the work. Its error is never nil.
 func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
 	err := r.lease.await(ctx, r.config.NATS.IsConnected, func() {
 		r.config.Logger.InfoContext(ctx, "another relay works; this one stands by")
@@ -165,9 +165,9 @@ func (r *Relay) lead(ctx context.Context, publisher *stream.Publisher) error {
 	return err
 }
 
-// work runs sessions until ctx is done, the lease is lost or an error is final. The relay keeps its lease while a
-// server is away: no other relay could work either, and a lease that changes hands delays the work when the server is
-// back.
+// work runs sessions until ctx is done, the lease is lost or an error is final. The relay keeps its lease during an
+// outage of a server: no other relay could work either, and a change of the holder would delay the work when the server
+// is back.
 func (r *Relay) work(ctx context.Context, publisher *stream.Publisher) error {
 	for {
 		err := r.runSession(ctx, publisher)
@@ -200,7 +200,7 @@ func (r *Relay) explain(err error) error {
 	return err
 }
 
-// yieldLease lets another relay take the lease, with the reason. It does so also if ctx ends meanwhile.
+// yieldLease lets another relay take the lease, with the reason. It does so even if ctx ends meanwhile.
 func (r *Relay) yieldLease(ctx context.Context, why error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()

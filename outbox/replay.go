@@ -23,11 +23,12 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Headers of the messages of a [Replay], beside those of the events.
+// Headers of the messages of a [Replay], in addition to the events' headers.
 const (
 	// HeaderReplay marks a message as replayed. Its value is the same in all messages of one replay.
 	HeaderReplay = "Taskledger-Replay"
-	// HeaderReplayEnd marks the message after the last event, which has no body. Its value is the number of events.
+	// HeaderReplayEnd marks the message after the last event, which has an empty body. Its value is the number of
+	// events.
 	HeaderReplayEnd = "Taskledger-Replay-End"
 
 	headerReplayCount    = "Taskledger-Replay-Count"    // 1, 2, 3… of the events
@@ -39,8 +40,8 @@ type ReplayConfig struct {
 	DB        *pgxpool.Pool       // the ledger's database, as the role operator. Required.
 	JetStream jetstream.JetStream // Required.
 	Range     ledger.Range        // the events. To is required, so that the replay can be continued.
-	// Subject is the subject to publish on. Required. A stream other than that of the ledger must have it, and no
-	// other program may publish on it.
+	// Subject is the subject to publish on. Required. It must belong to a stream other than LEDGER, and no other
+	// program may publish on it.
 	Subject string
 	// Rate is the maximum number of events per second. Default: 1000. Each event is acknowledged before the next one
 	// is sent, so the distance to the server limits the rate too.
@@ -70,16 +71,16 @@ const (
 )
 
 // Replay publishes the events of a range again, in the order of [ledger.Replay], as the messages of docs/events.md with
-// [HeaderReplay], and a message with [HeaderReplayEnd] after them. No worker receives them, because they are on a
-// subject and a stream of their own.
+// [HeaderReplay]. A message with [HeaderReplayEnd] follows them. No worker receives them, because they are on a
+// separate subject and stream.
 //
-// A replay that was interrupted, also by SIGKILL, is continued by the same call: the last message on the subject shows
-// how far it came, and the stream refuses a message of a second process. A replay that has ended publishes nothing
-// more, unless the stream was purged: then it begins again. The act is recorded with its actor and reason.
+// The same call continues a replay that was interrupted, even by SIGKILL: the last message on the subject shows how far
+// it came, and the stream refuses messages of a second process. A replay that has ended publishes nothing more, unless
+// the stream was purged: then it begins again. The act is recorded with its actor and reason.
 //
-// Errors: an [*ledger.InvalidError] for the subject or the range; a [*ReplaySubjectError] if other messages are on the
-// subject; [nats.ErrPermissionViolation] if the user of NATS may not publish there: that of the role operator may, on
-// replay.>; those of the database and of JetStream.
+// It returns an [*ledger.InvalidError] for the subject or the range, and a [*ReplaySubjectError] if other messages are
+// on the subject. It returns [nats.ErrPermissionViolation] if the NATS user may not publish there: the user operator
+// may publish on replay.>. It also returns errors of the database and of JetStream.
 func Replay(ctx context.Context, c ReplayConfig) (Replayed, error) {
 	if err := c.Validate(); err != nil {
 		return Replayed{}, err
@@ -189,7 +190,7 @@ type replaying struct {
 	due     time.Time // when the next event may be sent
 }
 
-// begin finds out how far the replay has come.
+// begin finds out how far the replay has progressed.
 func (c ReplayConfig) begin(ctx context.Context) (*replaying, error) {
 	var installation string
 	if _, err := queryRow(ctx, c.DB, installationSQL, nil, &installation); err != nil {
@@ -230,8 +231,8 @@ func (c ReplayConfig) begin(ctx context.Context) (*replaying, error) {
 	return r, r.resume(newest)
 }
 
-// replayRule returns what a stream of replays must not have, "" for nothing. The newest message on the subject is the
-// place of a replay, so the stream must keep it there and acknowledge it.
+// replayRule returns the fault of a stream of replays, or "". The newest message on
+// the subject is the place of a replay, so the stream must keep it there and acknowledge it.
 func replayRule(c jetstream.StreamConfig) string {
 	switch {
 	case c.Retention != jetstream.LimitsPolicy:
@@ -244,7 +245,7 @@ func replayRule(c jetstream.StreamConfig) string {
 	return ""
 }
 
-// resume goes on after the newest message on the subject.
+// resume continues after the newest message on the subject.
 func (r *replaying) resume(newest *jetstream.RawStreamMsg) error {
 	r.last = newest.Sequence
 	id, end := newest.Header.Get(HeaderReplay), newest.Header.Get(HeaderReplayEnd)
@@ -254,7 +255,7 @@ func (r *replaying) resume(newest *jetstream.RawStreamMsg) error {
 	case id != r.done.ID && end == "":
 		return &ReplaySubjectError{Subject: r.config.Subject, Replay: id}
 	case id != r.done.ID:
-		return nil // another one, which has ended
+		return nil // another replay, which has ended
 	}
 	number := headerReplayCount
 	if end != "" {

@@ -17,8 +17,8 @@ import (
 //go:embed sql/retried.sql
 var retriedSQL string
 
-// publishRetried publishes the events that an operator has published again, by the records of that in a page. So the
-// cursor covers them as it covers the page: a relay that is killed leaves none out.
+// publishRetried publishes the events that an operator wants published again, according to the records in a page. The
+// cursor then covers them together with the page, so a relay that is killed leaves none out.
 func (s *session) publishRetried(ctx context.Context, page []ledger.Event) error {
 	var positions []ledger.Position
 	for _, e := range page {
@@ -62,7 +62,7 @@ func (s *session) publishRetried(ctx context.Context, page []ledger.Event) error
 	return nil
 }
 
-// readRetried reads the events at the first ones of some positions: as many as have about maxArgsBytes of data.
+// readRetried reads the events at the first of some positions: as many as have about maxArgsBytes of data.
 func (s *session) readRetried(ctx context.Context, positions []ledger.Position) (events []ledger.Event, err error) {
 	var list pgarray.Builder
 	for _, p := range positions {

@@ -11,8 +11,8 @@ import (
 //go:embed sql/may_serve.sql
 var mayServeSQL string
 
-// CheckRole returns an error with SQLSTATE 42501 if the login of db does not have the role of the services. Each
-// service would only log that, and retry.
+// CheckRole returns an error with SQLSTATE 42501 unless the login of db is a member of the services' role. Otherwise
+// each service would only log that, and retry.
 func CheckRole(ctx context.Context, db ledger.DB) error {
 	_, err := db.Exec(ctx, mayServeSQL)
 	return pgerr.Explain("begin the services", err)

@@ -30,7 +30,7 @@ func (s *session) publish(ctx context.Context, messages []message) error {
 	return nil
 }
 
-// publishable returns the messages without those of the tail, and parks those that are too large.
+// publishable returns the messages without the messages of the tail, and parks messages that are too large.
 func (s *session) publishable(ctx context.Context, messages []message) ([]message, error) {
 	limit := s.limits(uint64(len(messages)))
 	rest := messages[:0]
@@ -60,8 +60,8 @@ type limits struct {
 	payload, stored int64
 }
 
-// limits returns those of the next n messages. A message that is refused takes no sequence, and the server refuses all
-// messages after it: those that are too large are parked before.
+// limits returns the limits of the next n messages. A refused message takes no sequence, so the server refuses all
+// messages after it: messages that are too large are parked before.
 func (s *session) limits(n uint64) limits {
 	l := limits{payload: s.relay.config.NATS.MaxPayload(), stored: math.MaxInt64}
 	if most := int64(s.info.Config.MaxMsgSize); most > 0 {
@@ -86,20 +86,20 @@ func (l limits) excess(m message) string {
 	return ""
 }
 
-// noteAfter is how long a page may wait for acknowledgements until the lease has a note.
+// noteAfter is how long a page may wait for acknowledgements before the lease gets a note.
 const noteAfter = time.Second
 
-// errNoAck has the text of the error after AckTimeout, so that the note keeps its time.
+// errNoAck uses the text of the error after AckTimeout, so that the note keeps its time.
 var errNoAck = fmt.Errorf("publish: %w", stream.ErrNoAck)
 
-// send publishes messages of different tasks behind the last known one. It returns errAgain if the stream has another
-// end, or if it refuses a message for what it is, which is then parked.
+// send publishes messages of different tasks behind the last known one. It returns errAgain if the stream ends
+// elsewhere, or if it refuses a message because of the message itself, which is then parked.
 func (s *session) send(ctx context.Context, messages []message) error {
 	slow := time.AfterFunc(noteAfter, func() { s.relay.lease.setError(s.withRefusal(errNoAck)) })
 	defer slow.Stop()
 	msgs := expecting(messages, s.last)
 	sentAt := time.Now()
-	// The page is finished also when ctx ends; AckTimeout bounds it.
+	// The page is finished even if ctx ends; AckTimeout bounds it.
 	results, isKnown := s.publishTo(context.WithoutCancel(ctx), msgs)
 	var failure error
 	stored := 0
@@ -133,8 +133,8 @@ func (s *session) send(ctx context.Context, messages []message) error {
 	return nil
 }
 
-// publishTo publishes messages. It reports false, without results, if the stream has refused some, and it is not known
-// which: the next session publishes with a reply subject for each message.
+// publishTo publishes messages. It returns false, without results, if the stream has refused some messages and it is
+// unknown which: the next session then publishes with a reply subject for each message.
 func (s *session) publishTo(ctx context.Context, msgs []*nats.Msg) ([]stream.Result, bool) {
 	timeout := s.relay.config.AckTimeout
 	if s.relay.mustNumber || s.info.Config.Replicas > 1 {
@@ -145,8 +145,8 @@ func (s *session) publishTo(ctx context.Context, msgs []*nats.Msg) ([]stream.Res
 	return results, ok
 }
 
-// withRefusal adds to the error of messages without acknowledgements that the server refuses the relay's user, if it
-// does: the server drops such messages.
+// withRefusal explains the error of messages without acknowledgements: it adds that the server refuses the relay's
+// user, if it does. The server drops such messages.
 func (s *session) withRefusal(err error) error {
 	last := s.relay.config.NATS.LastError()
 	if !errors.Is(err, stream.ErrNoAck) || !errors.Is(last, nats.ErrPermissionViolation) {
@@ -155,7 +155,7 @@ func (s *session) withRefusal(err error) error {
 	return &refusedUserError{err: last}
 }
 
-// refusedUserError is the error of a relay whose user in NATS has not its rights.
+// refusedUserError is the error of a relay whose NATS user lacks its rights.
 type refusedUserError struct{ err error }
 
 func (e *refusedUserError) Error() string {

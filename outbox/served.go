@@ -20,8 +20,8 @@ import (
 )
 
 // Served configures a subscriber whose events are published on a stream of its own, so that its program needs only a
-// NATS client. Stream, subjects and consumer have its name: SUBSCRIBER_mails, subscriber.mails.<shard>.<type>.<kind>
-// and mails. The messages are those of docs/events.md.
+// NATS client. The names of stream, subjects and consumer come from its name: SUBSCRIBER_mails,
+// subscriber.mails.<shard>.<type>.<kind> and mails. docs/events.md describes the messages.
 type Served struct {
 	DB   *pgxpool.Pool // the primary database, with the role subscriber. Required.
 	NATS *nats.Conn    // a connection of [Connect], with the rights of the user NAME-server. Required.
@@ -34,7 +34,7 @@ type Served struct {
 	// PageSize is the maximum number of events that are on the stream at a time. Default: 500.
 	PageSize int
 	// InFlight is the number of messages that the program may receive before it acknowledges the first, if the consumer
-	// is made. With 1 a message that comes again is not overtaken by later ones. Default: PageSize.
+	// is created. With 1, no later message overtakes a redelivered one. Default: PageSize.
 	InFlight int
 	// Replicas of the stream, if it is made. Default: 1.
 	Replicas int
@@ -59,7 +59,7 @@ const (
 // ServedStream returns the name of the stream of a subscriber with this name.
 func ServedStream(name string) string { return "SUBSCRIBER_" + name }
 
-// servedSubject returns the subject on which a served subscriber gets a message that the stream LEDGER has on subject.
+// servedSubject returns the subject on which a served subscriber gets the message with this subject on LEDGER.
 func servedSubject(name, subject string) string {
 	_, rest, _ := strings.Cut(subject, ".")
 	return "subscriber." + name + "." + rest
@@ -68,12 +68,12 @@ func servedSubject(name, subject string) string {
 // ServeSubscriber publishes the events from the place of the subscriber on, until ctx is done, and then returns nil. It
 // makes the stream and its consumer if they are missing, before the first event.
 //
-// A page of events is published when all messages of the one before are acknowledged, and the subscriber passes the
-// events of a page when they are: its lag is that of the program, and a loss of the stream loses no event. Events of a
-// task arrive in order. After a crash of this process, or of NATS, those of a page may come twice, with the same ce-id.
-// Processes of one name stand by for each other.
+// A page of events is published when all messages of the previous page are acknowledged. The subscriber passes the
+// events of a page when they are acknowledged. So its lag is the program's lag, and a loss of the stream loses no
+// event. A task's events arrive in order. After a crash of this process, or of NATS, the events of a page may arrive
+// twice, with the same ce-id. Processes with the same name stand by for each other.
 //
-// Errors are those of [Subscribe].
+// It returns the errors of [Subscribe].
 func ServeSubscriber(ctx context.Context, c Served) error {
 	if err := c.Validate(); err != nil {
 		return err

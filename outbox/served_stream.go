@@ -25,16 +25,17 @@ type server struct {
 	last     uint64 // sequence of the stream: every message up to it is known
 	old      uint64 // messages up to it are of an earlier writer, see send; 0: none
 
-	// published has the sequences of the events of the page that is not passed yet, by their ids; 0: left out. A
-	// database that was restored, or a standby that was promoted, may give the position of a lost event to another.
+	// published maps the events of the page that is not passed yet to their sequences, by the events' ids; 0: left out.
+	// A database that was restored, or a standby that was promoted, may give the position of a lost event to a new
+	// event.
 	published map[string]uint64
 }
 
 // take makes this process the writer of the stream. claim appends a cursor row.
 //
-// A process that was stopped may go on beside its successor. If it has read the end of the stream after the successor's
-// first message, its claim fails, because the successor has appended a row before. If it has read the end earlier, the
-// stream refuses its messages, and it removes none of the successor's.
+// A process that was stopped may continue while its successor works. If it has read the end of the stream after the
+// successor's first message, its claim fails, because the successor has already appended a row. If it has read the end
+// earlier, the stream refuses its messages, and it removes none of the successor's.
 func (s *server) take(ctx context.Context, isMoved bool, claim func() error) error {
 	if s.isWriter && !isMoved {
 		return nil
@@ -56,8 +57,8 @@ func (s *server) take(ctx context.Context, isMoved bool, claim func() error) err
 	return nil
 }
 
-// receive publishes a page, and returns when all its messages are acknowledged. It returns errUnpassed if that takes
-// long, so that the subscriber finds whether it was moved; it then gets the same events again.
+// receive publishes a page, and returns when all its messages are acknowledged. If that takes long, it returns
+// errUnpassed, so that the subscriber checks whether it was moved; it then gets the same events again.
 func (s *server) receive(ctx context.Context, events []ledger.Event) error {
 	of, isNew, err := s.ensure(ctx)
 	if err != nil {
@@ -77,7 +78,7 @@ func (s *server) receive(ctx context.Context, events []ledger.Event) error {
 	return nil
 }
 
-// lost has the page published again, on a new stream.
+// lost requests that the page be published again, on a new stream.
 func (s *server) lost() error {
 	s.isWriter = false
 	return fmt.Errorf("stream %s was lost: its events are published again", ServedStream(s.Name))
@@ -144,12 +145,12 @@ func (s *server) publish(ctx context.Context, of jetstream.Stream, events []ledg
 	return last, nil
 }
 
-// send publishes messages of different tasks behind the last known one. Unless all are stored, or one is refused for
-// what it is, it is not known what is on the stream, and this process has to take it again.
+// send publishes messages of different tasks behind the last known one. Unless all are stored, or a message is refused
+// because of the message itself, the content of the stream is unknown, and this process has to take it again.
 //
-// Then it removes the messages of an earlier writer, which can store none any more. Their events are not passed, so
-// they follow again unless the subscriber was moved past them: a message that the program cannot handle would stay
-// there, and no page would follow it.
+// Then send removes the messages of an earlier writer, which can store no more messages. Their events are not passed,
+// so they follow again unless the subscriber was moved past them. Otherwise a message that the program cannot handle
+// would stay there, and no page would follow it.
 func (s *server) send(ctx context.Context, of jetstream.Stream, wave []message) error {
 	fault.Point(FaultWave)
 	for i, r := range s.publisher.Publish(ctx, expecting(wave, s.last), servedPatience) {

@@ -36,10 +36,10 @@ const (
 const gather = 50 * time.Millisecond
 
 // session is one stretch of undisturbed work. It opens the feed at the cursor and compares the stream with the cursor
-// row's mark before it publishes. Every irregularity ends it. The next session derives from the database and the stream
-// alone where to go on, as after a crash.
+// row's mark before it publishes. Every irregularity ends it. As after a crash, the next session derives from the
+// database and the stream alone where to continue.
 //
-// Its fields belong to the goroutine that opens it, and then to the one that publishes.
+// Its fields belong first to the goroutine that opens it, and then to the goroutine that publishes.
 type session struct {
 	relay     *Relay
 	publisher *stream.Publisher
@@ -86,7 +86,7 @@ func (s *session) open(ctx context.Context) (err error) {
 		Idle:        gather,
 		Prompt:      true, // waiters receive outcomes as messages
 		Follows:     c.Findings,
-		Relaxed:     true, // a session finds on the stream what it need not publish
+		Relaxed:     true, // a session skips messages that it finds on the stream
 		KeepCursors: c.Stream.WithDefaults().MaxAge + time.Hour,
 		Logger:      c.Logger,
 		Hooks:       s.relay.hooks.ofFeed(),
@@ -114,7 +114,7 @@ func (s *session) open(ctx context.Context) (err error) {
 	if err := s.raiseLimit(ctx); err != nil { // which a copy must not do
 		return err
 	}
-	if err := s.publisher.AwaitEarlier(ctx, c.AckTimeout); err != nil { // what the session before has sent
+	if err := s.publisher.AwaitEarlier(ctx, c.AckTimeout); err != nil { // the previous session's messages
 		return s.withRefusal(err)
 	}
 	if s.info, err = s.stream.Info(ctx); err != nil {
@@ -143,7 +143,7 @@ func (s *session) raiseLimit(ctx context.Context) error {
 	return nil
 }
 
-// check ends the session if the stream is another one than this session has left.
+// check ends the session if another stream, or a new end of the stream, replaces the known one.
 func (s *session) check(ctx context.Context) error {
 	info, err := s.stream.Info(ctx)
 	if err != nil {
@@ -214,7 +214,7 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 	tick := time.NewTicker(s.relay.config.CheckEvery)
 	defer tick.Stop()
 	for {
-		select { // a due check comes before the next page, also while there is a backlog
+		select { // a due check comes before the next page, even during a backlog
 		case <-s.reconnect:
 			return errAgain
 		default:
@@ -241,7 +241,7 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 	}
 }
 
-// publishPart publishes a part of a page, to its end also when ctx is done.
+// publishPart publishes a part of a page to its end, even if ctx is done.
 func (s *session) publishPart(ctx context.Context, b batch) error {
 	fault.Point(FaultPage)
 	if err := s.publishRetried(ctx, b.events); err != nil {
@@ -255,8 +255,8 @@ func (s *session) publishPart(ctx context.Context, b batch) error {
 	return s.publish(ctx, b.messages)
 }
 
-// notePublished moves the mark over a page. While messages of the tail are still to be skipped, later events are behind
-// the place where that began.
+// notePublished moves the mark over a page. While messages of the tail remain to be skipped, later events are behind
+// the place where the skipping began.
 func (s *session) notePublished(page feed.Page) {
 	s.tail.pass(page)
 	s.mark.Seq = s.last
@@ -267,14 +267,14 @@ func (s *session) notePublished(page feed.Page) {
 
 const (
 	// cursorEvery is the least time between two cursor rows of a session, each of which is a transaction. After a
-	// crash, the next session looks for the pages of this time on the stream.
+	// crash, the next session searches the stream for the pages of this time.
 	cursorEvery = 100 * time.Millisecond
 	// cursorShare: cursor rows take one part in cursorShare of the time, unless maxCursorEvery has passed.
 	cursorShare    = 16
 	maxCursorEvery = time.Second
 )
 
-// advancePages writes cursor rows of published pages, also of those published before ctx was done.
+// advancePages writes cursor rows of published pages, even for pages published before ctx was done.
 func (s *session) advancePages(ctx context.Context, published <-chan publishedPage) error {
 	var due time.Time
 	for p := range published {

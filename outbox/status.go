@@ -32,8 +32,8 @@ var (
 	oldestTransactionSQL string
 )
 
-// Status is the state of publishing, read from the database and the stream. Package health derives from it what an
-// operator should act on.
+// Status is the state of publishing, read from the database and the stream. Package health derives conditions for
+// operators from it.
 type Status struct {
 	Waiting       int64         `json:"waiting"`                    // events not published yet
 	WaitingCapped bool          `json:"waiting_capped"`             // there are more than Waiting
@@ -45,7 +45,7 @@ type Status struct {
 	ParkedReason  string        `json:"parked_reason,omitempty"`    // of the last of them
 	Generation    int           `json:"generation"`                 // number of losses of the stream, plus 1
 	IsOff         bool          `json:"off"`                        // see TurnOff; only Oldest is read then
-	CursorError   string        `json:"cursor_error,omitempty"`     // why the relay's cursor has no meaning here
+	CursorError   string        `json:"cursor_error,omitempty"`     // why the relay's cursor is meaningless here
 	Relay         *LeaseStatus  `json:"relay"`                      // the holder of the lease, alive or not; nil: none
 	Stream        *StreamStatus `json:"stream"`                     // nil: not read, see StreamError
 	StreamError   string        `json:"stream_error,omitempty"`     // why the stream cannot be read
@@ -59,7 +59,7 @@ type LeaseStatus struct {
 	AliveUntil time.Time `json:"alive_until"`
 	Alive      bool      `json:"alive"`               // by the database's clock, and its connection is not gone
 	Note       string    `json:"note,omitempty"`      // why the holder cannot work
-	NoteSince  time.Time `json:"note_since,omitzero"` // since when it cannot work, also if the note was another one
+	NoteSince  time.Time `json:"note_since,omitzero"` // since when it cannot work, even if the note has changed
 	Refused    bool      `json:"refused"`             // the relay must not continue before an operator acts
 	// IsStoreFailure: the note is that NATS is connected and JetStream stores no message.
 	IsStoreFailure bool `json:"store_failure"`
@@ -79,11 +79,11 @@ type StreamStatus struct {
 	LastSeq  uint64    `json:"last_seq"`
 	Created  time.Time `json:"created"`
 	Drift    []string  `json:"drift"` // differences from the configuration
-	// Behind has the servers that lack messages or are away, of those that have a replica.
+	// Behind lists the servers that lack messages or are down, among the servers with a replica.
 	Behind []string `json:"behind"`
 	Server string   `json:"server"` // version of the NATS server that has answered
-	// Late has the durable consumers that have messages to receive and whose place is before the oldest message: they
-	// may have missed some. [ReadStatus] alone reads it.
+	// Late lists the durable consumers that have messages to receive and whose place is before the oldest message: they
+	// may have missed some. Only [ReadStatus] reads it.
 	Late []string `json:"late_consumers,omitempty"`
 }
 
@@ -91,7 +91,7 @@ type StreamStatus struct {
 // cannot remove rows that are newer than it.
 type Transaction struct {
 	PID         int32         `json:"pid,omitempty"`
-	Prepared    string        `json:"prepared,omitempty"` // name of a prepared transaction, which has no PID
+	Prepared    string        `json:"prepared,omitempty"` // name of a prepared transaction, which lacks a PID
 	Application string        `json:"application,omitempty"`
 	User        string        `json:"user"`
 	Database    string        `json:"database"`
@@ -142,7 +142,7 @@ func (s *Status) readDatabase(ctx context.Context, db ledger.DB) error {
 	return nil
 }
 
-// readEvents reads what waits and what is parked, and the cursor.
+// readEvents reads the waiting and the parked events, and the cursor.
 func (s *Status) readEvents(ctx context.Context, db ledger.DB) error {
 	_, err := queryRow(ctx, db, waitingSQL, []any{int64(maxWaiting + 1)},
 		&s.Waiting, pgquery.Micros(&s.OldestAt), &s.OldestMS)
@@ -179,7 +179,7 @@ func (s *Status) readEvents(ctx context.Context, db ledger.DB) error {
 }
 
 // GoneAfter is how long the connection of the relay's holder must be gone until [ReadStatus] reports that the relay is
-// not alive, without waiting for the end of its lease. A relay that lives connects again at once.
+// not alive, without waiting for the end of its lease. A live relay connects again at once.
 const GoneAfter = 500 * time.Millisecond
 
 // readLease reads the lease. If the connection of the holder is gone, it reads it again after GoneAfter.

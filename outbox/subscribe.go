@@ -29,21 +29,23 @@ type Subscription struct {
 	Name string
 	// From is where a subscriber begins that does not exist. Default: the beginning of the ledger.
 	From feed.Start
-	// Kinds and Types are those of the events that are handled. Default: all types, and all kinds but taskledger.*.
+	// Kinds and Types select the events to handle. Default: all types, and all kinds but taskledger.*.
 	Kinds []ledger.Kind
 	Types []ledger.EventType
 
-	// Handle handles events in a transaction, in which the place of the subscriber is kept. Its writes in tx are
-	// committed once for each event. It must not commit. Either Handle or Receive is required.
+	// Handle handles events in the transaction that stores the subscriber's place. Its writes in tx are committed once
+	// for each event. It must not commit. Either Handle or Receive is required.
 	//
-	// The events are not empty, are committed, and those of a task are in order. After an error they are handled again,
-	// after a growing delay: the first one alone, and then twice as many with each call. A panic and runtime.Goexit are
-	// errors. Neither function is called concurrently, except that one is abandoned 5 s after the end of Subscribe's
-	// ctx: another call may then get the same events, and the transaction is rolled back.
+	// There is at least one event. All events are committed, and a task's events are in order. After an error they are
+	// handled again, after a growing delay: first the first event alone, and then twice as many with each call. A panic
+	// and runtime.Goexit are errors.
+	//
+	// Neither function is called concurrently, with one exception: a call is abandoned 5 s after the end of Subscribe's
+	// ctx. Then another call may get the same events, and the transaction is rolled back.
 	Handle func(ctx context.Context, tx pgx.Tx, events []ledger.Event) error
 	// Receive handles events at least once: again after its error, and after a crash. Its ctx is done when the
-	// subscriber is paused, moved or removed, or when another process works as it, because this one could not reach the
-	// database for Standby.
+	// subscriber is paused, moved or removed. It is also done when another process takes over because this one could
+	// not reach the database for Standby.
 	Receive func(ctx context.Context, events []ledger.Event) error
 
 	// PageSize is the maximum number of events of a call. Default: 1000.
@@ -55,8 +57,8 @@ type Subscription struct {
 	// Logger logs outages and the errors of Handle and Receive. Default: [slog.Default].
 	Logger *slog.Logger
 
-	// opened is called when the feed is open. isMoved: at another place than that of the last page. claim appends a
-	// cursor row, so that no other process can.
+	// opened is called when the feed is open. isMoved: not at the place of the last page. claim appends a cursor row,
+	// so that no other process can.
 	opened  func(ctx context.Context, isMoved bool, claim func() error) error
 	isWhole bool // after an error the same page comes again, not its first event alone
 }
@@ -64,13 +66,13 @@ type Subscription struct {
 // FaultHandled is the crash point of a subscriber between the handling of a page and its commit.
 const FaultHandled = "subscriber.handled"
 
-// ErrUnknownSubscriber is returned for a name that no subscriber has.
+// ErrUnknownSubscriber is returned for a name without a subscriber.
 var ErrUnknownSubscriber = errors.New("there is no such subscriber")
 
 // ErrSubscriberRemoved is returned by [Subscribe] if the subscriber was removed while it worked.
 var ErrSubscriberRemoved = errors.New("the subscriber was removed")
 
-// SubscriberOwnerError is returned by [Subscribe] if the subscriber belongs to another login than that of DB.
+// SubscriberOwnerError is returned by [Subscribe] if the subscriber belongs to a login other than DB's.
 type SubscriberOwnerError struct{ Name, Login string }
 
 func (e *SubscriberOwnerError) Error() string {
@@ -126,14 +128,14 @@ func (s Subscription) Validate() error {
 // does not answer. A Handle that has not returned by then does not keep DB from closing.
 //
 // One process works as a subscriber; others with its name stand by, and take over within Standby and the next event.
-// A process that is paused, moved or removed by an operator (package ledger/feed) finds that at its next page, or after
-// an error of its handler. Pages without events for it count every quarter of Standby only.
+// When an operator pauses, moves or removes the subscriber (package ledger/feed), the process notices at its next page,
+// or after an error of its handler. Pages without events for it count every quarter of Standby only.
 //
 // Subscribers in one process that share DB read the ledger once for all of them.
 //
-// Errors: that of [Subscription.Validate], [ErrSubscriberRemoved], [*SubscriberOwnerError], [ledger.ErrNotMigrated],
-// [*feed.OriginError], [*feed.SequenceError]; [ledger.ErrUnknownPosition] if the subscriber is new and From is the
-// position of no event; that of the database if the login lacks a right.
+// Errors: invalid fields of s, [ErrSubscriberRemoved], [*SubscriberOwnerError], [ledger.ErrNotMigrated],
+// [*feed.OriginError], [*feed.SequenceError]; [ledger.ErrUnknownPosition] if the subscriber is new and no event has the
+// position in From; a database error if the login lacks a right.
 func Subscribe(ctx context.Context, s Subscription) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -230,7 +232,8 @@ func (s *subscriber) work(ctx context.Context) (time.Duration, error) {
 	return 0, err
 }
 
-// narrow makes the next page one event. The events before the failing one are passed, and the error names that one.
+// narrow reduces the next page to one event: events before the failing one are passed, and the error names the
+// failing event.
 func (s *subscriber) narrow() {
 	if !s.isWhole {
 		s.few = 1
@@ -335,8 +338,8 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 }
 
 // handle handles a page and advances the cursor. For pages without events for the handler it does so a few times a
-// second, which keeps other processes from taking over, and the lag right. After an error of the handler it does so for
-// each page, so that none of them comes again before the event that fails.
+// second, which keeps other processes from taking over, and the lag correct. After an error of the handler it does so
+// for each page, so that none of them is repeated before the failing event.
 func (s *subscriber) handle(ctx context.Context, page feed.Page) error {
 	events := page.Events
 	if !s.wantsAll(events) {
@@ -369,12 +372,12 @@ func (s *subscriber) append(do func() error) error {
 	return err
 }
 
-// maxSkew is the greatest difference of clocks at which a process that begins notices another one at work.
+// maxSkew is the greatest difference of clocks at which a process that begins notices that another process works.
 const maxSkew = 5 * time.Second
 
-// receive calls Receive. No other process calls it meanwhile: one that begins a page has appended a cursor row within a
-// quarter of Standby, or appends one now, and appends another one in each quarter while it handles the page. The others
-// wait for a Standby without a change.
+// receive calls Receive. No other process calls it meanwhile: a process that begins a page has appended a cursor row
+// within a quarter of Standby, or appends one now. It appends a new row in each quarter while it handles the page. The
+// others wait for a Standby without a change.
 func (s *subscriber) receive(ctx context.Context, page feed.Page, events []ledger.Event) error {
 	renew := func() error { return page.Renew(ctx) }
 	if time.Since(s.renewed) > s.Standby/4 {

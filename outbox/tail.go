@@ -32,10 +32,11 @@ var (
 	switchedSQL string
 )
 
-// tail has the messages that a session has found on the stream behind the mark: a relay that was killed, or a session
-// that failed, has published them and not written the row. This session does not publish them again.
+// tail contains the messages that a session has found on the stream behind the mark. A relay that was killed, or a
+// session that failed, has published them without writing the row. This session does not publish them again.
 //
-// For each task these are the next events, without gaps: an event is sent when the one before it is acknowledged.
+// For each task these are the next events, without gaps, because an event is sent when the previous one is
+// acknowledged.
 type tail struct {
 	found map[string]uint64 // contentOf a message, by the id of its event
 	ends  int               // ends of windows that this session has published
@@ -43,12 +44,12 @@ type tail struct {
 
 var contentSeed = maphash.MakeSeed()
 
-// contentOf returns a hash of a message. Another program can have published one with the id of an event.
+// contentOf returns a hash of a message. Another program may have published a message with the id of an event.
 func contentOf(subject string, data []byte) uint64 {
 	var h maphash.Hash
 	h.SetSeed(contentSeed)
 	h.WriteString(subject)
-	h.WriteByte(0) // is in no subject
+	h.WriteByte(0) // never part of a subject
 	h.Write(data)
 	return h.Sum64()
 }
@@ -63,8 +64,8 @@ func (t *tail) take(m *nats.Msg) bool {
 	return ok && found == contentOf(m.Subject, m.Data)
 }
 
-// pass forgets what is left when all events of the tail have been read: those of the window in which the cursor row is,
-// and of the next one, which was opened after the tail was read. The rest was published for an operator.
+// pass forgets the rest of the tail when all its events have been read: the events of the window that contains the
+// cursor row, and of the next window, which was opened after the tail was read. The rest was published for an operator.
 func (t *tail) pass(page feed.Page) {
 	if page.Last() {
 		t.ends++
@@ -74,14 +75,15 @@ func (t *tail) pass(page feed.Page) {
 	}
 }
 
-// tailStep is how many messages of a tail are read before their events are looked for.
+// tailStep is how many messages of a tail are read before their events are searched for.
 const tailStep = 1000
 
 // maxTail bounds how much of a tail is read. A relay leaves at most the pages of a second without a cursor row. A
-// database that was restored to an earlier moment has a longer tail, of events that it does not have. Tests change it.
+// database that was restored to an earlier moment has a longer tail, of events that it lacks. Tests change it.
 var maxTail uint64 = 50_000
 
-// readTail reads the messages behind the mark. It returns a [*ForeignWriterError] if one of them is of another writer.
+// readTail reads the messages behind the mark. It returns a [*ForeignWriterError] if another writer published one of
+// them.
 func (s *session) readTail(ctx context.Context) error {
 	s.tail = tail{found: make(map[string]uint64)}
 	from := max(s.mark.Tail+1, s.info.State.FirstSeq)
@@ -99,7 +101,7 @@ func (s *session) readTail(ctx context.Context) error {
 				return &ForeignWriterError{Seq: raw.Sequence, ID: stream.IDOf(raw.Header), Reason: err.Error()}
 			}
 			if m.Source != s.encoder.source {
-				reason := fmt.Sprintf("its source is %q, that of this ledger %q", m.Source, s.encoder.source)
+				reason := fmt.Sprintf("its source is %q, this ledger's source is %q", m.Source, s.encoder.source)
 				return &ForeignWriterError{Seq: raw.Sequence, ID: m.ID(), Reason: reason}
 			}
 			unknown[raw.Sequence] = m
@@ -147,7 +149,7 @@ func (s *session) readMessages(ctx context.Context, from, to uint64) ([]*jetstre
 // messagePatience bounds how long a message is requested again, because a leader that changes does not answer.
 const messagePatience = 5 * time.Second
 
-// readMessage returns a message of the stream. A tail has many, so it does not give up at the first error.
+// readMessage returns a message of the stream. Tails are long, so it does not give up at the first error.
 func (s *session) readMessage(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
 	backoff := loop.Backoff{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond}
 	for begin := time.Now(); ; {
@@ -207,13 +209,13 @@ const (
 
 // explain returns a [*ForeignWriterError] unless the database has lost the events of all these messages.
 //
-// A standby that is promoted may lack the last commits of its primary, also published ones. It begins a new timeline
-// and has cursor rows of the one before. So has a database that was recovered to a past moment. A dump lacks what was
-// committed after it, and is rebased. Events that were recorded before the switch or the rebase are explained.
+// A standby that is promoted may lack its primary's last commits, including published ones. It begins a new timeline,
+// and contains cursor rows of the previous one. The same holds for a database that was recovered to a past moment. A
+// dump lacks the events committed after it, and is rebased. Events that were recorded before the switch or the rebase
+// are explained.
 //
 // A transaction with synchronous_commit off is visible, and published, before it is durable. If the server crashes at
-// that moment, the ledger loses the event. All such events were recorded within maxUndone before the server started
-// again.
+// that moment, the ledger loses the event. All such events were recorded within maxUndone before the server's restart.
 //
 // Messages of later events, or of a longer time, come from a database that still works: a copy, or the original.
 func (s *session) explain(ctx context.Context, messages map[uint64]stream.Message, u *undone) error {

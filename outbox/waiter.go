@@ -18,8 +18,8 @@ import (
 
 // WaiterConfig configures a waiter.
 type WaiterConfig struct {
-	// DB is the primary database, with the role subscriber, or another one that reads events. Required. The waiter
-	// uses one of its connections at a time.
+	// DB is the primary database, with the role subscriber, or another role that reads events. Required. The waiter
+	// uses one connection at a time.
 	DB *pgxpool.Pool
 	// NATS is a connection of the user waiter, worker, operator, relay or admin, which receives the outcomes of tasks.
 	// Default: the waiter polls, and each wait takes up to PollEvery longer.
@@ -41,7 +41,7 @@ const (
 	waiterTimeout = 10 * time.Second
 	// awaitedFor is how long outcomes wake the relay, and renewEvery is when the waiter asks for that again.
 	awaitedFor, renewEvery = 30 * time.Second, 10 * time.Second
-	// flushTimeout bounds the time until the server has the subscriptions.
+	// flushTimeout bounds the time until the server has received the subscriptions.
 	flushTimeout = 2 * time.Second
 )
 
@@ -66,10 +66,11 @@ func (c WaiterConfig) Validate() error {
 // Waiter is a [ledger.Waiter]: it waits until tasks have finished, in whatever process they run. One waiter serves all
 // goroutines of a process, and is safe for concurrent use.
 //
-// While a wait is open, one goroutine works, and the connection to NATS has one subscription for each of the five types
-// of events that finish a task. The messages wake waits of their tasks; the database decides. A task is read when its
-// wait begins, when a message names it, after a reconnect, and every PollEvery. One statement reads up to 1,000 tasks,
-// so the costs of many waits are those of their tasks. Subscriptions and goroutine end a PollEvery after the last wait.
+// While a wait is open, one goroutine works, and the connection to NATS holds one subscription for each of the five
+// types of events that finish a task. The messages wake waits of their tasks; the database decides. A task is read when
+// its wait begins, when a message names it, after a reconnect, and every PollEvery. One statement reads up to 1,000
+// tasks, so the cost of many waits depends on the number of their tasks. Subscriptions and goroutine end a PollEvery
+// after the last wait.
 //
 // Waits last through restarts of NATS and PostgreSQL. Tasks of reserved kinds (taskledger.*) are found by polls alone.
 type Waiter struct {
@@ -171,7 +172,7 @@ func (w *Waiter) begin(keys []ledger.Key, until ledger.Until) (*wait, error) {
 	return wait, nil
 }
 
-// enqueue has a task read. The caller holds mu.
+// enqueue queues a task to be read. The caller holds mu.
 func (w *Waiter) enqueue(k ledger.Key, a *awaited) {
 	if a.isQueued {
 		return
@@ -184,7 +185,7 @@ func (w *Waiter) enqueue(k ledger.Key, a *awaited) {
 	}
 }
 
-// enqueueAll has all tasks read.
+// enqueueAll queues all tasks to be read.
 func (w *Waiter) enqueueAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,7 +194,7 @@ func (w *Waiter) enqueueAll() {
 	}
 }
 
-// receive has the task of a message read, if there is a wait for it.
+// receive queues the task of a message to be read, if there is a wait for it.
 func (w *Waiter) receive(m *nats.Msg) {
 	k, ok := stream.KeyOf(m.Header)
 	if !ok {
@@ -225,8 +226,8 @@ func (w *Waiter) take() (keys []ledger.Key, batch uint64) {
 	return keys, w.reads
 }
 
-// deliver passes on the tasks of a batch to the waits that had begun before it was read. A wait that ends has all tasks
-// of the batch.
+// deliver passes on the tasks of a batch to the waits that had begun before it was read. A wait that ends includes all
+// its tasks of the batch.
 func (w *Waiter) deliver(batch uint64, loaded []ledger.LoadedTask) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -280,7 +281,7 @@ type awaited struct {
 	isQueued bool
 }
 
-// update sets the task in the waits for it, and appends those that are over. The caller holds the mutex of the waiter.
+// update sets the task in the waits for it, and appends the finished waits. The caller holds the mutex of the waiter.
 func (a *awaited) update(t ledger.Task, batch uint64, over []*wait) []*wait {
 	for _, p := range a.places {
 		if p.wait.since < batch && p.wait.set(p.number, t) {
@@ -290,7 +291,7 @@ func (a *awaited) update(t ledger.Task, batch uint64, over []*wait) []*wait {
 	return over
 }
 
-// place is where a wait has a task.
+// place connects a wait with one of its tasks.
 type place struct {
 	wait   *wait
 	key    ledger.Key

@@ -45,7 +45,7 @@ func (w *Waiter) run(ctx context.Context, done chan<- struct{}) {
 			if !isOpen { // the connection was closed
 				connected = nil
 			}
-			w.flush() // the server has the subscriptions again before the read
+			w.flush() // the server knows the subscriptions again before the read
 			w.enqueueAll()
 		case <-renew.C:
 			if w.hasWaits() {
@@ -61,8 +61,8 @@ func (w *Waiter) run(ctx context.Context, done chan<- struct{}) {
 	}
 }
 
-// askForWakes has outcomes wake the relay, for longer than the time to the next call. Otherwise the relay publishes
-// them after its next poll, within a quarter of a second.
+// askForWakes requests that outcomes wake the relay, for longer than the time to the next call. Otherwise the relay
+// publishes them after its next poll, within a quarter of a second.
 func (w *Waiter) askForWakes(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, waiterTimeout)
 	defer cancel()
@@ -78,7 +78,7 @@ func (w *Waiter) hasWaits() bool {
 	return len(w.awaited) > 0
 }
 
-// rest reports whether there was no wait at two polls, so that the goroutine ends.
+// rest reports whether no wait was open at two polls, so that the goroutine ends.
 func (w *Waiter) rest(wasIdle *bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,7 +122,7 @@ func (w *Waiter) subscribe(ctx context.Context) (connected chan nats.Status, und
 	}
 }
 
-// flush waits until the server has the subscriptions. While it is away, the reconnect sends them.
+// flush waits until the server has received the subscriptions. While it is unavailable, the reconnect sends them.
 func (w *Waiter) flush() {
 	if w.config.NATS.IsConnected() {
 		_ = w.config.NATS.FlushTimeout(flushTimeout)

@@ -8,8 +8,8 @@ import (
 )
 
 // waves puts the n-th event of each task into wave n, in the order of the messages. The next event of a task is sent
-// when the one before is acknowledged. So neither a message that the stream refuses or loses at a change of its leader,
-// nor one of another relay in its place, lets a later event of its task come first.
+// when the previous one is acknowledged. So a later event of a task never comes first, even if the stream refuses a
+// message or loses it at a change of its leader, or another relay's message takes its place.
 func waves(messages []message) (waves [][]message) {
 	events := make(map[ledger.Key]int, len(messages))
 	for _, m := range messages {

@@ -1,6 +1,5 @@
--- Selects the oldest open transaction of the cluster that has an xid or a snapshot, including prepared ones
--- and excluding this one. Sessions of other users are visible to members of pg_read_all_stats only.
--- Locks nothing.
+-- Selects the oldest open transaction of the cluster with an xid or a snapshot, including prepared transactions and
+-- excluding this one. Only members of pg_read_all_stats see sessions of other users. Locks nothing.
 select t.pid, t.prepared, t.application, t.username, t.database, t.state,
        floor(extract(epoch from clock_timestamp() - t.since) * 1000)::bigint
   from (

@@ -1,6 +1,6 @@
--- Selects the cursor row at which the relay goes on after the stream has lost messages: the newest row whose messages
--- are all on the stream. Without such a row, the oldest one that is not older than the stream keeps messages, and
--- after which the relay has passed at most $4 positions; else the newest row.
+-- Selects the cursor row at which the relay continues after the stream has lost messages: the newest row whose messages
+-- are all on the stream. Without such a row, the oldest row that is not older than the stream keeps messages, and after
+-- which the relay has passed at most $4 positions; else the newest row.
 -- $1 time of creation of the stream, $2 its last sequence, $3 maximum age of messages in milliseconds, 0 for none,
 -- $4 positions.
 -- Returns n, and whether all messages before the row are on the stream. Locks nothing. Index: primary key of cursor.

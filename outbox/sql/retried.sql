@@ -1,4 +1,4 @@
--- Selects events that are published again because an operator wants it.
+-- Selects events that are published again on an operator's request.
 -- $1 positions (array literal). Returns them in position order. Locks nothing. Index: (position).
 select e.position, e.version, e.attempt, e.shard, e.type::text, (extract(epoch from e.recorded_at) * 1e6)::bigint,
        e.kind, e.biz_id, e.data::text, e.meta::text

@@ -1,6 +1,6 @@
--- Selects until when the database may have lost published events: the later one of a rebase, and of the moment
--- since which it has its timeline. That is when the relay wrote its first cursor row in it, or now. Null if neither has
--- happened: all cursor rows are of this timeline.
+-- Selects until when the database may have lost published events: the later one of a rebase, and of the moment since
+-- which it is on its timeline. That is when the relay wrote its first cursor row on it, or now. Null if neither has
+-- happened: all cursor rows are on this timeline.
 -- Locks nothing. Index: primary key of cursor, which it reads for the relay.
 select (extract(epoch from greatest(
          case

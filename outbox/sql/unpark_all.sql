@@ -1,3 +1,3 @@
--- Empties the list of parked events, and keeps those that are never to be published.
+-- Empties the list of parked events, and keeps the discarded ones.
 -- Locks the rows. Index: parked_waiting.
 delete from taskledger.parked p where not p.discarded
