@@ -231,8 +231,8 @@ func (c ReplayConfig) begin(ctx context.Context) (*replaying, error) {
 	return r, r.resume(newest)
 }
 
-// replayRule returns the fault of a stream of replays, or "". The newest message on
-// the subject is the place of a replay, so the stream must keep it there and acknowledge it.
+// replayRule returns the fault of a stream of replays, or "". The newest message on the subject is the place of a
+// replay, so the stream must keep it there and acknowledge it.
 func replayRule(c jetstream.StreamConfig) string {
 	switch {
 	case c.Retention != jetstream.LimitsPolicy:

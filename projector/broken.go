@@ -22,7 +22,7 @@ var (
 )
 
 // brokenError reports that Apply has ended the transaction of a page or left rows open in it, which makes it useless,
-// or that its connection was lost in Apply.
+// or that the connection was lost in Apply.
 type brokenError struct {
 	reason string
 	xid    string // of the transaction
@@ -48,7 +48,7 @@ const (
 	isAborted = 'E'
 )
 
-// checkTransaction returns the error of Apply, or what Apply has done to the transaction, whose id was xid.
+// checkTransaction returns the error of Apply, or the fault of the transaction after Apply. xid was its id.
 func checkTransaction(ctx context.Context, tx pgx.Tx, xid string, failure error) error {
 	conn := tx.Conn().PgConn()
 	switch {
@@ -94,12 +94,12 @@ func (t *ownTables) breaks(ctx context.Context, broken *brokenError) error {
 		err = t.invalidate(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("%w; the tables may have a part of a page, rebuild them: %w", broken, err)
+		return fmt.Errorf("%w; the tables may contain a part of a page, rebuild them: %w", broken, err)
 	}
-	return fmt.Errorf("%w; the tables have a part of a page, and are built anew from the first event on", broken)
+	return fmt.Errorf("%w; the tables contain a part of a page, and are rebuilt from the first event", broken)
 }
 
-// invalidate makes the tables in use invalid, so that they are built anew.
+// invalidate makes the tables in use invalid, so that they are rebuilt.
 func (o *own) invalidate(ctx context.Context) error {
 	_, err := o.db.Exec(ctx, invalidateSQL, o.Name)
 	return pgerr.Explain("invalidate the tables of "+o.Name, err)

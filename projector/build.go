@@ -49,7 +49,7 @@ type RebuildOptions struct {
 	PageSize int
 	// PageBytes bounds the data of a page. Default: 8 MiB.
 	PageBytes int
-	// Logger logs what the rebuild waits for. Default: [slog.Default].
+	// Logger logs the reasons why the rebuild waits. Default: [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -65,13 +65,13 @@ func (o *RebuildOptions) withDefaults() RebuildOptions {
 	return d
 }
 
-// Rebuild makes the tables of a projection anew, in a schema beside, from the first event on, and replaces those in use
+// Rebuild builds the tables of a projection from the first event in a separate schema, and replaces the tables in use
 // when it has caught up. Runners may work meanwhile, and readers read the old tables until the new ones are complete.
-// Views that use the tables are defined again, and rights on the tables are kept. It commits after each page. If it is
+// Rebuild recreates views that use the tables, and keeps rights on the tables. It commits after each page. If it is
 // killed, the next call continues, or begins again if the projection has changed.
 //
-// Of several calls at a time, one works and the others return [feed.ErrSuperseded]. So does a call while a program of a
-// higher version builds its tables. Other errors: [*ApplyError], [*VersionError], [*TablesError],
+// If several calls run at a time, one works and the others return [feed.ErrSuperseded]. So does a call while a program
+// of a higher version builds its tables. Other errors: [*ApplyError], [*VersionError], [*TablesError],
 // [ErrUnknownProjection], [ledger.ErrNotMigrated].
 func Rebuild(ctx context.Context, db *pgxpool.Pool, p Projection, o *RebuildOptions) error {
 	return rebuild(ctx, db, p, "", o)
@@ -130,7 +130,7 @@ type build struct {
 	load func(context.Context, *feed.Feed) error
 }
 
-// buildMark is the mark in the cursor rows of a build: what is built and, while it is loaded, how far.
+// buildMark is the mark in the cursor rows of a build: its version and shape and, while it is loaded, its progress.
 type buildMark struct {
 	Version int        `json:"version"`
 	Shape   string     `json:"shape"`
@@ -179,7 +179,7 @@ func (b *build) run(ctx context.Context) error {
 		if !pgerr.Is(err, pgerr.LockNotAvailable, pgerr.DeadlockDetected) {
 			return err
 		}
-		b.mark = mark // that of the swap was rolled back
+		b.mark = mark // the swap's mark was rolled back
 		if f, err = b.openFeed(ctx); err != nil {
 			return err
 		}
@@ -202,8 +202,8 @@ func (b *build) openFeed(ctx context.Context) (*feed.Feed, error) {
 	})
 }
 
-// open returns the feed of the build at the place that an earlier call has reached, or begins from the start. It leaves
-// the build of a program with other tables that is under way, unless that is of an older version.
+// open returns the feed of the build at the place that an earlier call has reached, or begins from the start. It does
+// not touch a running build of a program with other tables, unless those have an older version.
 func (b *build) open(ctx context.Context) (*feed.Feed, error) {
 	f, err := b.openFeed(ctx)
 	if err != nil {
@@ -256,8 +256,8 @@ func (b *build) mustHaveStopped(ctx context.Context, have buildMark) error {
 	return pgerr.Explain("rebuild "+b.name, err)
 }
 
-// checkSchema reports whether a schema for new tables has any. It returns a [*TablesError] if another login has made
-// it: what it has is of unknown meaning.
+// checkSchema reports whether a schema for new tables contains any. It returns a [*TablesError] if another login has
+// made it, because its content is unknown then.
 func checkSchema(ctx context.Context, db ledger.DB, name, schema string) (hasTables bool, err error) {
 	var owner string
 	var isOwn bool
@@ -271,7 +271,7 @@ func checkSchema(ctx context.Context, db ledger.DB, name, schema string) (hasTab
 	return hasTables, pgerr.Explain("read schema "+schema, err)
 }
 
-// dropTables removes the tables that are left of an earlier build or verification, and what it has parked.
+// dropTables removes the tables of an earlier build or verification, and the events it has parked.
 func dropTables(ctx context.Context, tx pgx.Tx, name, schema, parkedAs string) error {
 	if err := execAll(ctx, tx, buildDropSQL, schema); err != nil {
 		return pgerr.Explain("drop schema "+schema, err)
@@ -321,13 +321,13 @@ func (b *build) catchUp(ctx context.Context, f *feed.Feed) error {
 const (
 	// nearEnough is the number of events that may be left when the tables are replaced.
 	nearEnough = 1000
-	// swapRetry is the delay after which the tables are replaced if others have locked them; it doubles up to the other
-	// one. While the swap waits for a lock, readers wait behind it.
+	// swapRetry is the delay after which the tables are replaced if others have locked them; it doubles up to
+	// swapRetryMost. While the swap waits for a lock, readers wait behind it.
 	swapRetry     = 500 * time.Millisecond
 	swapRetryMost = 10 * time.Second
 )
 
-// runBuilds builds the tables of the projection when they are of an older version, and does what operators ask for.
+// runBuilds builds the tables of the projection when their version is older, and executes operators' requests.
 func (o *own) runBuilds(ctx context.Context) error {
 	return loop.Steps{
 		Step: func(ctx context.Context) (time.Duration, error) {
@@ -347,7 +347,7 @@ func (o *own) runBuilds(ctx context.Context) error {
 	}.Run(ctx)
 }
 
-// buildIfAsked reports whether there was something to do.
+// buildIfAsked reports whether it had any work.
 func (o *own) buildIfAsked(ctx context.Context) (bool, error) {
 	have, found, err := readRegistered(ctx, o.db, o.Name)
 	if err != nil || !found || have.Version > o.Version {

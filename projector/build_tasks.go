@@ -39,7 +39,7 @@ var (
 var builtInTables = []string{"task", "task_count", "kind_stats", "illegal_event", "task_tag"}
 
 // RebuildTasksAs is [RebuildTasks] with a record of its beginning and its end. The record succeeds in the transaction
-// that replaces the tables, with those that calls have left which were killed, or is dead with the error.
+// that replaces the tables, together with the records of killed calls; or it is dead with the error.
 func RebuildTasksAs(ctx context.Context, db *pgxpool.Pool, a Act, o *RebuildOptions) error {
 	key, err := operation.Begin(ctx, db, rebuildOf(TasksName, a))
 	if err != nil {
@@ -52,9 +52,9 @@ func RebuildTasksAs(ctx context.Context, db *pgxpool.Pool, a Act, o *RebuildOpti
 }
 
 // RebuildTasks is [Rebuild] of the built-in projection. It needs the owner of the ledger's tables. It folds the events
-// of one snapshot, a task after the other, and applies the later ones as a [Runner] does.
+// of one snapshot, task by task, and applies later events as a [Runner] does.
 //
-// Of several calls at a time, one works and the others return [feed.ErrSuperseded]. Other errors: [*TablesError],
+// If several calls run at a time, one works and the others return [feed.ErrSuperseded]. Other errors: [*TablesError],
 // [ledger.ErrNotMigrated].
 func RebuildTasks(ctx context.Context, db *pgxpool.Pool, o *RebuildOptions) error {
 	return rebuildTasks(ctx, db, "", o)
@@ -103,7 +103,7 @@ func rebuildTasks(ctx context.Context, db *pgxpool.Pool, actor string, o *Rebuil
 }
 
 // loader fills the tables of the built-in projection with the events of one window, in the order of the keys. The
-// window never changes, so a later process continues where another one has stopped.
+// window never changes, so a later process continues where an earlier one has stopped.
 type loader struct {
 	build *build
 	tasks *tasks
@@ -146,7 +146,7 @@ func (l *loader) fold(ctx context.Context, f *feed.Feed, w feed.Window) error {
 	return group.Wait()
 }
 
-// read sends the events after those that are written.
+// read sends the events after the last one written.
 func (l *loader) read(ctx context.Context, w feed.Window, batches chan<- []ledger.Event) error {
 	after := l.build.mark.After
 	for limit := loadBatch; ; {
@@ -203,7 +203,7 @@ func (l *loader) write(ctx context.Context, f *feed.Feed, events []ledger.Event)
 	return nil
 }
 
-// insert folds events of tasks that the tables do not have.
+// insert folds events of tasks that are missing in the tables.
 func (p *tasks) insert(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
 	changes := p.pages.byTask(events)
 	defer p.pages.release()

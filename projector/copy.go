@@ -53,7 +53,7 @@ func (c *copyText) separate() {
 	c.inRow = true
 }
 
-// text adds a text. PostgreSQL stores no NUL, which the JSON of an event may have: it becomes the replacement
+// text adds a text. PostgreSQL cannot store NUL, which the JSON of an event may contain: it becomes the replacement
 // character, as in pgarray.
 func (c *copyText) text(s string) {
 	c.separate()

@@ -37,9 +37,9 @@ func ReadCounts(ctx context.Context, db ledger.DB) ([]Count, error) {
 	return queryCounts(ctx, db, countsSQL)
 }
 
-// ReadCountsAfter returns the same numbers of at most limit kinds, the first ones after a kind, sorted by kind; "" is
-// before the first one. Its cost grows with limit, not with the number of kinds.
-// Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated].
+// ReadCountsAfter returns the same numbers for at most limit kinds after a kind, sorted by kind; "" is before the first
+// kind. Its cost grows with limit, not with the number of kinds. Errors: [*ledger.InvalidError] if limit is less than
+// 1, [ledger.ErrNotMigrated].
 func ReadCountsAfter(ctx context.Context, db ledger.DB, after ledger.Kind, limit int) ([]Count, error) {
 	if err := lists.CheckLimit(limit); err != nil {
 		return nil, fmt.Errorf("read counts: %w", err)

@@ -12,10 +12,10 @@ import (
 // ErrUnknownProjection is the error of a name under which no projection is registered.
 var ErrUnknownProjection = errors.New("no such projection")
 
-// ErrNotParked is the error of a task that has no event that a projection has parked, or that stops it.
+// ErrNotParked is the error of a task without an event that a projection has parked or that stops it.
 var ErrNotParked = errors.New("no event of the task is parked or stops the projection")
 
-// ErrUnknownPosition is the error of a position at which the ledger has no event.
+// ErrUnknownPosition is the error of a position without an event in the ledger.
 var ErrUnknownPosition = errors.New("the ledger has no event at this position")
 
 // ApplyError reports an event that a projection cannot apply.
@@ -32,8 +32,8 @@ func (e *ApplyError) Error() string {
 // Unwrap returns the error of Apply.
 func (e *ApplyError) Unwrap() error { return e.Err }
 
-// VersionError reports that the tables of a projection are of a newer version than the program, or that the DDL has
-// changed and the version has not.
+// VersionError reports that the version of a projection's tables is newer than the program's, or that the DDL has
+// changed but not the version.
 type VersionError struct {
 	Projection string
 	Tables     int // the version of the tables
@@ -42,7 +42,7 @@ type VersionError struct {
 
 func (e *VersionError) Error() string {
 	if e.Tables == e.Program {
-		return fmt.Sprintf("projection %s: the DDL differs from that of the tables, and both have version %d: "+
+		return fmt.Sprintf("projection %s: the DDL differs from the tables' DDL, and both have version %d: "+
 			"set a higher Version", e.Projection, e.Tables)
 	}
 	return fmt.Sprintf("projection %s: the tables have version %d, the program has version %d: run the newer program, "+

@@ -20,8 +20,8 @@ const (
 	idle   = 250 * time.Millisecond // at most, after a time without events
 )
 
-// tasksPage is the size of a page of the built-in projection. Behind a backlog, larger pages have it keep up with the
-// relay: the statements of a page each wait for a turn of a busy processor.
+// tasksPage is the size of a page of the built-in projection. During a backlog, larger pages let it keep up with the
+// relay: each statement of a page waits for its turn on a busy processor.
 const tasksPage = 4000
 
 // follower applies the feed to the tables of one projection that are in use.
@@ -33,7 +33,7 @@ type follower struct {
 	// begin prepares the tables before the feed is opened, and check examines them after that: a process that replaces
 	// them in between moves the cursor. watch returns when follow must begin again. Nil: not needed.
 	begin, check, watch func(context.Context) error
-	// resume applies what is not in the feed, in the order of the cursor. Nil: nothing.
+	// resume applies events outside of the feed, in the order of the cursor. Nil: none.
 	resume func(context.Context, *feed.Feed) error
 	// lists reports whether the follower lists lingering tasks, by the list that it reads from the cursor, and adds the
 	// tags of earlier tasks.
@@ -172,8 +172,8 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 	return applied, err
 }
 
-// apply advances the cursor and the tables by a page, or neither. The cursor comes first: a process that
-// has lost the page to another one fails there and writes nothing more.
+// apply advances the cursor and the tables by a page, or neither. The cursor comes first: a process that has lost the
+// page to another process fails there and writes nothing more.
 func (f *follower) apply(ctx context.Context, page feed.Page) error {
 	if f.lingering != nil {
 		return f.applyAndList(ctx, page)
@@ -211,8 +211,8 @@ func (f *follower) applyAndList(ctx context.Context, page feed.Page) error {
 	return err
 }
 
-// listIdle lists lingering tasks without a page, because an idle ledger has none. It stops when a page waits. The place
-// stays in memory until the next page: more tasks than the list must have are no harm.
+// listIdle lists lingering tasks without a page, because an idle ledger brings none. It stops when a page waits. The
+// place stays in memory until the next page: listing more tasks than necessary does no harm.
 func (f *follower) listIdle(ctx context.Context, isWaiting func() bool) error {
 	for f.lingering != nil && !isWaiting() {
 		list, err := f.lingering.next(ctx, f.config.DB)

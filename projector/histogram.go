@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Histogram counts durations in buckets, each a fifth wider than the one before it: the first counts those below 1 ms,
-// bucket i (from 1) those from 2^((i-1)/4) to 2^(i/4) ms. Histograms are merged by [Histogram.Merge]. The last buckets
-// may be missing, which are 0. A nil Histogram is empty.
+// Histogram counts durations in buckets, each a fifth wider than the previous one. The first bucket counts durations
+// below 1 ms, bucket i (from 1) durations from 2^((i-1)/4) to 2^(i/4) ms. Histograms are merged by [Histogram.Merge].
+// Missing buckets at the end are 0. A nil Histogram is empty.
 type Histogram []int64
 
 const (

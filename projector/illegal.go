@@ -74,8 +74,8 @@ func addIllegal(ctx context.Context, tx pgx.Tx, sql string, k ledger.Key, err er
 
 // ListIllegal returns at most limit illegal events on record after one, by key and version. The zero EventName is
 // before the first one. It never commits.
-//
-// Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated].
+// ListIllegal returns at most limit illegal events on record after an event, by key and version. The zero EventName is
+// before the first event. It never commits.
 func ListIllegal(ctx context.Context, db ledger.DB, after EventName, limit int) ([]IllegalEvent, error) {
 	if err := lists.CheckLimit(limit); err != nil {
 		return nil, fmt.Errorf("list illegal events: %w", err)

@@ -9,12 +9,12 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// known has where the rows of tasks are that a projector has inserted lately and that nothing has changed since. When
-// such a task finishes, its row is updated without being searched. It is a hint: tasks_update.sql updates a row only if
-// it has the key and the version of the task. The zero value is empty. Nil knows no rows and notes none: a rebuild does
-// not begin again if a row is missing.
+// known contains the addresses of task rows that a projector has inserted recently and that nothing has changed since.
+// When such a task finishes, its row is updated without a search. It is a hint: tasks_update.sql updates a row only if
+// key and version match the task. The zero value is empty. Nil knows no rows and notes none: a rebuild does not begin
+// again if a row is missing.
 //
-// It has no pointers, which the garbage collector would follow, and has keys by their hashes.
+// It contains no pointers, which the garbage collector would follow, and stores keys as hashes.
 type known struct {
 	recent, earlier map[uint64]knownRow
 }

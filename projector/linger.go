@@ -25,8 +25,8 @@ var (
 )
 
 var ( // tests change them
-	// lingerAfter is how long a task may be unfinished at least until it is listed. Most tasks finish before, and cost
-	// nothing.
+	// lingerAfter is how long a task must be unfinished at least before it is listed. Most tasks finish before, and
+	// cost nothing.
 	lingerAfter = 5 * time.Second
 	// lingerBusy is how long the list is put off at most while there are many events: of a backlog that is being worked
 	// off, most tasks finish meanwhile. health/alarm counts on less than 30 s together.

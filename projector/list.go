@@ -64,8 +64,9 @@ type Filter struct {
 	Error  string    // a part of the error. Default: all.
 	From   time.Time // only tasks enqueued at this time or later, by the database's clock. Default: all.
 	To     time.Time // only tasks enqueued before this time. Default: all.
-	// Walk is the maximum number of events that the call reads; with Tag, of tasks with the tag. It has no meaning for
-	// exceptional states without Tag, which have an index. Default: 100,000, the maximum; with Tag, a tenth of it.
+	// Walk is the maximum number of events that the call reads; with Tag, of tasks with the tag. It is ignored for
+	// exceptional states without Tag, for which there is an index. Default: 100,000, the maximum; with Tag, a tenth of
+	// it.
 	Walk int
 	// IsWithoutOwn leaves out the tasks of taskledger itself, whose kinds begin with "taskledger.".
 	IsWithoutOwn bool
@@ -74,7 +75,7 @@ type Filter struct {
 // MaxList is the largest Limit of a [Filter].
 const MaxList = 1000
 
-// maxWalk is the maximum number of events, and ten times that of tasks with a tag, that one call of ReadTasks reads.
+// maxWalk is the maximum number of events that one call of ReadTasks reads. For tasks with a tag it is a tenth of this.
 var maxWalk = 100_000
 
 // maxMinutes is the maximum number of kinds and minutes that one call of ReadTasks reads to find a range of time.
@@ -135,10 +136,10 @@ func states() (all []string) {
 	return slices.Compact(all)
 }
 
-// ReadTasks returns tasks of the projection, the last enqueued first. It also returns next, the Filter.After
-// with which to continue, or 0 at the end. A call reads a bounded part of the ledger, with From or To that between
-// the tasks of their minutes. It may therefore return fewer tasks than the limit, even an empty slice, although there
-// are more. Tasks that are not projected yet are left out, see [ReadLag].
+// ReadTasks returns tasks of the projection, the last enqueued first. It also returns next, the Filter.After with which
+// to continue, or 0 at the end. A call reads a bounded part of the ledger; with From or To, the part between the tasks
+// of their minutes. So it may return fewer tasks than the limit, even an empty slice, although there are more. Tasks
+// that are not projected yet are left out, see [ReadLag].
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
 func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next ledger.Position, err error) {
@@ -191,7 +192,8 @@ func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next 
 	return found, next, nil
 }
 
-// narrow has f begin where its range of time ends in the ledger, and returns the position after which that begins.
+// narrow makes f begin where its range of time ends in the ledger, and returns the position after which the range
+// begins.
 func (f *Filter) narrow(ctx context.Context, db ledger.DB) (after ledger.Position, err error) {
 	var before int64
 	args := []any{optionalTime(f.From.Truncate(time.Minute)), optionalTime(f.To), int64(maxMinutes)}
@@ -200,8 +202,8 @@ func (f *Filter) narrow(ctx context.Context, db ledger.DB) (after ledger.Positio
 	return after, pgerr.Explain("read tasks", err)
 }
 
-// isTagged reports whether the tasks are found by their tag. Otherwise, while the tags of earlier tasks are not added,
-// f is for a walk of events.
+// isTagged reports whether the tasks are found by their tag. While the tags of earlier tasks are not added, they are
+// not, and f is for a walk of events.
 func (f Filter) isTagged(ctx context.Context, db ledger.DB) (bool, error) {
 	if f.Tag == "" {
 		return false, nil

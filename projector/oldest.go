@@ -16,7 +16,7 @@ var oldestWaitingSQL string
 // maxOldest is the number of unfinished tasks among which the oldest of each kind is found.
 const maxOldest = 1000
 
-// ReadOldestWaiting returns when the oldest available task of each kind became available, of the 1,000 oldest
+// ReadOldestWaiting returns when the oldest available task of each kind became available, among the 1,000 oldest
 // unfinished tasks. A task of the last half minute may be missing. It never commits.
 func ReadOldestWaiting(ctx context.Context, db ledger.DB) (map[ledger.Kind]time.Time, error) {
 	rows, err := db.Query(ctx, oldestWaitingSQL, int64(maxOldest))

@@ -38,7 +38,7 @@ type own struct {
 	Projection
 
 	db      *pgxpool.Pool
-	failing bool // the registry has an event that stopped the projection
+	failing bool // the registry contains an event that stopped the projection
 }
 
 func newOwn(c Config, p Projection) *own {
@@ -76,7 +76,7 @@ func (r *recovering) apply(ctx context.Context, tx pgx.Tx, events []ledger.Event
 }
 
 var (
-	errAttention = errors.New("an operator has asked for something")
+	errAttention = errors.New("an operator has made a request")
 	errBuilding  = errors.New("the tables are of another version and are being built")
 )
 
@@ -107,12 +107,11 @@ func (o *own) waitAfter(err error) (time.Duration, bool) {
 
 const (
 	recordTimeout = 10 * time.Second
-	// requestsEvery is the interval at which a runner looks for what operators have asked for.
+	// requestsEvery is the interval at which a runner looks for operators' requests.
 	requestsEvery = time.Second
 )
 
-// prepare makes the tables of a projection that is new, and returns an error if those that exist are of another
-// version.
+// prepare makes the tables of a new projection. It returns an error if tables of another version exist.
 func (o *own) prepare(ctx context.Context) error {
 	have, found, err := readRegistered(ctx, o.db, o.Name)
 	if err != nil {
@@ -131,7 +130,7 @@ func (o *own) prepare(ctx context.Context) error {
 	return o.compare(have)
 }
 
-// compare returns nil if the registered tables are those of this program.
+// compare returns nil if the registered tables match this program.
 func (o *own) compare(have Registered) error {
 	switch {
 	case have.Version < o.Version:
@@ -260,7 +259,7 @@ func (o *own) watchRequests(ctx context.Context) error {
 	}
 }
 
-// retryParked applies the parked events that an operator wants to be tried again, a task at a time.
+// retryParked applies the parked events that an operator wants to be retried, a task at a time.
 func (o *own) retryParked(ctx context.Context, f *feed.Feed) error {
 	for {
 		events, err := readRetries(ctx, o.db, o.Name)

@@ -60,7 +60,7 @@ type parkedEvent struct {
 	version ledger.Version
 }
 
-// parkedSet is what a page must not apply.
+// parkedSet contains the events that a page must not apply.
 type parkedSet struct {
 	keys    map[ledger.Key]bool  // of tasks with a parked event
 	skipped map[parkedEvent]bool // events
@@ -68,8 +68,8 @@ type parkedSet struct {
 
 func (s parkedSet) isEmpty() bool { return len(s.keys) == 0 && len(s.skipped) == 0 }
 
-// readParkedAmong returns the tasks among events that have an event parked as one name, and the events that are
-// skipped as that or another.
+// readParkedAmong returns the tasks among events that have an event parked under name, and the events that are skipped
+// under name or skippedAs.
 func readParkedAmong(ctx context.Context, tx pgx.Tx, name, skippedAs string, events []ledger.Event) (parkedSet, error) {
 	var kinds, ids pgarray.Builder
 	for _, e := range events {
@@ -95,7 +95,7 @@ func readParkedAmong(ctx context.Context, tx pgx.Tx, name, skippedAs string, eve
 	return set, pgerr.Explain("read parked events", err)
 }
 
-// addParked parks events, the first of which has failed if reason is not "".
+// addParked parks events. If reason is not "", the first of them has failed.
 func addParked(ctx context.Context, tx pgx.Tx, name string, events []ledger.Event, reason string) error {
 	if len(events) == 0 {
 		return nil
@@ -112,13 +112,13 @@ func addParked(ctx context.Context, tx pgx.Tx, name string, events []ledger.Even
 	return pgerr.Explain("park events", err)
 }
 
-// hasRetries reports whether an operator wants parked events to be tried again.
+// hasRetries reports whether an operator wants parked events to be retried.
 func hasRetries(ctx context.Context, db ledger.DB, name string) (has bool, err error) {
 	_, err = pgquery.Row(ctx, db, parkedHasRetriesSQL, []any{name}, &has)
 	return has, pgerr.Explain("read parked events", err)
 }
 
-// readRetries returns the parked events of one task that an operator wants to be tried again.
+// readRetries returns the parked events of one task that an operator wants to be retried.
 func readRetries(ctx context.Context, db ledger.DB, name string) ([]ledger.Event, error) {
 	rows, err := db.Query(ctx, parkedRetriesSQL, name)
 	if err != nil {
@@ -150,8 +150,8 @@ func parkAgain(ctx context.Context, tx pgx.Tx, name string, e ledger.Event, reas
 	return pgerr.Explain("park events", err)
 }
 
-// ReadProjectionParked returns at most limit events after one that a projection has not applied, by key and version.
-// The zero EventName is before the first one. It never commits.
+// ReadProjectionParked returns at most limit events that a projection has not applied, after an event, by key and
+// version. The zero EventName is before the first event. It never commits.
 //
 // Errors: [*ledger.InvalidError] if limit is less than 1, [ErrUnknownProjection], [ledger.ErrNotMigrated].
 func ReadProjectionParked(
@@ -170,7 +170,7 @@ func ReadParkedTask(ctx context.Context, db ledger.DB, name string, k ledger.Key
 	return readParked(ctx, db, name, EventName{Key: k}, math.MaxInt64, true)
 }
 
-// readParked returns the events after one; with ofTask, only events of its task.
+// readParked returns the events after an event; with ofTask, only events of its task.
 func readParked(
 	ctx context.Context, db ledger.DB, name string, after EventName, limit int, ofTask bool,
 ) ([]ParkedEvent, error) {
@@ -204,7 +204,7 @@ type Act struct {
 	Reason string // Default: none.
 }
 
-// RetryParkedTask has the program that runs a projection apply the parked events of a task again, and returns their
+// RetryParkedTask makes the program that runs a projection apply the parked events of a task again, and returns their
 // number. If one fails, they stay parked. The act is recorded. It commits.
 //
 // Errors: [ErrUnknownProjection], [ErrNotParked], [*ledger.InvalidError], [ledger.ErrNotMigrated],
@@ -213,9 +213,9 @@ func RetryParkedTask(ctx context.Context, db DB, name string, k ledger.Key, a Ac
 	return actOnParked(ctx, db, name, k, a, operation.RetryProjection, parkedRetrySQL)
 }
 
-// SkipParkedTask has a projection never apply the event of a task that has failed, parked or as that which stops the
-// projection, and returns the number of such events. Those that wait for it, and later ones, are applied. A rebuild
-// skips it as well. The act is recorded. It commits.
+// SkipParkedTask makes a projection skip the failed event of a task, whether it is parked or stops the projection, and
+// returns the number of such events. Events that wait for it, and later events, are applied. A rebuild skips it as
+// well. The act is recorded. It commits.
 //
 // Errors: [ErrUnknownProjection], [ErrNotParked], [*ledger.InvalidError], [ledger.ErrNotMigrated],
 // [ledger.ErrRetryTransaction].

@@ -14,17 +14,17 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Projection derives tables of yours from the events of the ledger. A [Runner] gives it every event once, those of a
-// task in their order, and commits its tables together with its cursor.
+// Projection derives tables of yours from the events of the ledger. A [Runner] gives it every event once, a task's
+// events in their order, and commits its tables together with its cursor.
 //
-// There is one exception. An event that the audit of the feed found missing comes late, and events that came before may
-// come again with it.
+// There is one exception. An event that the feed's audit found to be missing comes late, and earlier events may be
+// repeated with it.
 type Projection struct {
 	// Name is the name of the projection and of the schema with its tables: a letter and up to 39 letters, digits
 	// and underscores, in lower case. Required.
 	Name string
-	// Version is the version of DDL and Apply, from 1. A higher one than that of the tables has them built anew, beside
-	// the old ones, which are then replaced. Required.
+	// Version is the version of DDL and Apply, from 1. If it is higher than the tables' version, the tables are rebuilt
+	// next to the old ones and then replace them. Required.
 	Version int
 	// DDL makes the tables, with their indexes and rights, without naming a schema. It makes nothing else. Required.
 	DDL string
@@ -35,18 +35,18 @@ type Projection struct {
 	// nothing in memory between two calls, so its memory is bounded by the page. It must depend on the events alone, so
 	// that a rebuild makes the same tables: no clock, no random number, no sequence. Required.
 	Apply func(ctx context.Context, tx pgx.Tx, events []ledger.Event) error
-	// OnFailure is what happens with an event that Apply fails for. Default: [Stop].
+	// OnFailure decides about an event for which Apply fails. Default: [Stop].
 	OnFailure OnFailure
-	// Upcasts bring the data of old events to the shape of today before Apply. Default: none.
+	// Upcasts bring the data of old events to today's shape before Apply. Default: none.
 	Upcasts ledger.Upcasts
 }
 
-// OnFailure is what happens with an event that a projection cannot apply. After an outage of the database, the event is
+// OnFailure decides about an event that a projection cannot apply. After an outage of the database, the event is
 // applied again.
 type OnFailure int
 
 const (
-	// Stop stops the projection before the event, which is tried again every few seconds. Other projections continue.
+	// Stop stops the projection before the event, which is retried every few seconds. Other projections continue.
 	Stop OnFailure = iota
 	// Park parks the event and all later ones of its task, until an operator retries or skips them. Other tasks
 	// continue.
@@ -104,5 +104,5 @@ func reader(name string) string {
 	return "projection/" + name
 }
 
-// buildOf returns the name under which a projection that is being built has its cursor and its parked events.
+// buildOf returns the name that a projection that is being built uses for its cursor and its parked events.
 func buildOf(name string) string { return name + "+build" }

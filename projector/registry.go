@@ -28,10 +28,10 @@ var (
 	failureClearSQL string
 )
 
-// Registered is a projection as the database has it.
+// Registered is a projection as stored in the database.
 type Registered struct {
 	Name    string    `json:"name"`
-	Version int       `json:"version"` // of its tables; 0: a rebase has made them invalid, and they are built anew
+	Version int       `json:"version"` // of its tables; 0: a rebase has made them invalid, and they are rebuilt
 	Tables  []string  `json:"tables"`  // in the schema of that name; of the built-in one in schema taskledger
 	Parks   bool      `json:"parks"`   // an event that cannot be applied is parked; else it stops the projection
 	Since   time.Time `json:"since"`   // when the tables came into use
@@ -39,7 +39,7 @@ type Registered struct {
 	Parked  int       `json:"parked"`  // events; at most MaxListed
 	Skipped int       `json:"skipped"` // events; at most MaxListed
 	Work    *Work     `json:"work"`    // the rebuild or verification that is under way, or was the last; null: none
-	Wanted  string    `json:"wanted"`  // what an operator has asked for: rebuild or verify; "": nothing
+	Wanted  string    `json:"wanted"`  // an operator's request: rebuild or verify; "": none
 
 	shape string
 }

@@ -16,8 +16,8 @@ var (
 	resetOwnSQL string
 )
 
-// Reset empties the tables of the built-in projection, before a runner begins again at the first event, and has the
-// projections of users built anew, whose old tables can be read until then. The caller moves the cursors in the same
+// Reset empties the tables of the built-in projection, before a runner begins again at the first event. It requests
+// that users' projections be rebuilt; their old tables can be read until then. The caller moves the cursors in the same
 // transaction. It needs the owner of the tables.
 func Reset(ctx context.Context, tx pgx.Tx) error {
 	for _, sql := range []string{resetSQL, resetOwnSQL} {

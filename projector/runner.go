@@ -18,18 +18,18 @@ type Config struct {
 	// DB is the primary database. Two of its connections are in use for each projection, and two more while one is
 	// rebuilt. Required.
 	DB *pgxpool.Pool
-	// Projections are run beside the built-in one. Their names differ. Default: none.
+	// Projections are run in addition to the built-in one. Their names differ. Default: none.
 	Projections []Projection
-	// PageSize is the maximum number of events that one transaction applies. Default: 4000, and 1000 for Projections. A
-	// page has so many behind a backlog only.
+	// PageSize is the maximum number of events that one transaction applies. Default: 4000, and 1000 for Projections.
+	// Pages are this large only during a backlog.
 	PageSize int
 	// PageBytes bounds the data of a page: it ends after the event that exceeds it. Default: 8 MiB.
 	PageBytes int
 	// Standby is the pause of a projection that another process runs, give or take a quarter. Default: 5 s.
 	Standby time.Duration
-	// RetryFailed is the delay after which an event that stops a projection is tried again. Default: 5 s.
+	// RetryFailed is the delay after which an event that stops a projection is retried. Default: 5 s.
 	RetryFailed time.Duration
-	// Findings are those of a dispatcher of this process: while it finds no events, projections need not poll. Default:
+	// Findings come from a dispatcher of this process: while it finds no events, projections need not poll. Default:
 	// disabled.
 	Findings *feed.Findings
 	// Logger logs outages, events that cannot be applied and tasks whose events do not fold. Default: [slog.Default].
@@ -82,7 +82,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Runner applies the events of the ledger to the built-in projection and to those of its [Config], as they are
+// Runner applies the events of the ledger to the built-in projection and to the projections in [Config], as they are
 // committed.
 type Runner struct{ config Config }
 
@@ -95,9 +95,9 @@ func New(c Config) (*Runner, error) {
 }
 
 // Run runs all projections until ctx is done, and returns nil within 5 s after that, even if an Apply ignores its
-// context. Projections are independent: a slow or stopped one delays no other, nor does one that is being built. Run
-// retries while the database is unavailable, and a projection stands by while another process runs it. It returns an
-// error only if it must not continue: [feed.IsRefusal] or [ledger.ErrNotMigrated].
+// context. Projections are independent: a projection that is slow, stopped or being built does not delay the others.
+// Run retries while the database is unavailable, and a projection stands by while another process runs it. It returns
+// an error only if it must not continue: [feed.IsRefusal] or [ledger.ErrNotMigrated].
 func (r *Runner) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return newTasksFollower(r.config).run(ctx) })

@@ -26,7 +26,7 @@ var (
 	statsListSQL string
 )
 
-// KindStats is what happened to the tasks of a kind in a minute.
+// KindStats are the statistics of a kind in a minute.
 type KindStats struct {
 	Kind      ledger.Kind `json:"kind"`
 	Minute    time.Time   `json:"minute"` // its beginning, by the database's clock
@@ -36,13 +36,13 @@ type KindStats struct {
 	Failed    int64       `json:"failed"` // attempts
 	Dead      int64       `json:"dead"`
 	Cancelled int64       `json:"cancelled"`
-	// Waiting is the time from when tasks became available to the beginning of their attempts, and Running is that of
-	// attempts which have ended in this minute.
+	// Waiting is the time from when tasks became available to the beginning of their attempts, and Running is the time
+	// of attempts that have ended in this minute.
 	Waiting Histogram `json:"waiting"`
 	Running Histogram `json:"running"`
 }
 
-// Add adds the numbers of o, which may be of another kind and minute.
+// Add adds the numbers of o, whose kind and minute may differ.
 func (s *KindStats) Add(o KindStats) {
 	s.Enqueued += o.Enqueued
 	s.Started += o.Started
@@ -141,7 +141,7 @@ func (s *stats) row(e ledger.Event) *minuteStats {
 	return row
 }
 
-// add counts an event that leads from one state of a task to the next. data is that of the event.
+// add counts an event that leads from one state of a task to the next. data is the event's data.
 func (s *stats) add(before ledger.Task, e ledger.Event, after ledger.Task, data json.RawMessage) {
 	row := s.row(e)
 	switch e.Type {
@@ -155,7 +155,7 @@ func (s *stats) add(before ledger.Task, e ledger.Event, after ledger.Task, data 
 		row.Cancelled++
 	case ledger.EventEnqueued, ledger.EventScheduled, ledger.EventReleased, ledger.EventStarted,
 		ledger.EventProgressed, ledger.EventInterrupted, ledger.EventSnoozed, ledger.EventExpired,
-		ledger.EventDiscarded: // no column has them, but that of the first event
+		ledger.EventDiscarded: // counted only as first events
 	}
 	if e.Version == 1 {
 		if row.Enqueued++; row.first == 0 || e.Position < row.first {
@@ -179,7 +179,7 @@ func (s *stats) add(before ledger.Task, e ledger.Event, after ledger.Task, data 
 var durationMember = []byte(`"duration_ms":`)
 
 // ranFor returns how long the attempt of an event had run when the event was recorded, and whether the event ended it.
-// It does not decode the data, which may be large: the duration stands before everything that a handler has chosen.
+// It does not decode the data, which may be large: the duration stands before everything that a handler chooses.
 func ranFor(t ledger.EventType, data json.RawMessage) (ran time.Duration, ended bool) {
 	switch t {
 	case ledger.EventSucceeded, ledger.EventFailed, ledger.EventInterrupted, ledger.EventSnoozed:
@@ -253,7 +253,7 @@ func (h Histogram) literal() string {
 // statsMerger decides when the rows of passed minutes are merged. A crash leaves rows unmerged, which costs room only.
 type statsMerger struct{ mergedTo int64 }
 
-// mergeBack is how many minutes before the newest one are merged first: by a runner that was away.
+// mergeBack is how many minutes before the newest one are merged first, by a runner that has not run for some time.
 const mergeBack = 24 * 60
 
 // next returns the minutes to merge, when events of a new minute have come.

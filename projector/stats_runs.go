@@ -18,7 +18,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// statsInMemory is the number of kinds and minutes that a verification has in memory before it writes them to a file.
+// statsInMemory is the number of kinds and minutes that a verification keeps in memory before it writes them to a file.
 var statsInMemory = 50_000
 
 // statsRow is the statistics of one kind and minute.
@@ -43,7 +43,7 @@ func (s *stats) sorted() []statsRow {
 }
 
 // statsRuns sorts statistics that do not fit into memory: sorted runs in a temporary file, which are merged. The zero
-// value has none.
+// value contains none.
 type statsRuns struct {
 	file *os.File
 	ends []int64
@@ -146,7 +146,7 @@ type statsSource struct {
 	next func() (statsRow, error)
 }
 
-// statsHeap has the source with the least row first.
+// statsHeap keeps the source with the least row first.
 type statsHeap []*statsSource
 
 func (h statsHeap) Len() int           { return len(h) }

@@ -85,7 +85,7 @@ func (b *build) hold(ctx context.Context, tx pgx.Tx, f *feed.Feed) error {
 	if err := f.Mark(ctx, tx, b.mark.text()); err != nil { // another process may have begun the build again
 		return err
 	}
-	// A window that ends now has every event that the tables in use have.
+	// A window that ends now contains every event that the tables in use contain.
 	for {
 		page, ok, err := f.Poll(ctx)
 		if err != nil || !ok {
@@ -112,7 +112,7 @@ func (b *build) replace(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, swapVersionSQL, b.name); err != nil {
 		return err
 	}
-	// An operator who asks from now on waits for the row, and has another rebuild.
+	// A later request of an operator waits for the row, and starts a new rebuild.
 	if err := operation.End(ctx, tx, rebuildOf(b.name, Act{Actor: b.actor}), nil); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (b *build) replace(ctx context.Context, tx pgx.Tx) error {
 	if err := execAll(ctx, tx, swapLockSQL, b.inUse, old); err != nil {
 		return err
 	}
-	// The definitions are read before the tables move, and have the names of the tables in use.
+	// The definitions are read before the tables move, so they name the tables in use.
 	rights, err := texts(ctx, tx, swapRightsSQL, b.inUse, old, b.schema)
 	if err != nil {
 		return err
@@ -166,8 +166,8 @@ func (b *build) replace(ctx context.Context, tx pgx.Tx) error {
 	return b.register(ctx, tx, names)
 }
 
-// checkInUse returns an error if the schema of the tables in use is not that of the projection, and makes it if it was
-// dropped. Names of tables come from the registry, which the role relay may write.
+// checkInUse returns an error if the schema of the tables in use does not belong to the projection, and makes it if it
+// was dropped. Names of tables come from the registry, which the role relay may write.
 func (b *build) checkInUse(ctx context.Context, tx pgx.Tx) error {
 	if b.name == TasksName {
 		return nil
@@ -243,7 +243,7 @@ func (b *build) explain(err error) error {
 	case pg.Code == dependentObjects:
 		return &TablesError{
 			Projection: b.name, Tables: []string{"tables in use"}, Reason: pg.Message + ": " + pg.Detail,
-			Cure: "drop what depends on them, and make it again after the rebuild",
+			Cure: "drop the objects that depend on them, and make them again after the rebuild",
 		}
 	case pg.Code == duplicateSchema:
 		return &TablesError{

@@ -35,7 +35,7 @@ const (
 
 // tagsOf returns the tags by which a task is found, each once, by the meta of its first event.
 func tagsOf(meta json.RawMessage) []string {
-	// Most metas have none: saves decoding. The name of a member may be escaped.
+	// Most metas contain none: saves decoding. The name of a member may be escaped.
 	if !bytes.Contains(meta, []byte(`"tags"`)) && !bytes.Contains(meta, []byte(`\u`)) {
 		return nil
 	}
@@ -78,7 +78,8 @@ func (r *tagRows) write(ctx context.Context, tx pgx.Tx, sql string) error {
 
 func (r *tagRows) args() []any { return []any{r.tags.String(), r.positions.String()} }
 
-// tagHistory is how far the tags of earlier tasks are added: those that a projector of an older version has projected.
+// tagHistory is the progress of adding the tags of earlier tasks: tasks that a projector of an older version has
+// projected.
 type tagHistory struct {
 	After ledger.Position `json:"after"` // the tags up to here are added
 	Until ledger.Position `json:"until"` // the last position when this began
@@ -97,8 +98,8 @@ var tagHistoryPage = 10_000 // events
 // tagPagesIdle is the number of pages that an idle projector reads at a time. Events wait meanwhile.
 const tagPagesIdle = 20
 
-// openTagHistory returns the history of tags at the place that the mark of a cursor has. A mark of an older version
-// does not have it, so the history begins again.
+// openTagHistory returns the history of tags at the place in the mark of a cursor. A mark of an older version lacks it,
+// so the history begins again.
 func openTagHistory(ctx context.Context, db ledger.DB, at feed.Cursor) (h tagHistory, err error) {
 	var m followerMark
 	if len(at.Mark) > 0 {

@@ -33,8 +33,8 @@ type target interface {
 }
 
 // transact applies events in a transaction whose first step is advance. If they cannot be applied together, it applies
-// one after the other, so that the one that fails is found: an [*ApplyError], or it is parked. That holds also for an
-// event whose Apply ends the transaction or loses its connection.
+// them one after the other to find the failing event: it returns an [*ApplyError], or parks the event. It does so even
+// for an event whose Apply ends the transaction or loses its connection.
 func transact(
 	ctx context.Context, db *pgxpool.Pool, t target, advance func(pgx.Tx) error, events []ledger.Event,
 ) error {
@@ -104,8 +104,8 @@ func inTransaction(
 	})
 }
 
-// inPage calls f in the transaction of a page, and commits it. It returns [loop.ErrAbandoned] if that has not ended in
-// time after ctx is done: an Apply may ignore it.
+// inPage calls f in the transaction of a page, and commits it. It returns [loop.ErrAbandoned] if f has not returned in
+// time after ctx is done, because an Apply may ignore ctx.
 func inPage(ctx context.Context, db *pgxpool.Pool, t target, f func(pgx.Tx) error) error {
 	return abandon.WithConn(ctx, db, func(conn *pgx.Conn) error {
 		tx, err := t.begin(ctx, conn)
@@ -120,8 +120,8 @@ func inPage(ctx context.Context, db *pgxpool.Pool, t target, f func(pgx.Tx) erro
 	})
 }
 
-// applyEach applies events one after the other, but those that are known to break the transaction. If another one does,
-// the transaction is of no use any more.
+// applyEach applies events one after the other, except events that are known to break the transaction. If a different
+// event breaks it, the transaction is useless.
 func applyEach(
 	ctx context.Context, tx pgx.Tx, t target, events []ledger.Event, breaking map[ledger.Position]error,
 ) error {
@@ -162,7 +162,7 @@ type ownTables struct {
 	parkedAs string // the name under which events are parked
 	db       ledger.DB
 	log      *slog.Logger // reports events that are parked. Default: none.
-	// invalidate makes the tables invalid, which have a part of a page. Nil: they are never used.
+	// invalidate makes the tables invalid, which contain a part of a page. Nil: they are never used.
 	invalidate func(context.Context) error
 }
 
@@ -189,7 +189,7 @@ func (t *ownTables) apply(ctx context.Context, tx pgx.Tx, events []ledger.Event)
 	return addParked(ctx, tx, t.parkedAs, followers, "")
 }
 
-// divide returns the events to apply, and those that wait for an earlier event of their task that is parked.
+// divide returns the events to apply, and the events that wait for a parked earlier event of their task.
 func (t *ownTables) divide(
 	ctx context.Context, tx pgx.Tx, events []ledger.Event,
 ) (apply, followers []ledger.Event, err error) {
@@ -260,7 +260,7 @@ func (ownTx) Commit(context.Context) error { return errOwnTx }
 // Rollback returns an error.
 func (ownTx) Rollback(context.Context) error { return errOwnTx }
 
-// useSchema makes a schema the only one in which tables without one are found, until the end of the transaction, and
+// useSchema makes a schema the only one in which unqualified tables are found, until the end of the transaction, and
 // returns the id of the transaction, "" if it has none.
 func useSchema(ctx context.Context, tx pgx.Tx, schema string) (xid string, err error) {
 	var path string

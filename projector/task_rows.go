@@ -19,7 +19,7 @@ type columns struct {
 
 // grow reserves room for n rows without errors.
 func (c *columns) grow(n int) {
-	const state, micros = len("succeeded"), 13 // the digits of a time beyond those that Grow allows for
+	const state, micros = len("succeeded"), 13 // the digits of a time that Grow does not allow for
 	c.states.Grow(n, n*state)
 	c.updated.Grow(n, n*micros)
 	c.versions.Grow(n, 0)
@@ -94,7 +94,7 @@ func (p *tasks) insertRows(w *writes, changes []*change) {
 	w.addQuery(insertTasks, p.sql.insert, args, func(rows pgx.Rows) error { return p.note(rows, changes) })
 }
 
-// note notes where the rows of new tasks are, in the order of the changes.
+// note stores the addresses of the rows of new tasks, in the order of the changes.
 func (p *tasks) note(rows pgx.Rows, changes []*change) error {
 	defer rows.Close()
 	var address pgquery.Borrowed
@@ -158,7 +158,7 @@ func (p *tasks) updateRows(w *writes, changes []*change) {
 	})
 }
 
-// causeOf returns the cause of a task as in its row; "" if it has no cause.
+// causeOf returns the cause of a task as in its row, or "".
 func causeOf(t ledger.Task) string {
 	if t.Cause == (ledger.Key{}) {
 		return ""

@@ -38,7 +38,8 @@ type tasks struct {
 	pages  grouper
 	known  *known // nil: each row is read
 
-	// hasForeignRows is set once a row was found that no event of its task explains: a program has inserted it by hand.
+	// hasForeignRows is set once a row was found that no event of its task explains: a program has inserted it
+	// manually.
 	hasForeignRows bool
 }
 
@@ -49,7 +50,7 @@ func newTasks(schema string, log *slog.Logger) *tasks {
 	return &tasks{log: logger(log), schema: schema, sql: statementsIn(schema)}
 }
 
-// statements are those that write the tables.
+// statements are the statements that write the tables.
 type statements struct {
 	before, insert, update, countsAdd, countsPrune, statsAdd, statsMerge, illegalAdd, tagsAdd string
 }
@@ -74,7 +75,7 @@ func (*tasks) begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, error) {
 	return conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 }
 
-// park reports that no event stops this projection for good: those that do not fold are recorded.
+// park reports that no event stops this projection permanently: events that do not fold are recorded.
 func (*tasks) park(context.Context, pgx.Tx, ledger.Event, error) (bool, error) { return false, nil }
 func (*tasks) breaks(context.Context, *brokenError) error                      { return nil }
 
@@ -120,7 +121,7 @@ func (p *tasks) apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) (er
 // insertTasks is the name of a statement.
 const insertTasks = "insert tasks"
 
-// folded returns the changes without those of which not even the first event folds.
+// folded returns the changes without those whose first event does not fold.
 func folded(changes []*change) []*change {
 	return slices.DeleteFunc(changes, func(c *change) bool { return c.task.Version == 0 })
 }
@@ -148,14 +149,14 @@ func (c *change) tag(e ledger.Event) {
 
 func (c *change) new() bool { return c.address == "" }
 
-// grouper groups events by task. Its memory is that of the page before: a change is larger than an event.
+// grouper groups events by task. It reuses the previous page's memory, because a change is larger than an event.
 type grouper struct {
 	order   []int
 	tasks   []change
 	changes []*change
 }
 
-// release frees what the changes of the last page refer to. They must not be used any more.
+// release frees everything that the changes of the last page refer to. They must no longer be used.
 func (g *grouper) release() { clear(g.tasks) }
 
 // byTask groups the events by task, sorted by key: every page locks the rows in one order. The changes are valid until
@@ -188,8 +189,8 @@ func (g *grouper) byTask(events []ledger.Event) []*change {
 	return changes
 }
 
-// readBefore reads the rows of the tasks to which events are applied, but those that are known. A task whose first
-// event is among them has none: the cursor, which commits with the tables, passes each event once.
+// readBefore reads the rows of the tasks to which events are applied, except known rows. A task whose first event is
+// among them has no row yet: the cursor, which commits with the tables, passes each event once.
 func (p *tasks) readBefore(ctx context.Context, tx pgx.Tx, changes []*change) error {
 	unknown := make([]*change, 0, len(changes))
 	text := 0
@@ -236,8 +237,8 @@ func (p *tasks) readBefore(ctx context.Context, tx pgx.Tx, changes []*change) er
 	return pgerr.Explain("read tasks", rows.Err())
 }
 
-// fold applies the events of a change. If they do not continue the row, fold reads the whole history. A
-// history that does not fold is projected up to the last event that does, and logged.
+// fold applies the events of a change. If they do not continue the row, fold reads the whole history. A history that
+// does not fold is projected up to the last event that does, and logged.
 func (p *tasks) fold(ctx context.Context, tx pgx.Tx, c *change, stats *stats) error {
 	for _, e := range c.events {
 		data := e.Data

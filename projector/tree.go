@@ -31,27 +31,27 @@ type Node struct {
 	Children   []*Node        `json:"children,omitempty"` // the tasks it caused, by key
 	More       bool           `json:"more,omitempty"`     // there are, or may be, more of these
 
-	// After has the predecessors ([ledger.EnqueueOptions]) of the task of a [Tree], and of these.
+	// After contains the predecessors ([ledger.EnqueueOptions]) of the task of a [Tree], and their predecessors.
 	After     []*Node `json:"after,omitempty"`
 	MoreAfter int     `json:"more_after,omitempty"` // the number of its other predecessors
 
-	// Before has the tasks that wait for the task of a [Tree], by key: it is one of their predecessors, and they are
-	// not available yet. MoreBefore reports that there are, or may be, more.
+	// Before contains the tasks that wait for the task of a [Tree], by key: it is one of their predecessors, and they
+	// are not available yet. MoreBefore reports that there are, or may be, more.
 	Before     []*Node `json:"before,omitempty"`
 	MoreBefore bool    `json:"more_before,omitempty"`
 }
 
-// Tree is a task with its causes, its predecessors, the tasks that wait for it and those that it caused.
+// Tree is a task with its causes, its predecessors, the tasks that wait for it and the tasks that it caused.
 type Tree struct {
 	Causes     []Node `json:"causes"`                // the task's cause, the cause of that, and so on
-	MoreCauses bool   `json:"more_causes,omitempty"` // the last of Causes has a cause as well
+	MoreCauses bool   `json:"more_causes,omitempty"` // the last of Causes was caused, too
 	Task       *Node  `json:"task"`
 }
 
 // TreeLimits bounds a [Tree].
 type TreeLimits struct {
 	Depth   int // generations, both up and down: 1 to 100. Default: 10.
-	Breadth int // tasks that one task caused, its predecessors, and those that wait: 1 to 1000. Default: 50.
+	Breadth int // tasks that one task caused, its predecessors, and waiting tasks: 1 to 1000. Default: 50.
 	Tasks   int // in the whole tree: 1 to 10,000. Default: 1000.
 }
 
@@ -72,11 +72,11 @@ func (l *TreeLimits) complete() error {
 	return nil
 }
 
-// ReadTree returns the tasks that a task has caused, by the causes in their metas ([ledger.WithCause]), the causes of
-// the task, the tasks after which it becomes available, and those that wait for it. It executes one small statement for
-// each generation, and one for each cause and predecessor. The cost is that of the returned tasks, of the events of
-// those that are read from the ledger, and of at most 5,000 waiting tasks, among which it searches those that wait for
-// the task.
+// ReadTree returns the tasks that a task has caused, by the causes in their metas ([ledger.WithCause]). It also returns
+// the causes of the task, the tasks after which it becomes available, and the tasks that wait for it. It executes one
+// small statement for each generation, and one for each cause and predecessor. The cost grows with the returned tasks
+// and with the events of tasks that are read from the ledger. It also searches at most 5,000 waiting tasks for tasks
+// that wait for the task.
 //
 // The task, its causes, its predecessors and the tasks that wait for it are read from the ledger, the others from the
 // projection. Tasks that are not projected yet are left out; see [ReadLag]. A task is in a tree once, even if its
@@ -146,8 +146,8 @@ func (t *tree) causes(ctx context.Context, k ledger.Key) (causes []Node, hasMore
 	return causes, false, nil
 }
 
-// predecessors adds the predecessors of the root, the predecessors of these, and so on. A predecessor that is not in
-// the ledger has no state. It returns how many more tasks the tree may have.
+// predecessors adds the predecessors of the root, their predecessors, and so on. A predecessor that is not in the
+// ledger has no state. It returns how many more tasks fit into the tree.
 func (t *tree) predecessors(ctx context.Context, root *Node, after []ledger.Key) (room int, err error) {
 	type waiting struct {
 		node  *Node
@@ -184,7 +184,7 @@ func (t *tree) predecessors(ctx context.Context, root *Node, after []ledger.Key)
 	return room, nil
 }
 
-// maxWaiting is how many waiting tasks a tree searches. No index has the predecessors of tasks.
+// maxWaiting is how many waiting tasks a tree searches, because no index contains the predecessors of tasks.
 const maxWaiting = 5000
 
 // successors adds the tasks that wait for the root.

@@ -37,8 +37,8 @@ func (r Report) Equal() bool { return r.Different == 0 }
 
 // Difference is one place where the projection and the fold of its events differ.
 type Difference struct {
-	// Subject is a task's key and column, "count of <kind> <state>", "statistics of <kind> <minute>", or of a
-	// projection of users a table and the primary key of a row as JSON.
+	// Subject is a task's key and column, "count of <kind> <state>", or "statistics of <kind> <minute>". For a user's
+	// projection it is a table and the primary key of a row as JSON.
 	Subject string `json:"subject"`
 	Table   string `json:"table"`  // the value in the projection; empty: no such row
 	Events  string `json:"events"` // the value by the events
@@ -64,8 +64,8 @@ func (r *Report) compare(subject, table, events string) {
 // projector run. Its memory does not grow with the ledger: the statistics of many kinds and minutes are sorted in a
 // temporary file. It changes nothing. Nil are the default options.
 //
-// Events that do not fold are a difference and not an error. A task that was folded again from its whole
-// history is also a difference until the cursor has passed its events; see the package comment.
+// Events that do not fold are a difference and not an error. A task that was folded again from its whole history is a
+// difference, too, until the cursor has passed its events; see the package comment.
 func Verify(ctx context.Context, db interface {
 	BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
 }, o *VerifyOptions) (Report, error) {
@@ -119,7 +119,7 @@ type verifier struct {
 	stats  *stats          // the statistics by the events that are not in runs
 	runs   statsRuns
 
-	isTagged bool  // the table has the tags of all tasks
+	isTagged bool  // the table contains the tags of all tasks
 	tags     int64 // by the events
 
 	progress func(done, total int64)
@@ -153,7 +153,7 @@ func (v *verifier) tasks(ctx context.Context) error {
 	}
 }
 
-// wholeTasks returns the number of events without those of the last task, of which there may be more.
+// wholeTasks returns the number of events without the last task's events, which may be incomplete.
 func wholeTasks(events []ledger.Event) int {
 	n := len(events)
 	for n > 0 && events[n-1].Key == events[len(events)-1].Key {
@@ -312,8 +312,8 @@ func (v *verifier) events(ctx context.Context, after ledger.Key, limit int) ([]l
 	return collectFoldEvents(rows, limit)
 }
 
-// collectFoldEvents returns the events of a query for the columns that the fold of a projected task needs, of which
-// there are about a given number.
+// collectFoldEvents returns the events of a query for the columns that the fold of a projected task needs. about is
+// roughly their number.
 func collectFoldEvents(rows pgx.Rows, about int) ([]ledger.Event, error) {
 	defer rows.Close()
 	events := make([]ledger.Event, 0, about)

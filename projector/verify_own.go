@@ -19,10 +19,10 @@ var (
 	verifyQuerySQL string
 )
 
-// VerifyProjection makes the tables of a projection anew, beside those in use, from the events that those have, and
-// compares both. It is exact while writers and runners work, and stops nothing. Its memory does not grow with the
-// ledger. The transaction in which it reads the tables in use is open until the end. Of several calls at a time, one
-// works and the others return [feed.ErrSuperseded].
+// VerifyProjection builds the tables of a projection a second time, from the events in the tables in use, and compares
+// both. It is exact while writers and runners work, and stops nothing. Its memory does not grow with the ledger. The
+// transaction in which it reads the tables in use is open until the end. If several calls run at a time, one works and
+// the others return [feed.ErrSuperseded].
 //
 // Other errors: [*ApplyError], [*VersionError], [*TablesError], [ErrUnknownProjection], [ledger.ErrNotMigrated].
 func VerifyProjection(ctx context.Context, db *pgxpool.Pool, p Projection, o *RebuildOptions) (Report, error) {
@@ -108,7 +108,7 @@ func (v *ownVerifier) verify(ctx context.Context) error {
 	return v.compareTables(ctx, have.Tables)
 }
 
-// begin makes the other tables, which are those of this verification alone.
+// begin makes the other tables, which belong to this verification alone.
 func (v *ownVerifier) begin(ctx context.Context) (*feed.Feed, error) {
 	if _, err := checkSchema(ctx, v.db, v.Name, v.schema); err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (v *ownVerifier) end(ctx context.Context) {
 	}
 }
 
-// apply applies the events that the tables in use have. The cursor row of each page fences off other calls.
+// apply applies the events that the tables in use contain. The cursor row of each page fences off other calls.
 func (v *ownVerifier) apply(ctx context.Context, f *feed.Feed, to feed.Place) error {
 	t := &ownTables{Projection: v.Projection, schema: v.schema, parkedAs: v.Name + "+verify", db: v.db}
 	var total int64
@@ -188,7 +188,7 @@ func (v *ownVerifier) compareTables(ctx context.Context, tables []string) error 
 	})
 }
 
-// compareTable compares the rows of a table in use with those of the other one, side by side in the order of keys.
+// compareTable compares the rows of a table in use with the rows of the other table, side by side in the order of keys.
 func (v *ownVerifier) compareTable(ctx context.Context, other pgx.Tx, table string) error {
 	have, err := openRows(ctx, v.tx, v.Name, table)
 	if errors.Is(err, errNoTable) {

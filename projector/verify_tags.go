@@ -18,8 +18,8 @@ var (
 	verifyTagCountSQL string
 )
 
-// compareTags compares the tags of tasks, whose events are whole. The table has each tag by the events and, by
-// compareTagCount, no other ones.
+// compareTags compares the tags of tasks, whose events are complete. It checks that the table contains each tag of the
+// events; compareTagCount checks that it contains no others.
 func (v *verifier) compareTags(ctx context.Context, events []ledger.Event) error {
 	if !v.isTagged {
 		return nil // they are being added, and no search uses the table
@@ -31,7 +31,7 @@ func (v *verifier) compareTags(ctx context.Context, events []ledger.Event) error
 			continue
 		}
 		if _, err := (ledger.Task{}).Apply(e); err != nil {
-			continue // the task has no row
+			continue // the task is without a row
 		}
 		tags := tagsOf(e.Meta)
 		rows.add(tags, e.Position)

@@ -16,13 +16,13 @@ const (
 	maxPoll   = 50 * time.Millisecond
 )
 
-// WaitFor waits until a projection has applied the event at a position, such as that of a task which the caller has
-// enqueued and committed. Then the projection's tables have it, for every transaction that begins afterwards. name is
-// [TasksName] or that of a projection of users. db is a pool or an idle connection to the primary. To read the state of
-// one task, use [ledger.Load], which needs no waiting.
+// WaitFor waits until a projection has applied the event at a position, for example of a task that the caller has
+// enqueued and committed. Then the projection's tables reflect it, for every transaction that begins afterwards. name
+// is [TasksName] or the name of a user's projection. db is a pool or an idle connection to the primary. To read the
+// state of one task, use [ledger.Load], which does not wait.
 //
-// It waits as long as no program runs the projection: give ctx a deadline. Errors: that of ctx, [ErrUnknownPosition],
-// [ErrUnknownProjection], [ledger.ErrNotMigrated].
+// It waits as long as no program runs the projection: give ctx a deadline. Errors: the error of ctx,
+// [ErrUnknownPosition], [ErrUnknownProjection], [ledger.ErrNotMigrated].
 func WaitFor(ctx context.Context, db ledger.DB, name string, p ledger.Position) error {
 	if err := mustExist(ctx, db, name); err != nil {
 		return err

@@ -31,8 +31,8 @@ const (
 )
 
 // Ask asks the program that runs a projection for [WorkRebuild] or [WorkVerify]. The program begins within seconds.
-// Once it has ended, [Registered].Wanted is "" again, and [Registered].Work has its result. A rebuild is recorded: its
-// record succeeds in the transaction that replaces the tables, or is dead with the error, and is open until then. It
+// Once it has ended, [Registered].Wanted is "" again, and [Registered].Work contains its result. A rebuild is recorded:
+// its record is open until it succeeds in the transaction that replaces the tables, or is dead with the error. Ask
 // commits.
 //
 // Errors: [ErrUnknownProjection], [*ledger.InvalidError], [ledger.ErrNotMigrated].
@@ -62,7 +62,7 @@ func Ask(ctx context.Context, db DB, name, work string, a Act) error {
 // Failure returns the error with which work has ended, "" if it has succeeded or not ended.
 func (w Work) Failure() string {
 	var failure workError
-	_ = json.Unmarshal(w.Result, &failure) // a report has no such member
+	_ = json.Unmarshal(w.Result, &failure) // a report lacks this member
 	return failure.Error
 }
 
@@ -77,8 +77,8 @@ func recordProgress(ctx context.Context, db ledger.DB, name, work string, done, 
 	return pgerr.Explain("record the progress of "+name, err)
 }
 
-// recordWorkEnd records the result of work, and that it is no longer asked for. The records of a rebuild that has
-// failed end with it.
+// recordWorkEnd records the result of work, and that the request for it is done. The records of a failed rebuild end
+// with it.
 func recordWorkEnd(ctx context.Context, db DB, name, work string, result any, failure error) error {
 	text, err := json.Marshal(result)
 	if err != nil {
@@ -88,7 +88,7 @@ func recordWorkEnd(ctx context.Context, db DB, name, work string, result any, fa
 		if _, err := tx.Exec(ctx, workEndSQL, name, work, string(text)); err != nil {
 			return err
 		}
-		if work != WorkRebuild || failure == nil { // the swap has ended those of a rebuild that has succeeded
+		if work != WorkRebuild || failure == nil { // the swap has ended the records of a successful rebuild
 			return nil
 		}
 		return operation.End(ctx, tx, rebuildOf(name, Act{Actor: runnerActor}), failure)

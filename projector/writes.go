@@ -45,7 +45,7 @@ func (w *writes) addQuery(name, sql string, args []any, read func(pgx.Rows) erro
 // failed returns the name of the first statement that has not succeeded.
 func (w *writes) failed() string { return w.names[min(w.done, len(w.names)-1)] }
 
-// send runs the statements in their order, up to the first one that fails.
+// send executes the statements in their order, up to the first failure.
 func (w *writes) send(ctx context.Context, tx pgx.Tx) error {
 	if len(w.names) == 0 {
 		return nil

@@ -1,7 +1,7 @@
 -- Returns the statements that merge the rows of each kind and minute of a new table, in the order of minutes.
 -- $1 schema. Locks nothing.
--- The rows are read by an index and not sorted: they have histograms, and a sort of all buckets takes more room than
--- the ledger. The histograms of a kind and minute with one row, as most are, are taken as they are.
+-- The rows are read by an index and not sorted: they contain histograms, and a sort of all buckets takes more room than
+-- the ledger. If a kind and minute has one row, as usual, its histograms are copied unchanged.
 select s.statement
   from (values
     (1, format('create table %1$I.merged (like %1$I.kind_stats)', $1::text)),

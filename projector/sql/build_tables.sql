@@ -1,4 +1,4 @@
--- Returns the statements that make tables like those of the built-in projection, without indexes.
+-- Returns the statements that make tables like the built-in projection's, without indexes.
 -- $1 schema, $2 tables: a text array literal. Locks nothing. Indexes of the catalogue.
 select s.statement
   from (

@@ -1,2 +1,2 @@
--- Has constraints that can be deferred checked at the commit again. No parameters. Takes no locks.
+-- Defers constraints that can be deferred to the commit again. No parameters. Takes no locks.
 set constraints all deferred

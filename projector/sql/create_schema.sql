@@ -1,4 +1,4 @@
--- Returns the statements that make a schema. DDL has no parameters.
+-- Returns the statements that make a schema. DDL takes no parameters.
 -- $1 name, $2 comment. Locks nothing.
 select s.statement
   from (

@@ -1,9 +1,8 @@
--- Tasks whose biz_id has a prefix, by key.
--- $1 kind, '' for all kinds that have tasks; $2 prefix, $3 kind and $4 biz_id of the task after which to begin, '' for
--- the first; $5 maximum number of tasks.
--- Locks nothing. Index: primary key of task, once for each kind until the page is full. The join takes the kinds in
--- their order, because a lateral limit admits a nested loop alone, so the inner limit ends it without a sort of the
--- tasks of all kinds. An order by beside that limit would have a generic plan read each kind.
+-- Tasks whose biz_id begins with a prefix, by key. $1 kind, '' for all kinds with tasks; $2 prefix, $3 kind and $4
+-- biz_id of the task after which to begin, '' for the first; $5 maximum number of tasks. Locks nothing. Index: primary
+-- key of task, once for each kind until the page is full. The join takes the kinds in their order, because a lateral
+-- limit admits a nested loop alone, so the inner limit ends it without a sort of the tasks of all kinds. With an order
+-- by next to that limit, a generic plan would read each kind.
 select t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,
        (extract(epoch from t.enqueued_at) * 1e6)::bigint, (extract(epoch from t.updated_at) * 1e6)::bigint,
        coalesce(t.error, ''), coalesce(t.fingerprint, ''), (extract(epoch from t.due_at) * 1e6)::bigint

@@ -1,5 +1,5 @@
--- Tasks in exceptional states whose biz_id has a prefix, by key.
--- $1 kind, '' for all kinds that have tasks; $2 prefix, $3 kind and $4 biz_id of the task after which to begin, '' for
+-- Tasks in exceptional states whose biz_id begins with a prefix, by key.
+-- $1 kind, '' for all kinds with tasks; $2 prefix, $3 kind and $4 biz_id of the task after which to begin, '' for
 -- the first; $5 maximum number of tasks.
 -- Locks nothing. Index: task_aside, which holds these tasks only, once for each kind until the page is full, as in
 -- find.sql.

@@ -4,8 +4,8 @@
 -- from which and $10 time before which the task was enqueued, each '' for all; $11 whether to leave out kinds of
 -- taskledger.
 -- $12 maximum number of events to read, $13 position after which to end.
--- If fewer are found, the last row is no task: its version is 0, and its position is that of the last event read.
--- Without this row the walk has reached the end. One snapshot has both, so that no task is listed twice.
+-- If fewer are found, the last row is not a task: its version is 0, and its position is the last event read. Without
+-- this row the walk has reached the end. Both come from one snapshot, so that no task is listed twice.
 -- Locks nothing. Indexes: (position) of event, primary key of task. Ends as soon as $4 are found.
 with found as materialized (
   select e.position, t.kind, t.biz_id, t.shard::integer, t.state::text, t.version, t.attempt, t.failures,

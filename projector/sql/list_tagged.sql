@@ -3,8 +3,8 @@
 -- $5 beginning of the biz_id, $6 actor of the first event or '', $7 tag, $8 part of the error, $9 time from which and
 -- $10 time before which the task was enqueued, each '' for all; $11 whether to leave out kinds of taskledger.
 -- $12 maximum number of tasks to read, $13 position after which to end.
--- If fewer are found, the last row is no task: its version is 0, and its position is that of the last task read.
--- Without this row the walk has reached the end. One snapshot has both, so that no task is listed twice.
+-- If fewer are found, the last row is not a task: its version is 0, and its position is the last task read. Without
+-- this row the walk has reached the end. Both come from one snapshot, so that no task is listed twice.
 -- Locks nothing. Indexes: primary key of task_tag, (position) of event, primary key of task. Ends as soon as $4 are
 -- found.
 with found as materialized (

@@ -1,5 +1,5 @@
 -- Returns the tables of a projection that do not exist.
--- $1 name of the projection, which is that of the schema. Locks nothing. Index: primary key.
+-- $1 name of the projection, which is also the schema's name. Locks nothing. Index: primary key.
 select t.name
   from taskledger.projection p
  cross join lateral unnest(p.tables) t(name)

@@ -1,4 +1,4 @@
--- Returns the events of some tasks that are parked as one name, or skipped as that or another.
+-- Returns the events of some tasks that are parked under a name, or skipped under that name or another.
 -- $1 name, $2 the other name; $3 kinds and $4 biz_ids of the tasks: text array literals of one length.
 -- Locks nothing. Index: primary key; the lateral limit keeps the planner on it.
 select p.kind, p.biz_id, p.version, p.state = 'skipped'

@@ -1,6 +1,6 @@
--- Returns the versions of the events of a task that an act is about: all that are parked, or those to skip, which have
--- failed, parked or as that which stops the projection.
--- $1 projection, $2 kind, $3 biz_id, $4 1 for those to skip. Locks nothing. Indexes: primary keys.
+-- Returns the versions of the events of a task that an act concerns: all parked events, or the events to skip, which
+-- have failed and are parked or stop the projection. $1 projection, $2 kind, $3 biz_id, $4 1 for the events to skip.
+-- Locks nothing. Indexes: primary keys.
 select v.version::text
   from (
    select p.version

@@ -1,4 +1,4 @@
--- Reads the parked events of one task that an operator wants to be tried again, in order.
+-- Reads the parked events of one task that an operator wants to be retried, in order.
 -- $1 projection. Locks nothing. Indexes: primary keys; it reads the events that are parked.
 select e.position, e.version, e.attempt, e.shard, e.type::text, (extract(epoch from e.recorded_at) * 1e6)::bigint,
        e.kind, e.biz_id, coalesce(e.actor, ''),

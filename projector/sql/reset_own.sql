@@ -1,4 +1,4 @@
--- Makes the tables of the projections of users invalid, so that they are built anew.
+-- Makes the tables of users' projections invalid, so that they are rebuilt.
 -- Locks the rows.
 update taskledger.projection p
    set version = 0

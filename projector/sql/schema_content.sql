@@ -1,4 +1,4 @@
--- Returns what a schema has beside indexes, sequences of columns and row types, and whether each is a table.
+-- Returns the content of a schema without indexes, sequences of columns and row types, and whether each is a table.
 -- $1 schema. Locks nothing. Indexes of the catalogue.
 select c.relname::text, c.relkind in ('r', 'p')
   from pg_catalog.pg_class c

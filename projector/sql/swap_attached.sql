@@ -1,8 +1,9 @@
 -- Returns the statements that give new tables, once they are in place, what others have attached to the old ones: row
 -- security and policies, triggers, rules, the replica identity, and publications. pg_get_expr and the like name all
 -- objects with their schema, because search_path is empty.
--- $1 schema, $2 tables: a text array literal; $3 schema of the new tables; $4 1 if the DDL is that of the old tables:
--- then what the DDL makes and others have changed or dropped stays so. Else what the new DDL makes comes first.
+-- $1 schema, $2 tables: a text array literal; $3 schema of the new tables; $4 1 if the DDL equals the old tables' DDL:
+-- then objects that the DDL makes and others have changed or dropped stay so. Else the objects of the new DDL come
+-- first.
 -- Locks nothing. Indexes of the catalogue.
 with pair as (
   select pg_catalog.format('%I.%I', $1::text, t.name) as name, o.oid as old, n.oid as new, o.relrowsecurity,

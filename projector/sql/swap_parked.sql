@@ -1,4 +1,4 @@
--- Gives the events that a build has parked the name of the projection, except those that are skipped by now.
+-- Moves the events that a build has parked to the name of the projection, except those that are skipped by now.
 -- $1 name in the build, $2 projection. Locks the rows. Index: primary key.
 update taskledger.projection_parked p
    set projection = $2::text

@@ -1,6 +1,6 @@
 -- Returns the statements that give new tables, once they are in place, the owner and exactly the rights of the old
--- ones. A right that was revoked from an old table and that the DDL grants is not given back. Columns that are gone are
--- left out.
+-- tables. A right that was revoked from an old table and that the DDL grants is not restored. Columns that no longer
+-- exist are left out.
 -- $1 schema, $2 tables: a text array literal; $3 schema of the new tables. Locks nothing.
 with pair as (
   select pg_catalog.format('%I.%I', $1::text, t.name) as name, o.oid as old, n.oid as new, o.relowner,

@@ -1,4 +1,4 @@
--- Returns the sessions that have locks on tables, without those that only wait for one: process id, login and program.
+-- Returns the sessions that hold locks on tables, without waiting sessions: process id, login and program.
 -- $1 schema, $2 tables: a text array literal. Locks nothing.
 select distinct format('pid %s, login %s%s', l.pid, coalesce(a.usename, '?'),
                        coalesce(', ' || nullif(a.application_name, ''), ''))

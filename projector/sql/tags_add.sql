@@ -1,4 +1,4 @@
--- Adds tags of tasks. Those that are there stay.
+-- Adds tags of tasks. Existing tags stay.
 -- $1 tags, $2 positions of first events: array literals of one length. Locks nothing that another transaction needs.
 -- Index: primary key.
 insert into taskledger.task_tag (tag, position)

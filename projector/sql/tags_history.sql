@@ -1,8 +1,7 @@
--- Selects the metas that may have tags among the next $3 events, of tasks that are projected.
--- $1 position to continue after, $2 position of the last event, $3 maximum number of events.
--- Returns the number of events and the position of the last one, beside null or the position and meta of a first event.
--- A name of a member may be escaped in JSON. Locks nothing. Indexes: (position) of event, primary key of task; the
--- lateral limit keeps the planner on it.
+-- Selects the metas that may contain tags among the next $3 events, of tasks that are projected. $1 position to
+-- continue after, $2 position of the last event, $3 maximum number of events. Returns the number of events and the
+-- position of the last one, with null or the position and meta of a first event. A name of a member may be escaped in
+-- JSON. Locks nothing. Indexes: (position) of event, primary key of task; the lateral limit keeps the planner on it.
 with page as materialized (
   select e.position, e.kind, e.biz_id, e.version, e.meta
     from taskledger.event e

@@ -1,4 +1,4 @@
--- Whether taskledger.task_tag has the tags of all projected tasks; no row if no event is projected.
+-- Whether taskledger.task_tag contains the tags of all projected tasks; no row if no event is projected.
 -- $1 reader. Locks nothing. Index: primary key of cursor.
 select coalesce((c.mark->>'tagged')::boolean, false)
   from taskledger.cursors c

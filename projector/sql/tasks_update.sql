@@ -1,7 +1,7 @@
 -- Updates tasks at the addresses that tasks_before.sql returned in the same transaction, or that tasks_insert.sql
--- returned in an earlier one. A row that has been changed or moved since is no longer there, and another one may be: a
--- row is updated only if it has the key and the version. So the number of updated rows is lower. Shard and enqueued_at
--- are those of the first event and never change.
+-- returned in an earlier one. A row that has been changed or moved since is no longer there, and a different row may
+-- be: a row is updated only if key and version match. Otherwise the number of updated rows is lower. Shard and
+-- enqueued_at come from the first event and never change.
 -- $1 addresses, $2 kinds, $3 biz_ids, $4 versions of the rows, $5 states, $6 aside (0 or 1), $7 versions, $8 attempts,
 -- $9 failures, $10 updated_at in microseconds since 1970 (see tasks_insert.sql), $11 errors, $12 fingerprints, $13
 -- due_at: array literals. The last three (for null), $6, $8 and $9 (for 0) may be shorter. $2 to $4 may be empty if all

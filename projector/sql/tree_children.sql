@@ -2,7 +2,7 @@
 -- $1 causes, as kind/biz_id: a text array literal; $2 maximum number for each cause, $3 maximum number in
 -- all.
 -- Returns the index of the cause in $1, from 0, and the task.
--- Locks nothing. Index: task_cause, of which it reads only the rows that it returns.
+-- Locks nothing. Index: task_cause; it reads only the rows that it returns.
 select (k.i - 1)::integer, c.kind, c.biz_id, c.state::text, c.attempt,
        (extract(epoch from c.enqueued_at) * 1e6)::bigint, (extract(epoch from c.updated_at) * 1e6)::bigint
   from unnest($1::text::text[]) with ordinality as k(cause, i)

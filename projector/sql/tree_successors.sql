@@ -1,7 +1,7 @@
--- The tasks that wait for a task: of a number of waiting tasks those that have it among their predecessors.
--- $1 kind and $2 biz_id of the task; $3 number of waiting tasks to search; $4 maximum number to return.
--- Returns how many waiting tasks there are, at most $3, and kind and biz_id of one of those that wait for the task,
--- which are null if no task waits for it.
+-- The tasks that wait for a task: among a number of waiting tasks, those with this task among their predecessors. $1
+-- kind and $2 biz_id of the task; $3 number of waiting tasks to search; $4 maximum number to return. Returns how many
+-- waiting tasks there are, at most $3, and kind and biz_id of a task that waits for this task, which are null if no
+-- task waits for it.
 -- Locks nothing. Index: primary key of timer, at its high end; primary key of event, twice for each waiting task.
 with waiting as (
   select t.kind, t.biz_id

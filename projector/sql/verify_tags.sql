@@ -1,4 +1,4 @@
--- The tags of an array that taskledger.task_tag does not have, as indexes in it, from 0.
+-- The tags of an array that are missing in taskledger.task_tag, as indexes in the array, from 0.
 -- $1 tags, $2 positions of first events: array literals of one length. Locks nothing. Index: primary key.
 select (k.i - 1)::integer
   from unnest($1::text::text[], $2::text::bigint[]) with ordinality as k(tag, position, i)
