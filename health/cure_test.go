@@ -52,7 +52,7 @@ func TestCuresLeadToTheCause(t *testing.T) {
 	}{
 		{
 			name: "unbegun without a dispatcher", relay: ended, arrange: unbegun,
-			of: health.TasksUnbegun, want: "that of dispatcher_stopped",
+			of: health.TasksUnbegun, want: "see dispatcher_stopped",
 		},
 		{
 			name: "unbegun with a dispatcher", arrange: unbegun,

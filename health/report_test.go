@@ -532,7 +532,7 @@ func TestLagOfARefusedService(t *testing.T) {
 	for lag, refused := range map[health.Name]health.Name{
 		health.RelayLag: health.RelayRefused, health.ProjectionLag: health.ProjectorRefused,
 	} {
-		if want := "that of " + string(refused); cures[lag] != want || cures[refused] == "" {
+		if want := "see " + string(refused); cures[lag] != want || cures[refused] == "" {
 			t.Errorf("%s has the cure %q, want %q; all: %v", lag, cures[lag], want, cures)
 		}
 	}
