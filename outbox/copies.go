@@ -19,9 +19,9 @@ func (e *CopyError) Error() string {
 		"then: taskledger rebase --new-installation --yes", e.Holder)
 }
 
-// confirmation records whether this relay has made sure that no other copy of the database works. The first session in a
-// run asks before it touches the stream, see package internal/copies. If nothing answers although both work, the first
-// message of one is foreign to the other.
+// confirmation records whether this relay has made sure that no other copy of the database works. The first session in
+// a run asks before it touches the stream, see package internal/copies. If nothing answers although both work, the
+// first message of one is foreign to the other.
 type confirmation struct {
 	mine atomic.Pointer[copies.Claim] // in the run in which this relay works; nil before it does
 }

@@ -11,7 +11,7 @@
 // In middleware, and in handlers of Watermill, [JobFromContext] returns the attempt of a message, and
 // [TxFromContext] its transaction.
 //
-// docs/watermill.md is the guide: what is stored and promised, suitable middleware, and how to migrate from
+// docs/watermill.md is the guide: storage and guarantees, suitable middleware, and how to migrate from
 // watermill-sql.
 //
 // [Watermill]: https://watermill.io

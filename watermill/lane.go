@@ -117,7 +117,7 @@ func (l *lane) ensure(ctx context.Context, again bool) error {
 	return nil
 }
 
-// difference describes how an existing consumer differs from the one this lane needs, "" if it does not differ.
+// difference describes how an existing consumer differs from this lane's configuration; "" if it does not.
 func (l *lane) difference(found jetstream.ConsumerConfig) string {
 	filters := found.FilterSubjects
 	if found.FilterSubject != "" {

@@ -106,8 +106,8 @@ func (p *Publisher) Close() error {
 	return nil
 }
 
-// joinContexts returns a context that is done when base or the context of any message is done. Its values are those of
-// the first message's context, then of base.
+// joinContexts returns a context that is done when base or the context of any message is done. It takes a value from
+// the first message's context, or else from base.
 func joinContexts(base context.Context, messages []*message.Message) (context.Context, context.CancelCauseFunc) {
 	values := base
 	if m := messages[0]; m != nil && m.Context() != context.Background() {

@@ -18,8 +18,8 @@ func (e *AddressError) Error() string {
 		e.Address, e.Address.BitLen())
 }
 
-// notPublic adds ranges to those that netip.Addr recognizes: ranges that are reachable only from inside of a network,
-// or lead to such ranges. They are shared and special networks, benchmarks, documentation, and translations of IPv4.
+// notPublic adds ranges that netip.Addr does not recognize. They are reachable only from inside of a network, or lead
+// to such ranges: shared and special networks, benchmarks, documentation, and translations of IPv4.
 var notPublic = prefixes("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
 	"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "2002::/16",
 	"3fff::/20")

@@ -15,7 +15,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// entry is one line of a history: what a part has done or seen.
+// entry is one line of a history: an action or an observation of a part.
 type entry struct {
 	At   time.Time `json:"at"`
 	Part string    `json:"part"`

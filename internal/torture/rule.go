@@ -205,8 +205,8 @@ func missing(r *record) (all []string) {
 }
 
 // disordered compares the order in which events first appeared on the stream, as the subscriber received it. A stream
-// may be lost before the subscriber has received a message, although it has received later ones: the sequences then
-// have a hole. As many versions as a stream has holes may appear later, on the next stream.
+// may be lost before the subscriber has received a message, although it has received later ones: this leaves a hole in
+// the sequences. For each hole in a stream, one version may appear later, on the next stream.
 func disordered(r *record) (all []string) {
 	exists := make(map[string]bool)
 	ids := make(map[ledger.Key][]string) // of the events, by version

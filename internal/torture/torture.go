@@ -23,7 +23,7 @@ import (
 var endedSQL string
 
 const (
-	// defaultRate is what a machine with two cores can do during the faults.
+	// defaultRate is a rate that a machine with two cores sustains during the faults.
 	defaultRate = 40
 	// maxReplicationDelay is how long before a promotion an asynchronous standby may have stood still.
 	maxReplicationDelay = 15 * time.Second
