@@ -23,7 +23,8 @@ var (
 	// A value that could hold a secret or a payload.
 	hiddenValue = regexp.MustCompile(
 		`(?i)(password|secret|token|payload|args|meta|natsurl|databaseurl|connstring|creds)$`)
-	keyRow = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| [^|]+ \\|$")
+	keyRow  = regexp.MustCompile(`(?m)^\| [^|]+ \| ([^|]+) \|$`) // a group of keys; other words are not in backticks
+	logKeys = regexp.MustCompile("`([a-z_]+)`")
 )
 
 // forwarded are the files whose lines come from elsewhere: their message is no literal.
@@ -41,7 +42,9 @@ func TestLogCalls(t *testing.T) {
 	}
 	end := strings.Index(doc[begin+1:], "\n## ")
 	for _, row := range keyRow.FindAllStringSubmatch(doc[begin:begin+1+end], -1) {
-		documented[row[1]] = false
+		for _, key := range logKeys.FindAllStringSubmatch(row[1], -1) {
+			documented[key[1]] = false
+		}
 	}
 	calls := 0
 	for _, file := range trackedFiles(t) {
