@@ -30,7 +30,7 @@ func TestAttemptsOfAWorker(t *testing.T) {
 		return servicetest.One[bool](b, "select now() - recorded_at > interval '0.1 s' from taskledger.event")
 	})
 	process := metrics.NewProcess()
-	b.Work(workers.Config{Hooks: []workers.Hook{process}}, servicetest.Exactly(
+	b.Work(workers.Config{Hooks: []workers.Hook{process}}, b.Exactly(
 		func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ servicetest.OrderArgs) error {
 			if job.BizID == "bad" {
 				return errors.New("card refused")

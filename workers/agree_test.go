@@ -40,8 +40,8 @@ func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 	b.Await("the child", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
 	id := try(workers.ReadWorkers(b.Context(), b.DB))(t)[0].ID
 	for want, register := range map[workers.Guarantee]func(*workers.Pool) error{
-		workers.ExactlyOnce: exactly(insertEffect, nil),
-		workers.AtMostOnce:  atMost(b.outside, &workers.KindConfig{Replaces: workers.ExactlyOnce}),
+		workers.ExactlyOnce: b.exactly(insertEffect, nil),
+		workers.AtMostOnce:  b.atMost(b.outside, &workers.KindConfig{Replaces: workers.ExactlyOnce}),
 	} {
 		err := b.refused(register)
 		var differs *workers.GuaranteeError
@@ -69,7 +69,7 @@ func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 	w.Stop()
 
 	child.Finish(t)
-	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.Work(workers.Config{}, b.exactly(insertEffect, nil))
 	b.EnqueueMany(1)
 	b.AwaitSucceeded(1)
 }
@@ -85,7 +85,7 @@ func TestGuaranteeChangedByARollingDeploy(t *testing.T) {
 	if line, err := old.Out.ReadString('\n'); err != nil || line != "begun\n" {
 		t.Fatalf("the child printed %q, %v", line, err)
 	}
-	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Replaces: workers.AtMostOnce}))
 	b.Await("the leases of both", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 2 })
@@ -96,7 +96,7 @@ func TestGuaranteeChangedByARollingDeploy(t *testing.T) {
 	)
 
 	var differs *workers.GuaranteeError
-	if err := b.refused(atMost(b.outside, nil)); !errors.As(err, &differs) || differs.Found != workers.ExactlyOnce {
+	if err := b.refused(b.atMost(b.outside, nil)); !errors.As(err, &differs) || differs.Found != workers.ExactlyOnce {
 		t.Errorf("an old worker that begins again: %v", err)
 	}
 	if err := old.Process.Kill(); err != nil {
@@ -140,7 +140,7 @@ func TestReadWorkersReturnsGuarantees(t *testing.T) {
 	) {
 		t.Error("the kinds are not in order")
 	}
-	if err := atMost(b.outside, &workers.KindConfig{Replaces: "twice"})(
+	if err := b.atMost(b.outside, &workers.KindConfig{Replaces: "twice"})(
 		try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t),
 	); err == nil ||
 		!strings.Contains(err.Error(), `got "twice"`) {
@@ -162,7 +162,7 @@ func TestWorkersThatDisagreeAtOnce(t *testing.T) {
 	ends := make(chan end, 2*each)
 	for range each {
 		for guarantee, register := range map[workers.Guarantee]func(*workers.Pool) error{
-			workers.ExactlyOnce: exactly(insertEffect, nil), workers.AtLeastOnce: atLeast(b.outside, nil),
+			workers.ExactlyOnce: b.exactly(insertEffect, nil), workers.AtLeastOnce: b.atLeast(b.outside, nil),
 		} {
 			p := try(workers.New(workers.Config{DB: b.DB, NATS: b.Connect(), AckWait: slowLease}))(t)
 			if err := register(p); err != nil {
@@ -198,7 +198,7 @@ func TestStopWhileBeginningLeavesNoLease(t *testing.T) {
 	b := setup(t)
 	for i := range 30 {
 		p := try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)
-		if err := exactly(insertEffect, nil)(p); err != nil {
+		if err := b.exactly(insertEffect, nil)(p); err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*500*time.Microsecond)

@@ -18,7 +18,7 @@ func TestSlowHandlersAskForLittle(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	gate := make(chan struct{})
-	handler := atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+	handler := b.atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 		select {
 		case <-gate:
 		case <-ctx.Done():
@@ -45,7 +45,7 @@ func TestQuickHandlersAskAhead(t *testing.T) {
 	const tasks, quick, slots = 3000, 1000, 4
 	gate := make(chan struct{})
 	var begun atomic.Int64
-	first := b.Work(workers.Config{}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+	first := b.Work(workers.Config{}, b.atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 		if begun.Add(1) > quick {
 			select {
 			case <-gate:
@@ -65,7 +65,7 @@ func TestQuickHandlersAskAhead(t *testing.T) {
 		t.Errorf("at most %d were in flight while handlers were quick", most)
 	}
 	second := b.Work(
-		workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, nil),
+		workers.Config{}, b.atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, nil),
 	)
 	b.Await("all but what the first one runs to be done", func() bool {
 		return one[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'") == tasks-slots

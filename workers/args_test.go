@@ -19,6 +19,8 @@ import (
 func TestArgsOfHandlers(t *testing.T) {
 	t.Parallel()
 	note := func(size int) string { return `"` + strings.Repeat("x", size-2) + `"` }
+	b := setup(t)
+	b.Dispatch()
 	for name, tc := range map[string]struct {
 		args    string
 		options *ledger.EnqueueOptions
@@ -34,14 +36,13 @@ func TestArgsOfHandlers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			b.Dispatch()
+			b := b.in(t)
 			type call struct {
 				Args        string
 				HasDeadline bool
 			}
 			calls := make(chan call, 10)
-			kind := ledger.MustKind[json.RawMessage](order.Name())
+			kind := ledger.MustKind[json.RawMessage](b.Kind().Name())
 			b.Work(workers.Config{}, func(p *workers.Pool) error {
 				return p.Register(workers.Handle(kind,
 					func(ctx context.Context, _ pgx.Tx, _ *workers.Job, args json.RawMessage) error {
@@ -50,12 +51,12 @@ func TestArgsOfHandlers(t *testing.T) {
 						return nil
 					}, &workers.KindConfig{Timeout: -1}))
 			})
-			k := ledger.Key{Kind: order.Name(), BizID: "pay-2"}
+			k := ledger.Key{Kind: kind.Name(), BizID: "pay-2"}
 			var args json.RawMessage
 			if tc.args != "" {
 				args = json.RawMessage(tc.args)
 			}
-			try(ledger.Enqueue(b.Context(), b.As("producer"), k, args, tc.options))(t)
+			try(ledger.Enqueue(b.Context(), b.DB, k, args, tc.options))(t)
 			want := call{Args: tc.args, HasDeadline: tc.options != nil && !tc.options.FinishBy.IsZero()}
 			if diff := cmp.Diff(want, receive(b, "the handler", calls)); diff != "" {
 				t.Errorf("the handler got (-want +got):\n%s", diff)

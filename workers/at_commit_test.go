@@ -78,7 +78,7 @@ func TestAtCommit(t *testing.T) {
 				b.Enqueue(id)
 			}
 			b.EnqueueMany(warmUp)
-			b.Work(workers.Config{}, exactly(handler, &workers.KindConfig{
+			b.Work(workers.Config{}, b.exactly(handler, &workers.KindConfig{
 				Slots: 1, Together: together, Retry: ledger.RetryPolicy{Attempts: 1},
 			}))
 			for id := range atCommits {
@@ -115,7 +115,7 @@ func TestAtCommitEndsTheTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
-	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffectAtCommit(ctx, tx, job, args); err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func TestAtCommitEndsTheTransaction(t *testing.T) {
 func TestAtCommitOfACaller(t *testing.T) {
 	t.Parallel()
 	b := full(t)
-	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	c := b.caller(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffectAtCommit(ctx, tx, job, args); err != nil {
 			return err
 		}

@@ -23,18 +23,19 @@ import (
 // BenchmarkDrainAtLeastOnce measures how fast a backlog is drained by a handler that does nothing: offer, handler,
 // success recorded.
 func BenchmarkDrainAtLeastOnce(b *testing.B) {
-	drain(b, 130_000, workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil },
-		&workers.KindConfig{Slots: 500}))
+	world := setupOn(b, durablePool(b))
+	drain(b, world, 130_000, world.atLeast(
+		func(context.Context, *workers.Job, orderArgs) error { return nil }, &workers.KindConfig{Slots: 500}))
 }
 
 // BenchmarkDrainExactlyOnce is the same with a handler that inserts one row in its transaction.
 func BenchmarkDrainExactlyOnce(b *testing.B) {
-	drain(b, 30_000, workers.Config{}, exactly(insertEffect, &workers.KindConfig{Slots: 16}))
+	world := setupOn(b, durablePool(b))
+	drain(b, world, 30_000, world.exactly(insertEffect, &workers.KindConfig{Slots: 16}))
 }
 
 // drain drains a backlog of n tasks per iteration and reports tasks per second.
-func drain(b *testing.B, n int, c workers.Config, register func(*workers.Pool) error) {
-	world := setupOn(b, durablePool(b))
+func drain(b *testing.B, world *bundle, n int, register func(*workers.Pool) error) {
 	world.Dispatch()
 	var took time.Duration
 	var before, after runtime.MemStats
@@ -43,7 +44,7 @@ func drain(b *testing.B, n int, c workers.Config, register func(*workers.Pool) e
 		world.backlog(round, n, order)
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		w, t := world.workOff(n, c, register)
+		w, t := world.workOff(n, workers.Config{}, register)
 		took += t
 		runtime.ReadMemStats(&after)
 		allocs += after.Mallocs - before.Mallocs
@@ -112,7 +113,7 @@ func BenchmarkLatency(b *testing.B) {
 	took := make(chan time.Duration, 1)
 	world.Work(
 		workers.Config{Logger: slog.New(slog.DiscardHandler)},
-		exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
+		world.exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
 			at, _ := committed.Load(job.BizID)
 			took <- time.Since(at.(time.Time))
 			return nil

@@ -32,7 +32,6 @@ var (
 	errBoom      = servicetest.ErrBoom
 	insertEffect = servicetest.InsertEffect
 	atOnce       = servicetest.RetryAtOnce
-	exactly      = servicetest.Exactly
 )
 
 // audit is the author of the operators' changes in these tests.
@@ -60,27 +59,26 @@ func one[T any](b *bundle, sql string, args ...any) T {
 	return servicetest.One[T](b.Bundle, sql, args...)
 }
 
+// in is [servicetest.Bundle.In].
+func (b *bundle) in(t testing.TB) *bundle { return &bundle{b.In(t)} }
+
 // insertEffectAtCommit is insertEffect in the round trip of the commit.
 func insertEffectAtCommit(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
 	return workers.AtCommit(
-		ctx, tx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt),
+		ctx, tx, servicetest.EffectSQL, string(job.Kind), string(job.BizID), int(job.Attempt),
 	)
 }
 
 // insertEffectSQL is insertEffect by database/sql.
 func insertEffectSQL(ctx context.Context, tx *sql.Tx, job *workers.Job, _ orderArgs) error {
-	_, err := tx.ExecContext(
-		ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt),
-	)
+	_, err := tx.ExecContext(ctx, servicetest.EffectSQL, string(job.Kind), string(job.BizID), int(job.Attempt))
 	return err
 }
 
 // outside returns a handler that inserts an effect in a transaction of its own.
 func outside(db *pgxpool.Pool) func(context.Context, *workers.Job, orderArgs) error {
 	return func(ctx context.Context, job *workers.Job, _ orderArgs) error {
-		_, err := db.Exec(
-			ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt),
-		)
+		_, err := db.Exec(ctx, servicetest.EffectSQL, string(job.Kind), string(job.BizID), int(job.Attempt))
 		return err
 	}
 }
@@ -90,21 +88,32 @@ func (b *bundle) outside(ctx context.Context, job *workers.Job, args orderArgs) 
 	return outside(b.DB)(ctx, job, args)
 }
 
-// atLeast registers an AtLeastOnce handler of kind order.
-func atLeast(h func(context.Context, *workers.Job, orderArgs) error, c *workers.KindConfig) func(*workers.Pool) error {
-	return func(p *workers.Pool) error { return p.Register(workers.HandleAtLeastOnce(order, h, atOnce(c))) }
+// exactly registers an ExactlyOnce handler of the bundle's kind.
+func (b *bundle) exactly(
+	h func(context.Context, pgx.Tx, *workers.Job, orderArgs) error, c *workers.KindConfig,
+) func(*workers.Pool) error {
+	return b.Exactly(h, c)
 }
 
-// atMost registers an AtMostOnce handler of kind order.
-func atMost(h func(context.Context, *workers.Job, orderArgs) error, c *workers.KindConfig) func(*workers.Pool) error {
-	return func(p *workers.Pool) error { return p.Register(workers.HandleAtMostOnce(order, h, atOnce(c))) }
+// atLeast registers an AtLeastOnce handler of the bundle's kind.
+func (b *bundle) atLeast(
+	h func(context.Context, *workers.Job, orderArgs) error, c *workers.KindConfig,
+) func(*workers.Pool) error {
+	return func(p *workers.Pool) error { return p.Register(workers.HandleAtLeastOnce(b.Kind(), h, atOnce(c))) }
 }
 
-// exactlySQL registers an ExactlyOnce handler of kind order by database/sql.
-func exactlySQL(
+// atMost registers an AtMostOnce handler of the bundle's kind.
+func (b *bundle) atMost(
+	h func(context.Context, *workers.Job, orderArgs) error, c *workers.KindConfig,
+) func(*workers.Pool) error {
+	return func(p *workers.Pool) error { return p.Register(workers.HandleAtMostOnce(b.Kind(), h, atOnce(c))) }
+}
+
+// exactlySQL registers an ExactlyOnce handler of the bundle's kind by database/sql.
+func (b *bundle) exactlySQL(
 	h func(context.Context, *sql.Tx, *workers.Job, orderArgs) error, c *workers.KindConfig,
 ) func(*workers.Pool) error {
-	return func(p *workers.Pool) error { return p.Register(workers.HandleSQL(order, h, atOnce(c))) }
+	return func(p *workers.Pool) error { return p.Register(workers.HandleSQL(b.Kind(), h, atOnce(c))) }
 }
 
 // byNATS returns register for a pool that talks to the dispatcher over NATS.

@@ -23,7 +23,7 @@ type orderHandler = func(context.Context, pgx.Tx, *workers.Job, orderArgs) error
 func full(t *testing.T) *bundle {
 	t.Helper()
 	b := setupDatabase(t)
-	b.Exec("create table effect (biz_id text not null, attempt integer not null, note text)")
+	b.CreateEffects()
 	b.fill()
 	return b
 }
@@ -35,13 +35,14 @@ func (b *bundle) fill() {
 	b.Project()
 }
 
-func caller(t testing.TB, h orderHandler, c *workers.KindConfig) *workers.Caller[orderArgs] {
-	t.Helper()
+// caller returns a caller of the bundle's kind.
+func (b *bundle) caller(h orderHandler, c *workers.KindConfig) *workers.Caller[orderArgs] {
+	b.T.Helper()
 	config := &workers.CallerConfig{Name: "shop"}
 	if c != nil {
 		config.KindConfig = *c
 	}
-	return try(workers.NewCaller(order, h, config))(t)
+	return try(workers.NewCaller(b.Kind(), h, config))(b.T)
 }
 
 // buy is a business transaction that enqueues a task; commit is whether it commits.
@@ -66,7 +67,7 @@ func TestCallerRuns(t *testing.T) {
 	b.fill()
 	b.Dispatch()
 	hook := &witness{}
-	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	c := b.caller(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if errors := try(job.PreviousErrors(ctx))(t); len(errors) > 0 || job.Attempt != 1 || args.Amount != 7 {
 			t.Errorf("attempt %d, args %+v, previous errors %v", job.Attempt, args, errors)
 		}
@@ -117,7 +118,7 @@ func TestCallerRuns(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
-	w := b.Work(workers.Config{}, exactly(insertEffect, nil))
+	w := b.Work(workers.Config{}, b.exactly(insertEffect, nil))
 	b.AwaitState(ledger.Key{Kind: order.Name(), BizID: "waits"}, ledger.StateSucceeded)
 	b.WantOneEffect(k)
 	b.Await("the worker to be idle", func() bool { return w.KindStatus().InFlight == 0 })
@@ -213,7 +214,7 @@ func TestCallerRunsAndFails(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			c := b.caller(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 				if err := insertEffect(ctx, tx, job, args); err != nil {
 					return err
 				}
@@ -247,7 +248,7 @@ func TestCallerRunsAndFails(t *testing.T) {
 func TestCallerRunsTooLate(t *testing.T) {
 	t.Parallel()
 	b := full(t)
-	c := caller(t, insertEffect, nil)
+	c := b.caller(insertEffect, nil)
 	tx := try(b.DB.Begin(b.Context()))(t)
 	answer, err := c.Enqueue(
 		b.Context(), tx, "late", orderArgs{}, &ledger.EnqueueOptions{FinishBy: time.Now().Add(-time.Minute)},
@@ -268,14 +269,14 @@ func TestCallerRunsAndWorkersRetry(t *testing.T) {
 	b.fill()
 	b.Dispatch()
 	b.Schedule()
-	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	c := b.caller(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {
 			return err
 		}
 		return workers.RetryIn(10*time.Millisecond, errBoom)
 	}, nil)
 	try(b.buy(c, "o-1", true))(t)
-	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.Work(workers.Config{}, b.exactly(insertEffect, nil))
 	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
@@ -289,6 +290,7 @@ func TestCallerRunsAndWorkersRetry(t *testing.T) {
 func TestCallerRunsAndEndsTheTransaction(t *testing.T) {
 	t.Parallel()
 	dead, none := ledger.StateDead, ledger.StateNone
+	b := full(t)
 	for name, test := range map[string]struct {
 		do    func(ctx context.Context, tx pgx.Tx)
 		want  error
@@ -326,15 +328,16 @@ func TestCallerRunsAndEndsTheTransaction(t *testing.T) {
 		for how, result := range map[string]error{"": nil, " and fails": errBoom} {
 			t.Run(name+how, func(t *testing.T) {
 				t.Parallel()
-				b := full(t)
-				c := caller(t, func(ctx context.Context, tx pgx.Tx, _ *workers.Job, _ orderArgs) error {
+				b := b.in(t)
+				b.fill()
+				c := b.caller(func(ctx context.Context, tx pgx.Tx, _ *workers.Job, _ orderArgs) error {
 					test.do(ctx, tx)
 					return result
 				}, nil)
 				if answer, err := b.buy(c, "o-1", true); !errors.Is(err, test.want) {
 					t.Errorf("%+v, %v, want %v", answer, err, test.want)
 				}
-				task, err := ledger.Load(b.Context(), b.DB, ledger.Key{Kind: order.Name(), BizID: "o-1"})
+				task, err := ledger.Load(b.Context(), b.DB, ledger.Key{Kind: b.Kind().Name(), BizID: "o-1"})
 				if err != nil && !errors.Is(err, ledger.ErrUnknownTask) || task.State != test.state {
 					t.Errorf("%+v, %v", task, err)
 				}
@@ -349,7 +352,7 @@ func TestCallerRunsAndRetries(t *testing.T) {
 	t.Parallel()
 	b := full(t)
 	for _, code := range []string{"40001", "40P01"} {
-		c := caller(t, func(ctx context.Context, tx pgx.Tx, _ *workers.Job, _ orderArgs) error {
+		c := b.caller(func(ctx context.Context, tx pgx.Tx, _ *workers.Job, _ orderArgs) error {
 			_, err := tx.Exec(ctx, "do $$ begin raise exception 'again' using errcode = '"+code+"'; end $$")
 			return err
 		}, nil)
@@ -361,7 +364,7 @@ func TestCallerRunsAndRetries(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancelCause(b.Context())
-	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	c := b.caller(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {
 			return err
 		}
@@ -387,7 +390,7 @@ func TestCallerRunsAndDoesNotReturn(t *testing.T) {
 	t.Parallel()
 	b := full(t)
 	goOn := make(chan struct{})
-	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	c := b.caller(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		<-goOn
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Timeout: time.Millisecond, StartedAfter: time.Millisecond})
@@ -410,7 +413,7 @@ func TestCallerRunsAndDoesNotReturn(t *testing.T) {
 func TestCallersRace(t *testing.T) {
 	t.Parallel()
 	b := full(t)
-	c := caller(t, insertEffect, nil)
+	c := b.caller(insertEffect, nil)
 	var callers sync.WaitGroup
 	for i := range 6 {
 		callers.Go(func() {

@@ -50,12 +50,15 @@ func TestCancelOfRunning(t *testing.T) {
 		_, err := o.Bury(ctx, k, audit)
 		return err
 	}
-	all := func(o *operator.Operator, ctx context.Context, _ ledger.Key) error {
-		_, err := o.CancelAll(ctx, operator.Filter{Kind: order.Name()}, audit, nil)
+	all := func(o *operator.Operator, ctx context.Context, k ledger.Key) error {
+		_, err := o.CancelAll(ctx, operator.Filter{Kind: k.Kind}, audit, nil)
 		return err
 	}
+	b := setup(t)
+	b.Dispatch()
+	const renewing = 3 * ackWait
 	tests := map[string]struct {
-		ackWait time.Duration // a short one, so that the lease is renewed
+		ackWait time.Duration // renewing, so that the lease is renewed after a second
 		message bool          // the dispatcher sends a recall
 		started bool          // the start is recorded
 		act     func(*operator.Operator, context.Context, ledger.Key) error
@@ -87,7 +90,7 @@ func TestCancelOfRunning(t *testing.T) {
 			state:   ledger.StateCancelled,
 		},
 		"cancel, without a recall": {
-			ackWait: ackWait,
+			ackWait: renewing,
 			message: false,
 			started: true,
 			act:     cancel,
@@ -95,7 +98,7 @@ func TestCancelOfRunning(t *testing.T) {
 			state:   ledger.StateCancelled,
 		},
 		"cancel, no start recorded, without a recall": {
-			ackWait: ackWait,
+			ackWait: renewing,
 			message: false,
 			started: false,
 			act:     cancel,
@@ -111,7 +114,7 @@ func TestCancelOfRunning(t *testing.T) {
 			state:   ledger.StateDead,
 		},
 		"bury, without a recall": {
-			ackWait: ackWait,
+			ackWait: renewing,
 			message: false,
 			started: true,
 			act:     bury,
@@ -122,23 +125,24 @@ func TestCancelOfRunning(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			stop := b.Dispatch()
+			b, stop := b.in(t), func() {}
+			if !test.message {
+				b = setup(t)
+				stop = b.Dispatch()
+			}
 			began, why := make(chan struct{}, 1), make(chan error, 1)
 			config := &workers.KindConfig{StartedAfter: test.ackWait / 2}
 			if test.started {
 				config.StartedAfter = time.Millisecond
 			}
-			w := b.Work(workers.Config{AckWait: test.ackWait}, atLeast(waits(began, why), config))
+			w := b.Work(workers.Config{AckWait: test.ackWait}, b.atLeast(waits(began, why), config))
 			k := b.Enqueue("o-1")
 			receive(b, "the handler to begin", began)
 			if test.started {
 				b.AwaitState(k, ledger.StateRunning)
 			}
 			b.Project()
-			if !test.message {
-				stop()
-			}
+			stop()
 			begin := time.Now()
 			if err := test.act(b.Operator(), b.Context(), k); err != nil {
 				t.Fatal(err)
@@ -165,7 +169,7 @@ func TestCancelRollsBack(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	began := make(chan struct{}, 1)
-	w := b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	w := b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		err := insertEffect(ctx, tx, job, args)
 		began <- struct{}{}
 		<-ctx.Done()
@@ -187,7 +191,7 @@ func TestFinishedOrCancelled(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	const tasks = 60
-	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		time.Sleep(time.Millisecond)
 		return insertEffect(context.WithoutCancel(ctx), tx, job, args)
 	}, &workers.KindConfig{Slots: 1}))
@@ -226,7 +230,7 @@ func TestCancelOfWaitingForASlot(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	began, why := make(chan struct{}, 9), make(chan error, 9)
-	w := b.Work(workers.Config{Slots: 1, AckWait: slowLease}, atLeast(waits(began, why), nil))
+	w := b.Work(workers.Config{Slots: 1, AckWait: slowLease}, b.atLeast(waits(began, why), nil))
 	b.Enqueue("first")
 	receive(b, "the handler to begin", began)
 	k := b.Enqueue("second")

@@ -25,7 +25,7 @@ func TestNoPlanIsCompiled(t *testing.T) {
 	b.Schedule()
 	const tasks = 100
 	b.EnqueueMany(tasks)
-	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if args.Amount%10 == 1 && job.Attempt == 1 {
 			return errBoom
 		}

@@ -24,7 +24,7 @@ func TestCompletionsShareTransactions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
-	b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, nil))
+	b.Work(workers.Config{}, b.atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, nil))
 	const tasks = 200
 	for i := range tasks {
 		b.Enqueue(strconv.Itoa(i))
@@ -45,7 +45,7 @@ func TestLatencyOfTheDispatcherIsThatOfOutcomes(t *testing.T) {
 		DB: b.As("relay"), NATS: b.Connect(), Latency: latency, Logger: b.Logger(slog.LevelInfo),
 	}))(t)
 	b.Start(d.Run)
-	b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, nil))
+	b.Work(workers.Config{}, b.atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, nil))
 	b.AwaitState(b.Enqueue("alone"), ledger.StateSucceeded)
 	after := b.Enqueue("soon after")
 	b.AwaitState(after, ledger.StateSucceeded)
@@ -76,7 +76,7 @@ func TestGatheringEndsEarly(t *testing.T) {
 			}))(t)
 			b.Start(d.Run)
 			returned := make(chan bool, 200)
-			w := b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
+			w := b.Work(workers.Config{}, b.atLeast(func(context.Context, *workers.Job, orderArgs) error {
 				returned <- true
 				return nil
 			}, nil))
@@ -120,7 +120,7 @@ func TestSuccessesFollowTheHeadsAsRead(t *testing.T) {
 	const tasks = 300
 	b.EnqueueMany(tasks)
 	noop := func(context.Context, *workers.Job, orderArgs) error { return nil }
-	b.Work(workers.Config{DB: db, Slots: tasks}, atLeast(noop, &workers.KindConfig{Slots: tasks}))
+	b.Work(workers.Config{DB: db, Slots: tasks}, b.atLeast(noop, &workers.KindConfig{Slots: tasks}))
 	b.AwaitSucceeded(tasks)
 	if counted.n.Load() == 0 {
 		t.Error("no statement took the last events as read")

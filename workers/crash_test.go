@@ -14,6 +14,8 @@ import (
 // done everything. In both cases its successor leaves one effect.
 func TestKilledAtCrashPoint(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
+	b.Dispatch()
 	for _, test := range []struct{ program, point string }{
 		{program: "exactly", point: "worker.handler"}, {program: "exactly", point: "worker.committed"},
 		{program: "together", point: "worker.handler"}, {program: "together", point: "worker.committed"},
@@ -21,14 +23,13 @@ func TestKilledAtCrashPoint(t *testing.T) {
 		point := test.point
 		t.Run(test.program+" "+point, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			b.Dispatch()
+			b := b.in(t)
 			b.EnqueueMany(20)
 			b.Spawn(test.program, point+":5").AwaitKilled(t)
-			if done := one[int](b, "select count(*)::integer from effect"); done >= 20 {
+			if done := one[int](b, "select count(*)::integer from effect where kind = $1", string(b.Kind().Name())); done >= 20 {
 				t.Fatalf("the child was killed too late: it had done %d", done)
 			}
-			w := b.Work(workers.Config{}, exactly(insertEffect, nil))
+			w := b.Work(workers.Config{}, b.exactly(insertEffect, nil))
 			b.AwaitSucceeded(20)
 			b.WantOneEffectEach(20)
 			if point == "worker.committed" && w.KindStatus().Attempts[workers.OutcomeSucceeded] > 15 {
@@ -91,7 +92,7 @@ func TestZombieCannotFinish(t *testing.T) {
 		t.Fatal(err)
 	}
 	hook := &witness{}
-	w := b.Work(workers.Config{Hooks: []workers.Hook{hook}}, exactly(insertEffect, nil))
+	w := b.Work(workers.Config{Hooks: []workers.Hook{hook}}, b.exactly(insertEffect, nil))
 	b.AwaitState(k, ledger.StateSucceeded)
 	if w.KindStatus().TakenOver != 1 {
 		t.Errorf("taken over %d times, want once", w.KindStatus().TakenOver)

@@ -21,7 +21,7 @@ func TestManyRetries(t *testing.T) {
 	b.Dispatch()
 	const tasks = 200
 	b.EnqueueMany(tasks)
-	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func TestCancelledWhileRunning(t *testing.T) {
 			var cause error
 			w := b.Work(
 				workers.Config{AckWait: 10 * time.Second},
-				exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 					if err := insertEffect(ctx, tx, job, args); err != nil {
 						return err
 					}
@@ -109,7 +109,7 @@ func TestGroupWithAConflictAndALock(t *testing.T) {
 	release := make(chan struct{})
 	w := b.Work(
 		workers.Config{AckWait: 10 * time.Second},
-		atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+		b.atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 			inside.Add(1)
 			<-release
 			return b.outside(context.WithoutCancel(ctx), job, args)

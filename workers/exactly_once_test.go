@@ -13,7 +13,7 @@ func TestTaskIsDoneOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
-	w := b.Work(workers.Config{}, exactly(insertEffect, nil))
+	w := b.Work(workers.Config{}, b.exactly(insertEffect, nil))
 	k := b.Enqueue("o-1")
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)

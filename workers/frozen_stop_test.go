@@ -55,7 +55,7 @@ func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
-	w := b.workFrozen(workers.Config{AckWait: endless}, exactly(insertEffect, nil))
+	w := b.workFrozen(workers.Config{AckWait: endless}, b.exactly(insertEffect, nil))
 	first := b.Enqueue("o-1")
 	b.AwaitState(first, ledger.StateSucceeded)
 	b.Await("the worker to know it", func() bool { return w.KindStatus().InFlight == 0 })
@@ -66,7 +66,7 @@ func TestStopWithNothingBegunWhileTheDatabaseIsFrozen(t *testing.T) {
 	b.Await("a task that cannot begin", func() bool { return w.KindStatus().InFlight == 1 })
 	w.stops(t, func() {})
 
-	b.Work(workers.Config{AckWait: endless}, exactly(insertEffect, nil)) // to which the task was given back
+	b.Work(workers.Config{AckWait: endless}, b.exactly(insertEffect, nil)) // to which the task was given back
 	b.AwaitState(second, ledger.StateSucceeded)
 	b.WantOneEffect(second)
 }
@@ -81,7 +81,7 @@ func TestStopInTheMiddleWhileTheDatabaseIsFrozen(t *testing.T) {
 	freeze := make(chan struct{})
 	w := b.workFrozen(
 		workers.Config{StopTimeout: 50 * time.Millisecond},
-		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			close(running)
 			<-freeze
 			return insertEffect(ctx, tx, job, args)
@@ -97,7 +97,7 @@ func TestStopInTheMiddleWhileTheDatabaseIsFrozen(t *testing.T) {
 		t.Errorf("%d tasks in flight", n)
 	}
 
-	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.Work(workers.Config{}, b.exactly(insertEffect, nil))
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
 }
@@ -112,7 +112,7 @@ func TestStopWhileTheDatabaseIsSlow(t *testing.T) {
 	done := make(chan struct{})
 	w = b.workFrozen(
 		workers.Config{StopTimeout: 50 * time.Millisecond, AckWait: endless},
-		atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+		b.atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 			<-ready
 			w.Freeze()
 			defer close(done)

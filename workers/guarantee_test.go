@@ -28,11 +28,11 @@ import (
 // registered are the guarantees, by the name of the program that has them.
 func (b *bundle) registered(c *workers.KindConfig) map[string]func(*workers.Pool) error {
 	return map[string]func(*workers.Pool) error{
-		"exactly":           exactly(insertEffect, c),
-		"exactly-at-commit": exactly(insertEffectAtCommit, c),
-		"exactly-sql":       exactlySQL(insertEffectSQL, c),
-		"at-least":          atLeast(b.outside, c),
-		"at-most":           atMost(b.outside, c),
+		"exactly":           b.exactly(insertEffect, c),
+		"exactly-at-commit": b.exactly(insertEffectAtCommit, c),
+		"exactly-sql":       b.exactlySQL(insertEffectSQL, c),
+		"at-least":          b.atLeast(b.outside, c),
+		"at-most":           b.atMost(b.outside, c),
 	}
 }
 
@@ -78,12 +78,13 @@ func TestGuaranteesAtEachCrashPoint(t *testing.T) {
 			"worker.committed": {effects: 1, state: done},
 		},
 	}
+	b := setup(t)
+	b.Dispatch()
 	for program, cells := range table {
 		for point, want := range cells {
 			t.Run(program+"/"+point, func(t *testing.T) {
 				t.Parallel()
-				b := setup(t)
-				b.Dispatch()
+				b := b.in(t)
 				k := b.Enqueue("o-1")
 				b.Spawn(program, point).AwaitKilled(t)
 				w := b.Work(workers.Config{}, b.registered(nil)[program])
@@ -206,6 +207,8 @@ func TestAtMostOnceFailures(t *testing.T) {
 	const enqueued, started = ledger.EventEnqueued, ledger.EventStarted
 	const failed, buried = ledger.EventFailed, ledger.EventBuried
 	const unsafe = "the handler did not mark its error as safe to retry"
+	b := setup(t)
+	b.Dispatch()
 	for name, test := range map[string]struct {
 		handler func(context.Context) error
 		events  []ledger.EventType
@@ -253,10 +256,9 @@ func TestAtMostOnceFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			b.Dispatch()
+			b := b.in(t)
 			var runs atomic.Int32
-			w := b.Work(workers.Config{}, atMost(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
+			w := b.Work(workers.Config{}, b.atMost(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
 				runs.Add(1)
 				return test.handler(ctx)
 			}, &workers.KindConfig{
@@ -287,7 +289,7 @@ func TestAtMostOnceRunsAgainOnRequest(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
-	b.Work(workers.Config{}, atMost(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, b.atMost(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 		switch job.Attempt {
 		case 1:
 			return workers.SafeToRetry(errBoom)
@@ -323,7 +325,7 @@ func TestAtMostOnceInterrupted(t *testing.T) {
 			b.Dispatch()
 			w := b.Work(
 				workers.Config{StopTimeout: time.Millisecond},
-				atMost(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
+				b.atMost(func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
 					<-ctx.Done()
 					return test.err
 				}, nil),
@@ -349,7 +351,7 @@ func TestAtMostOnceStartWhoseAnswerWasLost(t *testing.T) {
 	b := setup(t)
 	losing, lose := b.losing(ledger.EventStarted, 1)
 	b.Dispatch()
-	b.Work(workers.Config{DB: losing}, atMost(b.outside, nil))
+	b.Work(workers.Config{DB: losing}, b.atMost(b.outside, nil))
 	k := b.Enqueue("o-1")
 	b.Await("the end", func() bool { return b.Task(k).State.Finished() })
 	if lose.left.Load() > 0 {
@@ -370,7 +372,7 @@ func TestAtMostOnceStartOfAnotherProcess(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	config := workers.Config{Name: "w-1"}
-	other := b.Work(config, atMost(b.outside, nil))
+	other := b.Work(config, b.atMost(b.outside, nil))
 	first := b.Enqueue("o-1")
 	b.AwaitState(first, ledger.StateSucceeded)
 	other.Stop()
@@ -383,7 +385,7 @@ func TestAtMostOnceStartOfAnotherProcess(t *testing.T) {
 		try(ledger.Append(b.Context(), b.DB, r))(t)
 	}
 	config.DB = losing
-	b.Work(config, atMost(b.outside, nil))
+	b.Work(config, b.atMost(b.outside, nil))
 	b.Enqueue(string(k.BizID))
 	b.AwaitState(k, ledger.StateDead)
 	if n := b.Effects(k); n != 0 {
@@ -398,7 +400,7 @@ func TestAtMostOnceStartThatWasUndone(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	var runs atomic.Int32
-	b.Work(workers.Config{}, atMost(func(context.Context, *workers.Job, orderArgs) error {
+	b.Work(workers.Config{}, b.atMost(func(context.Context, *workers.Job, orderArgs) error {
 		runs.Add(1)
 		ledgertest.ExecAsOwner(t, b.DB, `set session_replication_role = replica;
 			delete from taskledger.event where version = 2`)
@@ -432,7 +434,7 @@ func TestCompletionsWhoseAnswerWasLost(t *testing.T) {
 			together.Add(tasks)
 			w := b.Work(
 				workers.Config{DB: losing, Hooks: []workers.Hook{hook}, AckWait: slowLease},
-				atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+				b.atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 					together.Done()
 					together.Wait()
 					return b.outside(ctx, job, args)
@@ -523,6 +525,9 @@ func (c *losingConn) Read(b []byte) (int, error) {
 // A transaction of database/sql is as safe from its handler as one of pgx.
 func TestSQLHandlerThatMisbehavesOnce(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
+	b.Exec(schemaOfMisbehaviours)
+	b.Dispatch()
 	for name, test := range map[string]struct {
 		misbehave func(context.Context, *sql.Tx) error
 		message   string
@@ -560,15 +565,11 @@ func TestSQLHandlerThatMisbehavesOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			b.Exec(
-				"create table strict (i integer, constraint strict_pkey primary key (i) deferrable initially deferred)",
-			)
-			b.Dispatch()
+			b := b.in(t)
 			var kept atomic.Pointer[sql.Tx]
 			b.Work(
 				workers.Config{},
-				exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
+				b.exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
 					if err := insertEffectSQL(ctx, tx, job, args); err != nil {
 						return err
 					}
@@ -596,14 +597,15 @@ func TestSQLHandlerThatMisbehavesOnce(t *testing.T) {
 // A handler that ends its transaction in SQL is detected, as with pgx.
 func TestSQLHandlerThatCommits(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
+	b.Dispatch()
 	for _, end := range []string{"commit", "commit; begin", "rollback"} {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			b.Dispatch()
+			b := b.in(t)
 			b.Work(
 				workers.Config{},
-				exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
+				b.exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
 					if err := insertEffectSQL(ctx, tx, job, args); err != nil {
 						return err
 					}

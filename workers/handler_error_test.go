@@ -134,12 +134,13 @@ func TestHandlerErrors(t *testing.T) {
 			errorT: "",
 		},
 	}
+	b := setup(t)
+	b.Dispatch()
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			b.Dispatch()
-			b.Work(workers.Config{}, atLeast(returns(test.err), &workers.KindConfig{
+			b := b.in(t)
+			b.Work(workers.Config{}, b.atLeast(returns(test.err), &workers.KindConfig{
 				Retry: ledger.RetryPolicy{Ladder: []time.Duration{ladder}, Attempts: 3, Jitter: -1},
 			}))
 			k := b.Enqueue("o-1")
@@ -181,7 +182,7 @@ func TestSnoozesAndInterruptionsUseNoAttempt(t *testing.T) {
 	b.Dispatch()
 	var calls atomic.Int32
 	attempts := make(chan ledger.Attempt, 100)
-	register := atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
+	register := b.atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
 		attempts <- job.Attempt
 		switch n := calls.Add(1); {
 		case n%2 == 0 && n <= 6:
@@ -236,7 +237,7 @@ func TestReleasedFromDeadStartsAnew(t *testing.T) {
 			b.Dispatch()
 			var repaired atomic.Bool
 			var failures atomic.Int32
-			b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
+			b.Work(workers.Config{}, b.atLeast(func(context.Context, *workers.Job, orderArgs) error {
 				if !repaired.Load() {
 					return buried
 				}
@@ -268,7 +269,7 @@ func TestTasksOwnRetryPolicy(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
-	b.Work(workers.Config{}, atLeast(returns(errBoom), &workers.KindConfig{
+	b.Work(workers.Config{}, b.atLeast(returns(errBoom), &workers.KindConfig{
 		Retry: ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}, Jitter: -1},
 	}))
 	own := ledger.Key{Kind: order.Name(), BizID: "own"}
@@ -295,7 +296,7 @@ func TestRetryStormSpreads(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
-	b.Work(workers.Config{}, atLeast(returns(errBoom), &workers.KindConfig{
+	b.Work(workers.Config{}, b.atLeast(returns(errBoom), &workers.KindConfig{
 		Slots: 16, Retry: ledger.RetryPolicy{Unit: time.Hour, Jitter: 0.5},
 	}))
 	const tasks, slices = 1000, 10

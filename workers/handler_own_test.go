@@ -17,12 +17,14 @@ import (
 // The task of a handler that harms its own attempt is still done once.
 func TestHandlerThatHarmsItself(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
+	b.Dispatch()
 	for name, test := range map[string]struct {
 		harm   func(context.Context, pgx.Tx, *workers.Job) error
 		failed int // number of failed attempts
 	}{
 		"enqueues its own task": {harm: func(ctx context.Context, tx pgx.Tx, job *workers.Job) error {
-			e, err := order.Enqueue(ctx, tx, job.BizID, orderArgs{Amount: 7}, nil)
+			e, err := ledger.MustKind[orderArgs](job.Kind).Enqueue(ctx, tx, job.BizID, orderArgs{Amount: 7}, nil)
 			if err == nil && (e.New || !e.SameArgs) {
 				err = fmt.Errorf("answered %+v", e)
 			}
@@ -44,12 +46,11 @@ func TestHandlerThatHarmsItself(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			b.Dispatch()
+			b := b.in(t)
 			var calls atomic.Int32
 			b.Work(
 				workers.Config{},
-				exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 					if err := insertEffect(ctx, tx, job, args); err != nil {
 						return err
 					}
@@ -81,7 +82,7 @@ func TestHandlerWhoseGoroutinePanics(t *testing.T) {
 	if c.ProcessState.Success() {
 		t.Fatal("the process ended well")
 	}
-	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.Work(workers.Config{}, b.exactly(insertEffect, nil))
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
 }

@@ -140,18 +140,19 @@ const schemaOfMisbehaviours = "create table strict (i integer, " +
 // second is done once.
 func TestHandlerThatMisbehavesOnce(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
+	b.Exec(schemaOfMisbehaviours)
+	b.Dispatch()
 	for name, test := range misbehaviours {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			b.Exec(schemaOfMisbehaviours)
-			b.Dispatch()
+			b := b.in(t)
 			var calls atomic.Int32
 			never := make(chan struct{}) // until the test ends
 			t.Cleanup(func() { close(never) })
 			w := b.Work(
 				workers.Config{},
-				exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 					if err := insertEffect(ctx, tx, job, args); err != nil {
 						return err
 					}
@@ -198,6 +199,8 @@ func ctxJob(ctx context.Context) *workers.Job { return ctx.Value(jobKey{}).(*wor
 // the task is buried.
 func TestHandlerThatCommits(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
+	b.Dispatch()
 	for name, end := range map[string]string{
 		"commit":           "commit",
 		"commit and begin": "commit; begin",
@@ -205,11 +208,10 @@ func TestHandlerThatCommits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			b.Dispatch()
+			b := b.in(t)
 			b.Work(
 				workers.Config{},
-				exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 					if err := insertEffect(ctx, tx, job, args); err != nil {
 						return err
 					}
@@ -233,7 +235,7 @@ func TestSavepointsAreTheHandlers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
-	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {
 			return err
 		}
@@ -261,7 +263,7 @@ func TestAttemptsUsedUp(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
-	b.Work(workers.Config{}, atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {
+	b.Work(workers.Config{}, b.atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {
 		return errors.New("boom " + string(rune('0'+job.Attempt)))
 	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 3}}))
 	k := b.Enqueue("o-1")
@@ -302,7 +304,7 @@ func TestArgsThatDoNotDecode(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	b.Schedule()
-	old := b.Work(workers.Config{}, exactly(insertEffect, &workers.KindConfig{
+	old := b.Work(workers.Config{}, b.exactly(insertEffect, &workers.KindConfig{
 		Retry: ledger.RetryPolicy{Ladder: []time.Duration{10 * time.Millisecond}, Attempts: ledger.MaxRetryAttempts}}))
 	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
 	try(ledger.Enqueue(b.Context(), b.DB, k, json.RawMessage(`{"amount":"seven"}`), nil))(t)
@@ -358,7 +360,7 @@ func TestRetryableErrorsUseNoAttempt(t *testing.T) {
 			var calls atomic.Int32
 			w := b.Work(
 				workers.Config{},
-				exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 					if err := insertEffect(ctx, tx, job, args); err != nil {
 						return err
 					}

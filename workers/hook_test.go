@@ -176,10 +176,12 @@ func TestHooksReceiveOutcomes(t *testing.T) {
 		"shutdown": {handler: untilDone, config: workers.KindConfig{}, stop: true,
 			want: []workers.Outcome{workers.OutcomeInterrupted}, state: ledger.StateAvailable, err: "canceled"},
 	}
+	b := setup(t)
+	b.Dispatch()
 	for name, test := range tests {
 		for guarantee, register := range map[string]func(*bundle) func(*workers.Pool) error{
 			"exactly once": func(b *bundle) func(*workers.Pool) error {
-				return exactly(func(ctx context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
+				return b.exactly(func(ctx context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
 					return test.handler(ctx, b, job)
 				}, &test.config)
 			},
@@ -187,13 +189,12 @@ func TestHooksReceiveOutcomes(t *testing.T) {
 				handler := func(ctx context.Context, job *workers.Job, _ orderArgs) error {
 					return test.handler(ctx, b, job)
 				}
-				return atLeast(handler, &test.config)
+				return b.atLeast(handler, &test.config)
 			},
 		} {
 			t.Run(name+" "+guarantee, func(t *testing.T) {
 				t.Parallel()
-				b := setup(t)
-				b.Dispatch()
+				b := b.in(t)
 				hook := &witness{}
 				w := b.Work(workers.Config{Hooks: []workers.Hook{hook}, StopTimeout: time.Millisecond}, register(b))
 				k := b.Enqueue("o-1")
@@ -280,7 +281,7 @@ func TestHooksAreAroundTheHandler(t *testing.T) {
 	}
 	b.Work(
 		workers.Config{Hooks: []workers.Hook{tracer{name: "a", note: note}, nil, tracer{name: "b", note: note}}},
-		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			var set string
 			if err := tx.QueryRow(ctx, "select current_setting('test.hook')").Scan(&set); err != nil {
 				return err
@@ -317,6 +318,9 @@ func TestHooksAreAroundTheHandler(t *testing.T) {
 // effect, an AtMostOnce task may be tried again.
 func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
+	b.Dispatch()
+	b.Schedule()
 	for name, test := range map[string]struct {
 		hook func(tx pgx.Tx) error
 		want []ledger.EventType // until it is available again
@@ -344,20 +348,18 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 			want: []ledger.EventType{ledger.EventSnoozed, ledger.EventReleased},
 		},
 	} {
-		type registerFunc = func(h func() error, c *workers.KindConfig) func(*workers.Pool) error
+		type registerFunc = func(b *bundle, h func() error, c *workers.KindConfig) func(*workers.Pool) error
 		for guarantee, register := range map[string]registerFunc{
-			"exactly once": func(h func() error, c *workers.KindConfig) func(*workers.Pool) error {
-				return exactly(func(context.Context, pgx.Tx, *workers.Job, orderArgs) error { return h() }, c)
+			"exactly once": func(b *bundle, h func() error, c *workers.KindConfig) func(*workers.Pool) error {
+				return b.exactly(func(context.Context, pgx.Tx, *workers.Job, orderArgs) error { return h() }, c)
 			},
-			"at most once": func(h func() error, c *workers.KindConfig) func(*workers.Pool) error {
-				return atMost(func(context.Context, *workers.Job, orderArgs) error { return h() }, c)
+			"at most once": func(b *bundle, h func() error, c *workers.KindConfig) func(*workers.Pool) error {
+				return b.atMost(func(context.Context, *workers.Job, orderArgs) error { return h() }, c)
 			},
 		} {
 			t.Run(name+" "+guarantee, func(t *testing.T) {
 				t.Parallel()
-				b := setup(t)
-				b.Dispatch()
-				b.Schedule()
+				b := b.in(t)
 				var hooked, handled atomic.Int32
 				hook := beforeOnly{call: func(tx pgx.Tx) error {
 					if hooked.Add(1) == 1 {
@@ -368,7 +370,7 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 				outer, inner := &witness{}, &witness{}
 				w := b.Work(
 					workers.Config{Hooks: []workers.Hook{outer}},
-					register(func() error { handled.Add(1); return nil },
+					register(b, func() error { handled.Add(1); return nil },
 						&workers.KindConfig{Hooks: []workers.Hook{hook, inner}}),
 				)
 				k := b.Enqueue("o-1")
@@ -414,6 +416,8 @@ func TestHooksThatMisbehave(t *testing.T) {
 	t.Parallel()
 	never := make(chan struct{}) // until the test ends
 	t.Cleanup(func() { close(never) })
+	b := setup(t)
+	b.Dispatch()
 	for name, misbehave := range map[string]func(context.Context){
 		"panics":      func(context.Context) { panic("at the disco") },
 		"exits":       func(context.Context) { runtime.Goexit() },
@@ -422,13 +426,12 @@ func TestHooksThatMisbehave(t *testing.T) {
 		"nil pointer": func(context.Context) { var e error; _ = e.Error() },
 	} {
 		for guarantee, register := range map[string]func(b *bundle) func(*workers.Pool) error{
-			"exactly once":  func(*bundle) func(*workers.Pool) error { return exactly(insertEffect, nil) },
-			"at least once": func(b *bundle) func(*workers.Pool) error { return atLeast(b.outside, nil) },
+			"exactly once":  func(b *bundle) func(*workers.Pool) error { return b.exactly(insertEffect, nil) },
+			"at least once": func(b *bundle) func(*workers.Pool) error { return b.atLeast(b.outside, nil) },
 		} {
 			t.Run(name+" "+guarantee, func(t *testing.T) {
 				t.Parallel()
-				b := setup(t)
-				b.Dispatch()
+				b := b.in(t)
 				const tasks = 3
 				bad, good := &badHook{misbehave: misbehave}, &witness{}
 				w := b.Work(workers.Config{Hooks: []workers.Hook{good, bad}}, register(b))
@@ -439,7 +442,8 @@ func TestHooksThatMisbehave(t *testing.T) {
 					"the good hook and the answers",
 					func() bool { return good.ended() == tasks && w.KindStatus().InFlight == 0 },
 				)
-				events := one[int32](b, "select count(*)::integer from taskledger.event where type <> 'enqueued'")
+				events := one[int32](b, "select count(*)::integer from taskledger.event "+
+					"where type <> 'enqueued' and kind = $1", string(b.Kind().Name()))
 				if n := bad.calls.Load(); n != events+tasks { // slow attempts record their start
 					t.Errorf("%d calls for %d events", n, events)
 				}
@@ -465,7 +469,7 @@ func TestStopWaitsForHooks(t *testing.T) {
 		}
 	}}
 	good := &witness{}
-	w := b.Work(workers.Config{Hooks: []workers.Hook{good, slow}, AckWait: endless}, atLeast(b.outside, nil))
+	w := b.Work(workers.Config{Hooks: []workers.Hook{good, slow}, AckWait: endless}, b.atLeast(b.outside, nil))
 	k := b.Enqueue("o-1")
 	<-reached
 	stopped := make(chan struct{})

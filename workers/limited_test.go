@@ -45,7 +45,7 @@ func (b *bundle) limitedLogin(kinds ...string) (db *pgxpool.Pool, roles []string
 func (b *bundle) runToEnd(db *pgxpool.Pool) error {
 	b.T.Helper()
 	p := try(workers.New(workers.Config{DB: db, NATS: b.NC, AckWait: ackWait}))(b.T)
-	if err := exactly(insertEffect, nil)(p); err != nil {
+	if err := b.exactly(insertEffect, nil)(p); err != nil {
 		b.T.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(b.Context(), patience/2)
@@ -74,7 +74,7 @@ func TestPoolRefusesALimitedLogin(t *testing.T) {
 	if n := one[int](b, "select count(*) from taskledger.workers"); n > 0 {
 		t.Error("it counts as a worker")
 	}
-	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.Work(workers.Config{}, b.exactly(insertEffect, nil))
 	b.AwaitSucceeded(3)
 }
 
@@ -99,7 +99,7 @@ func TestRightsChangeUnderAPool(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	db, roles := b.limitedLogin("test.order", "other")
-	w := b.Work(workers.Config{DB: db}, exactly(insertEffect, nil))
+	w := b.Work(workers.Config{DB: db}, b.exactly(insertEffect, nil))
 	b.EnqueueMany(1)
 	b.AwaitSucceeded(1)
 	login := db.Config().ConnConfig.User

@@ -18,7 +18,7 @@ func TestLeasesHaveTheLoad(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	release := make(chan struct{})
-	w := b.Work(workers.Config{AckWait: 2 * time.Second}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
+	w := b.Work(workers.Config{AckWait: 2 * time.Second}, b.atLeast(func(context.Context, *workers.Job, orderArgs) error {
 		<-release
 		return nil
 	}, &workers.KindConfig{Slots: 3}))
@@ -54,7 +54,7 @@ func TestLeasesCountOverdueHandlers(t *testing.T) {
 	b.Dispatch()
 	release := make(chan struct{})
 	defer close(release)
-	b.Work(workers.Config{AckWait: time.Second}, exactly(func(context.Context, pgx.Tx, *workers.Job, orderArgs) error {
+	b.Work(workers.Config{AckWait: time.Second}, b.exactly(func(context.Context, pgx.Tx, *workers.Job, orderArgs) error {
 		<-release
 		return nil
 	}, &workers.KindConfig{Slots: 1, Timeout: 100 * time.Millisecond, Retry: ledger.RetryPolicy{Attempts: 1}}))

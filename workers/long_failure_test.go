@@ -59,7 +59,7 @@ func TestTakeOverOfALongHistory(t *testing.T) {
 	rows := &rowsTracer{}
 	var checkpoint int
 	var errs []workers.PreviousError
-	w := b.Work(workers.Config{DB: b.tracedPool(rows)}, atLeast(
+	w := b.Work(workers.Config{DB: b.tracedPool(rows)}, b.atLeast(
 		func(ctx context.Context, job *workers.Job, _ orderArgs) (err error) {
 			if _, err = job.Resume(ctx, &checkpoint); err != nil {
 				return err

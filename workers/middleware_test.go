@@ -68,7 +68,7 @@ func TestMiddleware(t *testing.T) {
 			return next(ctx, tx, job, args)
 		}
 	}
-	b.Work(workers.Config{Middleware: []workers.Middleware{nil, ofWorker}}, exactly(handler, &workers.KindConfig{
+	b.Work(workers.Config{Middleware: []workers.Middleware{nil, ofWorker}}, b.exactly(handler, &workers.KindConfig{
 		Middleware: []workers.Middleware{outer, nil, inner}, Hooks: []workers.Hook{hook},
 	}))
 	k := b.Enqueue("o-1")
@@ -107,7 +107,7 @@ func TestMiddlewareOfSQLRequiresItsTransaction(t *testing.T) {
 			return next(ctx, struct{ pgx.Tx }{tx}, job, args)
 		}
 	}
-	b.Work(workers.Config{}, exactlySQL(insertEffectSQL, &workers.KindConfig{
+	b.Work(workers.Config{}, b.exactlySQL(insertEffectSQL, &workers.KindConfig{
 		Middleware: []workers.Middleware{replacing}, Retry: ledger.RetryPolicy{Attempts: 1},
 	}))
 	b.AwaitState(b.Enqueue("same"), ledger.StateSucceeded)

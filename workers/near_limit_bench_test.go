@@ -14,21 +14,17 @@ import (
 // machine.
 func BenchmarkDrainNearLimit(b *testing.B) {
 	b.Run("AtLeastOnce", func(b *testing.B) {
-		drainNearLimit(
-			b,
-			20_000,
-			atLeast(
-				func(context.Context, *workers.Job, orderArgs) error { return nil }, &workers.KindConfig{Slots: 500},
-			),
-		)
+		world := setupOn(b, durablePool(b))
+		drainNearLimit(b, world, 20_000, world.atLeast(
+			func(context.Context, *workers.Job, orderArgs) error { return nil }, &workers.KindConfig{Slots: 500}))
 	})
 	b.Run("ExactlyOnce", func(b *testing.B) {
-		drainNearLimit(b, 6_000, exactly(insertEffect, &workers.KindConfig{Slots: 16}))
+		world := setupOn(b, durablePool(b))
+		drainNearLimit(b, world, 6_000, world.exactly(insertEffect, &workers.KindConfig{Slots: 16}))
 	})
 }
 
-func drainNearLimit(b *testing.B, n int, register func(*workers.Pool) error) {
-	world := setupOn(b, durablePool(b))
+func drainNearLimit(b *testing.B, world *bundle, n int, register func(*workers.Pool) error) {
 	world.Dispatch()
 	const far, near = 0, 1
 	var took [2]time.Duration

@@ -24,14 +24,14 @@ func TestErrNotBegunGivesTheTaskBack(t *testing.T) {
 		<-ctx.Done()
 		return fmt.Errorf("wait for a permit: %w", workers.ErrNotBegun)
 	}
-	first := b.Work(workers.Config{StopTimeout: time.Nanosecond}, atLeast(wait, nil))
+	first := b.Work(workers.Config{StopTimeout: time.Nanosecond}, b.atLeast(wait, nil))
 	k := b.Enqueue("o-1")
 	<-waiting
 	first.Stop()
 	if types := b.EventTypes(k); len(types) != 1 {
 		t.Errorf("events: %v, want enqueued only", types)
 	}
-	b.Work(workers.Config{}, atLeast(b.outside, nil))
+	b.Work(workers.Config{}, b.atLeast(b.outside, nil))
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
 	if task := b.Task(k); task.Attempt != 1 || task.Failures != 0 {
@@ -45,7 +45,7 @@ func TestErrNotBegunTooEarly(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	tooEarly := func(context.Context, *workers.Job, orderArgs) error { return workers.ErrNotBegun }
-	b.Work(workers.Config{}, atLeast(tooEarly, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
+	b.Work(workers.Config{}, b.atLeast(tooEarly, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
 	k := b.Enqueue("o-1")
 	b.AwaitState(k, ledger.StateDead)
 	if task := b.Task(k); !strings.Contains(task.Error, workers.ErrNotBegun.Error()) {
@@ -59,7 +59,7 @@ func TestErrNotBegunInACaller(t *testing.T) {
 	b := setup(t)
 	b.fill()
 	b.Dispatch()
-	c := caller(t, func(ctx context.Context, _ pgx.Tx, _ *workers.Job, _ orderArgs) error {
+	c := b.caller(func(ctx context.Context, _ pgx.Tx, _ *workers.Job, _ orderArgs) error {
 		<-ctx.Done()
 		return workers.ErrNotBegun
 	}, &workers.KindConfig{Timeout: 10 * time.Millisecond})
@@ -67,7 +67,7 @@ func TestErrNotBegunInACaller(t *testing.T) {
 	if answer.State != ledger.StateAvailable || answer.Version != 1 || answer.MustRun {
 		t.Errorf("%+v", answer)
 	}
-	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.Work(workers.Config{}, b.exactly(insertEffect, nil))
 	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)

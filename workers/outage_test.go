@@ -15,12 +15,12 @@ import (
 func TestPostgreSQLRestarted(t *testing.T) {
 	t.Parallel()
 	for name, register := range map[string]func(*bundle) func(*workers.Pool) error{
-		"exactly once": func(*bundle) func(*workers.Pool) error {
-			return exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}, MaxLost: 1})
+		"exactly once": func(b *bundle) func(*workers.Pool) error {
+			return b.exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}, MaxLost: 1})
 		},
-		"at least once": func(*bundle) func(*workers.Pool) error {
+		"at least once": func(b *bundle) func(*workers.Pool) error {
 			c := &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}, MaxLost: 1}
-			return atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, c)
+			return b.atLeast(func(context.Context, *workers.Job, orderArgs) error { return nil }, c)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestPostgreSQLRestarted(t *testing.T) {
 				if err := cluster.Restart(b.Context()); err != nil {
 					t.Fatal(err)
 				}
-				b.As("producer").Reset() // its connections have ended, too
+				b.DB.Reset() // its connections have ended, too
 			}
 			b.AwaitSucceeded(2 * round)
 			if name == "exactly once" {

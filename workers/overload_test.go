@@ -24,7 +24,7 @@ func TestDiscardOldestBesideWorkers(t *testing.T) {
 	b.Start(try(projector.New(projector.Config{DB: b.DB}))(t).Run)
 	b.Schedule()
 	b.Schedule()
-	w := b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	w := b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if _, err := tx.Exec(ctx, "select pg_sleep(0.05)"); err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func TestDiscardOldestSparesStartedTasks(t *testing.T) {
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	b.Work(
 		workers.Config{AckWait: endless},
-		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if job.BizID == "o-0000" {
 				close(begun)
 			}

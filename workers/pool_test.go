@@ -49,7 +49,7 @@ func TestRegisterRefuses(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	p := try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)
-	err := exactly(
+	err := b.exactly(
 		insertEffect,
 		&workers.KindConfig{Slots: -1, Retry: ledger.RetryPolicy{Attempts: -1}, MaxLost: -1, StartedAfter: time.Hour},
 	)(p)
@@ -69,10 +69,10 @@ func TestRegisterRefuses(t *testing.T) {
 		t.Error("a pool without kinds ran")
 	}
 	p = try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)
-	if err := exactly(insertEffect, nil)(p); err != nil {
+	if err := b.exactly(insertEffect, nil)(p); err != nil {
 		t.Fatal(err)
 	}
-	if err := atLeast(b.outside, nil)(p); err == nil {
+	if err := b.atLeast(b.outside, nil)(p); err == nil {
 		t.Error("a kind was registered twice")
 	}
 }
@@ -83,7 +83,7 @@ func TestRunRefuses(t *testing.T) {
 	b := setup(t)
 	run := func(db *pgxpool.Pool) error {
 		p := try(workers.New(workers.Config{DB: db, NATS: b.Connect()}))(t)
-		if err := exactly(insertEffect, nil)(p); err != nil {
+		if err := b.exactly(insertEffect, nil)(p); err != nil {
 			t.Fatal(err)
 		}
 		return p.Run(b.Context())
@@ -153,7 +153,7 @@ func TestStartedIsLazy(t *testing.T) {
 	t.Parallel()
 	for name, register := range map[string]func(*bundle) func(*workers.Pool) error{
 		"exactly once": func(b *bundle) func(*workers.Pool) error {
-			return exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			return b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 				if err := insertEffect(ctx, tx, job, args); err != nil {
 					return err
 				}
@@ -162,7 +162,7 @@ func TestStartedIsLazy(t *testing.T) {
 			}, &workers.KindConfig{StartedAfter: time.Millisecond})
 		},
 		"at least once": func(b *bundle) func(*workers.Pool) error {
-			return atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+			return b.atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 				b.AwaitState(job.Key, ledger.StateRunning)
 				return b.outside(ctx, job, args)
 			}, &workers.KindConfig{StartedAfter: time.Millisecond})
@@ -199,7 +199,7 @@ func TestFewConnections(t *testing.T) {
 	t.Cleanup(db.Close)
 	b.Work(
 		workers.Config{DB: db},
-		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			b.AwaitState(job.Key, ledger.StateRunning)
 			return insertEffect(ctx, tx, job, args)
 		}, &workers.KindConfig{Slots: 16, StartedAfter: time.Millisecond}),
@@ -218,7 +218,7 @@ func TestLongWorkIsKeptAlive(t *testing.T) {
 	lease := func() time.Time { return one[time.Time](b, "select min(alive_until) from taskledger.lease") }
 	w := b.Work(
 		workers.Config{Slots: 1},
-		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if job.BizID == "o-0000" {
 				close(begun)
 				first := lease()

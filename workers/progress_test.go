@@ -45,7 +45,7 @@ func TestProgress(t *testing.T) {
 	}
 	var took atomic.Int64
 	k := ledger.Key{Kind: order.Name(), BizID: "o-1"}
-	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		begun := time.Now()
 		if err := insertEffect(ctx, tx, job, args); err != nil {
 			return err
@@ -86,7 +86,7 @@ func TestProgressOfQuickAttempt(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	var kept atomic.Pointer[workers.Job]
-	b.Work(workers.Config{}, exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
 		kept.Store(job)
 		return errors.Join(job.Progress("half"), job.Progress("done"))
 	}, nil))
@@ -104,15 +104,15 @@ func TestProgressOfQuickAttempt(t *testing.T) {
 func TestCheckpoint(t *testing.T) {
 	t.Parallel()
 	type handlerFunc = func(context.Context, *workers.Job, orderArgs) error
-	for name, register := range map[string]func(handlerFunc, *workers.KindConfig) func(*workers.Pool) error{
-		"at least once": atLeast, "at most once": atMost,
+	for name, register := range map[string]func(*bundle, handlerFunc, *workers.KindConfig) func(*workers.Pool) error{
+		"at least once": (*bundle).atLeast, "at most once": (*bundle).atMost,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
 			b.Dispatch()
 			var resumed, before atomic.Value
-			b.Work(workers.Config{}, register(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
+			b.Work(workers.Config{}, register(b, func(ctx context.Context, job *workers.Job, _ orderArgs) error {
 				var at int
 				found, err := job.Resume(ctx, &at)
 				if err != nil || !found {
@@ -147,7 +147,7 @@ func TestProgressRefused(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
-	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		for what, err := range map[string]error{
 			"no JSON":                    job.Progress(make(chan int)),
 			"too long":                   job.Progress(strings.Repeat("x", workers.MaxProgressBytes)),
@@ -173,7 +173,7 @@ func TestCheckpointOfCancelled(t *testing.T) {
 	b.Dispatch()
 	failure := make(chan error, 1)
 	o := try(operator.New(operator.Config{DB: b.DB}))(t)
-	b.Work(workers.Config{AckWait: endless}, atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
+	b.Work(workers.Config{AckWait: endless}, b.atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
 		if err := job.Checkpoint(1); err != nil {
 			return err
 		}
@@ -199,30 +199,35 @@ func TestFollowUpsNameTheirCause(t *testing.T) {
 	t.Parallel()
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	mail := ledger.MustKind[orderArgs]("test.mail")
-	for name, register := range map[string]func(*workers.Pool) error{
-		"pgx": exactly(func(ctx context.Context, tx pgx.Tx, _ *workers.Job, args orderArgs) error {
-			_, err := mail.Enqueue(ctx, tx, "m-1", args, nil)
-			return err
-		}, nil),
-		"database/sql": exactlySQL(func(ctx context.Context, tx *sql.Tx, _ *workers.Job, args orderArgs) error {
-			mail := ledger.Entry{Key: ledger.Key{Kind: "test.mail", BizID: "m-1"}}
-			_, err := ledger.EnqueueMany(ctx, stdsql.Wrap(tx), []ledger.Entry{mail})
-			return err
-		}, nil),
+	b := setup(t)
+	b.Dispatch()
+	for name, register := range map[string]func(*bundle) func(*workers.Pool) error{
+		"pgx": func(b *bundle) func(*workers.Pool) error {
+			return b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				_, err := mail.Enqueue(ctx, tx, ledger.BizID(job.Kind), args, nil)
+				return err
+			}, nil)
+		},
+		"database/sql": func(b *bundle) func(*workers.Pool) error {
+			return b.exactlySQL(func(ctx context.Context, tx *sql.Tx, job *workers.Job, _ orderArgs) error {
+				mail := ledger.Entry{Key: ledger.Key{Kind: mail.Name(), BizID: ledger.BizID(job.Kind)}}
+				_, err := ledger.EnqueueMany(ctx, stdsql.Wrap(tx), []ledger.Entry{mail})
+				return err
+			}, nil)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			b.Dispatch()
-			b.Work(workers.Config{}, register)
-			k := ledger.Key{Kind: order.Name(), BizID: "o/1"}
+			b := b.in(t)
+			b.Work(workers.Config{}, register(b))
+			k := ledger.Key{Kind: b.Kind().Name(), BizID: "o/1"}
 			try(
-				order.Enqueue(b.Context(), b.DB, k.BizID, orderArgs{},
+				b.Kind().Enqueue(b.Context(), b.DB, k.BizID, orderArgs{},
 					&ledger.EnqueueOptions{Meta: ledger.Meta{Traceparent: trace, Tracestate: "vendor=1"}}),
 			)(t)
 			b.AwaitState(k, ledger.StateSucceeded)
 			want := ledger.Meta{Causation: b.History(k)[0].ID(), Traceparent: trace, Tracestate: "vendor=1"}
-			got := try(ledger.ParseMeta(b.History(ledger.Key{Kind: "test.mail", BizID: "m-1"})[0].Meta))(t)
+			got := try(ledger.ParseMeta(b.History(ledger.Key{Kind: mail.Name(), BizID: ledger.BizID(k.Kind)})[0].Meta))(t)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -42,7 +42,7 @@ func TestErrorOfAnotherDatabaseIsAFailure(t *testing.T) {
 			b.Dispatch()
 			b.Schedule()
 			var calls atomic.Int32
-			b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, _ *workers.Job, _ orderArgs) error {
+			b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, _ *workers.Job, _ orderArgs) error {
 				calls.Add(1)
 				if err := before(ctx, tx); err != nil {
 					return err
@@ -64,7 +64,7 @@ func TestErrorBehindASavepointUsesNoAttempt(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	var calls atomic.Int32
-	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if calls.Add(1) > 2 {
 			return insertEffect(ctx, tx, job, args)
 		}
@@ -85,13 +85,22 @@ func TestErrorBehindASavepointUsesNoAttempt(t *testing.T) {
 func TestRepeatsAreBounded(t *testing.T) {
 	t.Parallel()
 	type register = func(*workers.Pool) error
+	b := setup(t)
+	b.Exec(`
+		create table fatal (n integer);
+		create function end_process() returns trigger language plpgsql as $$
+		begin perform pg_terminate_backend(pg_backend_pid()); return null; end $$;
+		create constraint trigger fatal after insert on fatal
+		initially deferred for each row execute function end_process()`)
+	b.Dispatch()
+	b.Schedule()
 	for name, test := range map[string]struct {
-		register func(count func()) register
+		register func(b *bundle, count func()) register
 		message  string
 	}{
 		"a statement that ends its server process": {
-			register: func(count func()) register {
-				return exactly(func(ctx context.Context, tx pgx.Tx, _ *workers.Job, _ orderArgs) error {
+			register: func(b *bundle, count func()) register {
+				return b.exactly(func(ctx context.Context, tx pgx.Tx, _ *workers.Job, _ orderArgs) error {
 					count()
 					_, err := tx.Exec(ctx, "select pg_terminate_backend(pg_backend_pid())")
 					return err
@@ -100,8 +109,8 @@ func TestRepeatsAreBounded(t *testing.T) {
 			message: "the connection of the transaction was lost",
 		},
 		"a commit that ends its server process": {
-			register: func(count func()) register {
-				return exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			register: func(b *bundle, count func()) register {
+				return b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 					count()
 					_, err := tx.Exec(ctx, "insert into fatal values (1)")
 					return err
@@ -109,8 +118,8 @@ func TestRepeatsAreBounded(t *testing.T) {
 			},
 		},
 		"an error of a database that is not the transaction's": {
-			register: func(count func()) register {
-				return atLeast(func(context.Context, *workers.Job, orderArgs) error {
+			register: func(b *bundle, count func()) register {
+				return b.atLeast(func(context.Context, *workers.Job, orderArgs) error {
 					count()
 					return errPartner
 				}, twoFailures)
@@ -120,17 +129,9 @@ func TestRepeatsAreBounded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			b.Exec(`
-				create table fatal (n integer);
-				create function end_process() returns trigger language plpgsql as $$
-				begin perform pg_terminate_backend(pg_backend_pid()); return null; end $$;
-				create constraint trigger fatal after insert on fatal
-				initially deferred for each row execute function end_process()`)
-			b.Dispatch()
-			b.Schedule()
+			b := b.in(t)
 			var calls atomic.Int32
-			b.Work(workers.Config{AckWait: time.Second}, test.register(func() { calls.Add(1) }))
+			b.Work(workers.Config{AckWait: time.Second}, test.register(b, func() { calls.Add(1) }))
 			k := b.Enqueue("o-1")
 			b.AwaitState(k, ledger.StateDead)
 			failures := b.failures(k)

@@ -17,7 +17,7 @@ func TestRepeatsAreReported(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	var isWell atomic.Bool
-	b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
+	b.Work(workers.Config{}, b.atLeast(func(context.Context, *workers.Job, orderArgs) error {
 		if isWell.Load() {
 			return nil
 		}

@@ -24,7 +24,7 @@ func TestLogWhilePostgreSQLIsAway(t *testing.T) {
 	b.Dispatch()
 	var log lockedBuffer
 	begun := time.Now()
-	w := b.Work(workers.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, exactly(insertEffect, nil))
+	w := b.Work(workers.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, b.exactly(insertEffect, nil))
 	const tasks = 500
 	b.EnqueueMany(tasks)
 	b.Await("work to be under way", func() bool { return w.KindStatus().Attempts[workers.OutcomeSucceeded] > 0 })

@@ -22,7 +22,7 @@ func TestRetriesComeBackWhenDue(t *testing.T) {
 	b.Dispatch()
 	b.Schedule()
 	var calls atomic.Int32
-	b.Work(workers.Config{}, atLeast(func(context.Context, *workers.Job, orderArgs) error {
+	b.Work(workers.Config{}, b.atLeast(func(context.Context, *workers.Job, orderArgs) error {
 		switch calls.Add(1) {
 		case 2:
 			return workers.SnoozeFor(200 * time.Millisecond)

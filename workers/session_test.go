@@ -70,15 +70,17 @@ func (p *prober) run(ctx context.Context, tx pgx.Tx, job *workers.Job, c session
 // the session as it was, whether the handler succeeds or fails.
 func TestSessionOfAHandlerEndsWithIt(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
+	makeTenant(t, b.DB)
+	b.Dispatch()
 	for name, change := range sessionChanges {
 		for _, result := range []error{nil, errBoom} {
 			t.Run(fmt.Sprint(name, ", then ", result), func(t *testing.T) {
 				t.Parallel()
-				b := setup(t)
-				makeTenant(t, b.DB)
-				b.Dispatch()
+				b := b.in(t)
 				p := &prober{probed: make(chan string, 1)}
-				b.Work(workers.Config{}, exactly(
+				db := ledgertest.As(t, b.DB) // so that the connections are those of this worker
+				b.Work(workers.Config{DB: db}, b.exactly(
 					func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
 						return p.run(ctx, tx, job, change, result)
 					}, &workers.KindConfig{Slots: 1, Retry: ledger.RetryPolicy{Attempts: 1}}))
@@ -155,7 +157,7 @@ func TestSettingsOfThePoolAreRestored(t *testing.T) {
 	change := sessionChange{sql: "set search_path = nowhere; set statement_timeout = 0",
 		probe: "select current_setting('search_path') || ' ' || current_setting('statement_timeout')"}
 	p := &prober{probed: make(chan string, 1)}
-	b.Work(workers.Config{DB: b.DB}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
+	b.Work(workers.Config{DB: b.DB}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
 		return p.run(ctx, tx, job, change, nil)
 	}, &workers.KindConfig{Slots: 1}))
 	b.AwaitState(b.Enqueue("change"), ledger.StateSucceeded)
@@ -176,6 +178,10 @@ func TestSettingsOfThePoolAreRestored(t *testing.T) {
 // with the role of the worker, in each query mode.
 func TestHandlerUnderAnotherRole(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
+	makeTenant(t, b.DB)
+	owner := ledgertest.As(t, b.DB, ledgertest.Owner)
+	b.Dispatch()
 	for _, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
 		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
@@ -183,39 +189,34 @@ func TestHandlerUnderAnotherRole(t *testing.T) {
 		for _, set := range []string{"set local role session_tenant", "set role session_tenant"} {
 			t.Run(mode.String()+", "+set, func(t *testing.T) {
 				t.Parallel()
-				like := servicetest.Pool(t)
-				makeTenant(t, like)
-				config := try(pgxpool.ParseConfig(like.Config().ConnString()))(t)
+				b := b.in(t)
+				config := b.DB.Config()
 				config.ConnConfig.DefaultQueryExecMode = mode
-				config.MaxConns = 12
-				b := setupOn(t, try(pgxpool.NewWithConfig(t.Context(), config))(t))
-				t.Cleanup(b.DB.Close)
-				b.Dispatch()
-				b.Work(workers.Config{DB: b.DB}, exactly(
+				db := try(pgxpool.NewWithConfig(t.Context(), config))(t)
+				t.Cleanup(db.Close)
+				b.Work(workers.Config{DB: db}, b.exactly(
 					func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
 						if _, err := tx.Exec(ctx, set); err != nil {
 							return err
 						}
 						const insert = "insert into tenant_a.invoice (biz_id) values ($1)"
-						if _, err := tx.Exec(ctx, insert, "exec "+job.BizID); err != nil {
+						if _, err := tx.Exec(ctx, insert, "exec "+job.Key.String()); err != nil {
 							return err
 						}
-						return workers.AtCommit(ctx, tx, insert, "at commit "+job.BizID)
+						return workers.AtCommit(ctx, tx, insert, "at commit "+job.Key.String())
 					}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
 				b.EnqueueMany(20)
 				b.AwaitSucceeded(20)
 				var rows int
-				ledgertest.ExecAsOwner(t, like, "alter table tenant_a.invoice disable row level security")
-				ledgertest.ExecAsOwner(t, like, "grant usage on schema tenant_a to public")
-				ledgertest.ExecAsOwner(t, like, "grant select on tenant_a.invoice to public")
-				err := like.QueryRow(t.Context(),
-					"select count(*) from tenant_a.invoice where tenant = 'session_tenant'").Scan(&rows)
+				err := owner.QueryRow(t.Context(), "select count(*) from tenant_a.invoice "+
+					"where tenant = 'session_tenant' and biz_id like $1", "% "+string(b.Kind().Name())+"/%").Scan(&rows)
 				if err != nil || rows != 40 {
 					t.Errorf("%d rows of the tenant, want 40, %v", rows, err)
 				}
 				got := one[string](b, `select string_agg(distinct l.name, ' ') from taskledger.event e
-					join taskledger.logins l on l.id = e.login_id where e.type = 'succeeded'`)
-				if want := like.Config().ConnConfig.User; got != want {
+					join taskledger.logins l on l.id = e.login_id where e.type = 'succeeded' and e.kind = $1`,
+					string(b.Kind().Name()))
+				if want := db.Config().ConnConfig.User; got != want {
 					t.Errorf("successes of login %s, want %s", got, want)
 				}
 			})
@@ -228,7 +229,7 @@ func TestCallerUnderAnotherRole(t *testing.T) {
 	t.Parallel()
 	b := full(t)
 	makeTenant(t, b.DB)
-	c := caller(t, func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
+	c := b.caller(func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
 		_, err := tx.Exec(ctx, "set local role session_tenant")
 		if err == nil {
 			_, err = tx.Exec(ctx, "insert into tenant_a.invoice (biz_id) values ($1)", string(job.BizID))
@@ -243,12 +244,14 @@ func TestCallerUnderAnotherRole(t *testing.T) {
 // The error of a handler that resets its session names the statement.
 func TestHandlerThatResetsItsSession(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
+	b.Dispatch()
 	for sql, want := range map[string]string{"reset all": "RESET ALL", "deallocate all": "DEALLOCATE ALL"} {
 		t.Run(sql, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			b.Dispatch()
-			b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, a orderArgs) error {
+			b := b.in(t)
+			db := ledgertest.As(t, b.DB)
+			b.Work(workers.Config{DB: db}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, a orderArgs) error {
 				if err := insertEffect(ctx, tx, job, a); err != nil || job.BizID != "resets" {
 					return err
 				}
@@ -271,7 +274,7 @@ func TestChangedTableUsesNoAttempt(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
-	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, a orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, a orderArgs) error {
 		rows, err := tx.Query(ctx, "select * from effect where biz_id = $1", string(job.BizID))
 		if err != nil {
 			return err

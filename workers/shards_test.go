@@ -23,7 +23,7 @@ func noteWorker(name string) func(context.Context, pgx.Tx, *workers.Job, orderAr
 func (b *bundle) workShards(name string, c workers.Config) *worker {
 	b.T.Helper()
 	c.Name = name
-	return b.Work(c, exactly(noteWorker(name), nil))
+	return b.Work(c, b.exactly(noteWorker(name), nil))
 }
 
 // shardsBy returns the shards of the tasks that a worker has finished.

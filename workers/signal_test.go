@@ -54,7 +54,7 @@ func TestFirstSignalDrains(t *testing.T) {
 	if diff := cmp.Diff([]ledger.EventType{ledger.EventEnqueued}, b.EventTypes(second)); diff != "" {
 		t.Errorf("events of a later task (-want +got):\n%s", diff)
 	}
-	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.Work(workers.Config{}, b.exactly(insertEffect, nil))
 	b.AwaitSucceeded(2)
 	b.WantOneEffectEach(2)
 }
@@ -76,7 +76,7 @@ func TestSignalGivesBackWhatDoesNotFinish(t *testing.T) {
 	}
 	b.Work(
 		workers.Config{AckWait: endless},
-		exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}),
+		b.exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}),
 	)
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)
@@ -90,11 +90,11 @@ func TestSignalGivesBackWhatDoesNotFinish(t *testing.T) {
 func TestSecondSignalIsImmediate(t *testing.T) {
 	t.Parallel()
 	for program, register := range map[string]func(*bundle, *workers.KindConfig) func(*workers.Pool) error{
-		"slow": func(_ *bundle, c *workers.KindConfig) func(*workers.Pool) error {
-			return exactly(insertEffect, c)
+		"slow": func(b *bundle, c *workers.KindConfig) func(*workers.Pool) error {
+			return b.exactly(insertEffect, c)
 		},
 		"slow-at-least": func(b *bundle, c *workers.KindConfig) func(*workers.Pool) error {
-			return atLeast(b.outside, c)
+			return b.atLeast(b.outside, c)
 		},
 	} {
 		t.Run(program, func(t *testing.T) {

@@ -15,7 +15,7 @@ func TestSlowHandlersGiveBack(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	slow := make(chan struct{})
-	handler := exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	handler := b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.BizID >= "slow" {
 			<-slow
 		}
@@ -26,7 +26,7 @@ func TestSlowHandlersGiveBack(t *testing.T) {
 	b.AwaitSucceeded(200)
 	b.EnqueueRound("slow", 20)
 	b.Await("tasks to be given back", func() bool { return first.KindStatus().GivenBack > 0 })
-	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.Work(workers.Config{}, b.exactly(insertEffect, nil))
 	b.AwaitSucceeded(218)
 	close(slow)
 	b.AwaitSucceeded(220)

@@ -99,7 +99,7 @@ func TestSlowNATS(t *testing.T) {
 	t.Cleanup(nc.Close)
 	var begun sync.Once
 	running := make(chan struct{})
-	slow := exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	slow := b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		begun.Do(func() { close(running) })
 		return insertEffect(ctx, tx, job, args)
 	}, nil)
@@ -113,7 +113,7 @@ func TestSlowNATS(t *testing.T) {
 	b.Await("three times AckWait to pass", func() bool {
 		return one[time.Time](b, "select min(alive_until) from taskledger.lease").After(lease.Add(3 * ackWait))
 	})
-	second := b.Work(workers.Config{}, exactly(insertEffect, nil))
+	second := b.Work(workers.Config{}, b.exactly(insertEffect, nil))
 	b.Await("the other worker to have something", func() bool {
 		return second.KindStatus().Attempts[workers.OutcomeSucceeded] > 0
 	})

@@ -17,7 +17,7 @@ func TestNegativeSnoozeIsAFailure(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
-	b.Work(workers.Config{}, exactly(func(context.Context, pgx.Tx, *workers.Job, orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(context.Context, pgx.Tx, *workers.Job, orderArgs) error {
 		return workers.SnoozeFor(-time.Second)
 	}, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}))
 	k := b.Enqueue("o-1")
@@ -35,7 +35,7 @@ func TestSnoozesUntilThePastWait(t *testing.T) {
 	b.Dispatch()
 	b.Schedule()
 	past := time.Unix(1, 0)
-	b.Work(workers.Config{}, exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.BizID == "until" {
 			return workers.SnoozeUntil(past)
 		}

@@ -319,7 +319,7 @@ func TestFirstClaimBesideAPool(t *testing.T) {
 	}
 	goOn := make(chan struct{})
 	const slots, n = 10, 60
-	b.Work(workers.Config{AckWait: time.Minute}, atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {
+	b.Work(workers.Config{AckWait: time.Minute}, b.atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {
 		begin(string(job.BizID))
 		<-goOn
 		return nil

@@ -62,7 +62,7 @@ func sqlWorker(ctx context.Context, t *testing.T, db *pgxpool.Pool, id string) (
 func TestSQLWorkersBesideAPool(t *testing.T) {
 	t.Parallel()
 	b := &bundle{servicetest.NewServed(t, outbox.StreamConfig{})}
-	b.Work(workers.Config{}, exactly(
+	b.Work(workers.Config{}, b.exactly(
 		func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if _, err := tx.Exec(ctx, "select pg_sleep(0.02)"); err != nil {
 				return err
@@ -131,7 +131,7 @@ func TestFailuresInSQLAreThoseOfGo(t *testing.T) {
 		}
 		return strings.Repeat("é", 300) + " \"failed\"\n"
 	}
-	b.Work(workers.Config{DB: b.As("worker")}, exactly(
+	b.Work(workers.Config{DB: b.As("worker")}, b.exactly(
 		func(_ context.Context, _ pgx.Tx, job *workers.Job, _ orderArgs) error {
 			return failure(message(job.BizID))
 		}, &workers.KindConfig{Retry: try(ledger.ParseRetryPolicy([]byte(otherwise)))(t)}))

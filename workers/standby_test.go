@@ -53,7 +53,7 @@ func TestPoolLeavesAStandby(t *testing.T) {
 	mixed.MaxConns = 12
 	db := try(pgxpool.NewWithConfig(t.Context(), mixed))(t)
 	t.Cleanup(db.Close)
-	w := b.Work(workers.Config{DB: db}, exactly(insertEffect, &workers.KindConfig{Slots: 8}))
+	w := b.Work(workers.Config{DB: db}, b.exactly(insertEffect, &workers.KindConfig{Slots: 8}))
 	b.Await("the worker's lease", func() bool { return one[int](b, "select count(*) from taskledger.workers") > 0 })
 	divert.Store(5)
 	db.Reset()

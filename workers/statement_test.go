@@ -43,20 +43,21 @@ func TestHeadsPlan(t *testing.T) {
 // A worker works in every query mode of pgx, and so through every kind of pooler.
 func TestQueryModes(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
+	plantest.Settings(t, b.DB.Config().ConnString())
+	b.Dispatch()
 	for _, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
 		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			b.Dispatch()
-			plantest.Settings(t, b.DB.Config().ConnString())
+			b := b.in(t)
 			config := b.DB.Config()
 			config.ConnConfig.DefaultQueryExecMode = mode
 			db := try(pgxpool.NewWithConfig(b.Context(), config))(t)
 			t.Cleanup(db.Close)
-			w := b.Work(workers.Config{DB: db}, exactly(misbehaveOnce, nil))
+			w := b.Work(workers.Config{DB: db}, b.exactly(misbehaveOnce, nil))
 			awkward := []string{`a"b\c`, "🎫/50%:x", "{},NULL", "' or 1=1"}
 			for _, id := range awkward {
 				b.Enqueue(id)
@@ -64,10 +65,10 @@ func TestQueryModes(t *testing.T) {
 			b.AwaitSucceeded(len(awkward))
 			b.WantOneEffectEach(len(awkward))
 			for _, id := range awkward {
-				b.WantOneEffect(ledger.Key{Kind: order.Name(), BizID: ledger.BizID(id)})
+				b.WantOneEffect(ledger.Key{Kind: b.Kind().Name(), BizID: ledger.BizID(id)})
 			}
 			w.Stop()
-			if n := one[int](b, "select count(*)::integer from taskledger.workers"); n != 0 {
+			if n := one[int](b, "select count(*)::integer from taskledger.workers where worker = $1", w.ID()); n != 0 {
 				t.Errorf("%d leases left", n)
 			}
 		})

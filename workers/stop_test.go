@@ -26,7 +26,7 @@ func TestGracefulStop(t *testing.T) {
 	var inside atomic.Int32
 	var cause atomic.Value
 	w := b.Work(workers.Config{Slots: 4, StopTimeout: 100 * time.Millisecond, AckWait: endless},
-		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
 			}
@@ -55,7 +55,7 @@ func TestGracefulStop(t *testing.T) {
 
 	b.Work(
 		workers.Config{AckWait: endless},
-		exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}),
+		b.exactly(insertEffect, &workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}}),
 	)
 	b.AwaitSucceeded(tasks)
 	b.WantOneEffectEach(tasks)
@@ -78,7 +78,7 @@ func TestStopUnderLoad(t *testing.T) {
 	generations := 0
 	for n := 0; n < tasks; n = done() {
 		generations++
-		w := b.Work(workers.Config{AckWait: endless}, exactly(insertEffect, nil))
+		w := b.Work(workers.Config{AckWait: endless}, b.exactly(insertEffect, nil))
 		b.Await("some progress", func() bool { return done() >= min(n+100, tasks) })
 		w.Stop()
 	}
@@ -94,7 +94,7 @@ func TestStopWaitsForHandlers(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	running, release := make(chan struct{}), make(chan struct{})
-	w := b.Work(workers.Config{}, atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
+	w := b.Work(workers.Config{}, b.atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 		close(running)
 		select {
 		case <-release:
@@ -129,7 +129,7 @@ func TestStopAbandonsHandlers(t *testing.T) {
 	ended := make(chan error, 1)
 	w := b.Work(
 		workers.Config{StopTimeout: 50 * time.Millisecond},
-		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			if err := insertEffect(ctx, tx, job, args); err != nil {
 				return err
 			}

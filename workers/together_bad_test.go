@@ -23,19 +23,20 @@ var (
 // A task that fails in a shared transaction has the same outcome as alone, and the other tasks are not affected.
 func TestOneOfTogetherMisbehaves(t *testing.T) {
 	t.Parallel()
-	for name, test := range misbehaviours {
-		t.Run(name, func(t *testing.T) { oneMisbehaves(t, name, test, someIDs) })
-	}
-	for _, name := range []string{"error", "goexit", "ignores"} { // where it is the first in the transaction
-		t.Run(name+", the first", func(t *testing.T) { oneMisbehaves(t, name, misbehaviours[name], badFirst) })
-	}
-}
-
-func oneMisbehaves(t *testing.T, name string, test misbehaviour, ids []string) {
-	t.Parallel()
 	b := setup(t)
 	b.Exec(schemaOfMisbehaviours)
 	b.Dispatch()
+	for name, test := range misbehaviours {
+		t.Run(name, func(t *testing.T) { oneMisbehaves(t, b, name, test, someIDs) })
+	}
+	for _, name := range []string{"error", "goexit", "ignores"} { // where it is the first in the transaction
+		t.Run(name+", the first", func(t *testing.T) { oneMisbehaves(t, b, name, misbehaviours[name], badFirst) })
+	}
+}
+
+func oneMisbehaves(t *testing.T, b *bundle, name string, test misbehaviour, ids []string) {
+	t.Parallel()
+	b = b.in(t)
 	var calls atomic.Int32
 	times := int32(2) // shared, and alone
 	if name == "ignores" {
@@ -73,6 +74,8 @@ func oneMisbehaves(t *testing.T, name string, test misbehaviour, ids []string) {
 // If a handler has ended a shared transaction, the writes of any of its tasks may be committed.
 func TestOneOfTogetherCommits(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
+	b.Dispatch()
 	for name, end := range map[string]func(ctx context.Context, tx pgx.Tx, id ledger.BizID) error{
 		"commit": func(ctx context.Context, tx pgx.Tx, id ledger.BizID) (err error) {
 			if id == "bad" {
@@ -105,8 +108,7 @@ func TestOneOfTogetherCommits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			b.Dispatch()
+			b := b.in(t)
 			g := b.gather(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 				return errors.Join(insertEffect(ctx, tx, job, args), end(ctx, tx, job.BizID))
 			}, workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 2, Ladder: []time.Duration{0}}})

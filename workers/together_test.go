@@ -38,7 +38,7 @@ func (b *bundle) gather(
 	var begun atomic.Int32
 	g := &gathering{first: make(chan struct{}), second: make(chan struct{})}
 	var bad sync.Once
-	register := exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	register := b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		switch {
 		case job.BizID == "bad":
 			bad.Do(func() { close(g.second) })
@@ -82,9 +82,11 @@ func (b *bundle) enqueueGathered(g *gathering, ids ...string) []ledger.Key {
 
 func TestTogether(t *testing.T) {
 	t.Parallel()
-	for name, register := range map[string]func(*workers.KindConfig) func(*workers.Pool) error{
-		"pgx":          func(c *workers.KindConfig) func(*workers.Pool) error { return exactly(insertEffect, c) },
-		"database/sql": func(c *workers.KindConfig) func(*workers.Pool) error { return exactlySQL(insertEffectSQL, c) },
+	for name, register := range map[string]func(*bundle, *workers.KindConfig) func(*workers.Pool) error{
+		"pgx": func(b *bundle, c *workers.KindConfig) func(*workers.Pool) error { return b.exactly(insertEffect, c) },
+		"database/sql": func(b *bundle, c *workers.KindConfig) func(*workers.Pool) error {
+			return b.exactlySQL(insertEffectSQL, c)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,7 +96,7 @@ func TestTogether(t *testing.T) {
 			b.EnqueueMany(n)
 			b.Work(workers.Config{}, func(p *workers.Pool) error {
 				p.SetTogetherTime(patience)
-				return register(&workers.KindConfig{Slots: 2, Together: 10})(p)
+				return register(b, &workers.KindConfig{Slots: 2, Together: 10})(p)
 			})
 			b.AwaitSucceeded(n)
 			b.WantOneEffectEach(n)
@@ -130,7 +132,7 @@ func TestTogetherDeadlocks(t *testing.T) {
 	const n = 200
 	b.EnqueueMany(n)
 	var account atomic.Int32
-	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if _, err := tx.Exec(
 			ctx, "update account set amount = amount + 1 where id = $1", account.Add(1)*7%4,
 		); err != nil {
@@ -155,7 +157,7 @@ func TestStopWhileTogether(t *testing.T) {
 	for round := 1; ; round++ {
 		w := b.Work(
 			workers.Config{StopTimeout: time.Millisecond},
-			exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 				if _, err := tx.Exec(ctx, "select pg_sleep(0.001)"); err != nil {
 					return err
 				}
@@ -187,9 +189,9 @@ func TestTogetherNeedsATransaction(t *testing.T) {
 	b := setup(t)
 	p := try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)
 	for together, register := range map[int]func(*workers.Pool) error{
-		2:   atLeast(b.outside, &workers.KindConfig{Together: 2}),
-		101: exactly(insertEffect, &workers.KindConfig{Together: 101}),
-		-1:  exactly(insertEffect, &workers.KindConfig{Together: -1}),
+		2:   b.atLeast(b.outside, &workers.KindConfig{Together: 2}),
+		101: b.exactly(insertEffect, &workers.KindConfig{Together: 101}),
+		-1:  b.exactly(insertEffect, &workers.KindConfig{Together: -1}),
 	} {
 		if err := register(p); err == nil || !strings.Contains(err.Error(), "Together") {
 			t.Errorf("Together %d: %v", together, err)

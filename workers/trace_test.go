@@ -17,7 +17,7 @@ func TestTraceContextOfEveryAttempt(t *testing.T) {
 	b.Dispatch()
 	producer := ledger.TraceContext{TraceID: [16]byte{1}, SpanID: [8]byte{2}, Flags: 1, State: "vendor=1"}
 	got := make(chan ledger.TraceContext, 2)
-	b.Work(workers.Config{}, atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {
+	b.Work(workers.Config{}, b.atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {
 		c, ok := job.TraceContext()
 		if !ok {
 			t.Errorf("attempt %d has no trace context", job.Attempt)

@@ -101,7 +101,7 @@ func TestStopWhileWaitingForATurn(t *testing.T) {
 	block := make(chan struct{})
 	w := b.Work(
 		workers.Config{Slots: 1},
-		exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			<-block
 			return insertEffect(ctx, tx, job, args)
 		}, nil),
@@ -124,7 +124,7 @@ func TestStopWhileWaitingForATurn(t *testing.T) {
 	); n != 1 {
 		t.Errorf("%d outcomes, want one", n)
 	}
-	b.Work(workers.Config{}, exactly(insertEffect, nil))
+	b.Work(workers.Config{}, b.exactly(insertEffect, nil))
 	b.AwaitSucceeded(30)
 	b.WantOneEffectEach(30)
 }
@@ -138,7 +138,7 @@ func TestKindSlots(t *testing.T) {
 	gate := make(chan struct{})
 	var running atomic.Int64
 	// No task is taken over from a worker that is slow: each has one effect.
-	w := b.Work(workers.Config{AckWait: time.Minute}, atLeast(func(
+	w := b.Work(workers.Config{AckWait: time.Minute}, b.atLeast(func(
 		ctx context.Context, job *workers.Job, args orderArgs,
 	) error {
 		running.Add(1)
@@ -212,7 +212,7 @@ func TestFewConnectionsAreLogged(t *testing.T) {
 			t.Cleanup(db.Close)
 			var log lockedBuffer
 			w := b.Work(workers.Config{DB: db, Slots: test.overall, Logger: slog.New(slog.NewTextHandler(&log, nil))},
-				exactly(insertEffect, &workers.KindConfig{Slots: test.slots}))
+				b.exactly(insertEffect, &workers.KindConfig{Slots: test.slots}))
 			b.EnqueueMany(1)
 			b.AwaitSucceeded(1)
 			if test.raised > 0 {

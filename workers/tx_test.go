@@ -14,6 +14,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -134,22 +135,23 @@ func useExec(ctx context.Context, tx pgx.Tx, id string) error {
 // every query mode of pgx.
 func TestTransactionBeginsWithItsFirstStatement(t *testing.T) {
 	t.Parallel()
+	b := setup(t)
+	b.Exec("create table copied (biz_id text)")
+	b.Dispatch()
 	for _, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
 		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 	} {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
-			config := servicetest.Pool(t).Config()
+			b := b.in(t)
+			config := b.As(ledgertest.App).Config()
 			config.ConnConfig.DefaultQueryExecMode = mode
 			db := try(pgxpool.NewWithConfig(t.Context(), config))(t)
 			t.Cleanup(db.Close)
-			b := setupOn(t, db)
-			b.Exec("create table copied (biz_id text primary key)")
-			b.Dispatch()
 			b.Work(
-				workers.Config{},
-				exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+				workers.Config{DB: db},
+				b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 					use, ok := uses[string(job.BizID)]
 					if !ok {
 						return fmt.Errorf("no use %q", job.BizID)
@@ -167,7 +169,7 @@ func TestTransactionBeginsWithItsFirstStatement(t *testing.T) {
 				b.Enqueue(name)
 			}
 			for name := range uses {
-				k := ledger.Key{Kind: order.Name(), BizID: ledger.BizID(name)}
+				k := ledger.Key{Kind: b.Kind().Name(), BizID: ledger.BizID(name)}
 				b.Await(name, func() bool { return b.Task(k).State.Finished() })
 				if task := b.Task(k); task.State != ledger.StateSucceeded {
 					t.Errorf("%s: %s: %s", name, task.State, b.History(k)[1].Data)
@@ -207,7 +209,7 @@ func TestFirstStatementFails(t *testing.T) {
 			_, _ = tx.Begin(ctx)
 		},
 	}
-	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
 		swallow[string(job.BizID)](ctx, tx)
 		_, _ = tx.Exec(ctx, "insert into copied values ($1)", string(job.BizID))
 		return nil
@@ -236,7 +238,7 @@ func TestQuickTaskTakesTwoRoundTrips(t *testing.T) {
 	b.Dispatch()
 	last := make(map[*countedConn]int64) // after the handler of the previous task on this connection
 	fewest := int64(math.MaxInt64)
-	b.Work(workers.Config{}, exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+	b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if err := insertEffect(ctx, tx, job, args); err != nil {
 			return err
 		}

@@ -24,6 +24,9 @@ import (
 // childVariable names the program that the test binary runs instead of its tests.
 const childVariable = "TASKLEDGER_TEST_CHILD"
 
+// kindVariable names the kind of its tasks.
+const kindVariable = "TASKLEDGER_TEST_KIND"
+
 // Program is the main function of a child process. It returns when ctx is done by SIGTERM.
 type Program func(ctx context.Context, db *pgxpool.Pool) error
 
@@ -114,7 +117,7 @@ func (b *Bundle) SpawnAt(database, broker, program string, points ...string) *Ch
 	b.T.Helper()
 	cmd := exec.Command(Try(os.Executable())(b.T))
 	cmd.Env = append(os.Environ(), childVariable+"="+program, "DATABASE_URL="+database, "NATS_URL="+broker,
-		fault.Variable+"="+strings.Join(points, ","))
+		kindVariable+"="+string(b.kind.Name()), fault.Variable+"="+strings.Join(points, ","))
 	cmd.Stderr = logWriter{b.T, "child: "}
 	out, stdout, err := os.Pipe()
 	if err != nil {

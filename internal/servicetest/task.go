@@ -1,7 +1,9 @@
 package servicetest
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 
 	"github.com/jackc/pgx/v5"
 
@@ -9,8 +11,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// Order is the kind of most tests.
-var Order = ledger.MustKind[OrderArgs]("test.order")
+// Order is the kind of most tests. In a child process it is the kind of its bundle.
+var Order = ledger.MustKind[OrderArgs](ledger.Kind(cmp.Or(os.Getenv(kindVariable), "test.order")))
 
 // OrderArgs are the args of [Order].
 type OrderArgs struct {
@@ -20,14 +22,15 @@ type OrderArgs struct {
 // CreateEffects creates the table in which handlers insert their effects.
 func (b *Bundle) CreateEffects() {
 	b.T.Helper()
-	b.Exec("create table effect (biz_id text not null, attempt integer not null, note text)")
+	b.Exec("create table effect (biz_id text not null, attempt integer not null, note text, " +
+		"kind text not null default '" + string(Order.Name()) + "')")
 }
 
-// Enqueue enqueues a task of kind Order.
+// Enqueue enqueues a task of the bundle's kind.
 func (b *Bundle) Enqueue(id string) ledger.Key {
 	b.T.Helper()
-	Try(Order.Enqueue(b.Context(), b.As("producer"), ledger.BizID(id), OrderArgs{Amount: 7}, nil))(b.T)
-	return ledger.Key{Kind: Order.Name(), BizID: ledger.BizID(id)}
+	Try(b.kind.Enqueue(b.Context(), b.DB, ledger.BizID(id), OrderArgs{Amount: 7}, nil))(b.T)
+	return ledger.Key{Kind: b.kind.Name(), BizID: ledger.BizID(id)}
 }
 
 // EnqueueMany enqueues tasks o-0000, o-0001 and so on.
@@ -42,12 +45,12 @@ func (b *Bundle) EnqueueRound(round string, n int) {
 	var entries []ledger.Entry
 	for i := range n {
 		id := ledger.BizID(fmt.Sprintf("%s-%04d", round, i))
-		entries = append(entries, Try(Order.Entry(id, OrderArgs{Amount: i}, nil))(b.T))
+		entries = append(entries, Try(b.kind.Entry(id, OrderArgs{Amount: i}, nil))(b.T))
 	}
-	Try(ledger.EnqueueMany(b.Context(), b.As("producer"), entries))(b.T)
+	Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(b.T)
 }
 
-// EnqueueIn enqueues a task of kind Order and brings it into a state.
+// EnqueueIn enqueues a task of the bundle's kind and brings it into a state.
 func (b *Bundle) EnqueueIn(s ledger.State, id string) ledger.Key {
 	b.T.Helper()
 	events := map[ledger.State][]ledger.EventType{
@@ -61,7 +64,7 @@ func (b *Bundle) EnqueueIn(s ledger.State, id string) ledger.Key {
 		ledger.StateExpired:   {ledger.EventExpired},
 		ledger.StateDiscarded: {ledger.EventDiscarded},
 	}
-	k := ledger.Key{Kind: Order.Name(), BizID: ledger.BizID(id)}
+	k := ledger.Key{Kind: b.kind.Name(), BizID: ledger.BizID(id)}
 	ledgertest.Enqueue(b.T, b.DB, k, `{}`)
 	ledgertest.Append(b.T, b.DB, k, events[s]...)
 	return k
@@ -71,14 +74,14 @@ func (b *Bundle) EnqueueIn(s ledger.State, id string) ledger.Key {
 func (b *Bundle) Later(id string, o ledger.EnqueueOptions) ledger.Key {
 	b.T.Helper()
 	k := ledger.Key{Kind: "test.later", BizID: ledger.BizID(id)}
-	Try(ledger.Enqueue(b.Context(), b.As("producer"), k, nil, &o))(b.T)
+	Try(ledger.Enqueue(b.Context(), b.DB, k, nil, &o))(b.T)
 	return k
 }
 
-// SetLimit limits how many tasks of kind Order may wait.
+// SetLimit limits how many tasks of the bundle's kind may wait.
 func (b *Bundle) SetLimit(maxWaiting int64, policy ledger.OverloadPolicy) {
 	b.T.Helper()
-	l := ledger.Limit{Kind: Order.Name(), MaxWaiting: maxWaiting, Policy: policy}
+	l := ledger.Limit{Kind: b.kind.Name(), MaxWaiting: maxWaiting, Policy: policy}
 	if err := ledger.SetLimit(b.Context(), b.DB, l, ""); err != nil {
 		b.T.Fatal(err)
 	}
@@ -118,26 +121,28 @@ func (b *Bundle) AwaitSucceeded(n int) {
 	for done := -1; done != n; {
 		before := done
 		b.Await(fmt.Sprintf("more than %d of %d tasks to succeed", before, n), func() bool {
-			done = One[int](b, "select count(*)::integer from taskledger.event where type = 'succeeded'")
+			done = One[int](b, "select count(*)::integer from taskledger.event "+
+				"where type = 'succeeded' and kind like $1", b.kinds)
 			return done == n || before < done && done < n
 		})
 	}
 }
 
-// TasksIn returns the tasks of kind Order that are in a state, by name.
+// TasksIn returns the tasks of the bundle's kind that are in a state, by name.
 func (b *Bundle) TasksIn(s ledger.State) []string {
 	b.T.Helper()
 	rows := Try(b.DB.Query(b.Context(), `select h.biz_id from (
 		select distinct on (e.biz_id) e.biz_id, e.type
 		  from taskledger.event e where e.kind = $1 order by e.biz_id, e.version desc) h
-		where taskledger.state_after(h.type)::text = $2 order by 1`, string(Order.Name()), string(s)))(b.T)
+		where taskledger.state_after(h.type)::text = $2 order by 1`, string(b.kind.Name()), string(s)))(b.T)
 	return Try(pgx.CollectRows(rows, pgx.RowTo[string]))(b.T)
 }
 
 // Effects returns how many effects a task had.
 func (b *Bundle) Effects(k ledger.Key) int {
 	b.T.Helper()
-	return One[int](b, "select count(*)::integer from effect where biz_id = $1", string(k.BizID))
+	return One[int](b, "select count(*)::integer from effect where kind = $1 and biz_id = $2",
+		string(k.Kind), string(k.BizID))
 }
 
 // WantOneEffect checks that a task had exactly one effect.
@@ -151,8 +156,8 @@ func (b *Bundle) WantOneEffect(k ledger.Key) {
 // WantOneEffectEach checks that n tasks had exactly one effect each, and no other task had one.
 func (b *Bundle) WantOneEffectEach(n int) {
 	b.T.Helper()
-	total := One[int](b, "select count(*)::integer from effect")
-	distinct := One[int](b, "select count(distinct biz_id)::integer from effect")
+	total := One[int](b, "select count(*)::integer from effect where kind like $1", b.kinds)
+	distinct := One[int](b, "select count(distinct biz_id)::integer from effect where kind like $1", b.kinds)
 	if total != n || distinct != n {
 		b.T.Errorf("%d effects of %d tasks, want one each of %d", total, distinct, n)
 	}

@@ -14,8 +14,11 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// AckWait is the default AckWait of tests.
+// AckWait is the shortest AckWait, for workers that a test kills and for tests of what happens when a lease is renewed.
 const AckWait = time.Second
+
+// calmAckWait is that of other workers: a busy machine may take longer than [AckWait] for a statement.
+const calmAckWait = 5 * time.Second
 
 // Worker is a running pool.
 type Worker struct {
@@ -40,7 +43,7 @@ func (b *Bundle) Work(c workers.Config, register func(*workers.Pool) error) *Wor
 		c.NATS = b.Connect()
 	}
 	if c.AckWait == 0 {
-		c.AckWait = AckWait
+		c.AckWait = calmAckWait
 	}
 	if c.Logger == nil {
 		c.Logger = b.Logger(slog.LevelDebug)
@@ -68,9 +71,12 @@ func (b *Bundle) Work(c workers.Config, register func(*workers.Pool) error) *Wor
 	return w
 }
 
+// EffectSQL inserts an effect of an attempt. $1 kind; $2 biz_id; $3 attempt.
+const EffectSQL = "insert into effect (kind, biz_id, attempt) values ($1, $2, $3)"
+
 // InsertEffect is a handler that inserts an effect.
 func InsertEffect(ctx context.Context, tx pgx.Tx, job *workers.Job, _ OrderArgs) error {
-	_, err := tx.Exec(ctx, "insert into effect (biz_id, attempt) values ($1, $2)", string(job.BizID), int(job.Attempt))
+	_, err := tx.Exec(ctx, EffectSQL, string(job.Kind), string(job.BizID), int(job.Attempt))
 	return err
 }
 
@@ -89,9 +95,9 @@ func RetryAtOnce(c *workers.KindConfig) *workers.KindConfig {
 	return &full
 }
 
-// Exactly registers an ExactlyOnce handler of kind Order.
-func Exactly(
+// Exactly registers an ExactlyOnce handler of the bundle's kind.
+func (b *Bundle) Exactly(
 	h func(context.Context, pgx.Tx, *workers.Job, OrderArgs) error, c *workers.KindConfig,
 ) func(*workers.Pool) error {
-	return func(p *workers.Pool) error { return p.Register(workers.Handle(Order, h, RetryAtOnce(c))) }
+	return func(p *workers.Pool) error { return p.Register(workers.Handle(b.kind, h, RetryAtOnce(c))) }
 }

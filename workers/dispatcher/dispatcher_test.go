@@ -19,7 +19,7 @@ func TestTasksAreGivenOut(t *testing.T) {
 	t.Parallel()
 	b := servicetest.NewServed(t, outbox.StreamConfig{})
 	b.EnqueueRound("before", 50)
-	w := b.Work(workers.Config{}, servicetest.Exactly(servicetest.InsertEffect, nil))
+	w := b.Work(workers.Config{}, b.Exactly(servicetest.InsertEffect, nil))
 	b.EnqueueMany(200)
 	b.AwaitSucceeded(250)
 	b.WantOneEffectEach(250)
@@ -31,7 +31,7 @@ func TestTheFirstDispatcher(t *testing.T) {
 	t.Parallel()
 	b := servicetest.New(t)
 	b.Dispatch()
-	w := b.Work(workers.Config{}, servicetest.Exactly(servicetest.InsertEffect, nil))
+	w := b.Work(workers.Config{}, b.Exactly(servicetest.InsertEffect, nil))
 	b.EnqueueMany(10)
 	b.AwaitSucceeded(10)
 	w.Stop()
@@ -46,7 +46,7 @@ func TestTheFirstDispatcher(t *testing.T) {
 func TestDispatcherThatLosesItsConnection(t *testing.T) {
 	t.Parallel()
 	b := servicetest.NewServed(t, outbox.StreamConfig{})
-	w := b.Work(workers.Config{}, servicetest.Exactly(servicetest.InsertEffect, nil))
+	w := b.Work(workers.Config{}, b.Exactly(servicetest.InsertEffect, nil))
 	epoch := func() int {
 		return servicetest.One[int](b, `select coalesce(
 			(select (l.detail->>'epoch')::integer from taskledger.lease l where l.name = 'dispatcher'), 0)`)

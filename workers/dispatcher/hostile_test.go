@@ -83,7 +83,7 @@ func (r *rogue) publish(reports ...dispatch.Report) (epoch int64) {
 func TestMadeUpKeysDoNotEndTheEpoch(t *testing.T) {
 	t.Parallel()
 	b := servicetest.NewServed(t, outbox.StreamConfig{})
-	b.Work(workers.Config{}, servicetest.Exactly(servicetest.InsertEffect, nil))
+	b.Work(workers.Config{}, b.Exactly(servicetest.InsertEffect, nil))
 	b.AwaitState(b.Enqueue("before"), ledger.StateSucceeded)
 	r := newRogue(t, b, "rogue")
 	kind := servicetest.Order.Name()

@@ -56,7 +56,7 @@ func TestOfferedTasksAreNotReadAgain(t *testing.T) {
 	b := servicetest.NewServed(t, outbox.StreamConfig{})
 	reads := statements{begin: "-- The heads of the tasks"}
 	b.Work(workers.Config{DB: tracedPool(t, ledgertest.As(t, b.DB), &reads), AckWait: time.Minute},
-		servicetest.Exactly(servicetest.InsertEffect, nil))
+		b.Exactly(servicetest.InsertEffect, nil))
 	b.AwaitState(b.Enqueue("first"), ledger.StateSucceeded)
 	before := reads.Load()
 	const tasks = 50
@@ -175,7 +175,7 @@ func TestHintsAreAheadOfWindows(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Start(d.Run)
-	b.Work(workers.Config{}, servicetest.Exactly(servicetest.InsertEffect, nil))
+	b.Work(workers.Config{}, b.Exactly(servicetest.InsertEffect, nil))
 	b.AwaitState(b.Enqueue("first"), ledger.StateSucceeded)
 	const tasks = 10
 	ahead := 0

@@ -60,7 +60,7 @@ func TestQueryModes(t *testing.T) {
 	t.Parallel()
 	database := func(t *testing.T) *pgxpool.Pool { return servicetest.Pool(t) }
 	plantest.EachQueryMode(t, database, func(t *testing.T, db *pgxpool.Pool) {
-		b := &fixture{&servicetest.Bundle{T: t, DB: db}}
+		b := &fixture{servicetest.NewDatabaseOn(t, db)}
 		b.bury("a", 3, "no customer")
 		b.Project()
 		groups, err := operator.ReadDead(t.Context(), db, "")

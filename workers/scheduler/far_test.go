@@ -18,7 +18,7 @@ func TestTimersAtUnreadableTimes(t *testing.T) {
 	for _, at := range []string{"infinity", "294275-12-31 00:00:00+00", "9999-01-01 00:00:00+00", "-infinity"} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
-			b := &fixture{&servicetest.Bundle{T: t, DB: ledgertest.Pool(t, ledgertest.Owner)}}
+			b := &fixture{servicetest.NewDatabaseOn(t, ledgertest.Pool(t, ledgertest.Owner))}
 			statement := `
 				insert into taskledger.event (kind, biz_id, version, attempt, shard, type, actor)
 				values ('far', '1', 1, 0, taskledger.shard_of('1'), 'scheduled', 'a');

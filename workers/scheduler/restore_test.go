@@ -19,7 +19,7 @@ func TestTimersOfARestoredDatabase(t *testing.T) {
 	server := ledgertest.Cluster(t, nil)
 	pool := servicetest.Try(pgxpool.New(t.Context(), server.URL(ledgertest.Database)))(t)
 	t.Cleanup(pool.Close)
-	b := &fixture{&servicetest.Bundle{T: t, DB: pool}}
+	b := &fixture{servicetest.NewDatabaseOn(t, pool)}
 	s := b.scheduler()
 	n := 0
 	b.Await("the horizon to move", func() bool {

@@ -24,7 +24,7 @@ func TestNoPlanIsCompiled(t *testing.T) {
 	t.Parallel()
 	plain := ledgertest.Pool(t, ledgertest.Owner)
 	plantest.Enlarge(t, plain)
-	b := &fixture{&servicetest.Bundle{T: t, DB: plain}}
+	b := &fixture{servicetest.NewDatabaseOn(t, plain)}
 	b.SetLimit(10, ledger.DiscardOldest)
 	b.EnqueueMany(30)
 	s := servicetest.Try(scheduler.New(scheduler.Config{DB: plantest.Pool(t, plain, "")}))(t)
@@ -49,7 +49,7 @@ func TestQueryModes(t *testing.T) {
 	t.Parallel()
 	database := func(t *testing.T) *pgxpool.Pool { return servicetest.Pool(t) }
 	plantest.EachQueryMode(t, database, func(t *testing.T, db *pgxpool.Pool) {
-		b := &fixture{&servicetest.Bundle{T: t, DB: db}}
+		b := &fixture{servicetest.NewDatabaseOn(t, db)}
 		s := b.scheduler()
 		b.Later("far", ledger.EnqueueOptions{RunIn: time.Hour})
 		k := b.Later("soon", ledger.EnqueueOptions{RunIn: 50 * time.Millisecond})
