@@ -34,7 +34,7 @@
 //	login_id      the session's user, recorded by the database: an id of the view taskledger.logins
 //	data          JSON: the args in version 1; later the result, error, reason, … of the event
 //	data_version  version of the format of data: the producer's in a first event, else 1 for now
-//	meta          JSON object beside the data: trace context, causation, tags, encoding, …
+//	meta          JSON object next to data: trace context, causation, tags, encoding, …
 //	run, priority, order_key, partition: of later versions of taskledger, for now their defaults
 //
 // [EventType] lists the types, [Meta] the members of meta. Data that is bytes and not JSON is stored as base64. Rows

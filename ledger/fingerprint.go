@@ -18,7 +18,7 @@ var variablePart = regexp.MustCompile("\"[^\"]*\"|`[^`]*`|" + `\B'[^']*'|` +
 	`0x[0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|[0-9]+(?:[.,:][0-9]+)*`)
 
 // Fingerprint returns the group to which an error belongs. Errors of one type whose messages differ only in
-// numbers, UUIDs and quoted parts have the same fingerprint. The algorithm never changes, because stored
+// numbers, UUIDs and quoted parts share a fingerprint. The algorithm never changes, because stored
 // fingerprints group dead tasks:
 //
 //   - Take the first 4096 bytes of the message.

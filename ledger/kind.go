@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// TypedKind is a kind whose args have the Go type A. The zero value is invalid: create one with [NewKind] and
+// TypedKind is a kind with args of the Go type A. The zero value is invalid: create one with [NewKind] and
 // share it between producers and workers. It is safe for concurrent use.
 type TypedKind[A any] struct {
 	name  Kind

@@ -36,7 +36,7 @@ type Meta struct {
 }
 
 // ParseMeta decodes the meta of an event; nil decodes to the zero Meta. It does not validate Retry.
-// It returns a [*CorruptError] if meta is not a JSON object or another member has the wrong type.
+// It returns a [*CorruptError] if meta is not a JSON object or another member is of the wrong type.
 func ParseMeta(meta json.RawMessage) (Meta, error) {
 	var m Meta
 	if len(meta) == 0 {

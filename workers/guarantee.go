@@ -7,7 +7,7 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// Guarantee is how often the effects of a task of a kind may happen. All workers of a kind must have the same.
+// Guarantee is how often the effects of a task of a kind may happen. All workers of a kind must agree on it.
 type Guarantee string
 
 // The guarantees; docs/guarantees.md compares them.

@@ -205,7 +205,7 @@ func (f *Feed) judge(ctx context.Context, w *walk) ([]ledger.Event, error) {
 		return nil, nil
 	}
 	if err := crashed(ctx, f.db, f.database.incarnation); err != nil {
-		return nil, err // the crash has undone what was read
+		return nil, err // the crash has undone events that were read
 	}
 	log := f.options.Logger.With("reader", f.reader, "events", missing.events, "since", w.since, "until", w.until)
 	if missing.events <= 0 {

@@ -5,7 +5,7 @@
 //	for {
 //		page, err := f.Next(ctx)
 //		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-//			// … write what the page's events mean, in tx …
+//			// … process the page's events, in tx …
 //			return page.Advance(ctx, tx, nil)
 //		})
 //	}

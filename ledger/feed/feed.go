@@ -103,7 +103,7 @@ type Feed struct {
 	now     func() time.Time
 	begun   time.Time // when its cursor had been read; it follows no page that was read earlier
 
-	isTail             bool   // it has no cursor
+	isTail             bool   // without a cursor
 	windowSQL, pageSQL string // replaced by mutants in tests
 
 	database database // in which place was reached

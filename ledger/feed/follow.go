@@ -27,7 +27,7 @@ func windowBetween(from, to Place) Window {
 
 // found is the reporting feed's pages after a place.
 type found struct {
-	isKnown bool // the place is also a place of the followed feed
+	isKnown bool // the followed feed passed the place too
 	runs    []run
 	events  []ledger.Event
 	more    bool // pages follow

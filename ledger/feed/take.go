@@ -35,7 +35,7 @@ func Hold(ctx context.Context, tx pgx.Tx, reader string) error {
 	return err
 }
 
-// hold is [Hold]; it returns n of the newest row, 0 if the reader has no cursor.
+// hold is [Hold]; it returns n of the newest row, 0 without a cursor.
 func hold(ctx context.Context, tx pgx.Tx, reader string) (n int64, err error) {
 	// A page under way appends a row after the locked row. Once the newest row is locked, no row follows it.
 	for {
@@ -103,7 +103,7 @@ func Passed(ctx context.Context, db ledger.DB, reader string, p ledger.Position)
 	return passed, found, pgerr.Explain("read cursor "+reader, err)
 }
 
-// PlaceOf returns the place of a reader as db sees it, and false if it has no cursor. If db is a transaction whose
+// PlaceOf returns the place of a reader as db sees it, and false without a cursor. If db is a transaction whose
 // snapshot does not change, that place covers everything that the reader wrote and the transaction sees. It never
 // commits.
 //

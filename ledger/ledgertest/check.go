@@ -21,7 +21,7 @@ const maxFaults = 20
 //   - versions are 1, 2, 3… without gaps, and the first event is enqueued or scheduled;
 //   - every transition is one of [ledger.Transitions], and the attempts are counted correctly;
 //   - positions increase with the versions;
-//   - all events have the first event's shard;
+//   - the shard of all events is the first event's;
 //   - data decodes with the encoding in meta.
 //
 // It reads every event in db's snapshot and writes nothing.

@@ -113,7 +113,7 @@ func (t *templates) clone(ctx context.Context, name, address string) error {
 	return err
 }
 
-// drop drops a database. It closes remaining connections by force, such as those that a killed process left.
+// drop drops a database. It closes remaining connections by force, such as a killed process's.
 func (t *templates) drop(ctx context.Context, name string) error {
 	_, err := t.admin.Exec(ctx, "drop database "+name+" with (force)")
 	return err

@@ -2,7 +2,7 @@
 // if the owner of the database made it. A sealer runs at intervals and prints a checkpoint, which an auditor keeps
 // outside of the database. Any later state of the ledger is verified against it.
 //
-//	result, err := seal.Run(ctx, pool, nil)         // seals what has been committed
+//	result, err := seal.Run(ctx, pool, nil)         // seals all committed events
 //	fmt.Print(result.Checkpoint)                    // to be kept outside
 //	report, err := seal.Verify(ctx, pool, &seal.VerifyOptions{Checkpoints: kept})
 //	proofs, err := seal.ProveTask(ctx, pool, key, 0, 100, result.Checkpoint)

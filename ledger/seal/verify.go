@@ -250,7 +250,7 @@ func (v *verifier) compareEvents(ctx context.Context, b *batch, isSparse bool) e
 	return nil
 }
 
-// matches reports whether an event with its salt has the hash of its leaf, and counts an erased event.
+// matches reports whether the hash of an event with its salt equals its leaf, and counts an erased event.
 func (v *verifier) matches(e Event, salt []byte, hash tlog.Hash) bool {
 	leaf, err := e.leaf(salt)
 	if err != nil || leaf != hash {

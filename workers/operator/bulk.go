@@ -25,7 +25,7 @@ type BulkResult struct {
 
 // ReleaseAll is [Operator.Release] for all tasks that match a filter. Default state: dead.
 //
-// This and the other methods for many tasks work in batches, each of which commits. If the context or an error stops
+// This and the other methods for many tasks work in batches, and commit each. If the context or an error stops
 // one, the committed batches stay, and calling it again does the rest. It then returns the result so far.
 //
 // Errors: [*ledger.InvalidError] with a field of the filter; [ledger.ErrNotMigrated]; the error of ctx.

@@ -29,7 +29,7 @@ const (
 	deferredParts = 4
 )
 
-// deferred contains due tasks, some of which an open transaction locks, so that the other tasks are on time. A batch
+// deferred contains due tasks, some locked by an open transaction, so that the other tasks are on time. A batch
 // with a locked task fails as a whole, and the error does not name the task. The tasks of the batch are tried again in
 // groups, one group between two batches of other tasks. A failed group is divided, until each locked task is a group
 // of its own. It is for the goroutine of Scheduler.Run.
@@ -80,7 +80,7 @@ func (d *deferred) remove(i int) {
 	d.keys = ""
 }
 
-// delay moves group i, as g, behind all others, so that each group has its turn.
+// delay moves group i, as g, behind all others, so that each group gets its turn.
 func (d *deferred) delay(i int, g group, by time.Duration) {
 	g.retryAt = time.Now().Add(by)
 	d.groups = append(slices.Delete(d.groups, i, i+1), g)

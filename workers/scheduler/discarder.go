@@ -39,7 +39,7 @@ const (
 	discarderLease = 5 * time.Second
 )
 
-// discarder discards the oldest waiting tasks of the kinds whose limit has the policy [ledger.DiscardOldest], until
+// discarder discards the oldest waiting tasks of the kinds with the policy [ledger.DiscardOldest], until
 // the limit is met. A task is as old as the event that made it available, in the order of the feed.
 //
 // It uses the projector's count and the place of that count. If n tasks were too many there, it discards the first n
@@ -223,7 +223,7 @@ func (d *discarder) discard(ctx context.Context, kind ledger.Kind, oldest []wait
 			h.AfterDiscard(ctx, kind, discarded)
 		}
 	}
-	if failed = append(failed, locked...); len(failed) > 0 { // the first one decides what is logged
+	if failed = append(failed, locked...); len(failed) > 0 { // the first error decides the log line
 		return fmt.Errorf("discard %d tasks of %s: %w", len(failed), kind, failed[0])
 	}
 	return nil

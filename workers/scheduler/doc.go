@@ -9,7 +9,7 @@
 // # Timers
 //
 // A scheduler fires timers in batches, in the order of their due times (batch.go). Three conditions would make it
-// late; each has its own file:
+// late; each is handled in its own file:
 //
 //   - Many timers of one kind are due. While batches are full, each is followed by some timers of every
 //     kind (turn.go).

@@ -4,7 +4,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// maxSuccessors bounds the predecessors of waiting tasks in memory, each of which takes about half a kilobyte.
+// maxSuccessors bounds the predecessors of waiting tasks in memory, about half a kilobyte each.
 const maxSuccessors = 100_000
 
 // successor is a task that waits for its predecessors.

@@ -22,7 +22,7 @@ const maxTurn = maxBatch / 10
 func (s *Scheduler) fireTurn(ctx context.Context) error {
 	tasks, err := s.readTurn(ctx)
 	if err != nil || len(tasks) == 0 || tasks[0].key.Kind == tasks[len(tasks)-1].key.Kind {
-		return err // the next batch has the timers of a single kind
+		return err // the next batch fires the timers of a single kind
 	}
 	_, err = s.fire(ctx, pgquery.Time(s.horizon.next), tasks)
 	if pgerr.Is(err, pgerr.LockNotAvailable) {

@@ -16,7 +16,7 @@ import (
 //
 // It has one owner at a time. The owner is the goroutine of its slot until a goroutine sets isEnded: the slot's own,
 // in finish, or the goroutine that abandons an overdue handler, in abandon. From then on that goroutine owns the
-// attempt. The owner, and notes beside the handler, use the fields under "owner"; join orders the notes before the
+// attempt. The owner, and notes during the handler, use the fields under "owner"; join orders the notes before the
 // owner's later reads.
 type Attempt struct {
 	recorder

@@ -17,7 +17,7 @@ type reconnection struct {
 }
 
 // LeaveStandby reports whether err shows that a connection of the pool reaches a standby, which a URL with several
-// hosts permits. It then has the pool connect again: otherwise one task after another would get that connection.
+// hosts permits. It then reconnects the pool: otherwise one task after another would get that connection.
 func (r *Runner) LeaveStandby(err error) bool {
 	if !pgerr.Is(err, pgerr.ReadOnlySQLTransaction) {
 		return false
@@ -25,7 +25,7 @@ func (r *Runner) LeaveStandby(err error) bool {
 	return r.reconnect("a connection reaches a standby; connecting again", err)
 }
 
-// LeavePolicies has the pool connect again if err shows that the login lacks a right. PostgreSQL keeps the row-level
+// LeavePolicies reconnects the pool if err shows that the login lacks a right. PostgreSQL keeps the row-level
 // security of a prepared statement when a role is granted, so an open connection would never get the right.
 func (r *Runner) LeavePolicies(err error) {
 	if pgerr.Is(err, pgerr.InsufficientPrivilege) {

@@ -149,6 +149,6 @@ type Conn interface {
 	// Abandon breaks the connection of a handler that does not return; the server then rolls back. Any goroutine may
 	// call it.
 	Abandon()
-	// Release returns the connection to the pool. It closes one that was abandoned, is broken or in a transaction.
+	// Release returns the connection to the pool. It closes an abandoned or broken connection, or one in a transaction.
 	Release()
 }

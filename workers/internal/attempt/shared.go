@@ -110,7 +110,7 @@ func (s *sharedTx) undo(a *Attempt, _, err error) {
 
 func (s *sharedTx) close() { s.tx.conn.Abandon() }
 
-// abandon has the other attempts tried again alone: the handler may never return.
+// abandon tries the other attempts again alone: the handler may never return.
 func (s *sharedTx) abandon(a *Attempt, cause, err error) {
 	ctx, cancel := s.kind.Operation()
 	defer cancel()

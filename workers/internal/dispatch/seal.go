@@ -31,7 +31,7 @@ func NewIdentity() (Identity, error) {
 func (i Identity) Public() []byte { return i.key.PublicKey().Bytes() }
 
 // SessionName returns the name of a session. It depends on the worker's id, which belongs to the login that owns its
-// lease, so no other worker can have a session with that name.
+// lease, so no other worker can open a session with that name.
 func SessionName(worker string, public []byte) string {
 	hash := sha256.Sum256(fmt.Appendf(nil, "%d %s %x", len(worker), worker, public))
 	return hex.EncodeToString(hash[:16])

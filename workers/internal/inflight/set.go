@@ -41,7 +41,7 @@ type Task[A any] struct {
 	isDone     bool // its handler has returned
 	isRecalled bool // its head may be out of date
 	hasBegun   bool // attempt is set
-	attempt    A    // the last one that began
+	attempt    A    // the last attempt that began
 	holds      int  // how often it was decided again
 }
 
