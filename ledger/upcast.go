@@ -55,7 +55,7 @@ func (u Upcasts) Validate() error {
 	for shape, f := range u {
 		if _, ok := transition(shape.Type); !ok || shape.Version < 1 || f == nil {
 			faults = append(faults, fmt.Errorf(
-				"Upcasts must have a type of events, a version from 1 and a function, got %+v", shape))
+				"Upcasts must have an event type, a version from 1 and a function, got %+v", shape))
 		}
 	}
 	return errors.Join(faults...)

@@ -15,7 +15,7 @@ var (
 	// ErrCrashed is returned if the database crashed or failed over after the feed was opened. The database
 	// may assign transaction ids and positions again that the feed has passed. Open the feed again: it
 	// continues at its cursor.
-	ErrCrashed = errors.New("the database crashed since the feed was opened: open the feed anew")
+	ErrCrashed = errors.New("the database crashed since the feed was opened: open the feed again")
 	// ErrNotPrimary is returned if the database is a standby. The snapshots of a standby do not list running
 	// transactions.
 	ErrNotPrimary = errors.New("the database is a standby: connect to the primary")

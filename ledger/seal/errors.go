@@ -19,7 +19,7 @@ var (
 
 var (
 	errNotErased = errors.New("the seal contains a digest instead of a salt, as after erasure, but the event has text")
-	errType      = errors.New("the type has a line break")
+	errType      = errors.New("the type contains a line break")
 	errSalt      = errors.New("the salt must have 16 bytes, or the digest 32")
 )
 

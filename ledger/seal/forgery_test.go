@@ -402,7 +402,7 @@ func TestForgedNodes(t *testing.T) {
 	f.finish(1, 1)
 	kept := f.seal().Checkpoint
 	f.forge(`update taskledger.seal set nodes = overlay(nodes placing sha256('forged') from 1) where batch = 1`)
-	f.expect([]seal.Checkpoint{kept}, "seal: the nodes of batch 1 are not those of its leaves")
+	f.expect([]seal.Checkpoint{kept}, "seal: the nodes of batch 1 do not match its leaves")
 	f.forge(`update taskledger.seal set nodes = decode(repeat('00', octet_length(nodes)), 'hex')`)
 	if newest, err := seal.Newest(t.Context(), f.reader); err != nil || newest == kept {
 		t.Errorf("the forged nodes are not used: %v", err)

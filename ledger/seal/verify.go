@@ -170,7 +170,7 @@ func (v *verifier) readPlace(ctx context.Context) error {
 	case err != nil:
 		return explain("read the sealer's cursor", err)
 	case found && !isWrittenHere:
-		return &feed.OriginError{Reader: feed.SealReader, Found: "another one", Want: origin}
+		return &feed.OriginError{Reader: feed.SealReader, Found: "unknown", Want: origin}
 	case found && !isLocal:
 		return &feed.OriginError{Reader: feed.SealReader, Ahead: passed, Want: origin}
 	}
@@ -199,7 +199,7 @@ func (v *verifier) verify(ctx context.Context, b *batch) error {
 		nodes = append(nodes, completed...)
 	}
 	if !v.isBroken && !slices.Equal(nodes, b.nodes) {
-		detail := fmt.Sprintf("the nodes of batch %d are not those of its leaves", b.number)
+		detail := fmt.Sprintf("the nodes of batch %d do not match its leaves", b.number)
 		v.add(Fault{Fault: Seal, Leaf: -1, Detail: detail})
 	}
 	v.end.batch, v.end.top = b.number, max(v.end.top, b.top)

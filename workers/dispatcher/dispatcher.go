@@ -162,5 +162,5 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 var (
 	errLeaseLost = errors.New("the lease was lost")
 	errCutOff    = errors.New("no worker reports, and NATS cannot be reached")
-	errRestarted = errors.New("the database is another one, or was started again")
+	errRestarted = errors.New("the database was replaced or restarted")
 )

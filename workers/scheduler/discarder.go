@@ -93,7 +93,7 @@ func (d *discarder) run(ctx context.Context) {
 }
 
 // errOther means that a pass took so long that another scheduler took the lease.
-var errOther = errors.New("another scheduler has the lease of the discarder")
+var errOther = errors.New("another scheduler holds the discarder's lease")
 
 // errLocked means that a pass met only locks of open transactions, for example of a worker that has appended to a
 // task. It is normal.

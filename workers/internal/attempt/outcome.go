@@ -569,7 +569,7 @@ func (k *Kind) policy(t ledger.Task) ledger.RetryPolicy {
 	p, err := ledger.ParseRetryPolicy(t.Retry)
 	if err != nil { // stored by a producer in SQL
 		k.Logger.Warn(
-			"invalid retry policy of a task; using that of its kind", "biz_id", string(t.BizID), "error", err,
+			"invalid retry policy of a task; using its kind's policy", "biz_id", string(t.BizID), "error", err,
 		)
 		return k.Retry
 	}
