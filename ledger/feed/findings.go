@@ -11,7 +11,7 @@ import (
 // While the reporting feed finds no events, the others need not poll. A feed that is further behind or ahead reads by
 // itself, and so do all while no report has arrived for half a second. It is safe for concurrent use.
 type Findings struct {
-	isOptional bool // no feed may report
+	isOptional bool // possibly no feed reports
 
 	mu       sync.Mutex // guards the fields below
 	reporter *Feed      // the feed that reports

@@ -81,7 +81,8 @@ func ParsePlace(ctx context.Context, db ledger.DB, text string) (Place, error) {
 		err = errors.Join(p.Seen.check(), p.checkUntil())
 	}
 	if err != nil || p.After < 0 {
-		return Place{}, &ledger.InvalidError{Field: "cursor", Value: text, Rule: "must be a returned cursor"}
+		return Place{}, &ledger.InvalidError{Field: "cursor", Value: text,
+			Rule: "must be a cursor that was returned before"}
 	}
 	d, err := readDatabase(ctx, db)
 	if err != nil {

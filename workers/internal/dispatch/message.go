@@ -27,7 +27,7 @@ const maxOfferBytes = 64 << 10
 type Report struct {
 	Session     string
 	Incarnation string        // of the database that the worker's last statement has reached
-	Epoch       int64         // of the database that the worker's last statement reached
+	Epoch       int64         // of the dispatcher that the worker follows; 0: none yet
 	Sent        time.Duration // by the worker's monotonic clock
 
 	Asked     map[ledger.Kind]int64 // the number of tasks that the worker has asked for in this epoch

@@ -18,7 +18,7 @@ type Pool[T any] struct {
 	mu      sync.Mutex // guards the fields below, and the lines' fields
 	slots   int        // over all lines; 0: limited by the lines' own slots only
 	running int
-	turns   []*Line[T] // lines with an item and a free slot, the next line first
+	turns   []*Line[T] // lines with an item and a free slot of their own, the next line first
 	stopped bool
 
 	isStarting bool // a goroutine for the next item is on its way
