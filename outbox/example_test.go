@@ -72,7 +72,7 @@ func ExampleHook() {
 	var counter losses
 	config := outbox.Config{Hooks: []outbox.Hook{&counter}} // and DB and NATS
 
-	config.Hooks[0].MessagesLost(context.Background(), "it was created anew") // as the relay does
+	config.Hooks[0].MessagesLost(context.Background(), "it was recreated") // as the relay does
 	config.Hooks[0].PageAdvanced(context.Background())
 
 	fmt.Println("losses:", counter.total.Load())
