@@ -169,12 +169,13 @@ func TestCancelRollsBack(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	began := make(chan struct{}, 1)
-	w := b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-		err := insertEffect(ctx, tx, job, args)
-		began <- struct{}{}
-		<-ctx.Done()
-		return err
-	}, nil))
+	w := b.Work(workers.Config{}, b.exactly(
+		func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			err := insertEffect(ctx, tx, job, args)
+			began <- struct{}{}
+			<-ctx.Done()
+			return err
+		}, nil))
 	k := b.Enqueue("o-1")
 	receive(b, "the handler to begin", began)
 	try(b.Operator().Cancel(b.Context(), k, audit))(t)

@@ -26,7 +26,8 @@ func TestKilledAtCrashPoint(t *testing.T) {
 			b := b.in(t)
 			b.EnqueueMany(20)
 			b.Spawn(test.program, point+":5").AwaitKilled(t)
-			if done := one[int](b, "select count(*)::integer from effect where kind = $1", string(b.Kind().Name())); done >= 20 {
+			const effects = "select count(*)::integer from effect where kind = $1"
+			if done := one[int](b, effects, string(b.Kind().Name())); done >= 20 {
 				t.Fatalf("the child was killed too late: it had done %d", done)
 			}
 			w := b.Work(workers.Config{}, b.exactly(insertEffect, nil))

@@ -18,10 +18,11 @@ func TestLeasesHaveTheLoad(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	release := make(chan struct{})
-	w := b.Work(workers.Config{AckWait: 2 * time.Second}, b.atLeast(func(context.Context, *workers.Job, orderArgs) error {
-		<-release
-		return nil
-	}, &workers.KindConfig{Slots: 3}))
+	w := b.Work(workers.Config{AckWait: 2 * time.Second}, b.atLeast(
+		func(context.Context, *workers.Job, orderArgs) error {
+			<-release
+			return nil
+		}, &workers.KindConfig{Slots: 3}))
 	load := func() workers.WorkerLoad {
 		all := try(workers.ReadWorkers(b.Context(), b.DB))(t)
 		if len(all) != 1 || all[0].ID != w.ID() || len(all[0].Kinds) != 1 || all[0].Kinds[0].Load == nil {
@@ -54,10 +55,11 @@ func TestLeasesCountOverdueHandlers(t *testing.T) {
 	b.Dispatch()
 	release := make(chan struct{})
 	defer close(release)
-	b.Work(workers.Config{AckWait: time.Second}, b.exactly(func(context.Context, pgx.Tx, *workers.Job, orderArgs) error {
-		<-release
-		return nil
-	}, &workers.KindConfig{Slots: 1, Timeout: 100 * time.Millisecond, Retry: ledger.RetryPolicy{Attempts: 1}}))
+	b.Work(workers.Config{AckWait: time.Second}, b.exactly(
+		func(context.Context, pgx.Tx, *workers.Job, orderArgs) error {
+			<-release
+			return nil
+		}, &workers.KindConfig{Slots: 1, Timeout: 100 * time.Millisecond, Retry: ledger.RetryPolicy{Attempts: 1}}))
 	b.AwaitState(b.Enqueue("o-1"), ledger.StateDead)
 	b.Await("the lease", func() bool {
 		all := try(workers.ReadWorkers(b.Context(), b.DB))(t)

@@ -24,12 +24,13 @@ func TestDiscardOldestBesideWorkers(t *testing.T) {
 	b.Start(try(projector.New(projector.Config{DB: b.DB}))(t).Run)
 	b.Schedule()
 	b.Schedule()
-	w := b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
-		if _, err := tx.Exec(ctx, "select pg_sleep(0.05)"); err != nil {
-			return err
-		}
-		return insertEffect(ctx, tx, job, args)
-	}, &workers.KindConfig{Slots: 2}))
+	w := b.Work(workers.Config{}, b.exactly(
+		func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			if _, err := tx.Exec(ctx, "select pg_sleep(0.05)"); err != nil {
+				return err
+			}
+			return insertEffect(ctx, tx, job, args)
+		}, &workers.KindConfig{Slots: 2}))
 	const tasks = 1500
 	for i := range tasks / 100 {
 		b.EnqueueRound(fmt.Sprint("r", i), 100)

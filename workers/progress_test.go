@@ -227,7 +227,8 @@ func TestFollowUpsNameTheirCause(t *testing.T) {
 			)(t)
 			b.AwaitState(k, ledger.StateSucceeded)
 			want := ledger.Meta{Causation: b.History(k)[0].ID(), Traceparent: trace, Tracestate: "vendor=1"}
-			got := try(ledger.ParseMeta(b.History(ledger.Key{Kind: mail.Name(), BizID: ledger.BizID(k.Kind)})[0].Meta))(t)
+			of := ledger.Key{Kind: mail.Name(), BizID: ledger.BizID(k.Kind)}
+			got := try(ledger.ParseMeta(b.History(of)[0].Meta))(t)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

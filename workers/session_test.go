@@ -157,9 +157,10 @@ func TestSettingsOfThePoolAreRestored(t *testing.T) {
 	change := sessionChange{sql: "set search_path = nowhere; set statement_timeout = 0",
 		probe: "select current_setting('search_path') || ' ' || current_setting('statement_timeout')"}
 	p := &prober{probed: make(chan string, 1)}
-	b.Work(workers.Config{DB: b.DB}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
-		return p.run(ctx, tx, job, change, nil)
-	}, &workers.KindConfig{Slots: 1}))
+	b.Work(workers.Config{DB: b.DB}, b.exactly(
+		func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
+			return p.run(ctx, tx, job, change, nil)
+		}, &workers.KindConfig{Slots: 1}))
 	b.AwaitState(b.Enqueue("change"), ledger.StateSucceeded)
 	for i := 0; ; i++ {
 		b.AwaitState(b.Enqueue(fmt.Sprintf("probe-%d", i)), ledger.StateSucceeded)
@@ -251,13 +252,14 @@ func TestHandlerThatResetsItsSession(t *testing.T) {
 			t.Parallel()
 			b := b.in(t)
 			db := ledgertest.As(t, b.DB)
-			b.Work(workers.Config{DB: db}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, a orderArgs) error {
-				if err := insertEffect(ctx, tx, job, a); err != nil || job.BizID != "resets" {
+			b.Work(workers.Config{DB: db}, b.exactly(
+				func(ctx context.Context, tx pgx.Tx, job *workers.Job, a orderArgs) error {
+					if err := insertEffect(ctx, tx, job, a); err != nil || job.BizID != "resets" {
+						return err
+					}
+					_, err := tx.Exec(ctx, sql)
 					return err
-				}
-				_, err := tx.Exec(ctx, sql)
-				return err
-			}, &workers.KindConfig{Slots: 1, Retry: ledger.RetryPolicy{Attempts: 1}}))
+				}, &workers.KindConfig{Slots: 1, Retry: ledger.RetryPolicy{Attempts: 1}}))
 			k := b.Enqueue("resets")
 			b.AwaitState(k, ledger.StateDead)
 			if reason := b.Task(k).Error; !strings.Contains(reason, want) {

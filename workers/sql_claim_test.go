@@ -319,11 +319,12 @@ func TestFirstClaimBesideAPool(t *testing.T) {
 	}
 	goOn := make(chan struct{})
 	const slots, n = 10, 60
-	b.Work(workers.Config{AckWait: time.Minute}, b.atLeast(func(_ context.Context, job *workers.Job, _ orderArgs) error {
-		begin(string(job.BizID))
-		<-goOn
-		return nil
-	}, &workers.KindConfig{Slots: slots, StartedAfter: 3 * time.Second}))
+	b.Work(workers.Config{AckWait: time.Minute}, b.atLeast(
+		func(_ context.Context, job *workers.Job, _ orderArgs) error {
+			begin(string(job.BizID))
+			<-goOn
+			return nil
+		}, &workers.KindConfig{Slots: slots, StartedAfter: 3 * time.Second}))
 	b.EnqueueMany(n)
 	b.Await("the first tasks to begin", func() bool { return count() == slots })
 	c := b.claimer("sql")
