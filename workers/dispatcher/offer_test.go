@@ -158,7 +158,7 @@ func (g *gate) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQuer
 		g.isWaiting.Store(true)
 		g.Lock()
 		g.isWaiting.Store(false)
-		g.Unlock() //nolint:staticcheck // it has waited while the test held the gate
+		g.Unlock()
 	}
 	return ctx
 }
