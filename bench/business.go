@@ -34,7 +34,7 @@ func analyze(ctx context.Context, t *trial) error {
 }
 
 // fillBacklog reads the meter and fills a fresh database. No checkpoint follows the fill: after one, the
-// WAL would have a full image of every page that a system updates in place.
+// WAL would contain a full image of every page that a system updates in place.
 func fillBacklog(ctx context.Context, t *trial, n int, fill func(context.Context, *trial, int) error) (*meter, error) {
 	if err := t.server.checkpoint(ctx); err != nil {
 		return nil, err

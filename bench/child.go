@@ -22,7 +22,7 @@ import (
 // as the client's, or one of several workers. Its value is the role.
 //
 // The child reads its settings as a line of JSON from standard input and writes a line when it is ready.
-// It ends when its input ends, also if its parent is killed.
+// It ends when its input ends, even if its parent is killed.
 const roleVariable = "TASKLEDGER_BENCH_ROLE"
 
 var roles = map[string]func(ctx context.Context, settings json.RawMessage, ready func(answer any)) error{

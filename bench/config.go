@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// config has the values of the command line.
+// config contains the values of the command line.
 type config struct {
 	quick       bool
 	force       bool

@@ -38,7 +38,7 @@ func costMeasure() measure {
 	}
 }
 
-// meter has the counters of the servers and of this process at one time.
+// meter contains the counters of the servers and of this process at one time.
 type meter struct {
 	wal, xids, dead, size       float64
 	postgres, broker, ourselves float64 // CPU seconds
@@ -190,7 +190,7 @@ func processSeconds(pid int) float64 {
 	return t.self
 }
 
-// machineSeconds returns the CPU seconds of all processes, and those that the host took from a virtual machine.
+// machineSeconds returns the CPU seconds of all processes, and the seconds that the host took from a virtual machine.
 func machineSeconds() (sum float64) {
 	text, _ := os.ReadFile("/proc/stat")
 	line, _, _ := strings.Cut(string(text), "\n")

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// docsDir has the documentation. Its figures are between marks such as
+// docsDir contains the documentation. Its figures are between marks such as
 //
 //	<!-- bench:ratios -->
 //	<!-- /bench:ratios -->
@@ -22,7 +22,7 @@ import (
 // and are written by -report alone, from the runs in recordFile.
 const docsDir = "../docs"
 
-// recordFile has the runs whose figures the documentation shows.
+// recordFile contains the runs whose figures the documentation shows.
 const recordFile = "benchmarks.json"
 
 // unmeasured stands in place of a table, and notMeasured in a row, of which no run has figures.
@@ -156,7 +156,7 @@ func render(page string, text []byte, r record) ([]byte, error) {
 	return text, nil
 }
 
-// pages have the figures by page and mark. A function returns "" if no run has its figures.
+// pages contain the figures by page and mark. A function returns "" if no run has its figures.
 var pages = map[string]map[string]func(r record, all *report) string{
 	"benchmarks.md": {
 		"runs":        func(r record, _ *report) string { return runList(r) },
@@ -229,7 +229,7 @@ func runList(r record) string {
 	return b.String()
 }
 
-// ratioRows has a row for each ratio, measured or not.
+// ratioRows returns a row for each ratio, measured or not.
 func ratioRows(r *report) string {
 	var rows [][]string
 	row := func(name, label string, x ratio) {
@@ -257,7 +257,7 @@ func ratioRows(r *report) string {
 	return markdown([]string{"ratio", "measured", "floor in our place", "target", ""}, rows)
 }
 
-// rateRows has the systems of the measures whose figure is a rate.
+// rateRows returns the systems of the measures whose figure is a rate.
 func rateRows(r *report) string {
 	var rows [][]string
 	for _, measure := range []string{

@@ -168,7 +168,7 @@ func (n *node) catchUp(ctx context.Context, tasks int) error {
 	return n.awaitProjected(ctx)
 }
 
-// checkSucceeded returns an error unless so many tasks have succeeded, in the ledger and in the projection.
+// checkSucceeded returns an error unless this number of tasks succeeded, in the ledger and in the projection.
 func (n *node) checkSucceeded(ctx context.Context, tasks int) error {
 	var events, projected int
 	if err := n.t.db.QueryRow(ctx, statement("succeeded")).Scan(&events, &projected); err != nil {
@@ -232,7 +232,7 @@ func drainRiverTx(ctx context.Context, t *trial, jobs int) error {
 	if err != nil {
 		return err
 	}
-	db, err := t.pool(ctx, maxWorkers+8) // 8 for River beside those of the handlers
+	db, err := t.pool(ctx, maxWorkers+8) // 8 for River in addition to the handlers' own
 	if err != nil {
 		return err
 	}

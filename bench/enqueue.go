@@ -172,7 +172,7 @@ func measureEnqueue(ctx context.Context, t *trial, n int, run transaction) error
 type load struct {
 	perSecond float64
 	wal       float64 // bytes a transaction
-	count     int     // including those of the warm-up
+	count     int     // including the warm-up
 }
 
 // transactions runs transactions on n connections for the trial's duration.

@@ -128,7 +128,7 @@ func everydayOurs(ctx context.Context, t *trial, perSecond int, o oursEveryday) 
 	return e.measure(ctx)
 }
 
-// everydayRiver has a process with River's client. The producers run in the parent, as for all systems.
+// everydayRiver runs a process with River's client. The producers run in the parent, as for all systems.
 func everydayRiver(ctx context.Context, t *trial, perSecond int) error {
 	if err := migrateRiver(ctx, t); err != nil {
 		return err
@@ -154,7 +154,7 @@ func everydayRiver(ctx context.Context, t *trial, perSecond int) error {
 	return e.measure(ctx)
 }
 
-// everydayFloor has a process with relay and projection of the floor, and one with its worker.
+// everydayFloor runs a process with the floor's relay and projection, and one with its worker.
 func everydayFloor(ctx context.Context, t *trial, perSecond int) error {
 	if err := migrateFloor(ctx, t); err != nil {
 		return err
@@ -234,7 +234,7 @@ func (e *everyday) measure(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	// The first tasks and statements are not counted. The counted tasks follow those of the warm-up without a pause.
+	// The first tasks and statements are not counted. The counted tasks follow the warm-up without a pause.
 	if err := awaitClosed(ctx, e.watch.warm.done); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// The floor is the pipeline of taskledger without what it promises: committed rows, a window between snapshots,
+// The floor is taskledger's pipeline without its promises: committed rows, a window between snapshots,
 // JetStream with eleven headers and message ids, a pull consumer, heads, a grouped insert of outcomes, the
 // relay of both events, a projection. It has no leases, fences, retries, hooks, audits, shards or late commits' order.
 // It is a limit for the cost of such a pipeline, and no model for its correctness. It drains a backlog as fast as it
@@ -29,7 +29,7 @@ const (
 	floorSubject = "floor.7." // the shard of all tasks
 
 	floorInFlight = 4000 // messages without an acknowledgement
-	floorBatch    = 2000 // messages of which the heads are read at once
+	floorBatch    = 2000 // messages whose heads are read at once
 	floorBatches  = 3    // batches at once
 )
 
@@ -425,7 +425,7 @@ func drainFloor(ctx context.Context, t *trial, tasks int) error {
 }
 
 // drainFloorStream measures the drain of tasks that wait on the stream, until the outcomes are relayed and projected.
-// With transactions, so many at once, each task inserts its row and its outcome in a transaction of its own.
+// With transactions, each task inserts its row and its outcome in a transaction of its own.
 func drainFloorStream(ctx context.Context, t *trial, tasks, transactions int) error {
 	f, err := newFloor(ctx, t)
 	if err != nil {

@@ -121,7 +121,7 @@ func (f *floor) handleEach(ctx context.Context, arrived <-chan jetstream.Msg, fi
 	return nil
 }
 
-// record records outcomes, those of a while in one statement, until finished is closed.
+// record gathers outcomes and records each group in one statement, until finished is closed.
 func (f *floor) record(ctx context.Context, finished <-chan jetstream.Msg) error {
 	for m := range finished {
 		batch := []jetstream.Msg{m}

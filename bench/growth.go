@@ -14,7 +14,7 @@ import (
 
 const (
 	growthName = "growth"
-	// controlName is the measure of what the ratios of growth are without any condition: how far they can be trusted.
+	// controlName measures the growth ratios without any condition, which shows how far they can be trusted.
 	controlName = "growth-control"
 )
 
@@ -235,7 +235,7 @@ func (g *growth) relayAndDrain(ctx context.Context, t *trial, before *meter, enq
 	return costs.add(ctx, g)
 }
 
-// growthCosts has the counters of a turn, for its costs of a task: those of relay and projection for each task that was
+// growthCosts contains the counters of a turn, for its costs of a task: those of relay and projection for each task that was
 // enqueued, and those of the drain for each that has succeeded.
 type growthCosts struct {
 	before   *meter // before the tasks of the drain were enqueued

@@ -18,7 +18,7 @@ type floorGrowth struct {
 	turn    int
 }
 
-// floorGrowthMeasure measures the rates of the floor beside many waiting tasks: what the machine allows there.
+// floorGrowthMeasure measures the rates of the floor beside many waiting tasks: the machine's limit.
 func floorGrowthMeasure() measure {
 	return measure{
 		name: floorGrowthName, alternating: true, notQuick: true,

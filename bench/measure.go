@@ -48,9 +48,9 @@ type measure struct {
 	once      bool // in one round
 	onceQuick bool // in one round with -quick
 	notQuick  bool // with -quick only if -only names it: no ratio needs it
-	// alternating measures give the first contender a turn before and after each turn of another one.
+	// alternating measures give the first contender a turn before and after each other turn.
 	alternating bool
-	quickRounds int // with -quick, also late in the run. Default: those of the run.
+	quickRounds int // with -quick, even late in the run. Default: the run's rounds.
 	contenders  []contender
 }
 
@@ -79,7 +79,7 @@ type contender struct {
 	// tune are the values to choose from. One trial on a fifth of the size decides. With -quick the
 	// first value is used. Default: none.
 	tune []string
-	// open prepares one trial for all rounds. Default: each round has a new trial.
+	// open prepares one trial for all rounds. Default: a new trial for each round.
 	open func(ctx context.Context, t *trial) error
 	// ready waits for what open began, after all trials are open. Default: nothing.
 	ready func(ctx context.Context, t *trial) error
@@ -176,7 +176,7 @@ func warmUpServer(ctx context.Context, s *databaseServer) error {
 // turn is one trial of one contender.
 type turn struct{ round, contender int }
 
-// turns returns the turns of a measure with so many rounds: A B C, B C A, … or, if it is alternating, A B A C, A B A C,
+// turns returns the turns of a measure with these rounds: A B C, B C A, … or, if it is alternating, A B A C, A B A C,
 // … and A at the end. The first turn of a measure is often the slowest, so another contender has the next first one.
 func (m measure) turns(rounds int) []turn {
 	var turns []turn

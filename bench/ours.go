@@ -88,7 +88,7 @@ func newNode(ctx context.Context, t *trial, syncAlways bool) (*node, error) {
 	return newReplicatedNode(ctx, t, 1, syncAlways)
 }
 
-// newReplicatedNode is newNode with a replicated stream. Each replica has a server.
+// newReplicatedNode is newNode with a replicated stream, one server per replica.
 func newReplicatedNode(ctx context.Context, t *trial, replicas int, syncAlways bool) (*node, error) {
 	if err := migrate(ctx, t); err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func noopAtLeastOnce(slots int) func(*workers.Pool) error {
 // insertExactlyOnce registers a handler that inserts one business row.
 func insertExactlyOnce(slots int) func(*workers.Pool) error { return insertTogether(slots, 1) }
 
-// insertTogether is insertExactlyOnce with up to so many tasks in one transaction.
+// insertTogether is insertExactlyOnce with several tasks in one transaction.
 func insertTogether(slots, together int) func(*workers.Pool) error {
 	return registerExactlyOnce(slots, together, func(ctx context.Context, tx pgx.Tx, id string) error {
 		return workers.AtCommit(ctx, tx, statement("effect"), id)

@@ -95,7 +95,7 @@ type pgbench struct {
 	connections   int
 }
 
-// run runs so many transactions on each connection. before is the number of earlier ones, whose ids are
+// run runs the given number of transactions on each connection. before is the number of earlier ones, whose ids are
 // used. It returns the transactions per second of all connections together.
 func (p pgbench) run(ctx context.Context, url string, before, transactions int) (float64, error) {
 	options := append(slices.Clone(p.defines), "--define=n="+strconv.Itoa(before), "--no-vacuum", "--protocol=prepared",

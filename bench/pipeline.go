@@ -48,7 +48,7 @@ type taskStart struct {
 	At int64  `json:"at"`
 }
 
-// tally is what a child process counts.
+// tally contains the counts of a child process.
 type tally struct {
 	total  atomic.Int64
 	mu     sync.Mutex // guards starts
@@ -280,7 +280,7 @@ func awaitProjected(ctx context.Context, db *pgxpool.Pool) error {
 	if err := db.QueryRow(ctx, statement("newest")).Scan(&newest); err != nil || newest == 0 {
 		return err
 	}
-	// projector.WaitFor polls every 50 ms at last, which would count as our time.
+	// projector.WaitFor finally polls every 50 ms, which would count as our time.
 	if err := await(ctx, func() (bool, error) {
 		passed, _, err := feed.Passed(ctx, db, projector.Reader, newest)
 		return passed, err

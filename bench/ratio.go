@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ratio is the ratio of our median to that of a peer, with its target. Without a peer it is our median.
+// ratio is the ratio of our median to a peer's, with its target. Without a peer it is our median.
 type ratio struct {
 	name, label     string // in JSON, and in the documentation
 	measure, metric string
@@ -18,7 +18,7 @@ type ratio struct {
 	floor           string  // what stands in our place for the floor's ratio. Default: floorPipeline
 }
 
-// noFloor is the floor of a ratio that has no floor.
+// noFloor stands for a missing floor.
 const noFloor = "none"
 
 // condition is the least of the ratios of rates under a condition to those on a small and idle ledger.
@@ -27,7 +27,7 @@ type condition struct {
 	system      string
 	measure     string // default: growthName
 	over        string // the small and idle ledger. Default: ours
-	ofFloor     string // the condition of which this is the floor's ratio
+	ofFloor     string // the condition whose ratio for the floor this is
 }
 
 var conditions = []condition{
@@ -59,7 +59,7 @@ const (
 
 var conditionRates = []string{"enqueue rate", "relay rate", "drain rate"}
 
-// conditionRow has the ratios of one metric under a condition. Each is that of a turn to the mean of the turns of the
+// conditionRow contains the ratios of one metric under a condition. Each is that of a turn to the mean of the turns of the
 // small and idle ledger before and after it.
 type conditionRow struct {
 	Name   string    `json:"name"`
@@ -247,7 +247,7 @@ func (x ratio) verdict(value float64) string {
 // value returns the ratio, and false if a figure is missing.
 func (x ratio) value(r *report) (float64, bool) { return x.valueOf(r, x.of) }
 
-// ofFloor returns what the ratio is with the floor in our place: what the machine allows. It returns false if the floor
+// ofFloor returns the ratio with the floor in our place: the machine's limit. It returns false if the floor
 // does not take part, or is the peer.
 func (x ratio) ofFloor(r *report) (float64, bool) {
 	if x.over == floorPipeline {

@@ -24,9 +24,9 @@ type report struct {
 	Versions map[string]string  `json:"versions"`
 	Settings settings           `json:"settings"`
 	Ratios   map[string]float64 `json:"ratios"`
-	// FloorRatios are those that the floor reaches in our place.
+	// FloorRatios are the ratios that the floor reaches in our place.
 	FloorRatios map[string]float64 `json:"floor_ratios,omitempty"`
-	// Conditions are the ratios of growth by rate, of which Ratios has the least of each condition.
+	// Conditions are the growth ratios by rate. Ratios contains the lowest of each condition.
 	Conditions []conditionRow `json:"conditions,omitempty"`
 	Figures    []row          `json:"figures"`
 

@@ -75,7 +75,7 @@ const (
 	pollingPace  = "5ms, of the producer 100ms, polls 5ms"
 )
 
-// riverPace has the intervals of River's fetches.
+// riverPace contains the intervals of River's fetches.
 type riverPace struct{ cooldown, poll time.Duration }
 
 var riverPaces = map[string]riverPace{

@@ -27,7 +27,7 @@ func scaleMeasure() measure {
 	return m
 }
 
-// scaleOut measures the drain of ledgers, each with so many worker processes.
+// scaleOut measures the drain of several ledgers, each with its worker processes.
 func scaleOut(ctx context.Context, t *trial, ledgers, processes int) error {
 	addresses, err := brokerFor(ctx, t, ledgers)
 	if err != nil {

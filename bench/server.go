@@ -27,12 +27,12 @@ var postgresSettings = map[string]string{
 type databaseServer struct {
 	own   *pgserver.Server // nil: the server of -database-url
 	dir   string           // directory of own and of the brokers
-	base  string           // URL of the database beside which the others are created
+	base  string           // URL of the database on whose server the others are created
 	admin *pgx.Conn
 	count int // databases created
 }
 
-// openServer starts a server, or connects to that of -database-url.
+// openServer starts a server, or connects to the one in -database-url.
 func openServer(ctx context.Context, c config) (_ *databaseServer, err error) {
 	s := &databaseServer{base: c.databaseURL}
 	defer func() {

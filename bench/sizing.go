@@ -41,7 +41,7 @@ var sizes = []size{
 			{"cost", ours, "CPU of the client per task"}}},
 }
 
-// sizeRows has a row for each size, measured or not.
+// sizeRows returns a row for each size, measured or not.
 func sizeRows(r *report) string {
 	var rows [][]string
 	for _, x := range sizes {
@@ -60,7 +60,7 @@ func sizeRows(r *report) string {
 	return markdown([]string{"you need", "two cores gave", "what limits"}, rows)
 }
 
-// sizeByRate has what a task costs and how soon it starts, by the rate of tasks.
+// sizeByRate returns the cost and the latency of a task, by the rate of tasks.
 func sizeByRate(r *report) string {
 	var rows [][]string
 	for _, perSecond := range []int{50, 200, 500, 800, 2000} {
@@ -79,7 +79,7 @@ func sizeByRate(r *report) string {
 		"start after the commit: p50, ms", "p99, ms"}, rows)
 }
 
-// sizeInBytes has what a million tasks take.
+// sizeInBytes returns the bytes of a million tasks.
 func sizeInBytes(r *report) string {
 	var parts []string
 	for _, x := range []struct{ metric, of string }{

@@ -41,7 +41,7 @@ func fillSkipLocked(ctx context.Context, t *trial, n int) error {
 	})
 }
 
-// drainSkipLocked claims and finishes tasks in batches. The setting has the workers and the batch size.
+// drainSkipLocked claims and finishes tasks in batches. The setting names the workers and the batch size.
 func drainSkipLocked(ctx context.Context, t *trial, tasks int) error {
 	var workers, batch int
 	if _, err := fmt.Sscanf(t.tuning, "%d workers, batches of %d", &workers, &batch); err != nil {

@@ -99,7 +99,7 @@ func enqueueInTurns(ctx context.Context, empty, full *trial, name string, o *led
 	return nil
 }
 
-// fireTimers measures schedulers beside timers that are waiting. If hold is given, it lasts for the
+// fireTimers measures schedulers while other timers wait. If hold is given, it lasts for the
 // whole trial, so that dead index entries of one part are in the way of the next.
 func fireTimers(ctx context.Context, t *trial, hold func(context.Context, *trial) (func() error, error)) error {
 	if err := migrate(ctx, t); err != nil {
@@ -153,7 +153,7 @@ func fireAtRate(ctx context.Context, t *trial, name string) error {
 	return nil
 }
 
-// fireBacklog fires timers that are all due, by so many schedulers at once.
+// fireBacklog fires timers that are all due, by several schedulers at once.
 func fireBacklog(ctx context.Context, t *trial, schedulers int) error {
 	d := newDueTimers(t, fmt.Sprintf("backlog-%d", schedulers))
 	n := t.size(100_000, 10_000)
@@ -171,7 +171,7 @@ func fireBacklog(ctx context.Context, t *trial, schedulers int) error {
 	return nil
 }
 
-// dueTimers are the timers of one part of a trial: those of the tasks of one kind.
+// dueTimers are the timers of one part of a trial: the tasks of one kind.
 type dueTimers struct {
 	t        *trial
 	kind     ledger.Kind
