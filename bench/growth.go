@@ -235,8 +235,8 @@ func (g *growth) relayAndDrain(ctx context.Context, t *trial, before *meter, enq
 	return costs.add(ctx, g)
 }
 
-// growthCosts contains the counters of a turn, for its costs of a task: those of relay and projection for each task that was
-// enqueued, and those of the drain for each that has succeeded.
+// growthCosts contains a turn's counters, from which the costs of a task follow: relay and projection per enqueued
+// task, the drain per task that succeeded.
 type growthCosts struct {
 	before   *meter // before the tasks of the drain were enqueued
 	services []*child

@@ -59,8 +59,8 @@ const (
 
 var conditionRates = []string{"enqueue rate", "relay rate", "drain rate"}
 
-// conditionRow contains the ratios of one metric under a condition. Each is that of a turn to the mean of the turns of the
-// small and idle ledger before and after it.
+// conditionRow contains the ratios of one metric under a condition. Each compares a turn with the mean of the turns
+// before and after it, on a small and idle ledger.
 type conditionRow struct {
 	Name   string    `json:"name"`
 	Metric string    `json:"metric"`
