@@ -269,7 +269,9 @@ func TestGoOfTheDocuments(t *testing.T) {
 		if err := os.WriteFile(file, []byte(fragments[n].program(b.code)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {
+		vet := exec.CommandContext(t.Context(), "go", "vet", file)
+		vet.Dir = "../.." // the product's module, which has what the fragments import
+		if out, err := vet.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v: %s\n%s", b.doc, err, out, fragments[n].program(b.code))
 		}
 	}

@@ -52,7 +52,7 @@ func serve(t testing.TB) *site {
 // project applies all events to the projection.
 func (s *site) project() {
 	s.t.Helper()
-	(&servicetest.Bundle{T: s.t, DB: s.db}).Project()
+	servicetest.NewDatabaseOn(s.t, s.db).Project()
 }
 
 var tokenField = regexp.MustCompile(`name="csrf" value="([0-9a-f]{64})"`)
