@@ -17,17 +17,23 @@ import (
 // Quick items do not need a goroutine each: while they run no other one begins.
 func TestQuickItemsShareGoroutines(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	before, most := runtime.NumGoroutine(), 0
+	before := runtime.NumGoroutine()
+	var mu sync.Mutex
+	most := 0
 	done := make(chan struct{})
 	var p slots.Pool[int]
 	p.Start(func(i int) {
+		mu.Lock()
 		most = max(most, runtime.NumGoroutine())
+		mu.Unlock()
 		if i == 0 {
 			close(done)
 		}
 	})
 	p.Add(slots.NewLine[int](1000), time.Now(), append(slices.Repeat([]int{1}, 999), 0)...)
 	<-done
+	mu.Lock()
+	defer mu.Unlock()
 	if most > before+10 {
 		t.Errorf("%d goroutines for items that end at once, want 2", most-before)
 	}
