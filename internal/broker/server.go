@@ -252,9 +252,9 @@ func (s *Server) prove(ctx context.Context) (_ *pgx.Conn, nonce int64, err error
 	return conn, nonce, nil
 }
 
-// renew takes or renews the lease, with the address if the server runs.
+// renew takes or renews the lease, with the address if the server runs. A stop waits for it, and then yields the lease.
 func (s *Server) renew(ctx context.Context, conn *pgx.Conn, nonce int64) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.config.TTL/3)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.TTL/3)
 	defer cancel()
 	s.mu.Lock()
 	row := lease.Broker{Nonce: nonce, Peers: s.cluster.String()}
