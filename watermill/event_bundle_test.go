@@ -15,7 +15,7 @@ import (
 	"github.com/taskledger/taskledger/watermill/internal/watermilltest"
 )
 
-// eventBundle is a kit and what the tests of subscribers need beside it.
+// eventBundle is a kit with additions for the tests of subscribers.
 type eventBundle struct{ *watermilltest.Kit }
 
 // newEventBundle returns an eventBundle without a relay, and so without a stream.

@@ -46,7 +46,7 @@ func sendCoupon(ctx context.Context, tx pgx.Tx, job *workers.Job, c Coupon) erro
 }
 
 func work(ctx context.Context) error {
-	client, err := taskledger.Open(ctx, taskledger.Options{}) // DATABASE_URL has the address
+	client, err := taskledger.Open(ctx, taskledger.Options{}) // reads DATABASE_URL
 	if err != nil {
 		return err
 	}

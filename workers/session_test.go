@@ -79,7 +79,7 @@ func TestSessionOfAHandlerEndsWithIt(t *testing.T) {
 				t.Parallel()
 				b := b.in(t)
 				p := &prober{probed: make(chan string, 1)}
-				db := ledgertest.As(t, b.DB) // so that the connections are those of this worker
+				db := ledgertest.As(t, b.DB) // a pool of this worker alone
 				b.Work(workers.Config{DB: db}, b.exactly(
 					func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ orderArgs) error {
 						return p.run(ctx, tx, job, change, result)

@@ -10,7 +10,7 @@ select p.kinds, coalesce(w.worker, ''), coalesce(w.term_ms, 0), coalesce(w.diges
   from (select coalesce(array_agg(k.kind order by k.kind), '{}') as kinds from taskledger.paused_kinds k) p
   left join (
     select l.holder as worker, (extract(epoch from l.term) * 1000)::bigint as term_ms, l.detail,
-           md5(l.detail::text) as digest
+           encode(sha256(convert_to(l.detail::text, 'UTF8')), 'hex') as digest
       from taskledger.lease l
      where l.name like 'worker/%' and l.since between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00'
        and l.alive_until > clock_timestamp()
