@@ -107,6 +107,25 @@ func TestSessions(t *testing.T) {
 	if &first["asks"].Kinds[0] != &second["asks"].Kinds[0] {
 		t.Error("the kinds are read twice")
 	}
+	const failing = `
+		create or replace function taskledger.lease_kinds(detail json) returns text[] language plpgsql stable as
+		$$ begin raise 'the detail is checked again'; end $$`
+	var original string
+	const definition = "select pg_get_functiondef('taskledger.lease_kinds(json)'::regprocedure)"
+	if err := owner.QueryRow(t.Context(), definition).Scan(&original); err != nil {
+		t.Fatal(err)
+	}
+	replace := func(function string) {
+		t.Helper()
+		if _, err := owner.Exec(t.Context(), function); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace(failing)
+	for range 8 { // from the sixth on with a plan for all arguments
+		read()
+	}
+	replace(original)
 	put("asks", "1 hour", `{"kinds":["e"],"key":"0102"}`)
 	if s := read()["asks"]; !slices.Equal(s.Kinds, []string{"e"}) || s.Capacity != 0 {
 		t.Errorf("after a change: %v", s)

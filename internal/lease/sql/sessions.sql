@@ -14,6 +14,7 @@ select p.kinds, coalesce(w.worker, ''), coalesce(w.term_ms, 0), coalesce(w.diges
       from taskledger.lease l
      where l.name like 'worker/%' and l.since between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00'
        and l.alive_until > clock_timestamp()
+    offset 0 -- a digest is computed once
   ) w on true
   left join lateral (
     select w.detail->>'key' as key,
@@ -21,4 +22,5 @@ select p.kinds, coalesce(w.worker, ''), coalesce(w.term_ms, 0), coalesce(w.diges
              as capacity,
            taskledger.lease_kinds(w.detail) as kinds, coalesce(w.detail->>'shards', 'all') as shards
      where w.digest <> all ($1::text::text[])
+    offset 0 -- otherwise the columns are computed, and then the condition is checked
   ) d on true
