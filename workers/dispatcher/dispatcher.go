@@ -14,6 +14,7 @@ import (
 	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
 	"github.com/taskledger/taskledger/workers/internal/only"
@@ -134,7 +135,7 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 		return err
 	}
 	asked := time.Now()
-	taken, ok, err := lease.TakeDispatcher(ctx, conn, c)
+	taken, ok, err := takeLease(ctx, conn, c)
 	if err != nil || !ok {
 		return err
 	}
@@ -157,6 +158,13 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// takeLease takes the lease. A stop waits for the answer, to yield what the server gives.
+func takeLease(ctx context.Context, db ledger.DB, c lease.DispatcherClaim) (lease.DispatcherTerm, bool, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), term)
+	defer cancel()
+	return lease.TakeDispatcher(ctx, db, c)
 }
 
 var (

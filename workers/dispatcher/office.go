@@ -211,9 +211,10 @@ func (o *office) follow(ctx context.Context) error {
 	}
 }
 
-// renew renews the lease.
+// renew renews the lease. It waits for the answer even if ctx ends: a statement that the server executes later would
+// take back a yielded lease.
 func (o *office) renew(ctx context.Context) error {
-	ctx, cancel := context.WithDeadline(ctx, o.deadline)
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), o.deadline)
 	defer cancel()
 	asked := time.Now()
 	t, ok, err := lease.TakeDispatcher(ctx, o.conn, o.claim)

@@ -106,6 +106,9 @@ func (d *discarder) holds(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	d.heldAt = time.Time{}
+	// A stop waits for the answer, so that run yields what the server gives.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discarderLease/2)
+	defer cancel()
 	ok, err := lease.TakeDiscarder(ctx, d.config.DB, d.holder, discarderLease)
 	if ok && err == nil {
 		d.heldAt = begun
