@@ -70,6 +70,14 @@ func TestRefusedProjectionStopsAlone(t *testing.T) {
 	defer start(t, quick(pool, coupons(), other))()
 	enqueueCoupons(t, pool, "spring", 10, 10)
 	awaitCaughtUp(t, pool) // the built-in projection
+	await(t, "the other projection has tables", func() bool {
+		var has bool
+		const sql = `select to_regclass('coupons_again.campaign') is not null`
+		if err := pool.QueryRow(t.Context(), sql).Scan(&has); err != nil {
+			t.Fatal(err)
+		}
+		return has
+	})
 	await(t, "the other projection has caught up", func() bool {
 		var n int
 		const sql = `select coalesce(sum(sent), 0) from coupons_again.campaign`
