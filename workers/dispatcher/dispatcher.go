@@ -160,7 +160,7 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 	return err
 }
 
-// takeLease takes the lease. A stop waits for the answer, to yield what the server gives.
+// takeLease takes the lease. It goes on after ctx ends, so that a lease granted during a stop is yielded.
 func takeLease(ctx context.Context, db ledger.DB, c lease.DispatcherClaim) (lease.DispatcherTerm, bool, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), term)
 	defer cancel()

@@ -106,7 +106,7 @@ func (d *discarder) holds(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	d.heldAt = time.Time{}
-	// A stop waits for the answer, so that run yields what the server gives.
+	// This goes on after ctx ends, so that run yields a lease that is granted during a stop.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discarderLease/2)
 	defer cancel()
 	ok, err := lease.TakeDiscarder(ctx, d.config.DB, d.holder, discarderLease)
