@@ -373,9 +373,9 @@ func messageOf(t *dispatch.Task) (stream.Message, error) {
 }
 
 // inflight adds the asker's callbacks to the configuration of a kind's tasks in flight. A caller has no asker.
-func (a *asker) inflight(c inflight.Config) inflight.Config {
+func (a *asker) inflight(kind ledger.Kind, c inflight.Config) inflight.Config {
 	if a != nil {
-		c.Ended, c.HasRoom = a.end, a.wake
+		c.Ended, c.HasRoom = a.end, func(n, limit int) { a.wakeIfDue(kind, n, limit) }
 	}
 	return c
 }
@@ -386,7 +386,27 @@ func (a *asker) end(k ledger.Key, isGivenBack bool) {
 	a.machine.End(k)
 	a.isUrgent = a.isUrgent || isGivenBack
 	a.mu.Unlock()
-	a.wake()
+	if isGivenBack {
+		a.wake()
+	}
+}
+
+// wakeIfDue wakes the goroutine that reports only if the room for tasks of a kind makes a report due: most tasks of a
+// steady flow begin and end between two reports.
+func (a *asker) wakeIfDue(kind ledger.Kind, n, limit int) {
+	a.mu.Lock()
+	isDue := a.isDue(kind, n, limit)
+	a.mu.Unlock()
+	if isDue {
+		a.wake()
+	}
+}
+
+// isDue reports whether n further tasks of a kind are many more than those that the dispatcher was asked for. a.mu is
+// held.
+func (a *asker) isDue(kind ledger.Kind, n, limit int) bool {
+	more := n - a.machine.Outstanding(kind)
+	return more > 0 && (more == n || more >= limit/4)
 }
 
 // report sends a report if one is due, or always if isAlways is set.
@@ -407,8 +427,7 @@ func (a *asker) report(isAlways bool) {
 	total, isDue := 0, isAlways || a.isUrgent
 	for i, k := range kinds {
 		total += wants[i].n
-		more := wants[i].n - a.machine.Outstanding(k.Name)
-		isDue = isDue || more > 0 && (more == wants[i].n || more >= wants[i].limit/4)
+		isDue = isDue || a.isDue(k.Name, wants[i].n, wants[i].limit)
 		a.machine.Want(k.Name, wants[i].n)
 	}
 	if !isDue {

@@ -69,7 +69,7 @@ func (p *Pool) newKind(r Registration, config KindConfig) *kind {
 		Timeout: config.Timeout, Retry: config.Retry, MaxLost: config.MaxLost, StartedAfter: config.StartedAfter,
 		Shared: config.Together, Logger: logger, Errors: vocabulary{},
 		NotifiesHooks: k.hooks.isUsed(),
-		Tasks: inflight.New[*attempt.Attempt](p.asker.inflight(inflight.Config{
+		Tasks: inflight.New[*attempt.Attempt](p.asker.inflight(r.name, inflight.Config{
 			Slots: config.Slots, Width: config.Together, Ahead: p.aheadTime,
 		})),
 		Again: k.decideAgain, Companion: k.companion, HasCompanion: k.hasCompanion,

@@ -4,6 +4,10 @@ package inflight
 func (s *Set[A]) Wanted() (n, limit int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.wanted()
+}
+
+func (s *Set[A]) wanted() (n, limit int) {
 	limit = s.slots + s.pace.ahead(s.slots*s.config.Width)
 	n = limit - (len(s.tasks) - s.done)
 	if s.bytes > AheadBytes {
@@ -24,7 +28,11 @@ func (s *Set[A]) SetSlots(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.slots = n
+	s.noteRoom()
+}
+
+func (s *Set[A]) noteRoom() {
 	if s.config.HasRoom != nil {
-		s.config.HasRoom()
+		s.config.HasRoom(s.wanted())
 	}
 }

@@ -54,8 +54,9 @@ type Config struct {
 	Ahead time.Duration
 	// Ended is called for a task that is no longer in flight; isGivenBack: it may begin elsewhere. Nil is skipped.
 	Ended func(k ledger.Key, isGivenBack bool)
-	// HasRoom is called when there may be room for another task. Nil is skipped.
-	HasRoom func()
+	// HasRoom is called when there may be room for further tasks, with what [Set.Wanted] returns. The set is locked. Nil
+	// is skipped.
+	HasRoom func(n, limit int)
 }
 
 // New returns an empty set.
@@ -115,6 +116,7 @@ func (s *Set[A]) remove(task *Task[A], isGivenBack bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.noteRoom()
 	if s.open--; s.open == 0 {
 		s.ended.Broadcast()
 	}
@@ -161,8 +163,8 @@ func (s *Set[A]) Done(task *Task[A]) {
 			s.bytes -= task.size()
 			task.Message.Payload, task.LacksArgs = nil, true
 			s.bytes += task.size()
-			s.config.HasRoom()
 		}
+		s.noteRoom()
 	}
 }
 
