@@ -24,16 +24,16 @@ package ledgertest
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/backends"
 	"github.com/taskledger/taskledger/internal/pgfetch"
 	"github.com/taskledger/taskledger/internal/pgserver"
 )
@@ -55,7 +55,7 @@ const maxConns = 16
 
 // URL creates a migrated database and returns its address, for a login that has these roles of the ledger and owns the
 // database. roles are names of [migrations.Roles], [App], or [Owner] alone. Default: App. Each call creates a new
-// database, which is dropped after the test. URL fails the test if there is no server.
+// database. URL fails the test if there is no server.
 func URL(t testing.TB, roles ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
@@ -64,11 +64,7 @@ func URL(t testing.TB, roles ...string) string {
 	if err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
-	name := "taskledger_test_" + strings.ToLower(rand.Text()[:12])
-	address, err := urlAs(templates.url(name), roles)
-	if err == nil {
-		err = templates.clone(ctx, name, address)
-	}
+	d, address, err := templates.open(ctx, roles)
 	if err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
@@ -79,7 +75,7 @@ func URL(t testing.TB, roles ...string) string {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 		defer cancel()
-		if err := templates.drop(ctx, name); err != nil {
+		if err := templates.close(ctx, d, !t.Failed()); err != nil {
 			t.Errorf("ledgertest: drop the database: %v", err)
 		}
 	})
@@ -95,12 +91,39 @@ func Pool(t testing.TB, roles ...string) *pgxpool.Pool {
 		t.Fatalf("ledgertest: %v", err)
 	}
 	config.MaxConns = maxConns
+	return openPool(t, config)
+}
+
+// openPool opens a pool whose connections go on in a later test, if it is one to a database of [URL].
+func openPool(t testing.TB, config *pgxpool.Config) *pgxpool.Pool {
+	t.Helper()
+	dialer := dialerFor(config.ConnConfig)
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
-	t.Cleanup(func() { closePool(t, pool) })
+	t.Cleanup(func() {
+		if dialer != nil {
+			dialer.Keep() // those that the test closes itself end
+		}
+		closePool(t, pool)
+	})
 	return pool
+}
+
+// dialerFor lets connections to a database of [URL] come from its shelf. It returns nil for others.
+func dialerFor(config *pgx.ConnConfig) *backends.Dialer {
+	templates, err := sharedTemplates()
+	if err != nil || serverOf(config) != templates.server.Host || templates.reuse == nil {
+		return nil
+	}
+	shelf := templates.reuse.shelfOf(config.Database)
+	if shelf == nil {
+		return nil
+	}
+	dialer := shelf.Dialer()
+	config.DialFunc = dialer.Dial
+	return dialer
 }
 
 // closePool closes the pool, and fails the test if a connection is not released. Without this bound the whole process
@@ -185,5 +208,9 @@ func findServer() (*templates, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; to use a running server, set %s", err, Variable)
 	}
-	return newTemplates(ctx, server.URL("postgres"))
+	templates, err := newTemplates(ctx, server.URL("postgres"))
+	if err == nil {
+		templates.reuse = newReuse()
+	}
+	return templates, err
 }

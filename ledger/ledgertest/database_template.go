@@ -2,15 +2,18 @@ package ledgertest
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"net/url"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/backends"
 	"github.com/taskledger/taskledger/migrations"
 )
 
@@ -20,6 +23,7 @@ type templates struct {
 	admin    *pgxpool.Pool // to server, as its superuser; it is closed with the process
 	name     string        // of the migrated database; it changes whenever a migration changes
 	strategy string        // clause of "create database"
+	reuse    *reuse        // nil: each database is dropped after its test
 }
 
 // newTemplates returns the templates of the server at address. It creates the migrated database unless it
@@ -102,20 +106,50 @@ func (t *templates) build(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// clone creates a database with this name. Its owner is the user in address.
-func (t *templates) clone(ctx context.Context, name, address string) error {
+// open returns a database for a test, and its address for a login with roles, which owns it.
+func (t *templates) open(ctx context.Context, roles []string) (d *database, address string, err error) {
+	isNew := false
+	if t.reuse != nil {
+		d = t.reuse.take()
+	}
+	if d == nil {
+		isNew = true
+		d = &database{name: "taskledger_test_" + strings.ToLower(rand.Text()[:12]), shelf: backends.NewShelf()}
+	}
+	if address, err = urlAs(t.url(d.name), roles); err != nil {
+		return nil, "", err
+	}
 	u, err := url.Parse(address)
 	if err != nil {
-		return err
+		return nil, "", err
 	}
-	owner := pgx.Identifier{u.User.Username()}.Sanitize()
-	_, err = t.admin.Exec(ctx, "create database "+name+" owner "+owner+" template "+t.name+t.strategy)
-	return err
+	login := u.User.Username()
+	if !isNew {
+		return d, address, d.give(ctx, login)
+	}
+	owner := pgx.Identifier{login}.Sanitize()
+	_, err = t.admin.Exec(ctx, "create database "+d.name+" owner "+owner+" template "+t.name+t.strategy)
+	if err == nil && t.reuse != nil {
+		t.reuse.add(d)
+		err = t.reuse.learn(ctx, t.url(d.name))
+	}
+	return d, address, err
 }
 
-// drop drops a database. It closes remaining connections by force, such as a killed process's.
-func (t *templates) drop(ctx context.Context, name string) error {
-	_, err := t.admin.Exec(ctx, "drop database "+name+" with (force)")
+// close takes back the database of a test: for another test, or to drop it. Its connections are then closed by force,
+// such as those of a process that the test has killed.
+func (t *templates) close(ctx context.Context, d *database, mayReuse bool) error {
+	if t.reuse != nil {
+		isClean := false
+		if mayReuse {
+			isClean, _ = t.reuse.clean(ctx, d, t.url(d.name)) // otherwise it is dropped
+		}
+		if t.reuse.put(d, isClean) {
+			return nil
+		}
+	}
+	d.end(ctx)
+	_, err := t.admin.Exec(ctx, "drop database "+d.name+" with (force)")
 	return err
 }
 

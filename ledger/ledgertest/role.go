@@ -45,12 +45,7 @@ func As(t testing.TB, like *pgxpool.Pool, roles ...string) *pgxpool.Pool {
 	}
 	config.ConnConfig.User = user.Username()
 	config.ConnConfig.Password, _ = user.Password()
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
-	if err != nil {
-		t.Fatalf("ledgertest: %v", err)
-	}
-	t.Cleanup(func() { closePool(t, pool) })
-	return pool
+	return openPool(t, config)
 }
 
 // ExecAsOwner executes SQL as [Owner] in the database of a pool, for actions that no role allows, such as forging a
@@ -64,6 +59,9 @@ func ExecAsOwner(t testing.TB, db *pgxpool.Pool, sql string, args ...any) {
 	}
 	config.User = user.Username()
 	config.Password, _ = user.Password()
+	if dialer := dialerFor(config); dialer != nil {
+		dialer.Keep()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, config)

@@ -1,0 +1,249 @@
+package ledgertest
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/internal/backends"
+)
+
+var (
+	//go:embed catalog.sql
+	catalogSQL string
+	//go:embed strangers.sql
+	strangersSQL string
+	//go:embed additions.sql
+	additionsSQL string
+	//go:embed filled.sql
+	filledSQL string
+	//go:embed sequences.sql
+	sequencesSQL string
+)
+
+// database is a database of a test. The next test gets it as the migrations have left it, unless the test has changed
+// more than rows, and tables of its own.
+type database struct {
+	name  string
+	shelf *backends.Shelf
+	owner *pgx.Conn // as superuser; nil until the first test has ended
+}
+
+// pristine is what a migrated database has.
+type pristine struct {
+	catalog   string            // hash of the catalog
+	rows      map[string][]byte // of the tables that are not empty, by name
+	sequences string            // statement that sets them
+}
+
+// reuse holds the databases of a test process between tests.
+type reuse struct {
+	first sync.Mutex // is held while pristine is read
+
+	mu       sync.Mutex // guards the fields below
+	pristine *pristine
+	free     []*database
+	inUse    map[string]*database // by name
+}
+
+func newReuse() *reuse { return &reuse{inUse: make(map[string]*database)} }
+
+// maxFree is the number of databases that wait for a test.
+var maxFree = 2 * runtime.GOMAXPROCS(0)
+
+// take returns a database that waits; nil if none does.
+func (r *reuse) take() *database {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.free) == 0 {
+		return nil
+	}
+	d := r.free[len(r.free)-1]
+	r.free = r.free[:len(r.free)-1]
+	r.inUse[d.name] = d
+	return d
+}
+
+// add adds a database that a test uses.
+func (r *reuse) add(d *database) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.inUse[d.name] = d
+}
+
+// shelfOf returns the shelf of a database that a test uses; nil if there is none.
+func (r *reuse) shelfOf(name string) *backends.Shelf {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d := r.inUse[name]; d != nil {
+		return d.shelf
+	}
+	return nil
+}
+
+// put takes a database back, and reports whether it keeps it.
+func (r *reuse) put(d *database, isClean bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.inUse, d.name)
+	if !isClean || len(r.free) >= maxFree {
+		return false
+	}
+	r.free = append(r.free, d)
+	return true
+}
+
+// learn reads what a migrated database has from the first one of the process.
+func (r *reuse) learn(ctx context.Context, address string) error {
+	r.first.Lock()
+	defer r.first.Unlock()
+	r.mu.Lock()
+	isKnown := r.pristine != nil
+	r.mu.Unlock()
+	if isKnown {
+		return nil
+	}
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	p := &pristine{rows: make(map[string][]byte)}
+	if p.catalog, err = queryOne[string](ctx, conn, catalogSQL); err != nil {
+		return err
+	}
+	if p.sequences, err = queryOne[string](ctx, conn, sequencesSQL); err != nil {
+		return err
+	}
+	tables, err := queryOne[[]string](ctx, conn, filledSQL)
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		if p.rows[table], err = rowsOf(ctx, conn, table); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pristine = p
+	return nil
+}
+
+// rowsOf returns the rows of a table as COPY writes them.
+func rowsOf(ctx context.Context, conn *pgx.Conn, table string) ([]byte, error) {
+	var text bytes.Buffer
+	_, err := conn.PgConn().CopyTo(ctx, &text, "copy "+table+" to stdout")
+	return text.Bytes(), err
+}
+
+// clean makes a database what it was before its test. It reports false if that is not possible.
+func (r *reuse) clean(ctx context.Context, d *database, address string) (isClean bool, err error) {
+	r.mu.Lock()
+	p := r.pristine
+	r.mu.Unlock()
+	if p == nil {
+		return false, nil
+	}
+	if d.owner == nil {
+		if d.owner, err = pgx.Connect(ctx, address); err != nil {
+			return false, err
+		}
+		if _, err := d.owner.Exec(ctx, "set session_replication_role = replica; set client_min_messages = error"); err != nil {
+			return false, err
+		}
+	}
+	if hasLeft, err := d.awaitStrangers(ctx); err != nil || !hasLeft {
+		return false, err
+	}
+	additions, err := queryOne[string](ctx, d.owner, additionsSQL)
+	if err != nil {
+		return false, err
+	}
+	if additions != "" {
+		if _, err := d.owner.Exec(ctx, additions); err != nil {
+			return false, err
+		}
+	}
+	catalog, err := queryOne[string](ctx, d.owner, catalogSQL)
+	if err != nil || catalog != p.catalog {
+		return false, err
+	}
+	return true, p.restore(ctx, d.owner)
+}
+
+// awaitStrangers waits until no other process is connected to the database, such as one that the test has killed.
+func (d *database) awaitStrangers(ctx context.Context) (hasLeft bool, err error) {
+	for deadline := time.Now().Add(time.Second); ; time.Sleep(5 * time.Millisecond) {
+		own := d.shelf.Processes()
+		rows, err := d.owner.Query(ctx, strangersSQL, own)
+		if err != nil {
+			return false, err
+		}
+		n, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int])
+		if err != nil || n == 0 || time.Now().After(deadline) {
+			return n == 0, err
+		}
+	}
+}
+
+// restore restores the rows of all tables, and the sequences.
+func (p *pristine) restore(ctx context.Context, conn *pgx.Conn) error {
+	tables, err := queryOne[[]string](ctx, conn, filledSQL)
+	if err != nil {
+		return err
+	}
+	var changed, refill []string
+	for _, table := range tables {
+		before, wasFilled := p.rows[table]
+		if wasFilled {
+			now, err := rowsOf(ctx, conn, table)
+			if err != nil {
+				return err
+			}
+			if bytes.Equal(now, before) {
+				continue
+			}
+		}
+		changed = append(changed, table)
+	}
+	for table := range p.rows {
+		if slices.Contains(changed, table) || !slices.Contains(tables, table) {
+			refill = append(refill, table)
+		}
+	}
+	if len(changed) > 0 {
+		if _, err := conn.Exec(ctx, "truncate "+strings.Join(changed, ", ")); err != nil {
+			return err
+		}
+	}
+	for _, table := range refill {
+		if _, err := conn.PgConn().CopyFrom(ctx, bytes.NewReader(p.rows[table]), "copy "+table+" from stdin"); err != nil {
+			return err
+		}
+	}
+	_, err = conn.Exec(ctx, p.sequences+"; select pg_stat_reset()")
+	return err
+}
+
+// end closes the connections of a database.
+func (d *database) end(ctx context.Context) {
+	d.shelf.Close()
+	if d.owner != nil {
+		_ = d.owner.Close(ctx)
+	}
+}
+
+// give gives a database to a login.
+func (d *database) give(ctx context.Context, login string) error {
+	_, err := d.owner.Exec(ctx, fmt.Sprintf("alter database %s owner to %s", d.name, pgx.Identifier{login}.Sanitize()))
+	return err
+}
