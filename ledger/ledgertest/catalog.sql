@@ -15,6 +15,7 @@ select md5(string_agg(r.text, ',' order by r.text))
         union all select row('index', i.indexrelid, i.xmin)::text from pg_index i
         union all select row('rewrite', r.oid, r.xmin)::text from pg_rewrite r
         union all select row('namespace', n.oid, n.xmin)::text from pg_namespace n
+                   where n.nspname !~ '^pg_(toast_)?temp_'
         union all select row('type', t.oid, t.xmin)::text from pg_type t
         union all select row('acl', a.oid, a.xmin)::text from pg_default_acl a
         union all select row('extension', e.oid, e.xmin)::text from pg_extension e
