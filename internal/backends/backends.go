@@ -93,7 +93,7 @@ func (s *Shelf) Close() {
 	s.idle, s.count = nil, 0
 }
 
-// take returns a connection with these parameters; nil if there is none.
+// take returns a connection with these parameters, or nil.
 func (s *Shelf) take(parameters string) *link {
 	for {
 		s.mu.Lock()

@@ -41,6 +41,7 @@ var rules = []rule{
 		reason: "how every program finds the NATS server of serve: without the server",
 	},
 	{pkg: "/internal/pgpool", may: []string{pgx}, reason: "pools are configured in one way"},
+	{pkg: "/internal/backends", may: []string{pgx}, reason: "connections that tests take over know nothing of a ledger"},
 	{
 		pkg: "/internal/abandon", may: []string{"/internal/loop", pgx},
 		reason: "a function of a user that does not return, whichever service calls it",
@@ -71,8 +72,9 @@ var rules = []rule{
 	},
 	{pkg: "/ledger/stdsql", may: []string{"/ledger", pgx}, reason: "an adapter, and no more"},
 	{
-		pkg:    "/ledger/ledgertest",
-		may:    []string{"/ledger", "/migrations", "/internal/pgfetch", "/internal/pgquery", "/internal/pgserver", pgx},
+		pkg: "/ledger/ledgertest",
+		may: []string{"/ledger", "/migrations", "/internal/backends", "/internal/pgfetch", "/internal/pgquery",
+			"/internal/pgserver", pgx},
 		reason: "the users' tests need a database and not our broker",
 	},
 	{

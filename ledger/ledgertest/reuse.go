@@ -59,7 +59,7 @@ func newReuse() *reuse { return &reuse{inUse: make(map[string]*database)} }
 // maxFree is the number of databases that wait for a test.
 var maxFree = 2 * runtime.GOMAXPROCS(0)
 
-// take returns a database that waits; nil if none does.
+// take returns a database that waits, or nil.
 func (r *reuse) take() *database {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,7 +79,7 @@ func (r *reuse) add(d *database) {
 	r.inUse[d.name] = d
 }
 
-// shelfOf returns the shelf of a database that a test uses; nil if there is none.
+// shelfOf returns the shelf of a database that a test uses, and nil for another database.
 func (r *reuse) shelfOf(name string) *backends.Shelf {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,7 +157,8 @@ func (r *reuse) clean(ctx context.Context, d *database, address string) (isClean
 		if d.owner, err = pgx.Connect(ctx, address); err != nil {
 			return false, err
 		}
-		if _, err := d.owner.Exec(ctx, "set session_replication_role = replica; set client_min_messages = error"); err != nil {
+		const settings = "set session_replication_role = replica; set client_min_messages = error" // without triggers
+		if _, err := d.owner.Exec(ctx, settings); err != nil {
 			return false, err
 		}
 	}
@@ -226,7 +227,8 @@ func (p *pristine) restore(ctx context.Context, conn *pgx.Conn) error {
 		}
 	}
 	for _, table := range refill {
-		if _, err := conn.PgConn().CopyFrom(ctx, bytes.NewReader(p.rows[table]), "copy "+table+" from stdin"); err != nil {
+		rows := bytes.NewReader(p.rows[table])
+		if _, err := conn.PgConn().CopyFrom(ctx, rows, "copy "+table+" from stdin"); err != nil {
 			return err
 		}
 	}

@@ -54,8 +54,8 @@ type Config struct {
 	Ahead time.Duration
 	// Ended is called for a task that is no longer in flight; isGivenBack: it may begin elsewhere. Nil is skipped.
 	Ended func(k ledger.Key, isGivenBack bool)
-	// HasRoom is called when there may be room for further tasks, with what [Set.Wanted] returns. The set is locked. Nil
-	// is skipped.
+	// HasRoom is called when there may be room for further tasks, with what [Set.Wanted] returns. The set is locked
+	// meanwhile. Nil is skipped.
 	HasRoom func(n, limit int)
 }
 
