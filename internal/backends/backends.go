@@ -60,7 +60,7 @@ func (d *Dialer) keeps() bool {
 // Dial is a [pgconn.DialFunc]. It connects when the client sends its startup message: to the server, or to a connection
 // from the shelf with the same parameters.
 func (d *Dialer) Dial(_ context.Context, network, address string) (net.Conn, error) {
-	return &conn{dialer: d, network: network, address: address}, nil
+	return &conn{dialer: d, network: network, address: address, begun: make(chan struct{})}, nil
 }
 
 var _ pgconn.DialFunc = (*Dialer)(nil).Dial

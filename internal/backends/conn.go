@@ -15,6 +15,7 @@ type conn struct {
 	network, address string
 
 	link    atomic.Pointer[link] // nil until the first message
+	begun   chan struct{}        // is closed after that, or with the connection
 	pending []byte               // of the greeting of a link from the shelf; belongs to the reader
 
 	mu       sync.Mutex // guards the fields below
@@ -50,6 +51,7 @@ func (c *conn) Write(b []byte) (int, error) {
 
 // begin takes the first message.
 func (c *conn) begin(b []byte) (int, error) {
+	defer c.endWait()
 	parameters, isStartup := parametersOf(b)
 	if isStartup {
 		if l := c.dialer.shelf.take(parameters); l != nil {
@@ -70,6 +72,16 @@ func (c *conn) begin(b []byte) (int, error) {
 	c.follow(1)
 	c.link.Store(&link{conn: raw, parameters: parameters})
 	return raw.Write(b)
+}
+
+func (c *conn) endWait() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.begun:
+	default:
+		close(c.begun)
+	}
 }
 
 // follow begins to follow the messages.
@@ -124,14 +136,15 @@ func (c *conn) greet(kind byte) {
 }
 
 func (c *conn) Read(b []byte) (int, error) {
+	<-c.begun // pgconn begins to read when a write takes long
+	l := c.link.Load()
+	if l == nil {
+		return 0, net.ErrClosed
+	}
 	if len(c.pending) > 0 {
 		n := copy(b, c.pending)
 		c.pending = c.pending[n:]
 		return n, nil
-	}
-	l := c.link.Load()
-	if l == nil {
-		return 0, errNotStarted
 	}
 	c.mu.Lock()
 	isEnded := c.isEnded
@@ -158,6 +171,7 @@ func (c *conn) note(err error) {
 
 // Close closes the connection, or puts it on the shelf.
 func (c *conn) Close() error {
+	c.endWait()
 	l := c.link.Load()
 	if l == nil {
 		return nil

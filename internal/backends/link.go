@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"slices"
@@ -112,5 +111,3 @@ func (f *frames) follow(b []byte) {
 		}
 	}
 }
-
-var errNotStarted = fmt.Errorf("the connection has not begun: %w", io.ErrClosedPipe)

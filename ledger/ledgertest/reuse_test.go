@@ -119,7 +119,7 @@ func contents(t *testing.T, pool *pgxpool.Pool) string {
 	return text
 }
 
-// What a later test could notice makes it get another database.
+// A test that could notice a change of an earlier one gets another database.
 func TestChangedDatabaseIsNotReused(t *testing.T) {
 	ledgertest.UseOwnServer(t)
 	var open *pgx.Conn
@@ -148,7 +148,7 @@ func TestChangedDatabaseIsNotReused(t *testing.T) {
 	} {
 		at := leave(t, test.name, test.change)
 		if at.database != before.database {
-			t.Errorf("%s: the test before has left database %s, and it ran in %s", test.name, before.database, at.database)
+			t.Errorf("%s ran in %s, the test before in %s", test.name, at.database, before.database)
 		}
 		after := leave(t, "after "+test.name, func(*testing.T, *pgxpool.Pool) {})
 		if after.database == at.database {
