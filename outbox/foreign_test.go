@@ -174,6 +174,11 @@ func (b *bundle) clone() *pgxpool.Pool {
 		b.t.Fatal(err)
 	}
 	defer conn.Close(b.ctx())
+	// Those of earlier tests wait for a later one.
+	const end = "select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = $1"
+	if _, err := conn.Exec(b.ctx(), end, name); err != nil {
+		b.t.Fatal(err)
+	}
 	if _, err := conn.Exec(b.ctx(), "create database "+name+"_copy template "+name); err != nil {
 		b.t.Fatal(err)
 	}

@@ -1,12 +1,10 @@
 package ledgertest
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"fmt"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,7 +28,7 @@ var (
 )
 
 // database is a database of a test. The next test gets it as the migrations have left it, unless the test has changed
-// more than rows, and tables of its own.
+// more than rows that it has written, and tables of its own.
 type database struct {
 	name  string
 	shelf *backends.Shelf
@@ -40,7 +38,7 @@ type database struct {
 // pristine is what a migrated database has.
 type pristine struct {
 	catalog   string            // hash of the catalog
-	rows      map[string][]byte // of the tables that are not empty, by name
+	rows      map[string]string // hashes of those of the tables that are not empty, by name
 	sequences string            // statement that sets them
 }
 
@@ -116,7 +114,7 @@ func (r *reuse) learn(ctx context.Context, address string) error {
 		return err
 	}
 	defer conn.Close(ctx)
-	p := &pristine{rows: make(map[string][]byte)}
+	p := &pristine{rows: make(map[string]string)}
 	if p.catalog, err = queryOne[string](ctx, conn, catalogSQL); err != nil {
 		return err
 	}
@@ -138,11 +136,10 @@ func (r *reuse) learn(ctx context.Context, address string) error {
 	return nil
 }
 
-// rowsOf returns the rows of a table as COPY writes them.
-func rowsOf(ctx context.Context, conn *pgx.Conn, table string) ([]byte, error) {
-	var text bytes.Buffer
-	_, err := conn.PgConn().CopyTo(ctx, &text, "copy "+table+" to stdout")
-	return text.Bytes(), err
+// rowsOf returns a hash of the rows of a table, and of the transactions that wrote them.
+func rowsOf(ctx context.Context, conn *pgx.Conn, table string) (string, error) {
+	return queryOne[string](ctx, conn, "select coalesce(md5(string_agg(row(r.xmin, r.*)::text, ',' "+
+		"order by r::text)), '') from "+table+" r")
 }
 
 // clean makes a database what it was before its test. It reports false if that is not possible.
@@ -178,7 +175,7 @@ func (r *reuse) clean(ctx context.Context, d *database, address string) (isClean
 	if err != nil || catalog != p.catalog {
 		return false, err
 	}
-	return true, p.restore(ctx, d.owner)
+	return p.restore(ctx, d.owner)
 }
 
 // awaitStrangers waits until no other process is connected to the database, such as one that the test has killed.
@@ -196,44 +193,38 @@ func (d *database) awaitStrangers(ctx context.Context) (hasLeft bool, err error)
 	}
 }
 
-// restore restores the rows of all tables, and the sequences.
-func (p *pristine) restore(ctx context.Context, conn *pgx.Conn) error {
+// restore empties the tables that were empty, and sets the sequences. It reports false if the rows of the migrations
+// have changed: they know which transaction wrote them.
+func (p *pristine) restore(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	tables, err := queryOne[[]string](ctx, conn, filledSQL)
 	if err != nil {
-		return err
+		return false, err
 	}
-	var changed, refill []string
+	unchanged := 0
+	var filled []string
 	for _, table := range tables {
 		before, wasFilled := p.rows[table]
-		if wasFilled {
-			now, err := rowsOf(ctx, conn, table)
-			if err != nil {
-				return err
-			}
-			if bytes.Equal(now, before) {
-				continue
-			}
+		if !wasFilled {
+			filled = append(filled, table)
+			continue
 		}
-		changed = append(changed, table)
-	}
-	for table := range p.rows {
-		if slices.Contains(changed, table) || !slices.Contains(tables, table) {
-			refill = append(refill, table)
+		now, err := rowsOf(ctx, conn, table)
+		if err != nil {
+			return false, err
+		}
+		if now == before {
+			unchanged++
 		}
 	}
-	if len(changed) > 0 {
-		if _, err := conn.Exec(ctx, "truncate "+strings.Join(changed, ", ")); err != nil {
-			return err
-		}
+	if unchanged < len(p.rows) {
+		return false, nil
 	}
-	for _, table := range refill {
-		rows := bytes.NewReader(p.rows[table])
-		if _, err := conn.PgConn().CopyFrom(ctx, rows, "copy "+table+" from stdin"); err != nil {
-			return err
-		}
+	statements := p.sequences + "; select pg_stat_reset()"
+	if len(filled) > 0 {
+		statements += "; truncate " + strings.Join(filled, ", ")
 	}
-	_, err = conn.Exec(ctx, p.sequences+"; select pg_stat_reset()")
-	return err
+	_, err = conn.Exec(ctx, statements)
+	return err == nil, err
 }
 
 // end closes the connections of a database.
