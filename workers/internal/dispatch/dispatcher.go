@@ -248,7 +248,7 @@ func (d *Dispatcher) learn(s *session, r Report) {
 func (d *Dispatcher) adopt(s *session, r Report) {
 	for _, h := range r.Listed {
 		_, isOfKind := s.Kinds[h.Key.Kind]
-		if !isOfKind || !h.isValid() || s.holds >= s.Capacity || d.mutant == adoptsNothing {
+		if !isOfKind || !h.isValid() || !s.isNext(h.Number) || s.holds >= s.Capacity || d.mutant == adoptsNothing {
 			continue
 		}
 		t := d.tasks[h.Key]

@@ -2,6 +2,8 @@ package dispatch
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"testing"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -402,4 +404,31 @@ func TestKindsWithoutWorkersAreForgotten(t *testing.T) {
 			Kinds: map[ledger.Kind]ledger.ShardSet{ledger.Kind(fmt.Sprint("k", i)): 1}})
 	}
 	same(t, "queues and reads of kinds that no worker has", []int{len(s.queues), len(s.Reads())}, []int{1, 1})
+}
+
+// A hostile worker lists a task under a number that it was never given, takes another one, and goes.
+func TestAMadeUpNumberDoesNotLoseTasks(t *testing.T) {
+	for _, number := range []int64{1, math.MaxInt64} {
+		s := newShop(100)
+		s.Join(Lease{Worker: "hostile", Session: "1", Capacity: 10,
+			Kinds: map[ledger.Kind]ledger.ShardSet{testKind: ledger.AllShards}})
+		s.Offers()
+		s.Receive(Report{Session: "1", Incarnation: "i", Epoch: 1, After: -1,
+			Asked:  map[ledger.Kind]int64{testKind: 1, Total: 1},
+			Listed: []Holding{{Key: available("t1", 0).Key, Version: 1, Number: number}}})
+		s.Receive(Report{Session: "1", Incarnation: "i", Epoch: 1, Asked: map[ledger.Kind]int64{testKind: 2, Total: 2}})
+		s.begin()
+		s.apply(available("t1", 1), available("t2", 2))
+		b := s.join("b", "2", 2, 10, ledger.AllShards)
+		s.Leave("hostile")
+		task := available("t1", 1).Task
+		for range 5 {
+			for _, k := range s.Unverified() {
+				s.Verify(k, 1, &task)
+			}
+			s.apply()
+		}
+		slices.Sort(b.got)
+		same(t, fmt.Sprint("the other worker, after number ", number), b.got, []string{"t1", "t2"})
+	}
 }

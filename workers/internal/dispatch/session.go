@@ -66,6 +66,11 @@ func (s *session) room(kind ledger.Kind) int {
 	return max(0, min(int(credit), max(1, s.Capacity>>s.idle)-s.holds))
 }
 
+// isNext reports whether a worker may hold a task of an earlier epoch under a number, after those that it has listed.
+func (s *session) isNext(n int64) bool {
+	return n <= 0 && (len(s.numbers) == 0 || n > s.numbers[len(s.numbers)-1].n)
+}
+
 // assign records that the session holds a task. Numbers rise from call to call.
 func (s *session) assign(t *task, n int64) {
 	t.place, t.session, t.number = assigned, s, n
