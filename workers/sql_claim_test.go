@@ -359,3 +359,21 @@ func TestFirstClaimBesideAPool(t *testing.T) {
 		return len(b.History(k)) == 2
 	})
 }
+
+// A worker in SQL begins a task, and is started again for other kinds under its name. A worker in Go takes over.
+func TestATaskOfASQLWorkerThatNoLongerHasItsKind(t *testing.T) {
+	t.Parallel()
+	b := &bundle{servicetest.NewServed(t, outbox.StreamConfig{})}
+	k := b.Enqueue("x")
+	c := b.claimer("sql")
+	if id := c.claim(1); id != "x" {
+		t.Fatalf("claimed %q", id)
+	}
+	b.Work(workers.Config{}, b.exactly(insertEffect, nil))
+	b.AwaitState(b.Enqueue("y"), ledger.StateSucceeded)
+	if s := b.Task(k).State; s != ledger.StateRunning {
+		t.Errorf("while the lease contains the kind: %s", s)
+	}
+	try(c.db.Exec(b.Context(), "select taskledger.heartbeat('sql', '{test.other}', '1 day')"))(t)
+	b.AwaitState(k, ledger.StateSucceeded)
+}

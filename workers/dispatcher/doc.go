@@ -177,7 +177,8 @@
 // # Workers that claim in SQL
 //
 // A lease without a session belongs to a worker that claims its tasks (docs/languages.md). It gets no offers. Its
-// tasks are running when the feed has delivered their starts, and are offered when its lease has ended.
+// tasks are running when the feed has delivered their starts, and are offered when its lease has ended or no longer
+// contains their kind.
 //
 // A kind may have both sorts of workers, and the dispatcher offers its tasks as always. A pool begins most tasks
 // without a record. So while others claim a kind, it records each start before the handler: of two starts one is

@@ -56,6 +56,7 @@ func (d *Dispatcher) Join(l Lease) {
 			d.cover(s, l.Kinds, +1)
 			d.cover(s, before, -1)
 		}
+			d.doubtAll(slices.DeleteFunc(d.begunBy(s, before), func(t *task) bool { return d.holder(t) == s }))
 		return
 	}
 	joined := newSession(l, d.joined<<livesShift)
@@ -77,19 +78,36 @@ func (d *Dispatcher) Leave(worker string) {
 	}
 	delete(d.workers, worker)
 	delete(d.sessions, s.Session)
-	had := append(s.assigned(s.sent), slices.Collect(maps.Values(d.running[worker]))...)
-	for kind := range s.Kinds {
-		if q := d.queues[kind]; q != nil {
-			had = append(had, q.ownedBy(s)...)
-		}
-	}
-	d.doubtAll(had)
 	kinds := s.Kinds
 	s.Kinds = nil
+	d.doubtAll(append(s.assigned(s.sent), d.begunBy(s, kinds)...))
 	d.cover(s, kinds, -1)
 }
 
 // cover counts the sessions that take kinds and shards: by is added for each. Tasks that no worker takes are not kept
+// begunBy returns the tasks of kinds that wait for a worker because it has begun them.
+func (d *Dispatcher) begunBy(s *session, kinds map[ledger.Kind]ledger.ShardSet) []*task {
+	all := slices.Collect(maps.Values(d.running[s.Worker]))
+	for kind := range kinds {
+		if q := d.queues[kind]; q != nil {
+			all = append(all, q.ownedBy(s)...)
+		}
+	}
+	return all
+}
+
+// holder returns the session of the live worker that has begun a task, or nil. A lease counts for its kinds only.
+func (d *Dispatcher) holder(t *task) *session {
+	s := d.workers[t.Actor]
+	if s == nil {
+		return nil
+	}
+	if _, isOfKind := s.Kinds[t.Key.Kind]; !isOfKind {
+		return nil
+	}
+	return s
+}
+
 // in memory, unless they may have begun without a record. They are read from the ledger when a worker takes them.
 func (d *Dispatcher) cover(s *session, kinds map[ledger.Kind]ledger.ShardSet, by int) {
 	if s.Session == "" {
@@ -291,7 +309,7 @@ func (d *Dispatcher) enqueue(t *task) {
 		d.forget(t)
 		return
 	}
-	t.owner = d.workers[t.Actor]
+	t.owner = d.holder(t)
 	if t.owner != nil && !t.owner.hasAnswered() {
 		t.owner = nil
 		d.run(t)

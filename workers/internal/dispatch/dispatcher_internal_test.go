@@ -600,3 +600,21 @@ func TestTwoProcessesOfOneName(t *testing.T) {
 	same(t, "the old one", old.got, nil)
 	same(t, "the one with the lease", s.workers["2"].got, []string{"0", "1", "2"})
 }
+
+// A lease counts for the kinds in its detail only. A worker that claims in SQL begins a task, is started again without
+// the kind under its name, and lives on.
+func TestALeaseWithoutTheKindHoldsNoTask(t *testing.T) {
+	s := newShop(100)
+	b := s.join("b", "2", 2, 2, ledger.AllShards)
+	s.Join(Lease{Worker: "sql", Kinds: map[ledger.Kind]ledger.ShardSet{testKind: ledger.AllShards}})
+	s.begin()
+	s.apply(available("t1", 1).as(Begun, 2, "sql"))
+	s.apply()
+	same(t, "while the lease contains the kind", b.got, nil)
+	s.Join(Lease{Worker: "sql", Kinds: map[ledger.Kind]ledger.ShardSet{otherKind: ledger.AllShards}})
+	s.apply()
+	same(t, "afterwards", b.got, []string{"t1"})
+	s.apply(available("t2", 3).as(Begun, 2, "sql"))
+	s.apply()
+	same(t, "a start from before, which a window delivers late", b.got, []string{"t1", "t2"})
+}

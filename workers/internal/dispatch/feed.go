@@ -125,7 +125,7 @@ func (d *Dispatcher) begin(t *task, e *Event) {
 	if position != 0 {
 		t.Position = position
 	}
-	switch s := d.workers[e.Actor]; {
+	switch s := d.holder(t); {
 	case isOwn:
 	case s == nil || s.hasAnswered(): // the worker is gone, or has dropped the task
 		d.doubt(t)
