@@ -30,6 +30,7 @@ type Dispatcher struct {
 	busy, spilled map[ledger.Kind]*queue
 
 	tasks   map[ledger.Key]*task
+	size    int                             // of all queues
 	running map[string]map[ledger.Key]*task // tasks in this place, by the worker that has begun them
 	doubts  []*task                         // doubtful or gone, now or earlier
 	offers  []Offer                         // to be sent
@@ -38,7 +39,7 @@ type Dispatcher struct {
 }
 
 // New returns a dispatcher that is not active yet. At most limit tasks of a kind are ready in memory, and at most
-// twice as many of all kinds. Beyond 512 kinds, each may have a 256th of limit.
+// twice as many of all kinds. Beyond 512 kinds, and while the memory is full, a kind may have a 256th of limit.
 func New(incarnation string, epoch int64, limit int) *Dispatcher {
 	return &Dispatcher{incarnation: incarnation, epoch: epoch, limit: limit, workers: map[string]*session{},
 		sessions: map[string]*session{}, queues: map[ledger.Kind]*queue{}, busy: map[ledger.Kind]*queue{},
@@ -55,8 +56,8 @@ func (d *Dispatcher) Join(l Lease) {
 		if !maps.Equal(before, l.Kinds) {
 			d.cover(s, l.Kinds, +1)
 			d.cover(s, before, -1)
-		}
 			d.doubtAll(slices.DeleteFunc(d.begunBy(s, before), func(t *task) bool { return d.holder(t) == s }))
+		}
 		return
 	}
 	joined := newSession(l, d.joined<<livesShift)
@@ -79,12 +80,11 @@ func (d *Dispatcher) Leave(worker string) {
 	delete(d.workers, worker)
 	delete(d.sessions, s.Session)
 	kinds := s.Kinds
-	s.Kinds = nil
 	d.doubtAll(append(s.assigned(s.sent), d.begunBy(s, kinds)...))
+	s.Kinds = nil
 	d.cover(s, kinds, -1)
 }
 
-// cover counts the sessions that take kinds and shards: by is added for each. Tasks that no worker takes are not kept
 // begunBy returns the tasks of kinds that wait for a worker because it has begun them.
 func (d *Dispatcher) begunBy(s *session, kinds map[ledger.Kind]ledger.ShardSet) []*task {
 	all := slices.Collect(maps.Values(d.running[s.Worker]))
@@ -108,6 +108,7 @@ func (d *Dispatcher) holder(t *task) *session {
 	return s
 }
 
+// cover counts the sessions that take kinds and shards: by is added for each. Tasks that no worker takes are not kept
 // in memory, unless they may have begun without a record. They are read from the ledger when a worker takes them.
 func (d *Dispatcher) cover(s *session, kinds map[ledger.Kind]ledger.ShardSet, by int) {
 	if s.Session == "" {
@@ -141,9 +142,14 @@ func (d *Dispatcher) tidy(q *queue) {
 	}
 }
 
-// most returns how many tasks of a kind may be ready in memory.
+// most returns how many tasks of a kind may be ready in memory. When earlier kinds have filled it, each other kind has
+// the least.
 func (d *Dispatcher) most() int {
-	return min(d.limit, max(1, d.limit/256, 2*d.limit/max(1, len(d.queues))))
+	least := max(1, d.limit/256)
+	if d.size >= 2*d.limit {
+		return least
+	}
+	return min(d.limit, max(least, 2*d.limit/max(1, len(d.queues))))
 }
 
 // Pause sets the kinds whose tasks are not offered.
@@ -317,6 +323,7 @@ func (d *Dispatcher) enqueue(t *task) {
 	}
 	q := d.queue(t.Key.Kind)
 	q.push(t)
+	d.size++
 	d.busy[q.kind] = q
 }
 

@@ -618,3 +618,28 @@ func TestALeaseWithoutTheKindHoldsNoTask(t *testing.T) {
 	s.apply()
 	same(t, "a start from before, which a window delivers late", b.got, []string{"t1", "t2"})
 }
+
+// Kinds that join one after the other share the memory.
+func TestKindsThatJoinLaterShareTheMemory(t *testing.T) {
+	const limit = 1024
+	s := newShop(limit)
+	s.Activate(0)
+	for i := range 512 {
+		kind := ledger.Kind(fmt.Sprint("k", i))
+		s.Join(Lease{Worker: fmt.Sprint(i), Session: fmt.Sprint(i), Kinds: map[ledger.Kind]ledger.ShardSet{kind: 1}})
+		for range 10 {
+			for _, r := range s.Reads() {
+				var rows []Task
+				for n := range r.Limit {
+					e := available(fmt.Sprint(int(r.After)+n+1), int(r.After)+n+1)
+					e.Key.Kind = r.Kind
+					rows = append(rows, e.Task)
+				}
+				s.TakeRead(r.Kind, rows, r.After+ledger.Position(r.Limit), false)
+			}
+		}
+	}
+	if n := len(s.tasks); n > 2*limit+512*limit/256 {
+		t.Errorf("%d tasks in memory", n)
+	}
+}

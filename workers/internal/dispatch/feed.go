@@ -160,6 +160,7 @@ func (d *Dispatcher) takeOut(t *task) {
 	case ready:
 		q := d.queues[t.Key.Kind]
 		q.remove(t)
+		d.size--
 		d.tidy(q)
 	case running:
 		delete(d.running[t.Actor], t.Key)

@@ -56,6 +56,7 @@ func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 			break
 		}
 		q.remove(t)
+		d.size--
 		size += len(t.Content) + len(t.Key.BizID)
 		s.sent++
 		s.assign(t, s.sent)
