@@ -155,8 +155,9 @@ func every(ctx context.Context, least, most time.Duration, asked request, f func
 // follow reads the feed and renews the lease until ctx is done or the lease is lost.
 func (o *office) follow(ctx context.Context) error {
 	tail, err := feed.Tail(ctx, o.conn, &feed.Options{
-		Gather: o.config.Latency, Idle: 2 * o.config.Latency, Wake: o.wake, Hinted: true, Reports: o.config.Findings,
-		Logger: o.config.Logger,
+		// The lease is renewed between two windows.
+		Gather: o.config.Latency, Idle: min(2*o.config.Latency, renewEvery), Wake: o.wake, Hinted: true,
+		Reports: o.config.Findings, Logger: o.config.Logger,
 	})
 	if err != nil {
 		return err
