@@ -119,3 +119,46 @@ func TestAheadBytesAreBounded(t *testing.T) {
 		t.Errorf("at most %d were in flight", most.Load())
 	}
 }
+
+// Handlers of a kind become slow after the worker has asked for many tasks. Then these arrive, and the tasks of another
+// kind begin beside them.
+func TestTasksOfAKindThatWasQuickLeaveRoomForOthers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Dispatch()
+	quick, steady := ledger.MustKind[int]("test.quick"), ledger.MustKind[int]("test.steady")
+	gate := make(chan struct{})
+	w := b.Work(workers.Config{AckWait: endless}, func(p *workers.Pool) error {
+		return p.Register(
+			workers.HandleAtLeastOnce(quick, func(ctx context.Context, _ *workers.Job, _ int) error {
+				select {
+				case <-gate:
+				case <-ctx.Done():
+				}
+				return nil
+			}, &workers.KindConfig{Slots: 1}),
+			workers.HandleAtLeastOnce(steady, func(context.Context, *workers.Job, int) error {
+				p.SetPace(steady.Name(), time.Hour)
+				return nil
+			}, &workers.KindConfig{Slots: 1}))
+	})
+	const ahead = 200
+	enqueue := func(kind ledger.TypedKind[int], first, n int) {
+		var entries []ledger.Entry
+		for i := range n {
+			entries = append(entries, try(kind.Entry(ledger.BizID(fmt.Sprint(first+i)), i, nil))(t))
+		}
+		try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
+	}
+	w.SetPace(quick.Name(), workers.AheadTime/ahead)
+	b.Await("many tasks to be asked for", func() bool { return w.Outstanding(quick.Name()) > ahead })
+	w.SetPace(quick.Name(), time.Hour)
+	enqueue(steady, 0, ahead)
+	b.AwaitSucceeded(ahead)
+	enqueue(quick, 0, 2*ahead)
+	b.Await("a slow task", func() bool { return w.KindStatus().Running == 1 })
+	enqueue(steady, ahead, 1)
+	b.AwaitSucceeded(ahead + 1)
+	close(gate)
+	b.AwaitSucceeded(3*ahead + 1)
+}

@@ -426,7 +426,7 @@ func (a *asker) report(isAlways bool) {
 	}
 	total, isDue := 0, isAlways || a.isUrgent
 	for i, k := range kinds {
-		total += wants[i].n
+		total += max(wants[i].n, a.machine.Outstanding(k.Name)) // requests are not taken back
 		isDue = isDue || a.isDue(k.Name, wants[i].n, wants[i].limit)
 		a.machine.Want(k.Name, wants[i].n)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 	"github.com/taskledger/taskledger/workers/internal/inflight"
 )
@@ -15,6 +16,16 @@ func (p *Pool) SetTogetherTime(d time.Duration) { p.runner.SetSharedTime(d) }
 
 // SetAheadTime replaces how much work is fetched beyond the slots, for kinds that are registered later.
 func (p *Pool) SetAheadTime(d time.Duration) { p.aheadTime = d }
+
+// SetPace replaces the average time that tasks of a kind take.
+func (p *Pool) SetPace(kind ledger.Kind, d time.Duration) { p.byName[kind].Tasks.SetPace(d) }
+
+// Outstanding returns how many tasks of a kind the pool has asked for that have not arrived.
+func (p *Pool) Outstanding(kind ledger.Kind) int {
+	p.asker.mu.Lock()
+	defer p.asker.mu.Unlock()
+	return p.asker.machine.Outstanding(kind)
+}
 
 // TalkByNATS makes a pool talk over NATS to a dispatcher of its own process. It must be called before Run.
 func (p *Pool) TalkByNATS() { p.asker.isRemote = true }
@@ -47,6 +58,9 @@ var ErrConnectionLost = attempt.ErrConnectionLost
 
 // AheadBytes limits the args that are fetched beyond the slots.
 const AheadBytes = inflight.AheadBytes
+
+// AheadTime is how much work is fetched beyond the slots.
+const AheadTime = inflight.AheadTime
 
 // Waiting returns how many tasks of the i-th kind wait for a slot and nothing else.
 func (p *Pool) Waiting(i int) int { return p.slots.Ready(p.registered()[i].line) }
