@@ -12,7 +12,8 @@ import (
 	"github.com/taskledger/taskledger/workers/dispatcher"
 )
 
-// Behind a pooler nothing ends its sleep early. Even there, an idle dispatcher with the greatest latency renews its lease in time.
+// Behind a pooler nothing ends the sleep of an idle dispatcher early. With the greatest latency it renews its lease in
+// time.
 func TestTheGreatestLatency(t *testing.T) {
 	t.Parallel()
 	b := servicetest.New(t)
