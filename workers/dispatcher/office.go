@@ -299,6 +299,7 @@ func (o *office) join(s lease.Session, sessions map[string]bool) {
 			o.peers[l.Session] = p
 		}
 		if p.seal == nil {
+			o.machine.Leave(s.Worker) // the session of an earlier key
 			return
 		}
 		if time.Since(p.checked) >= max(s.Term, idleAfter) {

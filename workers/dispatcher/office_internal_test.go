@@ -2,9 +2,11 @@ package dispatcher
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/lease"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
 	"github.com/taskledger/taskledger/workers/internal/local"
@@ -51,5 +53,28 @@ func TestLateDispatchers(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A hostile worker takes tasks, and then writes an invalid key into its lease. The session of its earlier key ends, so
+// others get these tasks.
+func TestAnInvalidKeyEndsTheSession(t *testing.T) {
+	t.Parallel()
+	identity, err := dispatch.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOffice(Config{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}, nil, identity, lease.DispatcherClaim{},
+		lease.DispatcherTerm{Incarnation: "i", Epoch: 1}, lease.Run{}, time.Now())
+	defer o.limited.Close()
+	rogue := lease.Session{Worker: "rogue", Key: identity.Public(), Kinds: []string{"k"}, Shards: ledger.AllShards}
+	o.joinAll([]lease.Session{rogue}, nil)
+	if n := len(o.machine.Workers()); n != 1 {
+		t.Errorf("%d sessions with a valid key", n)
+	}
+	rogue.Key = make([]byte, len(rogue.Key)) // X25519 refuses it
+	o.joinAll([]lease.Session{rogue}, nil)
+	if n := len(o.machine.Workers()); n != 0 {
+		t.Errorf("%d sessions with an invalid key", n)
 	}
 }
