@@ -409,8 +409,17 @@ func (a *asker) isDue(kind ledger.Kind, n, limit int) bool {
 	return more > 0 && (more == n || more >= limit/4)
 }
 
-// report sends a report if one is due, or always if isAlways is set.
+// report sends a report if one is due, or always if isAlways is set. NATS may block it, so it holds no lock then.
 func (a *asker) report(isAlways bool) {
+	if sealed := a.nextReport(isAlways); sealed != nil {
+		// If it is lost, the next one replaces it.
+		_ = a.pool.config.NATS.Publish(stream.ReportSubject(a.session), sealed)
+	}
+}
+
+// nextReport returns the sealed report to be sent now. It returns nil if none is due, or if the dispatcher of this
+// process has taken it.
+func (a *asker) nextReport(isAlways bool) []byte {
 	kinds := a.pool.registered()
 	wants := make([]want, len(kinds))
 	for i, k := range kinds {
@@ -422,7 +431,7 @@ func (a *asker) report(isAlways bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.seal == nil {
-		return
+		return nil
 	}
 	total, isDue := 0, isAlways || a.isUrgent
 	for i, k := range kinds {
@@ -431,20 +440,19 @@ func (a *asker) report(isAlways bool) {
 		a.machine.Want(k.Name, wants[i].n)
 	}
 	if !isDue {
-		return
+		return nil
 	}
 	a.machine.Want(dispatch.Total, total)
 	a.isUrgent = false
 	report := a.machine.Report(time.Since(a.begun))
 	if !a.isRemote && local.Dispatchers.Put(a.dispatcher, report) {
-		return
+		return nil
 	}
 	text, err := report.MarshalBinary()
 	if err != nil {
 		panic(fmt.Sprintf("a report cannot be encoded: %v", err))
 	}
-	// If it is lost, the next one replaces it.
-	_ = a.pool.config.NATS.Publish(stream.ReportSubject(a.session), a.seal.Seal(text))
+	return a.seal.Seal(text)
 }
 
 // want is how many further tasks of a kind are wanted, and how many may be in flight.

@@ -2,10 +2,16 @@ package workers_test
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
 
+	"github.com/taskledger/taskledger/internal/servicetest"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
@@ -61,4 +67,66 @@ func TestPostgreSQLRestarted(t *testing.T) {
 			t.Logf("attempts: %v", w.KindStatus().Attempts)
 		})
 	}
+}
+
+// NATS stands still until its connection takes no more. Running handlers end, and their outcomes are recorded.
+func TestOutcomesWhileNATSStandsStill(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Dispatch()
+	freezer, address := servicetest.NewFreezingProxy(t, b.Server.URL())
+	nc := try(stream.Connect(address, nats.ReconnectWait(20*time.Millisecond)))(t)
+	t.Cleanup(nc.Close)
+	const tasks = 60
+	running, goOn := make(chan struct{}, tasks), make(chan struct{})
+	b.Work(workers.Config{NATS: nc, AckWait: endless}, func(p *workers.Pool) error {
+		p.TalkByNATS()
+		for i := range tasks { // of a kind each, so that the end of each makes a report due
+			kind := ledger.MustKind[int](ledger.Kind(fmt.Sprint("test.kind", i)))
+			h := func(context.Context, *workers.Job, int) error {
+				running <- struct{}{}
+				<-goOn
+				return nil
+			}
+			if err := p.Register(workers.HandleAtLeastOnce(kind, h, &workers.KindConfig{Slots: 1})); err != nil {
+				return err
+			}
+			try(kind.Enqueue(b.Context(), b.DB, "x", i, nil))(t)
+		}
+		return nil
+	})
+	for range tasks {
+		<-running
+	}
+	freezer.Freeze()
+	var published atomic.Int64
+	failed := make(chan error, 1)
+	go func() {
+		for {
+			if err := nc.Publish("noise", make([]byte, 32<<10)); err != nil {
+				failed <- err
+				return
+			}
+			published.Add(1)
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	ended := 0
+	b.Await("the connection to be full", func() bool {
+		if ended < tasks-10 {
+			goOn <- struct{}{}
+			ended++
+		}
+		before := published.Load()
+		time.Sleep(5 * time.Millisecond)
+		return ended == tasks-10 && published.Load() == before
+	})
+	close(goOn)
+	b.AwaitSucceeded(tasks)
+	select {
+	case err := <-failed:
+		t.Errorf("first the connection was given up: %v", err)
+	default:
+	}
+	freezer.Thaw()
 }
