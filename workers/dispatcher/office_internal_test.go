@@ -64,7 +64,8 @@ func TestAnInvalidKeyEndsTheSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := newOffice(Config{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))}, nil, identity, lease.DispatcherClaim{},
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	o := newOffice(Config{Logger: log}, nil, identity, lease.DispatcherClaim{},
 		lease.DispatcherTerm{Incarnation: "i", Epoch: 1}, lease.Run{}, time.Now())
 	defer o.limited.Close()
 	rogue := lease.Session{Worker: "rogue", Key: identity.Public(), Kinds: []string{"k"}, Shards: ledger.AllShards}
