@@ -91,18 +91,28 @@ func Pool(t testing.TB, roles ...string) *pgxpool.Pool {
 		t.Fatalf("ledgertest: %v", err)
 	}
 	config.MaxConns = maxConns
-	return openPool(t, config)
+	return openPool(t, config, true)
 }
 
-// openPool opens a pool whose connections go on in a later test, if it is one to a database of [URL].
-func openPool(t testing.TB, config *pgxpool.Config) *pgxpool.Pool {
+// opened has the pools of openPool whose connections go on in a later test.
+var opened sync.Map
+
+// openPool opens a pool. If mayKeep is set and it is one to a database of [URL], its connections go on in a later test.
+func openPool(t testing.TB, config *pgxpool.Config, mayKeep bool) *pgxpool.Pool {
 	t.Helper()
-	dialer := dialerFor(config.ConnConfig)
+	var dialer *backends.Dialer
+	if mayKeep {
+		dialer = dialerFor(config.ConnConfig)
+	}
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
+	if dialer != nil {
+		opened.Store(pool, nil)
+	}
 	t.Cleanup(func() {
+		opened.Delete(pool)
 		if dialer != nil {
 			dialer.Keep() // those that the test closes itself end
 		}

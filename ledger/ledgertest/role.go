@@ -39,13 +39,14 @@ var owners sync.Map
 func As(t testing.TB, like *pgxpool.Pool, roles ...string) *pgxpool.Pool {
 	t.Helper()
 	config := like.Config()
+	_, mayKeep := opened.Load(like) // another one may have a DialFunc of the test's
 	user, err := userinfo(config.ConnConfig, roles)
 	if err != nil {
 		t.Fatalf("ledgertest: %v", err)
 	}
 	config.ConnConfig.User = user.Username()
 	config.ConnConfig.Password, _ = user.Password()
-	return openPool(t, config)
+	return openPool(t, config, mayKeep)
 }
 
 // ExecAsOwner executes SQL as [Owner] in the database of a pool, for actions that no role allows, such as forging a
