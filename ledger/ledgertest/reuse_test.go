@@ -68,7 +68,8 @@ func TestDatabaseIsReused(t *testing.T) {
 			"create schema other", "create table other.rows (id integer references effects)")},
 		{"session", exec(
 			"set statement_timeout = '1 s'", "set taskledger_test.name = 'x'", "prepare mine as select 1", "listen mine",
-			"create temp table mine (id integer)", "select pg_advisory_lock(17)", "set session authorization pg_monitor")},
+			"create temp table mine (id integer)", "select pg_advisory_lock(17)",
+			"set session authorization pg_monitor")},
 		{"nothing again", func(*testing.T, *pgxpool.Pool) {}},
 	} {
 		at := leave(t, test.name, func(t *testing.T, pool *pgxpool.Pool) {
@@ -94,8 +95,8 @@ func contents(t *testing.T, pool *pgxpool.Pool) string {
 	const sql = `
 		select concat_ws(E'\n',
 			(select string_agg(c.relname || ' ' || coalesce((xpath('/row/n/text()', query_to_xml(format(
-			          'select count(*) || md5(coalesce(string_agg(r::text, '','' order by r::text), '''')) as n from %I.%I r',
-			          n.nspname, c.relname), false, true, '')))[1]::text, ''), ', ' order by c.relname)
+			          'select count(*) || md5(coalesce(string_agg(r::text, '','' order by r::text), '''')) as n
+			             from %I.%I r', n.nspname, c.relname), false, true, '')))[1]::text, ''), ', ' order by c.relname)
 			   from pg_class c join pg_namespace n on n.oid = c.relnamespace
 			  where c.relkind = 'r' and n.nspname in ('taskledger', 'public')),
 			(select string_agg(n.nspname, ', ' order by n.nspname) from pg_namespace n where n.nspname !~ '^pg_t'),
@@ -135,7 +136,8 @@ func TestChangedDatabaseIsNotReused(t *testing.T) {
 		{"setting", func(t *testing.T, pool *pgxpool.Pool) {
 			exec("alter database "+pool.Config().ConnConfig.Database+" set work_mem = '1MB'")(t, pool)
 		}},
-		{"column", exec("alter table taskledger.task add column x integer", "alter table taskledger.task drop column x")},
+		{"column", exec("alter table taskledger.task add column x integer",
+			"alter table taskledger.task drop column x")},
 		{"statistics", exec("analyze taskledger.event")},
 		{"a row of the migrations", exec("update taskledger.floor set position = 5")},
 		{"the same row", exec("update taskledger.floor set position = 0")},
