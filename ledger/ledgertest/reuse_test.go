@@ -96,7 +96,8 @@ func contents(t *testing.T, pool *pgxpool.Pool) string {
 		select concat_ws(E'\n',
 			(select string_agg(c.relname || ' ' || coalesce((xpath('/row/n/text()', query_to_xml(format(
 			          'select count(*) || md5(coalesce(string_agg(r::text, '','' order by r::text), '''')) as n
-			             from %I.%I r', n.nspname, c.relname), false, true, '')))[1]::text, ''), ', ' order by c.relname)
+			             from %I.%I r', n.nspname, c.relname), false, true, '')))[1]::text, ''), ', '
+			                   order by c.relname)
 			   from pg_class c join pg_namespace n on n.oid = c.relnamespace
 			  where c.relkind = 'r' and n.nspname in ('taskledger', 'public')),
 			(select string_agg(n.nspname, ', ' order by n.nspname) from pg_namespace n where n.nspname !~ '^pg_t'),
