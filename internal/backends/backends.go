@@ -36,9 +36,8 @@ func NewShelf() *Shelf { return &Shelf{idle: make(map[string][]*link)} }
 type Dialer struct {
 	shelf *Shelf
 
-	mu      sync.Mutex
-	isKept  bool
-	dialing net.Dialer
+	mu     sync.Mutex
+	isKept bool
 }
 
 // Dialer returns a source of connections for one pool.

@@ -41,7 +41,7 @@ var rules = []rule{
 		reason: "how every program finds the NATS server of serve: without the server",
 	},
 	{pkg: "/internal/pgpool", may: []string{pgx}, reason: "pools are configured in one way"},
-	{pkg: "/internal/backends", may: []string{pgx}, reason: "connections that tests take over know nothing of a ledger"},
+	{pkg: "/internal/backends", may: []string{pgx}, reason: "connections that tests take over know no ledger"},
 	{
 		pkg: "/internal/abandon", may: []string{"/internal/loop", pgx},
 		reason: "a function of a user that does not return, whichever service calls it",

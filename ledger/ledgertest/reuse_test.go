@@ -67,8 +67,8 @@ func TestDatabaseIsReused(t *testing.T) {
 			"create type color as enum ('red')", "create function f() returns integer language sql as 'select 1'",
 			"create schema other", "create table other.rows (id integer references effects)")},
 		{"session", exec(
-			"set statement_timeout = '1 s'", "set taskledger_test.name = 'x'", "prepare mine as select 1", "listen mine",
-			"create temp table mine (id integer)", "select pg_advisory_lock(17)",
+			"set statement_timeout = '1 s'", "set taskledger_test.name = 'x'", "prepare mine as select 1",
+			"listen mine", "create temp table mine (id integer)", "select pg_advisory_lock(17)",
 			"set session authorization pg_monitor")},
 		{"nothing again", func(*testing.T, *pgxpool.Pool) {}},
 	} {
@@ -175,7 +175,7 @@ func TestUncleanConnectionsAreNotReused(t *testing.T) {
 			return err
 		}},
 		{"rows", func(ctx context.Context, conn *pgx.Conn) error {
-			_, err := conn.Query(ctx, "select generate_series(1, 1000000)")
+			_, err := conn.Query(ctx, "select generate_series(1, 1000000)") //nolint:sqlclosecheck // stays open
 			return err
 		}},
 		{"killed", func(ctx context.Context, conn *pgx.Conn) error {
