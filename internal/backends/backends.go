@@ -50,6 +50,9 @@ func (d *Dialer) Keep() {
 	d.isKept = true
 }
 
+// Clear is [Shelf.Clear].
+func (d *Dialer) Clear() { d.shelf.Clear() }
+
 func (d *Dialer) keeps() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -82,14 +85,22 @@ func (s *Shelf) Processes() []uint32 {
 // Close closes the connections on the shelf, and those that arrive there later.
 func (s *Shelf) Close() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.isClosed = true
+	s.mu.Unlock()
+	s.Clear()
+}
+
+// Clear closes the connections that are on the shelf now.
+func (s *Shelf) Clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, links := range s.idle {
 		for _, l := range links {
 			l.end()
 		}
 	}
-	s.idle, s.count = nil, 0
+	clear(s.idle)
+	s.count = 0
 }
 
 // take returns a connection with these parameters, or nil.

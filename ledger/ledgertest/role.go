@@ -60,7 +60,8 @@ func ExecAsOwner(t testing.TB, db *pgxpool.Pool, sql string, args ...any) {
 	}
 	config.User = user.Username()
 	config.Password, _ = user.Password()
-	if dialer := dialerFor(config); dialer != nil {
+	dialer := dialerFor(config)
+	if dialer != nil {
 		dialer.Keep()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), setupTimeout)
@@ -72,6 +73,9 @@ func ExecAsOwner(t testing.TB, db *pgxpool.Pool, sql string, args ...any) {
 	defer conn.Close(ctx)
 	if _, err := conn.Exec(ctx, sql, args...); err != nil {
 		t.Fatalf("ledgertest: %s: %v", sql, err)
+	}
+	if dialer != nil && strings.Contains(strings.ToLower(sql), "alter ") {
+		dialer.Clear() // a session has the settings with which it began
 	}
 }
 
