@@ -433,16 +433,14 @@ func (a *asker) nextReport(isAlways bool) []byte {
 	if a.seal == nil {
 		return nil
 	}
-	total, isDue := 0, isAlways || a.isUrgent
+	isDue := isAlways || a.isUrgent
 	for i, k := range kinds {
-		total += max(wants[i].n, a.machine.Outstanding(k.Name)) // requests are not taken back
 		isDue = isDue || a.isDue(k.Name, wants[i].n, wants[i].limit)
 		a.machine.Want(k.Name, wants[i].n)
 	}
 	if !isDue {
 		return nil
 	}
-	a.machine.Want(dispatch.Total, total)
 	a.isUrgent = false
 	report := a.machine.Report(time.Since(a.begun))
 	if !a.isRemote && local.Dispatchers.Put(a.dispatcher, report) {

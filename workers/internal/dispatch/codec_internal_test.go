@@ -13,14 +13,14 @@ import (
 
 func exampleReport() Report {
 	return Report{Session: "s", Incarnation: "i/1", Epoch: 7, Sent: 123, Received: 9, IsLeaving: true,
-		After: -3, Through: 0, Asked: map[ledger.Kind]int64{testKind: 5, Total: 6},
+		After: -3, Through: 0, Asked: map[ledger.Kind]int64{testKind: 5, "other": 6},
 		Held:   []Range{{First: -2, Last: 0}, {First: 8, Last: 9}},
 		Listed: []Holding{{Key: ledger.Key{Kind: testKind, BizID: "ä/1"}, Version: 4, Number: -2}}}
 }
 
 func exampleOffer() Offer {
 	return Offer{Session: "s", Incarnation: "i/1", Epoch: 7, Echo: 99, Number: 3, Adopted: notAdopted,
-		Given: map[ledger.Kind]int64{testKind: 4, Total: 5}, Tasks: []Task{
+		Given: map[ledger.Kind]int64{testKind: 4, "other": 5}, Tasks: []Task{
 			{Key: ledger.Key{Kind: testKind, BizID: "a"}, Version: 1, Position: 12, Shard: 63,
 				Content: []byte(`{"a":1}`)},
 			{Key: ledger.Key{Kind: testKind, BizID: "b"}, Version: 3, Attempt: 2, Position: 13, Actor: "w",

@@ -227,13 +227,14 @@ func (d *Dispatcher) Receive(r Report) {
 		return // without a live lease, or not in this epoch: the next probe announces it
 	}
 	s.isSilent = false
+	isLatest := r.Sent >= s.echo
 	s.echo = max(s.echo, r.Sent)
 	s.received = max(s.received, r.Received)
 	s.isLeaving = s.isLeaving || r.IsLeaving
 	maps.DeleteFunc(s.unconfirmed, func(_ ledger.Kind, n int64) bool { return n <= s.received })
 	for kind, n := range r.Asked {
-		if _, isOfKind := s.Kinds[kind]; isOfKind || kind == Total {
-			s.asked[kind] = max(s.asked[kind], n)
+		if _, isOfKind := s.Kinds[kind]; isOfKind && isLatest {
+			s.asked[kind] = n
 		}
 	}
 	if !s.hasAnswered() {

@@ -59,7 +59,6 @@ func (s *shop) exchange() {
 
 func (s *shop) report(w *shopWorker) {
 	w.Want(testKind, max(0, w.room-len(w.held)))
-	w.Want(Total, max(0, w.room-len(w.held)))
 	s.Receive(w.Report(0))
 }
 
@@ -119,6 +118,35 @@ func TestTasksBeginInTheirOrderAndInEqualShares(t *testing.T) {
 		available("t6", 6))
 	same(t, "the worker with room for two", b.got, []string{"t1", "t2"})
 	same(t, "the other one", a.got, []string{"t3", "t4", "t5", "t6"})
+}
+
+// A worker with little room is busy, perhaps with handlers that hang.
+func TestASingleTaskGoesToTheWorkerWithTheMostRoom(t *testing.T) {
+	s := newShop(100)
+	busy := s.join("busy", "1", 1, 10, ledger.AllShards)
+	idle := s.join("idle", "2", 10, 10, 1<<0)
+	s.begin()
+	s.apply(available("t1", 1))
+	s.apply(available("t2", 2).in(1)) // which the idle one does not take
+	same(t, "the idle one", idle.got, []string{"t1"})
+	same(t, "the busy one", busy.got, []string{"t2"})
+}
+
+// A worker asks for many tasks, and then its handlers become slow.
+func TestAWorkerTakesARequestBack(t *testing.T) {
+	s := newShop(100)
+	w := s.join("a", "1", 10, 10, ledger.AllShards)
+	s.begin()
+	asked := w.Report(1) // for ten
+	w.Want(testKind, 0)
+	s.Receive(w.Report(2))
+	s.Receive(asked) // a late copy
+	s.apply(available("t1", 1))
+	same(t, "tasks that it gets", w.got, nil)
+	w.Want(testKind, 1)
+	s.Receive(w.Report(3))
+	s.exchange()
+	same(t, "tasks that it gets when it asks for one", w.got, []string{"t1"})
 }
 
 func TestAWorkerGetsItsShardsOnly(t *testing.T) {
@@ -341,7 +369,7 @@ func TestForeignReportsAreIgnored(t *testing.T) {
 		"incarnation": func(r *Report) { r.Incarnation = "other" },
 	} {
 		r := w.Report(0)
-		r.Held, r.Received, r.Asked = nil, 100, map[ledger.Kind]int64{testKind: 100, Total: 100}
+		r.Held, r.Received, r.Asked = nil, 100, map[ledger.Kind]int64{testKind: 100}
 		change(&r)
 		s.Receive(r)
 		same(t, name, s.tasks[available("t1", 0).Key].place, assigned)
@@ -542,7 +570,7 @@ func FuzzReport(f *testing.F) {
 		r := w.Report(0)
 		r.Held, r.Received = []Range{{first, last}}, last
 		r.After, r.Through = after, through
-		r.Asked = map[ledger.Kind]int64{testKind: asked, Total: asked}
+		r.Asked = map[ledger.Kind]int64{testKind: asked}
 		s.Receive(r)
 		s.apply()
 		if n := s.sessions["1"].holds; n > 2 {

@@ -38,8 +38,8 @@
 //     above the highest number received. So a report "received up to n, holds these" stays true for the numbers that
 //     it leaves out, however late it arrives.
 //   - Credit is two sums for each kind: the tasks that the worker has asked for, and the tasks that it was given.
-//     Both only rise. The sums of [Total] bound all kinds together. An offer repeats the sums that are not confirmed
-//     yet.
+//     The latest report counts, so a worker takes a request back when its handlers become slow. An offer repeats the
+//     sums that are not confirmed yet.
 //   - A lease may end and live again within an epoch. The session then has higher numbers than all before, and
 //     everything that it had asked for is taken back.
 //   - Holdings from an earlier epoch have the numbers -n+1 to 0. The first reports of an epoch list them with their

@@ -9,7 +9,7 @@ import (
 )
 
 // Match offers ready tasks to the workers with room. Workers of a kind get equal shares of its tasks, up to the room
-// of each.
+// of each. The rest goes to those with the most room, which have the least to do.
 func (d *Dispatcher) Match() {
 	if !d.isActive {
 		return
@@ -35,14 +35,21 @@ func (d *Dispatcher) matchKind(q *queue) {
 	}
 	slices.SortStableFunc(free, func(a, b *session) int { return cmp.Compare(a.room(q.kind), b.room(q.kind)) })
 	for i, s := range free {
-		share := (q.size + len(free) - i - 1) / (len(free) - i)
-		for n := min(share, s.room(q.kind)); n > 0; {
-			taken := d.offer(q, s, min(n, maxListed))
-			if taken == 0 {
-				break
-			}
-			n -= taken
+		d.give(q, s, q.size/(len(free)-i))
+	}
+	for _, s := range slices.Backward(free) { // tasks that the others do not take
+		d.give(q, s, q.size)
+	}
+}
+
+// give offers at most n tasks of a kind to a session with room.
+func (d *Dispatcher) give(q *queue, s *session, n int) {
+	for n = min(n, s.room(q.kind)); n > 0; {
+		taken := d.offer(q, s, min(n, maxListed))
+		if taken == 0 {
+			break
 		}
+		n -= taken
 	}
 }
 
@@ -67,9 +74,8 @@ func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 		return 0
 	}
 	s.given[q.kind] += int64(len(o.Tasks))
-	s.given[Total] += int64(len(o.Tasks))
 	s.unconfirmed[q.kind] = s.sent
-	o.Given = map[ledger.Kind]int64{Total: s.given[Total]}
+	o.Given = make(map[ledger.Kind]int64, len(s.unconfirmed))
 	for kind := range s.unconfirmed { // the offers before this one may be lost
 		o.Given[kind] = s.given[kind]
 	}

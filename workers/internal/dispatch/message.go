@@ -7,9 +7,6 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Total is the kind that stands for the sums of all kinds together.
-const Total ledger.Kind = ""
-
 // notAdopted is the Adopted of an offer to a session that has not answered in the offer's epoch.
 const notAdopted = math.MinInt64
 
@@ -65,7 +62,7 @@ type Offer struct {
 	Echo        time.Duration // Sent of the newest report of the session; 0: none in this epoch
 
 	Number  int64                 // of the first task; without tasks, the highest number that was sent
-	Given   map[ledger.Kind]int64 // sums with this offer: of Total and unconfirmed kinds; in a probe of all kinds
+	Given   map[ledger.Kind]int64 // sums with this offer: of unconfirmed kinds; in a probe of all kinds
 	Adopted int64                 // the highest number of a holding that is adopted
 	Tasks   []Task                // of one kind
 	// Moved are tasks that the session was offered and to which others have appended. It is only a hint, which may be

@@ -62,8 +62,7 @@ func (s *session) room(kind ledger.Kind) int {
 	if !s.hasAnswered() || s.isLeaving || s.isSilent {
 		return 0
 	}
-	credit := min(s.asked[kind]-s.given[kind], s.asked[Total]-s.given[Total])
-	return max(0, min(int(credit), max(1, s.Capacity>>s.idle)-s.holds))
+	return max(0, min(int(s.asked[kind]-s.given[kind]), max(1, s.Capacity>>s.idle)-s.holds))
 }
 
 // isNext reports whether a worker may hold a task of an earlier epoch under a number, after those that it has listed.

@@ -42,8 +42,8 @@ func (w *Worker) Reach(incarnation string) {
 	}
 }
 
-// Want sets the number of further tasks of a kind that the worker has room for, or of all kinds with [Total]. The next
-// report asks for them. A later, lower number does not take an earlier request back.
+// Want sets the number of further tasks of a kind that the worker has room for. The next report asks for them, in
+// place of those that it has asked for before and that have not arrived.
 func (w *Worker) Want(kind ledger.Kind, n int) { w.wanted[kind] = int64(n) }
 
 // Leave ends the requests for tasks for good. Offers on their way still arrive.
@@ -89,7 +89,6 @@ func (w *Worker) Receive(o Offer) (taken []Task, isNews bool) {
 		}
 		if w.mutant == creditIsCounted {
 			w.got[t.Key.Kind]++
-			w.got[Total]++
 		}
 		w.held[t.Key] = &Holding{Key: t.Key, Version: t.Version, Number: o.Number + int64(i)}
 		taken = append(taken, t)
@@ -131,7 +130,7 @@ func (w *Worker) holdings() []*Holding {
 // Report returns the report to be sent now, by the worker's monotonic clock.
 func (w *Worker) Report(now time.Duration) Report {
 	for kind, n := range w.wanted {
-		w.asked[kind] = max(w.asked[kind], w.got[kind]+n)
+		w.asked[kind] = w.got[kind] + n
 	}
 	r := Report{Session: w.session, Incarnation: w.incarnation, Epoch: w.epoch, Sent: now, Asked: maps.Clone(w.asked),
 		Received: w.received, IsLeaving: w.isLeaving, After: w.adopted}

@@ -143,7 +143,7 @@ func (k *keyWriter) bools(all ...bool) {
 }
 func (k *keyWriter) text(s string) { k.ints(len(s)); k.b = append(k.b, s...) }
 func (k *keyWriter) sums(m map[ledger.Kind]int64) {
-	k.ints(int(m[testKind]), int(m[Total]))
+	k.ints(int(m[testKind]))
 }
 
 func (k *keyWriter) desk(d *desk) {

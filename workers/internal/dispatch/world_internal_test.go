@@ -295,7 +295,6 @@ func (w *world) post(i int) {
 
 func (h *hand) want(capacity int) {
 	h.Want(testKind, max(0, capacity-len(h.held)))
-	h.Want(Total, max(0, capacity-len(h.held)))
 }
 
 // act is one thing that may happen next.

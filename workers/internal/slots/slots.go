@@ -124,16 +124,20 @@ func (p *Pool[T]) Drain(l *Line[T]) (values []T) {
 	return values
 }
 
-// TakeOlder removes and returns the items of a line that have waited since before a moment, newest first. It leaves
-// as many items as the line has free slots.
+// TakeOlder removes and returns the items of a line that have waited since before a moment, oldest first, but for as
+// many as the line has free slots.
 func (p *Pool[T]) TakeOlder(l *Line[T], before time.Time) (values []T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for n := len(l.ready); n > max(0, l.slots-l.running) && l.ready[n-1].since.Before(before); n-- {
-		values = append(values, l.ready[n-1].value)
-		l.ready[n-1] = item[T]{}
-		l.ready = l.ready[:n-1]
-	}
+	kept := min(len(l.ready), max(0, l.slots-l.running))
+	left := slices.DeleteFunc(l.ready[kept:], func(i item[T]) bool {
+		isOlder := i.since.Before(before)
+		if isOlder {
+			values = append(values, i.value)
+		}
+		return isOlder
+	})
+	l.ready = l.ready[:kept+len(left)]
 	return values
 }
 

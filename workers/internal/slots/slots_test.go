@@ -190,7 +190,7 @@ func TestRunBeyond(t *testing.T) {
 	}
 }
 
-// TakeOlder returns late items, newest first, and Drain the items that are left in a stopped pool.
+// TakeOlder returns late items, also if later ones have arrived, and Drain the items that are left in a stopped pool.
 func TestTakeOlderAndDrain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -204,10 +204,11 @@ func TestTakeOlderAndDrain(t *testing.T) {
 		if diff := cmp.Diff([]int(nil), p.TakeOlder(line, begin)); diff != "" {
 			t.Error(diff)
 		}
-		if diff := cmp.Diff([]int{3, 2, 1}, p.TakeOlder(line, begin.Add(time.Second))); diff != "" {
+		p.Add(line, begin.Add(time.Second), 4)
+		if diff := cmp.Diff([]int{1, 2, 3}, p.TakeOlder(line, begin.Add(time.Second))); diff != "" {
 			t.Error(diff)
 		}
-		p.Add(line, begin, 4, 5, 6)
+		p.Add(line, begin, 5, 6)
 		if v, ok := p.Peek(line); !ok || v != 4 {
 			t.Errorf("Peek returned %d, %t", v, ok)
 		}
