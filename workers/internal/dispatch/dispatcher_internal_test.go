@@ -132,6 +132,26 @@ func TestASingleTaskGoesToTheWorkerWithTheMostRoom(t *testing.T) {
 	same(t, "the busy one", busy.got, []string{"t2"})
 }
 
+func TestSingleTasksGoToIdleWorkersInTurn(t *testing.T) {
+	s := newShop(100)
+	var workers []*shopWorker
+	for _, name := range []string{"1", "2", "3"} {
+		workers = append(workers, s.join(name, name, 10, 10, ledger.AllShards))
+	}
+	s.begin()
+	for i := range 12 {
+		id := fmt.Sprint("t", i)
+		s.apply(available(id, i+1))
+		s.apply(available(id, i+1).as(Ended, 2, ""))
+		for _, w := range workers {
+			s.end(w, id)
+		}
+	}
+	for _, w := range workers {
+		same(t, "tasks of each worker", len(w.got), 4)
+	}
+}
+
 // A worker asks for many tasks, and then its handlers become slow.
 func TestAWorkerTakesARequestBack(t *testing.T) {
 	s := newShop(100)

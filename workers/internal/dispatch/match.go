@@ -28,8 +28,12 @@ func (d *Dispatcher) matchKind(q *queue) {
 		return
 	}
 	var free []*session
+	n, turn := len(q.sessions), int64(0)
 	for _, s := range q.sessions {
-		if s.room(q.kind) > 0 {
+		turn += s.sent // rises with each task
+	}
+	for i := range n { // in turn, so that workers with equal room get equally many tasks over time
+		if s := q.sessions[(i+int(turn%int64(n)))%n]; s.room(q.kind) > 0 {
 			free = append(free, s)
 		}
 	}
