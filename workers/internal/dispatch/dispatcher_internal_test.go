@@ -120,16 +120,17 @@ func TestTasksBeginInTheirOrderAndInEqualShares(t *testing.T) {
 	same(t, "the other one", a.got, []string{"t3", "t4", "t5", "t6"})
 }
 
-// A worker with little room is busy, perhaps with handlers that hang.
-func TestASingleTaskGoesToTheWorkerWithTheMostRoom(t *testing.T) {
+// A worker whose handlers were quick has much room, also when they have begun to hang.
+func TestASingleTaskGoesToTheWorkerThatHoldsTheFewest(t *testing.T) {
 	s := newShop(100)
-	busy := s.join("busy", "1", 1, 10, ledger.AllShards)
-	idle := s.join("idle", "2", 10, 10, 1<<0)
+	busy := s.join("busy", "1", 100, 100, ledger.AllShards)
 	s.begin()
-	s.apply(available("t1", 1))
-	s.apply(available("t2", 2).in(1)) // which the idle one does not take
-	same(t, "the idle one", idle.got, []string{"t1"})
-	same(t, "the busy one", busy.got, []string{"t2"})
+	s.apply(available("t1", 1), available("t2", 2))
+	idle := s.join("idle", "2", 2, 10, 1<<0)
+	s.apply(available("t3", 3))
+	s.apply(available("t4", 4).in(1)) // which the idle one does not take
+	same(t, "the idle one", idle.got, []string{"t3"})
+	same(t, "the busy one", busy.got, []string{"t1", "t2", "t4"})
 }
 
 func TestSingleTasksGoToIdleWorkersInTurn(t *testing.T) {

@@ -9,7 +9,8 @@ import (
 )
 
 // Match offers ready tasks to the workers with room. Workers of a kind get equal shares of its tasks, up to the room
-// of each. The rest goes to those with the most room, which have the least to do.
+// of each. If there are fewer tasks than workers, those that hold the fewest tasks get one each. Room does not count
+// then: a worker has more of it while its handlers are quick, and also when they have begun to hang.
 func (d *Dispatcher) Match() {
 	if !d.isActive {
 		return
@@ -32,12 +33,17 @@ func (d *Dispatcher) matchKind(q *queue) {
 	for _, s := range q.sessions {
 		turn += s.sent // rises with each task
 	}
-	for i := range n { // in turn, so that workers with equal room get equally many tasks over time
+	for i := range n { // in turn, so that equal workers get equally many tasks over time
 		if s := q.sessions[(i+int(turn%int64(n)))%n]; s.room(q.kind) > 0 {
 			free = append(free, s)
 		}
 	}
-	slices.SortStableFunc(free, func(a, b *session) int { return cmp.Compare(a.room(q.kind), b.room(q.kind)) })
+	slices.SortStableFunc(free, func(a, b *session) int {
+		if q.size < len(free) {
+			return cmp.Compare(b.holds, a.holds)
+		}
+		return cmp.Compare(a.room(q.kind), b.room(q.kind))
+	})
 	for i, s := range free {
 		d.give(q, s, q.size/(len(free)-i))
 	}
