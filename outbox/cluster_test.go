@@ -220,8 +220,8 @@ func (o *observer) receive(msg *nats.Msg) {
 		return
 	}
 	m, err := stream.Decode(msg.Subject, msg.Header, nil)
-	if err != nil || msg.Reply == "" {
-		return // not of the relay
+	if err != nil || msg.Reply == "" || strings.HasPrefix(msg.Reply, "$JS.ACK.") {
+		return // not of the relay; a delivery to a consumer has the subject of its event, too
 	}
 	e := eventVersion{m.Key, m.Version}
 	o.sent[msg.Reply], o.in[e] = e, o.sessions
