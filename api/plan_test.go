@@ -141,7 +141,7 @@ func (s *statements) check(t *testing.T, db *pgxpool.Pool) {
 	defer s.mu.Unlock()
 	plans := 0
 	for sql, args := range s.all {
-		if !strings.Contains(sql, "taskledger.") || !strings.Contains(strings.ToLower(sql), "select") ||
+		if !strings.Contains(sql, "taskledger") || !strings.Contains(strings.ToLower(sql), "select") ||
 			strings.HasPrefix(sql, "rollback;") { // and the reset of the session, which reads no table
 			continue
 		}

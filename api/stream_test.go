@@ -259,7 +259,7 @@ func TestStreamIsNotResumedAfterALostEvent(t *testing.T) {
 		delete from taskledger.event where biz_id = 'lost';
 		select setval('taskledger.event_position_seq', (select max(position) from taskledger.event));
 		delete from taskledger.incarnation;
-		select taskledger.begin_incarnation()`)
+		select taskledger_internal.begin_incarnation()`)
 	accept := []string{"Accept", "text/event-stream", "Last-Event-ID", read[2]}
 	s.wantProblem(s.call(api.Viewer, "GET", "/v1/events", "", accept...), http.StatusBadRequest, "invalid")
 	ledgertest.Enqueue(t, s.db, ledger.Key{Kind: "a.b", BizID: "new"}, `{}`)

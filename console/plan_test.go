@@ -93,7 +93,7 @@ func TestPlansOfPages(t *testing.T) {
 	b.want(b.post("/bulk", form), http.StatusOK, "1 tasks were changed")
 	plans := 0
 	for sql, args := range made.all {
-		if !strings.Contains(sql, "taskledger.") || !strings.Contains(strings.ToLower(sql), "select") {
+		if !strings.Contains(sql, "taskledger") || !strings.Contains(strings.ToLower(sql), "select") {
 			continue
 		}
 		conn, err := db.Acquire(t.Context())

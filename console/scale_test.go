@@ -26,7 +26,7 @@ const (
 	// 90 % have succeeded.
 	fillTasks = `
 		with tx as materialized (
-		  select pg_current_xact_id() as xid, taskledger.login_id() as login_id
+		  select pg_current_xact_id() as xid, taskledger_internal.login_id() as login_id
 		)
 		insert into taskledger.event
 		       (xid, recorded_at, version, attempt, type, login_id, shard, kind, biz_id, actor, data, meta)

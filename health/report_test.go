@@ -135,7 +135,8 @@ var conditionTests = map[health.Name]conditionTest{
 	health.SubscriberBehind: {
 		arrange: func(b *bundle, c *health.Config) {
 			ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")
-			b.exec(`select taskledger.seek_feed('mails', 0); select taskledger.mark_feed('mails', '{"paused":true}')`)
+			b.exec(`select taskledger.seek_feed('mails', 0);
+				select taskledger_internal.mark_feed('mails', '{"paused":true}')`)
 			time.Sleep(2 * time.Millisecond)
 			c.Thresholds.SubscriberLag = time.Millisecond
 		},
@@ -448,7 +449,7 @@ func TestErrors(t *testing.T) {
 	if !errors.Is(err, failure) {
 		t.Errorf("error %v, want %v", err, failure)
 	}
-	ledgertest.ExecAsOwner(t, b.db, "drop schema taskledger cascade")
+	ledgertest.ExecAsOwner(t, b.db, "drop schema taskledger, taskledger_internal cascade")
 	if _, err := health.Read(t.Context(), health.Config{DB: b.db}); !errors.Is(err, ledger.ErrNotMigrated) {
 		t.Errorf("without the schema: %v, want %v", err, ledger.ErrNotMigrated)
 	}
@@ -519,7 +520,7 @@ func TestLagOfARefusedService(t *testing.T) {
 	b.project()
 	b.exec(`
 		insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, mark)
-		values ('relay', 1, '3:3:', 0, '3', taskledger.origin(), '{"generation":1}')`)
+		values ('relay', 1, '3:3:', 0, '3', taskledger_internal.origin(), '{"generation":1}')`)
 	ledgertest.ExecAsOwner(t, b.db, "update taskledger.cursor set origin = '1/1'")
 	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "coupon.send/2"), "")
 	time.Sleep(2 * time.Millisecond)

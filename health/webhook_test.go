@@ -19,7 +19,7 @@ func TestReceiversThatGetNoEvents(t *testing.T) {
 	for _, name := range []string{"unserved", "stuck", "works", "paused", "program", "gone"} {
 		b.exec(`select taskledger.seek_feed('webhook-' || $1::text, 0)`, name)
 	}
-	b.exec(`select taskledger.mark_feed('webhook-paused', '{"paused":true}')`)
+	b.exec(`select taskledger_internal.mark_feed('webhook-paused', '{"paused":true}')`)
 	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "coupon.send/1"), "")
 	ledgertest.ExecAsOwner(t, b.db, `
 		insert into taskledger.event (version, attempt, shard, type, kind, biz_id)

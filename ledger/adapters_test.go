@@ -473,6 +473,6 @@ func TestSQLTxRollsBackAndExplains(t *testing.T) {
 	}
 	wantError(t, errorOf(ledger.Load(t.Context(), stdsql.Wrap(db), k)), ledger.ErrUnknownTask)
 
-	ledgertest.ExecAsOwner(t, pool, "drop schema taskledger cascade")
+	ledgertest.ExecAsOwner(t, pool, "drop schema taskledger, taskledger_internal cascade")
 	wantError(t, errorOf(ledger.Enqueue(t.Context(), stdsql.Wrap(db), k, nil, nil)), ledger.ErrNotMigrated)
 }

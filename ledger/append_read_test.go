@@ -27,7 +27,7 @@ func readLast(t *testing.T, db rowDB, requests []ledger.AppendRequest) {
 		last := &requests[i].Last
 		err := db.QueryRow(t.Context(), `
 			select e.version, e.attempt, taskledger.state_after(e.type)::text, e.shard,
-			       taskledger.session_incarnation()
+			       taskledger_internal.session_incarnation()
 			  from taskledger.event e
 			 where e.kind = $1 and e.biz_id = $2
 			 order by e.version desc limit 1`, requests[i].Key.Kind, requests[i].Key.BizID).
@@ -47,14 +47,14 @@ type rowDB interface {
 // withIncarnation gives the database an incarnation, as the first feed does.
 func withIncarnation(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
-	ledgertest.ExecAsOwner(t, pool, "select taskledger.begin_incarnation()")
+	ledgertest.ExecAsOwner(t, pool, "select taskledger_internal.begin_incarnation()")
 }
 
 // beginIncarnation is withIncarnation for the database at an address.
 func beginIncarnation(t *testing.T, address string) {
 	t.Helper()
 	owner := connectIn(t, ledgertest.URLAs(t, address, ledgertest.Owner), pgx.QueryExecModeCacheStatement)
-	if _, err := owner.Exec(t.Context(), "select taskledger.begin_incarnation()"); err != nil {
+	if _, err := owner.Exec(t.Context(), "select taskledger_internal.begin_incarnation()"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -242,7 +242,7 @@ func crashAfterReading(t *testing.T) (_ *pgxpool.Pool, _ []ledger.AppendRequest,
 	t.Cleanup(pool.Close)
 	begin := func() {
 		t.Helper()
-		if err := execute(t, pool, "select taskledger.begin_incarnation()"); err != nil {
+		if err := execute(t, pool, "select taskledger_internal.begin_incarnation()"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -333,7 +333,7 @@ func TestAppendEachAfterACopyWasPutBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer pool.Close()
-			if err := execute(t, pool, "select taskledger.begin_incarnation()"); err != nil {
+			if err := execute(t, pool, "select taskledger_internal.begin_incarnation()"); err != nil {
 				t.Fatal(err)
 			}
 			requests := readTasks(t, pool, 20)
@@ -383,9 +383,11 @@ func TestAppendEachAfterACopyWasPutBack(t *testing.T) {
 
 // The comparison in append_many_read.sql, and mutants that compare only the start of the server, or the incarnation.
 const (
-	incarnationCheck     = "taskledger.session_incarnation() = $12::text"
-	startCheck           = "split_part(taskledger.session_incarnation(), '/', 3) = split_part($12::text, '/', 3)"
-	onlyIncarnationCheck = "split_part(taskledger.session_incarnation(), '/', 2) = split_part($12::text, '/', 2)"
+	incarnationCheck = "taskledger_internal.session_incarnation() = $12::text"
+	startCheck       = "split_part(taskledger_internal.session_incarnation(), '/', 3) = " +
+		"split_part($12::text, '/', 3)"
+	onlyIncarnationCheck = "split_part(taskledger_internal.session_incarnation(), '/', 2) = " +
+		"split_part($12::text, '/', 2)"
 )
 
 // AppendAndCommit in a database that has crashed since the last event was read appends nothing, whether the event was
@@ -412,7 +414,7 @@ func commitOverACrash(t *testing.T, isMutant bool) bool {
 		return false
 	}
 	if isMutant {
-		err := execute(t, pool, "create or replace function taskledger.session_incarnation() returns text "+
+		err := execute(t, pool, "create or replace function taskledger_internal.session_incarnation() returns text "+
 			"language sql volatile return '"+requests[0].Last.Incarnation+"'")
 		if err != nil {
 			t.Fatal(err)

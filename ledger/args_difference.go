@@ -22,7 +22,7 @@ const (
 type absent struct{}
 
 // argsDifference describes the first difference of two JSON texts, such as "args.cents was 500, is 600", in printable
-// characters of bounded number. An empty text means no args. It only explains: taskledger.is_same_json decides whether
+// characters of bounded number. An empty text means no args. It only explains: is_same_json decides whether
 // args are the same. It returns "" if it finds no difference, for example in texts with a repeated name.
 func argsDifference(was, is json.RawMessage) string {
 	path, a, b, differ := firstDifference(decodeNumbers(was), decodeNumbers(is))
@@ -118,7 +118,7 @@ func elementOf(array []any, i int) any {
 	return absent{}
 }
 
-// numberValue is taskledger.number_value in Go.
+// numberValue is taskledger_internal.number_value in Go.
 func numberValue(number string) string {
 	digits, isNegative := strings.CutPrefix(number, "-")
 	exponent := int64(0)

@@ -263,7 +263,7 @@ func TestAtCommitOfAnOutcome(t *testing.T) {
 func TestAtCommitWithoutSchema(t *testing.T) {
 	t.Parallel()
 	b := newBusiness(t, ledgertest.Pool(t))
-	ledgertest.ExecAsOwner(t, b.pool, "drop schema taskledger cascade")
+	ledgertest.ExecAsOwner(t, b.pool, "drop schema taskledger, taskledger_internal cascade")
 	for _, tx := range []*ledger.Tx{beginLedgerTx(t, b.pool, nil), b.begin(nil)} {
 		tx.AtCommit("insert into business (id) values ($1)", 2)
 		_, err := tx.EnqueueAndCommit(t.Context(), businessKey, nil, nil)

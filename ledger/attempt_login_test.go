@@ -30,7 +30,7 @@ func TestAttemptsOfOtherLogins(t *testing.T) {
 	}
 	insert := `
 		insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data)
-		select e.version + 1, e.attempt, e.shard, '%s', taskledger.login_id(), e.kind, e.biz_id, 'x', '{}'
+		select e.version + 1, e.attempt, e.shard, '%s', taskledger_internal.login_id(), e.kind, e.biz_id, 'x', '{}'
 		  from taskledger.event e where e.kind = 'pay' and e.version = 2`
 	attempts := map[string]string{
 		"finish": "select taskledger.finish('pay', 'A-1', 2)",
@@ -110,7 +110,7 @@ func TestOutcomesOfWorkersCallNoFunction(t *testing.T) {
 	ledgertest.Enqueue(t, owner, key, `{}`)
 	ledgertest.Enqueue(t, owner, other, `{}`)
 	ledgertest.ExecAsOwner(t, owner, `
-		create or replace function taskledger.follows_as_worker(kind text, biz_id text, version integer,
+		create or replace function taskledger_internal.follows_as_worker(kind text, biz_id text, version integer,
 			attempt integer, shard smallint, type taskledger.event_type, login_id integer)
 		returns taskledger.event_type language plpgsql as $$ begin raise 'called'; end $$`)
 	worker := ledgertest.As(t, owner, "worker")
@@ -121,7 +121,7 @@ func TestOutcomesOfWorkersCallNoFunction(t *testing.T) {
 	}
 	err := execute(t, limited, `
 		insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data)
-		select 3, attempt, shard, 'buried', taskledger.login_id(), kind, biz_id, 'x', '{}'
+		select 3, attempt, shard, 'buried', taskledger_internal.login_id(), kind, biz_id, 'x', '{}'
 		  from taskledger.event where biz_id = 'A-1' and version = 2`)
 	if err == nil || !strings.Contains(err.Error(), "called") {
 		t.Errorf("a limited worker needs the function, which is replaced: %v", err)

@@ -439,14 +439,14 @@ func TestRetryPolicyInSQL(t *testing.T) {
 			t.Fatal(text, err)
 		}
 		var limit int
-		const limitSQL = "select taskledger.retry_limit($1::text::json)"
+		const limitSQL = "select taskledger_internal.retry_limit($1::text::json)"
 		if err := db.QueryRow(t.Context(), limitSQL, text).Scan(&limit); err != nil || limit != p.Limit() {
 			t.Errorf("%s: dead after %d failures, %v, want %d", text, limit, err, p.Limit())
 		}
 		for _, n := range []int{1, 2, 3, 4, 7, 24, 999, 1_000_000} {
 			for _, random := range []float64{0, 0.5, rand.Float64(), 0.9999999999} {
 				var micros int64
-				const delaySQL = "select taskledger.retry_delay($1::text::json, $2, $3)"
+				const delaySQL = "select taskledger_internal.retry_delay($1::text::json, $2, $3)"
 				if err := db.QueryRow(t.Context(), delaySQL, text, n, random).Scan(&micros); err != nil {
 					t.Fatal(text, err)
 				}
@@ -472,7 +472,7 @@ func TestShortenedInSQL(t *testing.T) {
 		"123456€": "123456\uFFFD…", "12345€9": "12345€…", "": "",
 	} {
 		var got string
-		err := db.QueryRow(t.Context(), "select taskledger.shortened($1, 8)", in).Scan(&got)
+		err := db.QueryRow(t.Context(), "select taskledger_internal.shortened($1, 8)", in).Scan(&got)
 		if err != nil || got != want {
 			t.Errorf("%q: %q, %v, want %q", in, got, err, want)
 		}

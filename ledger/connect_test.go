@@ -51,8 +51,8 @@ func poolAt(t *testing.T, address string) *pgxpool.Pool {
 func TestNotMigratedNamesTheCure(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]string{
-		"no schema":    "drop schema taskledger cascade",
-		"empty schema": "drop schema taskledger cascade; create schema taskledger",
+		"no schema":    "drop schema taskledger, taskledger_internal cascade",
+		"empty schema": "drop schema taskledger, taskledger_internal cascade; create schema taskledger",
 		"older": "drop table taskledger.event cascade; alter table taskledger.cursor drop column origin cascade; " +
 			"create table taskledger.event (kind text, biz_id text, version integer, type text)",
 	} {

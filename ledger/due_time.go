@@ -17,7 +17,7 @@ const (
 	memberFinishBy = "finish_by"
 )
 
-// endOfTime is the first invalid due time, equal to taskledger.end_of_time: the due time of timers of tasks that wait
+// endOfTime is the first invalid due time, equal to end_of_time: the due time of timers of tasks that wait
 // for their predecessors. A later time is a mistake, or another system's way to write "never".
 var endOfTime = time.Date(9998, time.December, 31, 23, 59, 59, 999_999_000, time.UTC)
 

@@ -155,7 +155,7 @@ func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, e
 	}
 	k := row.key
 	var position Position
-	var woken any // the result of taskledger.wake, which returns void
+	var woken any // the result of taskledger_internal.wake, which returns void
 	ok, err := pgquery.Row(ctx, db, enqueueSQL, row.enqueueArgs(), &position, &woken)
 	if err != nil {
 		return Enqueued{}, pgerr.Explain("enqueue "+k.String(), err)

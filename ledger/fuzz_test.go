@@ -48,7 +48,7 @@ func FuzzKeyValidation(f *testing.F) {
 			}
 			return
 		}
-		_, inSQL := pool.Exec(t.Context(), "select taskledger.check_key($1::text, $2::text)", kind, id)
+		_, inSQL := pool.Exec(t.Context(), "select taskledger_internal.check_key($1::text, $2::text)", kind, id)
 		if inSQL != nil && sqlState(inSQL) != "22023" {
 			t.Fatal(inSQL)
 		}

@@ -93,10 +93,10 @@ func TestLimitedWorker(t *testing.T) {
 			"select taskledger.heartbeat('w-1', '{coupon.send," + kind + "}')",
 			"select * from taskledger.claim('" + kind + "', '" + id + "', 'w-1')",
 			"select * from taskledger.claim_next('" + kind + "', 'w-1')",
-			"select taskledger.listed_tasks('" + kind + "', 0, 1)",
-			"select taskledger.unlisted_tasks('" + kind + "', null, 0, 1)",
-			"select taskledger.lock_task('" + kind + "', '" + id + "')",
-			"select taskledger.lock_workers('{mail.a," + kind + "}')",
+			"select taskledger_internal.listed_tasks('" + kind + "', 0, 1)",
+			"select taskledger_internal.unlisted_tasks('" + kind + "', null, 0, 1)",
+			"select taskledger_internal.lock_task('" + kind + "', '" + id + "')",
+			"select taskledger_internal.lock_workers('{mail.a," + kind + "}')",
 		} {
 			want := "login " + name + " may not work on kind " + kind + " "
 			if err := execute(t, db, statement); !pgerr.Is(err, pgerr.InsufficientPrivilege) ||
@@ -168,7 +168,7 @@ func TestWorkersOfOtherLogins(t *testing.T) {
 				t.Errorf("%s: %v, want it refused", statement, err)
 			}
 		}
-		err := execute(t, other, "select taskledger.remove_lease('worker/alice-1')",
+		err := execute(t, other, "select taskledger_internal.remove_lease('worker/alice-1')",
 			"update taskledger.lease set alive_until = now()")
 		if n := count(t, owner, lease+" and alive_until > now()"); n != 1 || err != nil {
 			t.Errorf("the lease has gone, %v", err)
@@ -209,7 +209,8 @@ func TestLeaseOfALostWorker(t *testing.T) {
 	const adopt = `
 		update taskledger.lease
 		   set login = session_user, alive_until = now() + interval '23 hours', detail = '{"kinds":["mail"]}'`
-	if err := execute(t, mallory, adopt, "select taskledger.remove_lease(name) from taskledger.lease"); err != nil {
+	const remove = "select taskledger_internal.remove_lease(name) from taskledger.lease"
+	if err := execute(t, mallory, adopt, remove); err != nil {
 		t.Error(err)
 	}
 	refused(t, mallory, "select taskledger.heartbeat('alice-2', '{mail}')")

@@ -25,7 +25,8 @@ func poolOf(t *testing.T, owner *pgxpool.Pool, grants ...string) (pool *pgxpool.
 	t.Helper()
 	name = "login_" + strings.ToLower(rand.Text())
 	statements := append(
-		[]string{"create role $1 login password '$1'", "grant usage on schema taskledger to $1"}, grants...,
+		[]string{"create role $1 login password '$1'", "grant usage on schema taskledger, taskledger_internal to $1"},
+		grants...,
 	)
 	for _, sql := range statements {
 		if _, err := owner.Exec(t.Context(), strings.ReplaceAll(sql, "$1", name)); err != nil {
@@ -53,7 +54,7 @@ func poolOf(t *testing.T, owner *pgxpool.Pool, grants ...string) (pool *pgxpool.
 const grantAll = `
 	grant all on all tables in schema taskledger to $1;
 	grant select on all sequences in schema taskledger to $1;
-	grant execute on all functions in schema taskledger to $1;
+	grant execute on all functions in schema taskledger, taskledger_internal to $1;
 	create policy $1 on taskledger.event to $1 using (true) with check (true);
 	create policy $1 on taskledger.timer to $1 using (true) with check (true)`
 
@@ -336,7 +337,7 @@ func TestSessionCannotForgeItsLogin(t *testing.T) {
 			"select taskledger.enqueue('forged', '4', run_in => '1 us')",
 			`select taskledger.enqueue_many('[{"kind":"forged","biz_id":"5"}]')`,
 			"select taskledger.enqueue('forged', '6', start_by => now() - interval '1 s')",
-			"select from taskledger.fire_timers('-infinity', 100, '{scheduled}', '{enqueued}'," +
+			"select from taskledger_internal.fire_timers('-infinity', 100, '{scheduled}', '{enqueued}'," +
 				" '{}', '{}', '{}', '{}')",
 		} {
 			forge()

@@ -44,7 +44,7 @@ func (m *Moment) columns() []any {
 	return []any{&m.seen, (*int64)(&m.seenTop), &m.seenBound, &m.until, (*int64)(&m.top), (*int64)(&m.after)}
 }
 
-// passedArgs returns the arguments with which a statement calls taskledger.feed_passed.
+// passedArgs returns the arguments with which a statement calls taskledger_internal.feed_passed.
 func (m Moment) passedArgs() []any { return []any{m.seen, m.until, int64(m.after)} }
 
 // IsZero reports whether m is the zero value.

@@ -144,8 +144,8 @@ func TestPartsOfALongHistory(t *testing.T) {
 			{name: "as of", statement: text("version_as_of.sql"), args: []any{"1:1:", "1:1:", 500}},
 			{name: "state", statement: text("load_long.sql"), args: []any{1 << 30}},
 			{
-				name:      "taskledger.failures_of",
-				statement: `select * from taskledger.failures_of($1::text, $2::text, 0)`,
+				name:      "taskledger_internal.failures_of",
+				statement: `select * from taskledger_internal.failures_of($1::text, $2::text, 0)`,
 			},
 			{name: "taskledger.claim", statement: `select * from taskledger.claim($1::text, $2::text, 'sql')`},
 		} {
@@ -157,7 +157,7 @@ func TestPartsOfALongHistory(t *testing.T) {
 			}
 		}
 	}
-	if n := plantest.Blocks(t, pool, nil, "select * from taskledger.snoozed_in_a_row(100)"); n > 100 {
+	if n := plantest.Blocks(t, pool, nil, "select * from taskledger_internal.snoozed_in_a_row(100)"); n > 100 {
 		t.Errorf("without short snoozes the statement reads %d blocks", n)
 	}
 	if all := plantest.Blocks(t, pool, nil, text("history.sql"), "poll", "long"); all < 2_000 {

@@ -52,7 +52,7 @@ func (p *RetryPolicy) UnmarshalJSON(text []byte) error {
 }
 
 // ParseRetryPolicy decodes a policy from the JSON described at [RetryPolicy]. A null member means its default. If two
-// members have the same name, the last one counts. The SQL function taskledger.check_retry accepts the same policies.
+// members have the same name, the last one counts. The SQL function check_retry accepts the same policies.
 //
 // It returns an error that joins an [*InvalidError] for each fault. Field names the member, such as retry.max.
 func ParseRetryPolicy(text json.RawMessage) (RetryPolicy, error) {

@@ -164,7 +164,7 @@ func TestRolesCannotForge(t *testing.T) {
 	fresh := insert(`'pay', 'fresh', 1, 0, 0, 'enqueued', 'a', null, null`)
 	relayLease := `insert into taskledger.lease (name, holder, alive_until) values ('relay', 'me', now() + '1 hour')`
 	workerLease := `insert into taskledger.lease (name, holder, alive_until) values ('worker/w', 'w', now() + '1 hour')`
-	fire := `select taskledger.fire_timers(now(), 1, '{}', '{}', '{}', '{}', '{}', '{}')`
+	fire := `select taskledger_internal.fire_timers(now(), 1, '{}', '{}', '{}', '{}', '{}', '{}')`
 	pause := `insert into taskledger.pause (kind, actor, reason) values ('pay', 'a', '')`
 	limit := `insert into taskledger.kind_limit values ('pay', 0, 'reject', 0, 'a')`
 	cursor := `delete from taskledger.cursor`
@@ -206,10 +206,10 @@ func TestRolesCannotForge(t *testing.T) {
 		"archiver": reading,
 		"subscriber": append(slices.Clone(reading), schedule, workerLease,
 			`insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin)
-			 values ('relay', 1000, '3:3:', 0, '3', taskledger.origin())`,
-			`select taskledger.append_cursor('relay', 0, '3:3:', 0, '3', null, null, null, 0, null, null)`,
+			 values ('relay', 1000, '3:3:', 0, '3', taskledger_internal.origin())`,
+			`select taskledger_internal.append_cursor('relay', 0, '3:3:', 0, '3', null, null, null, 0, null, null)`,
 			`select taskledger.remove_subscriber('mails')`, `select taskledger.give_subscriber('mails', current_user)`,
-			`select taskledger.mark_feed('mails', '{}')`,
+			`select taskledger_internal.mark_feed('mails', '{}')`,
 			`select taskledger.enqueue('pay', 'x')`),
 	} {
 		t.Run(role, func(t *testing.T) {
@@ -233,7 +233,7 @@ func TestPublicHasNoRights(t *testing.T) {
 	defer conn.Release()
 	name := "nobody_" + strings.ToLower(rand.Text())
 	for _, statement := range []string{
-		"create role " + name, "grant usage on schema taskledger to " + name, "set role " + name,
+		"create role " + name, "grant usage on schema taskledger, taskledger_internal to " + name, "set role " + name,
 	} {
 		if _, err := conn.Exec(t.Context(), statement); err != nil {
 			t.Fatal(err)
@@ -244,7 +244,7 @@ func TestPublicHasNoRights(t *testing.T) {
 	}()
 	for _, statement := range []string{
 		`select taskledger.enqueue('payment.send', 'forged-1', '{"eur":1000000}', actor => 'cfo@example.com')`,
-		`select taskledger.enqueue_many('[]')`, `select taskledger.count_rejection()`,
+		`select taskledger.enqueue_many('[]')`, `select taskledger_internal.count_rejection()`,
 		`select taskledger.installation()`,
 		`select 1 from taskledger.event`,
 	} {

@@ -151,7 +151,7 @@ func TestDifferenceOfAnotherLogin(t *testing.T) {
 		t.Errorf("the error has the args of another login: %v", err)
 	}
 	var stored *string
-	const read = `select stored_args from taskledger.existing_tasks('{coupon.send}', '{A-1}', '{1}')`
+	const read = `select stored_args from taskledger_internal.existing_tasks('{coupon.send}', '{A-1}', '{1}')`
 	if err := pool.QueryRow(t.Context(), read).Scan(&stored); err != nil || stored != nil {
 		t.Errorf("the function returns %v, %v", stored, err)
 	}
@@ -233,7 +233,7 @@ func FuzzSameArgs(f *testing.F) {
 			}
 		}
 		compare := func(a, b string) (same bool) {
-			const query = "select taskledger.is_same_json($1, $2)"
+			const query = "select taskledger_internal.is_same_json($1, $2)"
 			if err := pool.QueryRow(t.Context(), query, a, b).Scan(&same); err != nil {
 				t.Fatalf("%q and %q: %v", a, b, err)
 			}

@@ -74,7 +74,7 @@ func (s *session) roleText() string {
 // rollbackText returns the statements that roll back a transaction and reset the session. They are one message, and
 // need not be prepared, because a failed transaction refuses that.
 func (s *session) rollbackText() string {
-	return "rollback; " + s.roleText() + "; select taskledger.reset_session(" + quote(s.settings) + ")"
+	return "rollback; " + s.roleText() + "; select taskledger_internal.reset_session(" + quote(s.settings) + ")"
 }
 
 // quote returns s as a literal of SQL, under any standard_conforming_strings.

@@ -17,8 +17,8 @@ func sameVerdict(t *testing.T, pool *pgxpool.Pool, args, meta string) bool {
 	t.Helper()
 	inGo := ledger.Accepts(json.RawMessage(args), json.RawMessage(meta))
 	_, inSQL := pool.Exec(t.Context(), `
-		select taskledger.check_nesting('args', $1::text), taskledger.check_nesting('meta', $2::text),
-		       taskledger.check_meta($2::text::json, $1::text::json)`, args, meta)
+		select taskledger_internal.check_nesting('args', $1::text), taskledger_internal.check_nesting('meta', $2::text),
+		       taskledger_internal.check_meta($2::text::json, $1::text::json)`, args, meta)
 	if inSQL != nil && sqlState(inSQL) != "22023" {
 		t.Errorf("args %.80s, meta %.80s: %v", args, meta, inSQL)
 	}
@@ -241,7 +241,7 @@ func TestBadTimesAreRefused(t *testing.T) {
 		{field: "run_at", argument: `run_at => '-infinity'`, member: `"run_at":"-infinity"`},
 		{field: "run_at", argument: `run_at => '9999-01-01T00:00:00Z'`, member: `"run_at":"9999-01-01T00:00:00Z"`},
 		{
-			field: "run_at", argument: `run_at => taskledger.end_of_time()`,
+			field: "run_at", argument: `run_at => taskledger_internal.end_of_time()`,
 			member: `"run_at":"9998-12-31T23:59:59.999999Z"`,
 		},
 		{field: "start_by", argument: `start_by => 'infinity'`, member: `"start_by":"infinity"`},

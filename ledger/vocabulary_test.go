@@ -183,7 +183,7 @@ func TestSQLHasTheSameTransitions(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.Owner)
 	rows, err := pool.Query(t.Context(), `
-		select e::text, last::text, taskledger.may_follow(e, last), taskledger.begins_attempt(e, last)
+		select e::text, last::text, taskledger_internal.may_follow(e, last), taskledger_internal.begins_attempt(e, last)
 		  from unnest(enum_range(null::taskledger.event_type)) e
 		 cross join unnest(enum_range(null::taskledger.event_type)) last`)
 	if err != nil {

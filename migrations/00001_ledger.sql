@@ -27,6 +27,23 @@ $$;
 comment on schema taskledger is
   'Tasks as an append-only log of events. Start with the function enqueue and the table event.';
 
+-- An owner without CREATE on the database has had both schemas made for it.
+-- +goose StatementBegin
+do $$
+begin
+  if to_regnamespace('taskledger_internal') is null then
+    create schema taskledger_internal;
+  elsif exists (select from pg_proc p where p.pronamespace = 'taskledger_internal'::regnamespace) then
+    raise exception 'schema taskledger_internal has the functions of a ledger that was dropped'
+      using hint = 'drop this schema, too: drop schema taskledger_internal cascade';
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on schema taskledger_internal is
+  'Functions that statements, policies and functions of taskledger call. They may change with each version.';
+
 create type taskledger.event_type as enum (
   'enqueued', 'scheduled', 'released', 'started', 'progressed', 'succeeded', 'failed',
   'interrupted', 'snoozed', 'buried', 'cancelled', 'expired', 'discarded');
@@ -104,7 +121,7 @@ comment on view taskledger.logins is
 -- It notes the id in the session, for session_login, unless this transaction may have added the row: a prepared
 -- transaction can be rolled back later, and would leave the note behind.
 -- +goose StatementBegin
-create function taskledger.login_id() returns integer
+create function taskledger_internal.login_id() returns integer
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   found_id integer;
@@ -122,31 +139,31 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.login_id() is
-  'Internal: returns the id of the session''s login, which it adds to the table login if it is not there.';
+comment on function taskledger_internal.login_id() is
+  'Returns the id of the session''s login, which it adds to the table login if it is not there.';
 
 -- The planner inlines this expression. It costs an insert a tenth of a query of the table. A session can set both
 -- settings to anything. The owner may insert any login_id anyway, and for every other role a policy compares the id
 -- with the table (00012_rights.sql). So a function with its owner's rights that others may call must not use it: it
 -- must query the table, or call login_id.
-create function taskledger.session_login() returns integer
+create function taskledger_internal.session_login() returns integer
 language sql volatile
 return case when current_setting('taskledger.login', true) = session_user
             then current_setting('taskledger.login_id', true)::integer
-            else taskledger.login_id() end;
+            else taskledger_internal.login_id() end;
 
-comment on function taskledger.session_login() is
-  'Internal: returns the id of the session''s login from the session''s note, else from login_id.';
+comment on function taskledger_internal.session_login() is
+  'Returns the id of the session''s login from the session''s note, else from login_id.';
 
 -- A statement whose success is acknowledged calls it, so that no crash of the server undoes the statement. Any value
 -- but off waits for the disk of this server.
-create function taskledger.commit_durably() returns text
+create function taskledger_internal.commit_durably() returns text
 language sql volatile
 return case when current_setting('synchronous_commit') = 'off'
             then set_config('synchronous_commit', 'on', true) end;
 
-comment on function taskledger.commit_durably() is
-  'Internal: makes the commit of this transaction wait for the disk if synchronous_commit is off.';
+comment on function taskledger_internal.commit_durably() is
+  'Makes the commit of this transaction wait for the disk if synchronous_commit is off.';
 
 -- It keeps the session's notes of its login and of the incarnation, because finding them again takes a query. Temporary
 -- tables are dropped only if there are any: DISCARD TEMP would cost other sessions a search. DISCARD ALL also drops
@@ -154,7 +171,7 @@ comment on function taskledger.commit_durably() is
 -- the function costs a transaction as much as both statements. Names are qualified: code may have left a search_path
 -- with objects of the same name, or a temporary table, whose name is also the name of a type.
 -- +goose StatementBegin
-create function taskledger.reset_session(
+create function taskledger_internal.reset_session(
   settings    text,
   noted_login text default current_setting('taskledger.login', true),
   noted_id    text default current_setting('taskledger.login_id', true),
@@ -183,8 +200,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.reset_session(text, text, text, text) is
-  'Internal: resets what code has set for the session, and restores these settings: names and values in turn.';
+comment on function taskledger_internal.reset_session(text, text, text, text) is
+  'Resets what code has set for the session, and restores these settings: names and values in turn.';
 
 -- xid must stand before position: PostgreSQL computes defaults in the order of the columns, and the
 -- feed relies on the transaction id being older than the position.
@@ -199,7 +216,7 @@ create table taskledger.event (
   version      integer not null,
   attempt      integer not null,
   type         taskledger.event_type not null,
-  login_id     integer not null default taskledger.session_login(),
+  login_id     integer not null default taskledger_internal.session_login(),
   run          integer not null default 1,
   shard        smallint not null,
   data_version smallint not null default 1,
@@ -236,12 +253,12 @@ create index event_xid_position on taskledger.event (xid, position);
 -- are not in the index, so that it costs them nothing but the comparison.
 create index event_long on taskledger.event (kind, biz_id, type, version) where version > 64;
 
--- The snoozes of less than a second: taskledger.snoozed_in_a_row.
+-- The snoozes of less than a second: taskledger_internal.snoozed_in_a_row.
 create index event_short_snooze on taskledger.event (position)
  where type = 'snoozed' and strpos(data::text, '"short_in_a_row"') > 0;
 
 -- +goose StatementBegin
-create function taskledger.refuse_change() returns trigger
+create function taskledger_internal.refuse_change() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception 'taskledger.% is append-only: % refused', tg_table_name, tg_op
@@ -251,11 +268,11 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.refuse_change() is 'Internal: the trigger that keeps a table append-only.';
+comment on function taskledger_internal.refuse_change() is 'The trigger that keeps a table append-only.';
 
 create trigger event_append_only
   before update or delete or truncate on taskledger.event
-  for each statement execute function taskledger.refuse_change();
+  for each statement execute function taskledger_internal.refuse_change();
 
 -- The same table as ledger.Transitions in Go.
 -- +goose StatementBegin
@@ -293,7 +310,7 @@ comment on function taskledger.shard_of(text) is
 -- A statement whose answer depends on missing rows calls it in a condition without columns, so once. A standby may lag,
 -- and then lacks a task or its last event.
 -- +goose StatementBegin
-create function taskledger.is_primary() returns boolean
+create function taskledger_internal.is_primary() returns boolean
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
   if pg_is_in_recovery() then
@@ -304,14 +321,14 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.is_primary() is
-  'Internal: returns true, and raises an error on a standby.';
+comment on function taskledger_internal.is_primary() is
+  'Returns true, and raises an error on a standby.';
 
 -- A sequence that was set back assigns positions that events already have. Its row is read instead of
 -- pg_sequence_last_value, which is null after a restart. It has no index, so with enable_seqscan off the plan would be
 -- compiled, which takes 85 ms. Index: position, backwards, one row.
 -- +goose StatementBegin
-create function taskledger.position_behind() returns bigint
+create function taskledger_internal.position_behind() returns bigint
 language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off as $$
 begin
   return coalesce((
@@ -323,5 +340,5 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.position_behind() is
-  'Internal: returns the newest position if the sequence of positions is behind it, so that enqueues fail, else 0.';
+comment on function taskledger_internal.position_behind() is
+  'Returns the newest position if the sequence of positions is behind it, so that enqueues fail, else 0.';

@@ -13,7 +13,7 @@
 -- plpgsql: each session plans it once. The same body as an SQL function takes 85 µs, not 20 µs.
 -- Immutable: a session has one database, and PostgreSQL calls it once for each plan.
 -- +goose StatementBegin
-create function taskledger.origin() returns text
+create function taskledger_internal.origin() returns text
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
   return (select c.system_identifier::text from pg_control_system() c) || '/'
@@ -22,12 +22,12 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.origin() is
-  'Internal: returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
+comment on function taskledger_internal.origin() is
+  'Returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
 
 -- A promoted standby begins a new timeline.
 -- +goose StatementBegin
-create function taskledger.timeline() returns bigint
+create function taskledger_internal.timeline() returns bigint
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
   if pg_is_in_recovery() then
@@ -38,8 +38,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.timeline() is
-  'Internal: returns the timeline of the database, which changes when a standby is promoted or an archive is restored; '
+comment on function taskledger_internal.timeline() is
+  'Returns the timeline of the database, which changes when a standby is promoted or an archive is restored; '
   'null on a standby.';
 
 -- A crash may forget the newest transaction ids and positions and assign them again. A feed that remembers them would
@@ -49,7 +49,7 @@ comment on function taskledger.timeline() is
 -- belongs to another table after a restore.
 create unlogged table taskledger.incarnation (
   id       uuid not null default gen_random_uuid(),
-  of_table text not null default taskledger.origin() || '/' || to_regclass('taskledger.incarnation')::oid,
+  of_table text not null default taskledger_internal.origin() || '/' || to_regclass('taskledger.incarnation')::oid,
   one      boolean primary key default true check (one));
 
 comment on table taskledger.incarnation is
@@ -58,7 +58,7 @@ comment on table taskledger.incarnation is
 -- plpgsql: a standby does not have unlogged tables, and must not plan the query. The query names the key: without
 -- sequential scans any other plan seems so expensive that PostgreSQL would compile it.
 -- +goose StatementBegin
-create function taskledger.incarnation() returns text
+create function taskledger_internal.incarnation() returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
   if pg_is_in_recovery() then
@@ -66,18 +66,18 @@ begin
   end if;
   return (select i.id::text
             from taskledger.incarnation i
-           where i.one and i.of_table = taskledger.origin() || '/' || i.tableoid);
+           where i.one and i.of_table = taskledger_internal.origin() || '/' || i.tableoid);
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.incarnation() is
-  'Internal: returns the id in the table incarnation; null on a standby, and until a feed is opened after a crash or a '
+comment on function taskledger_internal.incarnation() is
+  'Returns the id in the table incarnation; null on a standby, and until a feed is opened after a crash or a '
   'restore.';
 
 -- With its owner's rights: a role that may update the row could make every reader begin its page again.
 -- +goose StatementBegin
-create function taskledger.begin_incarnation() returns void
+create function taskledger_internal.begin_incarnation() returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   insert into taskledger.incarnation as i default values
@@ -87,19 +87,19 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.begin_incarnation() is
-  'Internal: gives the database an incarnation if it lacks one.';
+comment on function taskledger_internal.begin_incarnation() is
+  'Gives the database an incarnation if it lacks one.';
 
 -- A session notes the incarnation once, like its login: reading the table costs as much as ten appends. A crash ends
 -- the session and the incarnation, and before a promotion a session notes none. Two more facts are noted: the start of
 -- the server, because a copy of a stopped server's data has its incarnation when put back; and the table, because a
 -- session continues when a dump is restored in its database.
 -- +goose StatementBegin
-create function taskledger.note_incarnation(of_table oid) returns text
+create function taskledger_internal.note_incarnation(of_table oid) returns text
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   -- Not the text of a time, which depends on settings: a handler may set the time zone.
-  found text := of_table || '/' || taskledger.incarnation() || '/'
+  found text := of_table || '/' || taskledger_internal.incarnation() || '/'
              || extract(epoch from pg_postmaster_start_time());
 begin
   if found is not null then
@@ -110,19 +110,19 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.note_incarnation(oid) is
-  'Internal: returns the incarnation of the database and when its server started, and notes both in the session.';
+comment on function taskledger_internal.note_incarnation(oid) is
+  'Returns the incarnation of the database and when its server started, and notes both in the session.';
 
 -- The planner inlines this expression. A session that changes the setting itself harms its own appends.
-create function taskledger.session_incarnation() returns text
+create function taskledger_internal.session_incarnation() returns text
 language sql volatile
 return case when starts_with(current_setting('taskledger.incarnation', true),
                              'taskledger.incarnation'::regclass::oid::text || '/')
             then current_setting('taskledger.incarnation', true)
-            else taskledger.note_incarnation('taskledger.incarnation'::regclass::oid) end;
+            else taskledger_internal.note_incarnation('taskledger.incarnation'::regclass::oid) end;
 
-comment on function taskledger.session_incarnation() is
-  'Internal: returns the session''s note of note_incarnation; null as incarnation.';
+comment on function taskledger_internal.session_incarnation() is
+  'Returns the session''s note of note_incarnation; null as incarnation.';
 
 -- A cursor covers everything that is visible in seen and, of the window between seen and until,
 -- everything up to after_position.
@@ -139,8 +139,8 @@ create table taskledger.cursor (
   audited        pg_snapshot,     -- events delivered since are not yet audited; null: all are
   unaudited      bigint not null default 0,  -- the number of those events
   unaudited_xor  bigint not null default 0,  -- the exclusive or of their positions
-  origin         text not null,   -- taskledger.origin() of the database whose transaction ids these are
-  timeline       bigint not null default taskledger.timeline(),
+  origin         text not null,   -- taskledger_internal.origin() of the database whose transaction ids these are
+  timeline       bigint not null default taskledger_internal.timeline(),
   xid            xid8 not null default pg_current_xact_id(),  -- equals xmin in every physical copy of this row
   mark           json,            -- the reader's own data, for example the stream sequence it published up to
   login          text,            -- the session user that a subscriber belongs to; null: none yet, or a service
@@ -161,10 +161,10 @@ select c.reader, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
        was.written_here and not was.ahead as is_local, was.written_here
   from taskledger.cursor c
  cross join lateral (
-   select c.origin = taskledger.origin() or c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint
+   select c.origin = taskledger_internal.origin() or c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint
           as written_here,
           case when greatest(c.seen_top, c.top) > pg_sequence_last_value('taskledger.event_position_seq'::regclass)
-            then taskledger.position_behind() = 0 else false end as ahead) was;
+            then taskledger_internal.position_behind() = 0 else false end as ahead) was;
 
 comment on view taskledger.cursors is
   'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. '
@@ -177,7 +177,7 @@ comment on view taskledger.cursors is
 -- for which the floor holds, as in a cursor row.
 create table taskledger.floor (
   position  bigint not null,
-  origin    text not null default taskledger.origin(),
+  origin    text not null default taskledger_internal.origin(),
   xid       xid8 not null default pg_current_xact_id(),
   raised_at timestamptz,  -- null: by no rebase
   one       boolean primary key default true check (one));
@@ -190,7 +190,7 @@ comment on table taskledger.floor is
 
 -- plpgsql: each session plans it once. Statements call it in a subquery without columns, so once.
 -- +goose StatementBegin
-create function taskledger.feed_floor() returns bigint
+create function taskledger_internal.feed_floor() returns bigint
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
   return (select f.position from taskledger.floor f where f.one);
@@ -198,11 +198,11 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.feed_floor() is
-  'Internal: returns the last position whose transaction id belongs to another database; 0: none.';
+comment on function taskledger_internal.feed_floor() is
+  'Returns the last position whose transaction id belongs to another database; 0: none.';
 
 -- +goose StatementBegin
-create function taskledger.rebased_at() returns timestamptz
+create function taskledger_internal.rebased_at() returns timestamptz
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
   return (select f.raised_at from taskledger.floor f where f.one);
@@ -210,13 +210,13 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.rebased_at() is
-  'Internal: returns when the last rebase raised the floor; null: never.';
+comment on function taskledger_internal.rebased_at() is
+  'Returns when the last rebase raised the floor; null: never.';
 
 -- Rows that a restore inserted are older than this transaction, whatever id they have as a value. With its owner's
 -- rights, because a policy of the table calls it. Index: (xid, position).
 -- +goose StatementBegin
-create function taskledger.restored_until() returns bigint
+create function taskledger_internal.restored_until() returns bigint
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
   return coalesce((
@@ -229,8 +229,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.restored_until() is
-  'Internal: returns the last position of an event with the transaction''s id that an older transaction inserted; '
+comment on function taskledger_internal.restored_until() is
+  'Returns the last position of an event with the transaction''s id that an older transaction inserted; '
   '0: none.';
 
 -- Rights on a transaction's own events compare transaction ids, which another database may have assigned, too. So such
@@ -247,10 +247,10 @@ select f.position, f.is_local,
                  order by e.position
                  limit 1) first
                where age(first.xmin) > 0)
-            then taskledger.restored_until() else f.position end as foreign_until
+            then taskledger_internal.restored_until() else f.position end as foreign_until
   from (
    select l.position,
-          l.xmin::text::bigint = (l.xid::text::numeric % 4294967296)::bigint or l.origin = taskledger.origin()
+          l.xmin::text::bigint = (l.xid::text::numeric % 4294967296)::bigint or l.origin = taskledger_internal.origin()
             as is_local
      from taskledger.floor l
     where l.one) f;
@@ -263,7 +263,7 @@ comment on view taskledger.floors is
 -- dump of some tables or by logical replication. Then their ids are ahead of this database, or harmless: an id that it
 -- has passed is visible in every window. Three probes of one row each find them, whatever was written since.
 -- +goose StatementBegin
-create function taskledger.foreign_position() returns bigint
+create function taskledger_internal.foreign_position() returns bigint
 language plpgsql stable set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
   floor bigint := (select f.position from taskledger.floors f where f.is_local);
@@ -284,8 +284,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.foreign_position() is
-  'Internal: returns the position of an event above the floor that belongs to another database, because this database '
+comment on function taskledger_internal.foreign_position() is
+  'Returns the position of an event above the floor that belongs to another database, because this database '
   'has not reached its transaction id; 0 if the floor itself belongs to another database; null: no such event.';
 
 -- The end of the relay's sleep, in microseconds since 1970 by the database's clock; in the past while it is awake. It
@@ -298,12 +298,12 @@ comment on sequence taskledger.asleep_until is
 
 -- A statement that inserts one task calls this first: the planner inlines the expression, while a call of wake costs as
 -- much as a tenth of the insert. date_part('epoch', ...) costs more than the sequence.
-create function taskledger.relay_sleeps() returns boolean
+create function taskledger_internal.relay_sleeps() returns boolean
 language sql volatile
 return to_timestamp(pg_sequence_last_value('taskledger.asleep_until'::regclass) * 1e-6::float8) > clock_timestamp();
 
-comment on function taskledger.relay_sleeps() is
-  'Internal: returns whether the relay sleeps until it is notified; null if it never did.';
+comment on function taskledger_internal.relay_sleeps() is
+  'Returns whether the relay sleeps until it is notified; null if it never did.';
 
 -- Commits that notify wait for each other in the whole database, so wake notifies only while the relay sleeps.
 -- A transaction that has inserted before the relay sleeps, and commits afterwards, does not notify: the relay polls at
@@ -312,7 +312,7 @@ comment on function taskledger.relay_sleeps() is
 -- Every name is qualified, because setting search_path would cost more than the rest. With its owner's rights, so that
 -- a role that inserts needs none for the sequence.
 -- +goose StatementBegin
-create function taskledger.wake(enqueued bigint default null) returns void
+create function taskledger_internal.wake(enqueued bigint default null) returns void
 language plpgsql volatile security definer as $$
 begin
   if pg_catalog.pg_sequence_last_value('taskledger.asleep_until'::pg_catalog.regclass)::pg_catalog.float8
@@ -326,8 +326,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.wake(bigint) is
-  'Internal: notifies the relay at the commit of the calling transaction, if it sleeps. The notification contains '
+comment on function taskledger_internal.wake(bigint) is
+  'Notifies the relay at the commit of the calling transaction, if it sleeps. The notification contains '
   'the position of an event that has enqueued a task, or nothing.';
 
 -- Until when processes wait for outcomes, like asleep_until. Meanwhile, statements that append events wake the relay.
@@ -337,17 +337,17 @@ comment on sequence taskledger.awaited_until is
   'Internal: until when appends of events wake the relay, in microseconds since 1970.';
 
 -- Each statement that appends calls this, inlined like relay_sleeps.
-create function taskledger.is_awaited() returns boolean
+create function taskledger_internal.is_awaited() returns boolean
 language sql volatile
 return to_timestamp(pg_sequence_last_value('taskledger.awaited_until'::regclass) * 1e-6::float8) > clock_timestamp();
 
-comment on function taskledger.is_awaited() is
-  'Internal: returns whether a process waits for outcomes; null if none ever did.';
+comment on function taskledger_internal.is_awaited() is
+  'Returns whether a process waits for outcomes; null if none ever did.';
 
 -- With its owner's rights: a role that reads events may wait, for at most a minute at a time. A moment further ahead
 -- dates from before the clock was set back.
 -- +goose StatementBegin
-create function taskledger.await_outcomes(microseconds bigint) returns void
+create function taskledger_internal.await_outcomes(microseconds bigint) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   longest constant bigint := 60000000;
@@ -360,16 +360,17 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.await_outcomes(bigint) is
-  'Internal: makes appends of events wake the relay for this time, at most a minute.';
+comment on function taskledger_internal.await_outcomes(bigint) is
+  'Makes appends of events wake the relay for this time, at most a minute.';
 
 -- The xmax of a snapshot is the latest completed transaction id + 1, so running transactions may lie above it. The
 -- calling statement sees no event of a transaction id from below on, whatever bound a row contains. A rebase, which
 -- reads the ids of another database, passes its own value. plpgsql: an SQL function is inlined, and then every poll
 -- plans its statements again (0.2 ms each).
 -- +goose StatementBegin
-create function taskledger.late_xids(seen pg_snapshot, seen_bound xid8,
-                                     below xid8 default pg_snapshot_xmax(pg_current_snapshot())) returns setof xid8
+create function taskledger_internal.late_xids(seen pg_snapshot, seen_bound xid8,
+                                              below xid8 default pg_snapshot_xmax(pg_current_snapshot()))
+returns setof xid8
 language plpgsql immutable parallel safe rows 20 set search_path = pg_catalog, pg_temp as $$
 begin
   return query
@@ -382,8 +383,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.late_xids(pg_snapshot, xid8, xid8) is
-  'Internal: returns the transaction ids that a window must read one by one: '
+comment on function taskledger_internal.late_xids(pg_snapshot, xid8, xid8) is
+  'Returns the transaction ids that a window must read one by one: '
   'ids running in the snapshot seen, and ids below below that were assigned between it and seen_bound.';
 
 -- Merges the transactions by position. It reads a chunk of each, and then continues the transaction that is read least
@@ -391,7 +392,7 @@ comment on function taskledger.late_xids(pg_snapshot, xid8, xid8) is
 -- of the index, however many transactions there are and however large they are. Each read ends by its limit, because
 -- PostgreSQL ends a scan by a row comparison only at the next xid. Planned as feed_page is.
 -- +goose StatementBegin
-create function taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer)
+create function taskledger_internal.late_shares(late xid8[], after_position bigint, top bigint, how_many integer)
 returns table (xid xid8, events integer)
 language plpgsql stable rows 20
 set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off
@@ -441,8 +442,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.late_shares(xid8[], bigint, bigint, integer) is
-  'Internal: returns, for each transaction, how many of the next how_many events up to position top are its own.';
+comment on function taskledger_internal.late_shares(xid8[], bigint, bigint, integer) is
+  'Returns, for each transaction, how many of the next how_many events up to position top are its own.';
 
 -- A window contains the events that one snapshot (until) sees and an earlier one (seen) does not. It never changes, so
 -- any connection to the primary can read a page again, or ahead.
@@ -460,8 +461,8 @@ comment on function taskledger.late_shares(xid8[], bigint, bigint, integer) is
 -- with the history, and PostgreSQL would compile the query at each call, which with 10,000,000 events took longer than
 -- everything else.
 -- +goose StatementBegin
-create function taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint,
-                                     after_position bigint, how_many integer)
+create function taskledger_internal.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot,
+                                              top bigint, after_position bigint, how_many integer)
 returns setof taskledger.event
 language plpgsql stable strict
 set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off
@@ -508,7 +509,7 @@ begin
   elsif cardinality(late) > few then
     return query
     select l.*
-      from taskledger.late_shares(late, late_after, feed_page.seen_top, feed_page.how_many) s
+      from taskledger_internal.late_shares(late, late_after, feed_page.seen_top, feed_page.how_many) s
      cross join lateral (
        select e.*
          from taskledger.event e
@@ -531,8 +532,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.feed_page(pg_snapshot, bigint, xid8, pg_snapshot, bigint, bigint, integer) is
-  'Internal: returns the next how_many events of a window after a position, in the order of the feed; none of null.';
+comment on function taskledger_internal.feed_page(pg_snapshot, bigint, xid8, pg_snapshot, bigint, bigint, integer) is
+  'Returns the next how_many events of a window after a position, in the order of the feed; none of null.';
 
 -- Reads at most how_many entries of the index (xid, position), in its order, after the given entry. Returns the number
 -- of entries read, the last entry, the number of events that until sees and since does not, and the exclusive or of
@@ -540,16 +541,16 @@ comment on function taskledger.feed_page(pg_snapshot, bigint, xid8, pg_snapshot,
 -- entries up to the floor. It returns aggregates, because returning the rows took three times as long. Planned as
 -- feed_page is.
 -- +goose StatementBegin
-create function taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer,
-                                      inout xid xid8, inout "position" bigint,
-                                      out entries bigint, out events bigint, out positions bigint)
+create function taskledger_internal.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer,
+                                               inout xid xid8, inout "position" bigint,
+                                               out entries bigint, out events bigint, out positions bigint)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off
 set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
   lower xid8 := greatest(feed_tally.xid, pg_snapshot_xmax(since));
   lower_position bigint := case when feed_tally.xid < lower then 0 else feed_tally.position end;
-  floor bigint := taskledger.feed_floor();
+  floor bigint := taskledger_internal.feed_floor();
   x xid8;
   part record;
 begin
@@ -593,14 +594,14 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.feed_tally(pg_snapshot, pg_snapshot, integer, xid8, bigint) is
-  'Internal: counts the events between two snapshots by the definition of a snapshot, to audit what a feed delivered.';
+comment on function taskledger_internal.feed_tally(pg_snapshot, pg_snapshot, integer, xid8, bigint) is
+  'Counts the events between two snapshots by the definition of a snapshot, to audit what a feed delivered.';
 
 -- An event that is visible in seen is visible in until. Each argument but position stands here once: otherwise the
 -- function would not be inlined where an argument is a subquery, and a call costs twenty times as much.
 -- +goose StatementBegin
-create function taskledger.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot,
-                                       after_position bigint) returns boolean
+create function taskledger_internal.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot,
+                                                until pg_snapshot, after_position bigint) returns boolean
 language sql immutable parallel safe
 return coalesce(pg_visible_in_snapshot(
   case when feed_passed.position <= feed_passed.floor then '3'::xid8 else feed_passed.xid end,
@@ -608,8 +609,8 @@ return coalesce(pg_visible_in_snapshot(
   false);
 -- +goose StatementEnd
 
-comment on function taskledger.feed_passed(xid8, bigint, bigint, pg_snapshot, pg_snapshot, bigint) is
-  'Internal: reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and '
+comment on function taskledger_internal.feed_passed(xid8, bigint, bigint, pg_snapshot, pg_snapshot, bigint) is
+  'Reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and '
   'position), with floor as feed_floor() returns it. Null for the event means false, null for until no open window.';
 
 -- Three arms, where the feed has two: late events below the window, events within the passed part of the window that
@@ -617,17 +618,18 @@ comment on function taskledger.feed_passed(xid8, bigint, bigint, pg_snapshot, pg
 -- Comparing rows, not columns, leaves the planner no index but (xid, position). SQL: it is inlined, so that the limit
 -- reaches the arms.
 -- +goose StatementBegin
-create function taskledger.feed_pending(reader text, how_many integer)
+create function taskledger_internal.feed_pending(reader text, how_many integer)
 returns table ("position" bigint, recorded_at timestamptz)
 language sql stable
 begin atomic
   with newest as materialized (
-    select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position, taskledger.feed_floor() as floor
+    select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position,
+           taskledger_internal.feed_floor() as floor
       from (select n.* from taskledger.cursors n where n.reader = feed_pending.reader order by n.n desc limit 1) c
      where c.is_local)
   (select late.position, late.recorded_at
      from newest c
-    cross join lateral taskledger.late_xids(c.seen, c.seen_bound) x
+    cross join lateral taskledger_internal.late_xids(c.seen, c.seen_bound) x
     cross join lateral (
       select e.position, e.recorded_at
         from taskledger.event e
@@ -639,7 +641,7 @@ begin atomic
   union all
   (select unseen.position, unseen.recorded_at
      from newest c
-    cross join lateral taskledger.late_xids(c.until, c.bound) x
+    cross join lateral taskledger_internal.late_xids(c.until, c.bound) x
     cross join lateral (
       select e.position, e.recorded_at
         from taskledger.event e
@@ -658,26 +660,26 @@ begin atomic
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.feed_pending(text, integer) is
-  'Internal: returns the committed events that a reader of the feed has not passed, at most how_many of each of three '
+comment on function taskledger_internal.feed_pending(text, integer) is
+  'Returns the committed events that a reader of the feed has not passed, at most how_many of each of three '
   'groups, and the oldest of each. A reader without a cursor in this database has passed none.';
 
 -- Planned as feed_page is. Inlined into a statement, feed_pending's estimated cost grows with the history, so
 -- PostgreSQL compiled the statement at each execution, which took a hundred times as long as the rest.
 -- +goose StatementBegin
-create function taskledger.feed_lag(reader text, how_many integer, out events bigint, out oldest timestamptz)
+create function taskledger_internal.feed_lag(reader text, how_many integer, out events bigint, out oldest timestamptz)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off
 set plan_cache_mode = force_generic_plan set jit = off as $$
 begin
   select count(*), min(p.recorded_at)
     into events, oldest
-    from (select f.recorded_at from taskledger.feed_pending(feed_lag.reader, feed_lag.how_many) f
+    from (select f.recorded_at from taskledger_internal.feed_pending(feed_lag.reader, feed_lag.how_many) f
            limit feed_lag.how_many) p;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.feed_lag(text, integer) is
-  'Internal: returns how many committed events a reader of the feed has not passed, at most how_many, and when the '
+comment on function taskledger_internal.feed_lag(text, integer) is
+  'Returns how many committed events a reader of the feed has not passed, at most how_many, and when the '
   'oldest of them was recorded.';

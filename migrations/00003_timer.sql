@@ -40,16 +40,16 @@ comment on view taskledger.timers is
 
 -- The latest moment that a timer may have. Times of tasks are before it: the scheduler reads all timers at it.
 -- +goose StatementBegin
-create function taskledger.end_of_time() returns timestamptz
+create function taskledger_internal.end_of_time() returns timestamptz
 language sql immutable parallel safe
 return timestamptz '9998-12-31 23:59:59.999999+00';
 -- +goose StatementEnd
 
-comment on function taskledger.end_of_time() is
-  'Internal: returns when the timers of tasks with predecessors are due, which is never.';
+comment on function taskledger_internal.end_of_time() is
+  'Returns when the timers of tasks with predecessors are due, which is never.';
 
 -- +goose StatementBegin
-create function taskledger.due_at(after_us bigint, at timestamptz) returns timestamptz
+create function taskledger_internal.due_at(after_us bigint, at timestamptz) returns timestamptz
 language sql volatile
 return case
   when at is not null then greatest(at, clock_timestamp())
@@ -57,13 +57,13 @@ return case
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.due_at(bigint, timestamptz) is
-  'Internal: returns the moment at, or else the moment after_us microseconds from now, never before now, '
+comment on function taskledger_internal.due_at(bigint, timestamptz) is
+  'Returns the moment at, or else the moment after_us microseconds from now, never before now, '
   'by the database''s clock.';
 
 -- The other members stay as they are, byte for byte.
 -- +goose StatementBegin
-create function taskledger.with_moment(object text, name text, moment timestamptz) returns text
+create function taskledger_internal.with_moment(object text, name text, moment timestamptz) returns text
 language sql immutable parallel safe
 return case when moment is null then object
   else '{"' || name || '":"' || to_char(moment at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || '"'
@@ -72,24 +72,25 @@ return case when moment is null then object
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.with_moment(text, text, timestamptz) is
-  'Internal: returns a JSON object (null: an empty one) with a first member added: '
+comment on function taskledger_internal.with_moment(text, text, timestamptz) is
+  'Returns a JSON object (null: an empty one) with a first member added: '
   'a moment as RFC 3339 in UTC to the microsecond. A null moment adds none.';
 
 -- +goose StatementBegin
-create function taskledger.with_times(meta text, run_at timestamptz, start_by timestamptz, finish_by timestamptz)
+create function taskledger_internal.with_times(meta text, run_at timestamptz, start_by timestamptz,
+                                               finish_by timestamptz)
 returns text
 language sql immutable parallel safe
-return taskledger.with_moment(taskledger.with_moment(taskledger.with_moment(
+return taskledger_internal.with_moment(taskledger_internal.with_moment(taskledger_internal.with_moment(
   meta, 'finish_by', finish_by), 'start_by', start_by), 'run_at', run_at);
 -- +goose StatementEnd
 
-comment on function taskledger.with_times(text, timestamptz, timestamptz, timestamptz) is
-  'Internal: returns the meta of a task''s first event with its times added.';
+comment on function taskledger_internal.with_times(text, timestamptz, timestamptz, timestamptz) is
+  'Returns the meta of a task''s first event with its times added.';
 
 -- +goose StatementBegin
-create function taskledger.times_of(entry json, out run_at timestamptz, out run_in interval,
-                                    out start_by timestamptz, out finish_by timestamptz)
+create function taskledger_internal.times_of(entry json, out run_at timestamptz, out run_in interval,
+                                             out start_by timestamptz, out finish_by timestamptz)
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
   name text;
@@ -98,7 +99,7 @@ begin
   name := 'run_in';    run_in := (entry->>name)::interval;
   name := 'start_by';  start_by := (entry->>name)::timestamptz;
   name := 'finish_by'; finish_by := (entry->>name)::timestamptz;
-  perform taskledger.check_times(run_at, run_in, start_by, finish_by);
+  perform taskledger_internal.check_times(run_at, run_in, start_by, finish_by);
 exception
   when datetime_field_overflow or invalid_datetime_format or interval_field_overflow
     or invalid_time_zone_displacement_value then
@@ -108,24 +109,24 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.times_of(json) is
-  'Internal: returns the times of an entry of taskledger.enqueue_many; raises an error for an invalid one, by name.';
+comment on function taskledger_internal.times_of(json) is
+  'Returns the times of an entry of taskledger.enqueue_many; raises an error for an invalid one, by name.';
 
 -- +goose StatementBegin
-create function taskledger.set_timers(kind text, biz_id text, run_at timestamptz, start_by timestamptz,
-                                      finish_by timestamptz) returns void
+create function taskledger_internal.set_timers(kind text, biz_id text, run_at timestamptz, start_by timestamptz,
+                                               finish_by timestamptz) returns void
 language sql volatile
 begin atomic
   insert into taskledger.timer (due_at, kind, biz_id, version, reason)
-  select taskledger.due_at(null, t.at), set_timers.kind, set_timers.biz_id, 1, t.reason
+  select taskledger_internal.due_at(null, t.at), set_timers.kind, set_timers.biz_id, 1, t.reason
     from (values (set_timers.run_at, 'due'), (set_timers.start_by, 'start_by'),
                  (set_timers.finish_by, 'finish_by')) t(at, reason)
    where t.at is not null;
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.set_timers(text, text, timestamptz, timestamptz, timestamptz) is
-  'Internal: sets the timers of a new task. A deadline that has passed is due now.';
+comment on function taskledger_internal.set_timers(text, text, timestamptz, timestamptz, timestamptz) is
+  'Sets the timers of a new task. A deadline that has passed is due now.';
 
 -- Appends the events of due timers and removes the timers, or does neither.
 --
@@ -144,10 +145,10 @@ comment on function taskledger.set_timers(text, text, timestamptz, timestamptz, 
 -- possible: a batch that the generic plan estimates at a few rows was joined with itself row by row. Without jit: see
 -- feed_page.
 -- +goose StatementBegin
-create function taskledger.fire_timers(due_from timestamptz, how_many integer,
-                                       may_release taskledger.event_type[], may_expire taskledger.event_type[],
-                                       except_keys text[], only_due timestamptz[], only_kinds text[],
-                                       only_biz_ids text[])
+create function taskledger_internal.fire_timers(due_from timestamptz, how_many integer,
+                                                may_release taskledger.event_type[], may_expire taskledger.event_type[],
+                                                except_keys text[], only_due timestamptz[], only_kinds text[],
+                                                only_biz_ids text[])
 returns table (clock timestamptz, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint,
                first_due_at timestamptz, last_due_at timestamptz)
 language plpgsql volatile security definer
@@ -211,13 +212,13 @@ begin
   ), tx as materialized (
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                    taskledger.login_id()) as login_id, taskledger.wake()
+                    taskledger_internal.login_id()) as login_id, taskledger_internal.wake()
      where exists (select from chosen)
   ), added as (
     insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
     select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, tx.login_id, c.kind, c.biz_id,
            'scheduler',
-           taskledger.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
+           taskledger_internal.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
       from tx cross join chosen c
      order by c.kind, c.biz_id
         on conflict (kind, biz_id, version) do nothing
@@ -254,9 +255,9 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.fire_timers(timestamptz, integer, taskledger.event_type[], taskledger.event_type[],
-                                           text[], timestamptz[], text[], text[]) is
-  'Internal: appends the events of at most how_many timers due since due_from, and removes the timers. may_release and '
+comment on function taskledger_internal.fire_timers(timestamptz, integer, taskledger.event_type[],
+                                                    taskledger.event_type[], text[], timestamptz[], text[], text[]) is
+  'Appends the events of at most how_many timers due since due_from, and removes the timers. may_release and '
   'may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out. '
   'only_due, only_kinds and only_biz_ids, of one length: the only timers, instead; empty for all. Returns the clock '
   'that decided, the numbers of timers locked, of released and expired events, and of timers kept; how many of the '
@@ -264,19 +265,19 @@ comment on function taskledger.fire_timers(timestamptz, integer, taskledger.even
 
 -- Index: primary keys.
 -- +goose StatementBegin
-create function taskledger.remove_awaiting(kinds text[], biz_ids text[]) returns void
+create function taskledger_internal.remove_awaiting(kinds text[], biz_ids text[]) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 begin atomic
   delete from taskledger.timer t
    using unnest(remove_awaiting.kinds, remove_awaiting.biz_ids) k(kind, biz_id)
-   where t.due_at = taskledger.end_of_time() and t.kind = k.kind and t.biz_id = k.biz_id and t.version = 1
+   where t.due_at = taskledger_internal.end_of_time() and t.kind = k.kind and t.biz_id = k.biz_id and t.version = 1
      and t.reason = 'after'
      and exists (select from taskledger.event e where e.kind = k.kind and e.biz_id = k.biz_id and e.version = 2);
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.remove_awaiting(text[], text[]) is
-  'Internal: removes the timers of tasks with predecessors that have more than their first event.';
+comment on function taskledger_internal.remove_awaiting(text[], text[]) is
+  'Removes the timers of tasks with predecessors that have more than their first event.';
 
 -- Without it, the timer of a cancelled task would stay until its time, and a deadline's timer long after the success. A
 -- timer is obsolete if no later event can give it an effect: versions and attempts only grow, and succeeded is final. A
@@ -284,8 +285,8 @@ comment on function taskledger.remove_awaiting(text[], text[]) is
 --
 -- Locks only the timers that it removes. Index: primary keys; see fire_timers for the settings.
 -- +goose StatementBegin
-create function taskledger.remove_obsolete_timers(due_from timestamptz, after_kind text, after_biz_id text,
-                                                  how_many integer)
+create function taskledger_internal.remove_obsolete_timers(due_from timestamptz, after_kind text, after_biz_id text,
+                                                           how_many integer)
 returns table (timers bigint, removed bigint, last_due_at timestamptz, last_kind text, last_biz_id text)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off set enable_nestloop = off
@@ -298,7 +299,7 @@ begin
       from taskledger.timer t
      where (t.due_at, t.kind, t.biz_id) > ((select greatest(remove_obsolete_timers.due_from, clock_timestamp())),
                                            remove_obsolete_timers.after_kind, remove_obsolete_timers.after_biz_id)
-       and t.due_at < taskledger.end_of_time()
+       and t.due_at < taskledger_internal.end_of_time()
      order by t.due_at, t.kind, t.biz_id
      fetch first remove_obsolete_timers.how_many rows with ties
   ), obsolete as materialized (
@@ -327,7 +328,7 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.remove_obsolete_timers(timestamptz, text, text, integer) is
-  'Internal: reads the next how_many timers that are not due, after a moment, a kind and a biz_id, and removes '
+comment on function taskledger_internal.remove_obsolete_timers(timestamptz, text, text, integer) is
+  'Reads the next how_many timers that are not due, after a moment, a kind and a biz_id, and removes '
   'timers that can have no effect because their task has moved on. Returns how many it has read and removed, and the '
   'place of the last one.';

@@ -233,7 +233,7 @@ comment on view taskledger.kind_minutes is
 
 -- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.remove_illegal_events(kind text, biz_id text) returns setof integer
+create function taskledger_internal.remove_illegal_events(kind text, biz_id text) returns setof integer
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
@@ -245,13 +245,13 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.remove_illegal_events(text, text) is
-  'Internal: removes the events of a task that do not fold from the record, and returns their versions.';
+comment on function taskledger_internal.remove_illegal_events(text, text) is
+  'Removes the events of a task that do not fold from the record, and returns their versions.';
 
 -- With its owner's rights, as above. Locks the rows that it merges, which no other transaction writes: its caller has
 -- appended the projector's cursor row. Index: kind_stats_minute.
 -- +goose StatementBegin
-create function taskledger.merge_kind_stats(since timestamptz, before timestamptz) returns void
+create function taskledger_internal.merge_kind_stats(since timestamptz, before timestamptz) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 begin atomic
   with gone as (
@@ -293,12 +293,13 @@ begin atomic
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.merge_kind_stats(timestamptz, timestamptz) is
-  'Internal: merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
+comment on function taskledger_internal.merge_kind_stats(timestamptz, timestamptz) is
+  'Merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
 
 -- With its owner's rights, as above. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.remove_projection_parked(projection text, kind text, biz_id text) returns setof integer
+create function taskledger_internal.remove_projection_parked(projection text, kind text, biz_id text)
+returns setof integer
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
@@ -313,14 +314,14 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.remove_projection_parked(text, text, text) is
-  'Internal: removes the parked events of a task from the list of a projection, or with null its whole list, and '
+comment on function taskledger_internal.remove_projection_parked(text, text, text) is
+  'Removes the parked events of a task from the list of a projection, or with null its whole list, and '
   'returns their versions.';
 
 -- An operator changes the following columns by functions, which check that the act is on record. Index:
 -- event_xid_position.
 -- +goose StatementBegin
-create function taskledger.check_recorded(action text, projection text) returns void
+create function taskledger_internal.check_recorded(action text, projection text) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   if not exists (
@@ -338,16 +339,16 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.check_recorded(text, text) is
-  'Internal: raises an error unless the calling transaction has recorded an act about a projection.';
+comment on function taskledger_internal.check_recorded(text, text) is
+  'Raises an error unless the calling transaction has recorded an act about a projection.';
 
 -- Locks the rows. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.retry_projection(projection text, kind text, biz_id text) returns setof integer
+create function taskledger_internal.retry_projection(projection text, kind text, biz_id text) returns setof integer
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
-  perform taskledger.check_recorded('projection.retry', retry_projection.projection);
+  perform taskledger_internal.check_recorded('projection.retry', retry_projection.projection);
   return query
   update taskledger.projection_parked p
      set state = 'retry'
@@ -358,16 +359,16 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.retry_projection(text, text, text) is
-  'Internal: marks the parked events of a task to be applied again, and returns their versions.';
+comment on function taskledger_internal.retry_projection(text, text, text) is
+  'Marks the parked events of a task to be applied again, and returns their versions.';
 
 -- Events that wait for the skipped event are to be applied. Locks the rows. Indexes: primary keys.
 -- +goose StatementBegin
-create function taskledger.skip_projection(projection text, kind text, biz_id text) returns setof integer
+create function taskledger_internal.skip_projection(projection text, kind text, biz_id text) returns setof integer
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
-  perform taskledger.check_recorded('projection.skip', skip_projection.projection);
+  perform taskledger_internal.check_recorded('projection.skip', skip_projection.projection);
   return query
   with parked as (
     update taskledger.projection_parked p
@@ -393,16 +394,16 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.skip_projection(text, text, text) is
-  'Internal: skips the failed events of a task, parked or stopping the projection, and returns their versions.';
+comment on function taskledger_internal.skip_projection(text, text, text) is
+  'Skips the failed events of a task, parked or stopping the projection, and returns their versions.';
 
 -- Locks the row. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.ask_projection(projection text, work text) returns setof integer
+create function taskledger_internal.ask_projection(projection text, work text) returns setof integer
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   if work = 'rebuild' then
-    perform taskledger.check_recorded('projection.rebuild', projection);
+    perform taskledger_internal.check_recorded('projection.rebuild', projection);
   elsif work <> 'verify' then
     raise exception 'taskledger: work must be rebuild or verify, got %', work using errcode = 'invalid_parameter_value';
   end if;
@@ -415,6 +416,6 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.ask_projection(text, text) is
-  'Internal: asks the program that runs a projection for a rebuild or a verification, and returns the version of the '
+comment on function taskledger_internal.ask_projection(text, text) is
+  'Asks the program that runs a projection for a rebuild or a verification, and returns the version of the '
   'tables; no row if the projection is not registered.';

@@ -29,14 +29,14 @@ create sequence taskledger.limits_set;
 
 comment on sequence taskledger.limits_set is 'Internal: how many limits have been set; null while there has been none.';
 
-create function taskledger.has_limits() returns boolean
+create function taskledger_internal.has_limits() returns boolean
 language sql volatile
 return pg_sequence_last_value('taskledger.limits_set'::regclass) is not null;
 
-comment on function taskledger.has_limits() is 'Internal: returns whether a limit has ever been set.';
+comment on function taskledger_internal.has_limits() is 'Returns whether a limit has ever been set.';
 
 -- +goose StatementBegin
-create function taskledger.note_limit() returns trigger
+create function taskledger_internal.note_limit() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   perform nextval('taskledger.limits_set');
@@ -45,10 +45,10 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.note_limit() is 'Internal: the trigger that notes that a limit is set.';
+comment on function taskledger_internal.note_limit() is 'The trigger that notes that a limit is set.';
 
 create trigger kind_limit_noted before insert on taskledger.kind_limit
-  for each row execute function taskledger.note_limit();
+  for each row execute function taskledger_internal.note_limit();
 
 -- For rows of a logical replication too.
 alter table taskledger.kind_limit enable always trigger kind_limit_noted;
@@ -72,7 +72,7 @@ comment on view taskledger.overload is
 -- is below 4 KiB.
 -- Reads settings, limits and counts by key; locks nothing. Runs with its owner's rights: a producer needs none on them.
 -- +goose StatementBegin
-create function taskledger.admits(kind text, args_bytes integer, meta_bytes integer) returns boolean
+create function taskledger_internal.admits(kind text, args_bytes integer, meta_bytes integer) returns boolean
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
   if greatest(admits.args_bytes, admits.meta_bytes) > 4096 and exists (
@@ -86,8 +86,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.admits(text, integer, integer) is
-  'Internal: reports whether a task of this kind, with args and meta of these sizes, may be enqueued as available.';
+comment on function taskledger_internal.admits(text, integer, integer) is
+  'Reports whether a task of this kind, with args and meta of these sizes, may be enqueued as available.';
 
 -- A sequence keeps its count when the transaction is rolled back, and leaves no dead rows. A crash of
 -- PostgreSQL may add up to 32, which its WAL holds as drawn, and lose the rejections of the last second.
@@ -98,7 +98,7 @@ comment on sequence taskledger.rejected is
 
 -- Runs with its owner's rights, so that a producer needs no grant to be counted.
 -- +goose StatementBegin
-create function taskledger.count_rejection() returns void
+create function taskledger_internal.count_rejection() returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
   perform nextval('taskledger.rejected');
@@ -106,11 +106,11 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.count_rejection() is 'Internal: counts a call that is about to be rejected.';
+comment on function taskledger_internal.count_rejection() is 'Counts a call that is about to be rejected.';
 
 -- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.remove_limit(kind text) returns setof text
+create function taskledger_internal.remove_limit(kind text) returns setof text
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
@@ -120,5 +120,5 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.remove_limit(text) is
-  'Internal: removes the limit of a kind, and returns the kind if it had one.';
+comment on function taskledger_internal.remove_limit(text) is
+  'Removes the limit of a kind, and returns the kind if it had one.';

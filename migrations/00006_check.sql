@@ -6,7 +6,7 @@
 -- +goose Up
 
 -- +goose StatementBegin
-create function taskledger.check_key(kind text, biz_id text) returns void
+create function taskledger_internal.check_key(kind text, biz_id text) returns void
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
   if kind is null or octet_length(kind) > 128 or kind !~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$' then
@@ -28,11 +28,11 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.check_key(text, text) is
-  'Internal: raises an error with the rule for a key that package ledger rejects.';
+comment on function taskledger_internal.check_key(text, text) is
+  'Raises an error with the rule for a key that package ledger rejects.';
 
 -- +goose StatementBegin
-create function taskledger.check_actor(actor text) returns void
+create function taskledger_internal.check_actor(actor text) returns void
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
   if octet_length(actor) > 255 or actor ~ '[\u0001-\u001f\u007f-\u009f]' then
@@ -49,11 +49,11 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.check_actor(text) is
-  'Internal: raises an error for an actor that package ledger rejects.';
+comment on function taskledger_internal.check_actor(text) is
+  'Raises an error for an actor that package ledger rejects.';
 
 -- +goose StatementBegin
-create function taskledger.check_nesting(name text, text text) returns void
+create function taskledger_internal.check_nesting(name text, text text) returns void
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 declare
   brackets text;
@@ -75,14 +75,14 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.check_nesting(text, text) is
-  'Internal: raises an error for JSON that nests more than 512 levels deep, which workers cannot decode.';
+comment on function taskledger_internal.check_nesting(text, text) is
+  'Raises an error for JSON that nests more than 512 levels deep, which workers cannot decode.';
 
 -- Delays are compared as double precision, rounded to the microsecond, as ledger.ParseRetryPolicy does in Go.
--- taskledger.check_meta handles the error for a number outside of that range.
+-- taskledger_internal.check_meta handles the error for a number outside of that range.
 -- Operator -> returns the last of several members with the same name, as Go does.
 -- +goose StatementBegin
-create function taskledger.check_retry(retry json, field text default 'meta: retry') returns void
+create function taskledger_internal.check_retry(retry json, field text default 'meta: retry') returns void
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 declare
   longest constant double precision := 366 * 24 * 3600 * 1e6;  -- microseconds
@@ -125,11 +125,11 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.check_retry(json, text) is
-  'Internal: raises an error for a retry policy, in an argument or member, that package ledger rejects.';
+comment on function taskledger_internal.check_retry(json, text) is
+  'Raises an error for a retry policy, in an argument or member, that package ledger rejects.';
 
 -- +goose StatementBegin
-create function taskledger.check_meta(meta json, args json) returns void
+create function taskledger_internal.check_meta(meta json, args json) returns void
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
   if meta is null or json_typeof(meta) = 'null' then
@@ -152,7 +152,7 @@ begin
         raise exception 'taskledger: invalid meta: % must be a string, got %', member.key, member.type
           using errcode = 'invalid_parameter_value';
       elsif member.key = 'retry' and member.type <> 'null' then
-        perform taskledger.check_retry(member.value);
+        perform taskledger_internal.check_retry(member.value);
       elsif member.key in ('run_at', 'start_by', 'finish_by', 'after') then
         raise exception 'taskledger: invalid meta: must not contain %: use the argument of this name', member.key
           using errcode = 'invalid_parameter_value';
@@ -182,11 +182,12 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.check_meta(json, json) is
-  'Internal: raises an error for a meta that package ledger rejects, and for args without the encoding in meta.';
+comment on function taskledger_internal.check_meta(json, json) is
+  'Raises an error for a meta that package ledger rejects, and for args without the encoding in meta.';
 
 -- +goose StatementBegin
-create function taskledger.check_times(run_at timestamptz, run_in interval, start_by timestamptz, finish_by timestamptz)
+create function taskledger_internal.check_times(run_at timestamptz, run_in interval, start_by timestamptz,
+                                                finish_by timestamptz)
 returns void
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
@@ -205,7 +206,7 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   for argument in values ('run_at', run_at), ('start_by', start_by), ('finish_by', finish_by) loop
-    if argument.column2 >= taskledger.end_of_time() or argument.column2 = '-infinity' then
+    if argument.column2 >= taskledger_internal.end_of_time() or argument.column2 = '-infinity' then
       raise exception 'taskledger: invalid % %: must be a time before the last microsecond of the year 9998',
           argument.column1, argument.column2
         using errcode = 'invalid_parameter_value', hint = 'use null for no time';
@@ -215,11 +216,11 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.check_times(timestamptz, interval, timestamptz, timestamptz) is
-  'Internal: raises an error with the name of a time that package ledger rejects.';
+comment on function taskledger_internal.check_times(timestamptz, interval, timestamptz, timestamptz) is
+  'Raises an error with the name of a time that package ledger rejects.';
 
 -- +goose StatementBegin
-create function taskledger.check_after(after json, kind text, biz_id text) returns json
+create function taskledger_internal.check_after(after json, kind text, biz_id text) returns json
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 declare
   most constant integer := 100;
@@ -265,6 +266,6 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.check_after(json, text, text) is
-  'Internal: returns the predecessors of a task as its meta contains them; raises an error for predecessors that '
+comment on function taskledger_internal.check_after(json, text, text) is
+  'Returns the predecessors of a task as its meta contains them; raises an error for predecessors that '
   'package ledger rejects.';

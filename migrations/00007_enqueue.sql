@@ -13,7 +13,7 @@
 -- jsonb refuses the escape \u0000 and halves of surrogate pairs, and numeric large numbers. So both texts are rewritten
 -- first: strings and numbers become strings that are equal if and only if the values are equal.
 -- +goose StatementBegin
-create function taskledger.number_value(number text) returns text
+create function taskledger_internal.number_value(number text) returns text
 language plpgsql immutable strict parallel safe as $$
 declare
   part constant text[] := regexp_match(number, '^(-?)([0-9]+)(?:[.]([0-9]+))?(?:[eE][+]?(-?)0*([0-9]*))?$');
@@ -33,11 +33,11 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.number_value(text) is
-  'Internal: returns a text that is the same for all notations of a JSON number, such as 5e2 for 500.0.';
+comment on function taskledger_internal.number_value(text) is
+  'Returns a text that is the same for all notations of a JSON number, such as 5e2 for 500.0.';
 
 -- +goose StatementBegin
-create function taskledger.string_value(string text) returns text
+create function taskledger_internal.string_value(string text) returns text
 language sql immutable strict parallel safe as $$
   select coalesce(string_agg(case
            when left(e.m[1], 1) <> E'\\' then e.m[1]
@@ -49,23 +49,23 @@ language sql immutable strict parallel safe as $$
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.string_value(text) is
-  'Internal: returns the characters of a JSON string. The escapes of backslashes, of \u0000 and of halves of surrogate '
+comment on function taskledger_internal.string_value(text) is
+  'Returns the characters of a JSON string. The escapes of backslashes, of \u0000 and of halves of surrogate '
   'pairs remain.';
 
 -- +goose StatementBegin
-create function taskledger.json_value(document text, out in_order text, out value text, out is_unique boolean)
+create function taskledger_internal.json_value(document text, out in_order text, out value text, out is_unique boolean)
 language plpgsql immutable strict parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
   names bigint;
 begin
   select string_agg(case
            when t.token ~ '^-?([1-9][0-9]*)?[1-9]$' then '"#' || t.token || 'e0"'  -- as number_value, but faster
-           when t.token ~ '^[-0-9]' then '"#' || taskledger.number_value(t.token) || '"'
+           when t.token ~ '^[-0-9]' then '"#' || taskledger_internal.number_value(t.token) || '"'
            when left(t.token, 1) <> '"' then t.token
            when position(E'\\' in t.token) = 0 then
              '"' || t.mark || substr(t.token, 2) || t.colon
-           else to_json(t.mark || taskledger.string_value(substr(t.token, 2, length(t.token) - 2)))::text
+           else to_json(t.mark || taskledger_internal.string_value(substr(t.token, 2, length(t.token) - 2)))::text
                 || t.colon
          end, '' order by t.n),
          count(*) filter (where t.mark = '@')
@@ -82,12 +82,12 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.json_value(text) is
-  'Internal: returns a JSON text rewritten so that jsonb can hold it, in the order of its members and in jsonb''s '
+comment on function taskledger_internal.json_value(text) is
+  'Returns a JSON text rewritten so that jsonb can hold it, in the order of its members and in jsonb''s '
   'order, and whether all names of each object differ.';
 
 -- +goose StatementBegin
-create function taskledger.is_same_json(a text, b text) returns boolean
+create function taskledger_internal.is_same_json(a text, b text) returns boolean
 language plpgsql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
 declare
   x record;
@@ -96,36 +96,36 @@ begin
   if a = b or a is null or b is null then
     return a is not distinct from b;
   end if;
-  select v.* into x from taskledger.json_value(a) v;
-  select v.* into y from taskledger.json_value(b) v;
+  select v.* into x from taskledger_internal.json_value(a) v;
+  select v.* into y from taskledger_internal.json_value(b) v;
   return x.in_order = y.in_order or x.value = y.value and x.is_unique and y.is_unique;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.is_same_json(text, text) is
-  'Internal: returns whether two JSON texts have the same value, or are both null. The order of members, spaces, and '
+comment on function taskledger_internal.is_same_json(text, text) is
+  'Returns whether two JSON texts have the same value, or are both null. The order of members, spaces, and '
   'the notation of strings and numbers do not matter.';
 
 -- The statement ledger/sql/existing.sql, for roles that may not read events. Index: primary key, twice per key. It is
 -- volatile, so that it uses a snapshot of its own, in which the winner of a race is visible: see
 -- ledger/sql/enqueue_required.sql. A login gets only the args of its own tasks, to report the difference.
 -- +goose StatementBegin
-create function taskledger.existing_tasks(kinds text[], biz_ids text[], args text[])
+create function taskledger_internal.existing_tasks(kinds text[], biz_ids text[], args text[])
 returns table (i bigint, "position" bigint, version integer, type taskledger.event_type, same_args boolean,
                stored_args text)
 language plpgsql volatile rows 10 security definer set search_path = pg_catalog, pg_temp as $$
 begin
   return query
   select e.i, first.position, head.version, head.type, compared.is_same,
-         case when not compared.is_same and first.login_id = any (taskledger.own_logins())
+         case when not compared.is_same and first.login_id = any (taskledger_internal.own_logins())
               then coalesce(first.args, '') end
     from unnest(kinds, biz_ids, existing_tasks.args) with ordinality as e(kind, biz_id, args, i)
    cross join lateral (
      select f.position, f.login_id, f.data::text as args from taskledger.event f
       where f.kind = e.kind and f.biz_id = e.biz_id and f.version = 1) first
    cross join lateral (
-     select taskledger.is_same_json(first.args, e.args) as is_same offset 0) compared
+     select taskledger_internal.is_same_json(first.args, e.args) as is_same offset 0) compared
    cross join lateral (
      select h.version, h.type from taskledger.event h
       where h.kind = e.kind and h.biz_id = e.biz_id
@@ -134,19 +134,20 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.existing_tasks(text[], text[], text[]) is
-  'Internal: returns for each key whose task exists its number in the arrays, the position of the first event, the '
+comment on function taskledger_internal.existing_tasks(text[], text[], text[]) is
+  'Returns for each key whose task exists its number in the arrays, the position of the first event, the '
   'version and the type of the last one, and whether the task has these args. If the args differ and the '
   'session''s login enqueued it, also its args.';
 
 -- A statement that inserts a task and is followed by the commit in the same round trip calls this if it has inserted
 -- nothing. It replaces a second insert in the statement, which cost a quarter of the transaction.
 -- +goose StatementBegin
-create function taskledger.check_existing(kind text, biz_id text, args text, accepts_other_args boolean) returns bigint
+create function taskledger_internal.check_existing(kind text, biz_id text, args text, accepts_other_args boolean)
+returns bigint
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   if not exists (
-       select from taskledger.existing_tasks(array[kind], array[biz_id], array[args]) t
+       select from taskledger_internal.existing_tasks(array[kind], array[biz_id], array[args]) t
         where accepts_other_args or t.same_args)
   then
     raise not_null_violation using message = 'the task is rejected, or exists with other args',
@@ -157,13 +158,13 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.check_existing(text, text, text, boolean) is
-  'Internal: raises not_null_violation unless the task exists, and with these args if others are not accepted.';
+comment on function taskledger_internal.check_existing(text, text, text, boolean) is
+  'Raises not_null_violation unless the task exists, and with these args if others are not accepted.';
 
 -- PostgreSQL cannot read a member of an entry that contains the escape \u0000 or half of a surrogate pair, and args may
 -- contain these. A marker that the entries do not contain replaces their escapes until args are separated.
 -- +goose StatementBegin
-create function taskledger.split_args(entries json, out others json, out args text[])
+create function taskledger_internal.split_args(entries json, out others json, out args text[])
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 declare
   marker constant text := '<' || md5(entries::text) || '>';
@@ -185,8 +186,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.split_args(json) is
-  'Internal: returns the entries of taskledger.enqueue_many without args, and the args of each.';
+comment on function taskledger_internal.split_args(json) is
+  'Returns the entries of taskledger.enqueue_many without args, and the args of each.';
 
 -- +goose StatementBegin
 create function taskledger.enqueue_many(entries json)
@@ -212,7 +213,7 @@ begin
   -- backslashes that are escaped and without whole surrogate pairs.
   if entries::text ~ unreadable and
      regexp_replace(entries::text, E'\\\\\\\\|\\\\u[dD][89abAB]..\\\\u[dD][c-fC-F]', '', 'g') ~ unreadable then
-    select s.others, s.args into entries, args_apart from taskledger.split_args(entries) s;
+    select s.others, s.args into entries, args_apart from taskledger_internal.split_args(entries) s;
     one_by_one := true;
   end if;
   for entry in
@@ -220,8 +221,8 @@ begin
            e.v->>'data_version' as data_version, coalesce(args_apart[e.i]::json, e.v->'args') as args
       from json_array_elements(entries) with ordinality as e(v, i)
   loop
-    perform taskledger.check_key(entry.kind, entry.biz_id);
-    perform taskledger.check_actor(entry.v->>'actor');
+    perform taskledger_internal.check_key(entry.kind, entry.biz_id);
+    perform taskledger_internal.check_actor(entry.v->>'actor');
     if octet_length(entry.args::text) > max_args then
       raise exception 'taskledger: entry %: invalid args: must have at most % bytes, got %',
           entry.i, max_args, octet_length(entry.args::text)
@@ -242,15 +243,15 @@ begin
           entry.i, quote_literal(left(entry.data_version, 80))
         using errcode = 'invalid_parameter_value';
     end if;
-    perform taskledger.check_nesting('args', entry.args::text);
-    perform taskledger.check_nesting('meta', (entry.v->'meta')::text);
-    perform taskledger.check_meta(entry.v->'meta', entry.args);
+    perform taskledger_internal.check_nesting('args', entry.args::text);
+    perform taskledger_internal.check_nesting('meta', (entry.v->'meta')::text);
+    perform taskledger_internal.check_meta(entry.v->'meta', entry.args);
     for key in select json_object_keys(entry.v) loop
       if key in ('run_at', 'run_in', 'start_by', 'finish_by') then
-        perform taskledger.times_of(entry.v);
+        perform taskledger_internal.times_of(entry.v);
         one_by_one := true;
       elsif key = 'after' then
-        perform taskledger.check_after(entry.v -> 'after', entry.kind, entry.biz_id);
+        perform taskledger_internal.check_after(entry.v -> 'after', entry.kind, entry.biz_id);
         one_by_one := true;
         in_order := true;
       elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version') then
@@ -275,7 +276,7 @@ begin
     loop
       added_positions := added_positions || array(
         select first.position
-          from taskledger.times_of(entry.v) t
+          from taskledger_internal.times_of(entry.v) t
          cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
                                                entry.meta, t.run_in, t.start_by, t.finish_by,
                                                coalesce(entry.data_version, 1), entry.v -> 'after') first
@@ -285,7 +286,7 @@ begin
     with tx as materialized (
       select pg_current_xact_id() as xid,
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                      taskledger.login_id()) as login_id
+                      taskledger_internal.login_id()) as login_id
     ), added as (
       insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, kind, biz_id, actor,
                                     data, meta)
@@ -303,14 +304,14 @@ begin
           on conflict (kind, biz_id, version) do nothing
       returning position)
     select array_agg(a.position) into added_positions from added a;
-    perform taskledger.wake();
+    perform taskledger_internal.wake();
   end if;
 
   -- A separate statement, because only a later snapshot sees the winner of a race.
   return query
   select w.kind, w.biz_id, w.nth = 1 and first.position in (select unnest(added_positions)),
          taskledger.state_after(head.type), head.version,
-         taskledger.is_same_json(first.data::text, w.args::text), first.position
+         taskledger_internal.is_same_json(first.data::text, w.args::text), first.position
     from (
       select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
              coalesce(args_apart[e.i]::json, e.v->'args') as args,
@@ -348,14 +349,14 @@ declare
   due timestamptz;         -- null: now
   first_type taskledger.event_type := 'enqueued';
   stored_meta json := case when json_typeof(meta) = 'object' then meta end;
-  predecessors constant json := taskledger.check_after(enqueue.after, enqueue.kind, enqueue.biz_id);
+  predecessors constant json := taskledger_internal.check_after(enqueue.after, enqueue.kind, enqueue.biz_id);
   missing record;
   full_kind record;
   discard boolean := false;
   added_position bigint;
 begin
-  perform taskledger.check_key(enqueue.kind, enqueue.biz_id);
-  perform taskledger.check_actor(enqueue.actor);
+  perform taskledger_internal.check_key(enqueue.kind, enqueue.biz_id);
+  perform taskledger_internal.check_actor(enqueue.actor);
   if octet_length(enqueue.args::text) > max_args then
     raise exception 'taskledger: invalid args: must have at most % bytes, got %',
         max_args, octet_length(enqueue.args::text)
@@ -374,17 +375,17 @@ begin
     raise exception 'taskledger: invalid data_version %: must be between 1 and 32767', enqueue.data_version
       using errcode = 'invalid_parameter_value';
   end if;
-  perform taskledger.check_nesting('args', enqueue.args::text);
-  perform taskledger.check_nesting('meta', enqueue.meta::text);
-  perform taskledger.check_meta(enqueue.meta, enqueue.args);
+  perform taskledger_internal.check_nesting('args', enqueue.args::text);
+  perform taskledger_internal.check_nesting('meta', enqueue.meta::text);
+  perform taskledger_internal.check_meta(enqueue.meta, enqueue.args);
 
   if timed then
-    perform taskledger.check_times(run_at, run_in, start_by, finish_by);
+    perform taskledger_internal.check_times(run_at, run_in, start_by, finish_by);
     perform pg_current_xact_id();  -- before the clock is read: see table timer
     due := case when run_in > interval '0' then clock_timestamp() + run_in
                 when run_at > clock_timestamp() then run_at end;
     first_type := case when due is null then 'enqueued' else 'scheduled' end;
-    stored_meta := taskledger.with_times(stored_meta::text, due, start_by, finish_by);
+    stored_meta := taskledger_internal.with_times(stored_meta::text, due, start_by, finish_by);
   end if;
   if predecessors is not null then
     if num_nonnulls(run_at, run_in) > 0 then
@@ -416,7 +417,7 @@ begin
     elsif full_kind.policy is not null and not exists (
         select from taskledger.event e
          where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
-      perform taskledger.count_rejection();
+      perform taskledger_internal.count_rejection();
       raise exception 'taskledger: too many tasks of kind % wait: %, of at most %',
           enqueue.kind, full_kind.waiting, full_kind.max_waiting
         using errcode = 'configuration_limit_exceeded',
@@ -432,7 +433,7 @@ begin
   with tx as materialized (
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                    taskledger.login_id()) as login_id)
+                    taskledger_internal.login_id()) as login_id)
   insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data,
                                 meta)
   select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
@@ -442,13 +443,13 @@ begin
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
   if added_position is not null then
-    perform taskledger.wake(added_position);
+    perform taskledger_internal.wake(added_position);
   end if;
   if added_position is not null and discard then
     with tx as materialized (
       select pg_current_xact_id() as xid,
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                      taskledger.login_id()) as login_id)
+                      taskledger_internal.login_id()) as login_id)
     insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
     select tx.xid, 2, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), 'discarded',
            tx.login_id, enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
@@ -459,11 +460,11 @@ begin
   end if;
   if added_position is not null then
     if timed then
-      perform taskledger.set_timers(enqueue.kind, enqueue.biz_id, due, enqueue.start_by, enqueue.finish_by);
+      perform taskledger_internal.set_timers(enqueue.kind, enqueue.biz_id, due, enqueue.start_by, enqueue.finish_by);
     end if;
     if predecessors is not null then
       insert into taskledger.timer (due_at, kind, biz_id, version, reason)
-      values (taskledger.end_of_time(), enqueue.kind, enqueue.biz_id, 1, 'after');
+      values (taskledger_internal.end_of_time(), enqueue.kind, enqueue.biz_id, 1, 'after');
     end if;
     return query select true, taskledger.state_after(first_type), 1, true, added_position;
     return;
@@ -471,7 +472,7 @@ begin
 
   return query
   select false, taskledger.state_after(head.type), head.version,
-         taskledger.is_same_json(first.data::text, enqueue.args::text), first.position
+         taskledger_internal.is_same_json(first.data::text, enqueue.args::text), first.position
     from taskledger.event first
    cross join lateral (
       select h.version, h.type from taskledger.event h

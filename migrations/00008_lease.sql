@@ -52,7 +52,7 @@ comment on view taskledger.relay_lease is
 
 -- Any program can have written a row, so nothing in it may make a reader fail.
 -- +goose StatementBegin
-create function taskledger.lease_kinds(detail json) returns text[]
+create function taskledger_internal.lease_kinds(detail json) returns text[]
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
   if json_typeof(detail->'kinds') is distinct from 'array' or octet_length(detail::text) > 1048576 or exists (
@@ -84,25 +84,26 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.lease_kinds(json) is
-  'Internal: returns the kinds in the detail of a worker''s lease; null if the detail is malformed.';
+comment on function taskledger_internal.lease_kinds(json) is
+  'Returns the kinds in the detail of a worker''s lease; null if the detail is malformed.';
 
 -- +goose StatementBegin
-create function taskledger.is_lease(name text, holder text, since timestamptz, alive_until timestamptz, term interval,
-                                    detail json) returns boolean
+create function taskledger_internal.is_lease(name text, holder text, since timestamptz, alive_until timestamptz,
+                                             term interval, detail json) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   return not starts_with(name, 'worker/')
       or name = 'worker/' || holder and octet_length(holder) between 1 and 255
      and least(since, alive_until) >= '1970-01-01 00:00:00+00'
      and since <= clock_timestamp() + interval '1 day' and alive_until <= clock_timestamp() + term
-     and taskledger.lease_kinds(detail) is not null and taskledger.check_kinds(taskledger.lease_kinds(detail));
+     and taskledger_internal.lease_kinds(detail) is not null
+     and taskledger_internal.check_kinds(taskledger_internal.lease_kinds(detail));
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.is_lease(text, text, timestamptz, timestamptz, interval, json) is
-  'Internal: reports whether a lease is well-formed: a worker''s lease lasts at most its term, and its detail lists '
+comment on function taskledger_internal.is_lease(text, text, timestamptz, timestamptz, interval, json) is
+  'Reports whether a lease is well-formed: a worker''s lease lasts at most its term, and its detail lists '
   'kinds that the role may work on.';
 
 create view taskledger.workers as
@@ -113,7 +114,7 @@ select l.holder as worker, l.since, l.alive_until,
        (extract(epoch from l.term) * 1000)::bigint as term_ms, l.detail
   from taskledger.lease l
  where l.name like 'worker/%' and l.since between '1970-01-01 00:00:00+00' and '9999-01-01 00:00:00+00'
-   and taskledger.lease_kinds(l.detail) is not null;
+   and taskledger_internal.lease_kinds(l.detail) is not null;
 
 comment on view taskledger.workers is
   'The workers that live, or were lost within about a day. alive_ms: for how many milliseconds it still counts as '
@@ -131,7 +132,7 @@ comment on view taskledger.dispatcher is
 create view taskledger.worker_kinds as
 select l.holder as worker, k.kind
   from taskledger.lease l
- cross join lateral unnest(taskledger.lease_kinds(l.detail)) k(kind)
+ cross join lateral unnest(taskledger_internal.lease_kinds(l.detail)) k(kind)
  where l.name like 'worker/%' and l.alive_until > clock_timestamp();
 
 comment on view taskledger.worker_kinds is 'The kinds that each live worker handles.';
@@ -139,7 +140,7 @@ comment on view taskledger.worker_kinds is 'The kinds that each live worker hand
 create view taskledger.claimed_kinds as
 select distinct k.kind
   from taskledger.lease l
- cross join lateral unnest(taskledger.lease_kinds(l.detail)) k(kind)
+ cross join lateral unnest(taskledger_internal.lease_kinds(l.detail)) k(kind)
  where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'key' is null;
 
 comment on view taskledger.claimed_kinds is
@@ -148,71 +149,72 @@ comment on view taskledger.claimed_kinds is
 -- Any login may take a lease with a free name, so a lease counts only for the kinds in its detail. The function is
 -- inlined in FROM, and finds its row by the primary key.
 -- +goose StatementBegin
-create function taskledger.worker_alive_ms(worker text, kind text) returns table (alive_ms bigint)
+create function taskledger_internal.worker_alive_ms(worker text, kind text) returns table (alive_ms bigint)
 language sql stable rows 1
 begin atomic
   select case when l.alive_until <= clock_timestamp() then 0
               else greatest(0, extract(epoch from least(l.alive_until, clock_timestamp() + l.term)
                                                   - clock_timestamp()) * 1000) end::bigint
     from taskledger.lease l
-   where l.name = 'worker/' || worker_alive_ms.worker and worker_alive_ms.kind = any (taskledger.lease_kinds(l.detail));
+   where l.name = 'worker/' || worker_alive_ms.worker
+     and worker_alive_ms.kind = any (taskledger_internal.lease_kinds(l.detail));
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.worker_alive_ms(text, text) is
-  'Internal: returns for how many milliseconds a worker of a kind still counts as alive, 0 if it is lost; '
+comment on function taskledger_internal.worker_alive_ms(text, text) is
+  'Returns for how many milliseconds a worker of a kind still counts as alive, 0 if it is lost; '
   'no row if it has no lease for this kind.';
 
 -- +goose StatementBegin
-create function taskledger.has_lease(worker text, kind text) returns boolean
+create function taskledger_internal.has_lease(worker text, kind text) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   return exists (
     select from taskledger.lease l
      where l.name = 'worker/' || worker and l.login = session_user and l.alive_until > clock_timestamp()
-       and has_lease.kind = any (taskledger.lease_kinds(l.detail)));
+       and has_lease.kind = any (taskledger_internal.lease_kinds(l.detail)));
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.has_lease(text, text) is
-  'Internal: returns whether a worker of a kind and of the session''s login is alive.';
+comment on function taskledger_internal.has_lease(text, text) is
+  'Returns whether a worker of a kind and of the session''s login is alive.';
 
 -- +goose StatementBegin
-create function taskledger.is_anothers_worker(worker text, kind text) returns boolean
+create function taskledger_internal.is_anothers_worker(worker text, kind text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   return exists (
     select from taskledger.lease l
      where l.name = 'worker/' || worker and l.login <> session_user and l.alive_until > clock_timestamp()
-       and is_anothers_worker.kind = any (taskledger.lease_kinds(l.detail)));
+       and is_anothers_worker.kind = any (taskledger_internal.lease_kinds(l.detail)));
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.is_anothers_worker(text, text) is
-  'Internal: returns whether a worker of a kind and of another login is alive, so that the session''s login must not '
+comment on function taskledger_internal.is_anothers_worker(text, text) is
+  'Returns whether a worker of a kind and of another login is alive, so that the session''s login must not '
   'act as it.';
 
 -- As the policy of the table.
 -- +goose StatementBegin
-create function taskledger.is_anothers_lease(worker text) returns boolean
+create function taskledger_internal.is_anothers_lease(worker text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   return exists (
     select from taskledger.lease l
      where l.name = 'worker/' || worker and l.login <> session_user
        and (l.alive_until > clock_timestamp()
-            or taskledger.login_refused(taskledger.lease_kinds(l.detail)) is not null));
+            or taskledger_internal.login_refused(taskledger_internal.lease_kinds(l.detail)) is not null));
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.is_anothers_lease(text) is
-  'Internal: returns whether another login has the lease of a worker, and the session''s login must not take it.';
+comment on function taskledger_internal.is_anothers_lease(text) is
+  'Returns whether another login has the lease of a worker, and the session''s login must not take it.';
 
 -- +goose StatementBegin
-create function taskledger.raise_anothers_worker(worker text) returns void
+create function taskledger_internal.raise_anothers_worker(worker text) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception 'taskledger: worker % belongs to another login than %', quote_literal(left(worker, 260)), session_user
@@ -223,15 +225,15 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.raise_anothers_worker(text) is
-  'Internal: raises the error of a session that would act as a worker of another login.';
+comment on function taskledger_internal.raise_anothers_worker(text) is
+  'Raises the error of a session that would act as a worker of another login.';
 
 -- +goose StatementBegin
-create function taskledger.raise_no_lease(worker text, kind text) returns void
+create function taskledger_internal.raise_no_lease(worker text, kind text) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
-  if taskledger.is_anothers_lease(worker) then
-    perform taskledger.raise_anothers_worker(worker);
+  if taskledger_internal.is_anothers_lease(worker) then
+    perform taskledger_internal.raise_anothers_worker(worker);
   end if;
   raise exception 'taskledger: worker % has no lease for kind %', quote_literal(left(worker, 260)), kind
     using errcode = 'TL002', hint = 'call taskledger.heartbeat with this kind, and again before the lease ends';
@@ -239,13 +241,13 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.raise_no_lease(text, text) is
-  'Internal: raises the error of a worker whose lease has ended or belongs to another login.';
+comment on function taskledger_internal.raise_no_lease(text, text) is
+  'Raises the error of a worker whose lease has ended or belongs to another login.';
 
 -- With its owner's rights: a role with the privilege DELETE may lock the whole table, which stops every worker.
 -- Locks the row. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.remove_lease(name text) returns void
+create function taskledger_internal.remove_lease(name text) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
@@ -253,19 +255,19 @@ begin
    where l.name = remove_lease.name and l.name like 'worker/%'
      and (l.login = session_user
           or l.alive_until <= statement_timestamp()
-             and taskledger.login_refused(taskledger.lease_kinds(l.detail)) is null);
+             and taskledger_internal.login_refused(taskledger_internal.lease_kinds(l.detail)) is null);
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.remove_lease(text) is
-  'Internal: removes a lease of a worker of the session''s login, or one that has ended if the login may work on all '
+comment on function taskledger_internal.remove_lease(text) is
+  'Removes a lease of a worker of the session''s login, or one that has ended if the login may work on all '
   'its kinds.';
 
 -- As remove_lease. Skips rows that another transaction has locked. Reads the whole small table. A program that crashes
 -- repeatedly at its start leaves a lease each time: only so many remain that they can be read.
 -- +goose StatementBegin
-create function taskledger.sweep_leases() returns void
+create function taskledger_internal.sweep_leases() returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -286,14 +288,14 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.sweep_leases() is
-  'Internal: removes the leases that ended a day ago, and the ended leases of workers except the newest 1000.';
+comment on function taskledger_internal.sweep_leases() is
+  'Removes the leases that ended a day ago, and the ended leases of workers except the newest 1000.';
 
 -- A lease that ends in more than its term was taken before the clock was set back. A live holder renews it within one
 -- term. The relay calls this with each renewal, and while it stands by. Locks such rows, and skips rows that another
 -- transaction has locked: no worker may stop the relay. Reads the whole small table.
 -- +goose StatementBegin
-create function taskledger.bound_leases() returns void
+create function taskledger_internal.bound_leases() returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   update taskledger.lease l
@@ -304,12 +306,12 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.bound_leases() is
-  'Internal: makes leases that were taken before the clock was set back end after one more term.';
+comment on function taskledger_internal.bound_leases() is
+  'Makes leases that were taken before the clock was set back end after one more term.';
 
 -- As remove_lease.
 -- +goose StatementBegin
-create function taskledger.release_relay(holder text) returns void
+create function taskledger_internal.release_relay(holder text) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
@@ -318,8 +320,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.release_relay(text) is
-  'Internal: removes the lease of the relay, if this holder has it.';
+comment on function taskledger_internal.release_relay(text) is
+  'Removes the lease of the relay, if this holder has it.';
 
 -- Writes the same row as a worker in Go. Locks the row. Index: primary key.
 -- +goose StatementBegin
@@ -332,22 +334,22 @@ declare
     'guarantees', case when guarantee = 'exactly once' then json_build_object()
                        else json_build_object(guarantee, to_json(kinds)) end);
 begin
-  perform taskledger.check_actor(worker);
+  perform taskledger_internal.check_actor(worker);
   if coalesce(worker, '') = '' then
     raise exception 'taskledger: invalid worker: must not be empty' using errcode = 'invalid_parameter_value';
   end if;
-  perform taskledger.check_key(k.kind, 'x') from unnest(kinds) k(kind);
+  perform taskledger_internal.check_key(k.kind, 'x') from unnest(kinds) k(kind);
   if lease_for is distinct from interval '0' then
-    perform taskledger.check_kinds(kinds);
+    perform taskledger_internal.check_kinds(kinds);
   end if;
   if guarantee is null or guarantee not in ('exactly once', 'at least once') then
     raise exception 'taskledger: invalid guarantee %: must be exactly once or at least once', quote_nullable(guarantee)
       using errcode = 'invalid_parameter_value';
   end if;
   if lease_for = interval '0' then
-    perform taskledger.remove_lease('worker/' || worker);
-    if taskledger.is_anothers_lease(worker) then
-      perform taskledger.raise_anothers_worker(worker);
+    perform taskledger_internal.remove_lease('worker/' || worker);
+    if taskledger_internal.is_anothers_lease(worker) then
+      perform taskledger_internal.raise_anothers_worker(worker);
     end if;
     return;
   end if;
@@ -356,14 +358,14 @@ begin
       using errcode = 'invalid_parameter_value', hint = '0 removes the lease';
   end if;
   lease_for := date_part('epoch', lease_for) * interval '1 second';  -- without months, whose length differs
-  if row_security_active('taskledger.lease') and taskledger.is_anothers_lease(worker) then
-    perform taskledger.raise_anothers_worker(worker);
+  if row_security_active('taskledger.lease') and taskledger_internal.is_anothers_lease(worker) then
+    perform taskledger_internal.raise_anothers_worker(worker);
   end if;
   if not exists (
       select from taskledger.lease l
        where l.name = 'worker/' || worker and l.alive_until > clock_timestamp()
          and l.detail::jsonb - '{places,admitted}'::text[] = about::jsonb) then
-    perform taskledger.lock_workers(kinds); -- of two that begin at a time, one finds the other: see may_claim
+    perform taskledger_internal.lock_workers(kinds); -- of two that begin at a time, one finds the other: see may_claim
   end if;
   insert into taskledger.lease as l (name, holder, alive_until, term, detail)
   values ('worker/' || worker, worker, clock_timestamp() + lease_for, lease_for, about)
@@ -387,7 +389,7 @@ comment on function taskledger.heartbeat(text, text[], interval, text) is
 -- lease, under admitted. Workers that begin to ask later find that lease. Locks its own row. Reads the whole small
 -- table until it is admitted.
 -- +goose StatementBegin
-create function taskledger.may_claim(worker text, kind text) returns boolean
+create function taskledger_internal.may_claim(worker text, kind text) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 begin
@@ -399,7 +401,7 @@ begin
   if exists (
       select from taskledger.lease l
        where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'key' is not null
-         and case when kind = any (taskledger.lease_kinds(l.detail)) -- first: it finds what jsonb refuses
+         and case when kind = any (taskledger_internal.lease_kinds(l.detail)) -- first: it finds what jsonb refuses
                   then ((l.detail->'records')::jsonb ? kind) is not true end) then
     return false;
   end if;
@@ -412,12 +414,12 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.may_claim(text, text) is
-  'Internal: returns whether a worker may claim tasks of a kind: each live worker that asks the dispatcher for them '
+comment on function taskledger_internal.may_claim(text, text) is
+  'Returns whether a worker may claim tasks of a kind: each live worker that asks the dispatcher for them '
   'records their starts first.';
 
 -- +goose StatementBegin
-create function taskledger.poll_place(worker text, kind text) returns json
+create function taskledger_internal.poll_place(worker text, kind text) returns json
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   return (select l.detail -> 'places' -> kind from taskledger.lease l where l.name = 'worker/' || worker);
@@ -425,11 +427,11 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.poll_place(text, text) is
-  'Internal: returns the place after which a worker continues to look for waiting tasks of a kind; null: none.';
+comment on function taskledger_internal.poll_place(text, text) is
+  'Returns the place after which a worker continues to look for waiting tasks of a kind; null: none.';
 
 -- +goose StatementBegin
-create function taskledger.set_poll_place(worker text, kind text, place json) returns void
+create function taskledger_internal.set_poll_place(worker text, kind text, place json) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   update taskledger.lease l
@@ -440,8 +442,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.set_poll_place(text, text, json) is
-  'Internal: stores the place after which a worker continues to look for waiting tasks of a kind.';
+comment on function taskledger_internal.set_poll_place(text, text, json) is
+  'Stores the place after which a worker continues to look for waiting tasks of a kind.';
 
 -- Advisory locks cannot be granted or revoked: any role that may connect could hold one. The rows of this table are
 -- locked by functions with their owner's rights, which only the roles concerned may execute.
@@ -458,10 +460,10 @@ insert into taskledger.mutex (name) values ('schedules');
 -- prevents deadlocks. A transaction that waits for a concurrent insert finds that row in the second statement. Locks
 -- the rows until the transaction ends. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.lock_workers(kinds text[]) returns void
+create function taskledger_internal.lock_workers(kinds text[]) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  perform taskledger.check_login_kinds(lock_workers.kinds);
+  perform taskledger_internal.check_login_kinds(lock_workers.kinds);
   insert into taskledger.mutex (name)
   select 'workers/' || k.kind from unnest(lock_workers.kinds) k(kind) order by k.kind collate "C"
       on conflict do nothing;
@@ -473,12 +475,12 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.lock_workers(text[]) is
-  'Internal: locks workers of these kinds that take their first lease against each other, until the transaction ends.';
+comment on function taskledger_internal.lock_workers(text[]) is
+  'Locks workers of these kinds that take their first lease against each other, until the transaction ends.';
 
 -- Locks a row until the transaction ends. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.lock_schedules() returns void
+create function taskledger_internal.lock_schedules() returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   perform from taskledger.mutex m where m.name = 'schedules' for update;
@@ -486,12 +488,12 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.lock_schedules() is
-  'Internal: locks the set of schedules against others that apply schedules, until the transaction ends.';
+comment on function taskledger_internal.lock_schedules() is
+  'Locks the set of schedules against others that apply schedules, until the transaction ends.';
 
 -- Its transaction is short, because lock_receiver does not find an uncommitted row. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.add_receiver(receiver text) returns void
+create function taskledger_internal.add_receiver(receiver text) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   insert into taskledger.mutex (name) values ('alarm/' || receiver) on conflict do nothing;
@@ -499,12 +501,12 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.add_receiver(text) is
-  'Internal: adds the row that lock_receiver locks.';
+comment on function taskledger_internal.add_receiver(text) is
+  'Adds the row that lock_receiver locks.';
 
 -- Locks a row until the transaction ends, and does not wait. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.lock_receiver(receiver text) returns boolean
+create function taskledger_internal.lock_receiver(receiver text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   perform from taskledger.mutex m where m.name = 'alarm/' || receiver for update skip locked;
@@ -513,12 +515,12 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.lock_receiver(text) is
-  'Internal: locks a receiver of alarms until the transaction ends; false if another transaction has locked it.';
+comment on function taskledger_internal.lock_receiver(text) is
+  'Locks a receiver of alarms until the transaction ends; false if another transaction has locked it.';
 
 -- Only functions with their owner's rights call it. Locks a row until the transaction ends. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.lock_subscribers() returns void
+create function taskledger_internal.lock_subscribers() returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   insert into taskledger.mutex (name) values ('subscribers/' || session_user) on conflict do nothing;
@@ -527,14 +529,14 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.lock_subscribers() is
-  'Internal: locks the subscribers of the session''s login against sessions of this login that add one.';
+comment on function taskledger_internal.lock_subscribers() is
+  'Locks the subscribers of the session''s login against sessions of this login that add one.';
 
 -- With its owner's rights: no role may take the lock, which makes sessions of one login count one after the other. A
 -- volatile function sees the rows that the calling statement has written. Extending a lease takes no lock. Reads the
 -- whole small table, when a lease is new or grows. Locks a row until the transaction ends.
 -- +goose StatementBegin
-create function taskledger.may_have_lease(name text, detail json) returns boolean
+create function taskledger_internal.may_have_lease(name text, detail json) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   max_parts constant integer := 2000;
@@ -564,8 +566,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.may_have_lease(text, json) is
-  'Internal: returns true if the session''s login may have one more lease of a worker, and raises an error '
+comment on function taskledger_internal.may_have_lease(text, json) is
+  'Returns true if the session''s login may have one more lease of a worker, and raises an error '
   'otherwise: reading all leases must not take long because of one login. A worker holds one lease, and one more if it '
   'divides shards.';
 
@@ -598,40 +600,40 @@ comment on view taskledger.broker is
   'of the lease. Otherwise this database is a copy, and the row belongs to its original, or the process has ended.';
 
 -- +goose StatementBegin
-create function taskledger.broker_worker() returns text
+create function taskledger_internal.broker_worker() returns text
 language sql stable security definer set search_path = pg_catalog, pg_temp
 begin atomic
   select u.password from taskledger.broker_user u where u.name = 'worker';
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.broker_worker() is
-  'Internal: returns the password of the user worker of the NATS server that serve runs; null if there is none.';
+comment on function taskledger_internal.broker_worker() is
+  'Returns the password of the user worker of the NATS server that serve runs; null if there is none.';
 
 -- +goose StatementBegin
-create function taskledger.broker_operator() returns text
+create function taskledger_internal.broker_operator() returns text
 language sql stable security definer set search_path = pg_catalog, pg_temp
 begin atomic
   select u.password from taskledger.broker_user u where u.name = 'operator';
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.broker_operator() is
-  'Internal: returns the password of the user operator of the NATS server that serve runs; null if there is none.';
+comment on function taskledger_internal.broker_operator() is
+  'Returns the password of the user operator of the NATS server that serve runs; null if there is none.';
 
 -- +goose StatementBegin
-create function taskledger.broker_waiter() returns text
+create function taskledger_internal.broker_waiter() returns text
 language sql stable security definer set search_path = pg_catalog, pg_temp
 begin atomic
   select u.password from taskledger.broker_user u where u.name = 'waiter';
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.broker_waiter() is
-  'Internal: returns the password of the user waiter of the NATS server that serve runs; null if there is none.';
+comment on function taskledger_internal.broker_waiter() is
+  'Returns the password of the user waiter of the NATS server that serve runs; null if there is none.';
 
 -- +goose StatementBegin
-create function taskledger.broker_subscriber(name text) returns text
+create function taskledger_internal.broker_subscriber(name text) returns text
 language sql stable security definer set search_path = pg_catalog, pg_temp
 begin atomic
   select u.password
@@ -641,24 +643,24 @@ begin atomic
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.broker_subscriber(text) is
-  'Internal: returns the password of a user of the NATS server that serve runs, if it is one for subscribers: '
+comment on function taskledger_internal.broker_subscriber(text) is
+  'Returns the password of a user of the NATS server that serve runs, if it is one for subscribers: '
   'subscriber, served or served-server; null if there is none.';
 
 -- +goose StatementBegin
-create function taskledger.broker_users() returns table (name text, password text)
+create function taskledger_internal.broker_users() returns table (name text, password text)
 language sql stable security definer set search_path = pg_catalog, pg_temp
 begin atomic
   select u.name, u.password from taskledger.broker_user u order by u.name;
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.broker_users() is
-  'Internal: returns the users of the NATS server that serve runs, with their passwords.';
+comment on function taskledger_internal.broker_users() is
+  'Returns the users of the NATS server that serve runs, with their passwords.';
 
 -- With its owner's rights, because no role may read the table. An existing user keeps its password.
 -- +goose StatementBegin
-create function taskledger.add_broker_user(name text, password text) returns void
+create function taskledger_internal.add_broker_user(name text, password text) returns void
 language sql volatile security definer set search_path = pg_catalog, pg_temp
 begin atomic
   insert into taskledger.broker_user (name, password) values (add_broker_user.name, add_broker_user.password)
@@ -666,5 +668,5 @@ begin atomic
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.add_broker_user(text, text) is
-  'Internal: adds a user of the NATS server that serve runs, unless it exists.';
+comment on function taskledger_internal.add_broker_user(text, text) is
+  'Adds a user of the NATS server that serve runs, unless it exists.';

@@ -45,7 +45,7 @@ comment on view taskledger.relay_mark is
 
 -- Copies of a database differ only in where they run.
 -- +goose StatementBegin
-create function taskledger.server_run() returns text
+create function taskledger_internal.server_run() returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
   return floor(extract(epoch from pg_postmaster_start_time()) * 1e6)::bigint || '/'
@@ -54,22 +54,22 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.server_run() is
-  'Internal: returns the difference between this database and a running physical copy of it: the start of the server, '
+comment on function taskledger_internal.server_run() is
+  'Returns the difference between this database and a running physical copy of it: the start of the server, '
   'and the oid of the database.';
 
 -- Three arms, where the feed has two: late events below the window, events within the published part of the window that
 -- are not visible in it, and events above. Its cost depends only on the events it returns.
 create view taskledger.outbox as
 with relay as materialized (
-  select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position, taskledger.feed_floor() as floor
+  select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position, taskledger_internal.feed_floor() as floor
     from taskledger.cursors c
    where c.reader = 'relay'
    order by c.n desc
    limit 1)
 select late.position, late.kind, late.biz_id, late.version, late.type, late.recorded_at
   from relay r
- cross join lateral taskledger.late_xids(r.seen, r.seen_bound) x
+ cross join lateral taskledger_internal.late_xids(r.seen, r.seen_bound) x
  cross join lateral (
    select e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
      from taskledger.event e
@@ -79,7 +79,7 @@ select late.position, late.kind, late.biz_id, late.version, late.type, late.reco
 union all
 select unseen.position, unseen.kind, unseen.biz_id, unseen.version, unseen.type, unseen.recorded_at
   from relay r
- cross join lateral taskledger.late_xids(r.until, r.bound) x
+ cross join lateral taskledger_internal.late_xids(r.until, r.bound) x
  cross join lateral (
    select e.position, e.kind, e.biz_id, e.version, e.type, e.recorded_at
      from taskledger.event e
@@ -97,7 +97,7 @@ comment on view taskledger.outbox is 'The events that the relay has not yet publ
 
 -- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.remove_parked(positions bigint[]) returns setof bigint
+create function taskledger_internal.remove_parked(positions bigint[]) returns setof bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
@@ -107,6 +107,6 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.remove_parked(bigint[]) is
-  'Internal: removes events from the list of those that cannot be published, except discarded ones, and returns their '
+comment on function taskledger_internal.remove_parked(bigint[]) is
+  'Removes events from the list of those that cannot be published, except discarded ones, and returns their '
   'positions.';

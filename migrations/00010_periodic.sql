@@ -51,7 +51,7 @@ comment on table taskledger.schedule is 'The schedules of periodic tasks, and th
 
 -- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.remove_schedule(name text) returns setof text
+create function taskledger_internal.remove_schedule(name text) returns setof text
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
@@ -61,5 +61,5 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.remove_schedule(text) is
-  'Internal: removes a schedule, and returns its name if it existed.';
+comment on function taskledger_internal.remove_schedule(text) is
+  'Removes a schedule, and returns its name if it existed.';

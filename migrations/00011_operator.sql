@@ -23,7 +23,7 @@ comment on view taskledger.paused_kinds is 'The kinds whose tasks no worker star
 
 -- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.remove_pause(kind text) returns setof text
+create function taskledger_internal.remove_pause(kind text) returns setof text
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
@@ -33,17 +33,17 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.remove_pause(text) is
-  'Internal: ends the pause of a kind, and returns the kind if it was paused.';
+comment on function taskledger_internal.remove_pause(text) is
+  'Ends the pause of a kind, and returns the kind if it was paused.';
 
 -- A receiver of webhooks that has answered 410 Gone gets no more requests until an operator resumes their kind. With
 -- its owner's rights: the login to which the receiver's subscriber belongs may not pause any other kind. Index: primary
 -- keys of pause and cursor.
 -- +goose StatementBegin
-create function taskledger.pause_receiver(receiver text) returns boolean
+create function taskledger_internal.pause_receiver(receiver text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  if taskledger.subscriber_login('subscriber/webhook-' || receiver) is distinct from session_user then
+  if taskledger_internal.subscriber_login('subscriber/webhook-' || receiver) is distinct from session_user then
     raise exception 'taskledger: the receiver % has no subscriber of this login', receiver
       using errcode = 'insufficient_privilege';
   end if;
@@ -55,14 +55,14 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.pause_receiver(text) is
-  'Internal: pauses the deliveries of a receiver of webhooks that has answered 410 Gone, unless they are paused.';
+comment on function taskledger_internal.pause_receiver(text) is
+  'Pauses the deliveries of a receiver of webhooks that has answered 410 Gone, unless they are paused.';
 
 -- Locks nothing. Indexes: primary keys. On task_count, a loose scan that goes backwards, so that it lands on the newest
 -- row of each total. On task, at most max_aged rows of a kind whose totals are no higher, else none. Without jit: the
 -- estimated cost grows with the number of kinds, and PostgreSQL would compile the query at each execution.
 -- +goose StatementBegin
-create function taskledger.unhandled_kinds(max_aged bigint)
+create function taskledger_internal.unhandled_kinds(max_aged bigint)
 returns table (kind text, waiting bigint, oldest_ms bigint)
 language plpgsql stable set search_path = pg_catalog, pg_temp set jit = off as $$
 #variable_conflict use_column
@@ -111,8 +111,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.unhandled_kinds(bigint) is
-  'Internal: returns the kinds with tasks in the projection that are available or running, and no live worker: the '
+comment on function taskledger_internal.unhandled_kinds(bigint) is
+  'Returns the kinds with tasks in the projection that are available or running, and no live worker: the '
   'number of these tasks, and how many milliseconds the oldest has been so, -1 for a kind with more than max_aged '
   'tasks in all.';
 
@@ -123,7 +123,7 @@ comment on function taskledger.unhandled_kinds(bigint) is
 -- task for each event that made a task available, if its kind still lacks tasks; of task_count a row of each kind.
 -- Without jit: see feed_page.
 -- +goose StatementBegin
-create function taskledger.unbegun_kinds(older_than interval, max_aged bigint)
+create function taskledger_internal.unbegun_kinds(older_than interval, max_aged bigint)
 returns table (kind text, waiting bigint, late bigint, oldest_at timestamptz)
 language plpgsql stable set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -187,7 +187,7 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.unbegun_kinds(interval, bigint) is
-  'Internal: returns the kinds with live workers that are not paused and have tasks that became available before '
+comment on function taskledger_internal.unbegun_kinds(interval, bigint) is
+  'Returns the kinds with live workers that are not paused and have tasks that became available before '
   'older_than ago: the available tasks as the projector has counted them, how many of these are so old, and when the '
   'oldest became available, null for a kind with more than max_aged tasks in all.';

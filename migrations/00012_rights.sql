@@ -18,25 +18,25 @@ create policy readable on taskledger.timer for select using (true);
 create policy readable on taskledger.lease for select using (true);
 
 create policy form on taskledger.lease as restrictive for insert
-  with check (taskledger.is_lease(name, holder, since, alive_until, term, detail));
+  with check (taskledger_internal.is_lease(name, holder, since, alive_until, term, detail));
 create policy form_of_update on taskledger.lease as restrictive for update
-  using (true) with check (taskledger.is_lease(name, holder, since, alive_until, term, detail));
+  using (true) with check (taskledger_internal.is_lease(name, holder, since, alive_until, term, detail));
 
 -- Deliveries of a webhook are enqueued by its subscriber alone, and then worked on as tasks of users: see roles.sql.
 -- +goose StatementBegin
-create function taskledger.is_reserved(kind text) returns boolean
+create function taskledger_internal.is_reserved(kind text) returns boolean
 language sql immutable parallel safe
 return starts_with(kind, 'taskledger.') and not starts_with(kind, 'taskledger.webhook.');
 -- +goose StatementEnd
 
-comment on function taskledger.is_reserved(text) is
+comment on function taskledger_internal.is_reserved(text) is
   'Returns whether a kind is one of taskledger itself: only its services enqueue tasks of these kinds.';
 
 -- A version of null is left to the constraint of the column: ledger/sql/enqueue_required.sql and append_required.sql
 -- insert one to make a commit fail.
 -- +goose StatementBegin
-create function taskledger.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type,
-                                    kind text, biz_id text) returns boolean
+create function taskledger_internal.is_first(version integer, attempt integer, shard smallint,
+                                             type taskledger.event_type, kind text, biz_id text) returns boolean
 language sql immutable parallel safe
 return version is null
     or version = 1 and attempt = 0 and shard between 0 and 63 and type in ('enqueued', 'scheduled')
@@ -44,12 +44,12 @@ return version is null
    and octet_length(biz_id) between 1 and 255 and biz_id !~ '[\u0001-\u001f\u007f-\u009f]';
 -- +goose StatementEnd
 
-comment on function taskledger.is_first(integer, integer, smallint, taskledger.event_type, text, text) is
-  'Internal: reports whether an event may begin a task.';
+comment on function taskledger_internal.is_first(integer, integer, smallint, taskledger.event_type, text, text) is
+  'Reports whether an event may begin a task.';
 
 -- For args or meta over 4 KiB. The times that an enqueue adds to a meta do not count against its limit.
 -- +goose StatementBegin
-create function taskledger.fits(args_bytes integer, meta_bytes integer) returns boolean
+create function taskledger_internal.fits(args_bytes integer, meta_bytes integer) returns boolean
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
   return not exists (
@@ -60,13 +60,13 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.fits(integer, integer) is
-  'Internal: returns whether args and meta of these sizes are within their limits.';
+comment on function taskledger_internal.fits(integer, integer) is
+  'Returns whether args and meta of these sizes are within their limits.';
 
 -- The same tables as ledger.Transitions in Go. Arrays: an expression that calls state_after takes longer to prepare for
 -- each transaction than all the rest of an append.
 -- +goose StatementBegin
-create function taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) returns boolean
+create function taskledger_internal.may_follow(type taskledger.event_type, last taskledger.event_type) returns boolean
 language sql immutable parallel safe
 return coalesce(last = any (case type
   when 'scheduled' then '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[]
@@ -80,25 +80,26 @@ return coalesce(last = any (case type
 end), false);
 -- +goose StatementEnd
 
-comment on function taskledger.may_follow(taskledger.event_type, taskledger.event_type) is
+comment on function taskledger_internal.may_follow(taskledger.event_type, taskledger.event_type) is
   'Returns whether an event of type may follow one of type last.';
 
 -- +goose StatementBegin
-create function taskledger.begins_attempt(type taskledger.event_type, last taskledger.event_type) returns boolean
+create function taskledger_internal.begins_attempt(type taskledger.event_type, last taskledger.event_type)
+returns boolean
 language sql immutable parallel safe
 return type = 'started'
     or type in ('progressed', 'succeeded', 'failed', 'interrupted', 'snoozed')
    and last in ('enqueued', 'released', 'interrupted');
 -- +goose StatementEnd
 
-comment on function taskledger.begins_attempt(taskledger.event_type, taskledger.event_type) is
+comment on function taskledger_internal.begins_attempt(taskledger.event_type, taskledger.event_type) is
   'Returns whether an event of type that follows one of type last belongs to a new attempt.';
 
 -- With its owner's rights, because a policy cannot read its own table. Volatile, so that it also sees the rows that the
 -- calling statement has inserted. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint,
-                                   type taskledger.event_type) returns taskledger.event_type
+create function taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint,
+                                            type taskledger.event_type) returns taskledger.event_type
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   return (
@@ -106,21 +107,21 @@ begin
       from taskledger.event e
      where e.kind = follows.kind and e.biz_id = follows.biz_id and e.version = follows.version - 1
        and e.shard = follows.shard
-       and follows.attempt = e.attempt + taskledger.begins_attempt(follows.type, e.type)::integer
-       and taskledger.may_follow(follows.type, e.type));
+       and follows.attempt = e.attempt + taskledger_internal.begins_attempt(follows.type, e.type)::integer
+       and taskledger_internal.may_follow(follows.type, e.type));
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.follows(text, text, integer, integer, smallint, taskledger.event_type) is
-  'Internal: returns the type of the event that an event follows; null if it may not follow that event, or if its '
+comment on function taskledger_internal.follows(text, text, integer, integer, smallint, taskledger.event_type) is
+  'Returns the type of the event that an event follows; null if it may not follow that event, or if its '
   'attempt or shard differs from the ledger''s.';
 
 -- As follows. The login comes first: an attempt of the session's own login need not read the leases. Index: primary
 -- key.
 -- +goose StatementBegin
-create function taskledger.follows_as_worker(kind text, biz_id text, version integer, attempt integer, shard smallint,
-                                             type taskledger.event_type, login_id integer)
+create function taskledger_internal.follows_as_worker(kind text, biz_id text, version integer, attempt integer,
+                                                      shard smallint, type taskledger.event_type, login_id integer)
 returns taskledger.event_type
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -130,21 +131,22 @@ begin
      where e.kind = follows_as_worker.kind and e.biz_id = follows_as_worker.biz_id
        and e.version = follows_as_worker.version - 1 and e.shard = follows_as_worker.shard
        and follows_as_worker.attempt
-         = e.attempt + taskledger.begins_attempt(follows_as_worker.type, e.type)::integer
-       and taskledger.may_follow(follows_as_worker.type, e.type)
+         = e.attempt + taskledger_internal.begins_attempt(follows_as_worker.type, e.type)::integer
+       and taskledger_internal.may_follow(follows_as_worker.type, e.type)
        and case when e.type not in ('started', 'progressed') or e.login_id = follows_as_worker.login_id then true
-                else not taskledger.is_anothers_worker(e.actor, e.kind) end);
+                else not taskledger_internal.is_anothers_worker(e.actor, e.kind) end);
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.follows_as_worker(text, text, integer, integer, smallint, taskledger.event_type, integer)
+comment on function taskledger_internal.follows_as_worker(text, text, integer, integer, smallint, taskledger.event_type,
+                                                          integer)
 is
-  'Internal: as follows; also null if the event would end or continue an attempt of a live worker of another login.';
+  'As follows; also null if the event would end or continue an attempt of a live worker of another login.';
 
 -- Volatile, so that it also reads a login that the calling statement has added. Index: login_name.
 -- +goose StatementBegin
-create function taskledger.own_logins() returns integer[]
+create function taskledger_internal.own_logins() returns integer[]
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   return array(select l.id from taskledger.login l where l.name = session_user);
@@ -152,12 +154,12 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.own_logins() is
-  'Internal: returns the ids of the session''s login.';
+comment on function taskledger_internal.own_logins() is
+  'Returns the ids of the session''s login.';
 
 -- A query in brackets is executed once a statement, and not once a row.
 create policy login on taskledger.event as restrictive for insert
-  with check (login_id = any ((select taskledger.own_logins())::integer[]));
+  with check (login_id = any ((select taskledger_internal.own_logins())::integer[]));
 
 -- For the policy workers_fence of roles.sql, which cannot read its own table by name: a view has its owner's rights. In
 -- the policy it costs a fifth of follows_as_worker per row. Unlike that function it does not see the rows that the
@@ -177,13 +179,13 @@ create policy size on taskledger.event as restrictive for insert
           when version is null then true -- see is_first
           when version > 1 then coalesce(octet_length(data::text), 0) <= 524288
                             and coalesce(octet_length(meta::text), 0) <= 65536
-          else taskledger.fits(octet_length(data::text), octet_length(meta::text))
+          else taskledger_internal.fits(octet_length(data::text), octet_length(meta::text))
         end);
 
 -- As follows. The row's inserting transaction decides, too: where the sequence of positions is behind, a restored event
 -- can come after one of this transaction.
 -- +goose StatementBegin
-create function taskledger.appended_here(kind text, biz_id text, version integer) returns taskledger.event_type
+create function taskledger_internal.appended_here(kind text, biz_id text, version integer) returns taskledger.event_type
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   return (
@@ -196,11 +198,11 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.appended_here(text, text, integer) is
-  'Internal: returns the type of an event if the calling transaction has inserted it, else null.';
+comment on function taskledger_internal.appended_here(text, text, integer) is
+  'Returns the type of an event if the calling transaction has inserted it, else null.';
 
 -- +goose StatementBegin
-create function taskledger.is_timer_of(reason text, type taskledger.event_type) returns boolean
+create function taskledger_internal.is_timer_of(reason text, type taskledger.event_type) returns boolean
 language sql immutable parallel safe
 return case reason
   when 'due'   then type in ('scheduled', 'snoozed')
@@ -210,13 +212,13 @@ return case reason
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.is_timer_of(text, taskledger.event_type) is
-  'Internal: reports whether an event of this type may set a timer with this reason.';
+comment on function taskledger_internal.is_timer_of(text, taskledger.event_type) is
+  'Reports whether an event of this type may set a timer with this reason.';
 
 -- The catalogue contains the kinds of each policy, even while a kind has no tasks. A policy that `taskledger migrate
 -- roles` has not made counts as a policy for all kinds. Index: pg_policy by table.
 -- +goose StatementBegin
-create function taskledger.refused_kind(kinds text[], worker name, how text) returns text
+create function taskledger_internal.refused_kind(kinds text[], worker name, how text) returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
   return (
@@ -240,11 +242,11 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.refused_kind(text[], name, text) is
-  'Internal: returns the first of some kinds on which a role may not work, as usage or member of roles; null if none.';
+comment on function taskledger_internal.refused_kind(text[], name, text) is
+  'Returns the first of some kinds on which a role may not work, as usage or member of roles; null if none.';
 
 -- +goose StatementBegin
-create function taskledger.raise_refused(kind text) returns void
+create function taskledger_internal.raise_refused(kind text) returns void
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception 'taskledger: login % may not work on kind %', session_user, kind
@@ -254,34 +256,34 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.raise_refused(text) is
-  'Internal: raises the error of a login that may not work on a kind.';
+comment on function taskledger_internal.raise_refused(text) is
+  'Raises the error of a login that may not work on a kind.';
 
 -- +goose StatementBegin
-create function taskledger.check_kinds(kinds text[]) returns boolean
+create function taskledger_internal.check_kinds(kinds text[]) returns boolean
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
   refused text;
 begin
   if row_security_active('taskledger.event') then
-    refused := taskledger.refused_kind(kinds, current_user, 'usage');
+    refused := taskledger_internal.refused_kind(kinds, current_user, 'usage');
   end if;
   if refused is not null then
-    perform taskledger.raise_refused(refused);
+    perform taskledger_internal.raise_refused(refused);
   end if;
   return true;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.check_kinds(text[]) is
-  'Internal: returns true if the role may work on all these kinds, else raises an error that names the first refused.';
+comment on function taskledger_internal.check_kinds(text[]) is
+  'Returns true if the role may work on all these kinds, else raises an error that names the first refused.';
 
 -- +goose StatementBegin
-create function taskledger.login_refused(kinds text[]) returns text
+create function taskledger_internal.login_refused(kinds text[]) returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
-  refused constant text := taskledger.refused_kind(kinds, session_user, 'member');
+  refused constant text := taskledger_internal.refused_kind(kinds, session_user, 'member');
 begin
   if refused is not null and exists (
       select from pg_roles r, pg_class c
@@ -294,30 +296,30 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.login_refused(text[]) is
-  'Internal: returns the first of some kinds on which the session''s login may not work; null if none.';
+comment on function taskledger_internal.login_refused(text[]) is
+  'Returns the first of some kinds on which the session''s login may not work; null if none.';
 
 -- +goose StatementBegin
-create function taskledger.check_login_kinds(kinds text[]) returns void
+create function taskledger_internal.check_login_kinds(kinds text[]) returns void
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
-  refused constant text := taskledger.login_refused(kinds);
+  refused constant text := taskledger_internal.login_refused(kinds);
 begin
   if refused is not null then
-    perform taskledger.raise_refused(refused);
+    perform taskledger_internal.raise_refused(refused);
   end if;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.check_login_kinds(text[]) is
-  'Internal: raises an error if the login may not work on all these kinds. For functions with their owner''s rights.';
+comment on function taskledger_internal.check_login_kinds(text[]) is
+  'Raises an error if the login may not work on all these kinds. For functions with their owner''s rights.';
 
 -- For a statement that has found no event of a task. With its owner's rights, and stable, so that it reads that
 -- statement's snapshot without policies: a plan in a connection can contain the policies of an earlier moment, for
 -- example until a role is granted. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.is_hidden(kind text, biz_id text) returns boolean
+create function taskledger_internal.is_hidden(kind text, biz_id text) returns boolean
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
 begin
   if exists (select from taskledger.event e where e.kind = is_hidden.kind and e.biz_id = is_hidden.biz_id) then
@@ -331,13 +333,13 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.is_hidden(text, text) is
-  'Internal: returns false for a task that does not exist, and raises an error for one that row-level security hides.';
+comment on function taskledger_internal.is_hidden(text, text) is
+  'Returns false for a task that does not exist, and raises an error for one that row-level security hides.';
 
 -- New functions are executable by PUBLIC: a migration with a function ends with these statements again.
 -- TestNothingIsPublic fails if one does not.
-revoke all on schema taskledger from public;
+revoke all on schema taskledger, taskledger_internal from public;
 revoke all on all tables in schema taskledger from public;
 revoke all on all sequences in schema taskledger from public;
-revoke all on all functions in schema taskledger from public;
+revoke all on all functions in schema taskledger, taskledger_internal from public;
 revoke all on type taskledger.event_type, taskledger.task_state from public;

@@ -12,9 +12,9 @@
 -- The statement ledger/sql/append.sql, with the transitions of the schema. Index: primary key. The xid is drawn before
 -- the position and before the clock is read.
 -- +goose StatementBegin
-create function taskledger.append_event(kind text, biz_id text, expected integer, type taskledger.event_type,
-                                        actor text, data text, after_us bigint default null,
-                                        at timestamptz default null) returns integer
+create function taskledger_internal.append_event(kind text, biz_id text, expected integer, type taskledger.event_type,
+                                                 actor text, data text, after_us bigint default null,
+                                                 at timestamptz default null) returns integer
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -23,19 +23,19 @@ begin
   with tx as materialized (
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                    taskledger.login_id()) as login_id
+                    taskledger_internal.login_id()) as login_id
   ), due as materialized (
-    select tx.xid, tx.login_id, taskledger.due_at(append_event.after_us, append_event.at) as at from tx
+    select tx.xid, tx.login_id, taskledger_internal.due_at(append_event.after_us, append_event.at) as at from tx
   ), added as (
     insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data)
-    select e.version + 1, e.attempt + taskledger.begins_attempt(append_event.type, e.type)::integer, e.shard,
+    select e.version + 1, e.attempt + taskledger_internal.begins_attempt(append_event.type, e.type)::integer, e.shard,
            append_event.type, due.login_id, e.kind, e.biz_id, append_event.actor,
-           taskledger.with_moment(append_event.data,
+           taskledger_internal.with_moment(append_event.data,
              case append_event.type when 'failed' then 'retry_at' else 'run_at' end, due.at)::json
       from due
       join taskledger.event e
         on e.kind = append_event.kind and e.biz_id = append_event.biz_id and e.version = append_event.expected
-     where taskledger.may_follow(append_event.type, e.type)
+     where taskledger_internal.may_follow(append_event.type, e.type)
         on conflict (kind, biz_id, version) do nothing
     returning kind, biz_id, version
   ), timed as (
@@ -46,26 +46,27 @@ begin
   )
   select a.version into appended from added a;
   if append_event.type not in ('succeeded', 'failed', 'interrupted', 'snoozed') then
-    perform taskledger.commit_durably();
+    perform taskledger_internal.commit_durably();
   end if;
-  if taskledger.is_awaited() then
-    perform taskledger.wake();
+  if taskledger_internal.is_awaited() then
+    perform taskledger_internal.wake();
   end if;
   return appended;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.append_event(text, text, integer, taskledger.event_type, text, text, bigint,
-                                            timestamptz) is
-  'Internal: appends an event after version expected and returns its version; null if the task has moved on. It is '
+comment on function taskledger_internal.append_event(text, text, integer, taskledger.event_type, text, text, bigint,
+                                                     timestamptz) is
+  'Appends an event after version expected and returns its version; null if the task has moved on. It is '
   'released after after_us microseconds or at a time, which is stored in data and in the timer.';
 
 -- A statement cannot pass over a key that another transaction is inserting: no row of it is visible yet, and a wait for
 -- it ends with the statement. So each event is appended for itself and taken back, and fails after 1 ms if its key is
 -- locked. An event that cannot be appended for another reason is not returned. No key is locked when the next is tried.
 -- +goose StatementBegin
-create function taskledger.locked_events(kinds text[], biz_ids text[], expected integer[], types text[], actors text[])
+create function taskledger_internal.locked_events(kinds text[], biz_ids text[], expected integer[], types text[],
+                                                  actors text[])
 returns setof bigint
 language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '1ms' as $$
 declare
@@ -76,8 +77,8 @@ begin
              with ordinality as e(kind, biz_id, expected, type, actor, n)
   loop
     begin
-      perform taskledger.append_event(r.kind, r.biz_id, r.expected, r.type::taskledger.event_type,
-                                      coalesce(nullif(r.actor, ''), session_user), null);
+      perform taskledger_internal.append_event(r.kind, r.biz_id, r.expected, r.type::taskledger.event_type,
+                                               coalesce(nullif(r.actor, ''), session_user), null);
       raise sqlstate 'TL007';
     exception
       when lock_not_available then
@@ -90,13 +91,13 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.locked_events(text[], text[], integer[], text[], text[]) is
-  'Internal: returns the numbers of the events that cannot be appended after versions expected now, because other '
+comment on function taskledger_internal.locked_events(text[], text[], integer[], text[], text[]) is
+  'Returns the numbers of the events that cannot be appended after versions expected now, because other '
   'transactions have their keys locked. Appends nothing.';
 
 -- A text as package internal/printable prepares it for an event: NUL cannot be in a text.
 -- +goose StatementBegin
-create function taskledger.shortened(text text, max_bytes integer) returns text
+create function taskledger_internal.shortened(text text, max_bytes integer) returns text
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 declare
   bytes constant bytea := convert_to(text, 'UTF8');
@@ -114,11 +115,11 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.shortened(text, integer) is
-  'Internal: returns a text, truncated to a number of bytes with an ellipsis if it is longer.';
+comment on function taskledger_internal.shortened(text, integer) is
+  'Returns a text, truncated to a number of bytes with an ellipsis if it is longer.';
 
 -- +goose StatementBegin
-create function taskledger.error_text(data json) returns text
+create function taskledger_internal.error_text(data json) returns text
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
   return coalesce(nullif(data #>> '{error,message}', ''), data ->> 'reason', '');
@@ -128,12 +129,12 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.error_text(json) is
-  'Internal: returns the message of a failed or buried event, as ledger.Event.ErrorText does in Go.';
+comment on function taskledger_internal.error_text(json) is
+  'Returns the message of a failed or buried event, as ledger.Event.ErrorText does in Go.';
 
 -- The same calculation as ledger.RetryPolicy in Go, in nanoseconds and double precision.
 -- +goose StatementBegin
-create function taskledger.retry_delay(policy json, failures integer, random double precision) returns bigint
+create function taskledger_internal.retry_delay(policy json, failures integer, random double precision) returns bigint
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 declare
   most constant double precision := 366 * 24 * 3600 * 1e9;
@@ -156,24 +157,24 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.retry_delay(json, integer, double precision) is
-  'Internal: returns the delay after the n-th failure by a retry policy, in microseconds, rounded up. '
+comment on function taskledger_internal.retry_delay(json, integer, double precision) is
+  'Returns the delay after the n-th failure by a retry policy, in microseconds, rounded up. '
   'random is a random number between 0 and 1.';
 
 -- +goose StatementBegin
-create function taskledger.retry_limit(policy json) returns integer
+create function taskledger_internal.retry_limit(policy json) returns integer
 language sql immutable parallel safe
 return coalesce((policy ->> 'attempts')::double precision::integer,
   case when json_typeof(policy -> 'ladder') = 'array' then nullif(json_array_length(policy -> 'ladder'), 0) + 1 end,
   25);
 -- +goose StatementEnd
 
-comment on function taskledger.retry_limit(json) is
-  'Internal: returns the number of failures after which a task with this retry policy is dead.';
+comment on function taskledger_internal.retry_limit(json) is
+  'Returns the number of failures after which a task with this retry policy is dead.';
 
 -- Indexes: primary key for the first 64 events, event_long for the others, however many they are.
 -- +goose StatementBegin
-create function taskledger.newest_of(kind text, biz_id text, types taskledger.event_type[]) returns integer
+create function taskledger_internal.newest_of(kind text, biz_id text, types taskledger.event_type[]) returns integer
 language sql stable
 begin atomic
   select coalesce(max(v.version), 0)
@@ -196,16 +197,16 @@ begin atomic
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.newest_of(text, text, taskledger.event_type[]) is
-  'Internal: returns the version of the newest event of a task that has one of these types, or 0.';
+comment on function taskledger_internal.newest_of(text, text, taskledger.event_type[]) is
+  'Returns the version of the newest event of a task that has one of these types, or 0.';
 
 -- Indexes: primary key for the first 64 events, event_long for the others.
 -- +goose StatementBegin
-create function taskledger.failures_of(kind text, biz_id text, since integer)
+create function taskledger_internal.failures_of(kind text, biz_id text, since integer)
 returns table (attempt integer, failed_at timestamptz, message text)
 language sql stable rows 5
 begin atomic
-  select n.attempt, n.recorded_at, taskledger.shortened(taskledger.error_text(n.data), 512)
+  select n.attempt, n.recorded_at, taskledger_internal.shortened(taskledger_internal.error_text(n.data), 512)
     from (
       select l.*
         from (
@@ -226,13 +227,13 @@ begin atomic
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.failures_of(text, text, integer) is
-  'Internal: returns the newest 100 failed attempts of a task after a version, oldest first.';
+comment on function taskledger_internal.failures_of(text, text, integer) is
+  'Returns the newest 100 failed attempts of a task after a version, oldest first.';
 
 -- Index: primary key.
 -- +goose StatementBegin
-create function taskledger.attempt_of(kind text, biz_id text, version integer, out worker text, out number integer,
-                                      out data text)
+create function taskledger_internal.attempt_of(kind text, biz_id text, version integer, out worker text,
+                                               out number integer, out data text)
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   found record;
@@ -247,16 +248,16 @@ begin
    where h.kind = attempt_of.kind and h.biz_id = attempt_of.biz_id
    order by h.version desc limit 1;
   if found.attempt is null then
-    perform taskledger.check_kinds(array[attempt_of.kind]); -- another reason to find no event
+    perform taskledger_internal.check_kinds(array[attempt_of.kind]); -- another reason to find no event
     raise exception 'taskledger: no attempt at task %/% began with version %', kind, biz_id, version
       using errcode = 'TL001',
             hint = 'roll back, and pass the version that taskledger.claim returned; the task may have been archived';
   end if;
   if head.version <> attempt_of.version then
-    perform taskledger.raise_fenced(attempt_of.kind, attempt_of.biz_id, attempt_of.version);
+    perform taskledger_internal.raise_fenced(attempt_of.kind, attempt_of.biz_id, attempt_of.version);
   end if;
   if found.login_id is distinct from (select l.id from taskledger.logins l where l.name = session_user limit 1)
-      and row_security_active('taskledger.event') and taskledger.is_anothers_worker(found.actor, kind) then
+      and row_security_active('taskledger.event') and taskledger_internal.is_anothers_worker(found.actor, kind) then
     raise exception 'taskledger: login % may not end the attempt at task %/% with version %',
         session_user, kind, biz_id, version
       using errcode = 'insufficient_privilege',
@@ -271,12 +272,12 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.attempt_of(text, text, integer) is
-  'Internal: returns the worker of an attempt that runs, its number and the members that the data of its outcome '
+comment on function taskledger_internal.attempt_of(text, text, integer) is
+  'Returns the worker of an attempt that runs, its number and the members that the data of its outcome '
   'begins with; raises TL001 if the attempt has ended.';
 
 -- +goose StatementBegin
-create function taskledger.raise_fenced(kind text, biz_id text, version integer) returns void
+create function taskledger_internal.raise_fenced(kind text, biz_id text, version integer) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   raise exception 'taskledger: the attempt at task %/% with version % has ended', kind, biz_id, version
@@ -286,13 +287,13 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.raise_fenced(text, text, integer) is
-  'Internal: raises the error of a worker that no longer has its task.';
+comment on function taskledger_internal.raise_fenced(text, text, integer) is
+  'Raises the error of a worker that no longer has its task.';
 
 -- A task whose worker has lost its lease is taken over, by the rules of package workers: it is buried after five
 -- workers in a row, or if its attempt must not be repeated.
 -- +goose StatementBegin
-create function taskledger.take_over(kind text, biz_id text, version integer, worker text) returns boolean
+create function taskledger_internal.take_over(kind text, biz_id text, version integer, worker text) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   lost integer;
@@ -302,11 +303,11 @@ begin
     from taskledger.event h, taskledger.event o
    where h.kind = take_over.kind and h.biz_id = take_over.biz_id and h.version = take_over.version
      and o.kind = take_over.kind and o.biz_id = take_over.biz_id
-     and o.version = taskledger.newest_of(take_over.kind, take_over.biz_id,
+     and o.version = taskledger_internal.newest_of(take_over.kind, take_over.biz_id,
            '{enqueued,scheduled,released,failed,interrupted,snoozed}');
   if (select s.data::text from taskledger.event s
        where s.kind = take_over.kind and s.biz_id = take_over.biz_id
-         and s.version = taskledger.newest_of(take_over.kind, take_over.biz_id, '{started}'))
+         and s.version = taskledger_internal.newest_of(take_over.kind, take_over.biz_id, '{started}'))
       = '{"guarantee":"at most once"}' then
     reason := '{"reason":"unknown outcome","worker":' || to_json(worker) || '}';
   elsif lost >= 5 then
@@ -315,18 +316,18 @@ begin
   else
     return true;
   end if;
-  perform taskledger.append_event(kind, biz_id, version, 'buried', worker, reason);
+  perform taskledger_internal.append_event(kind, biz_id, version, 'buried', worker, reason);
   return false;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.take_over(text, text, integer, text) is
-  'Internal: returns whether a task whose worker is lost may run again; buries it if not.';
+comment on function taskledger_internal.take_over(text, text, integer, text) is
+  'Returns whether a task whose worker is lost may run again; buries it if not.';
 
 -- A producer can have written any JSON. As in package ledger, a time that is not in RFC 3339 is ignored.
 -- +goose StatementBegin
-create function taskledger.deadline_of(meta json) returns timestamptz
+create function taskledger_internal.deadline_of(meta json) returns timestamptz
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
   if meta is null or strpos(meta::text, '_by') = 0 then
@@ -343,8 +344,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.deadline_of(json) is
-  'Internal: returns the deadline in the meta of a task''s first event; null if there is none or it is not a time.';
+comment on function taskledger_internal.deadline_of(json) is
+  'Returns the deadline in the meta of a task''s first event; null if there is none or it is not a time.';
 
 -- +goose StatementBegin
 create function taskledger.claim(kind text, biz_id text, worker text, resume boolean default false)
@@ -357,17 +358,17 @@ declare
   deadline timestamptz;
   appended integer;
 begin
-  perform taskledger.check_key(claim.kind, claim.biz_id);
-  if not taskledger.has_lease(claim.worker, claim.kind) then
-    perform taskledger.check_kinds(array[claim.kind]);
-    perform taskledger.raise_no_lease(claim.worker, claim.kind);
+  perform taskledger_internal.check_key(claim.kind, claim.biz_id);
+  if not taskledger_internal.has_lease(claim.worker, claim.kind) then
+    perform taskledger_internal.check_kinds(array[claim.kind]);
+    perform taskledger_internal.raise_no_lease(claim.worker, claim.kind);
   end if;
   if exists (select from taskledger.paused_kinds p where p.kind = claim.kind) then
-    perform taskledger.check_kinds(array[claim.kind]);
+    perform taskledger_internal.check_kinds(array[claim.kind]);
     raise exception 'taskledger: kind % is paused', claim.kind
       using errcode = 'TL003', hint = 'try again later';
   end if;
-  if not taskledger.may_claim(claim.worker, claim.kind) then
+  if not taskledger_internal.may_claim(claim.worker, claim.kind) then
     return;
   end if;
   select h.version, h.type, h.attempt, h.actor into head
@@ -375,31 +376,31 @@ begin
    where h.kind = claim.kind and h.biz_id = claim.biz_id
    order by h.version desc limit 1;
   if head.type is null then
-    perform taskledger.check_kinds(array[claim.kind]);
+    perform taskledger_internal.check_kinds(array[claim.kind]);
   end if;
   if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed') then
     return;
   end if;
   if head.type in ('started', 'progressed') and not (resume and head.actor = claim.worker)
-      and exists (select from taskledger.worker_alive_ms(head.actor, claim.kind) w where w.alive_ms > 0) then
+      and exists (select from taskledger_internal.worker_alive_ms(head.actor, claim.kind) w where w.alive_ms > 0) then
     return;
   end if;
   select f.data, f.meta into first
     from taskledger.event f
    where f.kind = claim.kind and f.biz_id = claim.biz_id and f.version = 1;
-  deadline := taskledger.deadline_of(first.meta);
+  deadline := taskledger_internal.deadline_of(first.meta);
   if deadline <= clock_timestamp() then -- the scheduler ends the task, unless it is running
     if head.type in ('started', 'progressed') then
-      perform taskledger.append_event(claim.kind, claim.biz_id, head.version, 'interrupted', claim.worker,
-                                      '{"reason":"finish_by"}');
+      perform taskledger_internal.append_event(claim.kind, claim.biz_id, head.version, 'interrupted', claim.worker,
+                                               '{"reason":"finish_by"}');
     end if;
     return;
   end if;
   if head.type in ('started', 'progressed')
-      and not taskledger.take_over(claim.kind, claim.biz_id, head.version, claim.worker) then
+      and not taskledger_internal.take_over(claim.kind, claim.biz_id, head.version, claim.worker) then
     return;
   end if;
-  appended := taskledger.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker, null);
+  appended := taskledger_internal.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker, null);
   if appended is not null then
     return query select appended, head.attempt + 1, first.data, first.meta, deadline;
   end if;
@@ -417,7 +418,7 @@ comment on function taskledger.claim(text, text, text, boolean) is
 
 -- Each worker is looked up once. Indexes: primary keys.
 -- +goose StatementBegin
-create function taskledger.unclaimed(kind text, inout positions bigint[], inout biz_ids text[])
+create function taskledger_internal.unclaimed(kind text, inout positions bigint[], inout biz_ids text[])
 language plpgsql stable set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 begin
@@ -433,7 +434,7 @@ begin
   ), lost as materialized (
     select r.actor
       from (select distinct h.actor from head h where h.type in ('started', 'progressed')) r
-     where not exists (select from taskledger.worker_alive_ms(r.actor, unclaimed.kind) w where w.alive_ms > 0)
+     where not exists (select from taskledger_internal.worker_alive_ms(r.actor, unclaimed.kind) w where w.alive_ms > 0)
   )
   select array_agg(h.position order by h.position), array_agg(h.biz_id order by h.position)
     into positions, biz_ids
@@ -444,18 +445,18 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.unclaimed(text, bigint[], text[]) is
-  'Internal: returns the tasks among these that are available, or run in a lost worker, in the order of their '
+comment on function taskledger_internal.unclaimed(text, bigint[], text[]) is
+  'Returns the tasks among these that are available, or run in a lost worker, in the order of their '
   'positions.';
 
 -- With its owner's rights, because a worker may not read the projection, which has errors. Index: task_next.
 -- +goose StatementBegin
-create function taskledger.listed_tasks(kind text, after bigint, how_many integer, out positions bigint[],
-                                        out biz_ids text[], out entries integer, out last bigint)
+create function taskledger_internal.listed_tasks(kind text, after bigint, how_many integer, out positions bigint[],
+                                                 out biz_ids text[], out entries integer, out last bigint)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 begin
-  perform taskledger.check_login_kinds(array[listed_tasks.kind]);
+  perform taskledger_internal.check_login_kinds(array[listed_tasks.kind]);
   select array_agg(l.position), array_agg(l.biz_id), count(*), max(l.position)
     into positions, biz_ids, entries, last
     from (
@@ -464,22 +465,22 @@ begin
        where t.kind = listed_tasks.kind and t.position > listed_tasks.after
        order by t.position
        limit listed_tasks.how_many) l;
-  select u.positions, u.biz_ids into positions, biz_ids from taskledger.unclaimed(kind, positions, biz_ids) u;
+  select u.positions, u.biz_ids into positions, biz_ids from taskledger_internal.unclaimed(kind, positions, biz_ids) u;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.listed_tasks(text, bigint, integer) is
-  'Internal: reads the next how_many entries of a kind in the list of unfinished tasks after a position. Returns the '
+comment on function taskledger_internal.listed_tasks(text, bigint, integer) is
+  'Reads the next how_many entries of a kind in the list of unfinished tasks after a position. Returns the '
   'tasks among them that may be claimed, in the order in which they begin, how many entries there were, and the '
   'position of the last.';
 
 -- Events that were visible at the moment at are not read, if there is such a moment and the list has not passed it: the
 -- caller has read them. With its owner's rights, as above. Indexes: primary key of moment, and as feed_page.
 -- +goose StatementBegin
-create function taskledger.unlisted_tasks(kind text, at timestamptz, after bigint, how_many integer,
-                                          out positions bigint[], out biz_ids text[], out entries integer,
-                                          out last bigint, out newest timestamptz)
+create function taskledger_internal.unlisted_tasks(kind text, at timestamptz, after bigint, how_many integer,
+                                                   out positions bigint[], out biz_ids text[], out entries integer,
+                                                   out last bigint, out newest timestamptz)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
@@ -490,7 +491,7 @@ declare
   seen_bound xid8 := coalesce(listed ->> 'bound', '3');
   read record;
 begin
-  perform taskledger.check_login_kinds(array[unlisted_tasks.kind]);
+  perform taskledger_internal.check_login_kinds(array[unlisted_tasks.kind]);
   select m.snapshot, m.top, m.bound into read from taskledger.moments m where m.at = unlisted_tasks.at;
   if read.top > seen_top then
     seen := read.snapshot;
@@ -502,25 +503,25 @@ begin
          array_agg(e.biz_id) filter (where e.kind = unlisted_tasks.kind and e.type = any (waking)),
          count(*), max(e.position)
     into positions, biz_ids, entries, last
-    from taskledger.feed_page(seen, seen_top, seen_bound, pg_current_snapshot(), 9223372036854775807,
-                              unlisted_tasks.after, unlisted_tasks.how_many) e;
-  select u.positions, u.biz_ids into positions, biz_ids from taskledger.unclaimed(kind, positions, biz_ids) u;
+    from taskledger_internal.feed_page(seen, seen_top, seen_bound, pg_current_snapshot(), 9223372036854775807,
+                                       unlisted_tasks.after, unlisted_tasks.how_many) e;
+  select u.positions, u.biz_ids into positions, biz_ids from taskledger_internal.unclaimed(kind, positions, biz_ids) u;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.unlisted_tasks(text, timestamptz, bigint, integer) is
-  'Internal: reads the next how_many events of all kinds after a position that are after the place of the list of '
+comment on function taskledger_internal.unlisted_tasks(text, timestamptz, bigint, integer) is
+  'Reads the next how_many events of all kinds after a position that are after the place of the list of '
   'unfinished tasks, and after a moment. Returns the tasks of a kind that they made available and that may be claimed, '
   'how many events there were, the position of the last, and the time of the newest moment.';
 
 -- Advisory locks cannot be granted or revoked, so any login could hold one. Only the owner may lock rows of events: so
 -- a row that is locked here is one of a worker of the kind. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.lock_task(kind text, biz_id text) returns boolean
+create function taskledger_internal.lock_task(kind text, biz_id text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  perform taskledger.check_login_kinds(array[lock_task.kind]);
+  perform taskledger_internal.check_login_kinds(array[lock_task.kind]);
   perform from taskledger.event e
     where e.kind = lock_task.kind and e.biz_id = lock_task.biz_id and e.version = 1
       for update skip locked;
@@ -529,8 +530,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.lock_task(text, text) is
-  'Internal: locks a task against other calls of claim_next until the transaction ends; false if it is locked.';
+comment on function taskledger_internal.lock_task(text, text) is
+  'Locks a task against other calls of claim_next until the transaction ends; false if it is locked.';
 
 -- The list comes first, then the events after its place. A call steps over at most about 5,000 entries of each that it
 -- cannot claim, and the next call continues there.
@@ -548,7 +549,7 @@ language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   most constant integer := 5000;
   few constant integer := 256;
-  before constant json := taskledger.poll_place(claim_next.worker, claim_next.kind);
+  before constant json := taskledger_internal.poll_place(claim_next.worker, claim_next.kind);
   listed bigint := coalesce(before ->> 'listed', '0');
   at timestamptz := before ->> 'at';
   after bigint := coalesce(before ->> 'after', '0');
@@ -564,23 +565,23 @@ begin
     raise exception 'taskledger: invalid how_many %: must be between 1 and 100', coalesce(how_many::text, 'null')
       using errcode = 'invalid_parameter_value';
   end if;
-  perform taskledger.check_kinds(array[claim_next.kind]);
-  if not taskledger.has_lease(claim_next.worker, claim_next.kind) then
-    perform taskledger.raise_no_lease(claim_next.worker, claim_next.kind);
+  perform taskledger_internal.check_kinds(array[claim_next.kind]);
+  if not taskledger_internal.has_lease(claim_next.worker, claim_next.kind) then
+    perform taskledger_internal.raise_no_lease(claim_next.worker, claim_next.kind);
   end if;
   if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind)
-      or not taskledger.may_claim(claim_next.worker, claim_next.kind) then
+      or not taskledger_internal.may_claim(claim_next.worker, claim_next.kind) then
     return;
   end if;
   loop
     if is_listed then
-      tasks := taskledger.listed_tasks(claim_next.kind, listed, page);
+      tasks := taskledger_internal.listed_tasks(claim_next.kind, listed, page);
     else
-      tasks := taskledger.unlisted_tasks(claim_next.kind, at, after, page);
+      tasks := taskledger_internal.unlisted_tasks(claim_next.kind, at, after, page);
       later := coalesce(later, tasks.newest);
     end if;
     for i in 1 .. coalesce(cardinality(tasks.biz_ids), 0) loop
-      continue when not taskledger.lock_task(claim_next.kind, tasks.biz_ids[i]);
+      continue when not taskledger_internal.lock_task(claim_next.kind, tasks.biz_ids[i]);
       for found in select c.* from taskledger.claim(claim_next.kind, tasks.biz_ids[i], claim_next.worker) c loop
         return query select tasks.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
         claimed := claimed + 1;
@@ -614,7 +615,7 @@ begin
   end loop;
   if not is_listed and (stepped >= few or before ->> 'next' is not null and later is null)
       or listed <> coalesce(before ->> 'listed', '0')::bigint then
-    perform taskledger.set_poll_place(claim_next.worker, claim_next.kind,
+    perform taskledger_internal.set_poll_place(claim_next.worker, claim_next.kind,
       json_build_object('listed', listed, 'at', at, 'after', after, 'next', later));
   end if;
 end
@@ -631,9 +632,9 @@ comment on function taskledger.claim_next(text, text, integer) is
 create function taskledger.finish(kind text, biz_id text, version integer, result json default null) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
-  own constant record := taskledger.attempt_of(kind, biz_id, version);
+  own constant record := taskledger_internal.attempt_of(kind, biz_id, version);
 begin
-  if (select taskledger.deadline_of(f.meta) <= clock_timestamp()
+  if (select taskledger_internal.deadline_of(f.meta) <= clock_timestamp()
         from taskledger.event f
        where f.kind = finish.kind and f.biz_id = finish.biz_id and f.version = 1) then
     raise exception 'taskledger: the deadline of task %/% has passed', kind, biz_id
@@ -643,10 +644,10 @@ begin
     raise exception 'taskledger: invalid result: must have at most 262144 bytes, got %', octet_length(result::text)
       using errcode = 'invalid_parameter_value', hint = 'store a reference to a larger result';
   end if;
-  perform taskledger.check_nesting('result', result::text);
-  if taskledger.append_event(kind, biz_id, version, 'succeeded', own.worker,
+  perform taskledger_internal.check_nesting('result', result::text);
+  if taskledger_internal.append_event(kind, biz_id, version, 'succeeded', own.worker,
        '{' || own.data || coalesce(',"result":' || result::text, '') || '}') is null then
-    perform taskledger.raise_fenced(kind, biz_id, version);
+    perform taskledger_internal.raise_fenced(kind, biz_id, version);
   end if;
 end
 $$;
@@ -662,26 +663,26 @@ create function taskledger.fail(kind text, biz_id text, version integer, error t
                                 retry json default null) returns taskledger.task_state
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
-  own constant record := taskledger.attempt_of(kind, biz_id, version);
+  own constant record := taskledger_internal.attempt_of(kind, biz_id, version);
   described constant json := json_build_object(
-    'message', taskledger.shortened(coalesce(error, ''), 4096),
-    'type', taskledger.shortened(coalesce(error_type, ''), 512));
-  ended constant integer := taskledger.newest_of(kind, biz_id, '{buried,cancelled,expired,discarded}');
+    'message', taskledger_internal.shortened(coalesce(error, ''), 4096),
+    'type', taskledger_internal.shortened(coalesce(error_type, ''), 512));
+  ended constant integer := taskledger_internal.newest_of(kind, biz_id, '{buried,cancelled,expired,discarded}');
   policy json;
   failures integer;
   reason text;
   appended integer;
   delay_us bigint;
 begin
-  perform taskledger.check_times(null, retry_in, null, null);
+  perform taskledger_internal.check_times(null, retry_in, null, null);
   if json_typeof(retry) <> 'null' then
     begin
-      perform taskledger.check_retry(retry, 'retry');
+      perform taskledger_internal.check_retry(retry, 'retry');
     exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
       raise exception 'taskledger: invalid retry: %', sqlerrm using errcode = 'invalid_parameter_value';
     end;
   end if;
-  policy := taskledger.policy_of(kind, biz_id, retry);
+  policy := taskledger_internal.policy_of(kind, biz_id, retry);
   failures := 1 + (
     select count(*) from taskledger.event e
      where e.kind = fail.kind and e.biz_id = fail.biz_id and e.type = 'failed' and e.version > ended
@@ -690,24 +691,24 @@ begin
      where e.kind = fail.kind and e.biz_id = fail.biz_id and e.type = 'failed' and e.version > ended
        and e.version <= 64);
   delay_us := coalesce((extract(epoch from retry_in) * 1e6)::bigint,
-                       taskledger.retry_delay(policy, failures, random()));
+                       taskledger_internal.retry_delay(policy, failures, random()));
   reason := case when permanent then 'the handler returned a permanent error'
-                 when failures >= taskledger.retry_limit(policy) then 'attempts used up' end;
-  appended := taskledger.append_event(
+                 when failures >= taskledger_internal.retry_limit(policy) then 'attempts used up' end;
+  appended := taskledger_internal.append_event(
     kind, biz_id, version, 'failed', own.worker, '{"error":' || described || ',' || own.data || '}',
     case when reason is null then nullif(delay_us, 0) end);
   if appended is null then
-    perform taskledger.raise_fenced(kind, biz_id, version);
+    perform taskledger_internal.raise_fenced(kind, biz_id, version);
   end if;
   if reason is not null then
-    perform taskledger.append_event(kind, biz_id, appended, 'buried', own.worker,
+    perform taskledger_internal.append_event(kind, biz_id, appended, 'buried', own.worker,
       '{"reason":' || to_json(reason) || ',"error":' || described || ',"errors":'
       || (select json_agg(json_build_object('attempt', f.attempt, 'at', f.failed_at at time zone 'UTC' || 'Z',
                                             'message', f.message))
-            from taskledger.failures_of(kind, biz_id, ended) f) || ',' || own.data || '}');
+            from taskledger_internal.failures_of(kind, biz_id, ended) f) || ',' || own.data || '}');
     return 'dead';
   elsif delay_us = 0 then
-    perform taskledger.append_event(kind, biz_id, appended, 'released', own.worker, '{"reason":"retry"}');
+    perform taskledger_internal.append_event(kind, biz_id, appended, 'released', own.worker, '{"reason":"retry"}');
     return 'available';
   end if;
   return 'retrying';
@@ -722,7 +723,7 @@ comment on function taskledger.fail(text, text, integer, text, text, interval, b
   'the attempt has ended meanwhile.';
 
 -- +goose StatementBegin
-create function taskledger.policy_of(kind text, biz_id text, otherwise json) returns json
+create function taskledger_internal.policy_of(kind text, biz_id text, otherwise json) returns json
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
   policy json;
@@ -732,7 +733,7 @@ begin
     select f.meta -> 'retry' from taskledger.event f
      where f.kind = policy_of.kind and f.biz_id = policy_of.biz_id and f.version = 1);
   if json_typeof(policy) = 'object' then
-    perform taskledger.check_retry(policy);
+    perform taskledger_internal.check_retry(policy);
     return policy;
   end if;
   return case when json_typeof(otherwise) = 'object' then otherwise else '{}' end;
@@ -742,8 +743,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.policy_of(text, text, json) is
-  'Internal: returns the retry policy of a task: its own if that is valid, else otherwise, else the default.';
+comment on function taskledger_internal.policy_of(text, text, json) is
+  'Returns the retry policy of a task: its own if that is valid, else otherwise, else the default.';
 
 -- A snooze that is due within a second stores its number in a row in short_in_a_row: see attempt.recorder.snooze. If a
 -- snooze that is due at once follows such a snooze, it waits by the retry policy.
@@ -752,30 +753,30 @@ create function taskledger.snooze(kind text, biz_id text, version integer, run_a
                                   run_in interval default null) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
-  own constant record := taskledger.attempt_of(kind, biz_id, version);
+  own constant record := taskledger_internal.attempt_of(kind, biz_id, version);
   due timestamptz := coalesce(run_at, clock_timestamp() + run_in);
   short text := '';
   before integer;
 begin
-  perform taskledger.check_times(run_at, run_in, null, null);
+  perform taskledger_internal.check_times(run_at, run_in, null, null);
   if num_nonnulls(run_at, run_in) = 0 then
     raise exception 'taskledger: invalid run_at: either run_at or run_in must be set'
       using errcode = 'invalid_parameter_value';
   end if;
   if due < clock_timestamp() + interval '1 second' then
     before := coalesce((
-      select taskledger.short_in_a_row(e.data) from taskledger.event e
+      select taskledger_internal.short_in_a_row(e.data) from taskledger.event e
        where e.kind = snooze.kind and e.biz_id = snooze.biz_id and e.attempt = own.number - 1
-         and e.version = taskledger.newest_of(snooze.kind, snooze.biz_id, '{snoozed}')), 0);
+         and e.version = taskledger_internal.newest_of(snooze.kind, snooze.biz_id, '{snoozed}')), 0);
     short := ',"short_in_a_row":' || before + 1;
     if before > 0 and due <= clock_timestamp() then
       due := clock_timestamp() + greatest(interval '1 second', interval '1 microsecond'
-        * taskledger.retry_delay(taskledger.policy_of(kind, biz_id, null), before, random()));
+        * taskledger_internal.retry_delay(taskledger_internal.policy_of(kind, biz_id, null), before, random()));
     end if;
   end if;
-  if taskledger.append_event(kind, biz_id, version, 'snoozed', own.worker, '{' || own.data || short || '}',
+  if taskledger_internal.append_event(kind, biz_id, version, 'snoozed', own.worker, '{' || own.data || short || '}',
        null, due) is null then
-    perform taskledger.raise_fenced(kind, biz_id, version);
+    perform taskledger_internal.raise_fenced(kind, biz_id, version);
   end if;
 end
 $$;
@@ -787,36 +788,36 @@ comment on function taskledger.snooze(text, text, integer, timestamptz, interval
   'taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
 
 -- +goose StatementBegin
-create function taskledger.short_in_a_row(data json) returns integer
+create function taskledger_internal.short_in_a_row(data json) returns integer
 language sql immutable
 return coalesce(substring(data::text from '"short_in_a_row":([0-9]{1,9})')::integer, 0);
 -- +goose StatementEnd
 
-comment on function taskledger.short_in_a_row(json) is
-  'Internal: returns the number in a row of a snooze of less than a second; 0: it was longer.';
+comment on function taskledger_internal.short_in_a_row(json) is
+  'Returns the number in a row of a snooze of less than a second; 0: it was longer.';
 
 -- Indexes: event_short_snooze, backwards; primary key and event_long for the events after each.
 -- +goose StatementBegin
-create function taskledger.snoozed_in_a_row(how_many integer)
+create function taskledger_internal.snoozed_in_a_row(how_many integer)
 returns table (kind text, biz_id text, times integer, snoozed_at timestamptz)
 language sql stable
 begin atomic
-  select s.kind, s.biz_id, taskledger.short_in_a_row(s.data), s.recorded_at
+  select s.kind, s.biz_id, taskledger_internal.short_in_a_row(s.data), s.recorded_at
     from (
       select e.kind, e.biz_id, e.version, e.data, e.recorded_at
         from taskledger.event e
        where e.type = 'snoozed' and strpos(e.data::text, '"short_in_a_row"') > 0
        order by e.position desc
        limit how_many) s
-   where taskledger.short_in_a_row(s.data) >= 5
-     and s.version = taskledger.newest_of(s.kind, s.biz_id,
+   where taskledger_internal.short_in_a_row(s.data) >= 5
+     and s.version = taskledger_internal.newest_of(s.kind, s.biz_id,
            '{snoozed,succeeded,failed,interrupted,scheduled,buried,cancelled,expired,discarded}')
    order by 3 desc, s.kind, s.biz_id;
 end;
 -- +goose StatementEnd
 
-comment on function taskledger.snoozed_in_a_row(integer) is
-  'Internal: returns the tasks among the newest snoozes of less than a second that were only snoozed like this, five '
+comment on function taskledger_internal.snoozed_in_a_row(integer) is
+  'Returns the tasks among the newest snoozes of less than a second that were only snoozed like this, five '
   'times or more in a row.';
 
-revoke all on all functions in schema taskledger from public;
+revoke all on all functions in schema taskledger, taskledger_internal from public;

@@ -33,7 +33,7 @@ comment on view taskledger.moments is
 -- recorded after the time. So it never includes a version of a task without the earlier ones, whatever the clocks did.
 -- The search takes as many descents of an index as the number of positions between the moments has bits.
 -- +goose StatementBegin
-create function taskledger.place_at(at timestamptz)
+create function taskledger_internal.place_at(at timestamptz)
 returns table (seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint,
                bound xid8)
 language plpgsql stable
@@ -76,13 +76,13 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.place_at(timestamptz) is
-  'Internal: returns the place of a time in the order of commits: the columns of a cursor. Null for bound means that '
+comment on function taskledger_internal.place_at(timestamptz) is
+  'Returns the place of a time in the order of commits: the columns of a cursor. Null for bound means that '
   'it must be drawn now.';
 
 -- The first moment at which the event was visible ends the window that the event is in.
 -- +goose StatementBegin
-create function taskledger.place_of("position" bigint)
+create function taskledger_internal.place_of("position" bigint)
 returns table (seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint,
                bound xid8)
 language plpgsql stable
@@ -92,7 +92,7 @@ declare
   high record;
   found record;
 begin
-  select case when e.position <= taskledger.feed_floor() then '3'::xid8 else e.xid end as xid, e.recorded_at
+  select case when e.position <= taskledger_internal.feed_floor() then '3'::xid8 else e.xid end as xid, e.recorded_at
     into found
     from taskledger.event e
    where e.position = place_of.position;
@@ -122,15 +122,15 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.place_of(bigint) is
-  'Internal: returns the place of an event, by its position, in the order of commits; no row without such an event. '
+comment on function taskledger_internal.place_of(bigint) is
+  'Returns the place of an event, by its position, in the order of commits; no row without such an event. '
   'Null for bound as in place_at.';
 
 -- Of each minute that is older than an hour it keeps the first moment and the last, so that a longer time without
 -- commits keeps both its ends. With its owner's rights: a role with the privilege DELETE may lock the whole table, and
 -- could remove the record of the past. Deletes rows that no other transaction locks. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.thin_moments(since timestamptz) returns timestamptz
+create function taskledger_internal.thin_moments(since timestamptz) returns timestamptz
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   next_since timestamptz;
@@ -152,21 +152,21 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.thin_moments(timestamptz) is
-  'Internal: removes moments since a time that are older than an hour, and returns the time to continue at.';
+comment on function taskledger_internal.thin_moments(timestamptz) is
+  'Removes moments since a time that are older than an hour, and returns the time to continue at.';
 
 -- One scan of the primary key from the key on, which ends after how_many tasks: no sort and no hash of all of them.
 -- Planned as feed_page is.
 -- +goose StatementBegin
-create function taskledger.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint,
-                                      kind text, biz_id text, last_kind text, how_many integer)
+create function taskledger_internal.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint,
+                                               kind text, biz_id text, last_kind text, how_many integer)
 returns setof taskledger.event
 language plpgsql stable
 set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off set enable_hashagg = off
 set enable_hashjoin = off set enable_mergejoin = off set enable_sort = off set plan_cache_mode = force_generic_plan
 set jit = off as $$
 declare
-  floor bigint := taskledger.feed_floor();
+  floor bigint := taskledger_internal.feed_floor();
 begin
   return query
   with heads as materialized (
@@ -174,8 +174,8 @@ begin
       from taskledger.event e
      where (e.kind, e.biz_id) > (heads_page.kind, heads_page.biz_id) and e.kind <= heads_page.last_kind
        and e.position <= heads_page.top
-       and taskledger.feed_passed(e.xid, e.position, floor, heads_page.seen, heads_page.until,
-                                  heads_page.after_position)
+       and taskledger_internal.feed_passed(e.xid, e.position, floor, heads_page.seen, heads_page.until,
+                                           heads_page.after_position)
      group by e.kind, e.biz_id
      order by e.kind, e.biz_id
      limit heads_page.how_many
@@ -188,7 +188,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function
-  taskledger.heads_page(pg_snapshot, pg_snapshot, bigint, bigint, text, text, text, integer) is
-  'Internal: returns the last events of the next how_many tasks after a key, as of a place, in key order.';
+  taskledger_internal.heads_page(pg_snapshot, pg_snapshot, bigint, bigint, text, text, text, integer) is
+  'Returns the last events of the next how_many tasks after a key, as of a place, in key order.';
 
-revoke all on all functions in schema taskledger from public;
+revoke all on all functions in schema taskledger, taskledger_internal from public;

@@ -10,7 +10,7 @@ alter table taskledger.cursor enable row level security;
 create policy readable on taskledger.cursor for select using (true);
 
 -- +goose StatementBegin
-create function taskledger.subscriber_reader(subscriber text) returns text
+create function taskledger_internal.subscriber_reader(subscriber text) returns text
 language plpgsql immutable parallel safe set search_path = pg_catalog, pg_temp as $$
 begin
   if subscriber is null or subscriber !~ '^[A-Za-z0-9_-]{1,64}$' then
@@ -23,13 +23,13 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.subscriber_reader(text) is
-  'Internal: returns the reader of a subscriber in the table cursor, and raises an error for an invalid name.';
+comment on function taskledger_internal.subscriber_reader(text) is
+  'Returns the reader of a subscriber in the table cursor, and raises an error for an invalid name.';
 
 -- A window begins, on a primary, with a snapshot that is newer than everything the reader has seen, and its bound is
 -- drawn afterwards. So each statement must see the latest commits, and the transaction must not have an xid.
 -- +goose StatementBegin
-create function taskledger.check_window(op text) returns void
+create function taskledger_internal.check_window(op text) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
   if pg_is_in_recovery() then
@@ -44,7 +44,7 @@ begin
     raise exception 'taskledger: % must come before anything is written in its transaction', op
       using errcode = 'active_sql_transaction', hint = 'Commit before, or call it first in a transaction.';
   end if;
-  if taskledger.foreign_position() is not null then
+  if taskledger_internal.foreign_position() is not null then
     raise exception 'taskledger: there are events of another database' using
       errcode = 'object_not_in_prerequisite_state', hint = 'After a restore: taskledger rebase';
   end if;
@@ -57,12 +57,12 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.check_window(text) is
-  'Internal: raises an error if a window cannot be opened now.';
+comment on function taskledger_internal.check_window(text) is
+  'Raises an error if a window cannot be opened now.';
 
 -- The policies of roles.sql call it for each cursor row of a subscriber. Index: primary key, backwards.
 -- +goose StatementBegin
-create function taskledger.subscriber_login(reader text) returns text
+create function taskledger_internal.subscriber_login(reader text) returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
   return (select c.login from taskledger.cursor c where c.reader = subscriber_login.reader order by c.n desc limit 1);
@@ -70,8 +70,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.subscriber_login(text) is
-  'Internal: returns the login that a reader of the feed belongs to; null: none.';
+comment on function taskledger_internal.subscriber_login(text) is
+  'Returns the login that a reader of the feed belongs to; null: none.';
 
 -- The policies of roles.sql call it, so that no login's row breaks functions that read all subscribers. A bound may lie
 -- above every snapshot while its transaction runs, and a REPEATABLE READ transaction keeps an old snapshot: then
@@ -79,9 +79,9 @@ comment on function taskledger.subscriber_login(text) is
 -- snapshot, and a reader that is refused for a greater distance gets a new bound at its next window. With a single
 -- probe of the primary key.
 -- +goose StatementBegin
-create function taskledger.is_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8,
-                                     until pg_snapshot, top bigint, bound xid8, after_position bigint,
-                                     audited pg_snapshot, origin text, mark json) returns boolean
+create function taskledger_internal.is_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8,
+                                              until pg_snapshot, top bigint, bound xid8, after_position bigint,
+                                              audited pg_snapshot, origin text, mark json) returns boolean
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
   max_late constant integer := 1000000;        -- transaction ids between a snapshot and its bound
@@ -124,13 +124,13 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.is_cursor(text, bigint, pg_snapshot, bigint, xid8, pg_snapshot, bigint, xid8, bigint,
-                                         pg_snapshot, text, json) is
-  'Internal: reports whether a cursor row of a subscriber is well-formed: its name, transaction ids and positions that '
+comment on function taskledger_internal.is_cursor(text, bigint, pg_snapshot, bigint, xid8, pg_snapshot, bigint, xid8,
+                                                  bigint, pg_snapshot, text, json) is
+  'Reports whether a cursor row of a subscriber is well-formed: its name, transaction ids and positions that '
   'this database has assigned, the next n, and a mark that every reader can read.';
 
 -- +goose StatementBegin
-create function taskledger.check_owner(subscriber text, login text) returns void
+create function taskledger_internal.check_owner(subscriber text, login text) returns void
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 begin
   if login <> session_user and row_security_active('taskledger.cursor') then
@@ -143,16 +143,16 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.check_owner(text, text) is
-  'Internal: raises an error if a subscriber does not belong to the session''s login.';
+comment on function taskledger_internal.check_owner(text, text) is
+  'Raises an error if a subscriber does not belong to the session''s login.';
 
 -- Compare-and-set, as ledger/feed/sql/cursor_append.sql: row n + 1 is inserted if row n is the newest. 0 for n is a
 -- reader without a row. Locks row n against deletion; waits for a concurrent insert of the same n. The lock does not
 -- find the rows of a subscriber of another login.
 -- +goose StatementBegin
-create function taskledger.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8,
-                                         until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json,
-                                         login text)
+create function taskledger_internal.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint,
+                                                  seen_bound xid8, until pg_snapshot, top bigint, bound xid8,
+                                                  after_position bigint, mark json, login text)
 returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
@@ -160,7 +160,7 @@ begin
                                  mark, login)
   select append_cursor.reader, append_cursor.n + 1, append_cursor.seen, append_cursor.seen_top,
          append_cursor.seen_bound, append_cursor.until, append_cursor.top, append_cursor.bound,
-         append_cursor.after_position, taskledger.origin(), append_cursor.mark,
+         append_cursor.after_position, taskledger_internal.origin(), append_cursor.mark,
          append_cursor.login
     from (
      select coalesce((select c.n
@@ -172,9 +172,9 @@ begin
    where newest.n = append_cursor.n
       on conflict do nothing;
   if found and append_cursor.n % 1000 = 0 then
-    perform taskledger.thin_cursor(append_cursor.reader, append_cursor.n - 10000);
+    perform taskledger_internal.thin_cursor(append_cursor.reader, append_cursor.n - 10000);
   elsif not found then
-    perform taskledger.check_owner(substr(c.reader, 12), c.login)
+    perform taskledger_internal.check_owner(substr(c.reader, 12), c.login)
        from (select m.reader, m.n, m.login from taskledger.cursor m where m.reader = append_cursor.reader
               order by m.n desc limit 1) c
       where c.n = append_cursor.n;
@@ -186,14 +186,15 @@ $$;
 -- +goose StatementEnd
 
 comment on function
-  taskledger.append_cursor(text, bigint, pg_snapshot, bigint, xid8, pg_snapshot, bigint, xid8, bigint, json, text) is
-  'Internal: appends cursor row n + 1 of a reader if row n is its newest, and reports whether it did.';
+  taskledger_internal.append_cursor(text, bigint, pg_snapshot, bigint, xid8, pg_snapshot, bigint, xid8, bigint, json,
+                                    text) is
+  'Appends cursor row n + 1 of a reader if row n is its newest, and reports whether it did.';
 
 -- A subscriber needs none of its old rows, nor does the seal. With its owner's rights: a role with the privilege DELETE
 -- may lock the whole table. The services thin their own rows (ledger/feed/sql/cursor_thin.sql). Index: primary key,
 -- from above.
 -- +goose StatementBegin
-create function taskledger.thin_cursor(reader text, above bigint) returns bigint
+create function taskledger_internal.thin_cursor(reader text, above bigint) returns bigint
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   newest bigint := (select c.n from taskledger.cursor c where c.reader = thin_cursor.reader order by c.n desc limit 1);
@@ -208,15 +209,15 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.thin_cursor(text, bigint) is
-  'Internal: removes rows of the cursor of a subscriber or of the seal that it no longer needs, and returns the n to '
+comment on function taskledger_internal.thin_cursor(text, bigint) is
+  'Removes rows of the cursor of a subscriber or of the seal that it no longer needs, and returns the n to '
   'continue above.';
 
 -- A process of a subscriber appends a row in the transaction of its handler. Each of these commits may be followed by
 -- another transaction at once, so the newest row is locked until it is the newest one. A handler that hangs is waited
 -- for no longer than the timeout. Draws an xid. Locks the row. Index: primary key, backwards.
 -- +goose StatementBegin
-create function taskledger.lock_cursor(reader text) returns bigint
+create function taskledger_internal.lock_cursor(reader text) returns bigint
 language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
   newest bigint;
@@ -239,8 +240,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.lock_cursor(text) is
-  'Internal: locks the newest cursor row of a subscriber, so that no process moves it, and returns its n; null: none.';
+comment on function taskledger_internal.lock_cursor(text) is
+  'Locks the newest cursor row of a subscriber, so that no process moves it, and returns its n; null: none.';
 
 -- The algorithm of ledger/feed/sql/window.sql: snapshot, top and bound, in this order. The window is kept in the
 -- cursor, so each call reads from the same window until its last event was passed, whatever happens to the caller.
@@ -251,8 +252,8 @@ returns table (page text, "position" bigint, kind text, biz_id text, version int
                meta json)
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
-  of_cursor text := taskledger.subscriber_reader(reader);
-  incarnation text := taskledger.incarnation();
+  of_cursor text := taskledger_internal.subscriber_reader(reader);
+  incarnation text := taskledger_internal.incarnation();
   c record;
   snapshot pg_snapshot;
   last bigint;
@@ -261,7 +262,7 @@ begin
     raise exception 'taskledger: invalid how_many %: must be between 1 and 10000', coalesce(how_many::text, 'null')
       using errcode = 'invalid_parameter_value';
   end if;
-  perform taskledger.check_window('read_feed');
+  perform taskledger_internal.check_window('read_feed');
   select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark, n.login, n.is_local
     into c
     from taskledger.cursors n
@@ -278,17 +279,17 @@ begin
   elsif c.mark ->> 'paused' = 'true' then
     return;
   end if;
-  perform taskledger.check_owner(reader, c.login);
+  perform taskledger_internal.check_owner(reader, c.login);
   if c.until is not null then
     if incarnation is null then -- after a crash or a restore
-      perform taskledger.begin_incarnation();
+      perform taskledger_internal.begin_incarnation();
       return; -- the next call can open a window
     end if;
     return query
     select c.n || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
            e.recorded_at, e.actor, l.name, e.data_version, e.data, e.meta
-      from taskledger.feed_page(c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.after_position,
-                                read_feed.how_many) e
+      from taskledger_internal.feed_page(c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.after_position,
+                                         read_feed.how_many) e
       left join taskledger.logins l on l.id = e.login_id;
     if found then
       return;
@@ -298,21 +299,21 @@ begin
   snapshot := pg_current_snapshot();
   last := coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0);
   if last <= c.seen_top and not exists (
-       select from taskledger.late_xids(c.seen, c.seen_bound) x where pg_visible_in_snapshot(x, snapshot)) then
+       select from taskledger_internal.late_xids(c.seen, c.seen_bound) x where pg_visible_in_snapshot(x, snapshot)) then
     return; -- an idle call writes nothing
   end if;
-  if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, snapshot, last,
-                                  pg_current_xact_id(), 0, c.mark, coalesce(c.login, session_user)) then
+  if not taskledger_internal.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, snapshot, last,
+                                           pg_current_xact_id(), 0, c.mark, coalesce(c.login, session_user)) then
     return; -- another session has opened the window
   end if;
   if incarnation is null then
-    perform taskledger.begin_incarnation();
-    incarnation := taskledger.incarnation();
+    perform taskledger_internal.begin_incarnation();
+    incarnation := taskledger_internal.incarnation();
   end if;
   return query
   select c.n + 1 || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
          e.recorded_at, e.actor, l.name, e.data_version, e.data, e.meta
-    from taskledger.feed_page(c.seen, c.seen_top, c.seen_bound, snapshot, last, 0, read_feed.how_many) e
+    from taskledger_internal.feed_page(c.seen, c.seen_top, c.seen_bound, snapshot, last, 0, read_feed.how_many) e
     left join taskledger.logins l on l.id = e.login_id;
 end
 $$;
@@ -328,7 +329,7 @@ comment on function taskledger.read_feed(text, integer) is
 create function taskledger.advance_feed(reader text, page text, "position" bigint) returns text
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
-  of_cursor text := taskledger.subscriber_reader(reader);
+  of_cursor text := taskledger_internal.subscriber_reader(reader);
   c record;
 begin
   if page is null or page !~ '^[0-9]{1,18}@.' or "position" is null then
@@ -343,10 +344,10 @@ begin
     raise exception 'taskledger: invalid position %: must belong to an event of the page', "position"
       using errcode = 'invalid_parameter_value';
   end if;
-  perform taskledger.check_owner(reader, c.login);
-  if c.until is null or taskledger.incarnation() is distinct from substr(page, strpos(page, '@') + 1)
-     or not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
-                                     "position", c.mark, coalesce(c.login, session_user)) then
+  perform taskledger_internal.check_owner(reader, c.login);
+  if c.until is null or taskledger_internal.incarnation() is distinct from substr(page, strpos(page, '@') + 1)
+     or not taskledger_internal.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
+                                              "position", c.mark, coalesce(c.login, session_user)) then
     raise exception 'taskledger: subscriber % has been moved since this page was read', reader
       using errcode = 'TL005', hint = 'Roll back, and call read_feed again.';
   end if;
@@ -366,7 +367,7 @@ create function taskledger.seek_feed(reader text, "position" bigint default null
 returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
-  of_cursor text := taskledger.subscriber_reader(reader);
+  of_cursor text := taskledger_internal.subscriber_reader(reader);
   owner constant text := case when not has_function_privilege('taskledger.give_subscriber(text, text)', 'execute')
                            then session_user::text end; -- an operator makes it for another login
   newest bigint;
@@ -379,7 +380,7 @@ begin
     raise exception 'taskledger: invalid time %: must not be in the future', at
       using errcode = 'invalid_parameter_value';
   end if;
-  perform taskledger.check_window('seek_feed');
+  perform taskledger_internal.check_window('seek_feed');
   if only_new and exists (select from taskledger.cursor n where n.reader = of_cursor) then
     return false;
   end if;
@@ -387,13 +388,13 @@ begin
     select '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound, null::pg_snapshot as until,
            null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
   elsif "position" is not null then
-    select * into p from taskledger.place_of(seek_feed.position);
+    select * into p from taskledger_internal.place_of(seek_feed.position);
     if p.seen is null then
       raise exception 'taskledger: invalid position %: no event has it', "position"
         using errcode = 'TL006', hint = 'An event that was archived or never committed cannot be a place.';
     end if;
   elsif at is not null then
-    select * into p from taskledger.place_at(seek_feed.at);
+    select * into p from taskledger_internal.place_at(seek_feed.at);
   else
     select pg_current_snapshot() as seen, null::bigint as seen_top, null::xid8 as seen_bound,
            null::pg_snapshot as until, null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
@@ -404,13 +405,13 @@ begin
     p.top := greatest(p.top, coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0));
     p.bound := pg_current_xact_id();
   end if;
-  newest := taskledger.lock_cursor(of_cursor);
+  newest := taskledger_internal.lock_cursor(of_cursor);
   if only_new and newest is not null then
     return false;
   end if;
   select n.n, n.mark, n.login into c from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
-  if not taskledger.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until, p.top,
-                                  p.bound, p.after_position, c.mark, coalesce(c.login, owner)) then
+  if not taskledger_internal.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until,
+                                           p.top, p.bound, p.after_position, c.mark, coalesce(c.login, owner)) then
     raise exception 'taskledger: subscriber % is being moved by another session', reader
       using errcode = 'serialization_failure', hint = 'Try again.';
   end if;
@@ -425,21 +426,21 @@ comment on function taskledger.seek_feed(text, bigint, timestamptz, boolean) is
 
 -- A paused subscriber gets no events. A session that works as it is superseded, and finds the mark.
 -- +goose StatementBegin
-create function taskledger.mark_feed(reader text, mark json) returns boolean
+create function taskledger_internal.mark_feed(reader text, mark json) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
-  of_cursor text := taskledger.subscriber_reader(reader);
+  of_cursor text := taskledger_internal.subscriber_reader(reader);
   newest bigint;
   c record;
 begin
-  newest := taskledger.lock_cursor(of_cursor);
+  newest := taskledger_internal.lock_cursor(of_cursor);
   select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.login into c
     from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if c.n is null then
     return false;
   end if;
-  if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
-                                  c.after_position, mark_feed.mark, c.login) then
+  if not taskledger_internal.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
+                                           c.after_position, mark_feed.mark, c.login) then
     raise exception 'taskledger: subscriber % is being moved by another session', reader
       using errcode = 'serialization_failure', hint = 'Try again.';
   end if;
@@ -448,8 +449,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.mark_feed(text, json) is
-  'Internal: replaces the mark of a subscriber, such as {"paused":true}, leaves its place, and reports whether there '
+comment on function taskledger_internal.mark_feed(text, json) is
+  'Replaces the mark of a subscriber, such as {"paused":true}, leaves its place, and reports whether there '
   'is such a subscriber.';
 
 -- With its owner's rights: a role may only write its own login.
@@ -457,7 +458,7 @@ comment on function taskledger.mark_feed(text, json) is
 create function taskledger.give_subscriber(subscriber text, login text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  of_cursor text := taskledger.subscriber_reader(subscriber);
+  of_cursor text := taskledger_internal.subscriber_reader(subscriber);
   newest bigint;
   c record;
 begin
@@ -465,14 +466,14 @@ begin
     raise exception 'taskledger: invalid login %: there is no such role',
       coalesce(quote_literal(left(give_subscriber.login, 100)), 'null') using errcode = 'invalid_parameter_value';
   end if;
-  newest := taskledger.lock_cursor(of_cursor);
+  newest := taskledger_internal.lock_cursor(of_cursor);
   select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark into c
     from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if c.n is null then
     return false;
   end if;
-  if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
-                                  c.after_position, c.mark, give_subscriber.login) then
+  if not taskledger_internal.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
+                                           c.after_position, c.mark, give_subscriber.login) then
     raise exception 'taskledger: subscriber % is being moved by another session', subscriber
       using errcode = 'serialization_failure', hint = 'Try again.';
   end if;
@@ -489,7 +490,7 @@ comment on function taskledger.give_subscriber(text, text) is
 create function taskledger.remove_subscriber(subscriber text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  perform taskledger.lock_cursor('subscriber/' || subscriber);
+  perform taskledger_internal.lock_cursor('subscriber/' || subscriber);
   delete from taskledger.cursor c where c.reader = 'subscriber/' || subscriber;
   return found;
 end
@@ -522,13 +523,14 @@ select substr(n.reader, 12) as name, c.n, coalesce(c.mark ->> 'paused' = 'true',
  where n.reader is not null;
 
 comment on view taskledger.subscribers is
-  'The subscribers: each continues about at a position, unless it is paused. taskledger.feed_pending returns the '
+  'The subscribers: each continues about at a position, unless it is paused. '
+  'taskledger_internal.feed_pending returns the '
   'events that it has not passed.';
 
 -- With its owner's rights: no role may take the lock, which makes sessions of one login count one after the other. A
 -- volatile function sees the rows that the calling statement has inserted. Index: primary key, from name to name.
 -- +goose StatementBegin
-create function taskledger.may_add_subscriber(reader text, n bigint) returns boolean
+create function taskledger_internal.may_add_subscriber(reader text, n bigint) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
   max_subscribers constant integer := 250;
@@ -537,7 +539,7 @@ begin
   if n > 1 then
     return true;
   end if;
-  perform taskledger.lock_subscribers();
+  perform taskledger_internal.lock_subscribers();
   select count(*) into counted
     from (select from taskledger.subscribers s
            where s.login = session_user and s.name <> substr(may_add_subscriber.reader, 12)
@@ -552,8 +554,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.may_add_subscriber(text, bigint) is
-  'Internal: returns true if the session''s login may have one more subscriber, or the row is not its subscriber''s '
+comment on function taskledger_internal.may_add_subscriber(text, bigint) is
+  'Returns true if the session''s login may have one more subscriber, or the row is not its subscriber''s '
   'first. Raises an error otherwise: reading the lags of all subscribers must not take long because of one login.';
 
-revoke all on all functions in schema taskledger from public;
+revoke all on all functions in schema taskledger, taskledger_internal from public;

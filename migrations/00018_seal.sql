@@ -40,13 +40,13 @@ create trigger seal_append_only
   before delete or truncate or update of batch, first_leaf, first_node, top, is_late, positions, leaves, nodes,
                                          sealed_at
   on taskledger.seal
-  for each statement execute function taskledger.refuse_change();
+  for each statement execute function taskledger_internal.refuse_change();
 
 insert into taskledger.mutex (name) values ('seal');
 
 -- Locks a row until the transaction ends. Index: primary key.
 -- +goose StatementBegin
-create function taskledger.lock_seal() returns void
+create function taskledger_internal.lock_seal() returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   perform from taskledger.mutex m where m.name = 'seal' for update;
@@ -54,13 +54,13 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.lock_seal() is
-  'Internal: locks the seal against other transactions that seal or erase, until the transaction ends.';
+comment on function taskledger_internal.lock_seal() is
+  'Locks the seal against other transactions that seal or erase, until the transaction ends.';
 
 -- plpgsql and these settings, as feed_page: each session plans it once, whatever the statistics are.
 -- Indexes: seal_top, seal_late.
 -- +goose StatementBegin
-create function taskledger.sealed_leaf("position" bigint)
+create function taskledger_internal.sealed_leaf("position" bigint)
 returns table (batch bigint, place integer, leaf bigint)
 language plpgsql stable rows 1
 set search_path = pg_catalog, pg_temp set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -85,13 +85,13 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger.sealed_leaf(bigint) is
-  'Internal: returns the batch of the event at a position, its place there from 1, and its leaf from 0; no row if the '
+comment on function taskledger_internal.sealed_leaf(bigint) is
+  'Returns the batch of the event at a position, its place there from 1, and its leaf from 0; no row if the '
   'event is not sealed.';
 
 -- The digest of the personal data of an event, as in package ledger/seal.
 -- +goose StatementBegin
-create function taskledger.personal_digest(salt bytea, data text, meta text, actor text) returns bytea
+create function taskledger_internal.personal_digest(salt bytea, data text, meta text, actor text) returns bytea
 language sql immutable parallel safe
 return sha256(convert_to(E'taskledger personal data v1\n', 'UTF8') || salt || convert_to(
   'data ' || coalesce(octet_length(data) || ' ' || data, '-') || E'\n'
@@ -99,8 +99,8 @@ return sha256(convert_to(E'taskledger personal data v1\n', 'UTF8') || salt || co
   'actor ' || coalesce(octet_length(actor) || ' ' || actor, '-') || E'\n', 'UTF8'));
 -- +goose StatementEnd
 
-comment on function taskledger.personal_digest(bytea, text, text, text) is
-  'Internal: returns the digest of the personal data of an event, which its leaf covers.';
+comment on function taskledger_internal.personal_digest(bytea, text, text, text) is
+  'Returns the digest of the personal data of an event, which its leaf covers.';
 
 -- The transaction that removes data, meta and actor from the events calls this before. The lock keeps a sealer from
 -- sealing the text that it read before the erasure. Rows of the seal change in salts alone, so that the leaves stay.
@@ -117,17 +117,17 @@ begin
     raise exception 'taskledger: erase_salts needs a READ COMMITTED transaction' using
       errcode = 'active_sql_transaction', hint = 'begin isolation level read committed';
   end if;
-  perform taskledger.lock_seal();
+  perform taskledger_internal.lock_seal();
   for sealed in
     select l.batch, l.place, e.data::text as data, e.meta::text as meta, e.actor
       from taskledger.event e
-     cross join lateral taskledger.sealed_leaf(e.position) l
+     cross join lateral taskledger_internal.sealed_leaf(e.position) l
      where e.kind = erase_salts.kind and e.biz_id = erase_salts.biz_id
      order by l.batch
   loop
     update taskledger.seal s
        set salts[sealed.place] =
-             taskledger.personal_digest(s.salts[sealed.place], sealed.data, sealed.meta, sealed.actor)
+             taskledger_internal.personal_digest(s.salts[sealed.place], sealed.data, sealed.meta, sealed.actor)
      where s.batch = sealed.batch and octet_length(s.salts[sealed.place]) = 16;
     if found then
       erased := erased + 1;
@@ -139,8 +139,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.erase_salts(text, text) is
-  'Internal: replaces the salts of the sealed events of a task by digests, so that the seal stays valid when data, '
+  'Replaces the salts of the sealed events of a task by digests, so that the seal stays valid when data, '
   'meta and actor are erased in the same transaction, and no text can be confirmed. Returns the number of events.';
 
 revoke all on all tables in schema taskledger from public;
-revoke all on all functions in schema taskledger from public;
+revoke all on all functions in schema taskledger, taskledger_internal from public;

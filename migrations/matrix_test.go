@@ -28,13 +28,14 @@ const possibilities = `
 	    from relation r join pg_attribute a on a.attrelid = r.oid
 	   where r.relkind in ('r', 'p') and a.attnum > 0 and not a.attisdropped),
 	function as (
-	  select p.oid, 'taskledger.' || p.proname as name, p.prorettype = 'trigger'::regtype as is_trigger,
+	  select p.oid, p.pronamespace::regnamespace || '.' || p.proname as name,
+	         p.prorettype = 'trigger'::regtype as is_trigger,
 	         coalesce((select string_agg('null::' || t::regtype, ', ' order by o)
 	                     from unnest(p.proargtypes::oid[]) with ordinality u(t, o)), '') as args,
 	         p.pronargs
-	    from pg_proc p where p.pronamespace = 'taskledger'::regnamespace)
-	select 'schema taskledger', privilege, '', has_schema_privilege($1, 'taskledger', privilege)
-	  from unnest(array['usage', 'create']) privilege
+	    from pg_proc p where p.pronamespace::regnamespace::text in ('taskledger', 'taskledger_internal'))
+	select 'schema ' || name, privilege, '', has_schema_privilege($1, name, privilege)
+	  from unnest(array['taskledger', 'taskledger_internal']) name, unnest(array['usage', 'create']) privilege
 	 union all
 	select r.name, privilege,
 	       case privilege when 'select' then 'select r from ' || r.name || ' r limit 0'
@@ -97,7 +98,7 @@ func can(t *testing.T, pool *pgxpool.Pool, role string) []possibility {
 
 const matrixFile = "testdata/rights.txt"
 
-const matrixHead = `# Rights of each role of migrations/roles.sql in each object of the schema, as a database has them.
+const matrixHead = `# Rights of each role of migrations/roles.sql in each object of the schemas, as a database has them.
 # - is none.
 # A new table, column, function or sequence changes this file: decide for each role, then run
 #   make schema
@@ -207,8 +208,10 @@ func ownersStatements(t *testing.T, owner *pgxpool.Pool, role string) []string {
 		"create sequence taskledger.forged",
 		"create type taskledger.forged as enum ()",
 		"create function taskledger.forged() returns void language sql begin atomic end",
+		"create function taskledger_internal.forged() returns void language sql begin atomic end",
 		"alter schema taskledger rename to forged",
-		"drop schema taskledger cascade",
+		"alter schema taskledger_internal rename to forged",
+		"drop schema taskledger, taskledger_internal cascade",
 		"create role taskledger_forged",
 		"alter role current_user superuser",
 		"set role postgres",
@@ -253,5 +256,6 @@ func ownersStatements(t *testing.T, owner *pgxpool.Pool, role string) []string {
 		  from pg_proc p
 		 cross join (values ('drop function ', ' cascade'), ('alter function ', ' security invoker'),
 		                    ('alter function ', ' set search_path = public')) f(s, e)
-		 where p.pronamespace = 'taskledger'::regnamespace`, migrations.RoleName("taskledger_test", role))...)
+		 where p.pronamespace::regnamespace::text in ('taskledger', 'taskledger_internal')`,
+		migrations.RoleName("taskledger_test", role))...)
 }

@@ -2,8 +2,8 @@
 //
 // The files are plain goose migrations: give [FS] to a goose of your own, print them with
 // `taskledger migrate sql`, or call [Up]. There is no way down: a ledger for audit keeps its
-// history. Everything lives in the schema taskledger, the version table included, so that
-// dropping the schema removes every trace.
+// history. Everything lives in two schemas: taskledger, which users read and call, with the version table, and
+// taskledger_internal, functions that only taskledger calls. Dropping both removes every trace.
 //
 // Migrating needs a direct connection: it holds a session-level advisory lock, which a pooler in transaction mode would
 // lose, so [Up] refuses a pooler. The address is an address for pgxpool: its pool_* parameters are accepted and
@@ -37,7 +37,8 @@ var FS embed.FS
 // ErrUnreleased is returned if the schema was made by a version of taskledger before its first release. Those
 // migrations were different, and no migration continues from them.
 var ErrUnreleased = errors.New("the schema taskledger was made by an unreleased version and cannot be upgraded: " +
-	"create a new database, or drop the schema with all its tasks (drop schema taskledger cascade) and migrate again")
+	"create a new database, or drop the schemas with all tasks (" +
+	"drop schema if exists taskledger, taskledger_internal cascade) and migrate again")
 
 // Status is one migration and when it was applied.
 type Status struct {

@@ -228,25 +228,31 @@ func TestScriptMakesTheSameSchema(t *testing.T) {
 	if err := migrations.Up(t.Context(), migrated); err != nil {
 		t.Fatal(err)
 	}
-	const all = "--schema=taskledger" // the version table included
-	if diff := cmp.Diff(dump(t, migrated, all), dump(t, address, all)); diff != "" {
+	all := []string{"--schema=taskledger", "--schema=taskledger_internal"} // the version table included
+	if diff := cmp.Diff(dump(t, migrated, all...), dump(t, address, all...)); diff != "" {
 		t.Errorf("schemas differ (-Up +script):\n%s", diff)
 	}
 }
 
-func TestDroppingTheSchemaRemovesEveryTrace(t *testing.T) {
+func TestDroppingTheSchemasRemovesEveryTrace(t *testing.T) {
 	t.Parallel()
 	address := emptyDatabase(t, "UTF8")
 	before := dump(t, address)
 	if err := migrations.Up(t.Context(), address); err != nil {
 		t.Fatal(err)
 	}
-	execute(t, address, "drop schema taskledger cascade")
+	execute(t, address, "drop schema taskledger, taskledger_internal cascade")
 	if diff := cmp.Diff(before, dump(t, address)); diff != "" {
 		t.Errorf("objects remain (-before +after):\n%s", diff)
 	}
 	if err := migrations.Up(t.Context(), address); err != nil {
 		t.Errorf("Up after the drop: %v", err)
+	}
+	execute(t, address, "drop schema taskledger cascade") // without taskledger_internal
+	err := migrations.Up(t.Context(), address)
+	const cure = "drop schema taskledger_internal cascade"
+	if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || !strings.Contains(pg.Hint, cure) {
+		t.Errorf("Up after half the drop: %v, want the cure", err)
 	}
 }
 
@@ -291,7 +297,7 @@ func TestUnreleasedSchemaIsRefused(t *testing.T) {
 			}
 
 			// The cure that the error names. A later attempt of the old command does no harm.
-			execute(t, address, "drop schema taskledger cascade")
+			execute(t, address, "drop schema if exists taskledger, taskledger_internal cascade")
 			if err := migrations.Up(t.Context(), address); err != nil {
 				t.Errorf("Up after the drop: %v", err)
 			}

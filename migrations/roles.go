@@ -113,7 +113,7 @@ func RolesSQL(prefix string, limited ...LimitedWorker) (string, error) {
 	for _, objects := range []string{
 		"all tables in schema", "all sequences in schema", "all functions in schema", "schema",
 	} {
-		fmt.Fprintf(&b, "revoke all on %s taskledger from %s;\n", objects, all)
+		fmt.Fprintf(&b, "revoke all on %s taskledger, taskledger_internal from %s;\n", objects, all)
 	}
 	for _, g := range grants {
 		to := strings.Split(g.roles, ", ")

@@ -17,6 +17,7 @@
 -- `taskledger migrate roles` grants this and takes back everything else. Run it again after an upgrade.
 
 grant usage on schema taskledger to producer, worker, relay, operator, reader, archiver, subscriber, api;
+grant usage on schema taskledger_internal to producer, worker, relay, operator, reader, archiver, subscriber;
 
 -- Events. No role may insert xid, position or recorded_at: see migrations/00012_rights.sql.
 grant select on taskledger.event to worker, relay, operator, reader, archiver, subscriber;
@@ -27,9 +28,9 @@ grant insert (version, attempt, shard, type, login_id, data_version, kind, biz_i
 
 -- The login of an event, which a policy of migrations/00012_rights.sql compares with the session's.
 grant select on taskledger.logins to producer, worker, relay, operator, reader, archiver, subscriber;
-grant execute on function taskledger.commit_durably to producer, worker, relay, operator, archiver, subscriber;
-grant execute on function taskledger.login_id, taskledger.session_login, taskledger.own_logins,
-   taskledger.reset_session to producer, worker, relay, operator, subscriber;
+grant execute on function taskledger_internal.commit_durably to producer, worker, relay, operator, archiver, subscriber;
+grant execute on function taskledger_internal.login_id, taskledger_internal.session_login,
+   taskledger_internal.own_logins, taskledger_internal.reset_session to producer, worker, relay, operator, subscriber;
 
 -- Tables that an operator or a service writes. A worker reads args, and only such other columns as its job needs.
 grant select on taskledger.setting, taskledger.kind_limit, taskledger.overload to producer, worker, relay,
@@ -61,32 +62,32 @@ grant insert on taskledger.timer to producer, worker, relay, operator;
 grant insert on taskledger.lease to worker, relay;
 grant update (holder, since, alive_until, term, backend, detail, login) on taskledger.lease to relay;
 grant update (alive_until, term, detail, login) on taskledger.lease to worker;
-grant execute on function taskledger.release_relay, taskledger.bound_leases to relay;
-grant execute on function taskledger.remove_lease, taskledger.sweep_leases to worker;
+grant execute on function taskledger_internal.release_relay, taskledger_internal.bound_leases to relay;
+grant execute on function taskledger_internal.remove_lease, taskledger_internal.sweep_leases to worker;
 grant insert, delete on taskledger.cursor to relay;
-grant execute on function taskledger.thin_moments to relay;
+grant execute on function taskledger_internal.thin_moments to relay;
 grant insert (at, snapshot, top, bound) on taskledger.moment to relay;
 -- To lock the newest row, in ledger/feed/sql/cursor_append.sql.
 grant update (recorded_at) on taskledger.cursor to relay;
 grant update (unaudited_xor) on taskledger.cursor to operator, subscriber;
 grant insert (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, audited, unaudited,
    unaudited_xor, origin, timeline, mark, login) on taskledger.cursor to operator, subscriber;
-grant execute on function taskledger.begin_incarnation to relay, subscriber;
+grant execute on function taskledger_internal.begin_incarnation to relay, subscriber;
 grant insert on taskledger.parked, taskledger.illegal_event to relay;
 grant insert on taskledger.task, taskledger.task_tag to relay;
 grant update (state, aside, version, attempt, failures, updated_at, error, fingerprint, due_at, lingering) on
    taskledger.task to relay;
 grant insert, delete on taskledger.task_count to relay;
 grant insert on taskledger.kind_stats to relay;
-grant execute on function taskledger.merge_kind_stats, taskledger.remove_projection_parked to relay;
+grant execute on function taskledger_internal.merge_kind_stats, taskledger_internal.remove_projection_parked to relay;
 -- Registering, rebuilding and failing projections is the work of the program that runs them.
 grant insert on taskledger.projection, taskledger.projection_parked to relay;
 grant update (version, shape, tables, parks, since, failed_position, failed_kind, failed_biz_id, failed_version,
    failures, failing_since, failed_at, failure, wanted, work, work_at, work_done, work_total, work_result)
    on taskledger.projection to relay;
 grant update (projection, state, error, failures) on taskledger.projection_parked to relay;
-grant execute on function taskledger.retry_projection, taskledger.skip_projection, taskledger.ask_projection to
-   operator;
+grant execute on function taskledger_internal.retry_projection, taskledger_internal.skip_projection,
+   taskledger_internal.ask_projection to operator;
 grant update (next_at, last_at, last_kind, last_biz_id, passed, passed_at) on taskledger.schedule to relay, operator;
 grant update (kind, args, cron, zone, every_ms, anchor, after_ms, missed, missed_limit, overlap, paused_at, paused_by,
    pause_reason, revision, actor, updated_at) on taskledger.schedule to operator;
@@ -94,15 +95,17 @@ grant update (max_waiting, policy, retry_after_ms, actor, updated_at) on taskled
 grant update (discarded) on taskledger.parked to operator;
 grant update (actor, reason) on taskledger.pause to operator;
 grant insert on taskledger.schedule, taskledger.kind_limit, taskledger.pause to operator;
-grant execute on function taskledger.remove_schedule, taskledger.remove_limit, taskledger.remove_pause,
-   taskledger.remove_parked, taskledger.remove_illegal_events to operator;
+grant execute on function taskledger_internal.remove_schedule, taskledger_internal.remove_limit,
+   taskledger_internal.remove_pause, taskledger_internal.remove_parked, taskledger_internal.remove_illegal_events to
+   operator;
 
 -- The seal. Only the owner replaces salts, by taskledger.erase_salts: its rows cannot be changed otherwise.
 grant select on taskledger.seal to relay, operator, reader, archiver;
 grant insert (batch, first_leaf, first_node, top, is_late, positions, leaves, nodes, salts) on taskledger.seal
    to archiver;
-grant execute on function taskledger.sealed_leaf to relay, operator, reader, archiver;
-grant execute on function taskledger.lock_seal, taskledger.thin_cursor, taskledger.begin_incarnation to archiver;
+grant execute on function taskledger_internal.sealed_leaf to relay, operator, reader, archiver;
+grant execute on function taskledger_internal.lock_seal, taskledger_internal.thin_cursor,
+   taskledger_internal.begin_incarnation to archiver;
 grant insert (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, audited, unaudited,
    unaudited_xor, origin, timeline, mark, login) on taskledger.cursor to archiver;
 grant update (unaudited_xor) on taskledger.cursor to archiver;
@@ -114,94 +117,104 @@ grant update (expires_at, revoked_at, revoked_by) on taskledger.token to operato
 
 -- The NATS server of serve: each role may read the password of its own user in NATS.
 grant select on taskledger.broker to producer, subscriber, worker, relay, operator, reader, archiver;
-grant execute on function taskledger.broker_worker to worker;
-grant execute on function taskledger.broker_operator to operator;
-grant execute on function taskledger.broker_waiter to producer;
-grant execute on function taskledger.broker_subscriber to subscriber;
-grant execute on function taskledger.broker_users, taskledger.add_broker_user to relay;
+grant execute on function taskledger_internal.broker_worker to worker;
+grant execute on function taskledger_internal.broker_operator to operator;
+grant execute on function taskledger_internal.broker_waiter to producer;
+grant execute on function taskledger_internal.broker_subscriber to subscriber;
+grant execute on function taskledger_internal.broker_users, taskledger_internal.add_broker_user to relay;
 
 -- Locks of rows that no role may lock otherwise.
-grant execute on function taskledger.lock_workers to worker;
-grant execute on function taskledger.lock_schedules to operator;
-grant execute on function taskledger.add_receiver, taskledger.lock_receiver to relay, operator;
+grant execute on function taskledger_internal.lock_workers to worker;
+grant execute on function taskledger_internal.lock_schedules to operator;
+grant execute on function taskledger_internal.add_receiver, taskledger_internal.lock_receiver to relay, operator;
 
 -- Whether there are limits.
 grant select on taskledger.limits_set to producer, worker, relay, operator;
-grant execute on function taskledger.has_limits to producer, worker, relay, operator;
+grant execute on function taskledger_internal.has_limits to producer, worker, relay, operator;
 
 -- Whether the relay sleeps, and the notification that wakes it.
 grant select on taskledger.asleep_until to producer, worker, relay, operator;
 grant update on taskledger.asleep_until to relay;
-grant execute on function taskledger.relay_sleeps, taskledger.wake to producer, worker, relay, operator;
+grant execute on function taskledger_internal.relay_sleeps, taskledger_internal.wake to producer, worker, relay,
+   operator;
 grant select on taskledger.awaited_until to producer, worker, relay, operator;
-grant execute on function taskledger.is_awaited to producer, worker, relay, operator;
-grant execute on function taskledger.await_outcomes to worker, relay, operator, reader, subscriber;
+grant execute on function taskledger_internal.is_awaited to producer, worker, relay, operator;
+grant execute on function taskledger_internal.await_outcomes to worker, relay, operator, reader, subscriber;
 
 -- Whether the database may have lost an event that a worker has read.
 grant select on taskledger.incarnation to producer, worker;
-grant execute on function taskledger.origin, taskledger.incarnation to producer, worker;
-grant execute on function taskledger.note_incarnation, taskledger.session_incarnation
+grant execute on function taskledger_internal.origin, taskledger_internal.incarnation to producer, worker;
+grant execute on function taskledger_internal.note_incarnation, taskledger_internal.session_incarnation
    to producer, worker, relay, operator;
 
 -- Which events with the transaction's id are its own.
 grant select on taskledger.floors to producer;
-grant execute on function taskledger.restored_until to producer, relay, operator, reader, archiver, subscriber;
+grant execute on function taskledger_internal.restored_until to producer, relay, operator, reader, archiver, subscriber;
 
 -- Functions that statements, views and policies call. They read nothing that their caller could not read.
 grant execute on function taskledger.installation, taskledger.state_after, taskledger.shard_of to producer,
    worker, relay, operator, reader, archiver, subscriber;
-grant execute on function taskledger.due_at, taskledger.with_moment, taskledger.is_reserved, taskledger.is_first
-   to producer, worker, relay, operator;
-grant execute on function taskledger.follows, taskledger.appended_here, taskledger.is_timer_of to producer,
-   worker, relay, operator;
-grant execute on function taskledger.with_times, taskledger.admits, taskledger.existing_tasks,
-   taskledger.check_existing, taskledger.count_rejection to producer, relay, operator;
-grant execute on function taskledger.origin, taskledger.timeline, taskledger.incarnation, taskledger.feed_floor,
-   taskledger.rebased_at, taskledger.foreign_position, taskledger.position_behind, taskledger.late_xids,
-   taskledger.late_shares to relay, operator, reader, archiver, subscriber;
-grant execute on function taskledger.feed_page, taskledger.feed_tally, taskledger.feed_passed,
-   taskledger.feed_pending, taskledger.feed_lag to relay, operator, reader, archiver, subscriber;
-grant execute on function taskledger.place_at, taskledger.place_of, taskledger.heads_page to relay, operator, reader,
-   archiver, subscriber;
-grant execute on function taskledger.read_feed, taskledger.advance_feed, taskledger.may_add_subscriber to subscriber;
-grant execute on function taskledger.subscriber_reader, taskledger.check_window, taskledger.append_cursor,
-   taskledger.thin_cursor, taskledger.lock_cursor, taskledger.seek_feed, taskledger.subscriber_login,
-   taskledger.is_cursor to operator, subscriber;
+grant execute on function taskledger_internal.due_at, taskledger_internal.with_moment, taskledger_internal.is_reserved,
+   taskledger_internal.is_first to producer, worker, relay, operator;
+grant execute on function taskledger_internal.follows, taskledger_internal.appended_here,
+   taskledger_internal.is_timer_of to producer, worker, relay, operator;
+grant execute on function taskledger_internal.with_times, taskledger_internal.admits,
+   taskledger_internal.existing_tasks, taskledger_internal.check_existing, taskledger_internal.count_rejection to
+   producer, relay, operator;
+grant execute on function taskledger_internal.origin, taskledger_internal.timeline, taskledger_internal.incarnation,
+   taskledger_internal.feed_floor, taskledger_internal.rebased_at, taskledger_internal.foreign_position,
+   taskledger_internal.position_behind, taskledger_internal.late_xids, taskledger_internal.late_shares to relay,
+   operator, reader, archiver, subscriber;
+grant execute on function taskledger_internal.feed_page, taskledger_internal.feed_tally,
+   taskledger_internal.feed_passed, taskledger_internal.feed_pending, taskledger_internal.feed_lag to relay, operator,
+   reader, archiver, subscriber;
+grant execute on function taskledger_internal.place_at, taskledger_internal.place_of, taskledger_internal.heads_page to
+   relay, operator, reader, archiver, subscriber;
+grant execute on function taskledger.read_feed, taskledger.advance_feed, taskledger_internal.may_add_subscriber to
+   subscriber;
+grant execute on function taskledger_internal.subscriber_reader, taskledger_internal.check_window,
+   taskledger_internal.append_cursor, taskledger_internal.thin_cursor, taskledger_internal.lock_cursor,
+   taskledger.seek_feed, taskledger_internal.subscriber_login, taskledger_internal.is_cursor to operator, subscriber;
 -- A feed in Go that has advanced nothing calls it, whatever its role.
-grant execute on function taskledger.check_owner to relay, operator, subscriber;
-grant execute on function taskledger.mark_feed, taskledger.remove_subscriber, taskledger.give_subscriber to operator;
-grant execute on function taskledger.unbegun_kinds, taskledger.unhandled_kinds
+grant execute on function taskledger_internal.check_owner to relay, operator, subscriber;
+grant execute on function taskledger_internal.mark_feed, taskledger.remove_subscriber, taskledger.give_subscriber to
+   operator;
+grant execute on function taskledger_internal.unbegun_kinds, taskledger_internal.unhandled_kinds
   to relay, operator, reader, archiver;
-grant execute on function taskledger.is_primary to worker, relay, operator;
-grant execute on function taskledger.server_run to relay, operator, reader, archiver;
-grant execute on function taskledger.is_hidden to worker;
-grant execute on function taskledger.worker_alive_ms, taskledger.lease_kinds to worker,
+grant execute on function taskledger_internal.is_primary to worker, relay, operator;
+grant execute on function taskledger_internal.server_run to relay, operator, reader, archiver;
+grant execute on function taskledger_internal.is_hidden to worker;
+grant execute on function taskledger_internal.worker_alive_ms, taskledger_internal.lease_kinds to worker,
    relay, operator, reader, archiver;
-grant execute on function taskledger.is_lease, taskledger.check_kinds, taskledger.refused_kind,
-   taskledger.login_refused, taskledger.raise_refused to worker, relay;
-grant execute on function taskledger.fits to producer, worker, relay, operator;
+grant execute on function taskledger_internal.is_lease, taskledger_internal.check_kinds,
+   taskledger_internal.refused_kind, taskledger_internal.login_refused, taskledger_internal.raise_refused to worker,
+   relay;
+grant execute on function taskledger_internal.fits to producer, worker, relay, operator;
 grant execute on function taskledger.enqueue, taskledger.enqueue_many to producer;
-grant execute on function taskledger.fire_timers, taskledger.remove_awaiting, taskledger.remove_obsolete_timers
-   to relay;
-grant execute on function taskledger.end_of_time to producer, worker, relay, operator, reader, archiver;
+grant execute on function taskledger_internal.fire_timers, taskledger_internal.remove_awaiting,
+   taskledger_internal.remove_obsolete_timers to relay;
+grant execute on function taskledger_internal.end_of_time to producer, worker, relay, operator, reader, archiver;
 
-grant execute on function taskledger.append_event, taskledger.may_follow, taskledger.begins_attempt,
-   taskledger.locked_events to worker, relay, operator;
+grant execute on function taskledger_internal.append_event, taskledger_internal.may_follow,
+   taskledger_internal.begins_attempt, taskledger_internal.locked_events to worker, relay, operator;
 
 -- Workers in SQL, with the functions that they call with the rights of their caller.
 grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.claim_next, taskledger.finish,
    taskledger.fail, taskledger.snooze to worker;
-grant execute on function taskledger.follows_as_worker, taskledger.is_anothers_worker, taskledger.is_anothers_lease,
-   taskledger.raise_anothers_worker, taskledger.has_lease, taskledger.raise_no_lease, taskledger.may_have_lease,
-   taskledger.poll_place, taskledger.set_poll_place, taskledger.may_claim, taskledger.listed_tasks,
-   taskledger.unlisted_tasks, taskledger.lock_task, taskledger.take_over, taskledger.attempt_of,
-   taskledger.raise_fenced to worker;
-grant execute on function taskledger.short_in_a_row, taskledger.newest_of to worker, relay, operator, reader, archiver;
-grant execute on function taskledger.snoozed_in_a_row to relay, operator, reader, archiver;
-grant execute on function taskledger.failures_of, taskledger.policy_of, taskledger.retry_delay,
-   taskledger.retry_limit, taskledger.deadline_of to worker;
-grant execute on function taskledger.shortened, taskledger.error_text, taskledger.check_key, taskledger.check_actor,
-   taskledger.check_times, taskledger.check_retry, taskledger.check_meta, taskledger.check_nesting to worker;
+grant execute on function taskledger_internal.follows_as_worker, taskledger_internal.is_anothers_worker,
+   taskledger_internal.is_anothers_lease, taskledger_internal.raise_anothers_worker, taskledger_internal.has_lease,
+   taskledger_internal.raise_no_lease, taskledger_internal.may_have_lease, taskledger_internal.poll_place,
+   taskledger_internal.set_poll_place, taskledger_internal.may_claim, taskledger_internal.listed_tasks,
+   taskledger_internal.unlisted_tasks, taskledger_internal.lock_task, taskledger_internal.take_over,
+   taskledger_internal.attempt_of, taskledger_internal.raise_fenced to worker;
+grant execute on function taskledger_internal.short_in_a_row, taskledger_internal.newest_of to worker, relay, operator,
+   reader, archiver;
+grant execute on function taskledger_internal.snoozed_in_a_row to relay, operator, reader, archiver;
+grant execute on function taskledger_internal.failures_of, taskledger_internal.policy_of,
+   taskledger_internal.retry_delay, taskledger_internal.retry_limit, taskledger_internal.deadline_of to worker;
+grant execute on function taskledger_internal.shortened, taskledger_internal.error_text, taskledger_internal.check_key,
+   taskledger_internal.check_actor, taskledger_internal.check_times, taskledger_internal.check_retry,
+   taskledger_internal.check_meta, taskledger_internal.check_nesting to worker;
 
 -- Reading events. A producer only needs the events that its own transaction has appended: its statements return them.
 create policy worker_reads on taskledger.event for select to worker, relay, operator, reader, archiver using (true);
@@ -212,10 +225,10 @@ create policy subscriber on taskledger.event for select to subscriber using (tru
 
 -- The subscriber of a webhook enqueues its deliveries, with the grants of a producer. Their keys can be predicted from
 -- the events, so no other login may enqueue one. It pauses them if the receiver answers 410 Gone.
-grant execute on function taskledger.pause_receiver to subscriber;
+grant execute on function taskledger_internal.pause_receiver to subscriber;
 create policy deliver on taskledger.event for insert to subscriber with check (
-  taskledger.is_first(version, attempt, shard, type, kind, biz_id) and starts_with(kind, 'taskledger.webhook.')
-  and taskledger.subscriber_login('subscriber/webhook-' || substr(kind, length('taskledger.webhook.') + 1))
+  taskledger_internal.is_first(version, attempt, shard, type, kind, biz_id) and starts_with(kind, 'taskledger.webhook.')
+  and taskledger_internal.subscriber_login('subscriber/webhook-' || substr(kind, length('taskledger.webhook.') + 1))
       = session_user
   and not starts_with(actor, 'schedule/'));
 
@@ -225,25 +238,27 @@ create policy deliver on taskledger.event for insert to subscriber with check (
 create policy relay on taskledger.cursor for all to relay using (reader <> 'seal');
 create policy archiver on taskledger.cursor for all to archiver using (reader = 'seal');
 create policy subscriber on taskledger.cursor for all to subscriber using (
-  starts_with(reader, 'subscriber/') and coalesce(taskledger.subscriber_login(reader), session_user) = session_user)
+  starts_with(reader, 'subscriber/')
+  and coalesce(taskledger_internal.subscriber_login(reader), session_user) = session_user)
   with check (starts_with(reader, 'subscriber/')
               and login = session_user
-              and coalesce(taskledger.subscriber_login(reader), session_user) = session_user
-              and taskledger.is_cursor(reader, n, seen, seen_top, seen_bound, until, top, bound, after_position,
-                                       audited, origin, mark)
-              and taskledger.may_add_subscriber(reader, n));
+              and coalesce(taskledger_internal.subscriber_login(reader), session_user) = session_user
+              and taskledger_internal.is_cursor(reader, n, seen, seen_top, seen_bound, until, top, bound,
+                                                after_position, audited, origin, mark)
+              and taskledger_internal.may_add_subscriber(reader, n));
 create policy operator on taskledger.cursor for all to operator using (starts_with(reader, 'subscriber/'))
-  with check (starts_with(reader, 'subscriber/') and login is not distinct from taskledger.subscriber_login(reader)
-              and taskledger.is_cursor(reader, n, seen, seen_top, seen_bound, until, top, bound, after_position,
-                                       audited, origin, mark));
+  with check (starts_with(reader, 'subscriber/')
+              and login is not distinct from taskledger_internal.subscriber_login(reader)
+              and taskledger_internal.is_cursor(reader, n, seen, seen_top, seen_bound, until, top, bound,
+                                                after_position, audited, origin, mark));
 
 -- A producer begins tasks. If too many tasks of the kind wait, it discards its own one in the same transaction.
 create policy producer on taskledger.event for insert to producer with check (
-  taskledger.is_first(version, attempt, shard, type, kind, biz_id)
+  taskledger_internal.is_first(version, attempt, shard, type, kind, biz_id)
   and not starts_with(kind, 'taskledger.') and not starts_with(actor, 'schedule/')
   or type = 'discarded' and version = 2 and not starts_with(actor, 'schedule/')
-  and taskledger.appended_here(kind, biz_id, 1) = 'enqueued'
-  and taskledger.follows(kind, biz_id, version, attempt, shard, type) = 'enqueued');
+  and taskledger_internal.appended_here(kind, biz_id, 1) = 'enqueued'
+  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, type) = 'enqueued');
 
 -- A worker appends the events of attempts, and ends tasks that wait or run. It releases nothing that is finished.
 -- The actor of the two events that leave a task running must not be a live worker of another login, because workers
@@ -253,68 +268,72 @@ create policy producer on taskledger.event for insert to producer with check (
 -- PostgreSQL tries the policies of a table from the last name to the first: workers_fence admits most inserts of
 -- workers, and worker the rest. A limited worker gets no copy of workers_fence, because it may not read the view.
 create policy workers_fence on taskledger.event for insert to worker with check (
-  not taskledger.is_reserved(kind)
+  not taskledger_internal.is_reserved(kind)
   and type in ('succeeded', 'failed', 'interrupted', 'snoozed', 'buried', 'expired', 'discarded')
   and exists (
     select from taskledger.event_fence e
      where e.kind = event.kind and e.biz_id = event.biz_id and e.version = event.version - 1
        and e.shard = event.shard
-       and event.attempt = e.attempt + taskledger.begins_attempt(event.type, e.type)::integer
-       and taskledger.may_follow(event.type, e.type)
+       and event.attempt = e.attempt + taskledger_internal.begins_attempt(event.type, e.type)::integer
+       and taskledger_internal.may_follow(event.type, e.type)
        and (e.type in ('enqueued', 'released', 'interrupted')
             or e.type in ('started', 'progressed') and e.login_id = event.login_id)));
 
 create policy worker on taskledger.event for insert to worker with check (
   version is null
-  or not taskledger.is_reserved(kind)
+  or not taskledger_internal.is_reserved(kind)
   and (type in ('succeeded', 'failed', 'interrupted', 'snoozed', 'buried', 'expired', 'discarded', 'started',
                 'progressed')
-  and taskledger.follows_as_worker(kind, biz_id, version, attempt, shard, type, login_id)
+  and taskledger_internal.follows_as_worker(kind, biz_id, version, attempt, shard, type, login_id)
       in ('enqueued', 'released', 'interrupted', 'started', 'progressed', 'failed')
-  and (type not in ('started', 'progressed') or not taskledger.is_anothers_worker(actor, kind))
-  or type = 'released' and taskledger.follows(kind, biz_id, version, attempt, shard, type) = 'failed'));
+  and (type not in ('started', 'progressed') or not taskledger_internal.is_anothers_worker(actor, kind))
+  or type = 'released' and taskledger_internal.follows(kind, biz_id, version, attempt, shard, type) = 'failed'));
 
 -- The services enqueue firings and alarms, and release, bury, cancel or discard tasks. They finish no attempt but of
 -- alarms, and end the records of rebuilds of projections and the stream, which they do.
 create policy relay on taskledger.event for insert to relay with check (
-  taskledger.is_first(version, attempt, shard, type, kind, biz_id)
+  taskledger_internal.is_first(version, attempt, shard, type, kind, biz_id)
   and (kind = 'taskledger.alarm' or not starts_with(kind, 'taskledger.'))
-  or (kind = 'taskledger.alarm' or not taskledger.is_reserved(kind)
+  or (kind = 'taskledger.alarm' or not taskledger_internal.is_reserved(kind)
       and type in ('released', 'interrupted', 'buried', 'discarded', 'cancelled')
       or kind = 'taskledger.operation' and biz_id ^@ any ('{projection.rebuild/,stream.rebuild/}'::text[])
       and type in ('succeeded', 'buried'))
-  and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
+  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, type) is not null);
 
 -- Operators release, bury, cancel and postpone tasks, change schedules with a record of it, run them now, pass over
 -- their firings, and try alarms. Their other acts are recorded as tasks of kind taskledger.operation.
 create policy operator on taskledger.event for insert to operator with check (
-  taskledger.is_first(version, attempt, shard, type, kind, biz_id)
+  taskledger_internal.is_first(version, attempt, shard, type, kind, biz_id)
   and (kind in ('taskledger.schedule', 'taskledger.alarm', 'taskledger.operation')
        or not starts_with(kind, 'taskledger.'))
-  or (kind in ('taskledger.schedule', 'taskledger.alarm', 'taskledger.operation') or not taskledger.is_reserved(kind)
+  or (kind in ('taskledger.schedule', 'taskledger.alarm', 'taskledger.operation')
+      or not taskledger_internal.is_reserved(kind)
       and type in ('released', 'buried', 'cancelled', 'scheduled', 'discarded'))
-  and taskledger.follows(kind, biz_id, version, attempt, shard, type) is not null);
+  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, type) is not null);
 
 -- A timer belongs to an event of the same transaction, and is due when the statement began or later, before the end
 -- of time, as the times of package ledger. The timer of a task with predecessors is never due. The scheduler reads all
 -- timers of that moment, so each of its polls would pay for others there.
 create policy producer on taskledger.timer for insert to producer, relay, operator with check (
   due_at >= statement_timestamp()
-  and case reason when 'after' then due_at = taskledger.end_of_time() else due_at < taskledger.end_of_time() end
-  and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
+  and case reason when 'after' then due_at = taskledger_internal.end_of_time()
+                  else due_at < taskledger_internal.end_of_time() end
+  and taskledger_internal.is_timer_of(reason, taskledger_internal.appended_here(kind, biz_id, version)));
 create policy worker on taskledger.timer for insert to worker with check (
   due_at >= statement_timestamp()
-  and case reason when 'after' then due_at = taskledger.end_of_time() else due_at < taskledger.end_of_time() end
-  and taskledger.is_timer_of(reason, taskledger.appended_here(kind, biz_id, version)));
+  and case reason when 'after' then due_at = taskledger_internal.end_of_time()
+                  else due_at < taskledger_internal.end_of_time() end
+  and taskledger_internal.is_timer_of(reason, taskledger_internal.appended_here(kind, biz_id, version)));
 
 -- A worker holds the leases of its own login, and a login may hold a limited number of them. A worker's ended lease
 -- counts as free: another login may take it, and with it the worker's name, if it may work on all its kinds.
 create policy worker on taskledger.lease for all to worker using (
   name like 'worker/%'
   and (login = session_user
-       or alive_until <= statement_timestamp() and taskledger.login_refused(taskledger.lease_kinds(detail)) is null))
+       or alive_until <= statement_timestamp()
+          and taskledger_internal.login_refused(taskledger_internal.lease_kinds(detail)) is null))
   with check (name like 'worker/%' and login = session_user
-              and taskledger.may_have_lease(name, detail));
+              and taskledger_internal.may_have_lease(name, detail));
 
 create policy relay on taskledger.lease for all to relay using (
   name in ('relay', 'discarder', 'dispatcher', 'broker') or name like 'broker/%');

@@ -26,12 +26,12 @@ func texts(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) []string {
 	return found
 }
 
-// aclOf selects every privilege in the schema: role (empty for PUBLIC), privilege, object with its column.
+// aclOf selects every privilege in the schemas: role (empty for PUBLIC), privilege, object with its column.
 const aclOf = `
 	select coalesce(r.rolname, '') || ' ' || lower(a.privilege_type) || ' ' || o.name
 	  from (
 	    select n.nspname as name, coalesce(n.nspacl, acldefault('n', n.nspowner)) as acl, n.nspowner as owner
-	      from pg_namespace n where n.nspname = 'taskledger'
+	      from pg_namespace n where n.nspname in ('taskledger', 'taskledger_internal')
 	     union all
 	    select c.oid::regclass::text,
 	           coalesce(c.relacl, acldefault(case c.relkind when 'S' then 's' else 'r' end::"char", c.relowner)),
@@ -42,8 +42,9 @@ const aclOf = `
 	      from pg_attribute t join pg_class c on c.oid = t.attrelid
 	     where c.relnamespace = 'taskledger'::regnamespace and t.attacl is not null
 	     union all
-	    select 'taskledger.' || p.proname, coalesce(p.proacl, acldefault('f', p.proowner)), p.proowner
-	      from pg_proc p where p.pronamespace = 'taskledger'::regnamespace
+	    select p.pronamespace::regnamespace || '.' || p.proname, coalesce(p.proacl, acldefault('f', p.proowner)),
+	           p.proowner
+	      from pg_proc p where p.pronamespace::regnamespace::text in ('taskledger', 'taskledger_internal')
 	     union all
 	    select y.oid::regtype::text, coalesce(y.typacl, acldefault('T', y.typowner)), y.typowner
 	      from pg_type y where y.typnamespace = 'taskledger'::regnamespace and y.typtype in ('e', 'd')) o
@@ -61,9 +62,11 @@ func TestNothingIsPublic(t *testing.T) {
 			t.Errorf("PUBLIC has:%s", right)
 		}
 	}
-	change(t, pool, "create function taskledger.mutant() returns void language sql begin atomic end")
-	if !slices.Contains(texts(t, pool, aclOf), " execute taskledger.mutant") {
-		t.Error("the query does not find a new function")
+	for _, schema := range []string{"taskledger", "taskledger_internal"} {
+		change(t, pool, "create function "+schema+".mutant() returns void language sql begin atomic end")
+		if !slices.Contains(texts(t, pool, aclOf), " execute "+schema+".mutant") {
+			t.Errorf("the query does not find a new function of %s", schema)
+		}
 	}
 }
 
@@ -126,7 +129,8 @@ func TestRolesHaveTheirRights(t *testing.T) {
 	}
 	check()
 	change(t, pool, "grant insert, delete on taskledger.event to taskledger_test_producer")
-	change(t, pool, "revoke usage on schema taskledger from taskledger_test_producer")
+	change(t, pool, "revoke usage on schema taskledger, taskledger_internal from taskledger_test_producer")
+	change(t, pool, "grant execute on function taskledger_internal.fire_timers to taskledger_test_producer")
 	change(t, pool, "drop policy taskledger_test_producer on taskledger.event")
 	change(t, pool, "create policy taskledger_test_producer on taskledger.event for insert with check (true)")
 	address := pool.Config().ConnString()

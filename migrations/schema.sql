@@ -5,6 +5,10 @@ CREATE SCHEMA taskledger;
 
 COMMENT ON SCHEMA taskledger IS 'Tasks as an append-only log of events. Start with the function enqueue and the table event.';
 
+CREATE SCHEMA taskledger_internal;
+
+COMMENT ON SCHEMA taskledger_internal IS 'Functions that statements, policies and functions of taskledger call. They may change with each version.';
+
 CREATE TYPE taskledger.event_type AS ENUM (
     'enqueued',
     'scheduled',
@@ -37,40 +41,12 @@ CREATE TYPE taskledger.task_state AS ENUM (
 
 COMMENT ON TYPE taskledger.task_state IS 'The state of a task, after its last event.';
 
-CREATE FUNCTION taskledger.add_receiver(receiver text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  insert into taskledger.mutex (name) values ('alarm/' || receiver) on conflict do nothing;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.add_receiver(receiver text) IS 'Internal: adds the row that lock_receiver locks.';
-
-CREATE FUNCTION taskledger.admits(kind text, args_bytes integer, meta_bytes integer) RETURNS boolean
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  if greatest(admits.args_bytes, admits.meta_bytes) > 4096 and exists (
-      select from taskledger.setting s
-       where s.name = 'max_args_bytes' and admits.args_bytes > s.value::integer
-          or s.name = 'max_meta_bytes' and admits.meta_bytes > s.value::integer) then
-    return false;
-  end if;
-  return not exists (select from taskledger.overload o where o.kind = admits.kind and o.closed);
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.admits(kind text, args_bytes integer, meta_bytes integer) IS 'Internal: reports whether a task of this kind, with args and meta of these sizes, may be enqueued as available.';
-
 CREATE FUNCTION taskledger.advance_feed(reader text, page text, "position" bigint) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  of_cursor text := taskledger.subscriber_reader(reader);
+  of_cursor text := taskledger_internal.subscriber_reader(reader);
   c record;
 begin
   if page is null or page !~ '^[0-9]{1,18}@.' or "position" is null then
@@ -85,10 +61,10 @@ begin
     raise exception 'taskledger: invalid position %: must belong to an event of the page', "position"
       using errcode = 'invalid_parameter_value';
   end if;
-  perform taskledger.check_owner(reader, c.login);
-  if c.until is null or taskledger.incarnation() is distinct from substr(page, strpos(page, '@') + 1)
-     or not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
-                                     "position", c.mark, coalesce(c.login, session_user)) then
+  perform taskledger_internal.check_owner(reader, c.login);
+  if c.until is null or taskledger_internal.incarnation() is distinct from substr(page, strpos(page, '@') + 1)
+     or not taskledger_internal.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
+                                              "position", c.mark, coalesce(c.login, session_user)) then
     raise exception 'taskledger: subscriber % has been moved since this page was read', reader
       using errcode = 'TL005', hint = 'Roll back, and call read_feed again.';
   end if;
@@ -98,7 +74,894 @@ $$;
 
 COMMENT ON FUNCTION taskledger.advance_feed(reader text, page text, "position" bigint) IS 'Passes the events of a page up to a position, in the transaction of their effect, and returns the page for the rest. SQLSTATE TL005 if another session has moved the subscriber: roll back.';
 
-CREATE FUNCTION taskledger.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json, login text) RETURNS boolean
+CREATE FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean DEFAULT false) RETURNS TABLE(version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  head record;
+  first record;
+  deadline timestamptz;
+  appended integer;
+begin
+  perform taskledger_internal.check_key(claim.kind, claim.biz_id);
+  if not taskledger_internal.has_lease(claim.worker, claim.kind) then
+    perform taskledger_internal.check_kinds(array[claim.kind]);
+    perform taskledger_internal.raise_no_lease(claim.worker, claim.kind);
+  end if;
+  if exists (select from taskledger.paused_kinds p where p.kind = claim.kind) then
+    perform taskledger_internal.check_kinds(array[claim.kind]);
+    raise exception 'taskledger: kind % is paused', claim.kind
+      using errcode = 'TL003', hint = 'try again later';
+  end if;
+  if not taskledger_internal.may_claim(claim.worker, claim.kind) then
+    return;
+  end if;
+  select h.version, h.type, h.attempt, h.actor into head
+    from taskledger.event h
+   where h.kind = claim.kind and h.biz_id = claim.biz_id
+   order by h.version desc limit 1;
+  if head.type is null then
+    perform taskledger_internal.check_kinds(array[claim.kind]);
+  end if;
+  if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed') then
+    return;
+  end if;
+  if head.type in ('started', 'progressed') and not (resume and head.actor = claim.worker)
+      and exists (select from taskledger_internal.worker_alive_ms(head.actor, claim.kind) w where w.alive_ms > 0) then
+    return;
+  end if;
+  select f.data, f.meta into first
+    from taskledger.event f
+   where f.kind = claim.kind and f.biz_id = claim.biz_id and f.version = 1;
+  deadline := taskledger_internal.deadline_of(first.meta);
+  if deadline <= clock_timestamp() then -- the scheduler ends the task, unless it is running
+    if head.type in ('started', 'progressed') then
+      perform taskledger_internal.append_event(claim.kind, claim.biz_id, head.version, 'interrupted', claim.worker,
+                                               '{"reason":"finish_by"}');
+    end if;
+    return;
+  end if;
+  if head.type in ('started', 'progressed')
+      and not taskledger_internal.take_over(claim.kind, claim.biz_id, head.version, claim.worker) then
+    return;
+  end if;
+  appended := taskledger_internal.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker, null);
+  if appended is not null then
+    return query select appended, head.attempt + 1, first.data, first.meta, deadline;
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not available, and for some seconds after the first heartbeat if live workers in Go have the kind, which then begin to record each start. With resume, an attempt that this worker has begun counts as lost, and the next one begins. The worker needs a lease: see taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
+
+CREATE FUNCTION taskledger.claim_next(kind text, worker text, how_many integer DEFAULT 1) RETURNS TABLE(biz_id text, version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  most constant integer := 5000;
+  few constant integer := 256;
+  before constant json := taskledger_internal.poll_place(claim_next.worker, claim_next.kind);
+  listed bigint := coalesce(before ->> 'listed', '0');
+  at timestamptz := before ->> 'at';
+  after bigint := coalesce(before ->> 'after', '0');
+  later timestamptz := before ->> 'next';
+  is_listed boolean := true;
+  page integer := how_many;
+  stepped integer := 0;
+  claimed integer := 0;
+  tasks record;
+  found record;
+begin
+  if how_many is null or how_many not between 1 and 100 then
+    raise exception 'taskledger: invalid how_many %: must be between 1 and 100', coalesce(how_many::text, 'null')
+      using errcode = 'invalid_parameter_value';
+  end if;
+  perform taskledger_internal.check_kinds(array[claim_next.kind]);
+  if not taskledger_internal.has_lease(claim_next.worker, claim_next.kind) then
+    perform taskledger_internal.raise_no_lease(claim_next.worker, claim_next.kind);
+  end if;
+  if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind)
+      or not taskledger_internal.may_claim(claim_next.worker, claim_next.kind) then
+    return;
+  end if;
+  loop
+    if is_listed then
+      tasks := taskledger_internal.listed_tasks(claim_next.kind, listed, page);
+    else
+      tasks := taskledger_internal.unlisted_tasks(claim_next.kind, at, after, page);
+      later := coalesce(later, tasks.newest);
+    end if;
+    for i in 1 .. coalesce(cardinality(tasks.biz_ids), 0) loop
+      continue when not taskledger_internal.lock_task(claim_next.kind, tasks.biz_ids[i]);
+      for found in select c.* from taskledger.claim(claim_next.kind, tasks.biz_ids[i], claim_next.worker) c loop
+        return query select tasks.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
+        claimed := claimed + 1;
+      end loop;
+      if claimed >= how_many then
+        tasks.last := tasks.positions[i];
+        exit;
+      end if;
+    end loop;
+    stepped := stepped + tasks.entries;
+    if is_listed then
+      listed := case when claimed < how_many and tasks.entries = page then tasks.last else 0 end;
+      exit when claimed >= how_many;
+      is_listed := tasks.entries = page and stepped < most;
+      page := 4 * page;
+      if not is_listed then
+        page := few;
+        stepped := 0;
+      end if;
+    else
+      if claimed < how_many and tasks.entries < page then
+        at := later;
+        after := 0;
+        later := null;
+        exit;
+      end if;
+      after := tasks.last;
+      exit when claimed >= how_many or stepped >= most;
+      page := 4 * page;
+    end if;
+  end loop;
+  if not is_listed and (stepped >= few or before ->> 'next' is not null and later is null)
+      or listed <> coalesce(before ->> 'listed', '0')::bigint then
+    perform taskledger_internal.set_poll_place(claim_next.worker, claim_next.kind,
+      json_build_object('listed', listed, 'at', at, 'after', after, 'next', later));
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims waiting tasks of a kind, at most how_many, in the order in which they became available, as far as other workers do not take them meanwhile. Its cost does not grow with the number of tasks that have finished, wait for a time, or are of other kinds. Raises TL002 if the worker has no lease. Returns no row if the kind is paused, and when claim returns none.';
+
+CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+#variable_conflict use_column
+declare
+  max_args constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_args_bytes');
+  max_meta constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes');
+  timed constant boolean := num_nonnulls(run_at, run_in, start_by, finish_by) > 0;
+  due timestamptz;         -- null: now
+  first_type taskledger.event_type := 'enqueued';
+  stored_meta json := case when json_typeof(meta) = 'object' then meta end;
+  predecessors constant json := taskledger_internal.check_after(enqueue.after, enqueue.kind, enqueue.biz_id);
+  missing record;
+  full_kind record;
+  discard boolean := false;
+  added_position bigint;
+begin
+  perform taskledger_internal.check_key(enqueue.kind, enqueue.biz_id);
+  perform taskledger_internal.check_actor(enqueue.actor);
+  if octet_length(enqueue.args::text) > max_args then
+    raise exception 'taskledger: invalid args: must have at most % bytes, got %',
+        max_args, octet_length(enqueue.args::text)
+      using errcode = 'invalid_parameter_value', hint = 'enqueue a reference to a larger payload';
+  end if;
+  if octet_length(enqueue.meta::text) > max_meta then
+    raise exception 'taskledger: invalid meta: must have at most % bytes, got %',
+        max_meta, octet_length(enqueue.meta::text)
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if enqueue.shard not between 0 and 63 then
+    raise exception 'taskledger: invalid shard %: must be between 0 and 63', enqueue.shard
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if enqueue.data_version not between 1 and 32767 then
+    raise exception 'taskledger: invalid data_version %: must be between 1 and 32767', enqueue.data_version
+      using errcode = 'invalid_parameter_value';
+  end if;
+  perform taskledger_internal.check_nesting('args', enqueue.args::text);
+  perform taskledger_internal.check_nesting('meta', enqueue.meta::text);
+  perform taskledger_internal.check_meta(enqueue.meta, enqueue.args);
+
+  if timed then
+    perform taskledger_internal.check_times(run_at, run_in, start_by, finish_by);
+    perform pg_current_xact_id();  -- before the clock is read: see table timer
+    due := case when run_in > interval '0' then clock_timestamp() + run_in
+                when run_at > clock_timestamp() then run_at end;
+    first_type := case when due is null then 'enqueued' else 'scheduled' end;
+    stored_meta := taskledger_internal.with_times(stored_meta::text, due, start_by, finish_by);
+  end if;
+  if predecessors is not null then
+    if num_nonnulls(run_at, run_in) > 0 then
+      raise exception 'taskledger: invalid after: must not be set together with run_at or run_in'
+        using errcode = 'invalid_parameter_value';
+    end if;
+    select p.kind, p.biz_id into missing
+      from json_to_recordset(predecessors -> 'keys') p(kind text, biz_id text)
+     where not exists (
+       select from taskledger.event e where e.kind = p.kind and e.biz_id = p.biz_id and e.version = 1)
+     limit 1;
+    if found then
+      raise exception 'taskledger: invalid after: task %/% does not exist', missing.kind, missing.biz_id
+        using errcode = 'invalid_parameter_value', hint = 'enqueue it first, or as an earlier entry';
+    end if;
+    first_type := 'scheduled';
+    stored_meta := '{"after":' || predecessors::text
+      || case when coalesce(stored_meta::text, '{}') ~ '^[[:space:]]*[{][[:space:]]*[}][[:space:]]*$' then '}'
+              else ',' || regexp_replace(stored_meta::text, '^[[:space:]]*[{]', '') end;
+    if octet_length(stored_meta::text) > max_meta then
+      raise exception 'taskledger: invalid meta: must have at most % bytes with after, got %',
+          max_meta, octet_length(stored_meta::text)
+        using errcode = 'invalid_parameter_value';
+    end if;
+  elsif due is null then
+    select o.* into full_kind from taskledger.overload o where o.kind = enqueue.kind and o.closed;
+    if full_kind.policy = 'discard' then
+      discard := true;
+    elsif full_kind.policy is not null and not exists (
+        select from taskledger.event e
+         where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
+      perform taskledger_internal.count_rejection();
+      raise exception 'taskledger: too many tasks of kind % wait: %, of at most %',
+          enqueue.kind, full_kind.waiting, full_kind.max_waiting
+        using errcode = 'configuration_limit_exceeded',
+              detail = json_build_object('kind', enqueue.kind, 'waiting', full_kind.waiting,
+                                         'max_waiting', full_kind.max_waiting,
+                                         'retry_after_ms', full_kind.retry_after_ms, 'policy', full_kind.policy)::text,
+              hint = 'try again after ' || full_kind.retry_after_ms || ' ms'
+                     || case full_kind.policy
+                          when 'caller_runs' then ', or run it in your transaction by workers.Caller in Go'
+                          else '' end;
+    end if;
+  end if;
+  with tx as materialized (
+    select pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger_internal.login_id()) as login_id)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data,
+                                meta)
+  select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
+         tx.login_id, coalesce(enqueue.data_version, 1), enqueue.kind, enqueue.biz_id,
+         coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args, stored_meta
+    from tx
+      on conflict (kind, biz_id, version) do nothing
+  returning event.position into added_position;
+  if added_position is not null then
+    perform taskledger_internal.wake(added_position);
+  end if;
+  if added_position is not null and discard then
+    with tx as materialized (
+      select pg_current_xact_id() as xid,
+             coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                      taskledger_internal.login_id()) as login_id)
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+    select tx.xid, 2, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), 'discarded',
+           tx.login_id, enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
+           '{"reason":"too many tasks of its kind wait"}'
+      from tx;
+    return query select true, 'discarded'::taskledger.task_state, 2, true, added_position;
+    return;
+  end if;
+  if added_position is not null then
+    if timed then
+      perform taskledger_internal.set_timers(enqueue.kind, enqueue.biz_id, due, enqueue.start_by, enqueue.finish_by);
+    end if;
+    if predecessors is not null then
+      insert into taskledger.timer (due_at, kind, biz_id, version, reason)
+      values (taskledger_internal.end_of_time(), enqueue.kind, enqueue.biz_id, 1, 'after');
+    end if;
+    return query select true, taskledger.state_after(first_type), 1, true, added_position;
+    return;
+  end if;
+
+  return query
+  select false, taskledger.state_after(head.type), head.version,
+         taskledger_internal.is_same_json(first.data::text, enqueue.args::text), first.position
+    from taskledger.event first
+   cross join lateral (
+      select h.version, h.type from taskledger.event h
+       where h.kind = first.kind and h.biz_id = first.biz_id order by h.version desc limit 1) head
+   where first.kind = enqueue.kind and first.biz_id = enqueue.biz_id and first.version = 1;
+end
+$_$;
+
+COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values.';
+
+CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+#variable_conflict use_column
+declare
+  max_args constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_args_bytes');
+  max_meta constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes');
+  unreadable constant text := E'\\\\u(?:0000|[dD][89a-fA-F])'; -- the escape \u0000 or a half of a surrogate pair
+  entry record;
+  key text;
+  one_by_one boolean := false;  -- an entry has times or unreadable args, or enqueueing is closed for its kind
+  in_order boolean := false;    -- an entry may come after an earlier one
+  added_positions bigint[];
+  args_apart text[];            -- of each entry, if an entry has escapes that PostgreSQL cannot read
+begin
+  if json_typeof(entries) is distinct from 'array' then
+    raise exception 'taskledger: invalid entries: must be a JSON array' using errcode = 'invalid_parameter_value';
+  end if;
+  -- In two steps, because a lookaround at each character took longer than everything else. The second one is without
+  -- backslashes that are escaped and without whole surrogate pairs.
+  if entries::text ~ unreadable and
+     regexp_replace(entries::text, E'\\\\\\\\|\\\\u[dD][89abAB]..\\\\u[dD][c-fC-F]', '', 'g') ~ unreadable then
+    select s.others, s.args into entries, args_apart from taskledger_internal.split_args(entries) s;
+    one_by_one := true;
+  end if;
+  for entry in
+    select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->>'shard' as shard,
+           e.v->>'data_version' as data_version, coalesce(args_apart[e.i]::json, e.v->'args') as args
+      from json_array_elements(entries) with ordinality as e(v, i)
+  loop
+    perform taskledger_internal.check_key(entry.kind, entry.biz_id);
+    perform taskledger_internal.check_actor(entry.v->>'actor');
+    if octet_length(entry.args::text) > max_args then
+      raise exception 'taskledger: entry %: invalid args: must have at most % bytes, got %',
+          entry.i, max_args, octet_length(entry.args::text)
+        using errcode = 'invalid_parameter_value', hint = 'enqueue a reference to a larger payload';
+    end if;
+    if octet_length((entry.v->'meta')::text) > max_meta then
+      raise exception 'taskledger: entry %: invalid meta: must have at most % bytes, got %',
+          entry.i, max_meta, octet_length((entry.v->'meta')::text)
+        using errcode = 'invalid_parameter_value';
+    end if;
+    if entry.shard is not null and (entry.shard !~ '^[0-9]{1,2}$' or entry.shard::integer > 63) then
+      raise exception 'taskledger: entry %: invalid shard %: must be between 0 and 63',
+          entry.i, quote_literal(left(entry.shard, 80))
+        using errcode = 'invalid_parameter_value';
+    end if;
+    if entry.data_version !~ '^[0-9]{1,5}$' or entry.data_version::integer not between 1 and 32767 then
+      raise exception 'taskledger: entry %: invalid data_version %: must be between 1 and 32767',
+          entry.i, quote_literal(left(entry.data_version, 80))
+        using errcode = 'invalid_parameter_value';
+    end if;
+    perform taskledger_internal.check_nesting('args', entry.args::text);
+    perform taskledger_internal.check_nesting('meta', (entry.v->'meta')::text);
+    perform taskledger_internal.check_meta(entry.v->'meta', entry.args);
+    for key in select json_object_keys(entry.v) loop
+      if key in ('run_at', 'run_in', 'start_by', 'finish_by') then
+        perform taskledger_internal.times_of(entry.v);
+        one_by_one := true;
+      elsif key = 'after' then
+        perform taskledger_internal.check_after(entry.v -> 'after', entry.kind, entry.biz_id);
+        one_by_one := true;
+        in_order := true;
+      elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version') then
+        raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
+          using errcode = 'feature_not_supported',
+                hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
+                       'data_version and after';
+      end if;
+    end loop;
+  end loop;
+
+  one_by_one := one_by_one or exists (
+    select from json_array_elements(entries) e join taskledger.overload o on o.kind = e->>'kind' where o.closed);
+  if one_by_one then -- in the order of the keys, or of the array
+    for entry in
+      select e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
+             coalesce(args_apart[e.i]::json, e.v->'args') as args, e.v->'meta' as meta,
+             (e.v->>'shard')::integer as shard, e.v->>'actor' as actor,
+             (e.v->>'data_version')::integer as data_version
+        from json_array_elements(entries) with ordinality as e(v, i)
+       order by case when in_order then e.i end, e.v->>'kind' collate "C", e.v->>'biz_id' collate "C", e.i
+    loop
+      added_positions := added_positions || array(
+        select first.position
+          from taskledger_internal.times_of(entry.v) t
+         cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
+                                               entry.meta, t.run_in, t.start_by, t.finish_by,
+                                               coalesce(entry.data_version, 1), entry.v -> 'after') first
+         where first.is_new);
+    end loop;
+  else
+    with tx as materialized (
+      select pg_current_xact_id() as xid,
+             coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                      taskledger_internal.login_id()) as login_id
+    ), added as (
+      insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, kind, biz_id, actor,
+                                    data, meta)
+      select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', tx.login_id,
+             coalesce(w.data_version, 1), w.kind, w.biz_id,
+             coalesce(nullif(w.actor, ''), session_user::text), w.args,
+             case when json_typeof(w.meta) = 'object' then w.meta end
+        from tx
+       cross join (
+         select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
+                (e.v->>'shard')::smallint as shard, e.v->>'actor' as actor,
+                (e.v->>'data_version')::smallint as data_version
+           from json_array_elements(entries) with ordinality as e(v, i)) w
+       order by w.kind collate "C", w.biz_id collate "C", w.i
+          on conflict (kind, biz_id, version) do nothing
+      returning position)
+    select array_agg(a.position) into added_positions from added a;
+    perform taskledger_internal.wake();
+  end if;
+
+  -- A separate statement, because only a later snapshot sees the winner of a race.
+  return query
+  select w.kind, w.biz_id, w.nth = 1 and first.position in (select unnest(added_positions)),
+         taskledger.state_after(head.type), head.version,
+         taskledger_internal.is_same_json(first.data::text, w.args::text), first.position
+    from (
+      select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
+             coalesce(args_apart[e.i]::json, e.v->'args') as args,
+             row_number() over (partition by e.v->>'kind', e.v->>'biz_id' order by e.i) as nth
+        from json_array_elements(entries) with ordinality as e(v, i)) w
+   cross join lateral (
+      select f.position, f.data from taskledger.event f
+       where f.kind = w.kind and f.biz_id = w.biz_id and f.version = 1) first
+   cross join lateral (
+      select h.version, h.type from taskledger.event h
+       where h.kind = w.kind and h.biz_id = w.biz_id order by h.version desc limit 1) head
+   order by w.i;
+end
+$_$;
+
+COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after. Returns a row for each entry, in their order, as taskledger.enqueue does.';
+
+CREATE FUNCTION taskledger.erase_salts(kind text, biz_id text) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  sealed record;
+  erased bigint := 0;
+begin
+  -- An older snapshot lacks the batch that a sealer commits meanwhile, and its salts would stay.
+  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+    raise exception 'taskledger: erase_salts needs a READ COMMITTED transaction' using
+      errcode = 'active_sql_transaction', hint = 'begin isolation level read committed';
+  end if;
+  perform taskledger_internal.lock_seal();
+  for sealed in
+    select l.batch, l.place, e.data::text as data, e.meta::text as meta, e.actor
+      from taskledger.event e
+     cross join lateral taskledger_internal.sealed_leaf(e.position) l
+     where e.kind = erase_salts.kind and e.biz_id = erase_salts.biz_id
+     order by l.batch
+  loop
+    update taskledger.seal s
+       set salts[sealed.place] =
+             taskledger_internal.personal_digest(s.salts[sealed.place], sealed.data, sealed.meta, sealed.actor)
+     where s.batch = sealed.batch and octet_length(s.salts[sealed.place]) = 16;
+    if found then
+      erased := erased + 1;
+    end if;
+  end loop;
+  return erased;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.erase_salts(kind text, biz_id text) IS 'Replaces the salts of the sealed events of a task by digests, so that the seal stays valid when data, meta and actor are erased in the same transaction, and no text can be confirmed. Returns the number of events.';
+
+CREATE FUNCTION taskledger.fail(kind text, biz_id text, version integer, error text, error_type text DEFAULT ''::text, retry_in interval DEFAULT NULL::interval, permanent boolean DEFAULT false, retry json DEFAULT NULL::json) RETURNS taskledger.task_state
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  own constant record := taskledger_internal.attempt_of(kind, biz_id, version);
+  described constant json := json_build_object(
+    'message', taskledger_internal.shortened(coalesce(error, ''), 4096),
+    'type', taskledger_internal.shortened(coalesce(error_type, ''), 512));
+  ended constant integer := taskledger_internal.newest_of(kind, biz_id, '{buried,cancelled,expired,discarded}');
+  policy json;
+  failures integer;
+  reason text;
+  appended integer;
+  delay_us bigint;
+begin
+  perform taskledger_internal.check_times(null, retry_in, null, null);
+  if json_typeof(retry) <> 'null' then
+    begin
+      perform taskledger_internal.check_retry(retry, 'retry');
+    exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
+      raise exception 'taskledger: invalid retry: %', sqlerrm using errcode = 'invalid_parameter_value';
+    end;
+  end if;
+  policy := taskledger_internal.policy_of(kind, biz_id, retry);
+  failures := 1 + (
+    select count(*) from taskledger.event e
+     where e.kind = fail.kind and e.biz_id = fail.biz_id and e.type = 'failed' and e.version > ended
+       and e.version > 64) + (
+    select count(*) from taskledger.event e
+     where e.kind = fail.kind and e.biz_id = fail.biz_id and e.type = 'failed' and e.version > ended
+       and e.version <= 64);
+  delay_us := coalesce((extract(epoch from retry_in) * 1e6)::bigint,
+                       taskledger_internal.retry_delay(policy, failures, random()));
+  reason := case when permanent then 'the handler returned a permanent error'
+                 when failures >= taskledger_internal.retry_limit(policy) then 'attempts used up' end;
+  appended := taskledger_internal.append_event(
+    kind, biz_id, version, 'failed', own.worker, '{"error":' || described || ',' || own.data || '}',
+    case when reason is null then nullif(delay_us, 0) end);
+  if appended is null then
+    perform taskledger_internal.raise_fenced(kind, biz_id, version);
+  end if;
+  if reason is not null then
+    perform taskledger_internal.append_event(kind, biz_id, appended, 'buried', own.worker,
+      '{"reason":' || to_json(reason) || ',"error":' || described || ',"errors":'
+      || (select json_agg(json_build_object('attempt', f.attempt, 'at', f.failed_at at time zone 'UTC' || 'Z',
+                                            'message', f.message))
+            from taskledger_internal.failures_of(kind, biz_id, ended) f) || ',' || own.data || '}');
+    return 'dead';
+  elsif delay_us = 0 then
+    perform taskledger_internal.append_event(kind, biz_id, appended, 'released', own.worker, '{"reason":"retry"}');
+    return 'available';
+  end if;
+  return 'retrying';
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.fail(kind text, biz_id text, version integer, error text, error_type text, retry_in interval, permanent boolean, retry json) IS 'Records that an attempt has failed, after its transaction was rolled back. The task is tried again by its retry policy, else by the policy retry, else by the default; or after retry_in. It is dead if its attempts are used up, or if the error is permanent. Returns the state of the task. version is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
+
+CREATE FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json DEFAULT NULL::json) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  own constant record := taskledger_internal.attempt_of(kind, biz_id, version);
+begin
+  if (select taskledger_internal.deadline_of(f.meta) <= clock_timestamp()
+        from taskledger.event f
+       where f.kind = finish.kind and f.biz_id = finish.biz_id and f.version = 1) then
+    raise exception 'taskledger: the deadline of task %/% has passed', kind, biz_id
+      using errcode = 'TL004', hint = 'roll back, and call taskledger.fail';
+  end if;
+  if octet_length(result::text) > 262144 then -- workers.MaxResultBytes
+    raise exception 'taskledger: invalid result: must have at most 262144 bytes, got %', octet_length(result::text)
+      using errcode = 'invalid_parameter_value', hint = 'store a reference to a larger result';
+  end if;
+  perform taskledger_internal.check_nesting('result', result::text);
+  if taskledger_internal.append_event(kind, biz_id, version, 'succeeded', own.worker,
+       '{' || own.data || coalesce(',"result":' || result::text, '') || '}') is null then
+    perform taskledger_internal.raise_fenced(kind, biz_id, version);
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json) IS 'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile, TL004 if the deadline of the task has passed.';
+
+CREATE FUNCTION taskledger.give_subscriber(subscriber text, login text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  of_cursor text := taskledger_internal.subscriber_reader(subscriber);
+  newest bigint;
+  c record;
+begin
+  if not exists (select from pg_roles r where r.rolname = give_subscriber.login) then
+    raise exception 'taskledger: invalid login %: there is no such role',
+      coalesce(quote_literal(left(give_subscriber.login, 100)), 'null') using errcode = 'invalid_parameter_value';
+  end if;
+  newest := taskledger_internal.lock_cursor(of_cursor);
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark into c
+    from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
+  if c.n is null then
+    return false;
+  end if;
+  if not taskledger_internal.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
+                                           c.after_position, c.mark, give_subscriber.login) then
+    raise exception 'taskledger: subscriber % is being moved by another session', subscriber
+      using errcode = 'serialization_failure', hint = 'Try again.';
+  end if;
+  return true;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.give_subscriber(subscriber text, login text) IS 'Gives a subscriber to another login, leaves its place, and reports whether there is such a subscriber.';
+
+CREATE FUNCTION taskledger.heartbeat(worker text, kinds text[], lease_for interval DEFAULT '00:00:30'::interval, guarantee text DEFAULT 'exactly once'::text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  about constant json := json_build_object(
+    'kinds', to_json(kinds), 'shards', 'all',
+    'guarantees', case when guarantee = 'exactly once' then json_build_object()
+                       else json_build_object(guarantee, to_json(kinds)) end);
+begin
+  perform taskledger_internal.check_actor(worker);
+  if coalesce(worker, '') = '' then
+    raise exception 'taskledger: invalid worker: must not be empty' using errcode = 'invalid_parameter_value';
+  end if;
+  perform taskledger_internal.check_key(k.kind, 'x') from unnest(kinds) k(kind);
+  if lease_for is distinct from interval '0' then
+    perform taskledger_internal.check_kinds(kinds);
+  end if;
+  if guarantee is null or guarantee not in ('exactly once', 'at least once') then
+    raise exception 'taskledger: invalid guarantee %: must be exactly once or at least once', quote_nullable(guarantee)
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if lease_for = interval '0' then
+    perform taskledger_internal.remove_lease('worker/' || worker);
+    if taskledger_internal.is_anothers_lease(worker) then
+      perform taskledger_internal.raise_anothers_worker(worker);
+    end if;
+    return;
+  end if;
+  if lease_for is null or date_part('epoch', lease_for) not between 1 and 86400 then
+    raise exception 'taskledger: invalid lease_for %: must be between 1 second and 1 day', lease_for
+      using errcode = 'invalid_parameter_value', hint = '0 removes the lease';
+  end if;
+  lease_for := date_part('epoch', lease_for) * interval '1 second';  -- without months, whose length differs
+  if row_security_active('taskledger.lease') and taskledger_internal.is_anothers_lease(worker) then
+    perform taskledger_internal.raise_anothers_worker(worker);
+  end if;
+  if not exists (
+      select from taskledger.lease l
+       where l.name = 'worker/' || worker and l.alive_until > clock_timestamp()
+         and l.detail::jsonb - '{places,admitted}'::text[] = about::jsonb) then
+    perform taskledger_internal.lock_workers(kinds); -- of two that begin at a time, one finds the other: see may_claim
+  end if;
+  insert into taskledger.lease as l (name, holder, alive_until, term, detail)
+  values ('worker/' || worker, worker, clock_timestamp() + lease_for, lease_for, about)
+      on conflict (name) do update
+     set alive_until = excluded.alive_until, term = excluded.term, login = excluded.login,
+         detail = case when l.alive_until > clock_timestamp()
+                            and l.detail::jsonb - '{places,admitted}'::text[] = excluded.detail::jsonb
+                       then l.detail else excluded.detail end;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.heartbeat(worker text, kinds text[], lease_for interval, guarantee text) IS 'Extends the lease of a worker, or creates it: while it lasts, no other worker takes over its tasks. kinds are the kinds that it works on, guarantee is exactly once if their effects commit with taskledger.finish, else at least once. A duration of 0 removes the lease. The id of a worker belongs to the login that holds its lease.';
+
+CREATE TABLE taskledger.setting (
+    name text NOT NULL COLLATE pg_catalog."C",
+    value text NOT NULL,
+    CONSTRAINT setting_min_bytes CHECK (((name <> ALL (ARRAY['max_args_bytes'::text, 'max_meta_bytes'::text])) OR ((value)::integer >= 4096)))
+);
+
+COMMENT ON TABLE taskledger.setting IS 'Settings that all programs share: installation, max_args_bytes, max_meta_bytes.';
+
+CREATE FUNCTION taskledger.installation() RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    BEGIN ATOMIC
+ SELECT s.value
+    FROM taskledger.setting s
+   WHERE (s.name = 'installation'::text);
+END;
+
+COMMENT ON FUNCTION taskledger.installation() IS 'Returns the id of this ledger, which its stream and its CloudEvents carry.';
+
+CREATE FUNCTION taskledger.read_feed(reader text, how_many integer DEFAULT 100) RETURNS TABLE(page text, "position" bigint, kind text, biz_id text, version integer, type text, attempt integer, shard smallint, recorded_at timestamp with time zone, actor text, login text, data_version smallint, data json, meta json)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  of_cursor text := taskledger_internal.subscriber_reader(reader);
+  incarnation text := taskledger_internal.incarnation();
+  c record;
+  snapshot pg_snapshot;
+  last bigint;
+begin
+  if how_many is null or how_many not between 1 and 10000 then
+    raise exception 'taskledger: invalid how_many %: must be between 1 and 10000', coalesce(how_many::text, 'null')
+      using errcode = 'invalid_parameter_value';
+  end if;
+  perform taskledger_internal.check_window('read_feed');
+  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark, n.login, n.is_local
+    into c
+    from taskledger.cursors n
+   where n.reader = of_cursor
+   order by n.n desc
+   limit 1;
+  if c.n is null then
+    select 0::bigint as n, '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound,
+           null::pg_snapshot as until, null::bigint as top, null::xid8 as bound, 0::bigint as after_position,
+           null::json as mark, null::text as login, true as is_local into c;
+  elsif not c.is_local then
+    raise exception 'taskledger: the place of subscriber % belongs to another database', reader
+      using errcode = 'object_not_in_prerequisite_state', hint = 'After a restore: taskledger rebase';
+  elsif c.mark ->> 'paused' = 'true' then
+    return;
+  end if;
+  perform taskledger_internal.check_owner(reader, c.login);
+  if c.until is not null then
+    if incarnation is null then -- after a crash or a restore
+      perform taskledger_internal.begin_incarnation();
+      return; -- the next call can open a window
+    end if;
+    return query
+    select c.n || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
+           e.recorded_at, e.actor, l.name, e.data_version, e.data, e.meta
+      from taskledger_internal.feed_page(c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.after_position,
+                                         read_feed.how_many) e
+      left join taskledger.logins l on l.id = e.login_id;
+    if found then
+      return;
+    end if;
+    c.seen := c.until; c.seen_top := c.top; c.seen_bound := c.bound;
+  end if;
+  snapshot := pg_current_snapshot();
+  last := coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0);
+  if last <= c.seen_top and not exists (
+       select from taskledger_internal.late_xids(c.seen, c.seen_bound) x where pg_visible_in_snapshot(x, snapshot)) then
+    return; -- an idle call writes nothing
+  end if;
+  if not taskledger_internal.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, snapshot, last,
+                                           pg_current_xact_id(), 0, c.mark, coalesce(c.login, session_user)) then
+    return; -- another session has opened the window
+  end if;
+  if incarnation is null then
+    perform taskledger_internal.begin_incarnation();
+    incarnation := taskledger_internal.incarnation();
+  end if;
+  return query
+  select c.n + 1 || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
+         e.recorded_at, e.actor, l.name, e.data_version, e.data, e.meta
+    from taskledger_internal.feed_page(c.seen, c.seen_top, c.seen_bound, snapshot, last, 0, read_feed.how_many) e
+    left join taskledger.logins l on l.id = e.login_id;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.read_feed(reader text, how_many integer) IS 'Returns the next committed events of a subscriber, in the order of the feed: none is missing, and each task''s events are in order. It returns the same events until advance_feed passes them. Call it first in a READ COMMITTED transaction, or by itself, on the primary.';
+
+CREATE FUNCTION taskledger.remove_subscriber(subscriber text) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform taskledger_internal.lock_cursor('subscriber/' || subscriber);
+  delete from taskledger.cursor c where c.reader = 'subscriber/' || subscriber;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.remove_subscriber(subscriber text) IS 'Removes a subscriber, and reports whether there was one.';
+
+CREATE FUNCTION taskledger.schema_version() RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if to_regclass('taskledger.migration') is null then
+    return 0;
+  end if;
+  return (select coalesce(max(m.version_id), 0) from taskledger.migration m where m.is_applied);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.schema_version() IS 'Returns the number of the last migration that is applied; 0 if they were applied without the table migration.';
+
+CREATE FUNCTION taskledger.seek_feed(reader text, "position" bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone, only_new boolean DEFAULT false) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  of_cursor text := taskledger_internal.subscriber_reader(reader);
+  owner constant text := case when not has_function_privilege('taskledger.give_subscriber(text, text)', 'execute')
+                           then session_user::text end; -- an operator makes it for another login
+  newest bigint;
+  c record;
+  p record;
+begin
+  if "position" is not null and at is not null then
+    raise exception 'taskledger: position and at must not both be given' using errcode = 'invalid_parameter_value';
+  elsif at > clock_timestamp() then
+    raise exception 'taskledger: invalid time %: must not be in the future', at
+      using errcode = 'invalid_parameter_value';
+  end if;
+  perform taskledger_internal.check_window('seek_feed');
+  if only_new and exists (select from taskledger.cursor n where n.reader = of_cursor) then
+    return false;
+  end if;
+  if "position" = 0 then
+    select '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound, null::pg_snapshot as until,
+           null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
+  elsif "position" is not null then
+    select * into p from taskledger_internal.place_of(seek_feed.position);
+    if p.seen is null then
+      raise exception 'taskledger: invalid position %: no event has it', "position"
+        using errcode = 'TL006', hint = 'An event that was archived or never committed cannot be a place.';
+    end if;
+  elsif at is not null then
+    select * into p from taskledger_internal.place_at(seek_feed.at);
+  else
+    select pg_current_snapshot() as seen, null::bigint as seen_top, null::xid8 as seen_bound,
+           null::pg_snapshot as until, null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
+    p.seen_top := coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0);
+    p.seen_bound := pg_current_xact_id();
+  end if;
+  if p.until is not null and p.bound is null then
+    p.top := greatest(p.top, coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0));
+    p.bound := pg_current_xact_id();
+  end if;
+  newest := taskledger_internal.lock_cursor(of_cursor);
+  if only_new and newest is not null then
+    return false;
+  end if;
+  select n.n, n.mark, n.login into c from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
+  if not taskledger_internal.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until,
+                                           p.top, p.bound, p.after_position, c.mark, coalesce(c.login, owner)) then
+    raise exception 'taskledger: subscriber % is being moved by another session', reader
+      using errcode = 'serialization_failure', hint = 'Try again.';
+  end if;
+  return true;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.seek_feed(reader text, "position" bigint, at timestamp with time zone, only_new boolean) IS 'Moves a subscriber to after the event at a position (0: the beginning), to a time, or to the present, and makes it if it is missing. With only_new it does not move an existing subscriber, and returns false.';
+
+CREATE FUNCTION taskledger.shard_of(biz_id text) RETURNS smallint
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    RETURN (((((('x'::text || substr(md5(biz_id), 1, 8)))::bit(32))::bigint & '4294967295'::bigint) % (64)::bigint))::smallint;
+
+COMMENT ON FUNCTION taskledger.shard_of(biz_id text) IS 'Returns the default shard of a task, 0 to 63: the first 32 bits of md5(biz_id), modulo 64.';
+
+CREATE FUNCTION taskledger.snooze(kind text, biz_id text, version integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, run_in interval DEFAULT NULL::interval) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  own constant record := taskledger_internal.attempt_of(kind, biz_id, version);
+  due timestamptz := coalesce(run_at, clock_timestamp() + run_in);
+  short text := '';
+  before integer;
+begin
+  perform taskledger_internal.check_times(run_at, run_in, null, null);
+  if num_nonnulls(run_at, run_in) = 0 then
+    raise exception 'taskledger: invalid run_at: either run_at or run_in must be set'
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if due < clock_timestamp() + interval '1 second' then
+    before := coalesce((
+      select taskledger_internal.short_in_a_row(e.data) from taskledger.event e
+       where e.kind = snooze.kind and e.biz_id = snooze.biz_id and e.attempt = own.number - 1
+         and e.version = taskledger_internal.newest_of(snooze.kind, snooze.biz_id, '{snoozed}')), 0);
+    short := ',"short_in_a_row":' || before + 1;
+    if before > 0 and due <= clock_timestamp() then
+      due := clock_timestamp() + greatest(interval '1 second', interval '1 microsecond'
+        * taskledger_internal.retry_delay(taskledger_internal.policy_of(kind, biz_id, null), before, random()));
+    end if;
+  end if;
+  if taskledger_internal.append_event(kind, biz_id, version, 'snoozed', own.worker, '{' || own.data || short || '}',
+       null, due) is null then
+    perform taskledger_internal.raise_fenced(kind, biz_id, version);
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.snooze(kind text, biz_id text, version integer, run_at timestamp with time zone, run_in interval) IS 'Ends an attempt without failure: the task is available again at run_at, or run_in from now by the database''s clock. The second snooze in a row that is due at once waits by the retry policy. version is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
+
+CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskledger.task_state
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
+
+COMMENT ON FUNCTION taskledger.state_after(type taskledger.event_type) IS 'Returns the state of a task whose last event has this type.';
+
+CREATE FUNCTION taskledger_internal.add_receiver(receiver text) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  insert into taskledger.mutex (name) values ('alarm/' || receiver) on conflict do nothing;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.add_receiver(receiver text) IS 'Adds the row that lock_receiver locks.';
+
+CREATE FUNCTION taskledger_internal.admits(kind text, args_bytes integer, meta_bytes integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if greatest(admits.args_bytes, admits.meta_bytes) > 4096 and exists (
+      select from taskledger.setting s
+       where s.name = 'max_args_bytes' and admits.args_bytes > s.value::integer
+          or s.name = 'max_meta_bytes' and admits.meta_bytes > s.value::integer) then
+    return false;
+  end if;
+  return not exists (select from taskledger.overload o where o.kind = admits.kind and o.closed);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.admits(kind text, args_bytes integer, meta_bytes integer) IS 'Reports whether a task of this kind, with args and meta of these sizes, may be enqueued as available.';
+
+CREATE FUNCTION taskledger_internal.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json, login text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -107,7 +970,7 @@ begin
                                  mark, login)
   select append_cursor.reader, append_cursor.n + 1, append_cursor.seen, append_cursor.seen_top,
          append_cursor.seen_bound, append_cursor.until, append_cursor.top, append_cursor.bound,
-         append_cursor.after_position, taskledger.origin(), append_cursor.mark,
+         append_cursor.after_position, taskledger_internal.origin(), append_cursor.mark,
          append_cursor.login
     from (
      select coalesce((select c.n
@@ -119,9 +982,9 @@ begin
    where newest.n = append_cursor.n
       on conflict do nothing;
   if found and append_cursor.n % 1000 = 0 then
-    perform taskledger.thin_cursor(append_cursor.reader, append_cursor.n - 10000);
+    perform taskledger_internal.thin_cursor(append_cursor.reader, append_cursor.n - 10000);
   elsif not found then
-    perform taskledger.check_owner(substr(c.reader, 12), c.login)
+    perform taskledger_internal.check_owner(substr(c.reader, 12), c.login)
        from (select m.reader, m.n, m.login from taskledger.cursor m where m.reader = append_cursor.reader
               order by m.n desc limit 1) c
       where c.n = append_cursor.n;
@@ -131,9 +994,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json, login text) IS 'Internal: appends cursor row n + 1 of a reader if row n is its newest, and reports whether it did.';
+COMMENT ON FUNCTION taskledger_internal.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json, login text) IS 'Appends cursor row n + 1 of a reader if row n is its newest, and reports whether it did.';
 
-CREATE FUNCTION taskledger.append_event(kind text, biz_id text, expected integer, type taskledger.event_type, actor text, data text, after_us bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS integer
+CREATE FUNCTION taskledger_internal.append_event(kind text, biz_id text, expected integer, type taskledger.event_type, actor text, data text, after_us bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -144,19 +1007,19 @@ begin
   with tx as materialized (
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                    taskledger.login_id()) as login_id
+                    taskledger_internal.login_id()) as login_id
   ), due as materialized (
-    select tx.xid, tx.login_id, taskledger.due_at(append_event.after_us, append_event.at) as at from tx
+    select tx.xid, tx.login_id, taskledger_internal.due_at(append_event.after_us, append_event.at) as at from tx
   ), added as (
     insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data)
-    select e.version + 1, e.attempt + taskledger.begins_attempt(append_event.type, e.type)::integer, e.shard,
+    select e.version + 1, e.attempt + taskledger_internal.begins_attempt(append_event.type, e.type)::integer, e.shard,
            append_event.type, due.login_id, e.kind, e.biz_id, append_event.actor,
-           taskledger.with_moment(append_event.data,
+           taskledger_internal.with_moment(append_event.data,
              case append_event.type when 'failed' then 'retry_at' else 'run_at' end, due.at)::json
       from due
       join taskledger.event e
         on e.kind = append_event.kind and e.biz_id = append_event.biz_id and e.version = append_event.expected
-     where taskledger.may_follow(append_event.type, e.type)
+     where taskledger_internal.may_follow(append_event.type, e.type)
         on conflict (kind, biz_id, version) do nothing
     returning kind, biz_id, version
   ), timed as (
@@ -167,18 +1030,18 @@ begin
   )
   select a.version into appended from added a;
   if append_event.type not in ('succeeded', 'failed', 'interrupted', 'snoozed') then
-    perform taskledger.commit_durably();
+    perform taskledger_internal.commit_durably();
   end if;
-  if taskledger.is_awaited() then
-    perform taskledger.wake();
+  if taskledger_internal.is_awaited() then
+    perform taskledger_internal.wake();
   end if;
   return appended;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.append_event(kind text, biz_id text, expected integer, type taskledger.event_type, actor text, data text, after_us bigint, at timestamp with time zone) IS 'Internal: appends an event after version expected and returns its version; null if the task has moved on. It is released after after_us microseconds or at a time, which is stored in data and in the timer.';
+COMMENT ON FUNCTION taskledger_internal.append_event(kind text, biz_id text, expected integer, type taskledger.event_type, actor text, data text, after_us bigint, at timestamp with time zone) IS 'Appends an event after version expected and returns its version; null if the task has moved on. It is released after after_us microseconds or at a time, which is stored in data and in the timer.';
 
-CREATE FUNCTION taskledger.appended_here(kind text, biz_id text, version integer) RETURNS taskledger.event_type
+CREATE FUNCTION taskledger_internal.appended_here(kind text, biz_id text, version integer) RETURNS taskledger.event_type
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -192,15 +1055,15 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.appended_here(kind text, biz_id text, version integer) IS 'Internal: returns the type of an event if the calling transaction has inserted it, else null.';
+COMMENT ON FUNCTION taskledger_internal.appended_here(kind text, biz_id text, version integer) IS 'Returns the type of an event if the calling transaction has inserted it, else null.';
 
-CREATE FUNCTION taskledger.ask_projection(projection text, work text) RETURNS SETOF integer
+CREATE FUNCTION taskledger_internal.ask_projection(projection text, work text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
   if work = 'rebuild' then
-    perform taskledger.check_recorded('projection.rebuild', projection);
+    perform taskledger_internal.check_recorded('projection.rebuild', projection);
   elsif work <> 'verify' then
     raise exception 'taskledger: work must be rebuild or verify, got %', work using errcode = 'invalid_parameter_value';
   end if;
@@ -212,9 +1075,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.ask_projection(projection text, work text) IS 'Internal: asks the program that runs a projection for a rebuild or a verification, and returns the version of the tables; no row if the projection is not registered.';
+COMMENT ON FUNCTION taskledger_internal.ask_projection(projection text, work text) IS 'Asks the program that runs a projection for a rebuild or a verification, and returns the version of the tables; no row if the projection is not registered.';
 
-CREATE FUNCTION taskledger.attempt_of(kind text, biz_id text, version integer, OUT worker text, OUT number integer, OUT data text) RETURNS record
+CREATE FUNCTION taskledger_internal.attempt_of(kind text, biz_id text, version integer, OUT worker text, OUT number integer, OUT data text) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -231,16 +1094,16 @@ begin
    where h.kind = attempt_of.kind and h.biz_id = attempt_of.biz_id
    order by h.version desc limit 1;
   if found.attempt is null then
-    perform taskledger.check_kinds(array[attempt_of.kind]); -- another reason to find no event
+    perform taskledger_internal.check_kinds(array[attempt_of.kind]); -- another reason to find no event
     raise exception 'taskledger: no attempt at task %/% began with version %', kind, biz_id, version
       using errcode = 'TL001',
             hint = 'roll back, and pass the version that taskledger.claim returned; the task may have been archived';
   end if;
   if head.version <> attempt_of.version then
-    perform taskledger.raise_fenced(attempt_of.kind, attempt_of.biz_id, attempt_of.version);
+    perform taskledger_internal.raise_fenced(attempt_of.kind, attempt_of.biz_id, attempt_of.version);
   end if;
   if found.login_id is distinct from (select l.id from taskledger.logins l where l.name = session_user limit 1)
-      and row_security_active('taskledger.event') and taskledger.is_anothers_worker(found.actor, kind) then
+      and row_security_active('taskledger.event') and taskledger_internal.is_anothers_worker(found.actor, kind) then
     raise exception 'taskledger: login % may not end the attempt at task %/% with version %',
         session_user, kind, biz_id, version
       using errcode = 'insufficient_privilege',
@@ -254,9 +1117,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.attempt_of(kind text, biz_id text, version integer, OUT worker text, OUT number integer, OUT data text) IS 'Internal: returns the worker of an attempt that runs, its number and the members that the data of its outcome begins with; raises TL001 if the attempt has ended.';
+COMMENT ON FUNCTION taskledger_internal.attempt_of(kind text, biz_id text, version integer, OUT worker text, OUT number integer, OUT data text) IS 'Returns the worker of an attempt that runs, its number and the members that the data of its outcome begins with; raises TL001 if the attempt has ended.';
 
-CREATE FUNCTION taskledger.await_outcomes(microseconds bigint) RETURNS void
+CREATE FUNCTION taskledger_internal.await_outcomes(microseconds bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -270,9 +1133,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.await_outcomes(microseconds bigint) IS 'Internal: makes appends of events wake the relay for this time, at most a minute.';
+COMMENT ON FUNCTION taskledger_internal.await_outcomes(microseconds bigint) IS 'Makes appends of events wake the relay for this time, at most a minute.';
 
-CREATE FUNCTION taskledger.begin_incarnation() RETURNS void
+CREATE FUNCTION taskledger_internal.begin_incarnation() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -283,15 +1146,15 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.begin_incarnation() IS 'Internal: gives the database an incarnation if it lacks one.';
+COMMENT ON FUNCTION taskledger_internal.begin_incarnation() IS 'Gives the database an incarnation if it lacks one.';
 
-CREATE FUNCTION taskledger.begins_attempt(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
+CREATE FUNCTION taskledger_internal.begins_attempt(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN ((type = 'started'::taskledger.event_type) OR ((type = ANY (ARRAY['progressed'::taskledger.event_type, 'succeeded'::taskledger.event_type, 'failed'::taskledger.event_type, 'interrupted'::taskledger.event_type, 'snoozed'::taskledger.event_type])) AND (last = ANY (ARRAY['enqueued'::taskledger.event_type, 'released'::taskledger.event_type, 'interrupted'::taskledger.event_type]))));
 
-COMMENT ON FUNCTION taskledger.begins_attempt(type taskledger.event_type, last taskledger.event_type) IS 'Returns whether an event of type that follows one of type last belongs to a new attempt.';
+COMMENT ON FUNCTION taskledger_internal.begins_attempt(type taskledger.event_type, last taskledger.event_type) IS 'Returns whether an event of type that follows one of type last belongs to a new attempt.';
 
-CREATE FUNCTION taskledger.bound_leases() RETURNS void
+CREATE FUNCTION taskledger_internal.bound_leases() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -303,7 +1166,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.bound_leases() IS 'Internal: makes leases that were taken before the clock was set back end after one more term.';
+COMMENT ON FUNCTION taskledger_internal.bound_leases() IS 'Makes leases that were taken before the clock was set back end after one more term.';
 
 CREATE TABLE taskledger.broker_user (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -314,7 +1177,7 @@ CREATE TABLE taskledger.broker_user (
 
 COMMENT ON TABLE taskledger.broker_user IS 'The users of the NATS server that serve runs, with their passwords. No role may read it: each reads the password of its own user by a function.';
 
-CREATE FUNCTION taskledger.broker_operator() RETURNS text
+CREATE FUNCTION taskledger_internal.broker_operator() RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     BEGIN ATOMIC
@@ -323,9 +1186,9 @@ CREATE FUNCTION taskledger.broker_operator() RETURNS text
    WHERE (u.name = 'operator'::text);
 END;
 
-COMMENT ON FUNCTION taskledger.broker_operator() IS 'Internal: returns the password of the user operator of the NATS server that serve runs; null if there is none.';
+COMMENT ON FUNCTION taskledger_internal.broker_operator() IS 'Returns the password of the user operator of the NATS server that serve runs; null if there is none.';
 
-CREATE FUNCTION taskledger.broker_subscriber(name text) RETURNS text
+CREATE FUNCTION taskledger_internal.broker_subscriber(name text) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     BEGIN ATOMIC
@@ -334,9 +1197,9 @@ CREATE FUNCTION taskledger.broker_subscriber(name text) RETURNS text
    WHERE ((u.name = broker_subscriber.name) AND (u.name = ANY (ARRAY['subscriber'::text, 'served'::text, 'served-server'::text])));
 END;
 
-COMMENT ON FUNCTION taskledger.broker_subscriber(name text) IS 'Internal: returns the password of a user of the NATS server that serve runs, if it is one for subscribers: subscriber, served or served-server; null if there is none.';
+COMMENT ON FUNCTION taskledger_internal.broker_subscriber(name text) IS 'Returns the password of a user of the NATS server that serve runs, if it is one for subscribers: subscriber, served or served-server; null if there is none.';
 
-CREATE FUNCTION taskledger.broker_users() RETURNS TABLE(name text, password text)
+CREATE FUNCTION taskledger_internal.broker_users() RETURNS TABLE(name text, password text)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     BEGIN ATOMIC
@@ -346,9 +1209,9 @@ CREATE FUNCTION taskledger.broker_users() RETURNS TABLE(name text, password text
    ORDER BY u.name;
 END;
 
-COMMENT ON FUNCTION taskledger.broker_users() IS 'Internal: returns the users of the NATS server that serve runs, with their passwords.';
+COMMENT ON FUNCTION taskledger_internal.broker_users() IS 'Returns the users of the NATS server that serve runs, with their passwords.';
 
-CREATE FUNCTION taskledger.broker_waiter() RETURNS text
+CREATE FUNCTION taskledger_internal.broker_waiter() RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     BEGIN ATOMIC
@@ -357,9 +1220,9 @@ CREATE FUNCTION taskledger.broker_waiter() RETURNS text
    WHERE (u.name = 'waiter'::text);
 END;
 
-COMMENT ON FUNCTION taskledger.broker_waiter() IS 'Internal: returns the password of the user waiter of the NATS server that serve runs; null if there is none.';
+COMMENT ON FUNCTION taskledger_internal.broker_waiter() IS 'Returns the password of the user waiter of the NATS server that serve runs; null if there is none.';
 
-CREATE FUNCTION taskledger.broker_worker() RETURNS text
+CREATE FUNCTION taskledger_internal.broker_worker() RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     BEGIN ATOMIC
@@ -368,9 +1231,9 @@ CREATE FUNCTION taskledger.broker_worker() RETURNS text
    WHERE (u.name = 'worker'::text);
 END;
 
-COMMENT ON FUNCTION taskledger.broker_worker() IS 'Internal: returns the password of the user worker of the NATS server that serve runs; null if there is none.';
+COMMENT ON FUNCTION taskledger_internal.broker_worker() IS 'Returns the password of the user worker of the NATS server that serve runs; null if there is none.';
 
-CREATE FUNCTION taskledger.check_actor(actor text) RETURNS void
+CREATE FUNCTION taskledger_internal.check_actor(actor text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -388,9 +1251,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_actor(actor text) IS 'Internal: raises an error for an actor that package ledger rejects.';
+COMMENT ON FUNCTION taskledger_internal.check_actor(actor text) IS 'Raises an error for an actor that package ledger rejects.';
 
-CREATE FUNCTION taskledger.check_after(after json, kind text, biz_id text) RETURNS json
+CREATE FUNCTION taskledger_internal.check_after(after json, kind text, biz_id text) RETURNS json
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -437,15 +1300,15 @@ exception when untranslatable_character or invalid_text_representation then
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_after(after json, kind text, biz_id text) IS 'Internal: returns the predecessors of a task as its meta contains them; raises an error for predecessors that package ledger rejects.';
+COMMENT ON FUNCTION taskledger_internal.check_after(after json, kind text, biz_id text) IS 'Returns the predecessors of a task as its meta contains them; raises an error for predecessors that package ledger rejects.';
 
-CREATE FUNCTION taskledger.check_existing(kind text, biz_id text, args text, accepts_other_args boolean) RETURNS bigint
+CREATE FUNCTION taskledger_internal.check_existing(kind text, biz_id text, args text, accepts_other_args boolean) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
   if not exists (
-       select from taskledger.existing_tasks(array[kind], array[biz_id], array[args]) t
+       select from taskledger_internal.existing_tasks(array[kind], array[biz_id], array[args]) t
         where accepts_other_args or t.same_args)
   then
     raise not_null_violation using message = 'the task is rejected, or exists with other args',
@@ -455,9 +1318,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_existing(kind text, biz_id text, args text, accepts_other_args boolean) IS 'Internal: raises not_null_violation unless the task exists, and with these args if others are not accepted.';
+COMMENT ON FUNCTION taskledger_internal.check_existing(kind text, biz_id text, args text, accepts_other_args boolean) IS 'Raises not_null_violation unless the task exists, and with these args if others are not accepted.';
 
-CREATE FUNCTION taskledger.check_key(kind text, biz_id text) RETURNS void
+CREATE FUNCTION taskledger_internal.check_key(kind text, biz_id text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -480,9 +1343,9 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.check_key(kind text, biz_id text) IS 'Internal: raises an error with the rule for a key that package ledger rejects.';
+COMMENT ON FUNCTION taskledger_internal.check_key(kind text, biz_id text) IS 'Raises an error with the rule for a key that package ledger rejects.';
 
-CREATE FUNCTION taskledger.check_kinds(kinds text[]) RETURNS boolean
+CREATE FUNCTION taskledger_internal.check_kinds(kinds text[]) RETURNS boolean
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -490,33 +1353,33 @@ declare
   refused text;
 begin
   if row_security_active('taskledger.event') then
-    refused := taskledger.refused_kind(kinds, current_user, 'usage');
+    refused := taskledger_internal.refused_kind(kinds, current_user, 'usage');
   end if;
   if refused is not null then
-    perform taskledger.raise_refused(refused);
+    perform taskledger_internal.raise_refused(refused);
   end if;
   return true;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_kinds(kinds text[]) IS 'Internal: returns true if the role may work on all these kinds, else raises an error that names the first refused.';
+COMMENT ON FUNCTION taskledger_internal.check_kinds(kinds text[]) IS 'Returns true if the role may work on all these kinds, else raises an error that names the first refused.';
 
-CREATE FUNCTION taskledger.check_login_kinds(kinds text[]) RETURNS void
+CREATE FUNCTION taskledger_internal.check_login_kinds(kinds text[]) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  refused constant text := taskledger.login_refused(kinds);
+  refused constant text := taskledger_internal.login_refused(kinds);
 begin
   if refused is not null then
-    perform taskledger.raise_refused(refused);
+    perform taskledger_internal.raise_refused(refused);
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_login_kinds(kinds text[]) IS 'Internal: raises an error if the login may not work on all these kinds. For functions with their owner''s rights.';
+COMMENT ON FUNCTION taskledger_internal.check_login_kinds(kinds text[]) IS 'Raises an error if the login may not work on all these kinds. For functions with their owner''s rights.';
 
-CREATE FUNCTION taskledger.check_meta(meta json, args json) RETURNS void
+CREATE FUNCTION taskledger_internal.check_meta(meta json, args json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -541,7 +1404,7 @@ begin
         raise exception 'taskledger: invalid meta: % must be a string, got %', member.key, member.type
           using errcode = 'invalid_parameter_value';
       elsif member.key = 'retry' and member.type <> 'null' then
-        perform taskledger.check_retry(member.value);
+        perform taskledger_internal.check_retry(member.value);
       elsif member.key in ('run_at', 'start_by', 'finish_by', 'after') then
         raise exception 'taskledger: invalid meta: must not contain %: use the argument of this name', member.key
           using errcode = 'invalid_parameter_value';
@@ -570,9 +1433,9 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.check_meta(meta json, args json) IS 'Internal: raises an error for a meta that package ledger rejects, and for args without the encoding in meta.';
+COMMENT ON FUNCTION taskledger_internal.check_meta(meta json, args json) IS 'Raises an error for a meta that package ledger rejects, and for args without the encoding in meta.';
 
-CREATE FUNCTION taskledger.check_nesting(name text, text text) RETURNS void
+CREATE FUNCTION taskledger_internal.check_nesting(name text, text text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -595,9 +1458,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_nesting(name text, text text) IS 'Internal: raises an error for JSON that nests more than 512 levels deep, which workers cannot decode.';
+COMMENT ON FUNCTION taskledger_internal.check_nesting(name text, text text) IS 'Raises an error for JSON that nests more than 512 levels deep, which workers cannot decode.';
 
-CREATE FUNCTION taskledger.check_owner(subscriber text, login text) RETURNS void
+CREATE FUNCTION taskledger_internal.check_owner(subscriber text, login text) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -611,9 +1474,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_owner(subscriber text, login text) IS 'Internal: raises an error if a subscriber does not belong to the session''s login.';
+COMMENT ON FUNCTION taskledger_internal.check_owner(subscriber text, login text) IS 'Raises an error if a subscriber does not belong to the session''s login.';
 
-CREATE FUNCTION taskledger.check_recorded(action text, projection text) RETURNS void
+CREATE FUNCTION taskledger_internal.check_recorded(action text, projection text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -632,9 +1495,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_recorded(action text, projection text) IS 'Internal: raises an error unless the calling transaction has recorded an act about a projection.';
+COMMENT ON FUNCTION taskledger_internal.check_recorded(action text, projection text) IS 'Raises an error unless the calling transaction has recorded an act about a projection.';
 
-CREATE FUNCTION taskledger.check_retry(retry json, field text DEFAULT 'meta: retry'::text) RETURNS void
+CREATE FUNCTION taskledger_internal.check_retry(retry json, field text DEFAULT 'meta: retry'::text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -678,9 +1541,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_retry(retry json, field text) IS 'Internal: raises an error for a retry policy, in an argument or member, that package ledger rejects.';
+COMMENT ON FUNCTION taskledger_internal.check_retry(retry json, field text) IS 'Raises an error for a retry policy, in an argument or member, that package ledger rejects.';
 
-CREATE FUNCTION taskledger.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
+CREATE FUNCTION taskledger_internal.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -700,7 +1563,7 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   for argument in values ('run_at', run_at), ('start_by', start_by), ('finish_by', finish_by) loop
-    if argument.column2 >= taskledger.end_of_time() or argument.column2 = '-infinity' then
+    if argument.column2 >= taskledger_internal.end_of_time() or argument.column2 = '-infinity' then
       raise exception 'taskledger: invalid % %: must be a time before the last microsecond of the year 9998',
           argument.column1, argument.column2
         using errcode = 'invalid_parameter_value', hint = 'use null for no time';
@@ -709,9 +1572,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: raises an error with the name of a time that package ledger rejects.';
+COMMENT ON FUNCTION taskledger_internal.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Raises an error with the name of a time that package ledger rejects.';
 
-CREATE FUNCTION taskledger.check_window(op text) RETURNS void
+CREATE FUNCTION taskledger_internal.check_window(op text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -728,7 +1591,7 @@ begin
     raise exception 'taskledger: % must come before anything is written in its transaction', op
       using errcode = 'active_sql_transaction', hint = 'Commit before, or call it first in a transaction.';
   end if;
-  if taskledger.foreign_position() is not null then
+  if taskledger_internal.foreign_position() is not null then
     raise exception 'taskledger: there are events of another database' using
       errcode = 'object_not_in_prerequisite_state', hint = 'After a restore: taskledger rebase';
   end if;
@@ -740,159 +1603,15 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.check_window(op text) IS 'Internal: raises an error if a window cannot be opened now.';
+COMMENT ON FUNCTION taskledger_internal.check_window(op text) IS 'Raises an error if a window cannot be opened now.';
 
-CREATE FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean DEFAULT false) RETURNS TABLE(version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-declare
-  head record;
-  first record;
-  deadline timestamptz;
-  appended integer;
-begin
-  perform taskledger.check_key(claim.kind, claim.biz_id);
-  if not taskledger.has_lease(claim.worker, claim.kind) then
-    perform taskledger.check_kinds(array[claim.kind]);
-    perform taskledger.raise_no_lease(claim.worker, claim.kind);
-  end if;
-  if exists (select from taskledger.paused_kinds p where p.kind = claim.kind) then
-    perform taskledger.check_kinds(array[claim.kind]);
-    raise exception 'taskledger: kind % is paused', claim.kind
-      using errcode = 'TL003', hint = 'try again later';
-  end if;
-  if not taskledger.may_claim(claim.worker, claim.kind) then
-    return;
-  end if;
-  select h.version, h.type, h.attempt, h.actor into head
-    from taskledger.event h
-   where h.kind = claim.kind and h.biz_id = claim.biz_id
-   order by h.version desc limit 1;
-  if head.type is null then
-    perform taskledger.check_kinds(array[claim.kind]);
-  end if;
-  if head.type is null or head.type not in ('enqueued', 'released', 'interrupted', 'started', 'progressed') then
-    return;
-  end if;
-  if head.type in ('started', 'progressed') and not (resume and head.actor = claim.worker)
-      and exists (select from taskledger.worker_alive_ms(head.actor, claim.kind) w where w.alive_ms > 0) then
-    return;
-  end if;
-  select f.data, f.meta into first
-    from taskledger.event f
-   where f.kind = claim.kind and f.biz_id = claim.biz_id and f.version = 1;
-  deadline := taskledger.deadline_of(first.meta);
-  if deadline <= clock_timestamp() then -- the scheduler ends the task, unless it is running
-    if head.type in ('started', 'progressed') then
-      perform taskledger.append_event(claim.kind, claim.biz_id, head.version, 'interrupted', claim.worker,
-                                      '{"reason":"finish_by"}');
-    end if;
-    return;
-  end if;
-  if head.type in ('started', 'progressed')
-      and not taskledger.take_over(claim.kind, claim.biz_id, head.version, claim.worker) then
-    return;
-  end if;
-  appended := taskledger.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker, null);
-  if appended is not null then
-    return query select appended, head.attempt + 1, first.data, first.meta, deadline;
-  end if;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not available, and for some seconds after the first heartbeat if live workers in Go have the kind, which then begin to record each start. With resume, an attempt that this worker has begun counts as lost, and the next one begins. The worker needs a lease: see taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
-
-CREATE FUNCTION taskledger.claim_next(kind text, worker text, how_many integer DEFAULT 1) RETURNS TABLE(biz_id text, version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-declare
-  most constant integer := 5000;
-  few constant integer := 256;
-  before constant json := taskledger.poll_place(claim_next.worker, claim_next.kind);
-  listed bigint := coalesce(before ->> 'listed', '0');
-  at timestamptz := before ->> 'at';
-  after bigint := coalesce(before ->> 'after', '0');
-  later timestamptz := before ->> 'next';
-  is_listed boolean := true;
-  page integer := how_many;
-  stepped integer := 0;
-  claimed integer := 0;
-  tasks record;
-  found record;
-begin
-  if how_many is null or how_many not between 1 and 100 then
-    raise exception 'taskledger: invalid how_many %: must be between 1 and 100', coalesce(how_many::text, 'null')
-      using errcode = 'invalid_parameter_value';
-  end if;
-  perform taskledger.check_kinds(array[claim_next.kind]);
-  if not taskledger.has_lease(claim_next.worker, claim_next.kind) then
-    perform taskledger.raise_no_lease(claim_next.worker, claim_next.kind);
-  end if;
-  if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind)
-      or not taskledger.may_claim(claim_next.worker, claim_next.kind) then
-    return;
-  end if;
-  loop
-    if is_listed then
-      tasks := taskledger.listed_tasks(claim_next.kind, listed, page);
-    else
-      tasks := taskledger.unlisted_tasks(claim_next.kind, at, after, page);
-      later := coalesce(later, tasks.newest);
-    end if;
-    for i in 1 .. coalesce(cardinality(tasks.biz_ids), 0) loop
-      continue when not taskledger.lock_task(claim_next.kind, tasks.biz_ids[i]);
-      for found in select c.* from taskledger.claim(claim_next.kind, tasks.biz_ids[i], claim_next.worker) c loop
-        return query select tasks.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
-        claimed := claimed + 1;
-      end loop;
-      if claimed >= how_many then
-        tasks.last := tasks.positions[i];
-        exit;
-      end if;
-    end loop;
-    stepped := stepped + tasks.entries;
-    if is_listed then
-      listed := case when claimed < how_many and tasks.entries = page then tasks.last else 0 end;
-      exit when claimed >= how_many;
-      is_listed := tasks.entries = page and stepped < most;
-      page := 4 * page;
-      if not is_listed then
-        page := few;
-        stepped := 0;
-      end if;
-    else
-      if claimed < how_many and tasks.entries < page then
-        at := later;
-        after := 0;
-        later := null;
-        exit;
-      end if;
-      after := tasks.last;
-      exit when claimed >= how_many or stepped >= most;
-      page := 4 * page;
-    end if;
-  end loop;
-  if not is_listed and (stepped >= few or before ->> 'next' is not null and later is null)
-      or listed <> coalesce(before ->> 'listed', '0')::bigint then
-    perform taskledger.set_poll_place(claim_next.worker, claim_next.kind,
-      json_build_object('listed', listed, 'at', at, 'after', after, 'next', later));
-  end if;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims waiting tasks of a kind, at most how_many, in the order in which they became available, as far as other workers do not take them meanwhile. Its cost does not grow with the number of tasks that have finished, wait for a time, or are of other kinds. Raises TL002 if the worker has no lease. Returns no row if the kind is paused, and when claim returns none.';
-
-CREATE FUNCTION taskledger.commit_durably() RETURNS text
+CREATE FUNCTION taskledger_internal.commit_durably() RETURNS text
     LANGUAGE sql
     RETURN CASE WHEN (current_setting('synchronous_commit'::text) = 'off'::text) THEN set_config('synchronous_commit'::text, 'on'::text, true) ELSE NULL::text END;
 
-COMMENT ON FUNCTION taskledger.commit_durably() IS 'Internal: makes the commit of this transaction wait for the disk if synchronous_commit is off.';
+COMMENT ON FUNCTION taskledger_internal.commit_durably() IS 'Makes the commit of this transaction wait for the disk if synchronous_commit is off.';
 
-CREATE FUNCTION taskledger.count_rejection() RETURNS void
+CREATE FUNCTION taskledger_internal.count_rejection() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -901,9 +1620,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.count_rejection() IS 'Internal: counts a call that is about to be rejected.';
+COMMENT ON FUNCTION taskledger_internal.count_rejection() IS 'Counts a call that is about to be rejected.';
 
-CREATE FUNCTION taskledger.deadline_of(meta json) RETURNS timestamp with time zone
+CREATE FUNCTION taskledger_internal.deadline_of(meta json) RETURNS timestamp with time zone
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -921,341 +1640,21 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.deadline_of(meta json) IS 'Internal: returns the deadline in the meta of a task''s first event; null if there is none or it is not a time.';
+COMMENT ON FUNCTION taskledger_internal.deadline_of(meta json) IS 'Returns the deadline in the meta of a task''s first event; null if there is none or it is not a time.';
 
-CREATE FUNCTION taskledger.due_at(after_us bigint, at timestamp with time zone) RETURNS timestamp with time zone
+CREATE FUNCTION taskledger_internal.due_at(after_us bigint, at timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql
     RETURN CASE WHEN (at IS NOT NULL) THEN GREATEST(at, clock_timestamp()) WHEN (after_us IS NOT NULL) THEN (clock_timestamp() + ((after_us)::double precision * '00:00:00.000001'::interval)) ELSE NULL::timestamp with time zone END;
 
-COMMENT ON FUNCTION taskledger.due_at(after_us bigint, at timestamp with time zone) IS 'Internal: returns the moment at, or else the moment after_us microseconds from now, never before now, by the database''s clock.';
+COMMENT ON FUNCTION taskledger_internal.due_at(after_us bigint, at timestamp with time zone) IS 'Returns the moment at, or else the moment after_us microseconds from now, never before now, by the database''s clock.';
 
-CREATE FUNCTION taskledger.end_of_time() RETURNS timestamp with time zone
+CREATE FUNCTION taskledger_internal.end_of_time() RETURNS timestamp with time zone
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN '9998-12-31 23:59:59.999999+00'::timestamp with time zone;
 
-COMMENT ON FUNCTION taskledger.end_of_time() IS 'Internal: returns when the timers of tasks with predecessors are due, which is never.';
+COMMENT ON FUNCTION taskledger_internal.end_of_time() IS 'Returns when the timers of tasks with predecessors are due, which is never.';
 
-CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $_$
-#variable_conflict use_column
-declare
-  max_args constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_args_bytes');
-  max_meta constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes');
-  timed constant boolean := num_nonnulls(run_at, run_in, start_by, finish_by) > 0;
-  due timestamptz;         -- null: now
-  first_type taskledger.event_type := 'enqueued';
-  stored_meta json := case when json_typeof(meta) = 'object' then meta end;
-  predecessors constant json := taskledger.check_after(enqueue.after, enqueue.kind, enqueue.biz_id);
-  missing record;
-  full_kind record;
-  discard boolean := false;
-  added_position bigint;
-begin
-  perform taskledger.check_key(enqueue.kind, enqueue.biz_id);
-  perform taskledger.check_actor(enqueue.actor);
-  if octet_length(enqueue.args::text) > max_args then
-    raise exception 'taskledger: invalid args: must have at most % bytes, got %',
-        max_args, octet_length(enqueue.args::text)
-      using errcode = 'invalid_parameter_value', hint = 'enqueue a reference to a larger payload';
-  end if;
-  if octet_length(enqueue.meta::text) > max_meta then
-    raise exception 'taskledger: invalid meta: must have at most % bytes, got %',
-        max_meta, octet_length(enqueue.meta::text)
-      using errcode = 'invalid_parameter_value';
-  end if;
-  if enqueue.shard not between 0 and 63 then
-    raise exception 'taskledger: invalid shard %: must be between 0 and 63', enqueue.shard
-      using errcode = 'invalid_parameter_value';
-  end if;
-  if enqueue.data_version not between 1 and 32767 then
-    raise exception 'taskledger: invalid data_version %: must be between 1 and 32767', enqueue.data_version
-      using errcode = 'invalid_parameter_value';
-  end if;
-  perform taskledger.check_nesting('args', enqueue.args::text);
-  perform taskledger.check_nesting('meta', enqueue.meta::text);
-  perform taskledger.check_meta(enqueue.meta, enqueue.args);
-
-  if timed then
-    perform taskledger.check_times(run_at, run_in, start_by, finish_by);
-    perform pg_current_xact_id();  -- before the clock is read: see table timer
-    due := case when run_in > interval '0' then clock_timestamp() + run_in
-                when run_at > clock_timestamp() then run_at end;
-    first_type := case when due is null then 'enqueued' else 'scheduled' end;
-    stored_meta := taskledger.with_times(stored_meta::text, due, start_by, finish_by);
-  end if;
-  if predecessors is not null then
-    if num_nonnulls(run_at, run_in) > 0 then
-      raise exception 'taskledger: invalid after: must not be set together with run_at or run_in'
-        using errcode = 'invalid_parameter_value';
-    end if;
-    select p.kind, p.biz_id into missing
-      from json_to_recordset(predecessors -> 'keys') p(kind text, biz_id text)
-     where not exists (
-       select from taskledger.event e where e.kind = p.kind and e.biz_id = p.biz_id and e.version = 1)
-     limit 1;
-    if found then
-      raise exception 'taskledger: invalid after: task %/% does not exist', missing.kind, missing.biz_id
-        using errcode = 'invalid_parameter_value', hint = 'enqueue it first, or as an earlier entry';
-    end if;
-    first_type := 'scheduled';
-    stored_meta := '{"after":' || predecessors::text
-      || case when coalesce(stored_meta::text, '{}') ~ '^[[:space:]]*[{][[:space:]]*[}][[:space:]]*$' then '}'
-              else ',' || regexp_replace(stored_meta::text, '^[[:space:]]*[{]', '') end;
-    if octet_length(stored_meta::text) > max_meta then
-      raise exception 'taskledger: invalid meta: must have at most % bytes with after, got %',
-          max_meta, octet_length(stored_meta::text)
-        using errcode = 'invalid_parameter_value';
-    end if;
-  elsif due is null then
-    select o.* into full_kind from taskledger.overload o where o.kind = enqueue.kind and o.closed;
-    if full_kind.policy = 'discard' then
-      discard := true;
-    elsif full_kind.policy is not null and not exists (
-        select from taskledger.event e
-         where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
-      perform taskledger.count_rejection();
-      raise exception 'taskledger: too many tasks of kind % wait: %, of at most %',
-          enqueue.kind, full_kind.waiting, full_kind.max_waiting
-        using errcode = 'configuration_limit_exceeded',
-              detail = json_build_object('kind', enqueue.kind, 'waiting', full_kind.waiting,
-                                         'max_waiting', full_kind.max_waiting,
-                                         'retry_after_ms', full_kind.retry_after_ms, 'policy', full_kind.policy)::text,
-              hint = 'try again after ' || full_kind.retry_after_ms || ' ms'
-                     || case full_kind.policy
-                          when 'caller_runs' then ', or run it in your transaction by workers.Caller in Go'
-                          else '' end;
-    end if;
-  end if;
-  with tx as materialized (
-    select pg_current_xact_id() as xid,
-           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                    taskledger.login_id()) as login_id)
-  insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data,
-                                meta)
-  select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
-         tx.login_id, coalesce(enqueue.data_version, 1), enqueue.kind, enqueue.biz_id,
-         coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args, stored_meta
-    from tx
-      on conflict (kind, biz_id, version) do nothing
-  returning event.position into added_position;
-  if added_position is not null then
-    perform taskledger.wake(added_position);
-  end if;
-  if added_position is not null and discard then
-    with tx as materialized (
-      select pg_current_xact_id() as xid,
-             coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                      taskledger.login_id()) as login_id)
-    insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
-    select tx.xid, 2, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), 'discarded',
-           tx.login_id, enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
-           '{"reason":"too many tasks of its kind wait"}'
-      from tx;
-    return query select true, 'discarded'::taskledger.task_state, 2, true, added_position;
-    return;
-  end if;
-  if added_position is not null then
-    if timed then
-      perform taskledger.set_timers(enqueue.kind, enqueue.biz_id, due, enqueue.start_by, enqueue.finish_by);
-    end if;
-    if predecessors is not null then
-      insert into taskledger.timer (due_at, kind, biz_id, version, reason)
-      values (taskledger.end_of_time(), enqueue.kind, enqueue.biz_id, 1, 'after');
-    end if;
-    return query select true, taskledger.state_after(first_type), 1, true, added_position;
-    return;
-  end if;
-
-  return query
-  select false, taskledger.state_after(head.type), head.version,
-         taskledger.is_same_json(first.data::text, enqueue.args::text), first.position
-    from taskledger.event first
-   cross join lateral (
-      select h.version, h.type from taskledger.event h
-       where h.kind = first.kind and h.biz_id = first.biz_id order by h.version desc limit 1) head
-   where first.kind = enqueue.kind and first.biz_id = enqueue.biz_id and first.version = 1;
-end
-$_$;
-
-COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values.';
-
-CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $_$
-#variable_conflict use_column
-declare
-  max_args constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_args_bytes');
-  max_meta constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes');
-  unreadable constant text := E'\\\\u(?:0000|[dD][89a-fA-F])'; -- the escape \u0000 or a half of a surrogate pair
-  entry record;
-  key text;
-  one_by_one boolean := false;  -- an entry has times or unreadable args, or enqueueing is closed for its kind
-  in_order boolean := false;    -- an entry may come after an earlier one
-  added_positions bigint[];
-  args_apart text[];            -- of each entry, if an entry has escapes that PostgreSQL cannot read
-begin
-  if json_typeof(entries) is distinct from 'array' then
-    raise exception 'taskledger: invalid entries: must be a JSON array' using errcode = 'invalid_parameter_value';
-  end if;
-  -- In two steps, because a lookaround at each character took longer than everything else. The second one is without
-  -- backslashes that are escaped and without whole surrogate pairs.
-  if entries::text ~ unreadable and
-     regexp_replace(entries::text, E'\\\\\\\\|\\\\u[dD][89abAB]..\\\\u[dD][c-fC-F]', '', 'g') ~ unreadable then
-    select s.others, s.args into entries, args_apart from taskledger.split_args(entries) s;
-    one_by_one := true;
-  end if;
-  for entry in
-    select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->>'shard' as shard,
-           e.v->>'data_version' as data_version, coalesce(args_apart[e.i]::json, e.v->'args') as args
-      from json_array_elements(entries) with ordinality as e(v, i)
-  loop
-    perform taskledger.check_key(entry.kind, entry.biz_id);
-    perform taskledger.check_actor(entry.v->>'actor');
-    if octet_length(entry.args::text) > max_args then
-      raise exception 'taskledger: entry %: invalid args: must have at most % bytes, got %',
-          entry.i, max_args, octet_length(entry.args::text)
-        using errcode = 'invalid_parameter_value', hint = 'enqueue a reference to a larger payload';
-    end if;
-    if octet_length((entry.v->'meta')::text) > max_meta then
-      raise exception 'taskledger: entry %: invalid meta: must have at most % bytes, got %',
-          entry.i, max_meta, octet_length((entry.v->'meta')::text)
-        using errcode = 'invalid_parameter_value';
-    end if;
-    if entry.shard is not null and (entry.shard !~ '^[0-9]{1,2}$' or entry.shard::integer > 63) then
-      raise exception 'taskledger: entry %: invalid shard %: must be between 0 and 63',
-          entry.i, quote_literal(left(entry.shard, 80))
-        using errcode = 'invalid_parameter_value';
-    end if;
-    if entry.data_version !~ '^[0-9]{1,5}$' or entry.data_version::integer not between 1 and 32767 then
-      raise exception 'taskledger: entry %: invalid data_version %: must be between 1 and 32767',
-          entry.i, quote_literal(left(entry.data_version, 80))
-        using errcode = 'invalid_parameter_value';
-    end if;
-    perform taskledger.check_nesting('args', entry.args::text);
-    perform taskledger.check_nesting('meta', (entry.v->'meta')::text);
-    perform taskledger.check_meta(entry.v->'meta', entry.args);
-    for key in select json_object_keys(entry.v) loop
-      if key in ('run_at', 'run_in', 'start_by', 'finish_by') then
-        perform taskledger.times_of(entry.v);
-        one_by_one := true;
-      elsif key = 'after' then
-        perform taskledger.check_after(entry.v -> 'after', entry.kind, entry.biz_id);
-        one_by_one := true;
-        in_order := true;
-      elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version') then
-        raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
-          using errcode = 'feature_not_supported',
-                hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-                       'data_version and after';
-      end if;
-    end loop;
-  end loop;
-
-  one_by_one := one_by_one or exists (
-    select from json_array_elements(entries) e join taskledger.overload o on o.kind = e->>'kind' where o.closed);
-  if one_by_one then -- in the order of the keys, or of the array
-    for entry in
-      select e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
-             coalesce(args_apart[e.i]::json, e.v->'args') as args, e.v->'meta' as meta,
-             (e.v->>'shard')::integer as shard, e.v->>'actor' as actor,
-             (e.v->>'data_version')::integer as data_version
-        from json_array_elements(entries) with ordinality as e(v, i)
-       order by case when in_order then e.i end, e.v->>'kind' collate "C", e.v->>'biz_id' collate "C", e.i
-    loop
-      added_positions := added_positions || array(
-        select first.position
-          from taskledger.times_of(entry.v) t
-         cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
-                                               entry.meta, t.run_in, t.start_by, t.finish_by,
-                                               coalesce(entry.data_version, 1), entry.v -> 'after') first
-         where first.is_new);
-    end loop;
-  else
-    with tx as materialized (
-      select pg_current_xact_id() as xid,
-             coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                      taskledger.login_id()) as login_id
-    ), added as (
-      insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, kind, biz_id, actor,
-                                    data, meta)
-      select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', tx.login_id,
-             coalesce(w.data_version, 1), w.kind, w.biz_id,
-             coalesce(nullif(w.actor, ''), session_user::text), w.args,
-             case when json_typeof(w.meta) = 'object' then w.meta end
-        from tx
-       cross join (
-         select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
-                (e.v->>'shard')::smallint as shard, e.v->>'actor' as actor,
-                (e.v->>'data_version')::smallint as data_version
-           from json_array_elements(entries) with ordinality as e(v, i)) w
-       order by w.kind collate "C", w.biz_id collate "C", w.i
-          on conflict (kind, biz_id, version) do nothing
-      returning position)
-    select array_agg(a.position) into added_positions from added a;
-    perform taskledger.wake();
-  end if;
-
-  -- A separate statement, because only a later snapshot sees the winner of a race.
-  return query
-  select w.kind, w.biz_id, w.nth = 1 and first.position in (select unnest(added_positions)),
-         taskledger.state_after(head.type), head.version,
-         taskledger.is_same_json(first.data::text, w.args::text), first.position
-    from (
-      select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
-             coalesce(args_apart[e.i]::json, e.v->'args') as args,
-             row_number() over (partition by e.v->>'kind', e.v->>'biz_id' order by e.i) as nth
-        from json_array_elements(entries) with ordinality as e(v, i)) w
-   cross join lateral (
-      select f.position, f.data from taskledger.event f
-       where f.kind = w.kind and f.biz_id = w.biz_id and f.version = 1) first
-   cross join lateral (
-      select h.version, h.type from taskledger.event h
-       where h.kind = w.kind and h.biz_id = w.biz_id order by h.version desc limit 1) head
-   order by w.i;
-end
-$_$;
-
-COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after. Returns a row for each entry, in their order, as taskledger.enqueue does.';
-
-CREATE FUNCTION taskledger.erase_salts(kind text, biz_id text) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-declare
-  sealed record;
-  erased bigint := 0;
-begin
-  -- An older snapshot lacks the batch that a sealer commits meanwhile, and its salts would stay.
-  if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
-    raise exception 'taskledger: erase_salts needs a READ COMMITTED transaction' using
-      errcode = 'active_sql_transaction', hint = 'begin isolation level read committed';
-  end if;
-  perform taskledger.lock_seal();
-  for sealed in
-    select l.batch, l.place, e.data::text as data, e.meta::text as meta, e.actor
-      from taskledger.event e
-     cross join lateral taskledger.sealed_leaf(e.position) l
-     where e.kind = erase_salts.kind and e.biz_id = erase_salts.biz_id
-     order by l.batch
-  loop
-    update taskledger.seal s
-       set salts[sealed.place] =
-             taskledger.personal_digest(s.salts[sealed.place], sealed.data, sealed.meta, sealed.actor)
-     where s.batch = sealed.batch and octet_length(s.salts[sealed.place]) = 16;
-    if found then
-      erased := erased + 1;
-    end if;
-  end loop;
-  return erased;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.erase_salts(kind text, biz_id text) IS 'Internal: replaces the salts of the sealed events of a task by digests, so that the seal stays valid when data, meta and actor are erased in the same transaction, and no text can be confirmed. Returns the number of events.';
-
-CREATE FUNCTION taskledger.error_text(data json) RETURNS text
+CREATE FUNCTION taskledger_internal.error_text(data json) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -1266,23 +1665,23 @@ exception when untranslatable_character or invalid_text_representation then
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.error_text(data json) IS 'Internal: returns the message of a failed or buried event, as ledger.Event.ErrorText does in Go.';
+COMMENT ON FUNCTION taskledger_internal.error_text(data json) IS 'Returns the message of a failed or buried event, as ledger.Event.ErrorText does in Go.';
 
-CREATE FUNCTION taskledger.existing_tasks(kinds text[], biz_ids text[], args text[]) RETURNS TABLE(i bigint, "position" bigint, version integer, type taskledger.event_type, same_args boolean, stored_args text)
+CREATE FUNCTION taskledger_internal.existing_tasks(kinds text[], biz_ids text[], args text[]) RETURNS TABLE(i bigint, "position" bigint, version integer, type taskledger.event_type, same_args boolean, stored_args text)
     LANGUAGE plpgsql SECURITY DEFINER ROWS 10
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
   return query
   select e.i, first.position, head.version, head.type, compared.is_same,
-         case when not compared.is_same and first.login_id = any (taskledger.own_logins())
+         case when not compared.is_same and first.login_id = any (taskledger_internal.own_logins())
               then coalesce(first.args, '') end
     from unnest(kinds, biz_ids, existing_tasks.args) with ordinality as e(kind, biz_id, args, i)
    cross join lateral (
      select f.position, f.login_id, f.data::text as args from taskledger.event f
       where f.kind = e.kind and f.biz_id = e.biz_id and f.version = 1) first
    cross join lateral (
-     select taskledger.is_same_json(first.args, e.args) as is_same offset 0) compared
+     select taskledger_internal.is_same_json(first.args, e.args) as is_same offset 0) compared
    cross join lateral (
      select h.version, h.type from taskledger.event h
       where h.kind = e.kind and h.biz_id = e.biz_id
@@ -1290,68 +1689,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.existing_tasks(kinds text[], biz_ids text[], args text[]) IS 'Internal: returns for each key whose task exists its number in the arrays, the position of the first event, the version and the type of the last one, and whether the task has these args. If the args differ and the session''s login enqueued it, also its args.';
+COMMENT ON FUNCTION taskledger_internal.existing_tasks(kinds text[], biz_ids text[], args text[]) IS 'Returns for each key whose task exists its number in the arrays, the position of the first event, the version and the type of the last one, and whether the task has these args. If the args differ and the session''s login enqueued it, also its args.';
 
-CREATE FUNCTION taskledger.fail(kind text, biz_id text, version integer, error text, error_type text DEFAULT ''::text, retry_in interval DEFAULT NULL::interval, permanent boolean DEFAULT false, retry json DEFAULT NULL::json) RETURNS taskledger.task_state
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-declare
-  own constant record := taskledger.attempt_of(kind, biz_id, version);
-  described constant json := json_build_object(
-    'message', taskledger.shortened(coalesce(error, ''), 4096),
-    'type', taskledger.shortened(coalesce(error_type, ''), 512));
-  ended constant integer := taskledger.newest_of(kind, biz_id, '{buried,cancelled,expired,discarded}');
-  policy json;
-  failures integer;
-  reason text;
-  appended integer;
-  delay_us bigint;
-begin
-  perform taskledger.check_times(null, retry_in, null, null);
-  if json_typeof(retry) <> 'null' then
-    begin
-      perform taskledger.check_retry(retry, 'retry');
-    exception when untranslatable_character or invalid_text_representation or numeric_value_out_of_range then
-      raise exception 'taskledger: invalid retry: %', sqlerrm using errcode = 'invalid_parameter_value';
-    end;
-  end if;
-  policy := taskledger.policy_of(kind, biz_id, retry);
-  failures := 1 + (
-    select count(*) from taskledger.event e
-     where e.kind = fail.kind and e.biz_id = fail.biz_id and e.type = 'failed' and e.version > ended
-       and e.version > 64) + (
-    select count(*) from taskledger.event e
-     where e.kind = fail.kind and e.biz_id = fail.biz_id and e.type = 'failed' and e.version > ended
-       and e.version <= 64);
-  delay_us := coalesce((extract(epoch from retry_in) * 1e6)::bigint,
-                       taskledger.retry_delay(policy, failures, random()));
-  reason := case when permanent then 'the handler returned a permanent error'
-                 when failures >= taskledger.retry_limit(policy) then 'attempts used up' end;
-  appended := taskledger.append_event(
-    kind, biz_id, version, 'failed', own.worker, '{"error":' || described || ',' || own.data || '}',
-    case when reason is null then nullif(delay_us, 0) end);
-  if appended is null then
-    perform taskledger.raise_fenced(kind, biz_id, version);
-  end if;
-  if reason is not null then
-    perform taskledger.append_event(kind, biz_id, appended, 'buried', own.worker,
-      '{"reason":' || to_json(reason) || ',"error":' || described || ',"errors":'
-      || (select json_agg(json_build_object('attempt', f.attempt, 'at', f.failed_at at time zone 'UTC' || 'Z',
-                                            'message', f.message))
-            from taskledger.failures_of(kind, biz_id, ended) f) || ',' || own.data || '}');
-    return 'dead';
-  elsif delay_us = 0 then
-    perform taskledger.append_event(kind, biz_id, appended, 'released', own.worker, '{"reason":"retry"}');
-    return 'available';
-  end if;
-  return 'retrying';
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.fail(kind text, biz_id text, version integer, error text, error_type text, retry_in interval, permanent boolean, retry json) IS 'Records that an attempt has failed, after its transaction was rolled back. The task is tried again by its retry policy, else by the policy retry, else by the default; or after retry_in. It is dead if its attempts are used up, or if the error is permanent. Returns the state of the task. version is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
-
-CREATE FUNCTION taskledger.login_id() RETURNS integer
+CREATE FUNCTION taskledger_internal.login_id() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -1370,15 +1710,15 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.login_id() IS 'Internal: returns the id of the session''s login, which it adds to the table login if it is not there.';
+COMMENT ON FUNCTION taskledger_internal.login_id() IS 'Returns the id of the session''s login, which it adds to the table login if it is not there.';
 
-CREATE FUNCTION taskledger.session_login() RETURNS integer
+CREATE FUNCTION taskledger_internal.session_login() RETURNS integer
     LANGUAGE sql
-    RETURN CASE WHEN (current_setting('taskledger.login'::text, true) = SESSION_USER) THEN (current_setting('taskledger.login_id'::text, true))::integer ELSE taskledger.login_id() END;
+    RETURN CASE WHEN (current_setting('taskledger.login'::text, true) = SESSION_USER) THEN (current_setting('taskledger.login_id'::text, true))::integer ELSE taskledger_internal.login_id() END;
 
-COMMENT ON FUNCTION taskledger.session_login() IS 'Internal: returns the id of the session''s login from the session''s note, else from login_id.';
+COMMENT ON FUNCTION taskledger_internal.session_login() IS 'Returns the id of the session''s login from the session''s note, else from login_id.';
 
-CREATE FUNCTION taskledger.shortened(text text, max_bytes integer) RETURNS text
+CREATE FUNCTION taskledger_internal.shortened(text text, max_bytes integer) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -1397,7 +1737,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.shortened(text text, max_bytes integer) IS 'Internal: returns a text, truncated to a number of bytes with an ellipsis if it is longer.';
+COMMENT ON FUNCTION taskledger_internal.shortened(text text, max_bytes integer) IS 'Returns a text, truncated to a number of bytes with an ellipsis if it is longer.';
 
 CREATE TABLE taskledger.event (
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
@@ -1406,7 +1746,7 @@ CREATE TABLE taskledger.event (
     version integer NOT NULL,
     attempt integer NOT NULL,
     type taskledger.event_type NOT NULL,
-    login_id integer DEFAULT taskledger.session_login() NOT NULL,
+    login_id integer DEFAULT taskledger_internal.session_login() NOT NULL,
     run integer DEFAULT 1 NOT NULL,
     shard smallint NOT NULL,
     data_version smallint DEFAULT 1 NOT NULL,
@@ -1437,12 +1777,12 @@ COMMENT ON COLUMN taskledger.event.order_key IS 'Tasks of one order key run one 
 
 COMMENT ON COLUMN taskledger.event.partition IS 'The id of the tenant that the task belongs to; null: none. Always null for now.';
 
-CREATE FUNCTION taskledger.failures_of(kind text, biz_id text, since integer) RETURNS TABLE(attempt integer, failed_at timestamp with time zone, message text)
+CREATE FUNCTION taskledger_internal.failures_of(kind text, biz_id text, since integer) RETURNS TABLE(attempt integer, failed_at timestamp with time zone, message text)
     LANGUAGE sql STABLE ROWS 5
     BEGIN ATOMIC
  SELECT n.attempt,
      n.recorded_at,
-     taskledger.shortened(taskledger.error_text(n.data), 512) AS shortened
+     taskledger_internal.shortened(taskledger_internal.error_text(n.data), 512) AS shortened
     FROM ( SELECT l.xid,
              l."position",
              l.recorded_at,
@@ -1509,9 +1849,9 @@ CREATE FUNCTION taskledger.failures_of(kind text, biz_id text, since integer) RE
    ORDER BY n.version;
 END;
 
-COMMENT ON FUNCTION taskledger.failures_of(kind text, biz_id text, since integer) IS 'Internal: returns the newest 100 failed attempts of a task after a version, oldest first.';
+COMMENT ON FUNCTION taskledger_internal.failures_of(kind text, biz_id text, since integer) IS 'Returns the newest 100 failed attempts of a task after a version, oldest first.';
 
-CREATE FUNCTION taskledger.feed_floor() RETURNS bigint
+CREATE FUNCTION taskledger_internal.feed_floor() RETURNS bigint
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -1520,9 +1860,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.feed_floor() IS 'Internal: returns the last position whose transaction id belongs to another database; 0: none.';
+COMMENT ON FUNCTION taskledger_internal.feed_floor() IS 'Returns the last position whose transaction id belongs to another database; 0: none.';
 
-CREATE FUNCTION taskledger.feed_lag(reader text, how_many integer, OUT events bigint, OUT oldest timestamp with time zone) RETURNS record
+CREATE FUNCTION taskledger_internal.feed_lag(reader text, how_many integer, OUT events bigint, OUT oldest timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
@@ -1533,14 +1873,14 @@ CREATE FUNCTION taskledger.feed_lag(reader text, how_many integer, OUT events bi
 begin
   select count(*), min(p.recorded_at)
     into events, oldest
-    from (select f.recorded_at from taskledger.feed_pending(feed_lag.reader, feed_lag.how_many) f
+    from (select f.recorded_at from taskledger_internal.feed_pending(feed_lag.reader, feed_lag.how_many) f
            limit feed_lag.how_many) p;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.feed_lag(reader text, how_many integer, OUT events bigint, OUT oldest timestamp with time zone) IS 'Internal: returns how many committed events a reader of the feed has not passed, at most how_many, and when the oldest of them was recorded.';
+COMMENT ON FUNCTION taskledger_internal.feed_lag(reader text, how_many integer, OUT events bigint, OUT oldest timestamp with time zone) IS 'Returns how many committed events a reader of the feed has not passed, at most how_many, and when the oldest of them was recorded.';
 
-CREATE FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) RETURNS SETOF taskledger.event
+CREATE FUNCTION taskledger_internal.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) RETURNS SETOF taskledger.event
     LANGUAGE plpgsql STABLE STRICT
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
@@ -1590,7 +1930,7 @@ begin
   elsif cardinality(late) > few then
     return query
     select l.*
-      from taskledger.late_shares(late, late_after, feed_page.seen_top, feed_page.how_many) s
+      from taskledger_internal.late_shares(late, late_after, feed_page.seen_top, feed_page.how_many) s
      cross join lateral (
        select e.*
          from taskledger.event e
@@ -1612,15 +1952,15 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) IS 'Internal: returns the next how_many events of a window after a position, in the order of the feed; none of null.';
+COMMENT ON FUNCTION taskledger_internal.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) IS 'Returns the next how_many events of a window after a position, in the order of the feed; none of null.';
 
-CREATE FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) RETURNS boolean
+CREATE FUNCTION taskledger_internal.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN COALESCE(pg_visible_in_snapshot(CASE WHEN ("position" <= floor) THEN '3'::xid8 ELSE xid END, COALESCE(CASE WHEN ("position" <= after_position) THEN until ELSE NULL::pg_snapshot END, seen)), false);
 
-COMMENT ON FUNCTION taskledger.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) IS 'Internal: reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and position), with floor as feed_floor() returns it. Null for the event means false, null for until no open window.';
+COMMENT ON FUNCTION taskledger_internal.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) IS 'Reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and position), with floor as feed_floor() returns it. Null for the event means false, null for until no open window.';
 
-CREATE FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8, below xid8 DEFAULT pg_snapshot_xmax(pg_current_snapshot())) RETURNS SETOF xid8
+CREATE FUNCTION taskledger_internal.late_xids(seen pg_snapshot, seen_bound xid8, below xid8 DEFAULT pg_snapshot_xmax(pg_current_snapshot())) RETURNS SETOF xid8
     LANGUAGE plpgsql IMMUTABLE ROWS 20 PARALLEL SAFE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -1634,9 +1974,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.late_xids(seen pg_snapshot, seen_bound xid8, below xid8) IS 'Internal: returns the transaction ids that a window must read one by one: ids running in the snapshot seen, and ids below below that were assigned between it and seen_bound.';
+COMMENT ON FUNCTION taskledger_internal.late_xids(seen pg_snapshot, seen_bound xid8, below xid8) IS 'Returns the transaction ids that a window must read one by one: ids running in the snapshot seen, and ids below below that were assigned between it and seen_bound.';
 
-CREATE FUNCTION taskledger.origin() RETURNS text
+CREATE FUNCTION taskledger_internal.origin() RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -1646,9 +1986,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.origin() IS 'Internal: returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
+COMMENT ON FUNCTION taskledger_internal.origin() IS 'Returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
 
-CREATE FUNCTION taskledger.position_behind() RETURNS bigint
+CREATE FUNCTION taskledger_internal.position_behind() RETURNS bigint
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -1662,9 +2002,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.position_behind() IS 'Internal: returns the newest position if the sequence of positions is behind it, so that enqueues fail, else 0.';
+COMMENT ON FUNCTION taskledger_internal.position_behind() IS 'Returns the newest position if the sequence of positions is behind it, so that enqueues fail, else 0.';
 
-CREATE FUNCTION taskledger.timeline() RETURNS bigint
+CREATE FUNCTION taskledger_internal.timeline() RETURNS bigint
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -1676,7 +2016,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.timeline() IS 'Internal: returns the timeline of the database, which changes when a standby is promoted or an archive is restored; null on a standby.';
+COMMENT ON FUNCTION taskledger_internal.timeline() IS 'Returns the timeline of the database, which changes when a standby is promoted or an archive is restored; null on a standby.';
 
 CREATE TABLE taskledger.cursor (
     reader text NOT NULL COLLATE pg_catalog."C",
@@ -1692,7 +2032,7 @@ CREATE TABLE taskledger.cursor (
     unaudited bigint DEFAULT 0 NOT NULL,
     unaudited_xor bigint DEFAULT 0 NOT NULL,
     origin text NOT NULL,
-    timeline bigint DEFAULT taskledger.timeline() NOT NULL,
+    timeline bigint DEFAULT taskledger_internal.timeline() NOT NULL,
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     mark json,
     login text,
@@ -1728,15 +2068,15 @@ CREATE VIEW taskledger.cursors AS
     (was.written_here AND (NOT was.ahead)) AS is_local,
     was.written_here
    FROM (taskledger.cursor c
-     CROSS JOIN LATERAL ( SELECT ((c.origin = taskledger.origin()) OR (((c.xmin)::text)::bigint = ((((c.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint)) AS written_here,
+     CROSS JOIN LATERAL ( SELECT ((c.origin = taskledger_internal.origin()) OR (((c.xmin)::text)::bigint = ((((c.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint)) AS written_here,
                 CASE
-                    WHEN (GREATEST(c.seen_top, c.top) > pg_sequence_last_value('taskledger.event_position_seq'::regclass)) THEN (taskledger.position_behind() = 0)
+                    WHEN (GREATEST(c.seen_top, c.top) > pg_sequence_last_value('taskledger.event_position_seq'::regclass)) THEN (taskledger_internal.position_behind() = 0)
                     ELSE false
                 END AS ahead) was);
 
 COMMENT ON VIEW taskledger.cursors IS 'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. If is_local is false, the row belongs to another database, and its transaction IDs are meaningless in this one; or it is ahead of the sequence of positions.';
 
-CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS TABLE("position" bigint, recorded_at timestamp with time zone)
+CREATE FUNCTION taskledger_internal.feed_pending(reader text, how_many integer) RETURNS TABLE("position" bigint, recorded_at timestamp with time zone)
     LANGUAGE sql STABLE
     BEGIN ATOMIC
  WITH newest AS MATERIALIZED (
@@ -1746,7 +2086,7 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
              c.until,
              c.bound,
              c.after_position,
-             taskledger.feed_floor() AS floor
+             taskledger_internal.feed_floor() AS floor
             FROM ( SELECT n.reader,
                      n.n,
                      n.seen,
@@ -1771,7 +2111,7 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
  ( SELECT late."position",
      late.recorded_at
     FROM ((newest c
-      CROSS JOIN LATERAL taskledger.late_xids(c.seen, c.seen_bound) x(x))
+      CROSS JOIN LATERAL taskledger_internal.late_xids(c.seen, c.seen_bound) x(x))
       CROSS JOIN LATERAL ( SELECT e."position",
              e.recorded_at
             FROM taskledger.event e
@@ -1783,7 +2123,7 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
  ( SELECT unseen."position",
      unseen.recorded_at
     FROM ((newest c
-      CROSS JOIN LATERAL taskledger.late_xids(c.until, c.bound) x(x))
+      CROSS JOIN LATERAL taskledger_internal.late_xids(c.until, c.bound) x(x))
       CROSS JOIN LATERAL ( SELECT e."position",
              e.recorded_at
             FROM taskledger.event e
@@ -1802,9 +2142,9 @@ CREATE FUNCTION taskledger.feed_pending(reader text, how_many integer) RETURNS T
   LIMIT feed_pending.how_many);
 END;
 
-COMMENT ON FUNCTION taskledger.feed_pending(reader text, how_many integer) IS 'Internal: returns the committed events that a reader of the feed has not passed, at most how_many of each of three groups, and the oldest of each. A reader without a cursor in this database has passed none.';
+COMMENT ON FUNCTION taskledger_internal.feed_pending(reader text, how_many integer) IS 'Returns the committed events that a reader of the feed has not passed, at most how_many of each of three groups, and the oldest of each. A reader without a cursor in this database has passed none.';
 
-CREATE FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) RETURNS record
+CREATE FUNCTION taskledger_internal.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
@@ -1815,7 +2155,7 @@ CREATE FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_
 declare
   lower xid8 := greatest(feed_tally.xid, pg_snapshot_xmax(since));
   lower_position bigint := case when feed_tally.xid < lower then 0 else feed_tally.position end;
-  floor bigint := taskledger.feed_floor();
+  floor bigint := taskledger_internal.feed_floor();
   x xid8;
   part record;
 begin
@@ -1858,36 +2198,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) IS 'Internal: counts the events between two snapshots by the definition of a snapshot, to audit what a feed delivered.';
+COMMENT ON FUNCTION taskledger_internal.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) IS 'Counts the events between two snapshots by the definition of a snapshot, to audit what a feed delivered.';
 
-CREATE FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json DEFAULT NULL::json) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-declare
-  own constant record := taskledger.attempt_of(kind, biz_id, version);
-begin
-  if (select taskledger.deadline_of(f.meta) <= clock_timestamp()
-        from taskledger.event f
-       where f.kind = finish.kind and f.biz_id = finish.biz_id and f.version = 1) then
-    raise exception 'taskledger: the deadline of task %/% has passed', kind, biz_id
-      using errcode = 'TL004', hint = 'roll back, and call taskledger.fail';
-  end if;
-  if octet_length(result::text) > 262144 then -- workers.MaxResultBytes
-    raise exception 'taskledger: invalid result: must have at most 262144 bytes, got %', octet_length(result::text)
-      using errcode = 'invalid_parameter_value', hint = 'store a reference to a larger result';
-  end if;
-  perform taskledger.check_nesting('result', result::text);
-  if taskledger.append_event(kind, biz_id, version, 'succeeded', own.worker,
-       '{' || own.data || coalesce(',"result":' || result::text, '') || '}') is null then
-    perform taskledger.raise_fenced(kind, biz_id, version);
-  end if;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json) IS 'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile, TL004 if the deadline of the task has passed.';
-
-CREATE FUNCTION taskledger.fire_timers(due_from timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_due timestamp with time zone[], only_kinds text[], only_biz_ids text[]) RETURNS TABLE(clock timestamp with time zone, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint, first_due_at timestamp with time zone, last_due_at timestamp with time zone)
+CREATE FUNCTION taskledger_internal.fire_timers(due_from timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_due timestamp with time zone[], only_kinds text[], only_biz_ids text[]) RETURNS TABLE(clock timestamp with time zone, timers bigint, released bigint, expired bigint, kept bigint, elsewhere bigint, first_due_at timestamp with time zone, last_due_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
@@ -1954,13 +2267,13 @@ begin
   ), tx as materialized (
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                    taskledger.login_id()) as login_id, taskledger.wake()
+                    taskledger_internal.login_id()) as login_id, taskledger_internal.wake()
      where exists (select from chosen)
   ), added as (
     insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
     select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, tx.login_id, c.kind, c.biz_id,
            'scheduler',
-           taskledger.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
+           taskledger_internal.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
       from tx cross join chosen c
      order by c.kind, c.biz_id
         on conflict (kind, biz_id, version) do nothing
@@ -1996,9 +2309,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.fire_timers(due_from timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_due timestamp with time zone[], only_kinds text[], only_biz_ids text[]) IS 'Internal: appends the events of at most how_many timers due since due_from, and removes the timers. may_release and may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out. only_due, only_kinds and only_biz_ids, of one length: the only timers, instead; empty for all. Returns the clock that decided, the numbers of timers locked, of released and expired events, and of timers kept; how many of the only timers another session has locked; due_at of the first and the last timer locked.';
+COMMENT ON FUNCTION taskledger_internal.fire_timers(due_from timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_due timestamp with time zone[], only_kinds text[], only_biz_ids text[]) IS 'Appends the events of at most how_many timers due since due_from, and removes the timers. may_release and may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out. only_due, only_kinds and only_biz_ids, of one length: the only timers, instead; empty for all. Returns the clock that decided, the numbers of timers locked, of released and expired events, and of timers kept; how many of the only timers another session has locked; due_at of the first and the last timer locked.';
 
-CREATE FUNCTION taskledger.fits(args_bytes integer, meta_bytes integer) RETURNS boolean
+CREATE FUNCTION taskledger_internal.fits(args_bytes integer, meta_bytes integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2010,9 +2323,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.fits(args_bytes integer, meta_bytes integer) IS 'Internal: returns whether args and meta of these sizes are within their limits.';
+COMMENT ON FUNCTION taskledger_internal.fits(args_bytes integer, meta_bytes integer) IS 'Returns whether args and meta of these sizes are within their limits.';
 
-CREATE FUNCTION taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) RETURNS taskledger.event_type
+CREATE FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) RETURNS taskledger.event_type
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2022,14 +2335,14 @@ begin
       from taskledger.event e
      where e.kind = follows.kind and e.biz_id = follows.biz_id and e.version = follows.version - 1
        and e.shard = follows.shard
-       and follows.attempt = e.attempt + taskledger.begins_attempt(follows.type, e.type)::integer
-       and taskledger.may_follow(follows.type, e.type));
+       and follows.attempt = e.attempt + taskledger_internal.begins_attempt(follows.type, e.type)::integer
+       and taskledger_internal.may_follow(follows.type, e.type));
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) IS 'Internal: returns the type of the event that an event follows; null if it may not follow that event, or if its attempt or shard differs from the ledger''s.';
+COMMENT ON FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) IS 'Returns the type of the event that an event follows; null if it may not follow that event, or if its attempt or shard differs from the ledger''s.';
 
-CREATE FUNCTION taskledger.follows_as_worker(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type, login_id integer) RETURNS taskledger.event_type
+CREATE FUNCTION taskledger_internal.follows_as_worker(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type, login_id integer) RETURNS taskledger.event_type
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2040,16 +2353,16 @@ begin
      where e.kind = follows_as_worker.kind and e.biz_id = follows_as_worker.biz_id
        and e.version = follows_as_worker.version - 1 and e.shard = follows_as_worker.shard
        and follows_as_worker.attempt
-         = e.attempt + taskledger.begins_attempt(follows_as_worker.type, e.type)::integer
-       and taskledger.may_follow(follows_as_worker.type, e.type)
+         = e.attempt + taskledger_internal.begins_attempt(follows_as_worker.type, e.type)::integer
+       and taskledger_internal.may_follow(follows_as_worker.type, e.type)
        and case when e.type not in ('started', 'progressed') or e.login_id = follows_as_worker.login_id then true
-                else not taskledger.is_anothers_worker(e.actor, e.kind) end);
+                else not taskledger_internal.is_anothers_worker(e.actor, e.kind) end);
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.follows_as_worker(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type, login_id integer) IS 'Internal: as follows; also null if the event would end or continue an attempt of a live worker of another login.';
+COMMENT ON FUNCTION taskledger_internal.follows_as_worker(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type, login_id integer) IS 'As follows; also null if the event would end or continue an attempt of a live worker of another login.';
 
-CREATE FUNCTION taskledger.foreign_position() RETURNS bigint
+CREATE FUNCTION taskledger_internal.foreign_position() RETURNS bigint
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -2073,39 +2386,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.foreign_position() IS 'Internal: returns the position of an event above the floor that belongs to another database, because this database has not reached its transaction id; 0 if the floor itself belongs to another database; null: no such event.';
+COMMENT ON FUNCTION taskledger_internal.foreign_position() IS 'Returns the position of an event above the floor that belongs to another database, because this database has not reached its transaction id; 0 if the floor itself belongs to another database; null: no such event.';
 
-CREATE FUNCTION taskledger.give_subscriber(subscriber text, login text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-declare
-  of_cursor text := taskledger.subscriber_reader(subscriber);
-  newest bigint;
-  c record;
-begin
-  if not exists (select from pg_roles r where r.rolname = give_subscriber.login) then
-    raise exception 'taskledger: invalid login %: there is no such role',
-      coalesce(quote_literal(left(give_subscriber.login, 100)), 'null') using errcode = 'invalid_parameter_value';
-  end if;
-  newest := taskledger.lock_cursor(of_cursor);
-  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark into c
-    from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
-  if c.n is null then
-    return false;
-  end if;
-  if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
-                                  c.after_position, c.mark, give_subscriber.login) then
-    raise exception 'taskledger: subscriber % is being moved by another session', subscriber
-      using errcode = 'serialization_failure', hint = 'Try again.';
-  end if;
-  return true;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.give_subscriber(subscriber text, login text) IS 'Gives a subscriber to another login, leaves its place, and reports whether there is such a subscriber.';
-
-CREATE FUNCTION taskledger.has_lease(worker text, kind text) RETURNS boolean
+CREATE FUNCTION taskledger_internal.has_lease(worker text, kind text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2113,11 +2396,11 @@ begin
   return exists (
     select from taskledger.lease l
      where l.name = 'worker/' || worker and l.login = session_user and l.alive_until > clock_timestamp()
-       and has_lease.kind = any (taskledger.lease_kinds(l.detail)));
+       and has_lease.kind = any (taskledger_internal.lease_kinds(l.detail)));
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.has_lease(worker text, kind text) IS 'Internal: returns whether a worker of a kind and of the session''s login is alive.';
+COMMENT ON FUNCTION taskledger_internal.has_lease(worker text, kind text) IS 'Returns whether a worker of a kind and of the session''s login is alive.';
 
 CREATE SEQUENCE taskledger.limits_set
     START WITH 1
@@ -2128,13 +2411,13 @@ CREATE SEQUENCE taskledger.limits_set
 
 COMMENT ON SEQUENCE taskledger.limits_set IS 'Internal: how many limits have been set; null while there has been none.';
 
-CREATE FUNCTION taskledger.has_limits() RETURNS boolean
+CREATE FUNCTION taskledger_internal.has_limits() RETURNS boolean
     LANGUAGE sql
     RETURN (pg_sequence_last_value('taskledger.limits_set'::regclass) IS NOT NULL);
 
-COMMENT ON FUNCTION taskledger.has_limits() IS 'Internal: returns whether a limit has ever been set.';
+COMMENT ON FUNCTION taskledger_internal.has_limits() IS 'Returns whether a limit has ever been set.';
 
-CREATE FUNCTION taskledger.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint, kind text, biz_id text, last_kind text, how_many integer) RETURNS SETOF taskledger.event
+CREATE FUNCTION taskledger_internal.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint, kind text, biz_id text, last_kind text, how_many integer) RETURNS SETOF taskledger.event
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
@@ -2147,7 +2430,7 @@ CREATE FUNCTION taskledger.heads_page(seen pg_snapshot, until pg_snapshot, after
     SET jit TO 'off'
     AS $$
 declare
-  floor bigint := taskledger.feed_floor();
+  floor bigint := taskledger_internal.feed_floor();
 begin
   return query
   with heads as materialized (
@@ -2155,8 +2438,8 @@ begin
       from taskledger.event e
      where (e.kind, e.biz_id) > (heads_page.kind, heads_page.biz_id) and e.kind <= heads_page.last_kind
        and e.position <= heads_page.top
-       and taskledger.feed_passed(e.xid, e.position, floor, heads_page.seen, heads_page.until,
-                                  heads_page.after_position)
+       and taskledger_internal.feed_passed(e.xid, e.position, floor, heads_page.seen, heads_page.until,
+                                           heads_page.after_position)
      group by e.kind, e.biz_id
      order by e.kind, e.biz_id
      limit heads_page.how_many
@@ -2167,64 +2450,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint, kind text, biz_id text, last_kind text, how_many integer) IS 'Internal: returns the last events of the next how_many tasks after a key, as of a place, in key order.';
+COMMENT ON FUNCTION taskledger_internal.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint, kind text, biz_id text, last_kind text, how_many integer) IS 'Returns the last events of the next how_many tasks after a key, as of a place, in key order.';
 
-CREATE FUNCTION taskledger.heartbeat(worker text, kinds text[], lease_for interval DEFAULT '00:00:30'::interval, guarantee text DEFAULT 'exactly once'::text) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-declare
-  about constant json := json_build_object(
-    'kinds', to_json(kinds), 'shards', 'all',
-    'guarantees', case when guarantee = 'exactly once' then json_build_object()
-                       else json_build_object(guarantee, to_json(kinds)) end);
-begin
-  perform taskledger.check_actor(worker);
-  if coalesce(worker, '') = '' then
-    raise exception 'taskledger: invalid worker: must not be empty' using errcode = 'invalid_parameter_value';
-  end if;
-  perform taskledger.check_key(k.kind, 'x') from unnest(kinds) k(kind);
-  if lease_for is distinct from interval '0' then
-    perform taskledger.check_kinds(kinds);
-  end if;
-  if guarantee is null or guarantee not in ('exactly once', 'at least once') then
-    raise exception 'taskledger: invalid guarantee %: must be exactly once or at least once', quote_nullable(guarantee)
-      using errcode = 'invalid_parameter_value';
-  end if;
-  if lease_for = interval '0' then
-    perform taskledger.remove_lease('worker/' || worker);
-    if taskledger.is_anothers_lease(worker) then
-      perform taskledger.raise_anothers_worker(worker);
-    end if;
-    return;
-  end if;
-  if lease_for is null or date_part('epoch', lease_for) not between 1 and 86400 then
-    raise exception 'taskledger: invalid lease_for %: must be between 1 second and 1 day', lease_for
-      using errcode = 'invalid_parameter_value', hint = '0 removes the lease';
-  end if;
-  lease_for := date_part('epoch', lease_for) * interval '1 second';  -- without months, whose length differs
-  if row_security_active('taskledger.lease') and taskledger.is_anothers_lease(worker) then
-    perform taskledger.raise_anothers_worker(worker);
-  end if;
-  if not exists (
-      select from taskledger.lease l
-       where l.name = 'worker/' || worker and l.alive_until > clock_timestamp()
-         and l.detail::jsonb - '{places,admitted}'::text[] = about::jsonb) then
-    perform taskledger.lock_workers(kinds); -- of two that begin at a time, one finds the other: see may_claim
-  end if;
-  insert into taskledger.lease as l (name, holder, alive_until, term, detail)
-  values ('worker/' || worker, worker, clock_timestamp() + lease_for, lease_for, about)
-      on conflict (name) do update
-     set alive_until = excluded.alive_until, term = excluded.term, login = excluded.login,
-         detail = case when l.alive_until > clock_timestamp()
-                            and l.detail::jsonb - '{places,admitted}'::text[] = excluded.detail::jsonb
-                       then l.detail else excluded.detail end;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.heartbeat(worker text, kinds text[], lease_for interval, guarantee text) IS 'Extends the lease of a worker, or creates it: while it lasts, no other worker takes over its tasks. kinds are the kinds that it works on, guarantee is exactly once if their effects commit with taskledger.finish, else at least once. A duration of 0 removes the lease. The id of a worker belongs to the login that holds its lease.';
-
-CREATE FUNCTION taskledger.incarnation() RETURNS text
+CREATE FUNCTION taskledger_internal.incarnation() RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2234,31 +2462,13 @@ begin
   end if;
   return (select i.id::text
             from taskledger.incarnation i
-           where i.one and i.of_table = taskledger.origin() || '/' || i.tableoid);
+           where i.one and i.of_table = taskledger_internal.origin() || '/' || i.tableoid);
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.incarnation() IS 'Internal: returns the id in the table incarnation; null on a standby, and until a feed is opened after a crash or a restore.';
+COMMENT ON FUNCTION taskledger_internal.incarnation() IS 'Returns the id in the table incarnation; null on a standby, and until a feed is opened after a crash or a restore.';
 
-CREATE TABLE taskledger.setting (
-    name text NOT NULL COLLATE pg_catalog."C",
-    value text NOT NULL,
-    CONSTRAINT setting_min_bytes CHECK (((name <> ALL (ARRAY['max_args_bytes'::text, 'max_meta_bytes'::text])) OR ((value)::integer >= 4096)))
-);
-
-COMMENT ON TABLE taskledger.setting IS 'Settings that all programs share: installation, max_args_bytes, max_meta_bytes.';
-
-CREATE FUNCTION taskledger.installation() RETURNS text
-    LANGUAGE sql STABLE PARALLEL SAFE
-    BEGIN ATOMIC
- SELECT s.value
-    FROM taskledger.setting s
-   WHERE (s.name = 'installation'::text);
-END;
-
-COMMENT ON FUNCTION taskledger.installation() IS 'Returns the id of this ledger, which its stream and its CloudEvents carry.';
-
-CREATE FUNCTION taskledger.is_anothers_lease(worker text) RETURNS boolean
+CREATE FUNCTION taskledger_internal.is_anothers_lease(worker text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2267,13 +2477,13 @@ begin
     select from taskledger.lease l
      where l.name = 'worker/' || worker and l.login <> session_user
        and (l.alive_until > clock_timestamp()
-            or taskledger.login_refused(taskledger.lease_kinds(l.detail)) is not null));
+            or taskledger_internal.login_refused(taskledger_internal.lease_kinds(l.detail)) is not null));
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.is_anothers_lease(worker text) IS 'Internal: returns whether another login has the lease of a worker, and the session''s login must not take it.';
+COMMENT ON FUNCTION taskledger_internal.is_anothers_lease(worker text) IS 'Returns whether another login has the lease of a worker, and the session''s login must not take it.';
 
-CREATE FUNCTION taskledger.is_anothers_worker(worker text, kind text) RETURNS boolean
+CREATE FUNCTION taskledger_internal.is_anothers_worker(worker text, kind text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2281,11 +2491,11 @@ begin
   return exists (
     select from taskledger.lease l
      where l.name = 'worker/' || worker and l.login <> session_user and l.alive_until > clock_timestamp()
-       and is_anothers_worker.kind = any (taskledger.lease_kinds(l.detail)));
+       and is_anothers_worker.kind = any (taskledger_internal.lease_kinds(l.detail)));
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.is_anothers_worker(worker text, kind text) IS 'Internal: returns whether a worker of a kind and of another login is alive, so that the session''s login must not act as it.';
+COMMENT ON FUNCTION taskledger_internal.is_anothers_worker(worker text, kind text) IS 'Returns whether a worker of a kind and of another login is alive, so that the session''s login must not act as it.';
 
 CREATE UNLOGGED SEQUENCE taskledger.awaited_until
     START WITH 1
@@ -2296,13 +2506,13 @@ CREATE UNLOGGED SEQUENCE taskledger.awaited_until
 
 COMMENT ON SEQUENCE taskledger.awaited_until IS 'Internal: until when appends of events wake the relay, in microseconds since 1970.';
 
-CREATE FUNCTION taskledger.is_awaited() RETURNS boolean
+CREATE FUNCTION taskledger_internal.is_awaited() RETURNS boolean
     LANGUAGE sql
     RETURN (to_timestamp(((pg_sequence_last_value('taskledger.awaited_until'::regclass))::double precision * (0.000001)::double precision)) > clock_timestamp());
 
-COMMENT ON FUNCTION taskledger.is_awaited() IS 'Internal: returns whether a process waits for outcomes; null if none ever did.';
+COMMENT ON FUNCTION taskledger_internal.is_awaited() IS 'Returns whether a process waits for outcomes; null if none ever did.';
 
-CREATE FUNCTION taskledger.is_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, audited pg_snapshot, origin text, mark json) RETURNS boolean
+CREATE FUNCTION taskledger_internal.is_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, audited pg_snapshot, origin text, mark json) RETURNS boolean
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -2346,15 +2556,15 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.is_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, audited pg_snapshot, origin text, mark json) IS 'Internal: reports whether a cursor row of a subscriber is well-formed: its name, transaction ids and positions that this database has assigned, the next n, and a mark that every reader can read.';
+COMMENT ON FUNCTION taskledger_internal.is_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, audited pg_snapshot, origin text, mark json) IS 'Reports whether a cursor row of a subscriber is well-formed: its name, transaction ids and positions that this database has assigned, the next n, and a mark that every reader can read.';
 
-CREATE FUNCTION taskledger.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type, kind text, biz_id text) RETURNS boolean
+CREATE FUNCTION taskledger_internal.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type, kind text, biz_id text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN ((version IS NULL) OR ((version = 1) AND (attempt = 0) AND ((shard >= 0) AND (shard <= 63)) AND (type = ANY (ARRAY['enqueued'::taskledger.event_type, 'scheduled'::taskledger.event_type])) AND (octet_length(kind) <= 128) AND (kind ~ '^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$'::text) AND ((octet_length(biz_id) >= 1) AND (octet_length(biz_id) <= 255)) AND (biz_id !~ '[\u0001-\u001f\u007f-\u009f]'::text)));
 
-COMMENT ON FUNCTION taskledger.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type, kind text, biz_id text) IS 'Internal: reports whether an event may begin a task.';
+COMMENT ON FUNCTION taskledger_internal.is_first(version integer, attempt integer, shard smallint, type taskledger.event_type, kind text, biz_id text) IS 'Reports whether an event may begin a task.';
 
-CREATE FUNCTION taskledger.is_hidden(kind text, biz_id text) RETURNS boolean
+CREATE FUNCTION taskledger_internal.is_hidden(kind text, biz_id text) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2369,9 +2579,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.is_hidden(kind text, biz_id text) IS 'Internal: returns false for a task that does not exist, and raises an error for one that row-level security hides.';
+COMMENT ON FUNCTION taskledger_internal.is_hidden(kind text, biz_id text) IS 'Returns false for a task that does not exist, and raises an error for one that row-level security hides.';
 
-CREATE FUNCTION taskledger.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, term interval, detail json) RETURNS boolean
+CREATE FUNCTION taskledger_internal.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, term interval, detail json) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2380,13 +2590,14 @@ begin
       or name = 'worker/' || holder and octet_length(holder) between 1 and 255
      and least(since, alive_until) >= '1970-01-01 00:00:00+00'
      and since <= clock_timestamp() + interval '1 day' and alive_until <= clock_timestamp() + term
-     and taskledger.lease_kinds(detail) is not null and taskledger.check_kinds(taskledger.lease_kinds(detail));
+     and taskledger_internal.lease_kinds(detail) is not null
+     and taskledger_internal.check_kinds(taskledger_internal.lease_kinds(detail));
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, term interval, detail json) IS 'Internal: reports whether a lease is well-formed: a worker''s lease lasts at most its term, and its detail lists kinds that the role may work on.';
+COMMENT ON FUNCTION taskledger_internal.is_lease(name text, holder text, since timestamp with time zone, alive_until timestamp with time zone, term interval, detail json) IS 'Reports whether a lease is well-formed: a worker''s lease lasts at most its term, and its detail lists kinds that the role may work on.';
 
-CREATE FUNCTION taskledger.is_primary() RETURNS boolean
+CREATE FUNCTION taskledger_internal.is_primary() RETURNS boolean
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2398,15 +2609,15 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.is_primary() IS 'Internal: returns true, and raises an error on a standby.';
+COMMENT ON FUNCTION taskledger_internal.is_primary() IS 'Returns true, and raises an error on a standby.';
 
-CREATE FUNCTION taskledger.is_reserved(kind text) RETURNS boolean
+CREATE FUNCTION taskledger_internal.is_reserved(kind text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN (starts_with(kind, 'taskledger.'::text) AND (NOT starts_with(kind, 'taskledger.webhook.'::text)));
 
-COMMENT ON FUNCTION taskledger.is_reserved(kind text) IS 'Returns whether a kind is one of taskledger itself: only its services enqueue tasks of these kinds.';
+COMMENT ON FUNCTION taskledger_internal.is_reserved(kind text) IS 'Returns whether a kind is one of taskledger itself: only its services enqueue tasks of these kinds.';
 
-CREATE FUNCTION taskledger.is_same_json(a text, b text) RETURNS boolean
+CREATE FUNCTION taskledger_internal.is_same_json(a text, b text) RETURNS boolean
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2417,21 +2628,21 @@ begin
   if a = b or a is null or b is null then
     return a is not distinct from b;
   end if;
-  select v.* into x from taskledger.json_value(a) v;
-  select v.* into y from taskledger.json_value(b) v;
+  select v.* into x from taskledger_internal.json_value(a) v;
+  select v.* into y from taskledger_internal.json_value(b) v;
   return x.in_order = y.in_order or x.value = y.value and x.is_unique and y.is_unique;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.is_same_json(a text, b text) IS 'Internal: returns whether two JSON texts have the same value, or are both null. The order of members, spaces, and the notation of strings and numbers do not matter.';
+COMMENT ON FUNCTION taskledger_internal.is_same_json(a text, b text) IS 'Returns whether two JSON texts have the same value, or are both null. The order of members, spaces, and the notation of strings and numbers do not matter.';
 
-CREATE FUNCTION taskledger.is_timer_of(reason text, type taskledger.event_type) RETURNS boolean
+CREATE FUNCTION taskledger_internal.is_timer_of(reason text, type taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE reason WHEN 'due'::text THEN (type = ANY (ARRAY['scheduled'::taskledger.event_type, 'snoozed'::taskledger.event_type])) WHEN 'retry'::text THEN (type = 'failed'::taskledger.event_type) WHEN 'after'::text THEN (type = 'scheduled'::taskledger.event_type) ELSE (type = ANY (ARRAY['enqueued'::taskledger.event_type, 'scheduled'::taskledger.event_type])) END;
 
-COMMENT ON FUNCTION taskledger.is_timer_of(reason text, type taskledger.event_type) IS 'Internal: reports whether an event of this type may set a timer with this reason.';
+COMMENT ON FUNCTION taskledger_internal.is_timer_of(reason text, type taskledger.event_type) IS 'Reports whether an event of this type may set a timer with this reason.';
 
-CREATE FUNCTION taskledger.json_value(document text, OUT in_order text, OUT value text, OUT is_unique boolean) RETURNS record
+CREATE FUNCTION taskledger_internal.json_value(document text, OUT in_order text, OUT value text, OUT is_unique boolean) RETURNS record
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -2440,11 +2651,11 @@ declare
 begin
   select string_agg(case
            when t.token ~ '^-?([1-9][0-9]*)?[1-9]$' then '"#' || t.token || 'e0"'  -- as number_value, but faster
-           when t.token ~ '^[-0-9]' then '"#' || taskledger.number_value(t.token) || '"'
+           when t.token ~ '^[-0-9]' then '"#' || taskledger_internal.number_value(t.token) || '"'
            when left(t.token, 1) <> '"' then t.token
            when position(E'\\' in t.token) = 0 then
              '"' || t.mark || substr(t.token, 2) || t.colon
-           else to_json(t.mark || taskledger.string_value(substr(t.token, 2, length(t.token) - 2)))::text
+           else to_json(t.mark || taskledger_internal.string_value(substr(t.token, 2, length(t.token) - 2)))::text
                 || t.colon
          end, '' order by t.n),
          count(*) filter (where t.mark = '@')
@@ -2460,9 +2671,9 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.json_value(document text, OUT in_order text, OUT value text, OUT is_unique boolean) IS 'Internal: returns a JSON text rewritten so that jsonb can hold it, in the order of its members and in jsonb''s order, and whether all names of each object differ.';
+COMMENT ON FUNCTION taskledger_internal.json_value(document text, OUT in_order text, OUT value text, OUT is_unique boolean) IS 'Returns a JSON text rewritten so that jsonb can hold it, in the order of its members and in jsonb''s order, and whether all names of each object differ.';
 
-CREATE FUNCTION taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) RETURNS TABLE(xid xid8, events integer)
+CREATE FUNCTION taskledger_internal.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) RETURNS TABLE(xid xid8, events integer)
     LANGUAGE plpgsql STABLE ROWS 20
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
@@ -2514,9 +2725,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) IS 'Internal: returns, for each transaction, how many of the next how_many events up to position top are its own.';
+COMMENT ON FUNCTION taskledger_internal.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) IS 'Returns, for each transaction, how many of the next how_many events up to position top are its own.';
 
-CREATE FUNCTION taskledger.lease_kinds(detail json) RETURNS text[]
+CREATE FUNCTION taskledger_internal.lease_kinds(detail json) RETURNS text[]
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -2549,9 +2760,9 @@ exception
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.lease_kinds(detail json) IS 'Internal: returns the kinds in the detail of a worker''s lease; null if the detail is malformed.';
+COMMENT ON FUNCTION taskledger_internal.lease_kinds(detail json) IS 'Returns the kinds in the detail of a worker''s lease; null if the detail is malformed.';
 
-CREATE FUNCTION taskledger.listed_tasks(kind text, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint) RETURNS record
+CREATE FUNCTION taskledger_internal.listed_tasks(kind text, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -2560,7 +2771,7 @@ CREATE FUNCTION taskledger.listed_tasks(kind text, after bigint, how_many intege
     SET jit TO 'off'
     AS $$
 begin
-  perform taskledger.check_login_kinds(array[listed_tasks.kind]);
+  perform taskledger_internal.check_login_kinds(array[listed_tasks.kind]);
   select array_agg(l.position), array_agg(l.biz_id), count(*), max(l.position)
     into positions, biz_ids, entries, last
     from (
@@ -2569,13 +2780,13 @@ begin
        where t.kind = listed_tasks.kind and t.position > listed_tasks.after
        order by t.position
        limit listed_tasks.how_many) l;
-  select u.positions, u.biz_ids into positions, biz_ids from taskledger.unclaimed(kind, positions, biz_ids) u;
+  select u.positions, u.biz_ids into positions, biz_ids from taskledger_internal.unclaimed(kind, positions, biz_ids) u;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.listed_tasks(kind text, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint) IS 'Internal: reads the next how_many entries of a kind in the list of unfinished tasks after a position. Returns the tasks among them that may be claimed, in the order in which they begin, how many entries there were, and the position of the last.';
+COMMENT ON FUNCTION taskledger_internal.listed_tasks(kind text, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint) IS 'Reads the next how_many entries of a kind in the list of unfinished tasks after a position. Returns the tasks among them that may be claimed, in the order in which they begin, how many entries there were, and the position of the last.';
 
-CREATE FUNCTION taskledger.lock_cursor(reader text) RETURNS bigint
+CREATE FUNCTION taskledger_internal.lock_cursor(reader text) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '5s'
@@ -2600,9 +2811,9 @@ exception
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.lock_cursor(reader text) IS 'Internal: locks the newest cursor row of a subscriber, so that no process moves it, and returns its n; null: none.';
+COMMENT ON FUNCTION taskledger_internal.lock_cursor(reader text) IS 'Locks the newest cursor row of a subscriber, so that no process moves it, and returns its n; null: none.';
 
-CREATE FUNCTION taskledger.lock_receiver(receiver text) RETURNS boolean
+CREATE FUNCTION taskledger_internal.lock_receiver(receiver text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2612,9 +2823,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.lock_receiver(receiver text) IS 'Internal: locks a receiver of alarms until the transaction ends; false if another transaction has locked it.';
+COMMENT ON FUNCTION taskledger_internal.lock_receiver(receiver text) IS 'Locks a receiver of alarms until the transaction ends; false if another transaction has locked it.';
 
-CREATE FUNCTION taskledger.lock_schedules() RETURNS void
+CREATE FUNCTION taskledger_internal.lock_schedules() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2623,9 +2834,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.lock_schedules() IS 'Internal: locks the set of schedules against others that apply schedules, until the transaction ends.';
+COMMENT ON FUNCTION taskledger_internal.lock_schedules() IS 'Locks the set of schedules against others that apply schedules, until the transaction ends.';
 
-CREATE FUNCTION taskledger.lock_seal() RETURNS void
+CREATE FUNCTION taskledger_internal.lock_seal() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2634,9 +2845,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.lock_seal() IS 'Internal: locks the seal against other transactions that seal or erase, until the transaction ends.';
+COMMENT ON FUNCTION taskledger_internal.lock_seal() IS 'Locks the seal against other transactions that seal or erase, until the transaction ends.';
 
-CREATE FUNCTION taskledger.lock_subscribers() RETURNS void
+CREATE FUNCTION taskledger_internal.lock_subscribers() RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2646,14 +2857,14 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.lock_subscribers() IS 'Internal: locks the subscribers of the session''s login against sessions of this login that add one.';
+COMMENT ON FUNCTION taskledger_internal.lock_subscribers() IS 'Locks the subscribers of the session''s login against sessions of this login that add one.';
 
-CREATE FUNCTION taskledger.lock_task(kind text, biz_id text) RETURNS boolean
+CREATE FUNCTION taskledger_internal.lock_task(kind text, biz_id text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  perform taskledger.check_login_kinds(array[lock_task.kind]);
+  perform taskledger_internal.check_login_kinds(array[lock_task.kind]);
   perform from taskledger.event e
     where e.kind = lock_task.kind and e.biz_id = lock_task.biz_id and e.version = 1
       for update skip locked;
@@ -2661,14 +2872,14 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.lock_task(kind text, biz_id text) IS 'Internal: locks a task against other calls of claim_next until the transaction ends; false if it is locked.';
+COMMENT ON FUNCTION taskledger_internal.lock_task(kind text, biz_id text) IS 'Locks a task against other calls of claim_next until the transaction ends; false if it is locked.';
 
-CREATE FUNCTION taskledger.lock_workers(kinds text[]) RETURNS void
+CREATE FUNCTION taskledger_internal.lock_workers(kinds text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  perform taskledger.check_login_kinds(lock_workers.kinds);
+  perform taskledger_internal.check_login_kinds(lock_workers.kinds);
   insert into taskledger.mutex (name)
   select 'workers/' || k.kind from unnest(lock_workers.kinds) k(kind) order by k.kind collate "C"
       on conflict do nothing;
@@ -2679,9 +2890,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.lock_workers(kinds text[]) IS 'Internal: locks workers of these kinds that take their first lease against each other, until the transaction ends.';
+COMMENT ON FUNCTION taskledger_internal.lock_workers(kinds text[]) IS 'Locks workers of these kinds that take their first lease against each other, until the transaction ends.';
 
-CREATE FUNCTION taskledger.locked_events(kinds text[], biz_ids text[], expected integer[], types text[], actors text[]) RETURNS SETOF bigint
+CREATE FUNCTION taskledger_internal.locked_events(kinds text[], biz_ids text[], expected integer[], types text[], actors text[]) RETURNS SETOF bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET lock_timeout TO '1ms'
@@ -2694,8 +2905,8 @@ begin
              with ordinality as e(kind, biz_id, expected, type, actor, n)
   loop
     begin
-      perform taskledger.append_event(r.kind, r.biz_id, r.expected, r.type::taskledger.event_type,
-                                      coalesce(nullif(r.actor, ''), session_user), null);
+      perform taskledger_internal.append_event(r.kind, r.biz_id, r.expected, r.type::taskledger.event_type,
+                                               coalesce(nullif(r.actor, ''), session_user), null);
       raise sqlstate 'TL007';
     exception
       when lock_not_available then
@@ -2707,14 +2918,14 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.locked_events(kinds text[], biz_ids text[], expected integer[], types text[], actors text[]) IS 'Internal: returns the numbers of the events that cannot be appended after versions expected now, because other transactions have their keys locked. Appends nothing.';
+COMMENT ON FUNCTION taskledger_internal.locked_events(kinds text[], biz_ids text[], expected integer[], types text[], actors text[]) IS 'Returns the numbers of the events that cannot be appended after versions expected now, because other transactions have their keys locked. Appends nothing.';
 
-CREATE FUNCTION taskledger.login_refused(kinds text[]) RETURNS text
+CREATE FUNCTION taskledger_internal.login_refused(kinds text[]) RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  refused constant text := taskledger.refused_kind(kinds, session_user, 'member');
+  refused constant text := taskledger_internal.refused_kind(kinds, session_user, 'member');
 begin
   if refused is not null and exists (
       select from pg_roles r, pg_class c
@@ -2726,25 +2937,25 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.login_refused(kinds text[]) IS 'Internal: returns the first of some kinds on which the session''s login may not work; null if none.';
+COMMENT ON FUNCTION taskledger_internal.login_refused(kinds text[]) IS 'Returns the first of some kinds on which the session''s login may not work; null if none.';
 
-CREATE FUNCTION taskledger.mark_feed(reader text, mark json) RETURNS boolean
+CREATE FUNCTION taskledger_internal.mark_feed(reader text, mark json) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  of_cursor text := taskledger.subscriber_reader(reader);
+  of_cursor text := taskledger_internal.subscriber_reader(reader);
   newest bigint;
   c record;
 begin
-  newest := taskledger.lock_cursor(of_cursor);
+  newest := taskledger_internal.lock_cursor(of_cursor);
   select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.login into c
     from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if c.n is null then
     return false;
   end if;
-  if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
-                                  c.after_position, mark_feed.mark, c.login) then
+  if not taskledger_internal.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
+                                           c.after_position, mark_feed.mark, c.login) then
     raise exception 'taskledger: subscriber % is being moved by another session', reader
       using errcode = 'serialization_failure', hint = 'Try again.';
   end if;
@@ -2752,9 +2963,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.mark_feed(reader text, mark json) IS 'Internal: replaces the mark of a subscriber, such as {"paused":true}, leaves its place, and reports whether there is such a subscriber.';
+COMMENT ON FUNCTION taskledger_internal.mark_feed(reader text, mark json) IS 'Replaces the mark of a subscriber, such as {"paused":true}, leaves its place, and reports whether there is such a subscriber.';
 
-CREATE FUNCTION taskledger.may_add_subscriber(reader text, n bigint) RETURNS boolean
+CREATE FUNCTION taskledger_internal.may_add_subscriber(reader text, n bigint) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2765,7 +2976,7 @@ begin
   if n > 1 then
     return true;
   end if;
-  perform taskledger.lock_subscribers();
+  perform taskledger_internal.lock_subscribers();
   select count(*) into counted
     from (select from taskledger.subscribers s
            where s.login = session_user and s.name <> substr(may_add_subscriber.reader, 12)
@@ -2779,9 +2990,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.may_add_subscriber(reader text, n bigint) IS 'Internal: returns true if the session''s login may have one more subscriber, or the row is not its subscriber''s first. Raises an error otherwise: reading the lags of all subscribers must not take long because of one login.';
+COMMENT ON FUNCTION taskledger_internal.may_add_subscriber(reader text, n bigint) IS 'Returns true if the session''s login may have one more subscriber, or the row is not its subscriber''s first. Raises an error otherwise: reading the lags of all subscribers must not take long because of one login.';
 
-CREATE FUNCTION taskledger.may_claim(worker text, kind text) RETURNS boolean
+CREATE FUNCTION taskledger_internal.may_claim(worker text, kind text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2795,7 +3006,7 @@ begin
   if exists (
       select from taskledger.lease l
        where l.name like 'worker/%' and l.alive_until > clock_timestamp() and l.detail->>'key' is not null
-         and case when kind = any (taskledger.lease_kinds(l.detail)) -- first: it finds what jsonb refuses
+         and case when kind = any (taskledger_internal.lease_kinds(l.detail)) -- first: it finds what jsonb refuses
                   then ((l.detail->'records')::jsonb ? kind) is not true end) then
     return false;
   end if;
@@ -2807,15 +3018,15 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.may_claim(worker text, kind text) IS 'Internal: returns whether a worker may claim tasks of a kind: each live worker that asks the dispatcher for them records their starts first.';
+COMMENT ON FUNCTION taskledger_internal.may_claim(worker text, kind text) IS 'Returns whether a worker may claim tasks of a kind: each live worker that asks the dispatcher for them records their starts first.';
 
-CREATE FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
+CREATE FUNCTION taskledger_internal.may_follow(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN COALESCE((last = ANY (CASE type WHEN 'scheduled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[] WHEN 'released'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,buried,cancelled,expired,discarded}'::taskledger.event_type[] WHEN 'buried'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'cancelled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'expired'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[] WHEN 'discarded'::taskledger.event_type THEN '{scheduled,snoozed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'enqueued'::taskledger.event_type THEN '{}'::taskledger.event_type[] ELSE '{enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] END)), false);
 
-COMMENT ON FUNCTION taskledger.may_follow(type taskledger.event_type, last taskledger.event_type) IS 'Returns whether an event of type may follow one of type last.';
+COMMENT ON FUNCTION taskledger_internal.may_follow(type taskledger.event_type, last taskledger.event_type) IS 'Returns whether an event of type may follow one of type last.';
 
-CREATE FUNCTION taskledger.may_have_lease(name text, detail json) RETURNS boolean
+CREATE FUNCTION taskledger_internal.may_have_lease(name text, detail json) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2846,7 +3057,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.may_have_lease(name text, detail json) IS 'Internal: returns true if the session''s login may have one more lease of a worker, and raises an error otherwise: reading all leases must not take long because of one login. A worker holds one lease, and one more if it divides shards.';
+COMMENT ON FUNCTION taskledger_internal.may_have_lease(name text, detail json) IS 'Returns true if the session''s login may have one more lease of a worker, and raises an error otherwise: reading all leases must not take long because of one login. A worker holds one lease, and one more if it divides shards.';
 
 CREATE TABLE taskledger.kind_stats (
     minute timestamp with time zone NOT NULL,
@@ -2866,7 +3077,7 @@ WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000')
 
 COMMENT ON TABLE taskledger.kind_stats IS 'Events of each kind and minute, and histograms of waiting and running times. Append-only: all rows of a kind and minute are added.';
 
-CREATE FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) RETURNS void
+CREATE FUNCTION taskledger_internal.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     BEGIN ATOMIC
@@ -2930,9 +3141,9 @@ CREATE FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, befo
                    GROUP BY g.minute, g.kind) t;
 END;
 
-COMMENT ON FUNCTION taskledger.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) IS 'Internal: merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
+COMMENT ON FUNCTION taskledger_internal.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) IS 'Merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
 
-CREATE FUNCTION taskledger.newest_of(kind text, biz_id text, types taskledger.event_type[]) RETURNS integer
+CREATE FUNCTION taskledger_internal.newest_of(kind text, biz_id text, types taskledger.event_type[]) RETURNS integer
     LANGUAGE sql STABLE
     BEGIN ATOMIC
  SELECT COALESCE(max(v.version), 0) AS "coalesce"
@@ -2951,15 +3162,15 @@ CREATE FUNCTION taskledger.newest_of(kind text, biz_id text, types taskledger.ev
           LIMIT 1)) v;
 END;
 
-COMMENT ON FUNCTION taskledger.newest_of(kind text, biz_id text, types taskledger.event_type[]) IS 'Internal: returns the version of the newest event of a task that has one of these types, or 0.';
+COMMENT ON FUNCTION taskledger_internal.newest_of(kind text, biz_id text, types taskledger.event_type[]) IS 'Returns the version of the newest event of a task that has one of these types, or 0.';
 
-CREATE FUNCTION taskledger.note_incarnation(of_table oid) RETURNS text
+CREATE FUNCTION taskledger_internal.note_incarnation(of_table oid) RETURNS text
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
   -- Not the text of a time, which depends on settings: a handler may set the time zone.
-  found text := of_table || '/' || taskledger.incarnation() || '/'
+  found text := of_table || '/' || taskledger_internal.incarnation() || '/'
              || extract(epoch from pg_postmaster_start_time());
 begin
   if found is not null then
@@ -2969,9 +3180,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.note_incarnation(of_table oid) IS 'Internal: returns the incarnation of the database and when its server started, and notes both in the session.';
+COMMENT ON FUNCTION taskledger_internal.note_incarnation(of_table oid) IS 'Returns the incarnation of the database and when its server started, and notes both in the session.';
 
-CREATE FUNCTION taskledger.note_limit() RETURNS trigger
+CREATE FUNCTION taskledger_internal.note_limit() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2981,9 +3192,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.note_limit() IS 'Internal: the trigger that notes that a limit is set.';
+COMMENT ON FUNCTION taskledger_internal.note_limit() IS 'The trigger that notes that a limit is set.';
 
-CREATE FUNCTION taskledger.number_value(number text) RETURNS text
+CREATE FUNCTION taskledger_internal.number_value(number text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
     AS $_$
 declare
@@ -3003,9 +3214,9 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.number_value(number text) IS 'Internal: returns a text that is the same for all notations of a JSON number, such as 5e2 for 500.0.';
+COMMENT ON FUNCTION taskledger_internal.number_value(number text) IS 'Returns a text that is the same for all notations of a JSON number, such as 5e2 for 500.0.';
 
-CREATE FUNCTION taskledger.own_logins() RETURNS integer[]
+CREATE FUNCTION taskledger_internal.own_logins() RETURNS integer[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3014,14 +3225,14 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.own_logins() IS 'Internal: returns the ids of the session''s login.';
+COMMENT ON FUNCTION taskledger_internal.own_logins() IS 'Returns the ids of the session''s login.';
 
-CREATE FUNCTION taskledger.pause_receiver(receiver text) RETURNS boolean
+CREATE FUNCTION taskledger_internal.pause_receiver(receiver text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  if taskledger.subscriber_login('subscriber/webhook-' || receiver) is distinct from session_user then
+  if taskledger_internal.subscriber_login('subscriber/webhook-' || receiver) is distinct from session_user then
     raise exception 'taskledger: the receiver % has no subscriber of this login', receiver
       using errcode = 'insufficient_privilege';
   end if;
@@ -3032,9 +3243,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.pause_receiver(receiver text) IS 'Internal: pauses the deliveries of a receiver of webhooks that has answered 410 Gone, unless they are paused.';
+COMMENT ON FUNCTION taskledger_internal.pause_receiver(receiver text) IS 'Pauses the deliveries of a receiver of webhooks that has answered 410 Gone, unless they are paused.';
 
-CREATE FUNCTION taskledger.personal_digest(salt bytea, data text, meta text, actor text) RETURNS bytea
+CREATE FUNCTION taskledger_internal.personal_digest(salt bytea, data text, meta text, actor text) RETURNS bytea
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN sha256(((convert_to('taskledger personal data v1
 '::text, 'UTF8'::name) || salt) || convert_to((((((('data '::text || COALESCE(((octet_length(data) || ' '::text) || data), '-'::text)) || '
@@ -3042,9 +3253,9 @@ meta '::text) || COALESCE(((octet_length(meta) || ' '::text) || meta), '-'::text
 actor '::text) || COALESCE(((octet_length(actor) || ' '::text) || actor), '-'::text)) || '
 '::text), 'UTF8'::name)));
 
-COMMENT ON FUNCTION taskledger.personal_digest(salt bytea, data text, meta text, actor text) IS 'Internal: returns the digest of the personal data of an event, which its leaf covers.';
+COMMENT ON FUNCTION taskledger_internal.personal_digest(salt bytea, data text, meta text, actor text) IS 'Returns the digest of the personal data of an event, which its leaf covers.';
 
-CREATE FUNCTION taskledger.place_at(at timestamp with time zone) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, bound xid8)
+CREATE FUNCTION taskledger_internal.place_at(at timestamp with time zone) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, bound xid8)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
@@ -3088,9 +3299,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.place_at(at timestamp with time zone) IS 'Internal: returns the place of a time in the order of commits: the columns of a cursor. Null for bound means that it must be drawn now.';
+COMMENT ON FUNCTION taskledger_internal.place_at(at timestamp with time zone) IS 'Returns the place of a time in the order of commits: the columns of a cursor. Null for bound means that it must be drawn now.';
 
-CREATE FUNCTION taskledger.place_of("position" bigint) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, bound xid8)
+CREATE FUNCTION taskledger_internal.place_of("position" bigint) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, bound xid8)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
@@ -3102,7 +3313,7 @@ declare
   high record;
   found record;
 begin
-  select case when e.position <= taskledger.feed_floor() then '3'::xid8 else e.xid end as xid, e.recorded_at
+  select case when e.position <= taskledger_internal.feed_floor() then '3'::xid8 else e.xid end as xid, e.recorded_at
     into found
     from taskledger.event e
    where e.position = place_of.position;
@@ -3131,9 +3342,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.place_of("position" bigint) IS 'Internal: returns the place of an event, by its position, in the order of commits; no row without such an event. Null for bound as in place_at.';
+COMMENT ON FUNCTION taskledger_internal.place_of("position" bigint) IS 'Returns the place of an event, by its position, in the order of commits; no row without such an event. Null for bound as in place_at.';
 
-CREATE FUNCTION taskledger.policy_of(kind text, biz_id text, otherwise json) RETURNS json
+CREATE FUNCTION taskledger_internal.policy_of(kind text, biz_id text, otherwise json) RETURNS json
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3145,7 +3356,7 @@ begin
     select f.meta -> 'retry' from taskledger.event f
      where f.kind = policy_of.kind and f.biz_id = policy_of.biz_id and f.version = 1);
   if json_typeof(policy) = 'object' then
-    perform taskledger.check_retry(policy);
+    perform taskledger_internal.check_retry(policy);
     return policy;
   end if;
   return case when json_typeof(otherwise) = 'object' then otherwise else '{}' end;
@@ -3154,9 +3365,9 @@ exception when data_exception then
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.policy_of(kind text, biz_id text, otherwise json) IS 'Internal: returns the retry policy of a task: its own if that is valid, else otherwise, else the default.';
+COMMENT ON FUNCTION taskledger_internal.policy_of(kind text, biz_id text, otherwise json) IS 'Returns the retry policy of a task: its own if that is valid, else otherwise, else the default.';
 
-CREATE FUNCTION taskledger.poll_place(worker text, kind text) RETURNS json
+CREATE FUNCTION taskledger_internal.poll_place(worker text, kind text) RETURNS json
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3165,9 +3376,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.poll_place(worker text, kind text) IS 'Internal: returns the place after which a worker continues to look for waiting tasks of a kind; null: none.';
+COMMENT ON FUNCTION taskledger_internal.poll_place(worker text, kind text) IS 'Returns the place after which a worker continues to look for waiting tasks of a kind; null: none.';
 
-CREATE FUNCTION taskledger.raise_anothers_worker(worker text) RETURNS void
+CREATE FUNCTION taskledger_internal.raise_anothers_worker(worker text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3179,9 +3390,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.raise_anothers_worker(worker text) IS 'Internal: raises the error of a session that would act as a worker of another login.';
+COMMENT ON FUNCTION taskledger_internal.raise_anothers_worker(worker text) IS 'Raises the error of a session that would act as a worker of another login.';
 
-CREATE FUNCTION taskledger.raise_fenced(kind text, biz_id text, version integer) RETURNS void
+CREATE FUNCTION taskledger_internal.raise_fenced(kind text, biz_id text, version integer) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3192,24 +3403,24 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.raise_fenced(kind text, biz_id text, version integer) IS 'Internal: raises the error of a worker that no longer has its task.';
+COMMENT ON FUNCTION taskledger_internal.raise_fenced(kind text, biz_id text, version integer) IS 'Raises the error of a worker that no longer has its task.';
 
-CREATE FUNCTION taskledger.raise_no_lease(worker text, kind text) RETURNS void
+CREATE FUNCTION taskledger_internal.raise_no_lease(worker text, kind text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  if taskledger.is_anothers_lease(worker) then
-    perform taskledger.raise_anothers_worker(worker);
+  if taskledger_internal.is_anothers_lease(worker) then
+    perform taskledger_internal.raise_anothers_worker(worker);
   end if;
   raise exception 'taskledger: worker % has no lease for kind %', quote_literal(left(worker, 260)), kind
     using errcode = 'TL002', hint = 'call taskledger.heartbeat with this kind, and again before the lease ends';
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.raise_no_lease(worker text, kind text) IS 'Internal: raises the error of a worker whose lease has ended or belongs to another login.';
+COMMENT ON FUNCTION taskledger_internal.raise_no_lease(worker text, kind text) IS 'Raises the error of a worker whose lease has ended or belongs to another login.';
 
-CREATE FUNCTION taskledger.raise_refused(kind text) RETURNS void
+CREATE FUNCTION taskledger_internal.raise_refused(kind text) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3220,82 +3431,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.raise_refused(kind text) IS 'Internal: raises the error of a login that may not work on a kind.';
+COMMENT ON FUNCTION taskledger_internal.raise_refused(kind text) IS 'Raises the error of a login that may not work on a kind.';
 
-CREATE FUNCTION taskledger.read_feed(reader text, how_many integer DEFAULT 100) RETURNS TABLE(page text, "position" bigint, kind text, biz_id text, version integer, type text, attempt integer, shard smallint, recorded_at timestamp with time zone, actor text, login text, data_version smallint, data json, meta json)
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-declare
-  of_cursor text := taskledger.subscriber_reader(reader);
-  incarnation text := taskledger.incarnation();
-  c record;
-  snapshot pg_snapshot;
-  last bigint;
-begin
-  if how_many is null or how_many not between 1 and 10000 then
-    raise exception 'taskledger: invalid how_many %: must be between 1 and 10000', coalesce(how_many::text, 'null')
-      using errcode = 'invalid_parameter_value';
-  end if;
-  perform taskledger.check_window('read_feed');
-  select n.n, n.seen, n.seen_top, n.seen_bound, n.until, n.top, n.bound, n.after_position, n.mark, n.login, n.is_local
-    into c
-    from taskledger.cursors n
-   where n.reader = of_cursor
-   order by n.n desc
-   limit 1;
-  if c.n is null then
-    select 0::bigint as n, '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound,
-           null::pg_snapshot as until, null::bigint as top, null::xid8 as bound, 0::bigint as after_position,
-           null::json as mark, null::text as login, true as is_local into c;
-  elsif not c.is_local then
-    raise exception 'taskledger: the place of subscriber % belongs to another database', reader
-      using errcode = 'object_not_in_prerequisite_state', hint = 'After a restore: taskledger rebase';
-  elsif c.mark ->> 'paused' = 'true' then
-    return;
-  end if;
-  perform taskledger.check_owner(reader, c.login);
-  if c.until is not null then
-    if incarnation is null then -- after a crash or a restore
-      perform taskledger.begin_incarnation();
-      return; -- the next call can open a window
-    end if;
-    return query
-    select c.n || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
-           e.recorded_at, e.actor, l.name, e.data_version, e.data, e.meta
-      from taskledger.feed_page(c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.after_position,
-                                read_feed.how_many) e
-      left join taskledger.logins l on l.id = e.login_id;
-    if found then
-      return;
-    end if;
-    c.seen := c.until; c.seen_top := c.top; c.seen_bound := c.bound;
-  end if;
-  snapshot := pg_current_snapshot();
-  last := coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0);
-  if last <= c.seen_top and not exists (
-       select from taskledger.late_xids(c.seen, c.seen_bound) x where pg_visible_in_snapshot(x, snapshot)) then
-    return; -- an idle call writes nothing
-  end if;
-  if not taskledger.append_cursor(of_cursor, c.n, c.seen, c.seen_top, c.seen_bound, snapshot, last,
-                                  pg_current_xact_id(), 0, c.mark, coalesce(c.login, session_user)) then
-    return; -- another session has opened the window
-  end if;
-  if incarnation is null then
-    perform taskledger.begin_incarnation();
-    incarnation := taskledger.incarnation();
-  end if;
-  return query
-  select c.n + 1 || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
-         e.recorded_at, e.actor, l.name, e.data_version, e.data, e.meta
-    from taskledger.feed_page(c.seen, c.seen_top, c.seen_bound, snapshot, last, 0, read_feed.how_many) e
-    left join taskledger.logins l on l.id = e.login_id;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.read_feed(reader text, how_many integer) IS 'Returns the next committed events of a subscriber, in the order of the feed: none is missing, and each task''s events are in order. It returns the same events until advance_feed passes them. Call it first in a READ COMMITTED transaction, or by itself, on the primary.';
-
-CREATE FUNCTION taskledger.rebased_at() RETURNS timestamp with time zone
+CREATE FUNCTION taskledger_internal.rebased_at() RETURNS timestamp with time zone
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3304,9 +3442,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.rebased_at() IS 'Internal: returns when the last rebase raised the floor; null: never.';
+COMMENT ON FUNCTION taskledger_internal.rebased_at() IS 'Returns when the last rebase raised the floor; null: never.';
 
-CREATE FUNCTION taskledger.refuse_change() RETURNS trigger
+CREATE FUNCTION taskledger_internal.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3317,9 +3455,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.refuse_change() IS 'Internal: the trigger that keeps a table append-only.';
+COMMENT ON FUNCTION taskledger_internal.refuse_change() IS 'The trigger that keeps a table append-only.';
 
-CREATE FUNCTION taskledger.refused_kind(kinds text[], worker name, how text) RETURNS text
+CREATE FUNCTION taskledger_internal.refused_kind(kinds text[], worker name, how text) RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -3344,7 +3482,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.refused_kind(kinds text[], worker name, how text) IS 'Internal: returns the first of some kinds on which a role may not work, as usage or member of roles; null if none.';
+COMMENT ON FUNCTION taskledger_internal.refused_kind(kinds text[], worker name, how text) IS 'Returns the first of some kinds on which a role may not work, as usage or member of roles; null if none.';
 
 CREATE UNLOGGED SEQUENCE taskledger.asleep_until
     START WITH 1
@@ -3355,13 +3493,13 @@ CREATE UNLOGGED SEQUENCE taskledger.asleep_until
 
 COMMENT ON SEQUENCE taskledger.asleep_until IS 'Internal: until when the relay sleeps unless it is notified, in microseconds since 1970.';
 
-CREATE FUNCTION taskledger.relay_sleeps() RETURNS boolean
+CREATE FUNCTION taskledger_internal.relay_sleeps() RETURNS boolean
     LANGUAGE sql
     RETURN (to_timestamp(((pg_sequence_last_value('taskledger.asleep_until'::regclass))::double precision * (0.000001)::double precision)) > clock_timestamp());
 
-COMMENT ON FUNCTION taskledger.relay_sleeps() IS 'Internal: returns whether the relay sleeps until it is notified; null if it never did.';
+COMMENT ON FUNCTION taskledger_internal.relay_sleeps() IS 'Returns whether the relay sleeps until it is notified; null if it never did.';
 
-CREATE FUNCTION taskledger.release_relay(holder text) RETURNS void
+CREATE FUNCTION taskledger_internal.release_relay(holder text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3371,7 +3509,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.release_relay(holder text) IS 'Internal: removes the lease of the relay, if this holder has it.';
+COMMENT ON FUNCTION taskledger_internal.release_relay(holder text) IS 'Removes the lease of the relay, if this holder has it.';
 
 CREATE TABLE taskledger.timer (
     due_at timestamp with time zone NOT NULL,
@@ -3385,20 +3523,20 @@ WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000')
 
 COMMENT ON TABLE taskledger.timer IS 'One row for each event that the scheduler appends at due_at: the release of a task, or its expiry.';
 
-CREATE FUNCTION taskledger.remove_awaiting(kinds text[], biz_ids text[]) RETURNS void
+CREATE FUNCTION taskledger_internal.remove_awaiting(kinds text[], biz_ids text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     BEGIN ATOMIC
  DELETE FROM taskledger.timer t
     USING UNNEST(remove_awaiting.kinds, remove_awaiting.biz_ids) k(kind, biz_id)
-   WHERE ((t.due_at = taskledger.end_of_time()) AND (t.kind = k.kind) AND (t.biz_id = k.biz_id) AND (t.version = 1) AND (t.reason = 'after'::text) AND (EXISTS ( SELECT
+   WHERE ((t.due_at = taskledger_internal.end_of_time()) AND (t.kind = k.kind) AND (t.biz_id = k.biz_id) AND (t.version = 1) AND (t.reason = 'after'::text) AND (EXISTS ( SELECT
             FROM taskledger.event e
            WHERE ((e.kind = k.kind) AND (e.biz_id = k.biz_id) AND (e.version = 2)))));
 END;
 
-COMMENT ON FUNCTION taskledger.remove_awaiting(kinds text[], biz_ids text[]) IS 'Internal: removes the timers of tasks with predecessors that have more than their first event.';
+COMMENT ON FUNCTION taskledger_internal.remove_awaiting(kinds text[], biz_ids text[]) IS 'Removes the timers of tasks with predecessors that have more than their first event.';
 
-CREATE FUNCTION taskledger.remove_illegal_events(kind text, biz_id text) RETURNS SETOF integer
+CREATE FUNCTION taskledger_internal.remove_illegal_events(kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3411,9 +3549,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.remove_illegal_events(kind text, biz_id text) IS 'Internal: removes the events of a task that do not fold from the record, and returns their versions.';
+COMMENT ON FUNCTION taskledger_internal.remove_illegal_events(kind text, biz_id text) IS 'Removes the events of a task that do not fold from the record, and returns their versions.';
 
-CREATE FUNCTION taskledger.remove_lease(name text) RETURNS void
+CREATE FUNCTION taskledger_internal.remove_lease(name text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3423,13 +3561,13 @@ begin
    where l.name = remove_lease.name and l.name like 'worker/%'
      and (l.login = session_user
           or l.alive_until <= statement_timestamp()
-             and taskledger.login_refused(taskledger.lease_kinds(l.detail)) is null);
+             and taskledger_internal.login_refused(taskledger_internal.lease_kinds(l.detail)) is null);
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.remove_lease(name text) IS 'Internal: removes a lease of a worker of the session''s login, or one that has ended if the login may work on all its kinds.';
+COMMENT ON FUNCTION taskledger_internal.remove_lease(name text) IS 'Removes a lease of a worker of the session''s login, or one that has ended if the login may work on all its kinds.';
 
-CREATE FUNCTION taskledger.remove_limit(kind text) RETURNS SETOF text
+CREATE FUNCTION taskledger_internal.remove_limit(kind text) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3440,9 +3578,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.remove_limit(kind text) IS 'Internal: removes the limit of a kind, and returns the kind if it had one.';
+COMMENT ON FUNCTION taskledger_internal.remove_limit(kind text) IS 'Removes the limit of a kind, and returns the kind if it had one.';
 
-CREATE FUNCTION taskledger.remove_obsolete_timers(due_from timestamp with time zone, after_kind text, after_biz_id text, how_many integer) RETURNS TABLE(timers bigint, removed bigint, last_due_at timestamp with time zone, last_kind text, last_biz_id text)
+CREATE FUNCTION taskledger_internal.remove_obsolete_timers(due_from timestamp with time zone, after_kind text, after_biz_id text, how_many integer) RETURNS TABLE(timers bigint, removed bigint, last_due_at timestamp with time zone, last_kind text, last_biz_id text)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
@@ -3459,7 +3597,7 @@ begin
       from taskledger.timer t
      where (t.due_at, t.kind, t.biz_id) > ((select greatest(remove_obsolete_timers.due_from, clock_timestamp())),
                                            remove_obsolete_timers.after_kind, remove_obsolete_timers.after_biz_id)
-       and t.due_at < taskledger.end_of_time()
+       and t.due_at < taskledger_internal.end_of_time()
      order by t.due_at, t.kind, t.biz_id
      fetch first remove_obsolete_timers.how_many rows with ties
   ), obsolete as materialized (
@@ -3487,9 +3625,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.remove_obsolete_timers(due_from timestamp with time zone, after_kind text, after_biz_id text, how_many integer) IS 'Internal: reads the next how_many timers that are not due, after a moment, a kind and a biz_id, and removes timers that can have no effect because their task has moved on. Returns how many it has read and removed, and the place of the last one.';
+COMMENT ON FUNCTION taskledger_internal.remove_obsolete_timers(due_from timestamp with time zone, after_kind text, after_biz_id text, how_many integer) IS 'Reads the next how_many timers that are not due, after a moment, a kind and a biz_id, and removes timers that can have no effect because their task has moved on. Returns how many it has read and removed, and the place of the last one.';
 
-CREATE FUNCTION taskledger.remove_parked(positions bigint[]) RETURNS SETOF bigint
+CREATE FUNCTION taskledger_internal.remove_parked(positions bigint[]) RETURNS SETOF bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3500,9 +3638,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.remove_parked(positions bigint[]) IS 'Internal: removes events from the list of those that cannot be published, except discarded ones, and returns their positions.';
+COMMENT ON FUNCTION taskledger_internal.remove_parked(positions bigint[]) IS 'Removes events from the list of those that cannot be published, except discarded ones, and returns their positions.';
 
-CREATE FUNCTION taskledger.remove_pause(kind text) RETURNS SETOF text
+CREATE FUNCTION taskledger_internal.remove_pause(kind text) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3513,9 +3651,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.remove_pause(kind text) IS 'Internal: ends the pause of a kind, and returns the kind if it was paused.';
+COMMENT ON FUNCTION taskledger_internal.remove_pause(kind text) IS 'Ends the pause of a kind, and returns the kind if it was paused.';
 
-CREATE FUNCTION taskledger.remove_projection_parked(projection text, kind text, biz_id text) RETURNS SETOF integer
+CREATE FUNCTION taskledger_internal.remove_projection_parked(projection text, kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3531,9 +3669,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.remove_projection_parked(projection text, kind text, biz_id text) IS 'Internal: removes the parked events of a task from the list of a projection, or with null its whole list, and returns their versions.';
+COMMENT ON FUNCTION taskledger_internal.remove_projection_parked(projection text, kind text, biz_id text) IS 'Removes the parked events of a task from the list of a projection, or with null its whole list, and returns their versions.';
 
-CREATE FUNCTION taskledger.remove_schedule(name text) RETURNS SETOF text
+CREATE FUNCTION taskledger_internal.remove_schedule(name text) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3544,22 +3682,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.remove_schedule(name text) IS 'Internal: removes a schedule, and returns its name if it existed.';
+COMMENT ON FUNCTION taskledger_internal.remove_schedule(name text) IS 'Removes a schedule, and returns its name if it existed.';
 
-CREATE FUNCTION taskledger.remove_subscriber(subscriber text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  perform taskledger.lock_cursor('subscriber/' || subscriber);
-  delete from taskledger.cursor c where c.reader = 'subscriber/' || subscriber;
-  return found;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.remove_subscriber(subscriber text) IS 'Removes a subscriber, and reports whether there was one.';
-
-CREATE FUNCTION taskledger.reset_session(settings text, noted_login text DEFAULT current_setting('taskledger.login'::text, true), noted_id text DEFAULT current_setting('taskledger.login_id'::text, true), noted_run text DEFAULT current_setting('taskledger.incarnation'::text, true)) RETURNS void
+CREATE FUNCTION taskledger_internal.reset_session(settings text, noted_login text DEFAULT current_setting('taskledger.login'::text, true), noted_id text DEFAULT current_setting('taskledger.login_id'::text, true), noted_run text DEFAULT current_setting('taskledger.incarnation'::text, true)) RETURNS void
     LANGUAGE plpgsql
     AS $$
 declare
@@ -3584,9 +3709,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.reset_session(settings text, noted_login text, noted_id text, noted_run text) IS 'Internal: resets what code has set for the session, and restores these settings: names and values in turn.';
+COMMENT ON FUNCTION taskledger_internal.reset_session(settings text, noted_login text, noted_id text, noted_run text) IS 'Resets what code has set for the session, and restores these settings: names and values in turn.';
 
-CREATE FUNCTION taskledger.restored_until() RETURNS bigint
+CREATE FUNCTION taskledger_internal.restored_until() RETURNS bigint
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3600,9 +3725,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.restored_until() IS 'Internal: returns the last position of an event with the transaction''s id that an older transaction inserted; 0: none.';
+COMMENT ON FUNCTION taskledger_internal.restored_until() IS 'Returns the last position of an event with the transaction''s id that an older transaction inserted; 0: none.';
 
-CREATE FUNCTION taskledger.retry_delay(policy json, failures integer, random double precision) RETURNS bigint
+CREATE FUNCTION taskledger_internal.retry_delay(policy json, failures integer, random double precision) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3626,21 +3751,21 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.retry_delay(policy json, failures integer, random double precision) IS 'Internal: returns the delay after the n-th failure by a retry policy, in microseconds, rounded up. random is a random number between 0 and 1.';
+COMMENT ON FUNCTION taskledger_internal.retry_delay(policy json, failures integer, random double precision) IS 'Returns the delay after the n-th failure by a retry policy, in microseconds, rounded up. random is a random number between 0 and 1.';
 
-CREATE FUNCTION taskledger.retry_limit(policy json) RETURNS integer
+CREATE FUNCTION taskledger_internal.retry_limit(policy json) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN COALESCE((((policy ->> 'attempts'::text))::double precision)::integer, CASE WHEN (json_typeof((policy -> 'ladder'::text)) = 'array'::text) THEN (NULLIF(json_array_length((policy -> 'ladder'::text)), 0) + 1) ELSE NULL::integer END, 25);
 
-COMMENT ON FUNCTION taskledger.retry_limit(policy json) IS 'Internal: returns the number of failures after which a task with this retry policy is dead.';
+COMMENT ON FUNCTION taskledger_internal.retry_limit(policy json) IS 'Returns the number of failures after which a task with this retry policy is dead.';
 
-CREATE FUNCTION taskledger.retry_projection(projection text, kind text, biz_id text) RETURNS SETOF integer
+CREATE FUNCTION taskledger_internal.retry_projection(projection text, kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 #variable_conflict use_column
 begin
-  perform taskledger.check_recorded('projection.retry', retry_projection.projection);
+  perform taskledger_internal.check_recorded('projection.retry', retry_projection.projection);
   return query
   update taskledger.projection_parked p
      set state = 'retry'
@@ -3650,23 +3775,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.retry_projection(projection text, kind text, biz_id text) IS 'Internal: marks the parked events of a task to be applied again, and returns their versions.';
+COMMENT ON FUNCTION taskledger_internal.retry_projection(projection text, kind text, biz_id text) IS 'Marks the parked events of a task to be applied again, and returns their versions.';
 
-CREATE FUNCTION taskledger.schema_version() RETURNS bigint
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  if to_regclass('taskledger.migration') is null then
-    return 0;
-  end if;
-  return (select coalesce(max(m.version_id), 0) from taskledger.migration m where m.is_applied);
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.schema_version() IS 'Returns the number of the last migration that is applied; 0 if they were applied without the table migration.';
-
-CREATE FUNCTION taskledger.sealed_leaf("position" bigint) RETURNS TABLE(batch bigint, place integer, leaf bigint)
+CREATE FUNCTION taskledger_internal.sealed_leaf("position" bigint) RETURNS TABLE(batch bigint, place integer, leaf bigint)
     LANGUAGE plpgsql STABLE ROWS 1
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -3692,68 +3803,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.sealed_leaf("position" bigint) IS 'Internal: returns the batch of the event at a position, its place there from 1, and its leaf from 0; no row if the event is not sealed.';
+COMMENT ON FUNCTION taskledger_internal.sealed_leaf("position" bigint) IS 'Returns the batch of the event at a position, its place there from 1, and its leaf from 0; no row if the event is not sealed.';
 
-CREATE FUNCTION taskledger.seek_feed(reader text, "position" bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone, only_new boolean DEFAULT false) RETURNS boolean
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-declare
-  of_cursor text := taskledger.subscriber_reader(reader);
-  owner constant text := case when not has_function_privilege('taskledger.give_subscriber(text, text)', 'execute')
-                           then session_user::text end; -- an operator makes it for another login
-  newest bigint;
-  c record;
-  p record;
-begin
-  if "position" is not null and at is not null then
-    raise exception 'taskledger: position and at must not both be given' using errcode = 'invalid_parameter_value';
-  elsif at > clock_timestamp() then
-    raise exception 'taskledger: invalid time %: must not be in the future', at
-      using errcode = 'invalid_parameter_value';
-  end if;
-  perform taskledger.check_window('seek_feed');
-  if only_new and exists (select from taskledger.cursor n where n.reader = of_cursor) then
-    return false;
-  end if;
-  if "position" = 0 then
-    select '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound, null::pg_snapshot as until,
-           null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
-  elsif "position" is not null then
-    select * into p from taskledger.place_of(seek_feed.position);
-    if p.seen is null then
-      raise exception 'taskledger: invalid position %: no event has it', "position"
-        using errcode = 'TL006', hint = 'An event that was archived or never committed cannot be a place.';
-    end if;
-  elsif at is not null then
-    select * into p from taskledger.place_at(seek_feed.at);
-  else
-    select pg_current_snapshot() as seen, null::bigint as seen_top, null::xid8 as seen_bound,
-           null::pg_snapshot as until, null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
-    p.seen_top := coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0);
-    p.seen_bound := pg_current_xact_id();
-  end if;
-  if p.until is not null and p.bound is null then
-    p.top := greatest(p.top, coalesce(pg_sequence_last_value('taskledger.event_position_seq'::regclass), 0));
-    p.bound := pg_current_xact_id();
-  end if;
-  newest := taskledger.lock_cursor(of_cursor);
-  if only_new and newest is not null then
-    return false;
-  end if;
-  select n.n, n.mark, n.login into c from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
-  if not taskledger.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until, p.top,
-                                  p.bound, p.after_position, c.mark, coalesce(c.login, owner)) then
-    raise exception 'taskledger: subscriber % is being moved by another session', reader
-      using errcode = 'serialization_failure', hint = 'Try again.';
-  end if;
-  return true;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.seek_feed(reader text, "position" bigint, at timestamp with time zone, only_new boolean) IS 'Moves a subscriber to after the event at a position (0: the beginning), to a time, or to the present, and makes it if it is missing. With only_new it does not move an existing subscriber, and returns false.';
-
-CREATE FUNCTION taskledger.server_run() RETURNS text
+CREATE FUNCTION taskledger_internal.server_run() RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3763,24 +3815,24 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.server_run() IS 'Internal: returns the difference between this database and a running physical copy of it: the start of the server, and the oid of the database.';
+COMMENT ON FUNCTION taskledger_internal.server_run() IS 'Returns the difference between this database and a running physical copy of it: the start of the server, and the oid of the database.';
 
 CREATE UNLOGGED TABLE taskledger.incarnation (
     id uuid DEFAULT gen_random_uuid() NOT NULL,
-    of_table text DEFAULT ((taskledger.origin() || '/'::text) || (to_regclass('taskledger.incarnation'::text))::oid) NOT NULL,
+    of_table text DEFAULT ((taskledger_internal.origin() || '/'::text) || (to_regclass('taskledger.incarnation'::text))::oid) NOT NULL,
     one boolean DEFAULT true NOT NULL,
     CONSTRAINT incarnation_one_check CHECK (one)
 );
 
 COMMENT ON TABLE taskledger.incarnation IS 'Internal: one row with an id that changes whenever PostgreSQL crashes, a standby is promoted or a dump is restored.';
 
-CREATE FUNCTION taskledger.session_incarnation() RETURNS text
+CREATE FUNCTION taskledger_internal.session_incarnation() RETURNS text
     LANGUAGE sql
-    RETURN CASE WHEN starts_with(current_setting('taskledger.incarnation'::text, true), ((('taskledger.incarnation'::regclass)::oid)::text || '/'::text)) THEN current_setting('taskledger.incarnation'::text, true) ELSE taskledger.note_incarnation(('taskledger.incarnation'::regclass)::oid) END;
+    RETURN CASE WHEN starts_with(current_setting('taskledger.incarnation'::text, true), ((('taskledger.incarnation'::regclass)::oid)::text || '/'::text)) THEN current_setting('taskledger.incarnation'::text, true) ELSE taskledger_internal.note_incarnation(('taskledger.incarnation'::regclass)::oid) END;
 
-COMMENT ON FUNCTION taskledger.session_incarnation() IS 'Internal: returns the session''s note of note_incarnation; null as incarnation.';
+COMMENT ON FUNCTION taskledger_internal.session_incarnation() IS 'Returns the session''s note of note_incarnation; null as incarnation.';
 
-CREATE FUNCTION taskledger.set_poll_place(worker text, kind text, place json) RETURNS void
+CREATE FUNCTION taskledger_internal.set_poll_place(worker text, kind text, place json) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3792,12 +3844,12 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.set_poll_place(worker text, kind text, place json) IS 'Internal: stores the place after which a worker continues to look for waiting tasks of a kind.';
+COMMENT ON FUNCTION taskledger_internal.set_poll_place(worker text, kind text, place json) IS 'Stores the place after which a worker continues to look for waiting tasks of a kind.';
 
-CREATE FUNCTION taskledger.set_timers(kind text, biz_id text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
+CREATE FUNCTION taskledger_internal.set_timers(kind text, biz_id text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
     LANGUAGE sql
     BEGIN ATOMIC
- INSERT INTO taskledger.timer (due_at, kind, biz_id, version, reason)  SELECT taskledger.due_at(NULL::bigint, t.at) AS due_at,
+ INSERT INTO taskledger.timer (due_at, kind, biz_id, version, reason)  SELECT taskledger_internal.due_at(NULL::bigint, t.at) AS due_at,
              set_timers.kind AS kind,
              set_timers.biz_id AS biz_id,
              1,
@@ -3806,27 +3858,21 @@ CREATE FUNCTION taskledger.set_timers(kind text, biz_id text, run_at timestamp w
            WHERE (t.at IS NOT NULL);
 END;
 
-COMMENT ON FUNCTION taskledger.set_timers(kind text, biz_id text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: sets the timers of a new task. A deadline that has passed is due now.';
+COMMENT ON FUNCTION taskledger_internal.set_timers(kind text, biz_id text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Sets the timers of a new task. A deadline that has passed is due now.';
 
-CREATE FUNCTION taskledger.shard_of(biz_id text) RETURNS smallint
-    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-    RETURN (((((('x'::text || substr(md5(biz_id), 1, 8)))::bit(32))::bigint & '4294967295'::bigint) % (64)::bigint))::smallint;
-
-COMMENT ON FUNCTION taskledger.shard_of(biz_id text) IS 'Returns the default shard of a task, 0 to 63: the first 32 bits of md5(biz_id), modulo 64.';
-
-CREATE FUNCTION taskledger.short_in_a_row(data json) RETURNS integer
+CREATE FUNCTION taskledger_internal.short_in_a_row(data json) RETURNS integer
     LANGUAGE sql IMMUTABLE
     RETURN COALESCE(("substring"((data)::text, '"short_in_a_row":([0-9]{1,9})'::text))::integer, 0);
 
-COMMENT ON FUNCTION taskledger.short_in_a_row(data json) IS 'Internal: returns the number in a row of a snooze of less than a second; 0: it was longer.';
+COMMENT ON FUNCTION taskledger_internal.short_in_a_row(data json) IS 'Returns the number in a row of a snooze of less than a second; 0: it was longer.';
 
-CREATE FUNCTION taskledger.skip_projection(projection text, kind text, biz_id text) RETURNS SETOF integer
+CREATE FUNCTION taskledger_internal.skip_projection(projection text, kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 #variable_conflict use_column
 begin
-  perform taskledger.check_recorded('projection.skip', skip_projection.projection);
+  perform taskledger_internal.check_recorded('projection.skip', skip_projection.projection);
   return query
   with parked as (
     update taskledger.projection_parked p
@@ -3851,49 +3897,14 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.skip_projection(projection text, kind text, biz_id text) IS 'Internal: skips the failed events of a task, parked or stopping the projection, and returns their versions.';
+COMMENT ON FUNCTION taskledger_internal.skip_projection(projection text, kind text, biz_id text) IS 'Skips the failed events of a task, parked or stopping the projection, and returns their versions.';
 
-CREATE FUNCTION taskledger.snooze(kind text, biz_id text, version integer, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, run_in interval DEFAULT NULL::interval) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-declare
-  own constant record := taskledger.attempt_of(kind, biz_id, version);
-  due timestamptz := coalesce(run_at, clock_timestamp() + run_in);
-  short text := '';
-  before integer;
-begin
-  perform taskledger.check_times(run_at, run_in, null, null);
-  if num_nonnulls(run_at, run_in) = 0 then
-    raise exception 'taskledger: invalid run_at: either run_at or run_in must be set'
-      using errcode = 'invalid_parameter_value';
-  end if;
-  if due < clock_timestamp() + interval '1 second' then
-    before := coalesce((
-      select taskledger.short_in_a_row(e.data) from taskledger.event e
-       where e.kind = snooze.kind and e.biz_id = snooze.biz_id and e.attempt = own.number - 1
-         and e.version = taskledger.newest_of(snooze.kind, snooze.biz_id, '{snoozed}')), 0);
-    short := ',"short_in_a_row":' || before + 1;
-    if before > 0 and due <= clock_timestamp() then
-      due := clock_timestamp() + greatest(interval '1 second', interval '1 microsecond'
-        * taskledger.retry_delay(taskledger.policy_of(kind, biz_id, null), before, random()));
-    end if;
-  end if;
-  if taskledger.append_event(kind, biz_id, version, 'snoozed', own.worker, '{' || own.data || short || '}',
-       null, due) is null then
-    perform taskledger.raise_fenced(kind, biz_id, version);
-  end if;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger.snooze(kind text, biz_id text, version integer, run_at timestamp with time zone, run_in interval) IS 'Ends an attempt without failure: the task is available again at run_at, or run_in from now by the database''s clock. The second snooze in a row that is due at once waits by the retry policy. version is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
-
-CREATE FUNCTION taskledger.snoozed_in_a_row(how_many integer) RETURNS TABLE(kind text, biz_id text, times integer, snoozed_at timestamp with time zone)
+CREATE FUNCTION taskledger_internal.snoozed_in_a_row(how_many integer) RETURNS TABLE(kind text, biz_id text, times integer, snoozed_at timestamp with time zone)
     LANGUAGE sql STABLE
     BEGIN ATOMIC
  SELECT s.kind,
      s.biz_id,
-     taskledger.short_in_a_row(s.data) AS short_in_a_row,
+     taskledger_internal.short_in_a_row(s.data) AS short_in_a_row,
      s.recorded_at
     FROM ( SELECT e.kind,
              e.biz_id,
@@ -3904,13 +3915,13 @@ CREATE FUNCTION taskledger.snoozed_in_a_row(how_many integer) RETURNS TABLE(kind
            WHERE ((e.type = 'snoozed'::taskledger.event_type) AND (strpos((e.data)::text, '"short_in_a_row"'::text) > 0))
            ORDER BY e."position" DESC
           LIMIT snoozed_in_a_row.how_many) s
-   WHERE ((taskledger.short_in_a_row(s.data) >= 5) AND (s.version = taskledger.newest_of(s.kind, s.biz_id, '{snoozed,succeeded,failed,interrupted,scheduled,buried,cancelled,expired,discarded}'::taskledger.event_type[])))
-   ORDER BY (taskledger.short_in_a_row(s.data)) DESC, s.kind, s.biz_id;
+   WHERE ((taskledger_internal.short_in_a_row(s.data) >= 5) AND (s.version = taskledger_internal.newest_of(s.kind, s.biz_id, '{snoozed,succeeded,failed,interrupted,scheduled,buried,cancelled,expired,discarded}'::taskledger.event_type[])))
+   ORDER BY (taskledger_internal.short_in_a_row(s.data)) DESC, s.kind, s.biz_id;
 END;
 
-COMMENT ON FUNCTION taskledger.snoozed_in_a_row(how_many integer) IS 'Internal: returns the tasks among the newest snoozes of less than a second that were only snoozed like this, five times or more in a row.';
+COMMENT ON FUNCTION taskledger_internal.snoozed_in_a_row(how_many integer) IS 'Returns the tasks among the newest snoozes of less than a second that were only snoozed like this, five times or more in a row.';
 
-CREATE FUNCTION taskledger.split_args(entries json, OUT others json, OUT args text[]) RETURNS record
+CREATE FUNCTION taskledger_internal.split_args(entries json, OUT others json, OUT args text[]) RETURNS record
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3933,15 +3944,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.split_args(entries json, OUT others json, OUT args text[]) IS 'Internal: returns the entries of taskledger.enqueue_many without args, and the args of each.';
+COMMENT ON FUNCTION taskledger_internal.split_args(entries json, OUT others json, OUT args text[]) IS 'Returns the entries of taskledger.enqueue_many without args, and the args of each.';
 
-CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskledger.task_state
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
-
-COMMENT ON FUNCTION taskledger.state_after(type taskledger.event_type) IS 'Returns the state of a task whose last event has this type.';
-
-CREATE FUNCTION taskledger.string_value(string text) RETURNS text
+CREATE FUNCTION taskledger_internal.string_value(string text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
     AS $_$
   select coalesce(string_agg(case
@@ -3953,9 +3958,9 @@ CREATE FUNCTION taskledger.string_value(string text) RETURNS text
          with ordinality e(m, n)
 $_$;
 
-COMMENT ON FUNCTION taskledger.string_value(string text) IS 'Internal: returns the characters of a JSON string. The escapes of backslashes, of \u0000 and of halves of surrogate pairs remain.';
+COMMENT ON FUNCTION taskledger_internal.string_value(string text) IS 'Returns the characters of a JSON string. The escapes of backslashes, of \u0000 and of halves of surrogate pairs remain.';
 
-CREATE FUNCTION taskledger.subscriber_login(reader text) RETURNS text
+CREATE FUNCTION taskledger_internal.subscriber_login(reader text) RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3964,9 +3969,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.subscriber_login(reader text) IS 'Internal: returns the login that a reader of the feed belongs to; null: none.';
+COMMENT ON FUNCTION taskledger_internal.subscriber_login(reader text) IS 'Returns the login that a reader of the feed belongs to; null: none.';
 
-CREATE FUNCTION taskledger.subscriber_reader(subscriber text) RETURNS text
+CREATE FUNCTION taskledger_internal.subscriber_reader(subscriber text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -3980,9 +3985,9 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.subscriber_reader(subscriber text) IS 'Internal: returns the reader of a subscriber in the table cursor, and raises an error for an invalid name.';
+COMMENT ON FUNCTION taskledger_internal.subscriber_reader(subscriber text) IS 'Returns the reader of a subscriber in the table cursor, and raises an error for an invalid name.';
 
-CREATE FUNCTION taskledger.sweep_leases() RETURNS void
+CREATE FUNCTION taskledger_internal.sweep_leases() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -4004,9 +4009,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.sweep_leases() IS 'Internal: removes the leases that ended a day ago, and the ended leases of workers except the newest 1000.';
+COMMENT ON FUNCTION taskledger_internal.sweep_leases() IS 'Removes the leases that ended a day ago, and the ended leases of workers except the newest 1000.';
 
-CREATE FUNCTION taskledger.take_over(kind text, biz_id text, version integer, worker text) RETURNS boolean
+CREATE FUNCTION taskledger_internal.take_over(kind text, biz_id text, version integer, worker text) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -4018,11 +4023,11 @@ begin
     from taskledger.event h, taskledger.event o
    where h.kind = take_over.kind and h.biz_id = take_over.biz_id and h.version = take_over.version
      and o.kind = take_over.kind and o.biz_id = take_over.biz_id
-     and o.version = taskledger.newest_of(take_over.kind, take_over.biz_id,
+     and o.version = taskledger_internal.newest_of(take_over.kind, take_over.biz_id,
            '{enqueued,scheduled,released,failed,interrupted,snoozed}');
   if (select s.data::text from taskledger.event s
        where s.kind = take_over.kind and s.biz_id = take_over.biz_id
-         and s.version = taskledger.newest_of(take_over.kind, take_over.biz_id, '{started}'))
+         and s.version = taskledger_internal.newest_of(take_over.kind, take_over.biz_id, '{started}'))
       = '{"guarantee":"at most once"}' then
     reason := '{"reason":"unknown outcome","worker":' || to_json(worker) || '}';
   elsif lost >= 5 then
@@ -4031,14 +4036,14 @@ begin
   else
     return true;
   end if;
-  perform taskledger.append_event(kind, biz_id, version, 'buried', worker, reason);
+  perform taskledger_internal.append_event(kind, biz_id, version, 'buried', worker, reason);
   return false;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.take_over(kind text, biz_id text, version integer, worker text) IS 'Internal: returns whether a task whose worker is lost may run again; buries it if not.';
+COMMENT ON FUNCTION taskledger_internal.take_over(kind text, biz_id text, version integer, worker text) IS 'Returns whether a task whose worker is lost may run again; buries it if not.';
 
-CREATE FUNCTION taskledger.thin_cursor(reader text, above bigint) RETURNS bigint
+CREATE FUNCTION taskledger_internal.thin_cursor(reader text, above bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -4054,9 +4059,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.thin_cursor(reader text, above bigint) IS 'Internal: removes rows of the cursor of a subscriber or of the seal that it no longer needs, and returns the n to continue above.';
+COMMENT ON FUNCTION taskledger_internal.thin_cursor(reader text, above bigint) IS 'Removes rows of the cursor of a subscriber or of the seal that it no longer needs, and returns the n to continue above.';
 
-CREATE FUNCTION taskledger.thin_moments(since timestamp with time zone) RETURNS timestamp with time zone
+CREATE FUNCTION taskledger_internal.thin_moments(since timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -4079,9 +4084,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.thin_moments(since timestamp with time zone) IS 'Internal: removes moments since a time that are older than an hour, and returns the time to continue at.';
+COMMENT ON FUNCTION taskledger_internal.thin_moments(since timestamp with time zone) IS 'Removes moments since a time that are older than an hour, and returns the time to continue at.';
 
-CREATE FUNCTION taskledger.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) RETURNS record
+CREATE FUNCTION taskledger_internal.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -4092,7 +4097,7 @@ begin
   name := 'run_in';    run_in := (entry->>name)::interval;
   name := 'start_by';  start_by := (entry->>name)::timestamptz;
   name := 'finish_by'; finish_by := (entry->>name)::timestamptz;
-  perform taskledger.check_times(run_at, run_in, start_by, finish_by);
+  perform taskledger_internal.check_times(run_at, run_in, start_by, finish_by);
 exception
   when datetime_field_overflow or invalid_datetime_format or interval_field_overflow
     or invalid_time_zone_displacement_value then
@@ -4101,9 +4106,9 @@ exception
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) IS 'Internal: returns the times of an entry of taskledger.enqueue_many; raises an error for an invalid one, by name.';
+COMMENT ON FUNCTION taskledger_internal.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) IS 'Returns the times of an entry of taskledger.enqueue_many; raises an error for an invalid one, by name.';
 
-CREATE FUNCTION taskledger.unbegun_kinds(older_than interval, max_aged bigint) RETURNS TABLE(kind text, waiting bigint, late bigint, oldest_at timestamp with time zone)
+CREATE FUNCTION taskledger_internal.unbegun_kinds(older_than interval, max_aged bigint) RETURNS TABLE(kind text, waiting bigint, late bigint, oldest_at timestamp with time zone)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -4169,9 +4174,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.unbegun_kinds(older_than interval, max_aged bigint) IS 'Internal: returns the kinds with live workers that are not paused and have tasks that became available before older_than ago: the available tasks as the projector has counted them, how many of these are so old, and when the oldest became available, null for a kind with more than max_aged tasks in all.';
+COMMENT ON FUNCTION taskledger_internal.unbegun_kinds(older_than interval, max_aged bigint) IS 'Returns the kinds with live workers that are not paused and have tasks that became available before older_than ago: the available tasks as the projector has counted them, how many of these are so old, and when the oldest became available, null for a kind with more than max_aged tasks in all.';
 
-CREATE FUNCTION taskledger.unclaimed(kind text, INOUT positions bigint[], INOUT biz_ids text[]) RETURNS record
+CREATE FUNCTION taskledger_internal.unclaimed(kind text, INOUT positions bigint[], INOUT biz_ids text[]) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -4192,7 +4197,7 @@ begin
   ), lost as materialized (
     select r.actor
       from (select distinct h.actor from head h where h.type in ('started', 'progressed')) r
-     where not exists (select from taskledger.worker_alive_ms(r.actor, unclaimed.kind) w where w.alive_ms > 0)
+     where not exists (select from taskledger_internal.worker_alive_ms(r.actor, unclaimed.kind) w where w.alive_ms > 0)
   )
   select array_agg(h.position order by h.position), array_agg(h.biz_id order by h.position)
     into positions, biz_ids
@@ -4202,9 +4207,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.unclaimed(kind text, INOUT positions bigint[], INOUT biz_ids text[]) IS 'Internal: returns the tasks among these that are available, or run in a lost worker, in the order of their positions.';
+COMMENT ON FUNCTION taskledger_internal.unclaimed(kind text, INOUT positions bigint[], INOUT biz_ids text[]) IS 'Returns the tasks among these that are available, or run in a lost worker, in the order of their positions.';
 
-CREATE FUNCTION taskledger.unhandled_kinds(max_aged bigint) RETURNS TABLE(kind text, waiting bigint, oldest_ms bigint)
+CREATE FUNCTION taskledger_internal.unhandled_kinds(max_aged bigint) RETURNS TABLE(kind text, waiting bigint, oldest_ms bigint)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET jit TO 'off'
@@ -4254,9 +4259,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.unhandled_kinds(max_aged bigint) IS 'Internal: returns the kinds with tasks in the projection that are available or running, and no live worker: the number of these tasks, and how many milliseconds the oldest has been so, -1 for a kind with more than max_aged tasks in all.';
+COMMENT ON FUNCTION taskledger_internal.unhandled_kinds(max_aged bigint) IS 'Returns the kinds with tasks in the projection that are available or running, and no live worker: the number of these tasks, and how many milliseconds the oldest has been so, -1 for a kind with more than max_aged tasks in all.';
 
-CREATE FUNCTION taskledger.unlisted_tasks(kind text, at timestamp with time zone, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint, OUT newest timestamp with time zone) RETURNS record
+CREATE FUNCTION taskledger_internal.unlisted_tasks(kind text, at timestamp with time zone, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint, OUT newest timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -4272,7 +4277,7 @@ declare
   seen_bound xid8 := coalesce(listed ->> 'bound', '3');
   read record;
 begin
-  perform taskledger.check_login_kinds(array[unlisted_tasks.kind]);
+  perform taskledger_internal.check_login_kinds(array[unlisted_tasks.kind]);
   select m.snapshot, m.top, m.bound into read from taskledger.moments m where m.at = unlisted_tasks.at;
   if read.top > seen_top then
     seen := read.snapshot;
@@ -4284,15 +4289,15 @@ begin
          array_agg(e.biz_id) filter (where e.kind = unlisted_tasks.kind and e.type = any (waking)),
          count(*), max(e.position)
     into positions, biz_ids, entries, last
-    from taskledger.feed_page(seen, seen_top, seen_bound, pg_current_snapshot(), 9223372036854775807,
-                              unlisted_tasks.after, unlisted_tasks.how_many) e;
-  select u.positions, u.biz_ids into positions, biz_ids from taskledger.unclaimed(kind, positions, biz_ids) u;
+    from taskledger_internal.feed_page(seen, seen_top, seen_bound, pg_current_snapshot(), 9223372036854775807,
+                                       unlisted_tasks.after, unlisted_tasks.how_many) e;
+  select u.positions, u.biz_ids into positions, biz_ids from taskledger_internal.unclaimed(kind, positions, biz_ids) u;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.unlisted_tasks(kind text, at timestamp with time zone, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint, OUT newest timestamp with time zone) IS 'Internal: reads the next how_many events of all kinds after a position that are after the place of the list of unfinished tasks, and after a moment. Returns the tasks of a kind that they made available and that may be claimed, how many events there were, the position of the last, and the time of the newest moment.';
+COMMENT ON FUNCTION taskledger_internal.unlisted_tasks(kind text, at timestamp with time zone, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint, OUT newest timestamp with time zone) IS 'Reads the next how_many events of all kinds after a position that are after the place of the list of unfinished tasks, and after a moment. Returns the tasks of a kind that they made available and that may be claimed, how many events there were, the position of the last, and the time of the newest moment.';
 
-CREATE FUNCTION taskledger.wake(enqueued bigint DEFAULT NULL::bigint) RETURNS void
+CREATE FUNCTION taskledger_internal.wake(enqueued bigint DEFAULT NULL::bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     AS $$
 begin
@@ -4306,19 +4311,19 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.wake(enqueued bigint) IS 'Internal: notifies the relay at the commit of the calling transaction, if it sleeps. The notification contains the position of an event that has enqueued a task, or nothing.';
+COMMENT ON FUNCTION taskledger_internal.wake(enqueued bigint) IS 'Notifies the relay at the commit of the calling transaction, if it sleeps. The notification contains the position of an event that has enqueued a task, or nothing.';
 
-CREATE FUNCTION taskledger.with_moment(object text, name text, moment timestamp with time zone) RETURNS text
+CREATE FUNCTION taskledger_internal.with_moment(object text, name text, moment timestamp with time zone) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN (moment IS NULL) THEN object ELSE ((((('{"'::text || name) || '":"'::text) || to_char((moment AT TIME ZONE 'UTC'::text), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'::text)) || '"'::text) || CASE WHEN (COALESCE(object, '{}'::text) ~ '^[[:space:]]*[{][[:space:]]*[}][[:space:]]*$'::text) THEN '}'::text ELSE (','::text || regexp_replace(object, '^[[:space:]]*[{]'::text, ''::text)) END) END;
 
-COMMENT ON FUNCTION taskledger.with_moment(object text, name text, moment timestamp with time zone) IS 'Internal: returns a JSON object (null: an empty one) with a first member added: a moment as RFC 3339 in UTC to the microsecond. A null moment adds none.';
+COMMENT ON FUNCTION taskledger_internal.with_moment(object text, name text, moment timestamp with time zone) IS 'Returns a JSON object (null: an empty one) with a first member added: a moment as RFC 3339 in UTC to the microsecond. A null moment adds none.';
 
-CREATE FUNCTION taskledger.with_times(meta text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS text
+CREATE FUNCTION taskledger_internal.with_times(meta text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN taskledger.with_moment(taskledger.with_moment(taskledger.with_moment(meta, 'finish_by'::text, finish_by), 'start_by'::text, start_by), 'run_at'::text, run_at);
+    RETURN taskledger_internal.with_moment(taskledger_internal.with_moment(taskledger_internal.with_moment(meta, 'finish_by'::text, finish_by), 'start_by'::text, start_by), 'run_at'::text, run_at);
 
-COMMENT ON FUNCTION taskledger.with_times(meta text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Internal: returns the meta of a task''s first event with its times added.';
+COMMENT ON FUNCTION taskledger_internal.with_times(meta text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Returns the meta of a task''s first event with its times added.';
 
 CREATE TABLE taskledger.lease (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -4335,7 +4340,7 @@ WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_
 
 COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay, discarder, dispatcher, broker) and each worker process, valid until alive_until. term is for how long it was last taken: if alive_until is further away, it was taken while the clock was ahead. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. A lease saves double work; correctness never depends on it.';
 
-CREATE FUNCTION taskledger.worker_alive_ms(worker text, kind text) RETURNS TABLE(alive_ms bigint)
+CREATE FUNCTION taskledger_internal.worker_alive_ms(worker text, kind text) RETURNS TABLE(alive_ms bigint)
     LANGUAGE sql STABLE ROWS 1
     BEGIN ATOMIC
  SELECT (
@@ -4344,10 +4349,10 @@ CREATE FUNCTION taskledger.worker_alive_ms(worker text, kind text) RETURNS TABLE
              ELSE GREATEST((0)::numeric, (EXTRACT(epoch FROM (LEAST(l.alive_until, (clock_timestamp() + l.term)) - clock_timestamp())) * (1000)::numeric))
          END)::bigint AS "greatest"
     FROM taskledger.lease l
-   WHERE ((l.name = ('worker/'::text || worker_alive_ms.worker)) AND (worker_alive_ms.kind = ANY (taskledger.lease_kinds(l.detail))));
+   WHERE ((l.name = ('worker/'::text || worker_alive_ms.worker)) AND (worker_alive_ms.kind = ANY (taskledger_internal.lease_kinds(l.detail))));
 END;
 
-COMMENT ON FUNCTION taskledger.worker_alive_ms(worker text, kind text) IS 'Internal: returns for how many milliseconds a worker of a kind still counts as alive, 0 if it is lost; no row if it has no lease for this kind.';
+COMMENT ON FUNCTION taskledger_internal.worker_alive_ms(worker text, kind text) IS 'Returns for how many milliseconds a worker of a kind still counts as alive, 0 if it is lost; no row if it has no lease for this kind.';
 
 CREATE VIEW taskledger.broker AS
  SELECT l.holder,
@@ -4371,7 +4376,7 @@ COMMENT ON VIEW taskledger.broker IS 'The NATS server that serve runs, or with -
 CREATE VIEW taskledger.claimed_kinds AS
  SELECT DISTINCT k.kind
    FROM (taskledger.lease l
-     CROSS JOIN LATERAL unnest(taskledger.lease_kinds(l.detail)) k(kind))
+     CROSS JOIN LATERAL unnest(taskledger_internal.lease_kinds(l.detail)) k(kind))
   WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()) AND ((l.detail ->> 'key'::text) IS NULL));
 
 COMMENT ON VIEW taskledger.claimed_kinds IS 'Internal: the kinds of live workers that claim tasks, and do not ask the dispatcher for them.';
@@ -4400,7 +4405,7 @@ COMMENT ON VIEW taskledger.event_fence IS 'Internal: the events that workers'' e
 
 CREATE TABLE taskledger.floor (
     "position" bigint NOT NULL,
-    origin text DEFAULT taskledger.origin() NOT NULL,
+    origin text DEFAULT taskledger_internal.origin() NOT NULL,
     xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
     raised_at timestamp with time zone,
     one boolean DEFAULT true NOT NULL,
@@ -4419,11 +4424,11 @@ CREATE VIEW taskledger.floors AS
                       WHERE ((e.xid = pg_current_xact_id_if_assigned()) AND (e."position" > f."position"))
                       ORDER BY e."position"
                      LIMIT 1) first
-              WHERE (age(first.xmin) > 0))) THEN taskledger.restored_until()
+              WHERE (age(first.xmin) > 0))) THEN taskledger_internal.restored_until()
             ELSE f."position"
         END AS foreign_until
    FROM ( SELECT l."position",
-            ((((l.xmin)::text)::bigint = ((((l.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint) OR (l.origin = taskledger.origin())) AS is_local
+            ((((l.xmin)::text)::bigint = ((((l.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint) OR (l.origin = taskledger_internal.origin())) AS is_local
            FROM taskledger.floor l
           WHERE l.one) f;
 
@@ -4583,7 +4588,7 @@ CREATE VIEW taskledger.outbox AS
             c.until,
             c.bound,
             c.after_position,
-            taskledger.feed_floor() AS floor
+            taskledger_internal.feed_floor() AS floor
            FROM taskledger.cursors c
           WHERE (c.reader = 'relay'::text)
           ORDER BY c.n DESC
@@ -4596,7 +4601,7 @@ CREATE VIEW taskledger.outbox AS
     late.type,
     late.recorded_at
    FROM ((relay r
-     CROSS JOIN LATERAL taskledger.late_xids(r.seen, r.seen_bound) x(x))
+     CROSS JOIN LATERAL taskledger_internal.late_xids(r.seen, r.seen_bound) x(x))
      CROSS JOIN LATERAL ( SELECT e."position",
             e.kind,
             e.biz_id,
@@ -4614,7 +4619,7 @@ UNION ALL
     unseen.type,
     unseen.recorded_at
    FROM ((relay r
-     CROSS JOIN LATERAL taskledger.late_xids(r.until, r.bound) x(x))
+     CROSS JOIN LATERAL taskledger_internal.late_xids(r.until, r.bound) x(x))
      CROSS JOIN LATERAL ( SELECT e."position",
             e.kind,
             e.biz_id,
@@ -4901,7 +4906,7 @@ CREATE VIEW taskledger.subscribers AS
          LIMIT 1) c)
   WHERE (n.reader IS NOT NULL);
 
-COMMENT ON VIEW taskledger.subscribers IS 'The subscribers: each continues about at a position, unless it is paused. taskledger.feed_pending returns the events that it has not passed.';
+COMMENT ON VIEW taskledger.subscribers IS 'The subscribers: each continues about at a position, unless it is paused. taskledger_internal.feed_pending returns the events that it has not passed.';
 
 CREATE VIEW taskledger.task_counts AS
  WITH RECURSIVE newest AS (
@@ -4997,7 +5002,7 @@ CREATE VIEW taskledger.worker_kinds AS
  SELECT l.holder AS worker,
     k.kind
    FROM (taskledger.lease l
-     CROSS JOIN LATERAL unnest(taskledger.lease_kinds(l.detail)) k(kind))
+     CROSS JOIN LATERAL unnest(taskledger_internal.lease_kinds(l.detail)) k(kind))
   WHERE ((l.name ~~ 'worker/%'::text) AND (l.alive_until > clock_timestamp()));
 
 COMMENT ON VIEW taskledger.worker_kinds IS 'The kinds that each live worker handles.';
@@ -5014,14 +5019,14 @@ CREATE VIEW taskledger.workers AS
     ((EXTRACT(epoch FROM l.term) * (1000)::numeric))::bigint AS term_ms,
     l.detail
    FROM taskledger.lease l
-  WHERE ((l.name ~~ 'worker/%'::text) AND ((l.since >= '1970-01-01 00:00:00+00'::timestamp with time zone) AND (l.since <= '9999-01-01 00:00:00+00'::timestamp with time zone)) AND (taskledger.lease_kinds(l.detail) IS NOT NULL));
+  WHERE ((l.name ~~ 'worker/%'::text) AND ((l.since >= '1970-01-01 00:00:00+00'::timestamp with time zone) AND (l.since <= '9999-01-01 00:00:00+00'::timestamp with time zone)) AND (taskledger_internal.lease_kinds(l.detail) IS NOT NULL));
 
 COMMENT ON VIEW taskledger.workers IS 'The workers that live, or were lost within about a day. alive_ms: for how many milliseconds it still counts as alive, 0 if it is lost; term_ms: for how many after each renewal. detail: its kinds, guarantees and shards.';
 
 ALTER TABLE ONLY taskledger.broker_user
     ADD CONSTRAINT broker_user_pkey PRIMARY KEY (name);
 
-CREATE FUNCTION taskledger.add_broker_user(name text, password text) RETURNS void
+CREATE FUNCTION taskledger_internal.add_broker_user(name text, password text) RETURNS void
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     BEGIN ATOMIC
@@ -5029,7 +5034,7 @@ CREATE FUNCTION taskledger.add_broker_user(name text, password text) RETURNS voi
    VALUES (add_broker_user.name, add_broker_user.password) ON CONFLICT ON CONSTRAINT broker_user_pkey DO NOTHING;
 END;
 
-COMMENT ON FUNCTION taskledger.add_broker_user(name text, password text) IS 'Internal: adds a user of the NATS server that serve runs, unless it exists.';
+COMMENT ON FUNCTION taskledger_internal.add_broker_user(name text, password text) IS 'Adds a user of the NATS server that serve runs, unless it exists.';
 
 ALTER TABLE ONLY taskledger.cursor
     ADD CONSTRAINT cursor_pkey PRIMARY KEY (reader, n);
@@ -5135,25 +5140,25 @@ CREATE INDEX timer_turn ON taskledger.timer USING btree (kind, due_at) WHERE (re
 
 CREATE UNIQUE INDEX token_name ON taskledger.token USING btree (name) WHERE ((hash IS NULL) AND (revoked_at IS NULL));
 
-CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger.refuse_change();
+CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger_internal.refuse_change();
 
-CREATE TRIGGER kind_limit_noted BEFORE INSERT ON taskledger.kind_limit FOR EACH ROW EXECUTE FUNCTION taskledger.note_limit();
+CREATE TRIGGER kind_limit_noted BEFORE INSERT ON taskledger.kind_limit FOR EACH ROW EXECUTE FUNCTION taskledger_internal.note_limit();
 
 ALTER TABLE taskledger.kind_limit ENABLE ALWAYS TRIGGER kind_limit_noted;
 
-CREATE TRIGGER seal_append_only BEFORE DELETE OR UPDATE OF batch, first_leaf, first_node, top, is_late, positions, leaves, nodes, sealed_at OR TRUNCATE ON taskledger.seal FOR EACH STATEMENT EXECUTE FUNCTION taskledger.refuse_change();
+CREATE TRIGGER seal_append_only BEFORE DELETE OR UPDATE OF batch, first_leaf, first_node, top, is_late, positions, leaves, nodes, sealed_at OR TRUNCATE ON taskledger.seal FOR EACH STATEMENT EXECUTE FUNCTION taskledger_internal.refuse_change();
 
 ALTER TABLE taskledger.cursor ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE taskledger.event ENABLE ROW LEVEL SECURITY;
 
-CREATE POLICY form ON taskledger.lease AS RESTRICTIVE FOR INSERT WITH CHECK (taskledger.is_lease(name, holder, since, alive_until, term, detail));
+CREATE POLICY form ON taskledger.lease AS RESTRICTIVE FOR INSERT WITH CHECK (taskledger_internal.is_lease(name, holder, since, alive_until, term, detail));
 
-CREATE POLICY form_of_update ON taskledger.lease AS RESTRICTIVE FOR UPDATE USING (true) WITH CHECK (taskledger.is_lease(name, holder, since, alive_until, term, detail));
+CREATE POLICY form_of_update ON taskledger.lease AS RESTRICTIVE FOR UPDATE USING (true) WITH CHECK (taskledger_internal.is_lease(name, holder, since, alive_until, term, detail));
 
 ALTER TABLE taskledger.lease ENABLE ROW LEVEL SECURITY;
 
-CREATE POLICY login ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK ((login_id = ANY (( SELECT taskledger.own_logins() AS own_logins)::integer[])));
+CREATE POLICY login ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK ((login_id = ANY (( SELECT taskledger_internal.own_logins() AS own_logins)::integer[])));
 
 CREATE POLICY readable ON taskledger.cursor FOR SELECT USING (true);
 
@@ -5166,7 +5171,7 @@ CASE
     WHEN ((COALESCE(octet_length((data)::text), 0) <= 4096) AND (COALESCE(octet_length((meta)::text), 0) <= 4096)) THEN true
     WHEN (version IS NULL) THEN true
     WHEN (version > 1) THEN ((COALESCE(octet_length((data)::text), 0) <= 524288) AND (COALESCE(octet_length((meta)::text), 0) <= 65536))
-    ELSE taskledger.fits(octet_length((data)::text), octet_length((meta)::text))
+    ELSE taskledger_internal.fits(octet_length((data)::text), octet_length((meta)::text))
 END));
 
 ALTER TABLE taskledger.timer ENABLE ROW LEVEL SECURITY;

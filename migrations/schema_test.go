@@ -53,7 +53,7 @@ func TestObjectsHaveComments(t *testing.T) {
 	pool := ledgertest.Pool(t, ledgertest.Owner)
 	rows, err := pool.Query(t.Context(), `
 		select 'schema ' || n.nspname, obj_description(n.oid, 'pg_namespace')
-		  from pg_namespace n where n.nspname = 'taskledger'
+		  from pg_namespace n where n.nspname in ('taskledger', 'taskledger_internal')
 		 union all
 		select 'relation ' || c.oid::regclass, obj_description(c.oid, 'pg_class')
 		  from pg_class c
@@ -66,7 +66,7 @@ func TestObjectsHaveComments(t *testing.T) {
 		  from pg_type t where t.typnamespace = 'taskledger'::regnamespace and t.typtype = 'e'
 		 union all
 		select 'function ' || p.oid::regprocedure, obj_description(p.oid, 'pg_proc')
-		  from pg_proc p where p.pronamespace = 'taskledger'::regnamespace`)
+		  from pg_proc p where p.pronamespace::regnamespace::text in ('taskledger', 'taskledger_internal')`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,10 +96,11 @@ func firstLine(text string) string {
 	return line
 }
 
-// schemaOf dumps the schema without the version table.
+// schemaOf dumps the schemas without the version table.
 func schemaOf(t *testing.T, address string) string {
 	t.Helper()
-	return dump(t, address, "--schema=taskledger", "--exclude-table=taskledger.migration*")
+	return dump(t, address,
+		"--schema=taskledger", "--schema=taskledger_internal", "--exclude-table=taskledger.migration*")
 }
 
 // testPolicy is a policy of the roles of ledgertest, or its comment.

@@ -48,7 +48,8 @@ func TestPositionsAreGivenAgain(t *testing.T) {
 	passed := func(reader string, n int) {
 		t.Helper()
 		s.await(reader+" has passed all", func() bool {
-			return s.count(`select count(*) from taskledger.feed_pending('subscriber/' || $1, 1000)`, reader) == n
+			return s.count(`select count(*) from taskledger_internal.feed_pending('subscriber/' || $1, 1000)`,
+				reader) == n
 		})
 	}
 	passed("mails", 0)
@@ -123,7 +124,7 @@ func TestPositionsAreGivenAgain(t *testing.T) {
 	})
 	s.await("the served subscriber has passed all", func() bool {
 		c.receiveSome()
-		return s.count(`select count(*) from taskledger.feed_pending('subscriber/mails', 1000)`) == 0
+		return s.count(`select count(*) from taskledger_internal.feed_pending('subscriber/mails', 1000)`) == 0
 	})
 	for task := range want {
 		if c.versions[task] != 1 {

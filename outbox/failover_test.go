@@ -159,7 +159,7 @@ func TestRebaseExplainsWhatADumpLacks(t *testing.T) {
 	b.awaitPublished()
 	ledgertest.ExecAsOwner(t, b.pool, `
 		update taskledger.floor
-		   set origin = taskledger.origin(), xid = pg_current_xact_id(), raised_at = clock_timestamp()`)
+		   set origin = taskledger_internal.origin(), xid = pg_current_xact_id(), raised_at = clock_timestamp()`)
 	for i, age := range []time.Duration{24 * time.Hour, time.Hour} {
 		if _, err := b.js.PublishMsg(b.ctx(), ghostAt(b.source(), time.Now().Add(-age))); err != nil {
 			t.Fatal(err)

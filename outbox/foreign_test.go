@@ -230,7 +230,7 @@ func TestRefusesACursorOfAnotherCluster(t *testing.T) {
 func TestRefusesADatabaseWithoutTheSchema(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	ledgertest.ExecAsOwner(t, b.pool, `drop schema taskledger cascade`)
+	ledgertest.ExecAsOwner(t, b.pool, `drop schema taskledger, taskledger_internal cascade`)
 	r := b.relay()
 	err := r.wait()
 	r.err = nil

@@ -133,7 +133,7 @@ func TestLeasesFromBeforeAStepOfTheClock(t *testing.T) {
 	b.await("the killed worker counts as lost", func() bool {
 		isLost := false
 		err := b.pool.QueryRow(b.ctx(),
-			`select alive_ms = 0 from taskledger.worker_alive_ms('killed', 'coupon.send')`).Scan(&isLost)
+			`select alive_ms = 0 from taskledger_internal.worker_alive_ms('killed', 'coupon.send')`).Scan(&isLost)
 		return err == nil && isLost
 	})
 }

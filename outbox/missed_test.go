@@ -58,7 +58,8 @@ func TestMissedEventsArePublishedLate(t *testing.T) {
 func (b *bundle) hideFirstEvents(ids ...ledger.BizID) {
 	b.t.Helper()
 	var definition string
-	err := b.pool.QueryRow(b.ctx(), `select pg_get_functiondef('taskledger.feed_page'::regproc)`).Scan(&definition)
+	err := b.pool.QueryRow(b.ctx(), `select pg_get_functiondef('taskledger_internal.feed_page'::regproc)`).
+		Scan(&definition)
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -236,7 +236,8 @@ func TestSubscriberFilters(t *testing.T) {
 	}
 	s.await("nothing is left", func() bool {
 		return s.count(`
-			select count(*) from taskledger.subscribers s, taskledger.feed_pending('subscriber/' || s.name, 9)`) == 0
+			select count(*)
+			  from taskledger.subscribers s, taskledger_internal.feed_pending('subscriber/' || s.name, 9)`) == 0
 	})
 	for name, n := range want {
 		if got := received[name].Load(); got != n {

@@ -281,7 +281,8 @@ func TestWaitHasOutcomesWakeTheRelay(t *testing.T) {
 	b := newBundle(t)
 	w := b.waiter(b.nc, longPoll)
 	isAwaited := func() (is bool) {
-		if err := b.pool.QueryRow(b.ctx(), "select coalesce(taskledger.is_awaited(), false)").Scan(&is); err != nil {
+		const sql = "select coalesce(taskledger_internal.is_awaited(), false)"
+		if err := b.pool.QueryRow(b.ctx(), sql).Scan(&is); err != nil {
 			t.Error(err)
 		}
 		return is

@@ -219,9 +219,9 @@ func TestOperatorsActsAreOnRecord(t *testing.T) {
 		"update taskledger.projection set wanted = 'rebuild'",
 		`insert into taskledger.projection_parked (projection, kind, biz_id, version, position, state, error, failures)
 		 values ('coupons', 'a', 'b', 1, 1, 'skipped', '', 1)`,
-		"select taskledger.retry_projection('coupons', 'a', 'b')",
-		"select taskledger.skip_projection('coupons', 'a', 'b')",
-		"select taskledger.ask_projection('coupons', 'rebuild')",
+		"select taskledger_internal.retry_projection('coupons', 'a', 'b')",
+		"select taskledger_internal.skip_projection('coupons', 'a', 'b')",
+		"select taskledger_internal.ask_projection('coupons', 'rebuild')",
 	} {
 		if _, err := operator.Exec(t.Context(), sql); !pgerr.Is(err, pgerr.InsufficientPrivilege) {
 			t.Errorf("%s: %v", sql, err)

@@ -139,7 +139,8 @@ func lagCosts(t *testing.T, batch int) {
 		if err := pool.QueryRow(t.Context(), `
 			select count(*)
 			  from (select * from taskledger.cursor where reader = $1 order by n desc limit 1) c
-			 cross join lateral taskledger.late_xids(c.seen, c.seen_bound)`, projector.Reader).Scan(&late); err != nil {
+			 cross join lateral taskledger_internal.late_xids(c.seen, c.seen_bound)`,
+			projector.Reader).Scan(&late); err != nil {
 			t.Fatal(err)
 		}
 		project(t, pool)

@@ -227,7 +227,8 @@ func shapeOf(tb testing.TB, owner *pgxpool.Pool) (shape string) {
 		   union all
 		  select p.proname || ' ' || p.proowner::regrole || ' ' || coalesce(p.proacl::text, '')
 		         || pg_get_functiondef(p.oid)
-		    from pg_proc p where p.pronamespace = 'taskledger'::regnamespace) s`).Scan(&shape)
+		    from pg_proc p
+		   where p.pronamespace::regnamespace::text in ('taskledger', 'taskledger_internal')) s`).Scan(&shape)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -239,7 +240,7 @@ func checkNothingLeft(tb testing.TB, pool *pgxpool.Pool) {
 	tb.Helper()
 	var left int
 	err := pool.QueryRow(tb.Context(), `
-		select (select count(*) from pg_namespace where nspname like 'taskledger\_%')
+		select (select count(*) from pg_namespace where nspname like 'taskledger\_build\_%')
 		     + (select count(*) from taskledger.cursor where reader like '%+%')
 		     + (select count(*) from taskledger.projection_parked where projection like '%+%')`).Scan(&left)
 	if err != nil || left != 0 {

@@ -33,7 +33,7 @@ const unlisted = `
 	            limit 1) w
 	         cross join l
 	         where t.state in ('available', 'running') and t.lingering is null
-	           and taskledger.feed_passed(w.xid, w.position, 0, l.seen, l.until, l.after)),
+	           and taskledger_internal.feed_passed(w.xid, w.position, 0, l.seen, l.until, l.after)),
 	       (select count(*)
 	          from taskledger.task t
 	         where t.lingering is not null and t.state not in ('available', 'running')),
@@ -42,7 +42,7 @@ const unlisted = `
 	         cross join l
 	         cross join lateral (
 	           select bool_or(e.position = t.lingering) as has_event, max(e.position) filter (
-	                    where taskledger.feed_passed(e.xid, e.position, 0, l.seen, l.until, l.after)) as last
+	                    where taskledger_internal.feed_passed(e.xid, e.position, 0, l.seen, l.until, l.after)) as last
 	             from taskledger.event e
 	            where e.kind = t.kind and e.biz_id = t.biz_id and e.type in ('enqueued', 'released', 'interrupted')) w
 	         where t.lingering is not null and (not w.has_event or w.last > t.lingering)),

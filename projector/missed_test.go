@@ -25,7 +25,7 @@ func TestMissedEventsAreProjectedLate(t *testing.T) {
 				ledgertest.Append(t, pool, ledger.Key{Kind: "k", BizID: id}, ledger.EventSucceeded)
 			}
 			var definition string
-			if err := pool.QueryRow(t.Context(), `select pg_get_functiondef('taskledger.feed_page'::regproc)`).
+			if err := pool.QueryRow(t.Context(), `select pg_get_functiondef('taskledger_internal.feed_page'::regproc)`).
 				Scan(&definition); err != nil {
 				t.Fatal(err)
 			}

@@ -59,7 +59,7 @@ const TasksName = "tasks"
 
 var (
 	validName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
-	taken     = []string{TasksName, "taskledger", "public", "information_schema"}
+	taken     = []string{TasksName, "taskledger", "taskledger_internal", "public", "information_schema"}
 )
 
 // Validate reports every fault of p at once.

@@ -265,7 +265,7 @@ func TestRunReturnsWhatNeedsAPerson(t *testing.T) {
 		return p.Run(t.Context())
 	}
 	bare := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
-	ledgertest.ExecAsOwner(t, bare, "drop schema taskledger cascade")
+	ledgertest.ExecAsOwner(t, bare, "drop schema taskledger, taskledger_internal cascade")
 	if err := run(bare); !errors.Is(err, ledger.ErrNotMigrated) {
 		t.Errorf("without a schema: got %v, want ErrNotMigrated", err)
 	}

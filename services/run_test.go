@@ -289,7 +289,7 @@ func TestRunWithALatency(t *testing.T) {
 type pagesRead struct{ others, projector atomic.Int64 }
 
 func (p *pagesRead) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
-	if !strings.Contains(d.SQL, "taskledger.feed_page(") || strings.Contains(d.SQL, "asleep_until") {
+	if !strings.Contains(d.SQL, "taskledger_internal.feed_page(") || strings.Contains(d.SQL, "asleep_until") {
 		return ctx
 	}
 	if d.Args[len(d.Args)-1] == int64(4001) {

@@ -323,7 +323,8 @@ func TestDeliveriesBelongToTheirSubscriber(t *testing.T) {
 	// The keys and args of the deliveries of the next events.
 	const squat = `
 		insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data)
-		select 1, 0, taskledger.shard_of(p.id), 'scheduled', taskledger.login_id(), 'taskledger.webhook.shop', p.id,
+		select 1, 0, taskledger.shard_of(p.id), 'scheduled', taskledger_internal.login_id(),
+		       'taskledger.webhook.shop', p.id,
 		       'x', ('{"kind":"coupon.send","biz_id":"c","version":1,"position":' || p.id || '}')::json
 		  from (select ((select last_value from taskledger.event_position_seq) + 30 + n)::text as id
 		          from generate_series(1, 30) n) p`

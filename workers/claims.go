@@ -8,7 +8,7 @@ import (
 
 // claims protects tasks of a kind that this worker takes from the dispatcher and other workers claim in SQL. Both
 // could begin a task without a recorded start. So while such other workers live, this worker records each start before
-// the handler runs, and lists the kind in its lease. The others claim nothing until then: see taskledger.may_claim.
+// the handler runs, and lists the kind in its lease. The others claim nothing until then: see may_claim.
 type claims struct {
 	isOn atomic.Bool // starts are recorded first
 

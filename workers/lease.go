@@ -116,7 +116,7 @@ func (p *Pool) withCure(err error) error {
 	if !errors.As(err, &pg) || pg.Code != pgerr.InsufficientPrivilege {
 		return err
 	}
-	if pg.Hint != "" { // of taskledger.check_kinds
+	if pg.Hint != "" { // of taskledger_internal.check_kinds
 		return fmt.Errorf("%w: %s", err, pg.Hint)
 	}
 	return fmt.Errorf("%w: grant the login %s the role worker, or a role of workers that is limited to this "+

@@ -98,7 +98,7 @@ func TestRunRefuses(t *testing.T) {
 		}
 	})
 	t.Run("not migrated", func(t *testing.T) {
-		b.Forge("drop schema taskledger cascade")
+		b.Forge("drop schema taskledger, taskledger_internal cascade")
 		if err := run(b.DB); !errors.Is(err, ledger.ErrNotMigrated) {
 			t.Errorf("error %v, want ErrNotMigrated", err)
 		}

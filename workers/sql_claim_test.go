@@ -92,7 +92,7 @@ func (b *bundle) list() {
 		 where t.state in ('available', 'running');
 		insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, mark)
 		select 'projector', (select max(n) from taskledger.cursor where reader = 'projector') + 1, e.seen, e.top,
-		       e.bound, taskledger.origin(),
+		       e.bound, taskledger_internal.origin(),
 		       json_build_object('listed', json_build_object('seen',
 		         json_build_object('snapshot', e.seen, 'top', e.top, 'bound', e.bound)))
 		  from (select pg_current_snapshot() as seen, pg_current_xact_id() as bound,

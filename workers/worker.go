@@ -55,7 +55,7 @@ type leaseDetail struct {
 	// Of a worker that asks the dispatcher for tasks, see internal/lease.Session.
 	Key      string `json:"key,omitempty"`
 	Capacity int    `json:"capacity,omitempty"`
-	// Kinds whose starts it records first, because other workers claim their tasks: see taskledger.may_claim.
+	// Kinds whose starts it records first, because other workers claim their tasks: see taskledger_internal.may_claim.
 	Records []string `json:"records,omitempty"`
 }
 

@@ -6,7 +6,7 @@ insert into taskledger.token as t (id, name, hash, role, kinds, rate, actor, exp
 select $1::text, $2::text, $3::text::bytea, $4::text, $5::text::text[], $6::text::integer,
        coalesce($7::text, session_user::text), $8::text::timestamptz
  where (select count(*) from taskledger.token o where o.revoked_at is null) < $9::bigint
-   and taskledger.commit_durably() is distinct from ''
+   and taskledger_internal.commit_durably() is distinct from ''
 returning t.id, t.name, t.hash, t.role, t.kinds, coalesce(t.rate, 0), (extract(epoch from t.created_at) * 1e6)::bigint,
           t.actor, (extract(epoch from t.expires_at) * 1e6)::bigint, (extract(epoch from t.revoked_at) * 1e6)::bigint,
           coalesce(t.revoked_by, '')

@@ -3,7 +3,7 @@
 -- the last one, $3 their args (JSON text). The login is looked up once.
 -- Takes no locks beside those of the inserted rows.
 with tx as materialized (
-  select pg_current_xact_id() as xid, taskledger.login_id() as login_id
+  select pg_current_xact_id() as xid, taskledger_internal.login_id() as login_id
 )
 insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
 select tx.xid, v.version, v.version - 1, t.shard, v.type::taskledger.event_type, tx.login_id, 'bench.history',

@@ -208,7 +208,7 @@ func describeDatabase(err error) *failure {
 	case errors.Is(err, migrations.ErrUnreleased):
 		return failf(exitNotMigrated, "the schema taskledger was made by an unreleased version and cannot be upgraded").
 			hinted("create a new database (of serve's own: choose another --data-dir), " +
-				"or drop the schema with all its tasks: drop schema taskledger cascade")
+				"or drop the schemas with all tasks: drop schema if exists taskledger, taskledger_internal cascade")
 	case errors.Is(err, migrations.ErrPooler):
 		return failf(exitUnavailable, "the database's address leads to a pooler in transaction mode, which loses "+
 			"the lock of migrations").hinted("connect to PostgreSQL itself, not the pooler")

@@ -15,8 +15,8 @@ func newMigrateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Create or upgrade the schema",
-		Long: `Create or upgrade the schema taskledger. There is no downgrade. Any number of processes may migrate
-at once. Migrating needs a direct connection, not a pooler in transaction mode.`,
+		Long: `Create or upgrade the schemas taskledger and taskledger_internal. There is no downgrade. Any number of
+processes may migrate at once. Migrating needs a direct connection, not a pooler in transaction mode.`,
 	}
 	return group(cmd,
 		&cobra.Command{

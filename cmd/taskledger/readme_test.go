@@ -82,7 +82,7 @@ func emptyDatabase(t *testing.T) string {
 	url := ledgertest.URL(t, ledgertest.Owner)
 	conn, err := pgx.Connect(context.Background(), url)
 	if err == nil {
-		_, err = conn.Exec(context.Background(), "drop schema taskledger cascade")
+		_, err = conn.Exec(context.Background(), "drop schema taskledger, taskledger_internal cascade")
 		_ = conn.Close(context.Background())
 	}
 	if err != nil {

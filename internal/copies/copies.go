@@ -2,7 +2,7 @@
 //
 // A physical copy of a database stores everything that its original stores. Its relay would continue the original's
 // stream, and its dispatcher would give out the same tasks. Only the runs of their servers differ:
-// taskledger.server_run(). A service that begins in a new run asks on [stream.Copies]. It refuses to work if a service
+// server_run(). A service that begins in a new run asks on [stream.Copies]. It refuses to work if a service
 // of another run answers and holds its lease there. Relays and dispatchers answer each other.
 //
 // If both begin at the same moment, or the original's services are down, nothing answers.

@@ -4,7 +4,7 @@ package lastevent
 // Read is a last event, as read from the primary. Without Incarnation, no event was read.
 type Read struct {
 	// Incarnation identifies the database and its server. The statement that reads the event returns it by
-	// taskledger.session_incarnation().
+	// taskledger_internal.session_incarnation().
 	Incarnation string
 	State       string // of the task
 	Version     int32

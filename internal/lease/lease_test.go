@@ -36,8 +36,8 @@ func TestRemovingIsNarrow(t *testing.T) {
 		  ('broker/c:6222', 'former', now() - interval '2 days', 'another')`)
 	for _, statement := range []string{
 		"select taskledger.heartbeat('mine', '{pay}')",
-		"select taskledger.remove_lease(name) from taskledger.lease",
-		"select taskledger.sweep_leases()",
+		"select taskledger_internal.remove_lease(name) from taskledger.lease",
+		"select taskledger_internal.sweep_leases()",
 	} {
 		if _, err := worker.Exec(t.Context(), statement); err != nil {
 			t.Fatalf("%s: %v", statement, err)
@@ -108,10 +108,11 @@ func TestSessions(t *testing.T) {
 		t.Error("the kinds are read twice")
 	}
 	const failing = `
-		create or replace function taskledger.lease_kinds(detail json) returns text[] language plpgsql stable as
+		create or replace function taskledger_internal.lease_kinds(detail json) returns text[] language plpgsql stable
+		as
 		$$ begin raise 'the detail is checked again'; end $$`
 	var original string
-	const definition = "select pg_get_functiondef('taskledger.lease_kinds(json)'::regprocedure)"
+	const definition = "select pg_get_functiondef('taskledger_internal.lease_kinds(json)'::regprocedure)"
 	if err := owner.QueryRow(t.Context(), definition).Scan(&original); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func TestEndedLeasesAreFew(t *testing.T) {
 		       now() + case when i <= 3000 then -1 else 1 end * interval '1 hour' + i * interval '1 second',
 		       '{"kinds":["a"]}'
 		  from generate_series(1, 4500) i`)
-	if _, err := worker.Exec(t.Context(), "select taskledger.sweep_leases()"); err != nil {
+	if _, err := worker.Exec(t.Context(), "select taskledger_internal.sweep_leases()"); err != nil {
 		t.Fatal(err)
 	}
 	var ended, alive int

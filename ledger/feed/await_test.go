@@ -36,7 +36,8 @@ func TestAppendNotifiesWhileAwaited(t *testing.T) {
 			return err
 		},
 		"append_event": func(id string) error {
-			_, err := f.owner.Exec(f.ctx, "select taskledger.append_event('k', $1, 1, 'succeeded', 'test', null)", id)
+			_, err := f.owner.Exec(f.ctx,
+				"select taskledger_internal.append_event('k', $1, 1, 'succeeded', 'test', null)", id)
 			return err
 		},
 	} {

@@ -53,7 +53,8 @@ func playCrash(t *testing.T, crash func(*crashFixture), forgotten func(*crashFix
 	t.Helper()
 	f := newCrashFixture(t)
 	opened, mutant := f.open(f.pool, nil), f.open(f.pool, nil)
-	mutant.Mutate(replace(t, feed.WindowSQL, "coalesce(taskledger.incarnation(), '')", "'"+opened.Incarnation()+"'"),
+	mutant.Mutate(replace(t, feed.WindowSQL,
+		"coalesce(taskledger_internal.incarnation(), '')", "'"+opened.Incarnation()+"'"),
 		"")
 	f.enqueue(f.pool, numbered("durable", drawnAtOnce)...)
 	f.drain(opened)

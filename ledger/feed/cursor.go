@@ -52,9 +52,9 @@ type Cursor struct {
 
 // database identifies the database in which transaction IDs have their meaning.
 type database struct {
-	origin      string // of the cluster and the database: taskledger.origin
+	origin      string // of the cluster and the database: taskledger_internal.origin
 	incarnation string // changes with each crash: taskledger.incarnation
-	timeline    int64  // changes with each promotion: taskledger.timeline
+	timeline    int64  // changes with each promotion: taskledger_internal.timeline
 }
 
 // Place returns the place of the reader.

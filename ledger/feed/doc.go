@@ -23,7 +23,7 @@
 //	top       the last position that the sequence has assigned
 //	bound     a transaction id, drawn afterwards: newer than both
 //
-// The events of the window from edge s to edge u are found by two index scans (function taskledger.feed_page):
+// The events of the window from edge s to edge u are found by two index scans (function taskledger_internal.feed_page):
 //
 //	late  events up to top of s, visible in u, of a transaction that was running in s or whose id is
 //	      between the xmax of s and bound of s: by transaction id

@@ -17,7 +17,7 @@ var (
 
 // The function that reads pages, and a mutant's.
 const (
-	pageFunction   = "taskledger.feed_page("
+	pageFunction   = "taskledger_internal.feed_page("
 	mutantFunction = "taskledger.mutant_page("
 )
 

@@ -201,7 +201,7 @@ func TestFeedRefusesAStandby(t *testing.T) {
 	mutant.Mutate(replace(t, replace(t,
 		replace(t, feed.WindowSQL, "pg_is_in_recovery() as is_standby", "false as is_standby"),
 		"pg_current_xact_id()\n", "pg_snapshot_xmax(d.until)\n"),
-		"coalesce(taskledger.incarnation(), '')", "'"+opened.Incarnation()+"'"), "")
+		"coalesce(taskledger_internal.incarnation(), '')", "'"+opened.Incarnation()+"'"), "")
 
 	running := f.begin()
 	f.enqueue(running, "running")
@@ -283,7 +283,7 @@ func TestFeedFencesAZombieAfterThinning(t *testing.T) {
 				       (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, origin, mark)
 				select $1, $2::bigint + 1, $3::text::pg_snapshot, $4::bigint, $5::text::xid8,
 				        nullif($6::text, '')::pg_snapshot, $7::bigint,
-				        nullif($8::text, '')::xid8, $9::bigint, taskledger.origin(), $10::text::json
+				        nullif($8::text, '')::xid8, $9::bigint, taskledger_internal.origin(), $10::text::json
 				 where $11::text <> '' and $12::text is not null and $13::bigint >= 0 and $14::bigint is not null
 				   and $15::text <> '' and $16::integer = 0 and $17::bigint > 0
 				on conflict do nothing`, asleep.AppendArgs()...)

@@ -150,31 +150,31 @@ func replace(t *testing.T, sql, old, with string) string {
 	return strings.ReplaceAll(sql, old, with)
 }
 
-// mutantPage creates a mutant of taskledger.feed_page and returns the statement that calls it.
+// mutantPage creates a mutant of taskledger_internal.feed_page and returns the statement that calls it.
 func (f *feedFixture) mutantPage(old, with string) string {
 	f.t.Helper()
 	var definition string
-	if err := f.pool.QueryRow(f.ctx, `select pg_get_functiondef('taskledger.feed_page'::regproc)`).
+	if err := f.pool.QueryRow(f.ctx, `select pg_get_functiondef('taskledger_internal.feed_page'::regproc)`).
 		Scan(&definition); err != nil {
 		f.t.Fatal(err)
 	}
 	body := replace(f.t, definition, old, with)
-	f.exec(f.owner, replace(f.t, strings.Replace(body, "taskledger.feed_page(", "taskledger.mutant_page(", 1),
+	f.exec(f.owner, replace(f.t, strings.Replace(body, "taskledger_internal.feed_page(", "taskledger.mutant_page(", 1),
 		"feed_page.", "mutant_page."))
-	return replace(f.t, feed.PageSQL, "taskledger.feed_page(", "taskledger.mutant_page(")
+	return replace(f.t, feed.PageSQL, "taskledger_internal.feed_page(", "taskledger.mutant_page(")
 }
 
-// mutantShares is mutantPage for a mutant of taskledger.late_shares.
+// mutantShares is mutantPage for a mutant of taskledger_internal.late_shares.
 func (f *feedFixture) mutantShares(old, with string) string {
 	f.t.Helper()
 	var definition string
-	row := f.pool.QueryRow(f.ctx, `select pg_get_functiondef('taskledger.late_shares'::regproc)`)
+	row := f.pool.QueryRow(f.ctx, `select pg_get_functiondef('taskledger_internal.late_shares'::regproc)`)
 	if err := row.Scan(&definition); err != nil {
 		f.t.Fatal(err)
 	}
 	mutant := replace(f.t, definition, old, with)
-	f.exec(f.owner, strings.Replace(mutant, "taskledger.late_shares(", "taskledger.mutant_shares(", 1))
-	return f.mutantPage("taskledger.late_shares(", "taskledger.mutant_shares(")
+	f.exec(f.owner, strings.Replace(mutant, "taskledger_internal.late_shares(", "taskledger.mutant_shares(", 1))
+	return f.mutantPage("taskledger_internal.late_shares(", "taskledger.mutant_shares(")
 }
 
 func await(t *testing.T, what string, done func() bool) {

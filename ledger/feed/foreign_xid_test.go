@@ -64,7 +64,7 @@ func TestRestoredTransactionIDsGiveNoRights(t *testing.T) {
 			}
 			f.exec(tx, fmt.Sprintf(discard, "own"))
 			f.exec(tx, `set local role taskledger_test_operator`)
-			refused(`select taskledger.retry_projection('p', 'k', 'victim')`)
+			refused(`select taskledger_internal.retry_projection('p', 'k', 'victim')`)
 			if err := tx.Commit(f.ctx); err != nil {
 				t.Error(err)
 			}
@@ -78,7 +78,7 @@ func TestReplicatedTransactionIDsGiveNoRights(t *testing.T) {
 	f := newFeedFixture(t)
 	f.enqueue(f.pool, "victim")
 	id := f.restoreAhead()
-	f.exec(f.owner, "update taskledger.floor set origin = taskledger.origin(), xid = pg_current_xact_id()")
+	f.exec(f.owner, "update taskledger.floor set origin = taskledger_internal.origin(), xid = pg_current_xact_id()")
 	tx := f.awaitXid(ledgertest.As(t, f.pool, "producer"), id)
 	seen := 0
 	if err := tx.QueryRow(f.ctx, `select count(*) from taskledger.event`).Scan(&seen); err != nil || seen > 0 {
@@ -106,7 +106,7 @@ func TestReplicatedEventBehindAnOwnOne(t *testing.T) {
 	f.exec(f.owner, `select nextval('taskledger.event_position_seq')`)
 	f.enqueue(f.pool, "victim")
 	id := f.restoreAhead()
-	f.exec(f.owner, "update taskledger.floor set origin = taskledger.origin(), xid = pg_current_xact_id()")
+	f.exec(f.owner, "update taskledger.floor set origin = taskledger_internal.origin(), xid = pg_current_xact_id()")
 	const behind = `select setval('taskledger.event_position_seq', max(position) - $1, false) from taskledger.event`
 	f.exec(f.owner, behind, 1)
 	tx := f.awaitXid(ledgertest.As(t, f.pool, "producer"), id)

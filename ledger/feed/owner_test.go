@@ -53,7 +53,8 @@ func TestSubscriberBelongsToALogin(t *testing.T) {
 		"insert": func(db *pgxpool.Pool) error {
 			_, err := db.Exec(ctx, `
 				insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, login)
-				select 'subscriber/mails', (`+newest+`) + 1, '3:3:', 0, '3', taskledger.origin(), session_user`)
+				select 'subscriber/mails', (`+newest+`) + 1, '3:3:', 0, '3', taskledger_internal.origin(),
+				       session_user`)
 			return err
 		},
 	}
@@ -74,7 +75,7 @@ func TestSubscriberBelongsToALogin(t *testing.T) {
 	for _, login := range []string{"session_user", "null", "'" + second.Config().ConnConfig.User + "'"} {
 		_, err := operator.Exec(ctx, `
 			insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, login)
-			select 'subscriber/mails', (`+newest+`) + 1, '3:3:', 0, '3', taskledger.origin(), `+login)
+			select 'subscriber/mails', (`+newest+`) + 1, '3:3:', 0, '3', taskledger_internal.origin(), `+login)
 		if !pgerr.Is(err, pgerr.InsufficientPrivilege) {
 			t.Errorf("an operator made it that of %s: %v", login, err)
 		}
@@ -141,7 +142,7 @@ func TestSubscriberRowsAreWellFormed(t *testing.T) {
 				_, err := tx.Exec(ctx, `
 					insert into taskledger.cursor
 					  (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, mark, origin, login)
-					values (`+values+`, taskledger.origin(), `+login+`)`)
+					values (`+values+`, taskledger_internal.origin(), `+login+`)`)
 				if err != nil {
 					return err
 				}
@@ -156,7 +157,8 @@ func TestSubscriberRowsAreWellFormed(t *testing.T) {
 	// The owner may write such a row: the list of subscribers ends, and an operator removes the row.
 	if _, err := f.pool.Exec(ctx, `
 		insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin)
-		values ('subscriber/bad name', 1, '3:3:', 0, '9223372036854775807', taskledger.origin())`); err != nil {
+		values ('subscriber/bad name', 1, '3:3:', 0, '9223372036854775807',
+		        taskledger_internal.origin())`); err != nil {
 		t.Fatal(err)
 	}
 	if all, err := feed.Subscribers(ctx, operator, ""); err != nil || len(all) != 1 || all[0].Lag != 1 {
@@ -177,7 +179,7 @@ func TestSubscribersOfALoginAreLimited(t *testing.T) {
 	add := func(first, n int, login string) error {
 		_, err := db.Exec(ctx, `
 			insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, login)
-			select 'subscriber/s' || i, 1, '3:3:', 0, '3', taskledger.origin(), `+login+`
+			select 'subscriber/s' || i, 1, '3:3:', 0, '3', taskledger_internal.origin(), `+login+`
 			  from generate_series($1::integer, $1::integer + $2::integer - 1) i`, first, n)
 		return err
 	}

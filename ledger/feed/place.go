@@ -20,7 +20,7 @@ type Window struct {
 	Until Edge `json:"until,omitzero"`
 }
 
-// PageArgs returns the arguments of the SQL function taskledger.feed_page. It returns the events of w in
+// PageArgs returns the arguments of the SQL function taskledger_internal.feed_page. It returns the events of w in
 // position order, at most limit of them, after a position (0: from the first).
 func (w Window) PageArgs(after ledger.Position, limit int) []any {
 	return []any{w.Seen.Snapshot, int64(w.Seen.Top), w.Seen.Bound, w.Until.Snapshot, int64(w.Until.Top), int64(after),

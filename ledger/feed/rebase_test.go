@@ -184,11 +184,12 @@ func TestRestoredTransactionIDsMeanNothing(t *testing.T) {
 	if text := logs.String(); text != "" {
 		t.Errorf("the feed logged: %s", text)
 	}
-	pending := f.count("select count(*) from taskledger.feed_pending('test', 1000)")
+	pending := f.count("select count(*) from taskledger_internal.feed_pending('test', 1000)")
 	passed := f.count(`
 		select count(*) from taskledger.event e
 		 cross join (select * from taskledger.cursors where reader = 'test' order by n desc limit 1) c
-		 where taskledger.feed_passed(e.xid, e.position, taskledger.feed_floor(), c.seen, c.until, c.after_position)`)
+		 where taskledger_internal.feed_passed(e.xid, e.position, taskledger_internal.feed_floor(), c.seen, c.until,
+		                                       c.after_position)`)
 	if pending != 0 || passed != 250 {
 		t.Errorf("%d events are pending and %d passed, want 0 and 250", pending, passed)
 	}
@@ -261,7 +262,7 @@ func TestRebaseSupersedesReaders(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	f.transplant()
-	f.exec(f.owner, "update taskledger.cursor set origin = taskledger.origin()")
+	f.exec(f.owner, "update taskledger.cursor set origin = taskledger_internal.origin()")
 	f.rebase()
 	if err := page.Advance(f.ctx, nil, nil); !errors.Is(err, feed.ErrSuperseded) {
 		t.Errorf("the reader advanced: %v, want ErrSuperseded", err)

@@ -365,7 +365,7 @@ func TestPausedAndThinnedSubscriber(t *testing.T) {
 	f.enqueue(f.pool, "a")
 	f.want(f.read(10), "a")
 	for _, mark := range []string{`{"paused":true}`, `{}`} {
-		if _, err := operator.Exec(t.Context(), `select taskledger.mark_feed('mails', $1)`, mark); err != nil {
+		if _, err := operator.Exec(t.Context(), `select taskledger_internal.mark_feed('mails', $1)`, mark); err != nil {
 			t.Fatal(err)
 		}
 		if mark != `{}` {
@@ -375,8 +375,9 @@ func TestPausedAndThinnedSubscriber(t *testing.T) {
 	f.want(f.read(10), "a")
 	if _, err := f.db.Exec(t.Context(), `
 		do $$ begin for i in 1 .. 2500 loop
-		  perform taskledger.append_cursor('subscriber/mails', c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top,
-		                                   c.bound, c.after_position, c.mark, c.login)
+		  perform taskledger_internal.append_cursor('subscriber/mails', c.n, c.seen, c.seen_top, c.seen_bound, c.until,
+		                                            c.top,
+		                                            c.bound, c.after_position, c.mark, c.login)
 		     from taskledger.cursor c where c.reader = 'subscriber/mails' order by c.n desc limit 1;
 		end loop; end $$`); err != nil {
 		t.Fatal(err)

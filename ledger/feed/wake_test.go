@@ -133,7 +133,7 @@ func TestFullNotifyQueueFailsNoEnqueue(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
 	var definition string
-	row := f.owner.QueryRow(f.ctx, "select pg_get_functiondef('taskledger.wake'::regproc)")
+	row := f.owner.QueryRow(f.ctx, "select pg_get_functiondef('taskledger_internal.wake'::regproc)")
 	if err := row.Scan(&definition); err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ type page struct {
 }
 
 // openWindow opens the window that follows seen, which was taken in the given incarnation of the database, and reads
-// its first page. It asks taskledger.wake to notify the reader for the duration notified; a negative duration ends
+// its first page. It asks wake to notify the reader for the duration notified; a negative duration ends
 // that.
 func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarnation string, o Options,
 	m memory, notified time.Duration) (w window, err error) {

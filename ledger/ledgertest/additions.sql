@@ -2,7 +2,8 @@
 select coalesce(string_agg(a.statement, ';' order by a.step, a.statement), '')
   from (select 1 as step, format('drop schema %I cascade', n.nspname) as statement
           from pg_namespace n
-         where n.nspname not in ('public', 'taskledger', 'information_schema') and n.nspname !~ '^pg_'
+         where n.nspname not in ('public', 'taskledger', 'taskledger_internal', 'information_schema')
+           and n.nspname !~ '^pg_'
         union all
         select 2, format('drop %s if exists public.%I cascade',
                          case c.relkind when 'v' then 'view' when 'm' then 'materialized view' when 'S' then 'sequence'

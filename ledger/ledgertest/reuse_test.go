@@ -128,7 +128,7 @@ func TestChangedDatabaseIsNotReused(t *testing.T) {
 		name   string
 		change func(*testing.T, *pgxpool.Pool)
 	}{
-		{"function", exec("create or replace function taskledger.lease_kinds(detail json) returns text[] " +
+		{"function", exec("create or replace function taskledger_internal.lease_kinds(detail json) returns text[] " +
 			"language sql as $$select '{}'::text[]$$")},
 		{"trigger", exec("alter table taskledger.event disable trigger user")},
 		{"policy", exec("alter table taskledger.event no force row level security",

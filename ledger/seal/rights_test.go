@@ -39,7 +39,7 @@ func TestRights(t *testing.T) {
 				`delete from taskledger.seal`, `truncate taskledger.seal`,
 				`do $$ begin lock table taskledger.seal in share mode; end $$`,
 				`select taskledger.erase_salts('coupon.send', '1')`,
-				`select taskledger.personal_digest('x', 'a', null, null)`,
+				`select taskledger_internal.personal_digest('x', 'a', null, null)`,
 				`alter table taskledger.seal disable trigger seal_append_only`,
 			} {
 				_, err := db.Exec(t.Context(), statement)
@@ -52,7 +52,7 @@ func TestRights(t *testing.T) {
 			for _, reader := range others {
 				_, err = db.Exec(t.Context(), `
 					insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin)
-					values ($1, 1000, '3:3:', 0, '3', taskledger.origin())`, reader)
+					values ($1, 1000, '3:3:', 0, '3', taskledger_internal.origin())`, reader)
 				check("move the cursor of "+reader, false, err)
 			}
 		})

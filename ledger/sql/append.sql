@@ -10,21 +10,21 @@
 -- Waits for a concurrent append to the same task. Locks nothing else. Index: primary key.
 -- The xid is drawn before the position (see package ledger/feed) and before the clock is read (see table timer).
 with tx as materialized (
-  select pg_current_xact_id() as xid, taskledger.session_login() as login_id,
-         case when taskledger.is_awaited() then taskledger.wake() end,
+  select pg_current_xact_id() as xid, taskledger_internal.session_login() as login_id,
+         case when taskledger_internal.is_awaited() then taskledger_internal.wake() end,
          case when $4::text <> all ('{succeeded,failed,interrupted,snoozed}'::text[])
-              then taskledger.commit_durably() end
+              then taskledger_internal.commit_durably() end
 ), due as materialized (
   select tx.xid, tx.login_id,
          case when $10::bigint is not null or $11::text is not null
-              then taskledger.due_at($10::bigint, $11::text::timestamptz) end as at
+              then taskledger_internal.due_at($10::bigint, $11::text::timestamptz) end as at
     from tx
 ), added as (
   insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
   select e.version + 1, e.attempt + (e.type = any ($8::text::taskledger.event_type[]))::integer, e.shard,
          $4::text::taskledger.event_type, due.login_id, e.kind, e.biz_id, coalesce($5::text, session_user),
          case when due.at is null then $6::text
-              else taskledger.with_moment(
+              else taskledger_internal.with_moment(
                      $6::text, case $4::text when 'failed' then 'retry_at' else 'run_at' end, due.at) end::json,
          $9::text::json
     from due

@@ -14,11 +14,11 @@
 -- one plan serves all of them: planning costs as much as appending ten events.
 with tx as materialized (
   select pg_current_xact_id() as xid,
-         taskledger.session_login() as login_id,
+         taskledger_internal.session_login() as login_id,
          case when $14::text <> '' then set_config('lock_timeout', $14::text, true) end,
-         case when taskledger.is_awaited() then taskledger.wake() end as woken,
+         case when taskledger_internal.is_awaited() then taskledger_internal.wake() end as woken,
          case when not $7::text::text[] <@ '{succeeded,failed,interrupted,snoozed}'::text[]
-              then taskledger.commit_durably() end
+              then taskledger_internal.commit_durably() end
 ), rule as materialized (
   select r.i, r.kind, r.type::taskledger.event_type, r.actor,
          string_to_array(r.follows, ' ')::taskledger.event_type[] as follows,
@@ -27,7 +27,7 @@ with tx as materialized (
                 (select $9::text::text[]), (select $10::text::text[]))
          with ordinality as r(kind, type, actor, follows, begins, i)
 ), due as materialized (
-  select tx.xid, d.i, taskledger.due_at(d.after, d.at) as at
+  select tx.xid, d.i, taskledger_internal.due_at(d.after, d.at) as at
     from tx
    cross join unnest((select $11::text::integer[]), (select $12::text::bigint[]), (select $13::text::timestamptz[]))
          as d(i, after, at)
@@ -37,7 +37,7 @@ with tx as materialized (
          r.biz_id,
          coalesce(nullif(rule.actor, ''), session_user),
          case when due.at is null then r.data
-              else taskledger.with_moment(
+              else taskledger_internal.with_moment(
                      r.data, case rule.type when 'failed' then 'retry_at' else 'run_at' end, due.at) end::json,
          r.meta::json
     from tx

@@ -4,7 +4,7 @@
 -- $6 meta: array literals; $5 and $6 may be shorter, which means null.
 -- Of each rule, which many requests share: $7 kind, $8 type, $9 actor ('' or null for session_user), $10 attempt of the
 -- new events: array literals.
--- $11 lock_timeout for this transaction. $12 the value of taskledger.session_incarnation() when the last events were
+-- $11 lock_timeout for this transaction. $12 the value of session_incarnation() when the last events were
 -- read: if it differs, one of them may be lost, and nothing is inserted.
 -- Returns a row with the login, and then positions and times of all events, in the order of the requests.
 -- Waits for concurrent appends to the same tasks, and fails (unique_violation) if one of them commits, or if another
@@ -12,12 +12,12 @@
 -- Subqueries and the lateral limit: see append_many.sql.
 with tx as materialized (
   select pg_current_xact_id() as xid,
-         taskledger.session_login() as login_id,
+         taskledger_internal.session_login() as login_id,
          set_config('lock_timeout', $11::text, true),
-         case when taskledger.is_awaited() then taskledger.wake() end as woken,
+         case when taskledger_internal.is_awaited() then taskledger_internal.wake() end as woken,
          case when not $8::text::text[] <@ '{succeeded,failed,interrupted,snoozed}'::text[]
-              then taskledger.commit_durably() end,
-         coalesce(taskledger.session_incarnation() = $12::text, false) as is_unharmed
+              then taskledger_internal.commit_durably() end,
+         coalesce(taskledger_internal.session_incarnation() = $12::text, false) as is_unharmed
 ), rule as materialized (
   select r.i, r.kind, r.type::taskledger.event_type, coalesce(nullif(r.actor, ''), session_user) as actor, r.attempt
     from unnest((select $7::text::text[]), (select $8::text::text[]), (select $9::text::text[]),

@@ -28,4 +28,4 @@ select e.version operator(pg_catalog.+) 1,
         and pg_catalog.current_setting('taskledger.attempt', true) operator(pg_catalog.=) $7::pg_catalog.text
 returning position, attempt, shard,
           (pg_catalog.date_part('epoch', recorded_at) operator(pg_catalog.*) 1e6)::bigint, session_user,
-          case when taskledger.is_awaited() then taskledger.wake() end
+          case when taskledger_internal.is_awaited() then taskledger_internal.wake() end

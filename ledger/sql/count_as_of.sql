@@ -12,8 +12,8 @@ select t.kind, taskledger.state_after((enum_range(null::taskledger.event_type))[
              when 'discarded' then 13 end) as head
       from taskledger.event e
      where e.position <= $4::bigint and ($5::text = '' or e.kind = $5::text)
-       and taskledger.feed_passed(e.xid, e.position, (select taskledger.feed_floor()), (select $1::text::pg_snapshot),
-                                  (select $2::text::pg_snapshot), $3::bigint)
+       and taskledger_internal.feed_passed(e.xid, e.position, (select taskledger_internal.feed_floor()),
+                                           (select $1::text::pg_snapshot), (select $2::text::pg_snapshot), $3::bigint)
      group by e.kind, e.biz_id) t
  group by 1, 2
  order by 1, 2

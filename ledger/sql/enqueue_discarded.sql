@@ -6,7 +6,7 @@
 -- nothing else. Index: primary key.
 -- The second event is inserted from the row of the first, so its position is higher.
 with tx as materialized (
-  select taskledger.session_login() as login_id
+  select taskledger_internal.session_login() as login_id
 ), entry as materialized (
   select e.i, tx.login_id, e.kind, e.biz_id, e.shard::integer as shard, e.actor, e.args, e.meta,
          e.data_version::smallint as data_version

@@ -22,7 +22,7 @@ with entry as materialized (
   select o.kind, o.policy from taskledger.overload o where o.closed and $7::integer = 0
 ), tx as materialized (
   select pg_current_xact_id() as xid,
-         taskledger.session_login() as login_id, taskledger.wake()
+         taskledger_internal.session_login() as login_id, taskledger_internal.wake()
    where not exists (
      select from entry e join full_kind f on f.kind = e.kind
       where f.policy <> 'discard')

@@ -24,7 +24,7 @@ with entry as materialized (
   select o.kind, o.policy from taskledger.overload o where o.closed and $7::integer = 0
 ), tx as materialized (
   select pg_current_xact_id() as xid,
-         taskledger.session_login() as login_id, taskledger.wake()
+         taskledger_internal.session_login() as login_id, taskledger_internal.wake()
    where not exists (
      select from entry e join full_kind f on f.kind = e.kind
       where f.policy <> 'discard' and not e.has_predecessors and e.run_after is null
@@ -36,7 +36,7 @@ with entry as materialized (
   select tx.xid, tx.login_id, e.*,
          case when e.has_predecessors then null
               when e.run_at is null or e.run_at > clock_timestamp()
-              then taskledger.due_at(e.run_after, e.run_at) end as due_at
+              then taskledger_internal.due_at(e.run_after, e.run_at) end as due_at
     from tx cross join entry e
    where e.nth = 1
      and (e.has_predecessors or e.run_after is not null or e.run_at > clock_timestamp()
@@ -47,18 +47,18 @@ with entry as materialized (
                         end::taskledger.event_type,
          t.login_id, t.data_version, t.kind, t.biz_id,
          coalesce(nullif(t.actor, ''), session_user), t.args::json,
-         taskledger.with_times(t.meta, t.due_at, t.start_by, t.finish_by)::json
+         taskledger_internal.with_times(t.meta, t.due_at, t.start_by, t.finish_by)::json
     from timed t
    order by t.i
       on conflict (kind, biz_id, version) do nothing
   returning kind, biz_id, position, type
 ), timers as (
   insert into taskledger.timer (due_at, kind, biz_id, version, reason)
-  select taskledger.due_at(null, r.at), a.kind, a.biz_id, 1, r.reason
+  select taskledger_internal.due_at(null, r.at), a.kind, a.biz_id, 1, r.reason
     from added a
     join timed t on t.kind = a.kind and t.biz_id = a.biz_id
    cross join lateral (values (t.due_at, 'due'), (t.start_by, 'start_by'), (t.finish_by, 'finish_by'),
-                      (case when t.has_predecessors then taskledger.end_of_time() end, 'after')) r(at, reason)
+                      (case when t.has_predecessors then taskledger_internal.end_of_time() end, 'after')) r(at, reason)
    where r.at is not null
 )
 select a.kind, a.biz_id, a.position, a.type::text

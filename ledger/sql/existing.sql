@@ -15,5 +15,5 @@ select t.position, t.version, t.type::text, coalesce(t.same_args, false), t.stor
           max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
      from taskledger.setting s) limits
   left join taskledger.overload o on o.kind = e.kind
-  left join taskledger.existing_tasks($1::text::text[], $2::text::text[], $3::text::text[]) t on t.i = e.i
+  left join taskledger_internal.existing_tasks($1::text::text[], $2::text::text[], $3::text::text[]) t on t.i = e.i
  order by e.i

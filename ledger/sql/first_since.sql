@@ -11,5 +11,6 @@ select not exists (
         and b.type = any($4::text::taskledger.event_type[])
       order by b.version desc
       limit 1) e
-   where not taskledger.feed_passed(e.xid, e.position, (select taskledger.feed_floor()),
-                                    nullif($5::text, '')::pg_snapshot, nullif($6::text, '')::pg_snapshot, $7::bigint))
+   where not taskledger_internal.feed_passed(e.xid, e.position, (select taskledger_internal.feed_floor()),
+                                             nullif($5::text, '')::pg_snapshot, nullif($6::text, '')::pg_snapshot,
+                                             $7::bigint))

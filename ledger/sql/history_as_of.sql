@@ -6,6 +6,6 @@ select e.position, e.version, e.attempt, e.shard, e.type::text, (extract(epoch f
        e.data_version, e.data::text, e.meta::text
   from taskledger.event e
  where e.kind = $1::text and e.biz_id = $2::text
-   and taskledger.feed_passed(e.xid, e.position, (select taskledger.feed_floor()),
-                              $3::text::pg_snapshot, $4::text::pg_snapshot, $5::bigint)
+   and taskledger_internal.feed_passed(e.xid, e.position, (select taskledger_internal.feed_floor()),
+                                       $3::text::pg_snapshot, $4::text::pg_snapshot, $5::bigint)
  order by e.version

@@ -4,5 +4,5 @@
 -- Returns their numbers in the arrays, from 1. Appends nothing.
 -- Waits 1 ms for each locked key, and locks one key at a time. Index: primary key.
 select n
-  from taskledger.locked_events($1::text::text[], $2::text::text[], $3::text::integer[], $4::text::text[],
-                                $5::text::text[]) n
+  from taskledger_internal.locked_events($1::text::text[], $2::text::text[], $3::text::integer[], $4::text::text[],
+                                         $5::text::text[]) n

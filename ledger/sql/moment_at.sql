@@ -1,5 +1,5 @@
 -- The place of a time in the order of commits.
--- $1 time in microseconds since 1970. Returns one row: the place (see taskledger.place_at), whether the time is in the
+-- $1 time in microseconds since 1970. Returns one row: the place (see place_at), whether the time is in the
 -- future, and when the first event was recorded, null without events.
 -- Locks nothing. Indexes: primary key of moment, (position).
 select p.seen::text, p.seen_top, p.seen_bound::text, p.until::text, p.top, p.after_position,
@@ -8,4 +8,4 @@ select p.seen::text, p.seen_top, p.seen_bound::text, p.until::text, p.top, p.aft
           from taskledger.event e
          order by e.position
          limit 1)
-  from taskledger.place_at(timestamptz 'epoch' + $1::bigint * interval '1 microsecond') p
+  from taskledger_internal.place_at(timestamptz 'epoch' + $1::bigint * interval '1 microsecond') p

@@ -18,10 +18,10 @@ select p.ordinality = $11::bigint, m.matches, e.login_id, e.position, e.version,
  cross join lateral (select n.* from taskledger.event n where n.position = p.position limit 1) e
  cross join lateral (
    select $2::bigint >= 0 and $3::text <> '' and $8::bigint >= 0
-      and not taskledger.feed_passed(e.xid, e.position, (select taskledger.feed_floor()),
-                                     $1::text::pg_snapshot, $4::text::pg_snapshot, $5::bigint)
-      and taskledger.feed_passed(e.xid, e.position, (select taskledger.feed_floor()),
-                                 $6::text::pg_snapshot, $7::text::pg_snapshot, $9::bigint)
+      and not taskledger_internal.feed_passed(e.xid, e.position, (select taskledger_internal.feed_floor()),
+                                              $1::text::pg_snapshot, $4::text::pg_snapshot, $5::bigint)
+      and taskledger_internal.feed_passed(e.xid, e.position, (select taskledger_internal.feed_floor()),
+                                          $6::text::pg_snapshot, $7::text::pg_snapshot, $9::bigint)
       and ($12::text = '{}' or e.kind = any($12::text::text[]))
       and ($13::text = '{}' or e.type = any($13::text::taskledger.event_type[]))
       and ($14::text = '' or e.actor = $14::text)

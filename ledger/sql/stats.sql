@@ -9,12 +9,12 @@ select e.kind, e.type::text, count(*),
        (extract(epoch from min(e.recorded_at)) * 1e6)::bigint, (extract(epoch from max(e.recorded_at)) * 1e6)::bigint
   from taskledger.event e
  where e.position <= $7::bigint and e.position > $12::bigint
-   and taskledger.feed_passed(e.xid, e.position, (select taskledger.feed_floor()),
-                              (select $4::text::pg_snapshot), (select $5::text::pg_snapshot),
-                              $6::bigint)
-   and not taskledger.feed_passed(e.xid, e.position, (select taskledger.feed_floor()),
-                                  (select $1::text::pg_snapshot), (select $2::text::pg_snapshot),
-                                  $3::bigint)
+   and taskledger_internal.feed_passed(e.xid, e.position, (select taskledger_internal.feed_floor()),
+                                       (select $4::text::pg_snapshot), (select $5::text::pg_snapshot),
+                                       $6::bigint)
+   and not taskledger_internal.feed_passed(e.xid, e.position, (select taskledger_internal.feed_floor()),
+                                           (select $1::text::pg_snapshot), (select $2::text::pg_snapshot),
+                                           $3::bigint)
    and ($8::text = '{}' or e.kind = any($8::text::text[]))
    and ($9::text = '{}' or e.type = any($9::text::taskledger.event_type[]))
    and ($10::text = '' or e.actor = $10::text)

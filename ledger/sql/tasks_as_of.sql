@@ -17,9 +17,9 @@ select t.kind, t.biz_id, t.state::text, t.version, t.attempt, (extract(epoch fro
           from taskledger.event e
          where e.position <= $4::bigint and ($5::text = '' or e.kind = $5::text)
            and (e.kind, e.biz_id) > ($7::text, $8::text)
-           and taskledger.feed_passed(e.xid, e.position, (select taskledger.feed_floor()),
-                                      (select $1::text::pg_snapshot),
-                                      (select $2::text::pg_snapshot), $3::bigint)
+           and taskledger_internal.feed_passed(e.xid, e.position, (select taskledger_internal.feed_floor()),
+                                               (select $1::text::pg_snapshot),
+                                               (select $2::text::pg_snapshot), $3::bigint)
          group by e.kind, e.biz_id) h
     offset 0) t
  where $6::text = '{}' or t.state = any($6::text::taskledger.task_state[])

@@ -13,8 +13,8 @@ with recursive bounds(low, high) as (
     from (select low, high, (low + high + 1) / 2 as middle from bounds) b
     left join lateral (
       select e.version, -- the middle, or a lower one in a forged history with gaps
-             taskledger.feed_passed(e.xid, e.position, (select taskledger.feed_floor()),
-                                    $3::text::pg_snapshot, $4::text::pg_snapshot, $5::bigint) as passed
+             taskledger_internal.feed_passed(e.xid, e.position, (select taskledger_internal.feed_floor()),
+                                             $3::text::pg_snapshot, $4::text::pg_snapshot, $5::bigint) as passed
         from taskledger.event e
        where e.kind = $1::text and e.biz_id = $2::text and e.version <= b.middle
        order by e.version desc

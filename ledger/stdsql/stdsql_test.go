@@ -118,7 +118,7 @@ func (d otherDriver) ExecContext(ctx context.Context, query string, args ...any)
 func TestErrorsOfOtherDriversHaveTheirSQLState(t *testing.T) {
 	t.Parallel()
 	db := open(t, ledgertest.Owner)
-	if _, err := db.ExecContext(t.Context(), "drop schema taskledger cascade"); err != nil {
+	if _, err := db.ExecContext(t.Context(), "drop schema taskledger, taskledger_internal cascade"); err != nil {
 		t.Fatal(err)
 	}
 	wrapped := stdsql.Wrap(otherDriver{db})

@@ -4,4 +4,4 @@
 select e.position, e.kind, e.biz_id, e.version, (extract(epoch from e.recorded_at) * 1e6)::bigint
   from unnest($1::text::bigint[]) p(position)
   join taskledger.event e on e.position = p.position
- where taskledger.is_primary()
+ where taskledger_internal.is_primary()

@@ -10,6 +10,6 @@ select e.kind, e.biz_id, e.version, e.attempt, e.shard::integer, e.type::text,
        case when e.version = 1 then e.meta::text end, e.data_version, e.position
   from taskledger.event e
  where (e.kind, e.biz_id) > ($2::text, $3::text)
-   and (e.position <= (select taskledger.feed_floor()) or pg_visible_in_snapshot(e.xid, $1::text::pg_snapshot))
+   and (e.position <= (select taskledger_internal.feed_floor()) or pg_visible_in_snapshot(e.xid, $1::text::pg_snapshot))
  order by e.kind, e.biz_id, e.version
  limit $4::integer

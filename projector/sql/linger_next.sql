@@ -4,11 +4,11 @@
 -- of events.
 -- Returns in each row the number of events and the position of the last one; then a task, and the position of the last
 -- event that made it available, or nulls. In key order.
--- Locks nothing. Indexes: as taskledger.feed_page, then the primary key; the lateral limit keeps the planner on it.
+-- Locks nothing. Indexes: as feed_page, then the primary key; the lateral limit keeps the planner on it.
 with page as materialized (
   select e.position, e.kind, e.biz_id, e.type
-    from taskledger.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8, $4::text::pg_snapshot, $5::bigint,
-                              $6::bigint, $7::integer) e
+    from taskledger_internal.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8, $4::text::pg_snapshot,
+                                       $5::bigint, $6::bigint, $7::integer) e
 ), reached as (
   select count(*) as events, coalesce(max(p.position), 0) as position from page p
 ), made as (

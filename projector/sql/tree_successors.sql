@@ -6,7 +6,7 @@
 with waiting as (
   select t.kind, t.biz_id
     from taskledger.timers t
-   where (t.due_at, t.kind, t.biz_id) > (taskledger.end_of_time(), '', '') and t.reason = 'after'
+   where (t.due_at, t.kind, t.biz_id) > (taskledger_internal.end_of_time(), '', '') and t.reason = 'after'
    order by t.due_at, t.kind, t.biz_id
    limit $3::integer
 ), successor as (

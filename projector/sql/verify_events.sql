@@ -18,6 +18,7 @@ select e.kind, e.biz_id, e.version, e.attempt, e.shard::integer, e.type::text,
   from taskledger.event e
  cross join newest c
  where (e.kind, e.biz_id) > ($2::text, $3::text)
-   and taskledger.feed_passed(e.xid, e.position, (select taskledger.feed_floor()), c.seen, c.until, c.after_position)
+   and taskledger_internal.feed_passed(e.xid, e.position, (select taskledger_internal.feed_floor()), c.seen, c.until,
+                                       c.after_position)
  order by e.kind, e.biz_id, e.version
  limit $4::integer

@@ -7,7 +7,7 @@
 with served as materialized (
   select substr(k.kind, 20) as name, min(w.since) as since
     from taskledger.workers w
-   cross join lateral unnest(taskledger.lease_kinds(w.detail)) k(kind)
+   cross join lateral unnest(taskledger_internal.lease_kinds(w.detail)) k(kind)
    where w.alive_ms > 0 and w.detail::text like '%taskledger.webhook.%' -- most leases need not be parsed
      and starts_with(k.kind, 'taskledger.webhook.')
    group by k.kind
@@ -20,7 +20,7 @@ with served as materialized (
 ), late as (
   select s.name, l.oldest
     from subscribed s
-   cross join lateral taskledger.feed_lag('subscriber/webhook-' || s.name, 1) l
+   cross join lateral taskledger_internal.feed_lag('subscriber/webhook-' || s.name, 1) l
    where not s.is_paused and greatest(l.oldest, s.moved_at) < clock_timestamp() - $1::bigint * interval '1 ms'
      and (s.name in (select v.name from served v)
           or exists (select from taskledger.task_totals t where t.kind = 'taskledger.webhook.' || s.name))

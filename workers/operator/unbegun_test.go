@@ -97,7 +97,8 @@ func costOfUnbegun(t *testing.T, n int) int64 {
 		select t.kind, 'available', 1, count(*) from taskledger.task t group by t.kind`)
 	ledgertest.ExecAsOwner(t, owner, "analyze taskledger.event, taskledger.task, taskledger.task_count")
 	var late string
-	const read = "select string_agg(u.kind || ' ' || u.late, ',') from taskledger.unbegun_kinds('1 minute', 1000) u"
+	const read = "select string_agg(u.kind || ' ' || u.late, ',') " +
+		"from taskledger_internal.unbegun_kinds('1 minute', 1000) u"
 	if err := owner.QueryRow(t.Context(), read).Scan(&late); err != nil || late != fmt.Sprint("late ", n) {
 		t.Fatalf("found %s, %v", late, err)
 	}
@@ -107,7 +108,8 @@ func costOfUnbegun(t *testing.T, n int) int64 {
 			Read int64 `json:"Shared Read Blocks"`
 		} `json:"Plan"`
 	}
-	const explain = "explain (analyze, buffers, format json) select * from taskledger.unbegun_kinds('1 minute', 1000)"
+	const explain = "explain (analyze, buffers, format json) " +
+		"select * from taskledger_internal.unbegun_kinds('1 minute', 1000)"
 	if err := owner.QueryRow(t.Context(), explain).Scan(&plan); err != nil {
 		t.Fatal(err)
 	}

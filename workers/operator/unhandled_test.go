@@ -61,7 +61,7 @@ func TestUnhandled(t *testing.T) {
 	if diff := cmp.Diff(want, unhandled(), cmp.AllowUnexported(found{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	const explain = "explain (analyze, buffers, format json) select * from taskledger.unhandled_kinds(1000)"
+	const explain = "explain (analyze, buffers, format json) select * from taskledger_internal.unhandled_kinds(1000)"
 	var plan []struct {
 		Plan struct {
 			Hit int64 `json:"Shared Hit Blocks"`

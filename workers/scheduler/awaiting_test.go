@@ -233,7 +233,7 @@ func TestLockedSuccessorHoldsUpNoOther(t *testing.T) {
 		       with ordinality as u(m, i)`)
 	ledgertest.ExecAsOwner(t, b.DB, `
 		insert into taskledger.timer (due_at, kind, biz_id, version, reason)
-		select taskledger.end_of_time(), 'test.join', 'odd' || i, 1, 'after' from generate_series(1, 5) i`)
+		select taskledger_internal.end_of_time(), 'test.join', 'odd' || i, 1, 'after' from generate_series(1, 5) i`)
 	b.end(partKey("a"), ledger.EventSucceeded)
 	tx := servicetest.Try(b.DB.Begin(t.Context()))(t)
 	defer func() { _ = tx.Rollback(t.Context()) }()

@@ -310,7 +310,7 @@ func TestDiscardOldestCost(t *testing.T) {
 		t.Logf("a page of %d events backwards reads %d blocks", page, n)
 	}
 	top := servicetest.One[ledger.Position](b, "select max(position) from taskledger.event")
-	incarnation := servicetest.One[string](b, "select taskledger.incarnation()")
+	incarnation := servicetest.One[string](b, "select taskledger_internal.incarnation()")
 	window := feed.Window{Seen: feed.Beginning(), Until: feed.Edge{Snapshot: seen, Top: top}}
 	args := append([]any{"test.order"}, window.PageArgs(top-2*page, page)...)
 	if n := b.blocks("backlog_page.sql", append(args, 30, seen, "", 0, incarnation)...); n > 5*page {

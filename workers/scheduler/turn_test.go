@@ -69,7 +69,7 @@ func TestCostOfATurn(t *testing.T) {
 		select clock_timestamp() + interval '1 hour', 'test.many-' || i % 3, 'later-' || i, 1, 'due'
 		  from generate_series(1, 50000) i
 		union all
-		select taskledger.end_of_time(), 'test.many-' || i % 3, 'after-' || i, 1, 'after'
+		select taskledger_internal.end_of_time(), 'test.many-' || i % 3, 'after-' || i, 1, 'after'
 		  from generate_series(1, 50000) i`)
 	for _, statistics := range []string{"of an empty table", "true"} {
 		if many := cost(); many > few+few/2+20 { // the index is two levels higher, and the rows are spread

@@ -1,14 +1,14 @@
 -- Selects the state of the database, of the dispatcher and of kinds, for a worker.
--- Returns the database's taskledger.session_incarnation() ('' before the first feed or on a standby) and clock;
+-- Returns the database's session_incarnation() ('' before the first feed or on a standby) and clock;
 -- whether a process waits for outcomes; the dispatcher's epoch, public key (hex) and latency in microseconds (0, ''
 -- and 0 if none has begun yet); and in each row a kind with one of its conditions:
 -- 'paused': an operator has paused it; 'claimed': live workers claim its tasks and do not ask the dispatcher for them;
 -- 'shed': its oldest waiting tasks are discarded, or soon may be, because at least half of the limit waits.
 -- Without such kinds, one row with '' as kind.
 -- Locks nothing. Reads the small tables of pauses, of leases and of limits; a count is one row of its key.
-select case when pg_is_in_recovery() then '' else coalesce(taskledger.session_incarnation(), '') end,
+select case when pg_is_in_recovery() then '' else coalesce(taskledger_internal.session_incarnation(), '') end,
        (date_part('epoch', clock_timestamp()) * 1e6)::bigint,
-       coalesce((select taskledger.is_awaited()), false),
+       coalesce((select taskledger_internal.is_awaited()), false),
        coalesce(d.epoch, 0), coalesce(d.key, ''), coalesce(d.latency_us, 0),
        coalesce(k.kind, ''), coalesce(k.is, '')
   from (select) always

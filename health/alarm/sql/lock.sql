@@ -2,4 +2,4 @@
 -- delivery, which takes less than a minute: the server ends a transaction that is idle for longer. $1 receiver. Selects
 -- whether the lock was free; it does not wait. Locks a row.
 select set_config('idle_in_transaction_session_timeout', '60000', true),
-       taskledger.lock_receiver($1::text)
+       taskledger_internal.lock_receiver($1::text)

@@ -1,3 +1,3 @@
 -- Adds the row that a delivery to a receiver locks, unless it exists.
 -- $1 receiver. Locks the row for the statement. Index: primary key.
-select taskledger.add_receiver($1::text)
+select taskledger_internal.add_receiver($1::text)

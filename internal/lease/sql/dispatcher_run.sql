@@ -3,12 +3,13 @@
 -- relay is about to make sure; whether the relay refuses; and whether a copy has answered within the last minute.
 -- Locks nothing. Index: primary keys.
 select taskledger.installation(), h.run,
-       case when d.name is null then taskledger.rebased_at() is null else coalesce(d.detail->>'run' = h.run, false) end
+       case when d.name is null then taskledger_internal.rebased_at() is null
+            else coalesce(d.detail->>'run' = h.run, false) end
          or coalesce(m.server = h.run, false),
        coalesce(r.is_alive and not r.is_gone and r.note is null, false), coalesce(r.is_refusing, false),
        coalesce((d.detail->>'heard')::timestamptz > clock_timestamp() - interval '1 minute'
                 and d.detail->>'installation' = taskledger.installation(), false)
-  from (select taskledger.server_run() as run) h
+  from (select taskledger_internal.server_run() as run) h
   left join taskledger.lease d on d.name = 'dispatcher'
   left join taskledger.relay_lease r on true
   left join lateral (select m.server from taskledger.relay_mark m order by m.n desc limit 1) m on true

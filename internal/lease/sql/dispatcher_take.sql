@@ -17,7 +17,7 @@ with before as materialized (
   select 'dispatcher', $1::text, clock_timestamp() + $2::bigint * interval '1 millisecond',
          $2::bigint * interval '1 millisecond', case when pg_backend_pid() = $4::bigint then pg_backend_pid() end,
          json_build_object('epoch', 1, 'key', $3::text, 'run', $6::text, 'latency_us', $7::bigint)
-   where taskledger.server_run() = $6::text and not exists (
+   where taskledger_internal.server_run() = $6::text and not exists (
      select from taskledger.lease l
       where l.name = 'dispatcher' and l.holder not in ($1::text, $5::text) and l.alive_until > clock_timestamp())
       on conflict (name) do update
@@ -30,5 +30,5 @@ with before as materialized (
    where held.holder in ($1::text, $5::text) or held.alive_until <= clock_timestamp()
   returning (held.detail->>'epoch')::bigint as epoch)
 select t.epoch, coalesce((select greatest(0, b.ms) from before b where b.holder = $5::text), 0)::bigint,
-       coalesce(taskledger.session_incarnation(), '')
+       coalesce(taskledger_internal.session_incarnation(), '')
   from taken t

@@ -20,7 +20,7 @@ select p.kinds, coalesce(w.worker, ''), coalesce(w.term_ms, 0), coalesce(w.diges
     select w.detail->>'key' as key,
            case when w.detail->>'capacity' ~ '^[0-9]{1,6}$' then w.detail->>'capacity' else '0' end::integer
              as capacity,
-           taskledger.lease_kinds(w.detail) as kinds, coalesce(w.detail->>'shards', 'all') as shards
+           taskledger_internal.lease_kinds(w.detail) as kinds, coalesce(w.detail->>'shards', 'all') as shards
      where w.digest <> all ($1::text::text[])
     offset 0 -- otherwise the columns are computed, and then the condition is checked
   ) d on true

@@ -1,2 +1,2 @@
 -- Has the commit of the transaction wait for the disk if synchronous_commit is off. No parameters. Locks nothing.
-select taskledger.commit_durably()
+select taskledger_internal.commit_durably()

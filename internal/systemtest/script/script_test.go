@@ -156,7 +156,7 @@ func logins(t testing.TB) string {
 func cmdDatabase(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv("DATABASE_URL", ledgertest.URL(ts.Value("t").(testing.TB), ledgertest.Owner))
 	if len(args) > 0 && args[0] == "empty" {
-		cmdSQL(ts, false, []string{"drop schema taskledger cascade"})
+		cmdSQL(ts, false, []string{"drop schema taskledger, taskledger_internal cascade"})
 	}
 }
 

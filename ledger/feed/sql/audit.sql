@@ -5,4 +5,5 @@
 -- and position of the last entry.
 -- Locks nothing. Index: (xid, position), an index-only scan where rows are vacuumed.
 select t.entries, t.events, t.positions, t.xid::text, t.position
-  from taskledger.feed_tally($1::text::pg_snapshot, $2::text::pg_snapshot, $5::integer, $3::text::xid8, $4::bigint) t
+  from taskledger_internal.feed_tally($1::text::pg_snapshot, $2::text::pg_snapshot, $5::integer, $3::text::xid8,
+                                      $4::bigint) t

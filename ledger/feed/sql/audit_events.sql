@@ -11,6 +11,6 @@ select e.xid::text, e.position, e.version, e.attempt, e.shard, e.type::text,
    and e.xid >= pg_snapshot_xmin($1::text::pg_snapshot) and e.xid < pg_snapshot_xmax($2::text::pg_snapshot)
    and pg_visible_in_snapshot(e.xid, $2::text::pg_snapshot)
    and not pg_visible_in_snapshot(e.xid, $1::text::pg_snapshot)
-   and e.position > (select taskledger.feed_floor())
+   and e.position > (select taskledger_internal.feed_floor())
  order by e.xid, e.position
  limit $5::integer

@@ -1,2 +1,2 @@
 -- Whether the database crashed since its incarnation was $1. Locks nothing.
-select taskledger.incarnation() is distinct from $1::text
+select taskledger_internal.incarnation() is distinct from $1::text

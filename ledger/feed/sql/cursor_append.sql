@@ -20,7 +20,7 @@ select newest.reader, newest.n + 1, $3::text::pg_snapshot, $4::bigint, $5::text:
     order by c.n desc
     limit 1
       for key share) newest
- where newest.n = $2::bigint and taskledger.incarnation() = $11::text
+ where newest.n = $2::bigint and taskledger_internal.incarnation() = $11::text
    and (greatest($4::bigint, $7::bigint)
         > pg_sequence_last_value('taskledger.event_position_seq'::regclass)) is not true
    and ($16::integer = 0 or set_config('synchronous_commit', 'off', true) is not null)

@@ -7,10 +7,10 @@ select c.n, c.seen::text, c.seen_top, c.seen_bound::text, coalesce(c.until::text
        coalesce(c.bound::text, ''), c.after_position,
        coalesce(c.audited::text, ''), c.unaudited, c.unaudited_xor, c.mark::text,
        (extract(epoch from c.recorded_at) * 1e6)::bigint,
-       c.origin, taskledger.origin(), c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint,
-       coalesce(taskledger.incarnation(), ''), coalesce(taskledger.timeline(), 0),
+       c.origin, taskledger_internal.origin(), c.xmin::text::bigint = (c.xid::text::numeric % 4294967296)::bigint,
+       coalesce(taskledger_internal.incarnation(), ''), coalesce(taskledger_internal.timeline(), 0),
        case when greatest(c.seen_top, c.top) > pg_sequence_last_value('taskledger.event_position_seq'::regclass)
-         then taskledger.position_behind() = 0 else false end
+         then taskledger_internal.position_behind() = 0 else false end
   from taskledger.cursor c
  where c.reader = $1::text
  order by c.n desc

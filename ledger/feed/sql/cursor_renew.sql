@@ -16,7 +16,7 @@ select newest.reader, newest.n + 1, newest.seen, newest.seen_top, newest.seen_bo
     order by c.n desc
     limit 1
       for key share) newest
- where newest.n = $2::bigint and taskledger.incarnation() = $3::text
+ where newest.n = $2::bigint and taskledger_internal.incarnation() = $3::text
    and set_config('synchronous_commit', 'off', true) is not null
     on conflict do nothing
 returning n

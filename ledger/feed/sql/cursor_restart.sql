@@ -5,5 +5,5 @@
 -- Returns n of the new row. Locks it. Index: primary key.
 insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, mark)
 values ($1::text, greatest($2::bigint + 1, (extract(epoch from clock_timestamp()) * 1e6)::bigint),
-        $3::text::pg_snapshot, $4::bigint, $5::text::xid8, taskledger.origin(), $6::text::json)
+        $3::text::pg_snapshot, $4::bigint, $5::text::xid8, taskledger_internal.origin(), $6::text::json)
 returning n

@@ -5,7 +5,7 @@
 insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, origin,
                                audited, unaudited, unaudited_xor, mark)
 select $1::text, coalesce((select max(own.n) from taskledger.cursor own where own.reader = $1::text), 0) + 1,
-       c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound, c.after_position, taskledger.origin(),
+       c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound, c.after_position, taskledger_internal.origin(),
        c.audited, c.unaudited, c.unaudited_xor, $3::text::json
   from taskledger.cursor c
  where c.reader = $2::text

@@ -2,8 +2,8 @@
 -- $1 reader, $2 position. Returns one row, or none if there is no event at the position. A reader without a cursor in
 -- this database has passed none.
 -- Locks nothing. Indexes: (position) of event, primary key of cursor.
-select coalesce(taskledger.feed_passed(e.xid, e.position, (select taskledger.feed_floor()), c.seen, c.until,
-                                       c.after_position), false)
+select coalesce(taskledger_internal.feed_passed(e.xid, e.position, (select taskledger_internal.feed_floor()), c.seen,
+                                                c.until, c.after_position), false)
   from taskledger.event e
   left join lateral (
    select n.seen, n.until, n.after_position, n.is_local

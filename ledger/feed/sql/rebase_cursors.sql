@@ -1,14 +1,14 @@
 -- Puts the cursors of services before the first event, and the restored cursors of subscribers and of the seal before
 -- the first event that they had not passed. A cursor of these that belongs to this database, but is ahead of the
 -- events, begins at the first event. Older rows go, so that no reader returns to them. A reader that works with an
--- older row is superseded. The caller raises the floor afterwards: the arms are those of taskledger.feed_pending, by
+-- older row is superseded. The caller raises the floor afterwards: the arms are those of feed_pending, by
 -- the transaction IDs and the floor of the other database, to which both cursors and events belong.
 -- $1 seen, $2 seen_top, $3 seen_bound of the beginning. Locks all rows. Indexes of event: (xid, position), (position).
 with newest as (
   select distinct on (c.reader) c.reader, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position,
          c.mark, c.login, starts_with(c.reader, 'subscriber/') or c.reader = 'seal' as is_subscriber,
          c.written_here as is_local,
-         taskledger.feed_floor() as floor
+         taskledger_internal.feed_floor() as floor
     from taskledger.cursors c
    order by c.reader, c.n desc
 ), gone as (
@@ -24,7 +24,7 @@ with newest as (
    cross join lateral (
      select min(p.position) as position
        from (select late.position
-               from taskledger.late_xids(n.seen, n.seen_bound, n.seen_bound) x
+               from taskledger_internal.late_xids(n.seen, n.seen_bound, n.seen_bound) x
               cross join lateral (
                 select e.position
                   from taskledger.event e
@@ -34,7 +34,7 @@ with newest as (
                  limit 1) late
               union all
              select unseen.position
-               from taskledger.late_xids(n.until, n.bound, n.bound) x
+               from taskledger_internal.late_xids(n.until, n.bound, n.bound) x
               cross join lateral (
                 select e.position
                   from taskledger.event e
@@ -55,6 +55,6 @@ insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, until, top
                                login)
 select p.reader, p.n + 1, $1::text::pg_snapshot, $2::bigint, $3::text::xid8,
        case when p.after_position > 0 then pg_current_snapshot() end, case when p.after_position > 0 then p.top end,
-       case when p.after_position > 0 then pg_current_xact_id() end, p.after_position, taskledger.origin(),
+       case when p.after_position > 0 then pg_current_xact_id() end, p.after_position, taskledger_internal.origin(),
        case when p.is_subscriber then p.mark end, case when p.is_subscriber then p.login end
   from place p

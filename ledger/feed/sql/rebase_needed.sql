@@ -6,6 +6,6 @@ select coalesce((select json_agg(r.reader order by r.reader)
                            from taskledger.cursors c
                           order by c.reader, c.n desc) r
                   where not r.is_local), '[]')::text,
-       taskledger.foreign_position() is not null,
+       taskledger_internal.foreign_position() is not null,
        coalesce((select e.position from taskledger.event e order by e.position desc limit 1), 0),
-       taskledger.position_behind() <> 0
+       taskledger_internal.position_behind() <> 0

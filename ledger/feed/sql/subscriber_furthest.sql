@@ -1,6 +1,6 @@
 -- Lists the subscribers that are furthest behind, by their positions, with their lag, and how many there are.
 -- $1 greatest lag that is counted; $2 most subscribers that are listed.
--- Locks nothing. Indexes: as taskledger.feed_lag for the listed subscribers, and the primary key of cursor, a few rows
+-- Locks nothing. Indexes: as feed_lag for the listed subscribers, and the primary key of cursor, a few rows
 -- of each subscriber.
 with recursive name as (
   (select c.reader from taskledger.cursor c
@@ -31,5 +31,5 @@ select (select count(*) from placed), substr(c.reader, 12), coalesce(c.mark ->> 
        coalesce((extract(epoch from clock_timestamp() - l.oldest) * 1e3)::bigint, 0),
        coalesce(c.login, ''), coalesce(c.login = session_user, true)
   from listed c
- cross join lateral taskledger.feed_lag(c.reader, $1::integer) l
+ cross join lateral taskledger_internal.feed_lag(c.reader, $1::integer) l
  order by c.reader

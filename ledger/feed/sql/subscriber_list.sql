@@ -1,7 +1,7 @@
 -- Lists subscribers with their lag: the events that each has not passed.
 -- $1 name, '' for all; $2 greatest lag that is counted; $3 the name after which the list begins, '' for the first one;
 -- $4 most subscribers.
--- Locks nothing. Indexes: as taskledger.feed_lag, and the primary key of cursor, a few rows of each subscriber of
+-- Locks nothing. Indexes: as feed_lag, and the primary key of cursor, a few rows of each subscriber of
 -- the list.
 with recursive name as (
   (select c.reader from taskledger.cursor c
@@ -30,5 +30,5 @@ select substr(n.reader, 12), coalesce(c.mark ->> 'paused' = 'true', false), grea
     where m.reader = n.reader
     order by m.n desc
     limit 1) c
- cross join lateral taskledger.feed_lag(n.reader, $2::integer) l
+ cross join lateral taskledger_internal.feed_lag(n.reader, $2::integer) l
  order by n.reader

@@ -5,7 +5,7 @@
 -- returns it: the snapshot of this statement is until. Only the first row contains the texts of the edge; without
 -- events there is one row, whose position is 0.
 -- $1 seen (pg_snapshot), $2 seen_top, $3 seen_bound (xid8) of the window before; $4 maximum number of rows; $5 for how
--- many microseconds from now on taskledger.wake notifies the reader; below 0, not any more; 0 for another reader.
+-- many microseconds from now on wake notifies the reader; below 0, not any more; 0 for another reader.
 -- Unless it is 0, it returns whether a process waits for outcomes.
 -- The caller fails if is_standby (its snapshot lists no running transactions) or has_xid (bound would be older than
 -- top). top comes from the sequence and not from the rows, so that rows that are not visible yet are stepped over once
@@ -34,7 +34,7 @@ select o.is_standby, o.has_xid, o.top,
        coalesce(e.kind, ''), coalesce(e.biz_id, ''), coalesce(e.actor, ''), '', coalesce(e.data_version, 0),
        e.data::text, e.meta::text
   from (
-   select d.is_standby, d.has_xid, coalesce(taskledger.incarnation(), '') as incarnation, d.until, d.top,
+   select d.is_standby, d.has_xid, coalesce(taskledger_internal.incarnation(), '') as incarnation, d.until, d.top,
           d.seen, d.seen_top, d.seen_bound, d.notified,
           case
             when d.is_standby or d.has_xid then null
@@ -52,6 +52,6 @@ select o.is_standby, o.has_xid, o.top,
              $1::text::pg_snapshot as seen, $2::bigint as seen_top, $3::text::xid8 as seen_bound, $5::bigint as notified
       offset 0) d
    offset 0) o
-  left join lateral taskledger.feed_page(o.seen, o.seen_top, o.seen_bound,
-                                         case when o.bound is not null then o.until end, o.top, 0, $4::integer)
+  left join lateral taskledger_internal.feed_page(o.seen, o.seen_top, o.seen_bound,
+                                                  case when o.bound is not null then o.until end, o.top, 0, $4::integer)
        with ordinality e on true

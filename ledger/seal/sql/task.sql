@@ -1,7 +1,7 @@
 -- The next events of a task, each with its leaf and its salt or digest in hexadecimal; -1 and '' for an event that is
 -- not sealed. Then the columns of events.sql.
 -- $1 kind, $2 biz_id, $3 version to continue after, $4 number of events. Locks nothing. Indexes: primary key of event,
--- as taskledger.sealed_leaf, primary key of seal.
+-- as taskledger_internal.sealed_leaf, primary key of seal.
 select coalesce(l.leaf, -1),
        coalesce((select encode(s.salts[l.place], 'hex') from taskledger.seal s where s.batch = l.batch), ''),
        e.position, e.kind, e.biz_id, e.version, e.run, e.attempt, e.type::text,
@@ -12,5 +12,5 @@ select coalesce(l.leaf, -1),
     where n.kind = $1::text and n.biz_id = $2::text and n.version > $3::bigint
     order by n.version
     limit $4::bigint) e
-  left join lateral taskledger.sealed_leaf(e.position) l on true
+  left join lateral taskledger_internal.sealed_leaf(e.position) l on true
  order by e.version

@@ -3,11 +3,11 @@
 -- $6 kinds: array literal.
 -- Returns how many events were read and the position of the last one, and in each row kind, biz_id and position of a
 -- task, ordered by kind and position. Without tasks, one row with '' as kind.
--- Locks nothing. Indexes: as taskledger.feed_page.
+-- Locks nothing. Indexes: as taskledger_internal.feed_page.
 with page as materialized (
   select e.position, e.kind, e.biz_id, e.type
-    from taskledger.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8, pg_current_snapshot(),
-                              9223372036854775807, $4::bigint, $5::integer) e
+    from taskledger_internal.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8, pg_current_snapshot(),
+                                       9223372036854775807, $4::bigint, $5::integer) e
 )
 select reached.events, reached.position, coalesce(p.kind, ''), coalesce(p.biz_id, ''), coalesce(p.position, 0)
   from (select count(*) as events, coalesce(max(r.position), 0) as position from page r) reached

@@ -93,7 +93,7 @@ func (k *Kind) describe(err error) eventdata.Error {
 	return d
 }
 
-// MaxFailures bounds the failed attempts in a buried event and in a job's previous errors. taskledger.failures_of has
+// MaxFailures bounds the failed attempts in a buried event and in a job's previous errors. failures_of has
 // an equal limit.
 const MaxFailures = 100
 

@@ -4,5 +4,5 @@
 -- Returns kind, number of available tasks, how many of them are too old, and when the oldest became available or null.
 -- Locks nothing. Indexes: see the function.
 select u.kind, u.waiting, u.late, (extract(epoch from u.oldest_at) * 1e6)::bigint
-  from taskledger.unbegun_kinds($1::bigint * interval '1 millisecond', $2::bigint) u
+  from taskledger_internal.unbegun_kinds($1::bigint * interval '1 millisecond', $2::bigint) u
  order by u.kind

@@ -2,4 +2,4 @@
 -- $1 maximum number of tasks, in any state, of a kind whose oldest task is read.
 -- Returns kind, number of these tasks, and how many milliseconds the oldest has been so; -1: not read.
 -- Locks nothing. Indexes: see the function.
-select u.kind, u.waiting, u.oldest_ms from taskledger.unhandled_kinds($1::bigint) u order by u.kind
+select u.kind, u.waiting, u.oldest_ms from taskledger_internal.unhandled_kinds($1::bigint) u order by u.kind

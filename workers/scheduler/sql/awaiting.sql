@@ -8,7 +8,7 @@ select w.kind, w.biz_id, w.has_moved, coalesce(f.type::text, ''), f.meta::text
            exists (select from taskledger.event e
                     where e.kind = t.kind and e.biz_id = t.biz_id and e.version = 2) as has_moved
       from taskledger.timers t
-     where (t.due_at, t.kind, t.biz_id) > (taskledger.end_of_time(), $1::text, $2::text) and t.reason = 'after'
+     where (t.due_at, t.kind, t.biz_id) > (taskledger_internal.end_of_time(), $1::text, $2::text) and t.reason = 'after'
      order by t.due_at, t.kind, t.biz_id
      limit $3::integer) w
   left join lateral (

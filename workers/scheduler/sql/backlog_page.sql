@@ -10,10 +10,10 @@
 -- available; the lateral limit keeps the planner on it.
 with page as materialized (
   select e.position, e.kind, e.biz_id, e.version, e.type
-    from taskledger.feed_page($2::text::pg_snapshot, $3::bigint, $4::text::xid8, $5::text::pg_snapshot, $6::bigint,
-                              $7::bigint, $8::integer) e
+    from taskledger_internal.feed_page($2::text::pg_snapshot, $3::bigint, $4::text::xid8, $5::text::pg_snapshot,
+                                       $6::bigint, $7::bigint, $8::integer) e
 ), reached as (
-  select taskledger.incarnation() is not distinct from $13::text as same,
+  select taskledger_internal.incarnation() is not distinct from $13::text as same,
          count(*) as events, coalesce(max(p.position), 0) as position
     from page p
 )
@@ -29,8 +29,8 @@ select reached.same, reached.events, reached.position,
          where n.kind = p.kind and n.biz_id = p.biz_id and n.version = p.version + 1
          limit 1) next on true
      where p.kind = $1::text and p.type in ('enqueued', 'released', 'interrupted')
-       and not taskledger.feed_passed(next.xid, next.position, (select taskledger.feed_floor()), $10::text::pg_snapshot,
-                                      nullif($11::text, '')::pg_snapshot, $12::bigint)
+       and not taskledger_internal.feed_passed(next.xid, next.position, (select taskledger_internal.feed_floor()),
+                                               $10::text::pg_snapshot, nullif($11::text, '')::pg_snapshot, $12::bigint)
      order by p.position
      limit $9::integer) waiting on true
  order by waiting.position

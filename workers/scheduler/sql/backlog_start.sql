@@ -15,8 +15,9 @@ with page as materialized (
 select count(*), coalesce(min(p.position), 0), count(*) filter (where waits.it)
   from page p
   left join lateral (
-    select not taskledger.feed_passed(next.xid, next.position, (select taskledger.feed_floor()), $4::text::pg_snapshot,
-                                      nullif($5::text, '')::pg_snapshot, $6::bigint) as it
+    select not taskledger_internal.feed_passed(next.xid, next.position, (select taskledger_internal.feed_floor()),
+                                               $4::text::pg_snapshot, nullif($5::text, '')::pg_snapshot,
+                                               $6::bigint) as it
       from (select) always
       left join lateral (
         select n.xid, n.position
@@ -24,5 +25,6 @@ select count(*), coalesce(min(p.position), 0), count(*) filter (where waits.it)
          where n.kind = p.kind and n.biz_id = p.biz_id and n.version = p.version + 1
          limit 1) next on true
      where p.kind = $1::text and p.type in ('enqueued', 'released', 'interrupted')
-       and taskledger.feed_passed(p.xid, p.position, (select taskledger.feed_floor()), $4::text::pg_snapshot,
-                                  nullif($5::text, '')::pg_snapshot, $6::bigint)) waits on true
+       and taskledger_internal.feed_passed(p.xid, p.position, (select taskledger_internal.feed_floor()),
+                                           $4::text::pg_snapshot, nullif($5::text, '')::pg_snapshot,
+                                           $6::bigint)) waits on true

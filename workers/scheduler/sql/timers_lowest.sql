@@ -11,7 +11,8 @@
 select (extract(epoch from pg_postmaster_start_time()) * 1e6)::bigint || '/' || 'taskledger.timers'::regclass::oid,
        (extract(epoch from clock_timestamp()) * 1e6)::bigint, pg_snapshot_xmin(pg_current_snapshot())::text,
        (extract(epoch from lowest.shown) * 1e6)::bigint, (extract(epoch from free.shown) * 1e6)::bigint,
-       exists (select from taskledger.timers w where w.due_at = taskledger.end_of_time() and w.reason = 'after'),
+       exists (select from taskledger.timers w
+                where w.due_at = taskledger_internal.end_of_time() and w.reason = 'after'),
        (select $3::integer) = 1 and exists (
          select from taskledger.overload o where o.policy = 'discard_oldest' and o.waiting > o.max_waiting)
   from (values (true)) one

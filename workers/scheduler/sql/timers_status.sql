@@ -8,7 +8,7 @@ with clock as materialized (
 ), lowest as materialized (
   select greatest('1970-01-01 00:00:00+00', least(t.due_at, '9999-01-01 00:00:00+00')) as due_at
     from taskledger.timers t
-   where t.due_at < taskledger.end_of_time()
+   where t.due_at < taskledger_internal.end_of_time()
    order by t.due_at, t.kind, t.biz_id, t.version, t.reason limit 1
 )
 select (select count(*) from (
