@@ -82,7 +82,7 @@ func (s *Shelf) Processes() []uint32 {
 	return all
 }
 
-// Close closes the connections on the shelf, and those that arrive there later.
+// Close closes the connections on the shelf, and any that arrive there later.
 func (s *Shelf) Close() {
 	s.mu.Lock()
 	s.isClosed = true

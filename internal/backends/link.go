@@ -16,7 +16,7 @@ import (
 type link struct {
 	conn       net.Conn
 	parameters string // of its startup message, in one order
-	greeting   []byte // what the server sent after it had accepted the login, without the messages of the password
+	greeting   []byte // the server's messages after it accepted the login
 	process    uint32
 }
 

@@ -14,7 +14,7 @@ type Passwords map[string]string
 const Subscriber = "subscriber"
 
 // Own returns the accounts of a server of serve or demo, and their users' passwords. It takes passwords from known, and
-// generates those that are missing.
+// generates the missing ones.
 func Own(known Passwords) (accounts string, all Passwords) {
 	c := Config{Subscribers: []string{Subscriber}, Served: []string{anyName}}
 	all = make(Passwords)

@@ -110,7 +110,7 @@ func (b *Bundle) As(role string) *pgxpool.Pool {
 	return b.shared.pool(b.DB, role)
 }
 
-// shared is what a bundle has in common with those of subtests. It ends with the test that made it.
+// shared is the part of a bundle that its subtests share. It ends with the test that made it.
 type shared struct {
 	t        testing.TB
 	subtests atomic.Int32

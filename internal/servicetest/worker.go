@@ -17,7 +17,7 @@ import (
 // AckWait is the shortest AckWait, for workers that a test kills and for tests of what happens when a lease is renewed.
 const AckWait = time.Second
 
-// calmAckWait is that of other workers: a busy machine may take longer than [AckWait] for a statement.
+// calmAckWait is the AckWait of other workers: a busy machine may take longer than [AckWait] for a statement.
 const calmAckWait = 5 * time.Second
 
 // Worker is a running pool.

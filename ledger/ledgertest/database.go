@@ -94,7 +94,7 @@ func Pool(t testing.TB, roles ...string) *pgxpool.Pool {
 	return openPool(t, config, true)
 }
 
-// opened has the pools of openPool whose connections go on in a later test.
+// opened contains the pools of openPool whose connections go on in a later test.
 var opened sync.Map
 
 // openPool opens a pool. If mayKeep is set and it is one to a database of [URL], its connections go on in a later test.
@@ -114,7 +114,7 @@ func openPool(t testing.TB, config *pgxpool.Config, mayKeep bool) *pgxpool.Pool 
 	t.Cleanup(func() {
 		opened.Delete(pool)
 		if dialer != nil {
-			dialer.Keep() // those that the test closes itself end
+			dialer.Keep() // connections that the test closes itself end
 		}
 		closePool(t, pool)
 	})

@@ -35,10 +35,10 @@ type database struct {
 	owner *pgx.Conn // as superuser; nil until the first test has ended
 }
 
-// pristine is what a migrated database has.
+// pristine describes a freshly migrated database.
 type pristine struct {
 	catalog   string            // hash of the catalog
-	rows      map[string]string // hashes of those of the tables that are not empty, by name
+	rows      map[string]string // hashes of the tables that are not empty, by name
 	sequences string            // statement that sets them
 }
 
@@ -99,7 +99,7 @@ func (r *reuse) put(d *database, isClean bool) bool {
 	return true
 }
 
-// learn reads what a migrated database has from the first one of the process.
+// learn describes the process's first migrated database.
 func (r *reuse) learn(ctx context.Context, address string) error {
 	r.first.Lock()
 	defer r.first.Unlock()
@@ -142,7 +142,7 @@ func rowsOf(ctx context.Context, conn *pgx.Conn, table string) (string, error) {
 		"order by r::text)), '') from "+table+" r")
 }
 
-// clean makes a database what it was before its test. It reports false if that is not possible.
+// clean restores a database to its state before the test. It reports false if that is not possible.
 func (r *reuse) clean(ctx context.Context, d *database, address string) (isClean bool, err error) {
 	r.mu.Lock()
 	p := r.pristine

@@ -39,7 +39,7 @@ var owners sync.Map
 func As(t testing.TB, like *pgxpool.Pool, roles ...string) *pgxpool.Pool {
 	t.Helper()
 	config := like.Config()
-	_, mayKeep := opened.Load(like) // another one may have a DialFunc of the test's
+	_, mayKeep := opened.Load(like) // another pool may use the test's own DialFunc
 	user, err := userinfo(config.ConnConfig, roles)
 	if err != nil {
 		t.Fatalf("ledgertest: %v", err)
@@ -75,7 +75,7 @@ func ExecAsOwner(t testing.TB, db *pgxpool.Pool, sql string, args ...any) {
 		t.Fatalf("ledgertest: %s: %v", sql, err)
 	}
 	if dialer != nil && strings.Contains(strings.ToLower(sql), "alter ") {
-		dialer.Clear() // a session has the settings with which it began
+		dialer.Clear() // a session keeps the settings it began with
 	}
 }
 

@@ -119,7 +119,7 @@ func ProveTask(
 }
 
 // addHashes adds the hashes to the proofs of events, for the tree with size leaves. It reads all hashes at once: a
-// first pass collects those that the proofs need.
+// first pass collects the indexes that the proofs need.
 func addHashes(r tlog.HashReader, events []TaskEvent, size int64) error {
 	hashes := make(map[int64]tlog.Hash)
 	prove := func() error {
