@@ -19,7 +19,6 @@ import (
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/post"
 	"github.com/taskledger/taskledger/internal/reserved"
-	"github.com/taskledger/taskledger/internal/secret"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -195,26 +194,11 @@ func (d *deliverer) deliver(ctx context.Context, job *workers.Job, of delivery) 
 	if err != nil {
 		return err
 	}
-	text, err := secret.Read(d.SecretFile, d.SecretEnv) // each delivery: secrets change
-	if err != nil {
-		return fmt.Errorf("secret: %w", err)
-	}
-	keys, err := parseSecrets(text)
-	if err != nil {
-		return err
-	}
-	body, err := json.Marshal(bodyOf(e))
-	if err != nil {
-		return err
-	}
 	// The time is part of the id, because a restored database gives the positions of lost events to new events.
 	id := fmt.Sprintf("evt_%s_%d_%d", installation, e.Position, e.RecordedAt.UnixMicro())
-	now := time.Now()
-	header := http.Header{}
-	header.Set(HeaderID, id)
-	header.Set(HeaderTimestamp, strconv.FormatInt(now.Unix(), 10))
-	header.Set(HeaderSignature, signAll(keys, id, now, body))
-	err = d.client.Send(ctx, d.URL, header, body)
+	err = d.sender.send(ctx, Message{
+		ID: id, Type: string(e.Kind) + "." + string(e.Type), At: e.RecordedAt, Data: dataOf(e),
+	})
 	var status *post.StatusError
 	switch {
 	case errors.As(err, &status) && status.Status == http.StatusGone:
@@ -273,13 +257,7 @@ func (d *deliverer) event(ctx context.Context, of delivery) (ledger.Event, error
 		of.BizID, of.Version, of.Position))
 }
 
-// body is the body of a request, by Standard Webhooks.
-type body struct {
-	Type      string    `json:"type"` // <kind>.<type>
-	Timestamp time.Time `json:"timestamp"`
-	Data      data      `json:"data"`
-}
-
+// data is the data of a message about an event.
 type data struct {
 	Position ledger.Position  `json:"position"`
 	Kind     ledger.Kind      `json:"kind"`
@@ -291,19 +269,19 @@ type data struct {
 	Base64   string           `json:"data_base64,omitempty"` // instead, if it is not JSON
 }
 
-func bodyOf(e ledger.Event) body {
-	b := body{Type: string(e.Kind) + "." + string(e.Type), Timestamp: e.RecordedAt.UTC(), Data: data{
+func dataOf(e ledger.Event) data {
+	d := data{
 		Position: e.Position, Kind: e.Kind, BizID: e.BizID, Version: e.Version, Type: e.Type, Attempt: e.Attempt,
-	}}
+	}
 	switch payload, err := e.Payload(); {
 	case err != nil: // as it is stored
-		b.Data.Data = e.Data
+		d.Data = e.Data
 	case json.Valid(payload):
-		b.Data.Data = payload
+		d.Data = payload
 	case len(payload) > 0:
-		b.Data.Base64 = base64.StdEncoding.EncodeToString(payload)
+		d.Base64 = base64.StdEncoding.EncodeToString(payload)
 	}
-	return b
+	return d
 }
 
 // installation returns the id of the ledger.

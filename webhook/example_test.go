@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -39,18 +40,29 @@ func ExampleNew() {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 3)
 	received := make(chan string, 10)
-	shop := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		isSigned := r.Header.Get(webhook.HeaderSignature) != ""
-		received <- fmt.Sprintln(r.Method, r.URL.Path, "signed:", isSigned)
+	const signingKey = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		if _, err := webhook.Verify(r.Header, body, signingKey); err != nil {
+			http.Error(w, err.Error(), http.StatusUnauthorized)
+			return
+		}
+		received <- fmt.Sprintln(r.Method, r.URL.Path, "verified")
 	}))
 	defer shop.Close()
 
 	secret := filepath.Join(dir, "secret")
-	check(os.WriteFile(secret, []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), 0o600))
+	check(os.WriteFile(secret, []byte(signingKey), 0o600))
 	service, err := webhook.New(webhook.Config{DB: db, NATS: nc, File: webhook.File{Receivers: []webhook.Receiver{{
-		Name: "shop", URL: shop.URL + "/hooks", SecretFile: secret,
+		Name: "shop",
+		Endpoint: webhook.Endpoint{
+			URL: shop.URL + "/hooks", SecretFile: secret,
+			Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // this server is on the same machine
+		},
 		Kinds: []ledger.Kind{"coupon.send"}, Types: []ledger.EventType{ledger.EventEnqueued},
-		Allow:         []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // this server is on the same machine
 		FromBeginning: true,
 	}}}})
 	check(err)
@@ -64,7 +76,7 @@ func ExampleNew() {
 	check(<-ended)
 	check(<-ended)
 	check(<-ended)
-	// Output: POST /hooks signed: true
+	// Output: POST /hooks verified
 }
 
 func check(err error) {

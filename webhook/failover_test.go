@@ -19,7 +19,7 @@ func TestPositionsAreGivenAgain(t *testing.T) {
 	b := servicetest.NewServedOn(t, pair.DB, outbox.StreamConfig{})
 	h := &hooks{Bundle: b, db: ledgertest.As(t, b.DB, ledgertest.App, "subscriber"), log: &logText{}}
 	r := newReceiver(t)
-	h.start(webhook.Receiver{Name: "shop", URL: r.server.URL, Allow: loopback(), Kinds: []ledger.Kind{"coupon.send"}})
+	h.start(webhook.Receiver{Name: "shop", Endpoint: endpoint(r.server.URL), Kinds: []ledger.Kind{"coupon.send"}})
 	const tasks = 50
 	send := func(prefix string) {
 		t.Helper()

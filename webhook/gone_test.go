@@ -17,7 +17,7 @@ func TestRemovedReceiverHasNoCondition(t *testing.T) {
 	gone := newReceiver(t)
 	gone.status, gone.failures = http.StatusGone, 1<<30
 	ledgertest.Enqueue(t, h.As(ledgertest.App), ledger.Key{Kind: "coupon.send", BizID: "1"}, `{}`)
-	stop := h.start(webhook.Receiver{Name: "gone", URL: gone.server.URL, Allow: loopback()})
+	stop := h.start(webhook.Receiver{Name: "gone", Endpoint: endpoint(gone.server.URL)})
 	h.Await("the receiver is paused", func() bool { return strings.Contains(h.conditions()["gone"], "410 Gone") })
 	stop()
 	if text := h.conditions()["gone"]; !strings.Contains(text, "410 Gone") {

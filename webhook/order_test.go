@@ -73,7 +73,7 @@ func TestEventsOfATaskAreInOrder(t *testing.T) {
 	f.reset()
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
-	h.start(webhook.Receiver{Name: "shop", URL: server.URL, Allow: loopback(), Order: webhook.OrderTask,
+	h.start(webhook.Receiver{Name: "shop", Endpoint: endpoint(server.URL), Order: webhook.OrderTask,
 		Kinds: []ledger.Kind{"coupon.send"},
 		Types: []ledger.EventType{ledger.EventEnqueued, ledger.EventSnoozed, ledger.EventCancelled},
 		Retry: &ledger.RetryPolicy{Ladder: []time.Duration{100 * time.Millisecond}, Attempts: refusals + 1,
@@ -134,7 +134,7 @@ func TestOrderBeyondEventsWithoutDelivery(t *testing.T) {
 	f.reset()
 	server := httptest.NewServer(f)
 	t.Cleanup(server.Close)
-	shop := webhook.Receiver{Name: "shop", URL: server.URL, Allow: loopback(), Order: webhook.OrderTask,
+	shop := webhook.Receiver{Name: "shop", Endpoint: endpoint(server.URL), Order: webhook.OrderTask,
 		Types: []ledger.EventType{ledger.EventEnqueued},
 		Retry: &ledger.RetryPolicy{Ladder: []time.Duration{10 * time.Millisecond}, Attempts: 1_000_000, Jitter: -1}}
 	key := ledger.Key{Kind: "coupon.send", BizID: "1"}

@@ -3,16 +3,12 @@ package webhook
 import (
 	"errors"
 	"fmt"
-	"net/netip"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/taskledger/taskledger/internal/post"
 	"github.com/taskledger/taskledger/internal/reserved"
-	"github.com/taskledger/taskledger/internal/secret"
 	"github.com/taskledger/taskledger/internal/settings"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -20,12 +16,7 @@ import (
 // Receiver is an HTTP server that gets events.
 type Receiver struct {
 	Name string `json:"name"` // 1 to 50 of A-Z, a-z, 0-9, _ and -
-	URL  string `json:"url"`  // https, or http
-	// SecretFile is a file with the secret of the signature, see [ParseSecret], and SecretEnv an environment variable
-	// with it. One of them is required. While the receiver changes its secret, list both secrets, each on a line: each
-	// request is then signed with both.
-	SecretFile string `json:"secret_file"`
-	SecretEnv  string `json:"secret_env"`
+	Endpoint
 
 	Kinds []ledger.Kind      `json:"kinds"` // of the events. Default: all but taskledger.*.
 	Types []ledger.EventType `json:"types"` // of the events. Default: all.
@@ -34,12 +25,9 @@ type Receiver struct {
 	// previous one was delivered or given up. Default: retries let a later event overtake an earlier one.
 	Order Order `json:"order"`
 
-	Slots   int               `json:"slots"`   // requests at a time, in each process. Default: 8.
-	Timeout settings.Duration `json:"timeout"` // of a request with its answer, at most 1 min. Default: 10s.
+	Slots int `json:"slots"` // requests at a time, in each process. Default: 8.
 	// Retry is the policy of failed deliveries. Default: 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h, then dead.
 	Retry *ledger.RetryPolicy `json:"retry"`
-	// Allow are addresses in CIDR notation that are allowed in addition to public addresses. Default: none.
-	Allow []netip.Prefix `json:"allow"`
 	// FromBeginning begins a new receiver at the first event of the ledger. Default: at the present.
 	FromBeginning bool `json:"from_beginning"`
 }
@@ -51,10 +39,8 @@ type Order string
 const OrderTask Order = "task"
 
 const (
-	defaultSlots   = 8
-	maxSlots       = 1000
-	defaultTimeout = 10 * time.Second
-	maxTimeout     = time.Minute
+	defaultSlots = 8
+	maxSlots     = 1000
 )
 
 // defaultRetry is the schedule that Standard Webhooks recommends.
@@ -80,20 +66,7 @@ func (r Receiver) faults() (faults []error) {
 	if !nameRule.MatchString(r.Name) {
 		fault("name", r.Name, "must be 1 to 50 of A-Z, a-z, 0-9, _ and -")
 	}
-	u, err := url.Parse(r.URL)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-		fault("url", "", "must be an http or https URL without a user") // its value may contain a token
-	} else if err := post.CheckHost(u.Hostname(), r.Allow); err != nil {
-		fault("url", "", "%s", err)
-	}
-	faults = append(faults, secret.Faults("secret", r.SecretFile, r.SecretEnv)...)
-	if text, err := secret.Read(r.SecretFile, r.SecretEnv); r.SecretFile+r.SecretEnv == "" {
-		fault("secret_file", "", "secret_file or secret_env is required: it signs the requests")
-	} else if err == nil && text != "" {
-		if _, err := parseSecrets(text); err != nil {
-			fault("secret_file", "", "%s", err)
-		}
-	}
+	faults = append(faults, r.Endpoint.faults()...)
 	for _, kind := range r.Kinds {
 		if err := kind.Validate(); err != nil {
 			faults = append(faults, err)
@@ -111,9 +84,6 @@ func (r Receiver) faults() (faults []error) {
 	}
 	if r.Slots < 0 || r.Slots > maxSlots {
 		fault("slots", fmt.Sprint(r.Slots), "must be between 1 and %d", maxSlots)
-	}
-	if t := time.Duration(r.Timeout); t < 0 || t > maxTimeout {
-		fault("timeout", t.String(), "must be between 1ms and %s", maxTimeout)
 	}
 	if r.Retry != nil {
 		if err := r.Retry.Validate(); err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/loop"
-	"github.com/taskledger/taskledger/internal/post"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
@@ -134,7 +133,7 @@ type deliverer struct {
 	Receiver
 	service *Service
 	kind    ledger.TypedKind[delivery]
-	client  *post.Client
+	sender  *sender
 }
 
 // delivery is the args of a delivery: the event, which the ledger holds.
@@ -150,9 +149,7 @@ func (s *Service) newDeliverer(r Receiver) (*deliverer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &deliverer{Receiver: r, service: s, kind: kind, client: post.New(post.Config{
-		Timeout: time.Duration(r.Timeout), IsPublic: true, Allow: r.Allow, MaxConns: r.Slots,
-	})}, nil
+	return &deliverer{Receiver: r, service: s, kind: kind, sender: r.sender(r.Slots)}, nil
 }
 
 func (d *deliverer) subscription() outbox.Subscription {

@@ -6,27 +6,60 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// Headers of a request.
+// HeaderID is the header that contains the id of the message: the same for each attempt, and for each delivery of an
+// event. A receiver compares it to detect repetitions.
+const HeaderID = "Webhook-Id"
+
 const (
-	HeaderID        = "Webhook-Id"        // the same for each attempt, and for each delivery of an event
-	HeaderTimestamp = "Webhook-Timestamp" // of the attempt, in seconds since 1970
-	HeaderSignature = "Webhook-Signature" // one or several, separated by spaces, see [Sign]
+	headerTimestamp = "Webhook-Timestamp" // of the attempt, in seconds since 1970
+	headerSignature = "Webhook-Signature" // one or several, separated by spaces, see sign
 )
 
 const (
 	secretPrefix = "whsec_"
 	minKey       = 24 // bytes, by Standard Webhooks
 	maxKey       = 64
+	maxSecrets   = 8 // of an endpoint
+
+	// maxAge is the greatest difference between the clocks of sender and receiver that Verify accepts.
+	maxAge = 5 * time.Minute
 )
 
-// ParseSecret returns the key of a secret: base64 of 24 to 64 random bytes, after the prefix whsec_, which may be
-// missing.
-func ParseSecret(secret string) ([]byte, error) {
+// Verify returns the id of a request if its signature was made with one of the secrets, and if it was sent in the last
+// 5 minutes. body is the body as it was received. secrets contains one or several secrets, separated by white space. A
+// receiver answers 401 to a request with an error.
+func Verify(header http.Header, body []byte, secrets string) (id string, err error) {
+	keys, err := parseSecrets(secrets)
+	if err != nil {
+		return "", err
+	}
+	id, text := header.Get(HeaderID), header.Get(headerTimestamp)
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return "", fmt.Errorf("%s must be seconds since 1970, got %q", headerTimestamp, text)
+	}
+	at := time.Unix(seconds, 0)
+	if age := time.Since(at); age.Abs() > maxAge {
+		return "", fmt.Errorf("%s must differ from this clock by at most %s, got %s", headerTimestamp, maxAge, age)
+	}
+	for signature := range strings.FieldsSeq(header.Get(headerSignature)) {
+		for _, key := range keys {
+			if hmac.Equal([]byte(signature), []byte(sign(key, id, at, body))) {
+				return id, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%s must match one of the secrets", headerSignature)
+}
+
+// parseSecret returns the key of a secret.
+func parseSecret(secret string) ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, secretPrefix))
 	if err != nil || len(key) < minKey || len(key) > maxKey {
 		return nil, errors.New("secret must be whsec_ and base64 of 24 to 64 bytes: " +
@@ -35,9 +68,6 @@ func ParseSecret(secret string) ([]byte, error) {
 	return key, nil
 }
 
-// maxSecrets is the greatest number of secrets of a receiver.
-const maxSecrets = 8
-
 // parseSecrets returns the keys of secrets with white space between them.
 func parseSecrets(text string) (keys [][]byte, err error) {
 	secrets := strings.Fields(text)
@@ -45,7 +75,7 @@ func parseSecrets(text string) (keys [][]byte, err error) {
 		return nil, fmt.Errorf("secrets must be at most %d, got %d", maxSecrets, len(secrets))
 	}
 	for _, s := range secrets {
-		key, err := ParseSecret(s)
+		key, err := parseSecret(s)
 		if err != nil {
 			return nil, err
 		}
@@ -61,15 +91,14 @@ func parseSecrets(text string) (keys [][]byte, err error) {
 func signAll(keys [][]byte, id string, at time.Time, body []byte) string {
 	signatures := make([]string, len(keys))
 	for i, key := range keys {
-		signatures[i] = Sign(key, id, at, body)
+		signatures[i] = sign(key, id, at, body)
 	}
 	return strings.Join(signatures, " ")
 }
 
-// Sign returns a signature of [HeaderSignature]: v1, a comma, and base64 of the HMAC-SHA256, with the key, of the id,
-// the seconds and the body, joined by dots. A receiver computes the same over the bytes that it got, compares in
-// constant time, and refuses requests that are some minutes old.
-func Sign(key []byte, id string, at time.Time, body []byte) string {
+// sign returns v1, a comma, and base64 of the HMAC-SHA256, with the key, of the id, the seconds and the body, joined by
+// dots.
+func sign(key []byte, id string, at time.Time, body []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(id + "." + strconv.FormatInt(at.Unix(), 10) + "."))
 	mac.Write(body)

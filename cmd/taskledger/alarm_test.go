@@ -17,8 +17,8 @@ func TestAlarmsInDocs(t *testing.T) {
 	_, yaml, _ := strings.Cut(string(text), "```yaml\n")
 	yaml, _, _ = strings.Cut(yaml, "```")
 	dir := t.TempDir()
-	for _, name := range []string{"mail", "hook"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("secret"), 0o600); err != nil {
+	for name, secret := range map[string]string{"mail": "secret", "hook": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(secret), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/webhook"
 )
 
 // patience is the timeout of conditions that normally hold within milliseconds.
@@ -182,7 +184,7 @@ func (b *bundle) history(k ledger.Key) (types []ledger.EventType) {
 	return types
 }
 
-const secret = "correct horse"
+const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 // webhookServer is an HTTP server that gets alarms.
 type webhookServer struct {
@@ -232,8 +234,9 @@ func (h *webhookServer) got() []request {
 
 // receiver returns the server as a receiver.
 func (h *webhookServer) receiver(name string) alarm.Receiver {
-	return alarm.Receiver{Name: name, Webhook: &alarm.Webhook{
+	return alarm.Receiver{Name: name, Webhook: &webhook.Endpoint{
 		URL: h.server.URL + "/?token=hush", SecretFile: file(h.t, "secret", secret+"\n"),
+		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 	}}
 }
 

@@ -43,6 +43,9 @@ func runCommand(ctx context.Context, words []string, m Message) error {
 	return nil
 }
 
+// maxReply is the greatest part of a command's output that is recorded, in bytes.
+const maxReply = 1 << 10
+
 // tail is a writer that keeps the last maxReply bytes.
 type tail struct{ kept []byte }
 

@@ -17,6 +17,14 @@ func isConflict(err error) bool {
 
 func join(faults []error) error { return errors.Join(faults...) }
 
+// split returns the errors that [errors.Join] has joined.
+func split(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return nil
+}
+
 func invalid(field, value, rule string, a ...any) error {
 	return &ledger.InvalidError{Field: field, Value: value, Rule: fmt.Sprintf(rule, a...)}
 }

@@ -27,7 +27,7 @@ func fields(err error) (names []string) {
 // Every fault is reported at once with the name of its field.
 func TestParseNamesFields(t *testing.T) {
 	t.Setenv("EMPTY", "")
-	key := file(t, "key", "k")
+	key := file(t, "key", "k") // a password, and no secret of webhooks
 	good := `{"name": "a", "command": ["true"]}`
 	receivers := `"receivers": [` + good + `]}`
 	receiver := func(fields string) string { return `{"receivers": [{"name": "a", ` + fields + `}]}` }
@@ -60,6 +60,9 @@ func TestParseNamesFields(t *testing.T) {
 		receiver(`"webhook": {"url": "https://x/", "secret_file": "/nowhere"}`): "receivers[0].webhook.secret_file",
 		receiver(`"webhook": {"url": "https://x/", "secret_file": "` + key + `", "secret_env": "EMPTY"}`): "" +
 			"receivers[0].webhook.secret_file",
+
+		receiver(`"webhook": {"url": "http://10.0.0.1/", "secret_file": "` + key + `", "timeout": "31s"}`): "" +
+			"receivers[0].webhook.secret_file receivers[0].webhook.timeout receivers[0].webhook.url",
 
 		receiver(`"mail": {"host": "h:25", "port": 70000, "tls": "maybe", "ca_file": "` + key + `", "user": "u", ` +
 			`"from": "x", "to": ["y", "z@example.com"]}`): "receivers[0].mail.ca_file receivers[0].mail.from " +

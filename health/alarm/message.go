@@ -31,7 +31,7 @@ const (
 	StatusOver  = "over"  // it was reported, and no longer holds
 )
 
-// Message is an alarm in the form that its receiver gets: as JSON (webhook, stdin of a command) or as text.
+// Message is an alarm in the form that its receiver gets: as JSON (data of a webhook, stdin of a command) or as text.
 type Message struct {
 	Alarm  string    `json:"alarm"`  // biz_id of its task; equal if the alarm is delivered twice
 	Ledger string    `json:"ledger"` // id of the installation

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/webhook"
 )
 
 // Timeout is the timeout of one delivery.
@@ -14,10 +15,11 @@ const Timeout = 30 * time.Second
 
 // Receiver gets alarms. Exactly one of Mail, Webhook and Command is required.
 type Receiver struct {
-	Name    string   `json:"name"` // words of A-Z a-z 0-9 _ - joined by dots; its alarms are "<name>/<number>"
-	Mail    *Mail    `json:"mail"`
-	Webhook *Webhook `json:"webhook"`
-	Command []string `json:"command"` // program and arguments; its stdin is a [Message]
+	Name string `json:"name"` // words of A-Z a-z 0-9 _ - joined by dots; its alarms are "<name>/<number>"
+	Mail *Mail  `json:"mail"`
+	// Webhook gets requests of type [Kind] whose data is a [Message]. Its Timeout is at most 30 s. Default: 30 s.
+	Webhook *webhook.Endpoint `json:"webhook"`
+	Command []string          `json:"command"` // program and arguments; its stdin is a [Message]
 }
 
 // maxName leaves room for the number in a biz_id.
@@ -42,7 +44,7 @@ func (r Receiver) faults() (faults []error) {
 	}
 	if r.Webhook != nil {
 		transports++
-		for _, fault := range r.Webhook.faults() {
+		for _, fault := range r.webhookFaults() {
 			faults = append(faults, renamed(fault, "webhook."))
 		}
 	}
@@ -61,6 +63,26 @@ func (r Receiver) faults() (faults []error) {
 	return faults
 }
 
+func (r Receiver) webhookFaults() (faults []error) {
+	if t := time.Duration(r.Webhook.Timeout); t > Timeout {
+		faults = append(faults, invalid("timeout", t.String(), "must be at most %s", Timeout))
+	}
+	return append(faults, split(r.Webhook.Validate())...)
+}
+
+// sendWebhook sends a message as a webhook. Its id includes the time, because a restored database gives the numbers of
+// lost alarms to new ones.
+func (r Receiver) sendWebhook(ctx context.Context, m Message) error {
+	endpoint := *r.Webhook
+	if endpoint.Timeout == 0 {
+		endpoint.Timeout = Duration(Timeout)
+	}
+	name := strings.ReplaceAll(m.Alarm, ".", "/") // an id must not contain dots; a receiver's name contains no slash
+	return endpoint.Send(ctx, webhook.Message{
+		ID: fmt.Sprintf("alarm_%s_%s_%d", m.Ledger, name, m.At.UnixMicro()), Type: string(Kind), At: m.At, Data: m,
+	})
+}
+
 // send delivers a message. It returns within [Timeout], or soon after.
 func (r Receiver) send(ctx context.Context, m Message) error {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
@@ -69,7 +91,7 @@ func (r Receiver) send(ctx context.Context, m Message) error {
 	case r.Mail != nil:
 		return r.Mail.send(ctx, m)
 	case r.Webhook != nil:
-		return r.Webhook.send(ctx, m)
+		return r.sendWebhook(ctx, m)
 	}
 	return runCommand(ctx, r.Command, m)
 }

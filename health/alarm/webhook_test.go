@@ -2,46 +2,37 @@ package alarm_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/webhook"
 )
 
 // verified verifies the signature of a request and returns its message.
 func verified(t testing.TB, r request) (m alarm.Message) {
 	t.Helper()
-	signature := r.header.Get(alarm.HeaderSignature)
-	seconds, _, _ := strings.Cut(strings.TrimPrefix(signature, "t="), ",")
-	at, err := strconv.ParseInt(seconds, 10, 64)
+	id, err := webhook.Verify(r.header, r.body, secret)
 	if err != nil {
-		t.Fatalf("signature %q", signature)
-	}
-	if want := alarm.Sign(secret, time.Unix(at, 0), r.body); signature != want {
-		t.Errorf("signature %s, want %s", signature, want)
-	}
-	if err := json.Unmarshal(r.body, &m); err != nil {
 		t.Fatal(err)
 	}
-	if m.Alarm != r.header.Get(alarm.HeaderAlarm) {
-		t.Errorf("alarm %s in the body of %s", m.Alarm, r.header.Get(alarm.HeaderAlarm))
+	body := struct {
+		Type string
+		Data *alarm.Message
+	}{Data: &m}
+	if err := json.Unmarshal(r.body, &body); err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("alarm_%s_%s_%d", m.Ledger, m.Alarm, m.At.UnixMicro())
+	if id != want || body.Type != string(alarm.Kind) {
+		t.Errorf("type %s, id %s, want %s", body.Type, id, want)
 	}
 	return m
-}
-
-// The signature is that of: echo -n '1700000000.{}' | openssl dgst -sha256 -hmac key.
-func TestSign(t *testing.T) {
-	t.Parallel()
-	const want = "t=1700000000,v1=9d713ed406bb7076d4123f0dc2c39d2df5c654ed4b0cd56b52c8b4c940bd63ae"
-	if have := alarm.Sign("key", time.Unix(1700000000, 0), []byte("{}")); have != want {
-		t.Errorf("%s, want %s", have, want)
-	}
 }
 
 // While a webhook is down, its alarm is retried and no other is created. When it is up, it gets that alarm and one
@@ -59,8 +50,8 @@ func TestWebhookDownThenUp(t *testing.T) {
 	attempts := len(down.got())
 	b.await("more attempts", func() bool { return len(down.got()) > attempts+2 })
 	for _, r := range down.got() {
-		if id := r.header.Get(alarm.HeaderAlarm); id != "down/0000000000000000001" {
-			t.Fatalf("alarm %s while the first one is not delivered", id)
+		if m := verified(t, r); m.Alarm != "down/0000000000000000001" {
+			t.Fatalf("alarm %s while the first one is not delivered", m.Alarm)
 		}
 	}
 	down.answer(http.StatusOK)
@@ -110,9 +101,14 @@ func TestWebhookErrors(t *testing.T) {
 	if err := r.Send(t.Context(), alarm.Message{}); err == nil || strings.Contains(err.Error(), "hush") {
 		t.Errorf("error %v", err)
 	}
+	r.Webhook.Allow = nil
+	err := r.Send(t.Context(), alarm.Message{})
+	if err == nil || !strings.Contains(err.Error(), "not public") || strings.Contains(err.Error(), "hush") {
+		t.Errorf("a private address: %v", err)
+	}
 	redirecting := newWebhookServer(t)
 	redirecting.answer(http.StatusTemporaryRedirect)
-	err := redirecting.receiver("redirecting").Send(t.Context(), alarm.Message{})
+	err = redirecting.receiver("redirecting").Send(t.Context(), alarm.Message{})
 	if err == nil || !strings.Contains(err.Error(), "HTTP status 307") {
 		t.Errorf("error %v", err)
 	}

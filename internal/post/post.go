@@ -1,4 +1,5 @@
-// Package post sends signed messages to HTTP servers that a configuration names: the receivers of alarms and webhooks.
+// Package post sends messages to HTTP servers that a configuration names: the receivers of webhooks. It connects to
+// public addresses only, unless others are allowed.
 //
 // A request follows no redirect and uses no proxy, because a message goes to the configured address alone. An answer is
 // read up to a limit. Errors never contain the URL, because its path may be a secret.
@@ -34,12 +35,11 @@ const (
 // Config configures a [Client].
 type Config struct {
 	Timeout time.Duration // of a request with its answer. Required.
-	// IsPublic restricts connections to public addresses. Each connection is checked when it is made, after the name
-	// was resolved. Default: every address.
-	IsPublic bool
-	Allow    []netip.Prefix // other addresses that are allowed
-	MaxConns int            // connections to a receiver at a time. Default: no limit.
-	Resolver *net.Resolver  // Default: the system's.
+	// Allow lists addresses that are allowed in addition to public ones. Each connection is checked when it is made,
+	// after the name was resolved.
+	Allow    []netip.Prefix
+	MaxConns int           // connections to a receiver at a time. Default: no limit.
+	Resolver *net.Resolver // Default: the system's.
 }
 
 // Client sends messages. It is safe for concurrent use.
@@ -47,10 +47,7 @@ type Client struct{ http *http.Client }
 
 // New returns a client.
 func New(c Config) *Client {
-	dialer := &net.Dialer{Timeout: c.Timeout, Resolver: c.Resolver}
-	if c.IsPublic {
-		dialer.Control = c.check
-	}
+	dialer := &net.Dialer{Timeout: c.Timeout, Resolver: c.Resolver, Control: c.check}
 	return &Client{http: &http.Client{
 		Timeout:       c.Timeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -61,6 +58,9 @@ func New(c Config) *Client {
 		},
 	}}
 }
+
+// Close closes the connections that are not in use.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // StatusError is the error of an answer other than 2xx.
 type StatusError struct {

@@ -23,7 +23,7 @@ const timeout = 500 * time.Millisecond
 
 func loopback(t *testing.T, isAllowed bool) *post.Client {
 	t.Helper()
-	c := post.Config{Timeout: timeout, IsPublic: true}
+	c := post.Config{Timeout: timeout}
 	if isAllowed {
 		c.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	}
@@ -149,7 +149,7 @@ func TestChangedAnswerOfDNS(t *testing.T) {
 	allowed, private := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
 	dns := &resolver{answers: []netip.Addr{allowed, private}}
 	c := post.New(post.Config{
-		Timeout: 5 * time.Second, IsPublic: true, Allow: []netip.Prefix{netip.PrefixFrom(allowed, 32)},
+		Timeout: 5 * time.Second, Allow: []netip.Prefix{netip.PrefixFrom(allowed, 32)},
 		Resolver: dns.start(t),
 	})
 	if err := send(t, c, "http://rebind.example.:"+port); err != nil || requests.Load() != 1 {

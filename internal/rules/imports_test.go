@@ -229,8 +229,8 @@ var rules = []rule{
 	{
 		pkg: "/health/alarm",
 		may: []string{"/ledger", "/ledger/periodic", "/health", "/workers/operator", "/internal/fault",
-			"/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/post", "/internal/printable",
-			"/internal/reserved", "/internal/secret", "/internal/settings", pgx, goMail},
+			"/internal/loop", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/reserved",
+			"/internal/secret", "/internal/settings", "/webhook", pgx, goMail},
 		reason: "alarms report conditions of package health, and need PostgreSQL only to be delivered",
 	},
 	{

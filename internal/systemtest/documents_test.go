@@ -219,6 +219,9 @@ var goDocuments = map[string][]*fragment{
 			parameters:   "ctx context.Context, job *workers.Job", used: "total, err",
 		},
 	},
+	"docs/webhooks.md": {
+		{parameters: "r *http.Request, body []byte, secret string", used: "id, err"},
+	},
 }
 
 // goImports are the imports of fragments, by the name of the package.
@@ -227,7 +230,8 @@ var goImports = map[string]string{
 	"nats": "github.com/nats-io/nats.go",
 	"pgx":  "github.com/jackc/pgx/v5", "pgxpool": "github.com/jackc/pgx/v5/pgxpool",
 	"taskledger": module, "feed": module + "/ledger/feed", "ledger": module + "/ledger", "metrics": module + "/metrics",
-	"outbox": module + "/outbox", "probe": module + "/health/probe", "workers": module + "/workers",
+	"outbox": module + "/outbox", "probe": module + "/health/probe", "webhook": module + "/webhook",
+	"workers": module + "/workers",
 }
 
 const module = "github.com/taskledger/taskledger"

@@ -1,0 +1,6 @@
+package webhook
+
+var (
+	Sign        = sign
+	ParseSecret = parseSecret
+)
