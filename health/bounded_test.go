@@ -54,7 +54,7 @@ func TestManySchedulesAndSubscribers(t *testing.T) {
 	}
 	r := b.read(health.Config{
 		Only:       []health.Name{health.ScheduleLate, health.SubscriberBehind},
-		Thresholds: health.Thresholds{SubscriberLag: time.Nanosecond},
+		Thresholds: map[health.Name]time.Duration{health.SubscriberBehind: time.Nanosecond},
 	})
 	held := map[health.Name]int{}
 	others := map[health.Name]string{}
@@ -91,7 +91,7 @@ func TestNumbersOfManyKindsAreKept(t *testing.T) {
 	b.exec("select taskledger.enqueue('many.k' || i, 'a') from generate_series(1, 5000) i")
 	b.project()
 	c := health.Config{Only: []health.Name{health.KindUnhandled}, Numbers: &health.Numbers{},
-		Thresholds: health.Thresholds{KindUnhandled: time.Nanosecond}}
+		Thresholds: map[health.Name]time.Duration{health.KindUnhandled: time.Nanosecond}}
 	check := func() {
 		t.Helper()
 		if r := b.read(c); len(r.Unhandled) != 5000 || len(r.Degraded) != 1 {

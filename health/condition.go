@@ -2,6 +2,7 @@ package health
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/taskledger/taskledger/outbox"
@@ -61,45 +62,81 @@ func (c Condition) MarshalJSON() ([]byte, error) {
 
 // Definition describes a condition.
 type Definition struct {
-	Name      Name
-	Threshold time.Duration // default; 0: none
-	Meaning   string
-	Cure      string
+	Name       Name
+	IsCritical bool          // no event is published, no task begins, or none is projected
+	Threshold  time.Duration // default; 0: none
+	Meaning    string
+	Cure       string
+	End        string // the sentence of an alarm when the condition has ended; "": no alarm reports the condition
 }
 
-// Definitions returns the definitions of all conditions, in the order of a [Report].
+// Definitions returns the definitions of all conditions, in the order of a [Report]. It is the one table of conditions:
+// probes, alarms, deploy/prometheus/rules.yml and docs/operations.md agree with it.
 func Definitions() []Definition {
 	return append([]Definition(nil), definitions...)
 }
 
+// Define returns the definition of a condition, and false if there is no such condition.
+func Define(name Name) (Definition, bool) {
+	i := slices.IndexFunc(definitions, func(d Definition) bool { return d.Name == name })
+	if i < 0 {
+		return Definition{}, false
+	}
+	return definitions[i], true
+}
+
+// Critical returns the names of the critical conditions.
+func Critical() (names []Name) {
+	for _, d := range definitions {
+		if d.IsCritical {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
+const (
+	// usualThreshold is longer than the successor of a killed process needs to take over.
+	usualThreshold = 30 * time.Second
+	// relayThreshold is shorter: the successor of a killed relay takes over within a second.
+	relayThreshold = 1250 * time.Millisecond
+	// subscriberThreshold leaves time for a pause.
+	subscriberThreshold = time.Hour
+)
+
 var definitions = []Definition{
 	{
-		Name:    RelayStopped,
-		Meaning: "No relay runs. Events wait in the ledger.",
-		Cure:    "start a relay: taskledger serve",
+		Name:       RelayStopped,
+		IsCritical: true,
+		Meaning:    "No relay runs. Events wait in the ledger.",
+		Cure:       "start a relay: taskledger serve",
 	},
 	{
-		Name:    RelayRefused,
-		Meaning: "The relay must not continue before an operator has acted, for the reason in the text.",
+		Name:       RelayRefused,
+		IsCritical: true,
+		Meaning:    "The relay must not continue before an operator has acted, for the reason in the text.",
 		Cure: "follow the text; docs/recovery.md and Cures in docs/operations.md have the steps; " +
 			"the relay then continues by itself",
 	},
 	{
-		Name:    RelayBlocked,
-		Meaning: "A relay runs and cannot publish, for the reason in the text.",
-		Cure:    "remove the reason; the log of serve shows details",
+		Name:       RelayBlocked,
+		IsCritical: true,
+		Meaning:    "A relay runs and cannot publish, for the reason in the text.",
+		Cure:       "remove the reason; the log of serve shows details",
 	},
 	{
-		Name:    StreamWrites,
-		Meaning: "NATS is connected, and JetStream does not store messages. Its disk may be full or slow.",
+		Name:       StreamWrites,
+		IsCritical: true,
+		Meaning:    "NATS is connected, and JetStream does not store messages. Its disk may be full or slow.",
 		Cure: "make room on the disk of the NATS server and restart it, since it refuses messages until then; " +
 			"serve restarts its own NATS server when there is room",
 	},
 	{
 		Name:      RelayLag,
-		Threshold: DefaultRelayLag,
+		Threshold: relayThreshold,
 		Meaning:   "An event has waited longer than the threshold to be published.",
 		Cure:      "is a relay running? start: taskledger serve",
+		End:       "the relay has caught up",
 	},
 	{
 		Name:    EventsParked,
@@ -107,8 +144,9 @@ var definitions = []Definition{
 		Cure:    outbox.ParkedCure,
 	},
 	{
-		Name:    StreamUnavailable,
-		Meaning: "The state of the stream LEDGER cannot be read.",
+		Name:       StreamUnavailable,
+		IsCritical: true,
+		Meaning:    "The state of the stream LEDGER cannot be read.",
 		Cure: "is NATS running with JetStream? check NATS_URL and its credentials; without NATS_URL see the log of " +
 			"taskledger serve, which runs it",
 	},
@@ -132,8 +170,9 @@ var definitions = []Definition{
 			"ledger: docs/subscribers.md",
 	},
 	{
-		Name:    ProjectorRefused,
-		Meaning: "The projector must not continue before an operator has acted, for the reason in the text.",
+		Name:       ProjectorRefused,
+		IsCritical: true,
+		Meaning:    "The projector must not continue before an operator has acted, for the reason in the text.",
 		Cure: "taskledger rebase --yes; the projector then continues by itself; if the original of a copy goes on: " +
 			"another NATS account for the copy, then there: taskledger rebase --yes --new-installation",
 	},
@@ -156,33 +195,37 @@ var definitions = []Definition{
 			"then: taskledger illegal dismiss KIND BIZ_ID",
 	},
 	{
-		Name:    DispatcherStopped,
-		Meaning: "No dispatcher runs. Only tasks that workers claim in SQL begin. No task is lost.",
-		Cure:    "start a dispatcher: taskledger serve; if one runs, its log shows the reason",
+		Name:       DispatcherStopped,
+		IsCritical: true,
+		Meaning:    "No dispatcher runs. Only tasks that workers claim in SQL begin. No task is lost.",
+		Cure:       "start a dispatcher: taskledger serve; if one runs, its log shows the reason",
 	},
 	{
 		Name:      ProjectionLag,
-		Threshold: DefaultThreshold,
+		Threshold: usualThreshold,
 		Meaning:   "An event has waited longer than the threshold to be projected: lists and counts are late.",
 		Cure:      "is a projector running? start: taskledger serve",
+		End:       "the projection has caught up",
 	},
 	{
 		Name:      TimersLate,
-		Threshold: DefaultThreshold,
+		Threshold: usualThreshold,
 		Meaning:   "A delay, a retry or a deadline has been due for longer than the threshold.",
 		Cure: "is a scheduler running? start: taskledger serve; " +
 			"if one is, its log shows its error, a task that an open transaction locks, or a slow poll",
+		End: "timers fire in time",
 	},
 	{
 		Name:      ScheduleLate,
-		Threshold: DefaultThreshold,
+		Threshold: usualThreshold,
 		Meaning:   "A firing of a schedule has been due for longer than the threshold.",
 		Cure: "is a runner of schedules running? start: taskledger serve; " +
 			"if one is, its log shows the schedule's error, or the task that an open transaction has enqueued",
+		End: "the schedule fires in time",
 	},
 	{
 		Name:      KindUnhandled,
-		Threshold: DefaultThreshold,
+		Threshold: usualThreshold,
 		Meaning: "Tasks of a kind have been available or running for longer than the threshold, " +
 			"and no live worker handles the kind.",
 		Cure: "start the program that registers the kind, or: taskledger task cancel --kind KIND",
@@ -197,7 +240,7 @@ var definitions = []Definition{
 	},
 	{
 		Name:      TasksUnbegun,
-		Threshold: DefaultThreshold,
+		Threshold: usualThreshold,
 		Meaning: "A task has been available for longer than the threshold, and the live workers of its kind, " +
 			"which is not paused, have not begun it.",
 		Cure: "give the kind more slots or more workers; if taskledger worker list shows overdue handlers, they hold " +
@@ -223,7 +266,7 @@ var definitions = []Definition{
 	},
 	{
 		Name:      SubscriberBehind,
-		Threshold: DefaultSubscriberLag,
+		Threshold: subscriberThreshold,
 		Meaning: "A subscriber of the feed has not passed an event for longer than the threshold. It holds up no " +
 			"other one. Events that it needs must not be archived.",
 		Cure: "start its program, or read its log; if it is paused: taskledger subscriber resume NAME; " +
@@ -231,20 +274,10 @@ var definitions = []Definition{
 	},
 	{
 		Name:      WebhookStopped,
-		Threshold: DefaultThreshold,
+		Threshold: usualThreshold,
 		Meaning: "A receiver of webhooks has got no event that waits for it for longer than the threshold: no " +
 			"process has it, its subscriber was deleted or must not continue, or it has answered 410 Gone.",
 		Cure: "start: taskledger webhook serve, or read its log; after 410: taskledger kind resume " +
 			"taskledger.webhook.NAME; if it is not needed: taskledger subscriber delete webhook-NAME",
 	},
-}
-
-// define returns the definition of a condition.
-func define(name Name) Definition {
-	for _, d := range definitions {
-		if d.Name == name {
-			return d
-		}
-	}
-	panic("health: condition without a definition: " + string(name))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -23,8 +22,9 @@ type Config struct {
 	NATSError error
 	// Stream is the wanted configuration of the stream. Limits of 0 are not compared. Default: the relay's defaults.
 	Stream outbox.StreamConfig
-	// Thresholds default to the thresholds in [Definitions].
-	Thresholds Thresholds
+	// Thresholds are the durations after which a delay is a condition. Negative: never. Default: the thresholds in
+	// [Definitions].
+	Thresholds map[Name]time.Duration
 	// Alarms returns the alarms that are not delivered: ReadUndelivered of package alarm. Default: none are read.
 	Alarms func(context.Context, ledger.DB) ([]UndeliveredAlarm, error)
 	// Numbers keeps the numbers by kind between reports. Default: each report reads them.
@@ -46,8 +46,9 @@ func (c Config) Validate() error {
 	if c.DB == nil {
 		faults = append(faults, errors.New("health: DB is required"))
 	}
+	faults = append(faults, c.thresholdFaults()...)
 	for _, name := range c.Only {
-		if !slices.ContainsFunc(definitions, func(d Definition) bool { return d.Name == name }) {
+		if _, found := Define(name); !found {
 			faults = append(faults, fmt.Errorf("health: Only must have names of conditions, got %q", name))
 		}
 	}

@@ -31,17 +31,17 @@ func TestCuresLeadToTheCause(t *testing.T) {
 	unbegun := func(b *bundle, c *health.Config) {
 		b.exec("select taskledger.heartbeat('sql-1', '{coupon.send}')")
 		available(b, c)
-		c.Thresholds.TasksUnbegun = time.Millisecond
+		c.Thresholds = map[health.Name]time.Duration{health.TasksUnbegun: time.Millisecond}
 	}
 	unhandled := func(b *bundle, c *health.Config) {
 		available(b, c)
-		c.Thresholds.KindUnhandled = time.Millisecond
+		c.Thresholds = map[health.Name]time.Duration{health.KindUnhandled: time.Millisecond}
 	}
 	away := func(_ *bundle, c *health.Config) { c.NATSError = errors.New("no servers available") }
 	missing := func(b *bundle, c *health.Config) { c.JetStream = b.jetStream() }
 	late := func(b *bundle, c *health.Config) {
 		available(b, c)
-		c.Thresholds.RelayLag = time.Millisecond
+		c.Thresholds = map[health.Name]time.Duration{health.RelayLag: time.Millisecond}
 	}
 	for _, c := range []struct {
 		name    string
@@ -123,7 +123,7 @@ func TestUnbegunWithoutABeginning(t *testing.T) {
 	b.project()
 	time.Sleep(2 * time.Millisecond)
 	var c health.Config
-	c.Thresholds.TasksUnbegun = time.Millisecond
+	c.Thresholds = map[health.Name]time.Duration{health.TasksUnbegun: time.Millisecond}
 	c.Only = []health.Name{health.TasksUnbegun}
 	r := b.read(c)
 	if len(r.Degraded) != 1 || !r.Degraded[0].Since.IsZero() || len(r.Unbegun) != 1 || !r.Unbegun[0].OldestAt.IsZero() {

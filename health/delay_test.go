@@ -15,11 +15,12 @@ import (
 func TestDelaysOfConditions(t *testing.T) {
 	t.Parallel()
 	const most, reading = 2 * time.Second, 500 * time.Millisecond
+	lag, _ := health.Define(health.RelayLag)
 	for _, delay := range []struct {
 		name string
 		of   time.Duration
 	}{
-		{name: "relay_lag", of: health.DefaultRelayLag},
+		{name: "relay_lag", of: lag.Threshold},
 		{name: "relay_stopped", of: outbox.GoneAfter},
 	} {
 		if sum := delay.of + probe.MaxAge + reading; sum > most {

@@ -17,13 +17,17 @@ func TestConditionsInDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want strings.Builder
-	want.WriteString("| condition | meaning | threshold | cure |\n|---|---|---|---|\n")
+	want.WriteString("| condition | severity | meaning | threshold | cure |\n|---|---|---|---|---|\n")
 	for _, d := range health.Definitions() {
 		threshold := "none"
 		if d.Threshold > 0 {
 			threshold = fmt.Sprintf("%g s", d.Threshold.Seconds())
 		}
-		fmt.Fprintf(&want, "| `%s` | %s | %s | %s |\n", d.Name, d.Meaning, threshold, d.Cure)
+		severity := "warning"
+		if d.IsCritical {
+			severity = "critical"
+		}
+		fmt.Fprintf(&want, "| `%s` | %s | %s | %s | %s |\n", d.Name, severity, d.Meaning, threshold, d.Cure)
 	}
 	if !strings.Contains(string(text), want.String()+"\n") {
 		t.Errorf("docs/operations.md has not this table:\n%s", want.String())

@@ -34,7 +34,7 @@ func checkKinds(ctx context.Context, c Config, r *Report) error {
 	var late []string
 	var since time.Time
 	for _, u := range r.Unhandled {
-		if c.Thresholds.KindUnhandled < 0 || !u.Late(c.Thresholds.KindUnhandled) {
+		if c.Thresholds[KindUnhandled] < 0 || !u.Late(c.Thresholds[KindUnhandled]) {
 			continue
 		}
 		late = append(late, string(u.Kind))
@@ -47,7 +47,7 @@ func checkKinds(ctx context.Context, c Config, r *Report) error {
 	}
 	if len(late) > 0 {
 		r.add(Condition{
-			Name: KindUnhandled, Since: since, Threshold: c.Thresholds.KindUnhandled,
+			Name: KindUnhandled, Since: since, Threshold: c.Thresholds[KindUnhandled],
 			Text: "tasks wait and no worker handles their kind: " + printable.Names(late, maxNamed),
 		})
 	}

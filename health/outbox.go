@@ -26,10 +26,10 @@ func checkOutbox(ctx context.Context, c Config, r *Report) error {
 		return nil
 	}
 	r.addRelay(s, c.isNATSAway())
-	if isExceeded(s.OldestWaiting, c.Thresholds.RelayLag) {
+	if isExceeded(s.OldestWaiting, c.Thresholds[RelayLag]) {
 		r.add(Condition{
-			Name: RelayLag, Since: s.OldestAt, Threshold: c.Thresholds.RelayLag,
-			Text: lagText("published", s.OldestWaiting, c.Thresholds.RelayLag),
+			Name: RelayLag, Since: s.OldestAt, Threshold: c.Thresholds[RelayLag],
+			Text: lagText("published", s.OldestWaiting, c.Thresholds[RelayLag]),
 			Cure: cmp.Or(lagCure(r, RelayRefused, RelayBlocked, StreamWrites), busyCure(s.Relay)),
 		})
 	}

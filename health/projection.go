@@ -39,10 +39,10 @@ func checkProjection(ctx context.Context, c Config, r *Report) error {
 	case err != nil:
 		return err
 	}
-	if isExceeded(lag.Age, c.Thresholds.ProjectionLag) {
+	if isExceeded(lag.Age, c.Thresholds[ProjectionLag]) {
 		r.add(Condition{
-			Name: ProjectionLag, Since: lag.Oldest, Threshold: c.Thresholds.ProjectionLag,
-			Text: lagText("projected", lag.Age, c.Thresholds.ProjectionLag), Cure: lagCure(r, ProjectorRefused),
+			Name: ProjectionLag, Since: lag.Oldest, Threshold: c.Thresholds[ProjectionLag],
+			Text: lagText("projected", lag.Age, c.Thresholds[ProjectionLag]), Cure: lagCure(r, ProjectorRefused),
 		})
 	}
 	return nil
@@ -76,10 +76,10 @@ func checkProjections(ctx context.Context, c Config, r *Report) error {
 				Text: fmt.Sprintf("projection %s cannot apply position %d, %s, and has tried %s: %s", p.Name,
 					f.Position, printable.Short(task, maxTask), times(f.Failures), printable.Short(reason, maxReason)),
 			})
-		case p.Name != projector.TasksName && !isBuilt(p, r.At) && isExceeded(lag.Age, c.Thresholds.ProjectionLag):
+		case p.Name != projector.TasksName && !isBuilt(p, r.At) && isExceeded(lag.Age, c.Thresholds[ProjectionLag]):
 			r.add(Condition{
-				Name: ProjectionLag, About: p.Name, Since: lag.Oldest, Threshold: c.Thresholds.ProjectionLag,
-				Text: "projection " + p.Name + ": " + lagText("projected", lag.Age, c.Thresholds.ProjectionLag),
+				Name: ProjectionLag, About: p.Name, Since: lag.Oldest, Threshold: c.Thresholds[ProjectionLag],
+				Text: "projection " + p.Name + ": " + lagText("projected", lag.Age, c.Thresholds[ProjectionLag]),
 				Cure: "is a program running that has this projection?",
 			})
 		}

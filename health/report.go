@@ -87,7 +87,7 @@ func Read(ctx context.Context, c Config) (Report, error) {
 	if err := c.Validate(); err != nil {
 		return Report{}, err
 	}
-	c.Thresholds = c.Thresholds.withDefaults()
+	c = c.withThresholds()
 	if c.Numbers == nil {
 		c.Numbers = &Numbers{}
 	}
@@ -125,7 +125,8 @@ func (c Config) needs(check check) bool {
 // add adds a condition that holds. It completes the condition from its definition; a cure that is set stays.
 func (r *Report) add(c Condition) {
 	if c.Cure == "" {
-		c.Cure = define(c.Name).Cure
+		d, _ := Define(c.Name)
+		c.Cure = d.Cure
 	}
 	c.Text = printable.Text(c.Text)
 	r.Degraded = append(r.Degraded, c)

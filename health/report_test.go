@@ -75,7 +75,7 @@ var conditionTests = map[health.Name]conditionTest{
 		arrange: func(b *bundle, c *health.Config) {
 			ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")
 			time.Sleep(2 * time.Millisecond)
-			c.Thresholds.RelayLag = time.Millisecond
+			c.Thresholds = map[health.Name]time.Duration{health.RelayLag: time.Millisecond}
 		},
 		text: "to be published; the threshold is 1ms", isSince: true, cure: "the relay relay-1 works, and catches up",
 	},
@@ -138,7 +138,7 @@ var conditionTests = map[health.Name]conditionTest{
 			b.exec(`select taskledger.seek_feed('mails', 0);
 				select taskledger_internal.mark_feed('mails', '{"paused":true}')`)
 			time.Sleep(2 * time.Millisecond)
-			c.Thresholds.SubscriberLag = time.Millisecond
+			c.Thresholds = map[health.Name]time.Duration{health.SubscriberBehind: time.Millisecond}
 		},
 		text:  "behind and is paused; events that it has not passed: 1; the threshold is 1ms",
 		about: "mails", isSince: true,
@@ -186,7 +186,7 @@ var conditionTests = map[health.Name]conditionTest{
 		arrange: func(b *bundle, c *health.Config) {
 			ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")
 			time.Sleep(2 * time.Millisecond)
-			c.Thresholds.ProjectionLag = time.Millisecond
+			c.Thresholds = map[health.Name]time.Duration{health.ProjectionLag: time.Millisecond}
 		},
 		text: "to be projected; the threshold is 1ms", isSince: true,
 	},
@@ -260,7 +260,7 @@ var conditionTests = map[health.Name]conditionTest{
 			ledgertest.Append(b.t, b.db, ledgertest.Key(b.t, "mail.send/1"), ledger.EventStarted)
 			b.project()
 			time.Sleep(2 * time.Millisecond)
-			c.Thresholds.TasksUnbegun = time.Millisecond
+			c.Thresholds = map[health.Name]time.Duration{health.TasksUnbegun: time.Millisecond}
 		},
 		text: "or longer for a worker to begin it; kinds: coupon.send", isSince: true,
 	},
@@ -313,12 +313,14 @@ func TestConditions(t *testing.T) {
 			b.takeLease()
 			var c health.Config
 			test.arrange(b, &c)
-			for lag, name := range map[*time.Duration]health.Name{
-				&c.Thresholds.RelayLag: health.RelayLag, &c.Thresholds.ProjectionLag: health.ProjectionLag,
-			} {
-				if d.Name != name && *lag == 0 { // no service runs, however long the test takes
-					*lag = time.Hour
+			for _, name := range []health.Name{health.RelayLag, health.ProjectionLag} {
+				if d.Name == name || c.Thresholds[name] != 0 {
+					continue
 				}
+				if c.Thresholds == nil {
+					c.Thresholds = make(map[health.Name]time.Duration)
+				}
+				c.Thresholds[name] = time.Hour // no service runs, however long the test takes
 			}
 			r := b.read(c)
 			if len(r.Degraded) != 1 || r.Degraded[0].Name != d.Name {
@@ -353,8 +355,10 @@ func TestLongRebuildIsNoLag(t *testing.T) {
 		insert into taskledger.projection (name, version, shape, tables, parks, work, work_at, work_done, work_total)
 		values ('coupons', 1, '', '{}', false, 'rebuild', clock_timestamp(), 7, 9)`)
 	time.Sleep(2 * time.Millisecond)
-	c := health.Config{Thresholds: health.Thresholds{ProjectionLag: time.Millisecond}, Only: []health.Name{
-		health.ProjectionLag}}
+	c := health.Config{
+		Thresholds: map[health.Name]time.Duration{health.ProjectionLag: time.Millisecond},
+		Only:       []health.Name{health.ProjectionLag},
+	}
 	if r := b.read(c); len(r.Degraded) != 0 {
 		t.Errorf("during the build: %+v", r.Degraded)
 	}
@@ -380,7 +384,7 @@ func TestRefusedAndLate(t *testing.T) {
 		insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, origin, xid)
 		select 'relay', n, seen, seen_top, seen_bound, origin, '9000000000' from taskledger.cursor`)
 	time.Sleep(2 * time.Millisecond)
-	short := health.Thresholds{RelayLag: time.Millisecond, ProjectionLag: time.Millisecond}
+	short := map[health.Name]time.Duration{health.RelayLag: time.Millisecond, health.ProjectionLag: time.Millisecond}
 	r := b.read(health.Config{Thresholds: short})
 	want := []health.Name{health.RelayRefused, health.RelayLag, health.ProjectorRefused, health.ProjectionLag}
 	if have := names(r); !slices.Equal(have, want) {
@@ -418,9 +422,9 @@ func TestThresholds(t *testing.T) {
 		var c health.Config
 		conditionTests[name].arrange(b, &c)
 		for _, d := range []time.Duration{-1, time.Hour} {
-			c.Thresholds = health.Thresholds{
-				RelayLag: d, ProjectionLag: d, TimersLate: d, ScheduleLate: d, KindUnhandled: d,
-				TasksUnbegun: d,
+			c.Thresholds = map[health.Name]time.Duration{
+				health.RelayLag: d, health.ProjectionLag: d, health.TimersLate: d, health.ScheduleLate: d,
+				health.KindUnhandled: d, health.TasksUnbegun: d,
 			}
 			r := b.read(c)
 			if len(r.Degraded) != 0 {
@@ -501,7 +505,7 @@ func TestLagOfABlockedRelay(t *testing.T) {
 		update taskledger.lease set detail = json_build_object('note', 'NATS has no room', 'since', clock_timestamp())`)
 	time.Sleep(2 * time.Millisecond)
 	var c health.Config
-	c.Thresholds.RelayLag = time.Millisecond
+	c.Thresholds = map[health.Name]time.Duration{health.RelayLag: time.Millisecond}
 	c.Only = []health.Name{health.RelayLag, health.RelayBlocked}
 	var cures []string
 	for _, held := range b.read(c).Degraded {
@@ -525,7 +529,9 @@ func TestLagOfARefusedService(t *testing.T) {
 	ledgertest.Enqueue(t, b.db, ledgertest.Key(t, "coupon.send/2"), "")
 	time.Sleep(2 * time.Millisecond)
 	var c health.Config
-	c.Thresholds.RelayLag, c.Thresholds.ProjectionLag = time.Millisecond, time.Millisecond
+	c.Thresholds = map[health.Name]time.Duration{
+		health.RelayLag: time.Millisecond, health.ProjectionLag: time.Millisecond,
+	}
 	cures := make(map[health.Name]string)
 	for _, held := range b.read(c).Degraded {
 		cures[held.Name] = held.Cure

@@ -23,7 +23,7 @@ func checkSubscribers(ctx context.Context, c Config, r *Report) (err error) {
 			last = s
 		}
 		age := time.Duration(s.Age) * time.Millisecond
-		if !isExceeded(age, c.Thresholds.SubscriberLag) {
+		if !isExceeded(age, c.Thresholds[SubscriberBehind]) {
 			continue
 		}
 		events := printable.Count(s.Lag)
@@ -35,15 +35,15 @@ func checkSubscribers(ctx context.Context, c Config, r *Report) (err error) {
 			state = " and is paused"
 		}
 		r.add(Condition{
-			Name: SubscriberBehind, About: s.Name, Since: s.OldestAt, Threshold: c.Thresholds.SubscriberLag,
+			Name: SubscriberBehind, About: s.Name, Since: s.OldestAt, Threshold: c.Thresholds[SubscriberBehind],
 			Text: fmt.Sprintf("subscriber %s is %s behind%s; events that it has not passed: %s; the threshold is %s",
-				s.Name, printable.Age(age), state, events, c.Thresholds.SubscriberLag),
+				s.Name, printable.Age(age), state, events, c.Thresholds[SubscriberBehind]),
 		})
 	}
-	isLate := isExceeded(time.Duration(last.Age)*time.Millisecond, c.Thresholds.SubscriberLag)
+	isLate := isExceeded(time.Duration(last.Age)*time.Millisecond, c.Thresholds[SubscriberBehind])
 	if others := r.SubscribersTotal - len(r.Subscribers); others > 0 && (isLate || !last.IsLocal) {
 		r.add(Condition{
-			Name: SubscriberBehind, Threshold: c.Thresholds.SubscriberLag,
+			Name: SubscriberBehind, Threshold: c.Thresholds[SubscriberBehind],
 			Text: fmt.Sprintf("other subscribers that may be late as well: %s; "+
 				"list them with: taskledger subscriber list", printable.Count(int64(others))),
 		})

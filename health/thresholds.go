@@ -1,49 +1,30 @@
 package health
 
-import "time"
-
-const (
-	// DefaultThreshold is the default of all [Thresholds] except RelayLag and SubscriberLag. The successor of a killed
-	// process takes over in less time.
-	DefaultThreshold = 30 * time.Second
-	// DefaultRelayLag is the default of Thresholds.RelayLag. The successor of a killed relay takes over sooner: within
-	// two seconds, including the time until a status is read.
-	DefaultRelayLag = 1250 * time.Millisecond
-	// DefaultAlarmThreshold is the default of the thresholds of alarms (package alarm). An operator may act on a
-	// condition that a status shows; an alarm asks one to.
-	DefaultAlarmThreshold = 5 * time.Minute
-	// DefaultSubscriberLag is the default of Thresholds.SubscriberLag. A subscriber may be paused for a time.
-	DefaultSubscriberLag = time.Hour
+import (
+	"fmt"
+	"time"
 )
 
-// Thresholds are the durations after which a delay is a condition. Zero: the default. Negative: never.
-type Thresholds struct {
-	RelayLag      time.Duration // age of the oldest event that is not published
-	ProjectionLag time.Duration // age of the oldest event that is not projected
-	TimersLate    time.Duration // how long a timer has been due
-	ScheduleLate  time.Duration // how long a firing has been due
-	KindUnhandled time.Duration // how long a task has been available for which no live worker exists
-	TasksUnbegun  time.Duration // how long a task has been available that no live worker of its kind has begun
-	SubscriberLag time.Duration // age of the oldest event that a subscriber of the feed has not passed
-	// WebhookStopped is the age of the oldest event that a receiver of webhooks has not passed, while it passes none.
-	WebhookStopped time.Duration
-}
-
-func (t Thresholds) withDefaults() Thresholds {
-	if t.RelayLag == 0 {
-		t.RelayLag = DefaultRelayLag
-	}
-	if t.SubscriberLag == 0 {
-		t.SubscriberLag = DefaultSubscriberLag
-	}
-	for _, field := range []*time.Duration{
-		&t.ProjectionLag, &t.TimersLate, &t.ScheduleLate, &t.KindUnhandled, &t.TasksUnbegun, &t.WebhookStopped,
-	} {
-		if *field == 0 {
-			*field = DefaultThreshold
+// withThresholds returns a configuration in which each condition that has a threshold has one.
+func (c Config) withThresholds() Config {
+	given := c.Thresholds
+	c.Thresholds = make(map[Name]time.Duration)
+	for _, d := range definitions {
+		if c.Thresholds[d.Name] = given[d.Name]; c.Thresholds[d.Name] == 0 {
+			c.Thresholds[d.Name] = d.Threshold
 		}
 	}
-	return t
+	return c
+}
+
+// thresholdFaults returns the faults of Thresholds.
+func (c Config) thresholdFaults() (faults []error) {
+	for name := range c.Thresholds {
+		if d, found := Define(name); !found || d.Threshold == 0 {
+			faults = append(faults, fmt.Errorf("health: %q must be a condition with a threshold", name))
+		}
+	}
+	return faults
 }
 
 // isExceeded reports whether a duration exceeds a threshold whose default is set.

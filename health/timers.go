@@ -21,7 +21,7 @@ func checkTimers(ctx context.Context, c Config, r *Report) (err error) {
 	if r.Timers, err = scheduler.ReadTimers(ctx, c.DB); err != nil {
 		return err
 	}
-	if !isExceeded(r.Timers.Late(), c.Thresholds.TimersLate) {
+	if !isExceeded(r.Timers.Late(), c.Thresholds[TimersLate]) {
 		return nil
 	}
 	orMore := ""
@@ -33,7 +33,7 @@ func checkTimers(ctx context.Context, c Config, r *Report) (err error) {
 		return err
 	}
 	r.add(Condition{
-		Name: TimersLate, Since: r.Timers.NextAt, Threshold: c.Thresholds.TimersLate,
+		Name: TimersLate, Since: r.Timers.NextAt, Threshold: c.Thresholds[TimersLate],
 		Text: fmt.Sprintf("a delay, a retry or a deadline has been due for %s; timers that are due: %s%s%s",
 			printable.Age(r.Timers.Late()), printable.Count(int64(r.Timers.Due)), orMore, cause),
 		Cure: cure,
@@ -49,7 +49,8 @@ func whyLate(ctx context.Context, c Config, r *Report) (cause, cure string, err 
 	var pid int
 	var prepared, user string
 	var ms int64
-	least := c.Thresholds.TimersLate.Milliseconds()
+	d, _ := Define(TimersLate)
+	least := c.Thresholds[TimersLate].Milliseconds()
 	found, err := pgquery.Row(ctx, c.DB, openAppendSQL, []any{least}, &pid, &prepared, &user, &ms)
 	age := printable.Age(time.Duration(ms) * time.Millisecond)
 	switch {
@@ -66,7 +67,7 @@ func whyLate(ctx context.Context, c Config, r *Report) (cause, cure string, err 
 		return "; no process runs the services of serve", "start: taskledger serve", nil
 	case r.Timers.Due >= manyDue:
 		return "; schedulers fire them in batches, in turns by kind",
-			"if their number falls, wait, or start another taskledger serve; " + define(TimersLate).Cure, nil
+			"if their number falls, wait, or start another taskledger serve; " + d.Cure, nil
 	}
 	return "", "", nil
 }
@@ -77,17 +78,17 @@ func checkSchedules(ctx context.Context, c Config, r *Report) (err error) {
 	}
 	for i, s := range r.Schedules.Late {
 		late := r.At.Sub(s.NextAt)
-		if !isExceeded(late, c.Thresholds.ScheduleLate) {
+		if !isExceeded(late, c.Thresholds[ScheduleLate]) {
 			continue
 		}
 		r.add(Condition{
-			Name: ScheduleLate, About: s.Name, Since: s.NextAt, Threshold: c.Thresholds.ScheduleLate,
+			Name: ScheduleLate, About: s.Name, Since: s.NextAt, Threshold: c.Thresholds[ScheduleLate],
 			Text: fmt.Sprintf("schedule %s has been due for %s and does not fire", s.Name, printable.Age(late)),
 		})
 		isLast := i == len(r.Schedules.Late)-1
 		if others := r.Schedules.Due - len(r.Schedules.Late); isLast && others > 0 {
 			r.add(Condition{
-				Name: ScheduleLate, Threshold: c.Thresholds.ScheduleLate,
+				Name: ScheduleLate, Threshold: c.Thresholds[ScheduleLate],
 				Text: fmt.Sprintf("other schedules that are due and may be late as well: %s; "+
 					"list them with: taskledger schedule list", printable.Count(int64(others))),
 			})

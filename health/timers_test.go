@@ -22,7 +22,7 @@ func TestWhyTimersAreLate(t *testing.T) {
 	held := func() health.Condition {
 		t.Helper()
 		c := health.Config{DB: ledgertest.As(t, b.db, ledgertest.Owner)} // sees all sessions
-		c.Thresholds.TimersLate = time.Second
+		c.Thresholds = map[health.Name]time.Duration{health.TimersLate: time.Second}
 		r, err := health.Read(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)

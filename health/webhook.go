@@ -13,21 +13,21 @@ import (
 const maxReceivers = 100
 
 func checkWebhooks(ctx context.Context, c Config, r *Report) error {
-	if c.Thresholds.WebhookStopped < 0 {
+	if c.Thresholds[WebhookStopped] < 0 {
 		return nil
 	}
-	stopped, err := webhook.ReadStopped(ctx, c.DB, c.Thresholds.WebhookStopped, math.MaxInt)
+	stopped, err := webhook.ReadStopped(ctx, c.DB, c.Thresholds[WebhookStopped], math.MaxInt)
 	for i, s := range stopped {
 		if i == maxReceivers {
 			r.add(Condition{
-				Name: WebhookStopped, Threshold: c.Thresholds.WebhookStopped,
+				Name: WebhookStopped, Threshold: c.Thresholds[WebhookStopped],
 				Text: fmt.Sprintf("other receivers that get no events: %s; compare the receivers with: "+
 					"taskledger subscriber list", printable.Count(int64(len(stopped)-maxReceivers))),
 			})
 			break
 		}
 		held := Condition{
-			Name: WebhookStopped, About: s.Receiver, Since: s.Since, Threshold: c.Thresholds.WebhookStopped,
+			Name: WebhookStopped, About: s.Receiver, Since: s.Since, Threshold: c.Thresholds[WebhookStopped],
 		}
 		name, subscriber := s.Receiver, webhook.Subscriber(s.Receiver)
 		switch s.Reason {

@@ -11,7 +11,7 @@ import (
 )
 
 func checkUnbegun(ctx context.Context, c Config, r *Report) error {
-	limit := c.Thresholds.TasksUnbegun
+	limit := c.Thresholds[TasksUnbegun]
 	if limit < 0 {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/metrics"
 )
 
@@ -37,6 +38,27 @@ func TestAlertRules(t *testing.T) {
 		command.Dir = "../deploy/prometheus"
 		if out, err := command.CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+}
+
+// The alert rules and the definitions agree on which conditions are critical: the others are warnings.
+func TestRulesAgreeWithConditions(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../deploy/prometheus/rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, name := range health.Critical() {
+		names = append(names, string(name))
+	}
+	all := strings.Join(names, "|")
+	for severity, matcher := range map[string]string{"critical": "=~", "warning": "!~"} {
+		rule := regexp.MustCompile(`\{condition` + matcher + `"` + regexp.QuoteMeta(all) + `"\}\) > 0\n\s+for: \w+\n` +
+			`\s+labels: \{severity: ` + severity + `\}\n`)
+		if !rule.Match(text) {
+			t.Errorf("no rule of severity %s has condition%s%q", severity, matcher, all)
 		}
 	}
 }

@@ -15,11 +15,11 @@ func TestTakeoverComesBeforeTheLag(t *testing.T) {
 	t.Parallel()
 	const takeover = 1500 * time.Millisecond
 	looks := 3 * outbox.LookEvery() // the first is up to one interval late, and so is the second
-	if looks > takeover/2 || looks >= health.DefaultRelayLag {
-		t.Errorf("a standby looks for %s, want at most half of %s, and less than %s", looks, takeover,
-			health.DefaultRelayLag)
+	lag, _ := health.Define(health.RelayLag)
+	if looks > takeover/2 || looks >= lag.Threshold {
+		t.Errorf("a standby looks for %s, want at most half of %s, and less than %s", looks, takeover, lag.Threshold)
 	}
-	if outbox.MaxCursorEvery >= health.DefaultRelayLag {
-		t.Errorf("cursor rows come every %s, and the threshold is %s", outbox.MaxCursorEvery, health.DefaultRelayLag)
+	if outbox.MaxCursorEvery >= lag.Threshold {
+		t.Errorf("cursor rows come every %s, and the threshold is %s", outbox.MaxCursorEvery, lag.Threshold)
 	}
 }

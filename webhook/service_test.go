@@ -319,7 +319,7 @@ func TestDeliveriesBelongToTheirSubscriber(t *testing.T) {
 func (h *hooks) conditions() map[string]string {
 	h.T.Helper()
 	c := health.Config{DB: h.As("reader"), Only: []health.Name{health.WebhookStopped},
-		Thresholds: health.Thresholds{WebhookStopped: time.Millisecond}}
+		Thresholds: map[health.Name]time.Duration{health.WebhookStopped: time.Millisecond}}
 	r, err := health.Read(h.T.Context(), c)
 	if err != nil {
 		h.T.Fatal(err)

@@ -16,8 +16,7 @@ import (
 func TestSubjectsInDocs(t *testing.T) {
 	t.Parallel()
 	subjects := []string{
-		alarm.WhatDead, alarm.WhatScheduleMissed, alarm.WhatScheduleLate, alarm.WhatTimersLate, alarm.WhatDeadOver,
-		alarm.WhatWaitingOver, alarm.WhatRelayLag, alarm.WhatProjectionLag, alarm.WhatTest,
+		alarm.WhatDead, alarm.WhatScheduleMissed, alarm.WhatDeadOver, alarm.WhatWaitingOver, alarm.WhatTest,
 	}
 	source, err := os.ReadFile("message.go")
 	if err != nil {
@@ -25,6 +24,15 @@ func TestSubjectsInDocs(t *testing.T) {
 	}
 	if n := len(regexp.MustCompile(`(?m)^\tWhat\w+ += `).FindAll(source, -1)); n != len(subjects) {
 		t.Errorf("message.go has %d subjects, this test has %d", n, len(subjects))
+	}
+	for _, d := range health.Definitions() {
+		_, hasRule := alarm.Rules{}.Thresholds()[d.Name]
+		if hasRule != (d.End != "") || hasRule && d.Threshold == 0 {
+			t.Errorf("%s has a rule: %t, and ends with %q", d.Name, hasRule, d.End)
+		}
+		if hasRule {
+			subjects = append(subjects, string(d.Name))
+		}
 	}
 	doc, err := os.ReadFile("../../docs/alarms.md")
 	if err != nil {

@@ -1,6 +1,14 @@
 package alarm
 
-import "context"
+import (
+	"context"
+	"time"
+
+	"github.com/taskledger/taskledger/health"
+)
+
+// Thresholds returns the thresholds of the conditions of package health.
+func (r Rules) Thresholds() map[health.Name]time.Duration { return r.thresholds() }
 
 // Pass is one poll of a watcher.
 func (w *Watcher) Pass(ctx context.Context) error { return w.pass(ctx) }

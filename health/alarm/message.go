@@ -5,23 +5,17 @@ import (
 	"strings"
 	"time"
 
-	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// The subjects of an [Item]. Conditions of package health use their own names.
+// The subjects of an [Item], in addition to the conditions of package health for which [Rules] has a threshold.
 const (
 	WhatDead           = "dead"            // tasks of a kind have died
 	WhatDeadOver       = "dead_over"       // the dead tasks of a kind exceed their limit
 	WhatWaitingOver    = "waiting_over"    // a task of a kind has been available for longer than its limit
 	WhatScheduleMissed = "schedule_missed" // a schedule has passed over firings
 	WhatTest           = "test"            // an operator tests the receiver
-
-	WhatRelayLag      = string(health.RelayLag)
-	WhatProjectionLag = string(health.ProjectionLag)
-	WhatTimersLate    = string(health.TimersLate)
-	WhatScheduleLate  = string(health.ScheduleLate)
 )
 
 // The values of [Item].Status.

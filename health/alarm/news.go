@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/operator"
@@ -155,14 +156,11 @@ func overText(what, about string) string {
 		return "over: the dead tasks of kind " + about + " are within their limit"
 	case WhatWaitingOver:
 		return "over: no task of kind " + about + " waits too long"
-	case WhatRelayLag:
-		return "over: the relay has caught up"
-	case WhatProjectionLag:
-		return "over: the projection has caught up"
-	case WhatTimersLate:
-		return "over: timers fire in time"
-	case WhatScheduleLate:
-		return "over: schedule " + about + " is not late"
 	}
-	return "over: " + what + " " + about
+	text := "over: "
+	if about != "" {
+		text += about + ": "
+	}
+	d, _ := health.Define(health.Name(what))
+	return text + d.End
 }

@@ -110,12 +110,14 @@ func (w *observer) readHealth(ctx context.Context, o *observation) (err error) {
 	if o.missed, err = periodic.ReadPassedOver(ctx, w.config.DB); err != nil {
 		return err
 	}
-	only := []health.Name{health.ScheduleLate}
-	if w.config.Rules.RelayLag > 0 {
-		only = append(only, health.RelayLag)
+	var only []health.Name
+	for name, threshold := range w.config.Rules.thresholds() {
+		if threshold > 0 && name != health.TimersLate {
+			only = append(only, name)
+		}
 	}
-	if w.config.Rules.ProjectionLag > 0 {
-		only = append(only, health.ProjectionLag)
+	if len(only) == 0 {
+		return nil
 	}
 	r, err := w.report(ctx, only...)
 	o.holds = append(o.holds, r.Degraded...)

@@ -10,11 +10,12 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Defaults of [Rules]. The thresholds of conditions default to [health.DefaultAlarmThreshold].
+// Defaults of [Rules].
 const (
 	DefaultEvery  = 5 * time.Minute
 	DefaultGather = 30 * time.Second
 	DefaultRemind = 4 * time.Hour
+	DefaultLate   = 5 * time.Minute // of ScheduleLate and TimersLate; a status shows delays sooner
 )
 
 // Duration is a [time.Duration] whose text form is such as 90s or 4h.
@@ -32,10 +33,10 @@ type Rules struct {
 
 	// IgnoreDead are kinds whose dead tasks are not reported. Default: none.
 	IgnoreDead []ledger.Kind `json:"ignore_dead"`
-	// RelayLag and ProjectionLag are thresholds, see [health.Thresholds]. Default: disabled.
+	// RelayLag and ProjectionLag are thresholds of the conditions of package health. Default: disabled.
 	RelayLag      Duration `json:"relay_lag"`
 	ProjectionLag Duration `json:"projection_lag"`
-	// ScheduleLate and TimersLate are thresholds, see [health.Thresholds]. Default: 5 min. Negative: disabled.
+	// ScheduleLate and TimersLate are thresholds too. Default: 5 min. Negative: disabled.
 	ScheduleLate Duration `json:"schedule_late"`
 	TimersLate   Duration `json:"timers_late"`
 	// Kinds are limits for kinds of tasks. Default: none.
@@ -103,8 +104,8 @@ func (r Rules) withDefaults() Rules {
 		{&r.Every, DefaultEvery},
 		{&r.Gather, DefaultGather},
 		{&r.Remind, DefaultRemind},
-		{&r.ScheduleLate, health.DefaultAlarmThreshold},
-		{&r.TimersLate, health.DefaultAlarmThreshold},
+		{&r.ScheduleLate, DefaultLate},
+		{&r.TimersLate, DefaultLate},
 	} {
 		if *d.field == 0 {
 			*d.field = Duration(d.value)
@@ -113,11 +114,11 @@ func (r Rules) withDefaults() Rules {
 	return r
 }
 
-// thresholds returns the thresholds of the conditions of package health.
-func (r Rules) thresholds() health.Thresholds {
-	return health.Thresholds{
-		RelayLag: time.Duration(r.RelayLag), ProjectionLag: time.Duration(r.ProjectionLag),
-		ScheduleLate: time.Duration(r.ScheduleLate), TimersLate: time.Duration(r.TimersLate),
+// thresholds returns the thresholds of the conditions of package health. Those that are not positive are disabled.
+func (r Rules) thresholds() map[health.Name]time.Duration {
+	return map[health.Name]time.Duration{
+		health.RelayLag: time.Duration(r.RelayLag), health.ProjectionLag: time.Duration(r.ProjectionLag),
+		health.ScheduleLate: time.Duration(r.ScheduleLate), health.TimersLate: time.Duration(r.TimersLate),
 	}
 }
 
@@ -125,18 +126,10 @@ func (r Rules) thresholds() health.Thresholds {
 func (r Rules) has(what, about string) bool {
 	i := slices.IndexFunc(r.Kinds, func(k KindRule) bool { return k.Kind == ledger.Kind(about) })
 	switch what {
-	case WhatRelayLag:
-		return r.RelayLag > 0
-	case WhatProjectionLag:
-		return r.ProjectionLag > 0
-	case WhatScheduleLate:
-		return r.ScheduleLate > 0
-	case WhatTimersLate:
-		return r.TimersLate > 0
 	case WhatDeadOver:
 		return i >= 0 && r.Kinds[i].DeadOver > 0
 	case WhatWaitingOver:
 		return i >= 0 && r.Kinds[i].WaitingOver > 0
 	}
-	return false
+	return r.thresholds()[health.Name(what)] > 0
 }

@@ -61,12 +61,6 @@ type Readiness struct {
 	Degraded []health.Condition `json:"degraded"` // the conditions that hold
 }
 
-// stopping are the conditions in which no event is published, no task begins, or none is projected.
-var stopping = []health.Name{
-	health.RelayStopped, health.RelayRefused, health.RelayBlocked, health.StreamWrites, health.StreamUnavailable,
-	health.DispatcherStopped, health.ProjectorRefused,
-}
-
 // New returns the handler. It is safe for concurrent use.
 func New(c Config) (http.Handler, error) {
 	if err := c.Validate(); err != nil {
@@ -176,13 +170,14 @@ func (p *prober) read(ctx context.Context) (Readiness, error) {
 	}
 	ready.Degraded = append(ready.Degraded, report.Degraded...)
 	ready.Ready = !slices.ContainsFunc(report.Degraded, func(held health.Condition) bool {
-		return slices.Contains(stopping, held.Name)
+		d, _ := health.Define(held.Name)
+		return d.IsCritical
 	})
 	return ready, nil
 }
 
 // report returns the report of all conditions. If that takes too long, as in a database with 100,000 kinds, it returns
-// only the conditions that decide readiness, and sets an error in the result.
+// only the critical ones, and sets an error in the result.
 func (p *prober) report(ctx context.Context, result *Readiness) (health.Report, error) {
 	bounded, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
@@ -191,7 +186,7 @@ func (p *prober) report(ctx context.Context, result *Readiness) (health.Report, 
 		return report, err
 	}
 	result.Error, result.Cure = "not all conditions can be read in time", "run: taskledger status"
-	return p.config.ReportOnly(ctx, stopping)
+	return p.config.ReportOnly(ctx, health.Critical())
 }
 
 func notReady(text, cure string) Readiness {

@@ -47,7 +47,8 @@ func TestConditionsAppearAndGo(t *testing.T) {
 		}, nil))
 	})
 	js := d.jetStream()
-	c := health.Config{DB: d.db, JetStream: js, Thresholds: health.Thresholds{TasksUnbegun: time.Second}}
+	c := health.Config{DB: d.db, JetStream: js}
+	c.Thresholds = map[health.Name]time.Duration{health.TasksUnbegun: time.Second}
 	condition := func(name health.Name) (found health.Condition, ok bool) {
 		r, err := health.Read(t.Context(), c)
 		if err != nil {
@@ -131,7 +132,8 @@ func TestConditionsAppearAndGo(t *testing.T) {
 	stopRelay()
 	d.enqueue(parcel, "2")
 	appears(health.RelayStopped, 0)
-	appears(health.RelayLag, health.DefaultRelayLag)
+	lag, _ := health.Define(health.RelayLag)
+	appears(health.RelayLag, lag.Threshold)
 	d.start("second relay", newRelay)
 	goes(health.RelayStopped)
 	goes(health.RelayLag)
