@@ -1,8 +1,13 @@
-// Package ledger is the one writer of the ledger: a table of PostgreSQL to which the events of tasks are appended. It
-// is the audit record, the queue and the outbox at once.
+// Package ledger enqueues tasks and reads what happened to them. Each task is a sequence of events in an append-only
+// table of PostgreSQL, which is the queue, the outbox and the audit log at once.
+//
+//	type Coupon struct {
+//		Cents int `json:"cents"`
+//	}
 //
 //	var SendCoupon = ledger.MustKind[Coupon]("coupon.send")
 //
+//	// The order and the task commit together, or not at all.
 //	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 //		if _, err := tx.Exec(ctx, `insert into orders (id) values ($1)`, order); err != nil {
 //			return err
@@ -11,8 +16,38 @@
 //		return err
 //	})
 //
-// A producer needs [NewKind], [TypedKind.Enqueue] and [EnqueueOptions]. Package workers runs tasks, package
-// outbox publishes events, package projector keeps tables of them, package ledger/feed reads them in order.
+// A kind names the work, and a biz_id the business object. Together they are the task's key: enqueueing the same key
+// again returns the existing task, even after it has finished. With other args that is an [*OtherArgsError]. Package
+// workers runs the tasks.
+//
+// Options set when a task may run, and how often. See [EnqueueOptions] for all of them:
+//
+//	&ledger.EnqueueOptions{RunIn: time.Hour}                          // later
+//	&ledger.EnqueueOptions{FinishBy: tomorrow}                        // with a deadline
+//	&ledger.EnqueueOptions{After: []ledger.Key{pay.Key("order-17")}}  // once another task has succeeded
+//	&ledger.EnqueueOptions{Retry: &ledger.RetryPolicy{Attempts: 3}}   // at most three times
+//
+// [EnqueueMany] enqueues many tasks in one round trip. [Begin] returns a transaction that sends its inserts, the
+// enqueue and the commit together.
+//
+// [Load] returns a task's state, [History] its events, and [ResultOf] its result:
+//
+//	task, err := ledger.Load(ctx, db, SendCoupon.Key("order-17"))
+//	task.State // available, running, succeeded, dead, …
+//
+// If [Retryable] reports true for an error, run the whole transaction again. Other errors name their cure, such as
+// [*InvalidError], and [*OverloadError] if the kind's limit is reached.
+//
+// Related packages:
+//
+//   - workers runs handlers, workers/operator releases and cancels tasks, ledger/ledgertest gives each test a database
+//   - ledger/periodic enqueues tasks by a schedule, and ledger/stdsql enqueues through database/sql
+//   - ledger/feed reads all committed events in order, outbox publishes them, projector keeps tables of them
+//
+// # Specification
+//
+// This package and its SQL functions are the only writers of events. The sections below define what they write, and
+// which promises hold.
 //
 // # Tasks and events
 //

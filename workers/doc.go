@@ -1,15 +1,49 @@
-// Package workers runs handlers for the tasks of a ledger. A dispatcher offers each task to one worker that has room.
+// Package workers runs a handler for each task of a kind, and finishes the task in the handler's own transaction.
 //
-//	client, err := taskledger.Open(ctx, taskledger.Options{})
-//	worker, err := client.Worker(
-//		workers.Handle(coupons, func(ctx context.Context, tx pgx.Tx, job *workers.Job, c Coupon) error {
-//			_, err := tx.Exec(ctx, "insert into coupons (order_id, cents) values ($1, $2)", job.BizID, c.Cents)
-//			return err
-//		}, nil),
-//	)
+//	var SendCoupon = ledger.MustKind[Coupon]("coupon.send") // the producer's kind
+//
+//	// The coupon and the task's success commit together, or not at all.
+//	func sendCoupon(ctx context.Context, tx pgx.Tx, job *workers.Job, c Coupon) error {
+//		_, err := tx.Exec(ctx, `insert into coupons (order_id, cents) values ($1, $2)`, job.BizID, c.Cents)
+//		return err
+//	}
+//
+//	client, err := taskledger.Open(ctx, taskledger.Options{}) // reads DATABASE_URL
+//	worker, err := client.Worker(workers.Handle(SendCoupon, sendCoupon, nil))
 //	err = worker.Run(ctx) // until ctx is done
 //
-// [New] returns a worker for connections of the caller's own.
+// Run "taskledger serve" next to it: its dispatcher gives each task to one worker that has a free slot. Start as many
+// workers as you like. [New] returns a worker on connections of your own.
+//
+// Choose the guarantee by where the handler's effects are:
+//
+//   - [Handle]: rows of the ledger's database. They take effect exactly once.
+//   - [HandleAtLeastOnce]: elsewhere, such as a mail or an HTTP call. The handler may run again after a crash; the
+//     task's key is the idempotency key.
+//   - [HandleAtMostOnce]: elsewhere, and a repetition is worse than a loss. A task whose attempt vanished waits for a
+//     person.
+//
+// A handler that returns nil has succeeded. An error or a panic is retried by the [KindConfig].Retry policy, and after
+// the last attempt the task is dead. A handler may decide otherwise:
+//
+//	return workers.RetryIn(time.Minute, err)     // at another time
+//	return workers.SnoozeFor(time.Hour)          // later, without using an attempt
+//	return workers.Permanent(err)                // dead at once
+//	return workers.Discard("the order is gone")  // finished, nothing to do
+//
+// [Job] contains the task's key and attempt, a logger, and methods that store a result, a checkpoint or progress. Tasks
+// that the handler enqueues with its context are recorded as caused by this one.
+//
+// [KindConfig] sets, per kind, how many handlers run at a time (Slots: 8), how long one may take (Timeout: 15 min) and
+// the retry policy. When ctx is done, Run finishes the running handlers and gives the other tasks back.
+//
+// Test handlers with package workertest, on real servers. Package operator releases, buries, cancels and pauses tasks
+// from a program; "taskledger task" does so from a shell.
+//
+// # Specification
+//
+// The sections below define when a handler runs, what each outcome records, and what happens when a process, NATS or
+// PostgreSQL fails.
 //
 // # Delivery guarantees
 //
