@@ -79,7 +79,7 @@ func (h *Handler) byName(ctx context.Context, name string, role Role) (*caller, 
 			detail = fmt.Sprintf("the token of the caller %s has expired or was revoked", name)
 		}
 		p := problem(codeUnauthenticated, detail)
-		p.Cure = "let an operator make it with: taskledger token create " + name + " --no-secret"
+		p.Cure = "let an operator make it with: taskledger create token " + name + " --no-secret"
 		return nil, p
 	}
 	return &caller{id: sharedID + string(role), name: name, role: role}, nil

@@ -59,7 +59,7 @@ var problems = map[code]struct {
 	},
 	codeUnauthenticated: {
 		status: http.StatusUnauthorized, title: "The caller is unknown.",
-		cure: "send Authorization: Bearer with a valid token; an operator makes one with: taskledger token create",
+		cure: "send Authorization: Bearer with a valid token; an operator makes one with: taskledger create token",
 	},
 	codeForbidden: {
 		status: http.StatusForbidden, title: "The caller's role does not allow the request.",
@@ -127,7 +127,7 @@ var problems = map[code]struct {
 	},
 	codeRate: {
 		status: http.StatusTooManyRequests, title: "The caller sends too many requests.",
-		cure: "wait for Retry-After; an operator sets the rate with: taskledger token create --rate",
+		cure: "wait for Retry-After; an operator sets the rate with: taskledger create token --rate",
 	},
 	codeInternal: {
 		status: http.StatusInternalServerError, title: "The server failed.",

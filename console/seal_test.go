@@ -45,7 +45,7 @@ func TestSealOfATask(t *testing.T) {
 
 	ledgertest.ExecAsOwner(t, s.db, `alter table taskledger.event disable trigger event_append_only`)
 	ledgertest.ExecAsOwner(t, s.db, `update taskledger.event set data = '{"password":"x"}' where position = 4`)
-	b.want(b.get(path), http.StatusOK, "Version 1 is not the event that was sealed as leaf 3", "taskledger seal verify")
+	b.want(b.get(path), http.StatusOK, "Version 1 is not the event that was sealed as leaf 3", "taskledger verify seal")
 }
 
 // The page compares the versions before the one that is shown too, and is shown if the seal is corrupt.

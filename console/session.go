@@ -188,7 +188,7 @@ func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 	case isUnauthenticated(err):
 		h.askToSignIn(w, r, http.StatusUnauthorized, signInData{Next: next,
 			Problem: "The token is unknown, expired or revoked.",
-			Cure:    "An operator makes one with: taskledger token create NAME --role viewer"})
+			Cure:    "An operator makes one with: taskledger create token NAME --role viewer"})
 		return
 	case err != nil:
 		h.fail(w, r, err)

@@ -66,8 +66,8 @@ func TestManySchedulesAndSubscribers(t *testing.T) {
 		held[c.Name]++
 	}
 	for name, want := range map[health.Name]string{
-		health.ScheduleLate:     "as well: 29; list them with: taskledger schedule list",
-		health.SubscriberBehind: "as well: 30; list them with: taskledger subscriber list",
+		health.ScheduleLate:     "as well: 29; list them with: taskledger show schedules",
+		health.SubscriberBehind: "as well: 30; list them with: taskledger show subscribers",
 	} {
 		if !strings.HasSuffix(others[name], want) {
 			t.Errorf("%s: %q, want %q at its end", name, others[name], want)

@@ -155,7 +155,7 @@ var definitions = []Definition{
 		Meaning: "Settings of the stream differ from the configuration, except for its limits. " +
 			"The relay only raises the limit in bytes of an existing stream.",
 		Cure: "if the installation differs, see relay_refused; else nats stream edit LEDGER, " +
-			"or: taskledger stream rebuild",
+			"or: taskledger rebuild stream",
 	},
 	{
 		Name:    ReplicaBehind,
@@ -180,19 +180,20 @@ var definitions = []Definition{
 		Name:    ProjectionFailed,
 		Meaning: "A projection cannot apply the event in the text, which it tries again. Its tables are late.",
 		Cure: "correct the program that runs it, and give it a higher Version if its tables are wrong; or: " +
-			"taskledger projection skip NAME KIND BIZ_ID",
+			"taskledger discard parked --projection NAME KIND BIZ_ID",
 	},
 	{
 		Name:    ProjectionParked,
 		Meaning: "A projection has parked events that it cannot apply, and later ones of their tasks.",
-		Cure: "taskledger projection parked NAME; correct the program, " +
-			"then: taskledger projection retry NAME KIND BIZ_ID; or: taskledger projection skip NAME KIND BIZ_ID",
+		Cure: "taskledger show parked --projection NAME; correct the program, " +
+			"then: taskledger retry parked --projection NAME KIND BIZ_ID; or: " +
+			"taskledger discard parked --projection NAME KIND BIZ_ID",
 	},
 	{
 		Name:    EventsIllegal,
 		Meaning: "Events cannot follow those before them. Their tasks are listed as before these events.",
 		Cure: "take INSERT on the table event, or membership in its owner, from the role that wrote them, " +
-			"then: taskledger illegal dismiss KIND BIZ_ID",
+			"then: taskledger dismiss illegal KIND BIZ_ID",
 	},
 	{
 		Name:       DispatcherStopped,
@@ -228,7 +229,7 @@ var definitions = []Definition{
 		Threshold: usualThreshold,
 		Meaning: "Tasks of a kind have been available or running for longer than the threshold, " +
 			"and no live worker handles the kind.",
-		Cure: "start the program that registers the kind, or: taskledger task cancel --kind KIND",
+		Cure: "start the program that registers the kind, or: taskledger cancel --kind KIND",
 	},
 	{
 		Name: OperationOpen,
@@ -236,48 +237,48 @@ var definitions = []Definition{
 			"for a minute, or a replay for an hour since its beginning.",
 		Cure: "if no process works on it, do the act again, with the same command, which ends the record; " +
 			"a rebuild of a projection of yours needs the program that runs it; " +
-			"or: taskledger task cancel taskledger.operation BIZ_ID",
+			"or: taskledger cancel taskledger.operation BIZ_ID",
 	},
 	{
 		Name:      TasksUnbegun,
 		Threshold: usualThreshold,
 		Meaning: "A task has been available for longer than the threshold, and the live workers of its kind, " +
 			"which is not paused, have not begun it.",
-		Cure: "give the kind more slots or more workers; if taskledger worker list shows overdue handlers, they hold " +
-			"slots: restart these workers, and correct the handlers; if slots are free, read the workers' log; " +
+		Cure: "give the kind more slots or more workers; if taskledger show workers shows overdue handlers, they " +
+			"hold slots: restart these workers, and correct the handlers; if slots are free, read the workers' log; " +
 			"restart a worker whose lease is renewed and that begins nothing",
 	},
 	{
 		Name: AttemptsRepeated,
 		Meaning: "Attempts at a task end repeatedly with an error of the ledger's database, without an event. " +
 			"After ten in a row each further one is a failure by the task's policy.",
-		Cure: "correct the handler or the database by the error in the text, or: taskledger task bury KIND BIZ_ID",
+		Cure: "correct the handler or the database by the error in the text, or: taskledger bury KIND BIZ_ID",
 	},
 	{
 		Name: SnoozedInARow,
 		Meaning: "A handler has snoozed its task five times in a row for less than a second, or until a time that " +
 			"is not in the future. Each attempt adds events to the ledger.",
-		Cure: "correct the time that the handler returns, or: taskledger task bury KIND BIZ_ID",
+		Cure: "correct the time that the handler returns, or: taskledger bury KIND BIZ_ID",
 	},
 	{
 		Name:    AlarmUndelivered,
 		Meaning: "The newest alarm of a receiver has failed and is not delivered. No alarm reports this.",
-		Cure:    "correct the receiver's settings, then try them: taskledger alarm test --alarms FILE RECEIVER",
+		Cure:    "correct the receiver's settings, then try them: taskledger test alarms --alarms FILE RECEIVER",
 	},
 	{
 		Name:      SubscriberBehind,
 		Threshold: subscriberThreshold,
 		Meaning: "A subscriber of the feed has not passed an event for longer than the threshold. It holds up no " +
 			"other one. Events that it needs must not be archived.",
-		Cure: "start its program, or read its log; if it is paused: taskledger subscriber resume NAME; " +
-			"if it is not needed: taskledger subscriber delete NAME",
+		Cure: "start its program, or read its log; if it is paused: taskledger resume subscriber NAME; " +
+			"if it is not needed: taskledger delete subscriber NAME",
 	},
 	{
 		Name:      WebhookStopped,
 		Threshold: usualThreshold,
 		Meaning: "A receiver of webhooks has got no event that waits for it for longer than the threshold: no " +
 			"process has it, its subscriber was deleted or must not continue, or it has answered 410 Gone.",
-		Cure: "start: taskledger webhook serve, or read its log; after 410: taskledger kind resume " +
-			"taskledger.webhook.NAME; if it is not needed: taskledger subscriber delete webhook-NAME",
+		Cure: "start: taskledger serve webhooks, or read its log; after 410: taskledger resume kind " +
+			"taskledger.webhook.NAME; if it is not needed: taskledger delete subscriber webhook-NAME",
 	},
 }

@@ -151,7 +151,7 @@ var conditionTests = map[health.Name]conditionTest{
 				       ('taskledger.webhook.club', 'b', 'it moves')`)
 		},
 		text: "receiver shop has answered 410 Gone", about: "shop", isSince: true,
-		cure: "when it answers again: taskledger kind resume taskledger.webhook.shop",
+		cure: "when it answers again: taskledger resume kind taskledger.webhook.shop",
 	},
 	health.ProjectorRefused: {
 		arrange: func(b *bundle, _ *health.Config) {

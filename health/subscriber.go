@@ -45,7 +45,7 @@ func checkSubscribers(ctx context.Context, c Config, r *Report) (err error) {
 		r.add(Condition{
 			Name: SubscriberBehind, Threshold: c.Thresholds[SubscriberBehind],
 			Text: fmt.Sprintf("other subscribers that may be late as well: %s; "+
-				"list them with: taskledger subscriber list", printable.Count(int64(others))),
+				"list them with: taskledger show subscribers", printable.Count(int64(others))),
 		})
 	}
 	return nil

@@ -90,7 +90,7 @@ func checkSchedules(ctx context.Context, c Config, r *Report) (err error) {
 			r.add(Condition{
 				Name: ScheduleLate, Threshold: c.Thresholds[ScheduleLate],
 				Text: fmt.Sprintf("other schedules that are due and may be late as well: %s; "+
-					"list them with: taskledger schedule list", printable.Count(int64(others))),
+					"list them with: taskledger show schedules", printable.Count(int64(others))),
 			})
 		}
 	}

@@ -104,7 +104,7 @@ create table taskledger.illegal_event (
 
 comment on table taskledger.illegal_event is
   'Events that cannot follow those before them: a role with INSERT on event wrote them. Their tasks are projected as '
-  'before the event. `taskledger illegal dismiss` removes rows when their cause is removed.';
+  'before the event. `taskledger dismiss illegal` removes rows when their cause is removed.';
 
 -- Rows are rarely updated: when a projection is registered, fails, or is rebuilt.
 create table taskledger.projection (

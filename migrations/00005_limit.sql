@@ -1,7 +1,7 @@
 -- Limits: how many tasks of a kind may wait.
 -- Owner: package ledger.
 --
---   kind_limit  written and read by ledger (limit set, limit remove)
+--   kind_limit  written and read by ledger (limit, delete limit)
 --   limits_set  drawn from and read by ledger
 --   rejected    counted and read by ledger
 --

@@ -136,7 +136,7 @@ begin
   if login <> session_user and row_security_active('taskledger.cursor') then
     raise exception 'taskledger: subscriber % belongs to the login %', subscriber, login
       using errcode = 'insufficient_privilege',
-      hint = format('Connect as that login, or as an operator: taskledger subscriber give %s %s', subscriber,
+      hint = format('Connect as that login, or as an operator: taskledger give subscriber %s %s', subscriber,
                     session_user);
   end if;
 end
@@ -547,7 +547,7 @@ begin
   if counted >= max_subscribers then
     raise exception 'taskledger: login % has % subscribers, and may have no more', session_user, counted
       using errcode = 'insufficient_privilege',
-            hint = 'remove one: taskledger subscriber delete NAME; or connect as another login';
+            hint = 'remove one: taskledger delete subscriber NAME; or connect as another login';
   end if;
   return true;
 end

@@ -1,7 +1,7 @@
 -- The HTTP API: its callers.
 -- Owner: package api.
 --
---   token  written by operators (the commands taskledger token), read by the API
+--   token  written by operators (taskledger create token, revoke token), read by the API
 --
 -- No other package reads it.
 

@@ -1,7 +1,7 @@
 // Package migrations holds the schema of taskledger as numbered SQL files and applies them.
 //
 // The files are plain goose migrations: give [FS] to a goose of your own, print them with
-// `taskledger migrate sql`, or call [Up]. There is no way down: a ledger for audit keeps its
+// `taskledger migrate up --print`, or call [Up]. There is no way down: a ledger for audit keeps its
 // history. Everything lives in two schemas: taskledger, which users read and call, with the version table, and
 // taskledger_internal, functions that only taskledger calls. Dropping both removes every trace.
 //

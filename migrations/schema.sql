@@ -1468,7 +1468,7 @@ begin
   if login <> session_user and row_security_active('taskledger.cursor') then
     raise exception 'taskledger: subscriber % belongs to the login %', subscriber, login
       using errcode = 'insufficient_privilege',
-      hint = format('Connect as that login, or as an operator: taskledger subscriber give %s %s', subscriber,
+      hint = format('Connect as that login, or as an operator: taskledger give subscriber %s %s', subscriber,
                     session_user);
   end if;
 end
@@ -2984,7 +2984,7 @@ begin
   if counted >= max_subscribers then
     raise exception 'taskledger: login % has % subscribers, and may have no more', session_user, counted
       using errcode = 'insufficient_privilege',
-            hint = 'remove one: taskledger subscriber delete NAME; or connect as another login';
+            hint = 'remove one: taskledger delete subscriber NAME; or connect as another login';
   end if;
   return true;
 end
@@ -4442,7 +4442,7 @@ CREATE TABLE taskledger.illegal_event (
     found_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
-COMMENT ON TABLE taskledger.illegal_event IS 'Events that cannot follow those before them: a role with INSERT on event wrote them. Their tasks are projected as before the event. `taskledger illegal dismiss` removes rows when their cause is removed.';
+COMMENT ON TABLE taskledger.illegal_event IS 'Events that cannot follow those before them: a role with INSERT on event wrote them. Their tasks are projected as before the event. `taskledger dismiss illegal` removes rows when their cause is removed.';
 
 CREATE TABLE taskledger.kind_limit (
     kind text NOT NULL COLLATE pg_catalog."C",

@@ -24,7 +24,7 @@ type ForeignWriterError struct {
 
 func (e *ForeignWriterError) Error() string {
 	return fmt.Sprintf("message %d (%q) in stream %s is foreign: %s: stop the other writer; if this database was "+
-		"restored, rewound or failed over with losses: taskledger stream rebuild",
+		"restored, rewound or failed over with losses: taskledger rebuild stream",
 		e.Seq, e.ID, stream.Name, e.Reason)
 }
 

@@ -82,7 +82,7 @@ func TestForeignWriter(t *testing.T) {
 			if found.Seq != ack.Sequence || !strings.Contains(found.Reason, test.reason) {
 				t.Errorf("refused with %v, want message %d and a reason with %q", found, ack.Sequence, test.reason)
 			}
-			if !strings.Contains(found.Error(), "taskledger stream rebuild") {
+			if !strings.Contains(found.Error(), "taskledger rebuild stream") {
 				t.Errorf("%v does not name the cure", found)
 			}
 			refusal := b.refusal("message " + fmt.Sprint(ack.Sequence))
@@ -90,7 +90,7 @@ func TestForeignWriter(t *testing.T) {
 			if again.Seq != ack.Sequence {
 				t.Errorf("another relay refuses with %v", again)
 			}
-			if since := b.refusal("taskledger stream rebuild").NoteSince; !since.Equal(refusal.NoteSince) {
+			if since := b.refusal("taskledger rebuild stream").NoteSince; !since.Equal(refusal.NoteSince) {
 				t.Errorf("the relay refuses since %s, and after another one refused too since %s", refusal.NoteSince,
 					since)
 			}

@@ -30,7 +30,7 @@ func (e *handlerError) Error() string {
 	if n := len(e.events); n > 1 {
 		return fmt.Sprintf("handle %d events, the first at position %d (%s): %s", n, first.Position, first.ID(), e.err)
 	}
-	return fmt.Sprintf("handle the event at position %d (%s): %s; to pass it: taskledger subscriber seek %s "+
+	return fmt.Sprintf("handle the event at position %d (%s): %s; to pass it: taskledger seek subscriber %s "+
 		"--position %[1]d", first.Position, first.ID(), e.err, e.subscriber)
 }
 

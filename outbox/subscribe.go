@@ -76,7 +76,7 @@ var ErrSubscriberRemoved = errors.New("the subscriber was removed")
 type SubscriberOwnerError struct{ Name, Login string }
 
 func (e *SubscriberOwnerError) Error() string {
-	return fmt.Sprintf("subscriber %s belongs to the login %s: connect as it, or: taskledger subscriber give %[1]s "+
+	return fmt.Sprintf("subscriber %s belongs to the login %s: connect as it, or: taskledger give subscriber %[1]s "+
 		"LOGIN", e.Name, e.Login)
 }
 

@@ -112,7 +112,7 @@ func TestSubscriberNamesTheEventThatFails(t *testing.T) {
 			s.await("the log has the event, its error and the cure", func() bool {
 				return log.has(test.want,
 					fmt.Sprintf("handle the event at position %d (coupon.send/%s/1@", position, bad),
-					fmt.Sprintf("taskledger subscriber seek mails --position %d", position))
+					fmt.Sprintf("taskledger seek subscriber mails --position %d", position))
 			})
 			if n := s.received(); n != before {
 				t.Errorf("%d events are received, want the %d before the one that fails", n, before)

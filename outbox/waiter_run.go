@@ -112,7 +112,7 @@ func (w *Waiter) subscribe(ctx context.Context) (connected chan nats.Status, und
 	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) && slices.ContainsFunc(subscriptions,
 		func(s *nats.Subscription) bool { return strings.Contains(err.Error(), s.Subject) }) {
 		w.config.Logger.WarnContext(ctx, "cannot subscribe to outcomes; waits poll: connect with the key of the user "+
-			"waiter of taskledger nats-config, or to the address of taskledger nats-url waiter", "error", err)
+			"waiter of taskledger nats-config, or to the address of taskledger url nats waiter", "error", err)
 	}
 	return connected, func() {
 		nc.RemoveStatusListener(connected)

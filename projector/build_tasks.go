@@ -84,7 +84,7 @@ func rebuildTasks(ctx context.Context, db *pgxpool.Pool, actor string, o *Rebuil
 			if pgerr.Is(err, pgerr.UndefinedTable) {
 				return &TablesError{
 					Projection: TasksName, Tables: []string{"a table of the ledger"}, Reason: err.Error(),
-					Cure: "make it by its statement in taskledger migrate sql, then: taskledger migrate roles",
+					Cure: "make it by its statement in taskledger migrate up --print, then: taskledger migrate roles",
 				}
 			}
 			return pgerr.Explain("rebuild tasks", err)

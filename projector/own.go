@@ -160,7 +160,7 @@ func (o *own) checkTables(ctx context.Context) error {
 	}
 	if len(missing) > 0 {
 		return &TablesError{
-			Projection: o.Name, Tables: missing, Reason: "missing", Cure: "taskledger projection rebuild " + o.Name,
+			Projection: o.Name, Tables: missing, Reason: "missing", Cure: "taskledger rebuild projection " + o.Name,
 		}
 	}
 	return nil

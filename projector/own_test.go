@@ -254,7 +254,7 @@ func TestOwnProjectionRefuses(t *testing.T) {
 			before: func(t *testing.T, pool *pgxpool.Pool) {
 				ledgertest.ExecAsOwner(t, pool, "create schema coupons")
 			}},
-		{name: "dropped table", logged: "campaign: missing: taskledger projection rebuild coupons",
+		{name: "dropped table", logged: "campaign: missing: taskledger rebuild projection coupons",
 			before: func(t *testing.T, pool *pgxpool.Pool) {
 				registerCoupons(1)(t, pool)
 				ledgertest.ExecAsOwner(t, pool, "drop table coupons.campaign")

@@ -221,7 +221,7 @@ func (d *deliverer) pause(ctx context.Context, gone error) error {
 		return errors.Join(gone, pgerr.Explain("pause the receiver "+d.Name, err))
 	}
 	if isNew {
-		err := fmt.Errorf("%w; when it answers again: taskledger kind resume %s", gone, d.kind.Name())
+		err := fmt.Errorf("%w; when it answers again: taskledger resume kind %s", gone, d.kind.Name())
 		d.service.config.Logger.ErrorContext(ctx, "a receiver is paused; its deliveries wait",
 			"receiver", d.Name, "error", err)
 	}

@@ -118,7 +118,7 @@ func (d *deliverer) keepSubscribed(ctx context.Context) {
 		return err
 	}, func(err error) {
 		if isRemoved {
-			err = fmt.Errorf("%w: take the receiver out of the file, or: taskledger subscriber seek %s --now", err,
+			err = fmt.Errorf("%w: take the receiver out of the file, or: taskledger seek subscriber %s --now", err,
 				Subscriber(d.Name))
 		}
 		log.ErrorContext(ctx, "a receiver gets no events, the others do; it is started again every 5s", "error", err)

@@ -120,7 +120,7 @@ func (r *receiver) accepted() []string {
 // hooks is a ledger with services, and a service of webhooks.
 type hooks struct {
 	*servicetest.Bundle
-	db  *pgxpool.Pool // as webhook serve
+	db  *pgxpool.Pool // as serve webhooks
 	log *logText
 }
 
@@ -367,7 +367,7 @@ func TestReceiverThatMustNotContinueStopsAlone(t *testing.T) {
 		return strings.Contains(texts["deleted"], "was deleted") && strings.Contains(texts["given"], "not continue")
 	})
 	h.Await("the log has both reasons", func() bool {
-		return h.log.has("receiver=deleted", "taskledger subscriber seek webhook-deleted --now") &&
+		return h.log.has("receiver=deleted", "taskledger seek subscriber webhook-deleted --now") &&
 			h.log.has("receiver=given", "belongs to the login "+another)
 	})
 	if err := outbox.SeekSubscriber(t.Context(), admin, "webhook-deleted", feed.Now(), "", ""); err != nil {

@@ -25,13 +25,13 @@ func TestActorsOfCommands(t *testing.T) {
 			t.Errorf("%s --actor: %s", cmd.CommandPath(), f.Usage)
 		}
 	})
-	if authors < 20 {
+	if authors < 15 {
 		t.Errorf("only %d commands have --actor", authors)
 	}
 
 	pool := ledgertest.Pool(t, "producer", "operator")
 	environment := map[string]string{envDatabaseURL: pool.Config().ConnString()}
-	for _, line := range []string{"enqueue k 1", "task cancel k 1"} {
+	for _, line := range []string{"enqueue k 1", "cancel k 1"} {
 		if _, stderr, exit := run(t, environment, strings.Fields(line)...); exit != exitOK {
 			t.Fatalf("%s: exit %d: %s", line, exit, stderr)
 		}

@@ -14,14 +14,6 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func newAlarmCommand(a *app) *cobra.Command {
-	return group(
-		&cobra.Command{Use: "alarm", Short: "List alarms, and test their receivers"},
-		newAlarmListCommand(a),
-		newAlarmTestCommand(a),
-	)
-}
-
 // addAlarmsFlag adds --alarms, the file with the rules and the receivers of alarms.
 func addAlarmsFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVar(file, "alarms", "", "`file` with rules and receivers of alarms: docs/alarms.md")
@@ -40,29 +32,11 @@ func readAlarms(a *app, file string) (f alarm.File, err error) {
 	return alarm.Parse(text)
 }
 
-func newAlarmListCommand(a *app) *cobra.Command {
-	var limit int
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the newest alarms of every receiver, and the state of their delivery",
-		Long: `List the newest alarms of every receiver, and the state of their delivery. Alarms are tasks: older ones
-are listed with taskledger task list --kind ` + string(alarm.Kind) + `.`,
-		Args: exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
-				alarms, hasMore, err := alarm.ReadAlarms(ctx, db, limit)
-				if err != nil {
-					return err
-				}
-				return listAlarms(a, alarms, hasMore)
-			})
-		},
+func listAlarms(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
+	alarms, hasMore, err := alarm.ReadAlarms(ctx, pool, f.limit)
+	if err != nil {
+		return err
 	}
-	cmd.Flags().IntVar(&limit, "limit", 10, fmt.Sprintf("number of alarms of each receiver, 1 to %d", alarm.MaxList))
-	return cmd
-}
-
-func listAlarms(a *app, alarms []alarm.Alarm, hasMore bool) error {
 	value := struct {
 		Alarms []alarm.Alarm `json:"alarms"`
 		More   bool          `json:"more,omitempty"` // there are older ones
@@ -86,19 +60,19 @@ func listAlarms(a *app, alarms []alarm.Alarm, hasMore bool) error {
 		fmt.Fprintln(a.stderr, "no alarms")
 	}
 	if hasMore && a.config.output != formatJSON {
-		fmt.Fprintf(a.stderr, "there are older ones: raise --limit, or: taskledger task list --kind %s\n", alarm.Kind)
+		fmt.Fprintf(a.stderr, "there are older ones: raise --limit, or: taskledger show tasks --kind %s\n", alarm.Kind)
 	}
 	return nil
 }
 
-func newAlarmTestCommand(a *app) *cobra.Command {
+func newTestAlarmsCommand(a *app) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use:   "test [RECEIVER...]",
+		Use:   "alarms [RECEIVER...]",
 		Short: "Send a test alarm",
 		Long: `Send a test alarm to the named receivers, or to all receivers of the file, and show the results. Each
 delivery is tried once. The exit code is 1 if a delivery fails.`,
-		Example: "  taskledger alarm test --alarms alarms.yaml\n  taskledger alarm test --alarms alarms.yaml pager",
+		Example: "  taskledger test alarms --alarms alarms.yaml\n  taskledger test alarms --alarms alarms.yaml pager",
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if file == "" {
 				return usagef("%s: --alarms is required", cmd.CommandPath()).hinted("set --alarms or TASKLEDGER_ALARMS")

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -26,7 +27,7 @@ type app struct {
 	config   config
 	secrets  *secrets
 	parsed   bool          // the command line is valid: a later error is not one of usage
-	command  string        // the path of the command, as taskledger kind pause
+	command  string        // the path of the command, with its object, as taskledger pause kind
 	database string        // the name of the database, if there is one
 	db       *pgxpool.Pool // of that database, when it is open
 	natsUser string        // user of package natsconfig, in servers that taskledger runs; operator by default
@@ -68,75 +69,47 @@ func (a *app) outputFormat(args []string) format {
 }
 
 func (a *app) newRootCommand() *cobra.Command {
+	var isVersion bool
 	root := &cobra.Command{
 		Use:   "taskledger",
-		Short: "A ledger of tasks in PostgreSQL, delivered through NATS JetStream",
-		Long: `taskledger keeps tasks as events in PostgreSQL, written in your own transactions, and
-delivers them to workers through NATS JetStream.
+		Short: "A ledger of tasks in PostgreSQL, given to workers over NATS",
+		Long: `taskledger keeps tasks as events in PostgreSQL, written in your own transactions. A dispatcher
+gives available tasks to workers over NATS; a relay publishes events on JetStream for subscribers.
 
 Addresses come from flags, else the environment, else from the servers that
 ` + "`taskledger serve`" + ` or ` + "`taskledger demo`" + ` runs on this machine.`,
 		Example: `  taskledger demo
   taskledger serve
   taskledger enqueue coupon.send order-17 --args '{"percent":10}'
-  taskledger task show coupon.send order-17`,
+  taskledger show task coupon.send order-17`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		// Flags are parsed before the word after them is taken for a command.
 		TraverseChildren: true,
 		Args:             cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
+			switch {
+			case len(args) > 0:
 				return unknownCommand(cmd, args[0])
+			case isVersion:
+				v := readVersion()
+				return a.print(v, func(w io.Writer) { fmt.Fprintln(w, v) })
 			}
 			return cmd.Help()
 		},
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
 			if err := a.config.read(cmd.Flags(), a.getenv); err != nil {
 				return err
 			}
-			a.parsed, a.command, a.log = true, cmd.CommandPath(), a.newLogger()
+			a.parsed, a.command, a.log = true, nameOf(cmd, args), a.newLogger()
 			return nil
 		},
 	}
-	root.Version = readVersion().Version
-	root.SetVersionTemplate(readVersion().String() + "\n")
+	root.Flags().BoolVarP(&isVersion, "version", "v", false, "print the version of this program")
 	root.SetHelpCommand(newHelpCommand())
 	root.SetFlagErrorFunc(wrongFlag)
 	a.config.addFlags(root.PersistentFlags())
-	root.AddCommand(
-		newServeCommand(a),
-		newMigrateCommand(a),
-		newEnqueueCommand(a),
-		newImportCommand(a),
-		newTaskCommand(a),
-		newEventsCommand(a),
-		newStateCommand(a),
-		newReplayCommand(a),
-		newSealCommand(a),
-		newKindCommand(a),
-		newScheduleCommand(a),
-		newAlarmCommand(a),
-		newWorkerCommand(a),
-		newLimitCommand(a),
-		newParkedCommand(a),
-		newSubscriberCommand(a),
-		newWebhookCommand(a),
-		newTokenCommand(a),
-		newIllegalCommand(a),
-		newProjectionCommand(a),
-		newStreamCommand(a),
-		newRebaseCommand(a),
-		newStatusCommand(a),
-		newDoctorCommand(a),
-		newVersionCommand(a),
-		newNATSConfigCommand(a),
-		newNATSURLCommand(a),
-		newDatabaseURLCommand(a),
-		newDemoCommand(a),
-		newDemoChildCommand(a),
-		newExitCodesTopic(),
-	)
+	a.addCommands(root)
 	a.addCompletions(root)
 	return root
 }
@@ -148,11 +121,13 @@ func newHelpCommand() *cobra.Command {
 		Short: "Explain a command or a topic",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			found, rest, err := cmd.Root().Find(args)
-			if err != nil || len(rest) > 0 {
+			isObject := len(rest) == 1 && nameOf(found, rest) != found.CommandPath()
+			if err != nil || len(rest) > 0 && !isObject {
 				return usagef("there is no help on %q", strings.Join(args, " ")).hinted("run: taskledger --help")
 			}
 			found.InitDefaultHelpFlag()
-			return found.Help()
+			found.HelpFunc()(found, args)
+			return nil
 		},
 	}
 }
@@ -177,12 +152,10 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &missing) {
 		return usage(err)
 	}
-	names := &cobra.Command{} // cobra suggests commands alone
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		names.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
-	})
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	f := usagef("%s", err)
-	if similar := suggest(names, missing.GetSpecifiedName()); similar != "" {
+	if similar := suggestOf(names, missing.GetSpecifiedName()); similar != "" {
 		return f.hinted("did you mean --%s? or run: %s --help", strings.ReplaceAll(similar, " or ", " or --"),
 			cmd.CommandPath())
 	}

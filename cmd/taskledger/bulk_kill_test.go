@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -195,7 +196,7 @@ func TestKilledBulkCommandsActOnce(t *testing.T) {
 	} {
 		g.project()
 		start := func() *exec.Cmd {
-			args := append([]string{"task"}, append(act.args, "--actor", "alice", "--reason", reason)...)
+			args := append(slices.Clone(act.args), "--actor", "alice", "--reason", reason)
 			cmd := exec.Command("taskledger", args...)
 			cmd.Env = append(os.Environ(), envDatabaseURL+"="+g.address, envNATSURL+"=", envLogins+"=")
 			cmd.Stdout, cmd.Stderr = t.Output(), t.Output()

@@ -21,6 +21,15 @@ func suggest(cmd *cobra.Command, word string) string {
 	return strings.Join(cmd.SuggestionsFor(word), " or ")
 }
 
+// suggestOf returns the words that a mistyped word is similar to, "" for none.
+func suggestOf(words []string, word string) string {
+	all := &cobra.Command{} // cobra suggests commands alone
+	for _, w := range words {
+		all.AddCommand(&cobra.Command{Use: w, Run: func(*cobra.Command, []string) {}})
+	}
+	return suggest(all, word)
+}
+
 // completionTimeout bounds the time that a shell waits for kinds.
 const completionTimeout = 2 * time.Second
 
@@ -56,9 +65,28 @@ func (a *app) complete(cmd *cobra.Command, values map[string][]string) {
 	if cmd.LocalFlags().Lookup("kind") != nil {
 		_ = cmd.RegisterFlagCompletionFunc("kind", a.completeKind)
 	}
-	if _, arguments, _ := strings.Cut(cmd.Use, " "); strings.HasPrefix(arguments, "KIND") {
+	switch _, arguments, _ := strings.Cut(cmd.Use, " "); {
+	case len(objectsOf(cmd)) > 0:
+		cmd.ValidArgsFunction = a.completeObject
+	case strings.HasPrefix(arguments, "KIND"):
 		cmd.ValidArgsFunction = a.completeFirstKind
 	}
+}
+
+// ofKinds are the objects whose names begin with a kind.
+var ofKinds = []string{"tasks", "kind", "limit"}
+
+// completeObject completes an object, and the kind behind it.
+func (a *app) completeObject(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		return objectsOf(cmd), cobra.ShellCompDirectiveNoFileComp
+	case 1:
+		if object, err := findObject(cmd, args[0]); err == nil && slices.Contains(ofKinds, object) {
+			return a.completeKind(cmd, args, word)
+		}
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeFirstKind completes the first argument.

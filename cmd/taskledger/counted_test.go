@@ -30,7 +30,7 @@ func TestBoundedCountsReportTheirBound(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ command, want string }{
-		{command: "projection list", want: `coupons.*\b10,000\+.*\b10,000\+`},
+		{command: "show projections", want: `coupons.*\b10,000\+.*\b10,000\+`},
 		{command: "status", want: `parked +10,000\+`},
 		{command: "status", want: `projection coupons: parked events: 10,000\+`},
 		{command: "status", want: `are parked: 10,000\+`},

@@ -114,9 +114,9 @@ const demoRunning = `
 Servers, relay, projector and workers for coupon.send keep running. In another terminal:
   taskledger status --data-dir %[1]s
   taskledger enqueue coupon.send B000001 --args '{"customer":"you","cents":500}' --data-dir %[1]s
-  taskledger task list --limit 5 --data-dir %[1]s
-  taskledger task dead --data-dir %[1]s
-  taskledger task history coupon.send A000000 --data-dir %[1]s
+  taskledger show tasks --limit 5 --data-dir %[1]s
+  taskledger show dead --data-dir %[1]s
+  taskledger history coupon.send A000000 --data-dir %[1]s
 Ctrl-C stops them.
 `
 

@@ -300,7 +300,7 @@ func (d *diagnosis) examineWork(
 		return
 	}
 	d.check("schedules", len(idle) == 0, levelWarning,
-		"start workers of their kinds, or: taskledger schedule pause NAME",
+		"start workers of their kinds, or: taskledger pause schedule NAME",
 		"without a live worker: "+orNone(printable.Names(idle, maxNamed)))
 	r, err := health.Read(ctx, health.Config{
 		DB: pool, JetStream: js, NATSError: failure, Alarms: alarm.ReadUndelivered,

@@ -42,7 +42,7 @@ func newEnqueueCommand(a *app) *cobra.Command {
 nothing is written, and its state is shown. If it exists with other args, that is a conflict
 (exit code 4).
 
-With --wait the command then waits until the task has finished, and prints it, as taskledger task wait does.
+With --wait the command then waits until the task has finished, and prints it, as taskledger wait does.
 That needs the role reader in addition to producer. If the wait fails, the task is still committed: the
 command prints that it was enqueued, and returns the exit code of the wait.`,
 		Example: `  taskledger enqueue coupon.send order-17 --args '{"percent":10}'
@@ -142,7 +142,7 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 	}
 	if !sameArgs {
 		return failf(exitConflict, "%s; nothing was changed", &ledger.OtherArgsError{Existing: answer}).
-			hinted("a key names one task: show it with taskledger task show, or choose another BIZ_ID")
+			hinted("a key names one task: show it with taskledger show task, or choose another BIZ_ID")
 	}
 	return nil
 }

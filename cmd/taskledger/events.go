@@ -12,16 +12,6 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func newEventsCommand(a *app) *cobra.Command {
-	return group(
-		&cobra.Command{Use: "events", Short: "Show the events of the whole ledger, and replay them"},
-		newEventsListCommand(a),
-		newEventsTailCommand(a),
-		newEventsStatsCommand(a),
-		newEventsReplayCommand(a),
-	)
-}
-
 // eventFilter are the options that select events.
 type eventFilter struct {
 	from, to     when
@@ -74,39 +64,49 @@ func (f *eventFilter) events(ctx context.Context, db ledger.DB) (r ledger.Range,
 	return r, err
 }
 
-// eventsFlags are the options of events list.
+// eventsFlags are the options of events.
 type eventsFlags struct {
 	eventFilter
 	after     int64
 	limit     int
+	tail      int
+	follow    bool
 	utc, data bool
 }
 
-// defaultEvents is the number of events that events list shows unless it streams.
+// defaultEvents is the number of events that events shows unless it streams.
 const defaultEvents = 50
 
-func newEventsListCommand(a *app) *cobra.Command {
+func newEventsCommand(a *app) *cobra.Command {
 	var f eventsFlags
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List events in the order of their positions",
+		Use:   "events",
+		Short: "List events in the order of their positions, or follow the newest",
 		Long: `List events in the order of their positions. The output ends with the position at which to continue; in
 JSON that is "next". With -o jsonl it streams all events, one a line.
 
 Give --to with each page: without it, an event that commits between two calls may have a lower position, and is on no
-page. An export that continues later must be a subscriber, or use the "next" of GET /v1/events, to miss no event.`,
-		Example: "  taskledger events list --type buried --from 2026-11-17T00:00:00Z --to 1h\n" +
-			"  taskledger events list --key coupon.send/order-1 --limit 10\n" +
-			"  taskledger events list --actor alice -o jsonl",
+page. An export that continues later must be a subscriber, or use the "next" of GET /v1/events, to miss no event.
+
+With --tail, show the newest events, oldest first. With --follow, continue with each event that is committed, in the
+order of commits, until interrupted; -o json then prints one value a line, too.`,
+		Example: "  taskledger events --type buried --from 2026-11-17T00:00:00Z --to 1h\n" +
+			"  taskledger events --key coupon.send/order-1 --limit 10\n" +
+			"  taskledger events --actor alice -o jsonl\n" +
+			"  taskledger events --tail 20\n  taskledger events --follow --type failed --type buried",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch isSet := cmd.Flags().Changed("limit"); {
-			case isSet && f.limit < 1:
-				return usagef("--limit must be at least 1, got %d", f.limit)
-			case !isSet && a.config.output == formatJSONL:
+			isTail, err := f.validate(cmd)
+			if err != nil {
+				return err
+			}
+			if !cmd.Flags().Changed("limit") && a.config.output == formatJSONL {
 				f.limit = 0 // all
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+				if isTail {
+					return tailEvents(ctx, a, pool, f)
+				}
 				return listEvents(ctx, a, pool, f)
 			})
 		},
@@ -116,8 +116,34 @@ page. An export that continues later must be a subscriber, or use the "next" of 
 	cmd.Flags().Int64Var(&f.after, "after", 0, "`position` at which to continue: \"next\" of the previous call\n"+
 		"with the same --to; without one, events that commit late are skipped")
 	cmd.Flags().IntVar(&f.limit, "limit", defaultEvents, "maximum number of events (with -o jsonl: all)")
+	cmd.Flags().IntVar(&f.tail, "tail", 0,
+		fmt.Sprintf("only this number of the newest events, 0 to %d (with --follow: %d)", maxTail, defaultTail))
+	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "begin with the newest events, and continue with new ones")
 	addEventFlags(cmd, &f.utc, &f.data)
 	return cmd
+}
+
+// validate reports whether the newest events are requested, or an error.
+func (f *eventsFlags) validate(cmd *cobra.Command) (isTail bool, err error) {
+	flags := cmd.Flags()
+	isTail = f.follow || flags.Changed("tail")
+	if !flags.Changed("tail") {
+		f.tail = defaultTail
+	}
+	if isTail {
+		for _, name := range []string{"from", "to", "after", "limit"} {
+			if flags.Changed(name) {
+				return false, usagef("--%s excludes --tail and --follow", name)
+			}
+		}
+	}
+	switch {
+	case flags.Changed("limit") && f.limit < 1:
+		return false, usagef("--limit must be at least 1, got %d", f.limit)
+	case f.tail < 0 || f.tail > maxTail:
+		return false, usagef("--tail must be between 0 and %d, got %d", maxTail, f.tail)
+	}
+	return isTail, nil
 }
 
 // addEventFlags adds the options of how events are shown.
@@ -193,7 +219,7 @@ type eventStats struct {
 	Stats  []ledger.EventStat `json:"stats"`
 }
 
-func newEventsStatsCommand(a *app) *cobra.Command {
+func newStatsCommand(a *app) *cobra.Command {
 	var f eventFilter
 	var utc bool
 	cmd := &cobra.Command{
@@ -201,8 +227,8 @@ func newEventsStatsCommand(a *app) *cobra.Command {
 		Short: "Count events by kind and type",
 		Long: `Count events by kind and type, with the bytes of their data, and the times of the first and the last one.
 It reads all events up to --to.`,
-		Example: "  taskledger events stats\n" +
-			"  taskledger events stats --kind coupon.send --from 24h",
+		Example: "  taskledger stats\n" +
+			"  taskledger stats --kind coupon.send --from 24h",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {

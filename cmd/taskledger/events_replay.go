@@ -13,7 +13,7 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-func newEventsReplayCommand(a *app) *cobra.Command {
+func newReplayCommand(a *app) *cobra.Command {
 	var f eventFilter
 	var c outbox.ReplayConfig
 	cmd := &cobra.Command{
@@ -28,15 +28,15 @@ nats of https://github.com/nats-io/natscli; --defaults suffices. The user operat
 If the command is interrupted or killed, run it again: it continues after the last message on the subject. A
 replay that has ended publishes nothing more.`,
 		Example: "  nats --server \"$NATS_URL\" stream add REPLAY --subjects 'replay.>' --defaults\n" +
-			"  taskledger events replay --from 1 --to 3 \\\n" +
+			"  taskledger replay --from 1 --to 3 \\\n" +
 			"    --kind coupon.send --type succeeded --to-subject replay.coupons --reason 'the new data warehouse'",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !f.to.isSet() || c.Subject == "" {
-				return usagef("events replay needs --to and --to-subject").hinted("run: %s --help", cmd.CommandPath())
+				return usagef("replay needs --to and --to-subject").hinted("run: %s --help", cmd.CommandPath())
 			}
 			if f.from.isAge() || f.to.isAge() {
-				return usagef("events replay needs times or positions for --from and --to, not ages").
+				return usagef("replay needs times or positions for --from and --to, not ages").
 					hinted("the same ones continue a replay that was interrupted")
 			}
 			c.Actor = actorOr(c.Actor)

@@ -6,49 +6,18 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/spf13/cobra"
-
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-// tailFlags are the options of events tail.
-type tailFlags struct {
-	eventFilter
-	limit             int
-	follow, utc, data bool
-}
+const (
+	// defaultTail is the number of events with which --follow begins.
+	defaultTail = 10
+	// maxTail bounds the memory of --tail.
+	maxTail = 10_000
+)
 
-func newEventsTailCommand(a *app) *cobra.Command {
-	var f tailFlags
-	cmd := &cobra.Command{
-		Use:   "tail",
-		Short: "Show the newest events, and with --follow also new ones",
-		Long: `Show the newest events, oldest first. With --follow, continue with each event that is committed, in the
-order of commits, until interrupted; -o json then prints one value a line, too.`,
-		Example: "  taskledger events tail\n  taskledger events tail --follow --type failed --type buried",
-		Args:    exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.limit < 0 || f.limit > maxTail {
-				return usagef("--limit must be between 0 and %d, got %d", maxTail, f.limit)
-			}
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return tailEvents(ctx, a, pool, f)
-			})
-		},
-	}
-	f.addFilters(cmd)
-	cmd.Flags().IntVar(&f.limit, "limit", 10, fmt.Sprintf("number of events to begin with, 0 to %d", maxTail))
-	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "continue with new events")
-	addEventFlags(cmd, &f.utc, &f.data)
-	return cmd
-}
-
-// maxTail bounds the memory of events tail.
-const maxTail = 10_000
-
-func tailEvents(ctx context.Context, a *app, db ledger.DB, f tailFlags) error {
+func tailEvents(ctx context.Context, a *app, db ledger.DB, f eventsFlags) error {
 	r := f.selected()
 	if err := r.Validate(); err != nil {
 		return err
@@ -64,9 +33,9 @@ func tailEvents(ctx context.Context, a *app, db ledger.DB, f tailFlags) error {
 		}
 	}
 	var events []ledger.Event
-	if f.limit > 0 {
+	if f.tail > 0 {
 		var err error
-		if events, err = ledger.Newest(ctx, db, r, f.limit); err != nil {
+		if events, err = ledger.Newest(ctx, db, r, f.tail); err != nil {
 			return err
 		}
 	}
@@ -101,7 +70,7 @@ func tailEvents(ctx context.Context, a *app, db ledger.DB, f tailFlags) error {
 }
 
 // printEvents writes events in the format that was requested. Followed ones are a line each, without a header.
-func (a *app) printEvents(events []ledger.Event, f tailFlags) error {
+func (a *app) printEvents(events []ledger.Event, f eventsFlags) error {
 	list := listedEvents{Events: append([]ledger.Event{}, events...)}
 	return printList(a, list, events, func(w io.Writer) {
 		if !f.follow {

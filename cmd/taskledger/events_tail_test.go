@@ -14,8 +14,8 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// events tail --follow shows what is committed after it began, also by a transaction that recorded it before.
-func TestEventsTailFollows(t *testing.T) {
+// events --follow shows what is committed after it began, also by a transaction that recorded it before.
+func TestEventsFollow(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "reader")
 	enqueue := func(db ledger.DB, id string) {
@@ -34,7 +34,7 @@ func TestEventsTailFollows(t *testing.T) {
 	reader, writer := io.Pipe()
 	exit := make(chan int, 1)
 	go func() {
-		args := []string{"events", "tail", "--follow", "--kind", "a", "--database-url", pool.Config().ConnString()}
+		args := []string{"events", "--follow", "--kind", "a", "--database-url", pool.Config().ConnString()}
 		exit <- newApp().Run(ctx, args, strings.NewReader(""), writer, os.Stderr)
 		_ = writer.Close()
 	}()
@@ -62,8 +62,9 @@ func TestEventsTailFollows(t *testing.T) {
 	}
 }
 
-// An event that is committed while events tail begins is shown once, although it is one of the newest and also comes.
-func TestEventsTailShowsEachEventOnce(t *testing.T) {
+// An event that is committed while events --follow begins is shown once, although it is one of the newest and also
+// comes.
+func TestEventsAreFollowedOnce(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "reader")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -74,7 +75,7 @@ func TestEventsTailShowsEachEventOnce(t *testing.T) {
 	enqueue := func(id ledger.BizID) { ledgertest.Enqueue(t, pool, ledger.Key{Kind: "a", BizID: id}, "") }
 	db := &beforeNewest{DB: pool, act: func() { enqueue("meanwhile") }}
 	done := make(chan error, 1)
-	go func() { done <- tailEvents(ctx, a, db, tailFlags{limit: 10, follow: true}) }()
+	go func() { done <- tailEvents(ctx, a, db, eventsFlags{tail: 10, follow: true}) }()
 	lines := bufio.NewScanner(reader)
 	for _, want := range []string{"meanwhile", "later"} {
 		if !lines.Scan() || !strings.Contains(lines.Text(), want) {

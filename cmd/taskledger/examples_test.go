@@ -25,7 +25,7 @@ func TestScheduleFileOfExamples(t *testing.T) {
 	}
 	for _, want := range []string{"create", "keep"} {
 		stdout, stderr, exit := run(t, environment,
-			"schedule", "apply", "-f", "../../examples/schedules.yaml", "-o", "jsonl")
+			"apply", "schedules", "-f", "../../examples/schedules.yaml", "-o", "jsonl")
 		if exit != exitOK {
 			t.Fatalf("exit %d: %s", exit, stderr)
 		}

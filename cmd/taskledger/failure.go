@@ -140,10 +140,10 @@ func describe(err error) *failure {
 		f.exit = exitNotFound
 	case errors.Is(err, ledger.ErrUnknownPosition):
 		f.exit = exitNotFound
-		f.hint = "it was archived, or never existed: give the position of another event (taskledger events list)"
+		f.hint = "it was archived, or never existed: give the position of another event (taskledger events)"
 	case errors.Is(err, projector.ErrUnknownProjection):
 		f.exit = exitNotFound
-		f.hint = "list projections with: taskledger projection list; a program registers its own when it first runs"
+		f.hint = "list projections with: taskledger show projections; a program registers its own when it first runs"
 	case errors.As(err, &timeout):
 		f.exit, f.message = exitTimeout, timeout.Error()
 	case errors.As(err, &task):
@@ -155,11 +155,11 @@ func describe(err error) *failure {
 		f.exit, f.retryAfter = exitConflict, &overload.RetryAfter
 	case errors.As(err, &otherArgs):
 		f.exit = exitConflict
-		f.hint = "a key names one task: show it with taskledger task show, or choose another BIZ_ID"
+		f.hint = "a key names one task: show it with taskledger show task, or choose another BIZ_ID"
 	case errors.As(err, &transition):
 		f.exit = exitConflict
 		if transition.Type == ledger.EventReleased && transition.State == ledger.StateSucceeded {
-			f.hint = "run it again as another task: taskledger task clone " + shellKey(transition.Key) + " --as BIZ_ID"
+			f.hint = "run it again as another task: taskledger clone " + shellKey(transition.Key) + " --as BIZ_ID"
 		}
 	case errors.As(err, &conflict),
 		errors.As(err, &subscribed), errors.Is(err, outbox.ErrStreamOff), errors.Is(err, ledger.ErrRetryTransaction):

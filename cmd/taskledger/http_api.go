@@ -101,7 +101,7 @@ func (f apiFlags) secure(l net.Listener, log *slog.Logger) (net.Listener, error)
 		return nil, nil
 	case f.anonymous && !l.Addr().(*net.TCPAddr).IP.IsLoopback():
 		return nil, usagef("--http-anonymous needs a loopback address, got --listen %s", l.Addr()).
-			hinted("listen on 127.0.0.1, or make tokens: taskledger token create")
+			hinted("listen on 127.0.0.1, or make tokens: taskledger create token")
 	case (f.cert == "") != (f.key == ""):
 		return nil, usagef("--http-cert and --http-key must be set together")
 	case f.cert == "" && f.ca != "":

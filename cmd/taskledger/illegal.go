@@ -13,35 +13,7 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-func newIllegalCommand(a *app) *cobra.Command {
-	return group(
-		&cobra.Command{Use: "illegal", Short: "List the events that cannot follow those before them, and dismiss them"},
-		newIllegalListCommand(a),
-		newIllegalDismissCommand(a),
-	)
-}
-
-func newIllegalListCommand(a *app) *cobra.Command {
-	var f pageFlags
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List the illegal events that the projector has found",
-		Example: "  taskledger illegal list\n  taskledger illegal list -o json",
-		Args:    exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.validate(); err != nil {
-				return err
-			}
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return listIllegal(ctx, a, pool, f)
-			})
-		},
-	}
-	f.add(cmd, "events")
-	return cmd
-}
-
-func listIllegal(ctx context.Context, a *app, pool *pgxpool.Pool, f pageFlags) error {
+func listIllegal(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
 	after, err := parseEventPlace(f.after)
 	if err != nil {
 		return err
@@ -75,16 +47,16 @@ func listIllegal(ctx context.Context, a *app, pool *pgxpool.Pool, f pageFlags) e
 	return nil
 }
 
-func newIllegalDismissCommand(a *app) *cobra.Command {
+func newDismissIllegalCommand(a *app) *cobra.Command {
 	var actor, reason string
 	cmd := &cobra.Command{
-		Use:   "dismiss KIND BIZ_ID",
+		Use:   "illegal KIND BIZ_ID",
 		Short: "Remove the illegal events of a task from the list",
 		Long: `Remove the illegal events of a task from the list. They stay in the ledger, and the task is listed as
 before them. First take INSERT on the table event from the role that wrote them, which
-taskledger task history shows. If the task gets another event, or the projection is rebuilt,
+taskledger history shows. If the task gets another event, or the projection is rebuilt,
 its illegal events are listed again.`,
-		Example: "  taskledger illegal dismiss coupon.send order-17 --reason 'role corrected'",
+		Example: "  taskledger dismiss illegal coupon.send order-17 --reason 'role corrected'",
 		Args:    exactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// The key of an illegal event may be invalid.

@@ -14,68 +14,62 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// examples are command lines that succeed, one for every command. They run in the order of the tree's walk,
+// examples are command lines that succeed, one for every command and object. They run in the order of the tree's walk,
 // on one database, each once for every OUTPUT.
 var examples = map[string]string{
-	"taskledger alarm list":     "alarm list",
-	"taskledger alarm test":     "alarm test --alarms testdata/alarms.json",
-	"taskledger database-url":   "database-url",
-	"taskledger enqueue":        "enqueue coupon.send order-17",
-	"taskledger illegal list":   "illegal list",
-	"taskledger kind list":      "kind list",
-	"taskledger kind pause":     "kind pause nothing-OUTPUT",
-	"taskledger kind resume":    "kind resume nothing-OUTPUT",
-	"taskledger limit list":     "limit list",
-	"taskledger limit remove":   "limit remove nothing",
-	"taskledger limit set":      "limit set nothing 10",
-	"taskledger migrate sql":    "migrate sql",
-	"taskledger migrate roles":  "migrate roles --print --prefix shop",
-	"taskledger migrate status": "migrate status",
-	"taskledger migrate up":     "migrate up",
-	"taskledger nats-config":    "nats-config --subscriber mails",
-	"taskledger parked list":    "parked list",
-	"taskledger parked retry":   "parked retry --all",
-	"taskledger parked discard": "parked discard --all",
-	"taskledger rebase":         "rebase",
-
-	"taskledger projection list":    "projection list",
-	"taskledger projection parked":  "projection parked tasks",
-	"taskledger projection rebuild": "projection rebuild tasks",
-	"taskledger projection verify":  "projection verify tasks",
-	"taskledger events list":        "events list",
-	"taskledger events stats":       "events stats",
-	"taskledger events tail":        "events tail",
-	"taskledger replay what-if":     "replay what-if --policy testdata/policy.json",
-	"taskledger state as-of":        "state as-of 1",
+	"taskledger":                    "--version",
+	"taskledger apply schedules":    "apply schedules -f testdata/schedules.json",
+	"taskledger bury":               "bury --kind nothing",
+	"taskledger cancel":             "cancel --kind nothing",
+	"taskledger clone":              "clone coupon.send order-17 --as order-17-OUTPUT",
+	"taskledger delete limit":       "delete limit nothing",
+	"taskledger delete schedule":    "delete schedule old-OUTPUT",
+	"taskledger discard parked":     "discard parked --all",
+	"taskledger enqueue":            "enqueue coupon.send order-17",
+	"taskledger events":             "events",
+	"taskledger history":            "history coupon.send order-17",
+	"taskledger limit":              "limit nothing 10",
+	"taskledger migrate roles":      "migrate roles --print --prefix shop",
+	"taskledger migrate status":     "migrate status",
+	"taskledger migrate up":         "migrate up",
+	"taskledger nats-config":        "nats-config --subscriber mails",
+	"taskledger pause kind":         "pause kind nothing-OUTPUT",
+	"taskledger pause schedule":     "pause schedule nightly-report",
+	"taskledger prove":              "prove coupon.send order-17",
+	"taskledger rebase":             "rebase",
+	"taskledger rebuild projection": "rebuild projection tasks",
+	"taskledger rebuild stream":     "rebuild stream",
+	"taskledger release":            "release --kind nothing",
+	"taskledger reschedule":         "reschedule --kind nothing --in 1h",
+	"taskledger resume kind":        "resume kind nothing-OUTPUT",
+	"taskledger resume schedule":    "resume schedule nightly-report",
+	"taskledger retry parked":       "retry parked --all",
+	"taskledger run schedule":       "run schedule nightly-report",
 	"taskledger seal":               "seal",
-	"taskledger seal verify":        "seal verify",
-	"taskledger seal proof":         "seal proof coupon.send order-17",
-	"taskledger stream show":        "stream show",
-	"taskledger stream rebuild":     "stream rebuild",
-	"taskledger schedule apply":     "schedule apply -f testdata/schedules.json",
-	"taskledger schedule list":      "schedule list",
-	"taskledger schedule pause":     "schedule pause nightly-report",
-	"taskledger schedule resume":    "schedule resume nightly-report",
-	"taskledger schedule run":       "schedule run nightly-report",
-	"taskledger schedule show":      "schedule show nightly-report",
-	"taskledger schedule delete":    "schedule delete old-OUTPUT",
+	"taskledger seek subscriber":    "seek subscriber mails --beginning",
 	"taskledger serve":              "serve",
+	"taskledger show alarms":        "show alarms",
+	"taskledger show dead":          "show dead",
+	"taskledger show illegal":       "show illegal",
+	"taskledger show kinds":         "show kinds",
+	"taskledger show limits":        "show limits",
+	"taskledger show parked":        "show parked",
+	"taskledger show projections":   "show projections",
+	"taskledger show schedules":     "show schedule nightly-report",
+	"taskledger show stream":        "show stream",
+	"taskledger show subscribers":   "show subscribers",
+	"taskledger show tasks":         "show task coupon.send order-17",
+	"taskledger show tokens":        "show tokens",
+	"taskledger show workers":       "show workers",
+	"taskledger state":              "state 1",
+	"taskledger stats":              "stats",
 	"taskledger status":             "status",
-	"taskledger subscriber list":    "subscriber list",
-	"taskledger subscriber seek":    "subscriber seek mails --beginning",
-	"taskledger subscriber show":    "subscriber show mails",
-	"taskledger task bury":          "task bury --kind nothing",
-	"taskledger task cancel":        "task cancel --kind nothing",
-	"taskledger task clone":         "task clone coupon.send order-17 --as order-17-OUTPUT",
-	"taskledger task dead":          "task dead",
-	"taskledger task release":       "task release --kind nothing",
-	"taskledger task reschedule":    "task reschedule --kind nothing --in 1h",
-	"taskledger task history":       "task history coupon.send order-17",
-	"taskledger task list":          "task list",
-	"taskledger task show":          "task show coupon.send order-17",
-	"taskledger task tree":          "task tree coupon.send order-17",
-	"taskledger version":            "version",
-	"taskledger worker list":        "worker list",
+	"taskledger test alarms":        "test alarms --alarms testdata/alarms.json",
+	"taskledger tree":               "tree coupon.send order-17",
+	"taskledger url database":       "url database",
+	"taskledger verify projection":  "verify projection tasks",
+	"taskledger verify seal":        "verify seal",
+	"taskledger what-if":            "what-if --policy testdata/policy.json",
 }
 
 // exempt are commands whose output is not data, each with the reason.
@@ -85,32 +79,27 @@ var exempt = map[string]string{
 	"taskledger demo":       "has a test of its own",
 	"taskledger demo-child": "is a part of demo",
 
-	"taskledger task wait": "needs a task that has finished: the script wait has some",
+	"taskledger wait": "needs a task that has finished: the script wait has some",
 
-	"taskledger nats-url": "needs the server of serve: the scripts serve and serve-embedded have it",
+	"taskledger url nats": "needs the server of serve: the scripts serve and serve-embedded have it",
 
-	"taskledger projection retry": "needs a parked event: the script projection has one",
-	"taskledger projection skip":  "needs a failing event: the script projection has one",
+	"taskledger delete subscriber": "needs a subscriber: the script subscriber has one",
+	"taskledger pause subscriber":  "needs a subscriber: the script subscriber has one",
+	"taskledger resume subscriber": "needs a subscriber: the script subscriber has one",
+	"taskledger give subscriber":   "needs a subscriber: the script subscriber has one",
+	"taskledger serve subscriber":  "needs NATS: the script subscriber-serve has one",
+	"taskledger serve webhooks":    "needs NATS: the script webhook has one",
 
-	"taskledger subscriber delete": "needs a subscriber: the script subscriber has one",
-	"taskledger subscriber pause":  "needs a subscriber: the script subscriber has one",
-	"taskledger subscriber resume": "needs a subscriber: the script subscriber has one",
-	"taskledger subscriber give":   "needs a subscriber: the script subscriber has one",
-	"taskledger subscriber serve":  "needs NATS: the script subscriber-serve has one",
-	"taskledger webhook serve":     "needs NATS: the script webhook has one",
-
-	"taskledger token create": "prints a secret once: the scripts of the API have it",
-	"taskledger token list":   "the scripts of the API have it",
-	"taskledger token revoke": "the scripts of the API have it",
+	"taskledger create token": "prints a secret once: the scripts of the API have it",
+	"taskledger revoke token": "the scripts of the API have it",
 
 	"taskledger doctor": "fails on the servers of tests: the script doctor has it",
 
-	"taskledger parked show":     "needs a parked event: the script parked has one",
-	"taskledger illegal dismiss": "needs an illegal event: the script parked has one",
+	"taskledger dismiss illegal": "needs an illegal event: the script parked has one",
 
-	"taskledger seal check": "needs files: the script seal has some",
+	"taskledger verify proofs": "needs files: the script seal has some",
 
-	"taskledger events replay":    "needs a stream: the script replay has one",
+	"taskledger replay":           "needs a stream: the script replay has one",
 	"taskledger import watermill": "needs an outbox: the script import has one",
 }
 
@@ -133,10 +122,11 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	walk(root, func(cmd *cobra.Command) {
-		if cmd.Runnable() && !cmd.HasSubCommands() {
-			commands = append(commands, cmd.CommandPath())
-		}
+		commands = append(commands, namesOf(cmd)...)
 	})
+	if _, stderr, exit := run(t, environment, "enqueue", "coupon.send", "order-17"); exit != exitOK {
+		t.Fatal(stderr)
+	}
 	for _, path := range commands {
 		line, found := examples[path]
 		if !found {
@@ -161,6 +151,24 @@ func TestEveryCommandSpeaksJSON(t *testing.T) {
 			}
 		}
 	}
+}
+
+// namesOf returns a command's name if it does something by itself, with each of its objects if it has some. It leaves
+// out the exempt ones.
+func namesOf(cmd *cobra.Command) (names []string) {
+	if isGroup := cmd.HasSubCommands() && cmd.Use != "serve" && cmd.HasParent(); isGroup || !cmd.Runnable() {
+		return nil
+	}
+	objects := objectsOf(cmd)
+	if len(objects) == 0 {
+		objects = []string{""}
+	}
+	for _, object := range objects {
+		if name := strings.TrimSpace(cmd.CommandPath() + " " + object); exempt[name] == "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func walk(cmd *cobra.Command, visit func(*cobra.Command)) {

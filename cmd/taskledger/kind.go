@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
@@ -18,114 +17,34 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-func newKindCommand(a *app) *cobra.Command {
-	return group(
-		&cobra.Command{Use: "kind", Short: "List kinds, pause and resume them"},
-		newKindPauseCommand(a),
-		newKindResumeCommand(a),
-		newKindListCommand(a),
-	)
-}
-
-func newKindPauseCommand(a *app) *cobra.Command {
-	var audit operator.Audit
-	cmd := &cobra.Command{
-		Use:   "pause KIND",
-		Short: "Pause a kind: no worker begins its tasks",
-		Long: `Pause a kind: no worker begins its tasks until it is resumed, including workers that start later.
-It takes effect within two seconds. Running handlers continue, and tasks can be enqueued as usual. If the kind is
-already paused, a new reason replaces the old one.`,
-		Example: "  taskledger kind pause coupon.send --reason 'partner is down'",
-		Args:    exactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			audit.Actor = actorOr(audit.Actor)
-			unchanged := "was paused already; taskledger kind list shows the reason"
-			if audit.Reason != "" {
-				unchanged = "was paused already; it has the new reason"
-			}
-			return a.changeKind(cmd.Context(), args[0], "paused", unchanged,
-				func(ctx context.Context, o *operator.Operator) (bool, error) {
-					return o.PauseKind(ctx, ledger.Kind(args[0]), audit)
-				})
-		},
-	}
-	addActorFlag(cmd, &audit.Actor)
-	cmd.Flags().StringVar(&audit.Reason, "reason", "", "reason, for the list of kinds")
-	return cmd
-}
-
-func newKindResumeCommand(a *app) *cobra.Command {
-	var audit operator.Audit
-	cmd := &cobra.Command{
-		Use:     "resume KIND",
-		Short:   "Resume a kind: workers begin its tasks again",
-		Example: "  taskledger kind resume coupon.send",
-		Args:    exactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			audit.Actor = actorOr(audit.Actor)
-			return a.changeKind(cmd.Context(), args[0], "resumed", "was not paused",
-				func(ctx context.Context, o *operator.Operator) (bool, error) {
-					return o.ResumeKind(ctx, ledger.Kind(args[0]), audit)
-				})
-		},
-	}
-	addActorFlag(cmd, &audit.Actor)
-	cmd.Flags().StringVar(&audit.Reason, "reason", "", "reason, for the record of the act")
-	return cmd
-}
-
 // changeKind pauses or resumes a kind, and prints whether that was a change.
-func (a *app) changeKind(ctx context.Context, kind, done, unchanged string,
-	change func(context.Context, *operator.Operator) (bool, error)) error {
-	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		o, err := operator.New(operator.Config{DB: pool})
-		if err != nil {
-			return err
+func (a *app) changeKind(ctx context.Context, pool *pgxpool.Pool, kind, done, unchanged string,
+	change func(*operator.Operator) (bool, error)) error {
+	o, err := operator.New(operator.Config{DB: pool})
+	if err != nil {
+		return err
+	}
+	changed, err := change(o)
+	if err != nil {
+		return err
+	}
+	if err := a.noteUnknownKind(ctx, pool, ledger.Kind(kind)); err != nil {
+		return err
+	}
+	answer := struct {
+		Kind    string `json:"kind"`
+		Changed bool   `json:"changed"`
+	}{kind, changed}
+	return a.print(answer, func(w io.Writer) {
+		if changed {
+			fmt.Fprintf(w, "%s %s\n", done, plain(kind))
+		} else {
+			fmt.Fprintf(w, "%s %s\n", plain(kind), unchanged)
 		}
-		changed, err := change(ctx, o)
-		if err != nil {
-			return err
-		}
-		if err := a.noteUnknownKind(ctx, pool, ledger.Kind(kind)); err != nil {
-			return err
-		}
-		answer := struct {
-			Kind    string `json:"kind"`
-			Changed bool   `json:"changed"`
-		}{kind, changed}
-		return a.print(answer, func(w io.Writer) {
-			if changed {
-				fmt.Fprintf(w, "%s %s\n", done, plain(kind))
-			} else {
-				fmt.Fprintf(w, "%s %s\n", plain(kind), unchanged)
-			}
-		})
 	})
 }
 
-func newKindListCommand(a *app) *cobra.Command {
-	var f pageFlags
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the kinds, their tasks and workers, and which are paused",
-		Long: `List the kinds that have tasks or live workers, or are paused. The projector counts the tasks, a moment
-behind the ledger.`,
-		Example: "  taskledger kind list\n  taskledger kind list -o json",
-		Args:    exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.validate(); err != nil {
-				return err
-			}
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return listKinds(ctx, a, pool, f)
-			})
-		},
-	}
-	f.add(cmd, "kinds")
-	return cmd
-}
-
-// listedKind is a row of kind list.
+// listedKind is a row of the list of kinds.
 type listedKind struct {
 	Kind    ledger.Kind            `json:"kind"`
 	Tasks   map[ledger.State]int64 `json:"tasks"`
@@ -170,8 +89,8 @@ func readKinds(ctx context.Context, db ledger.DB, after ledger.Kind, limit int) 
 	return page, nil
 }
 
-func listKinds(ctx context.Context, a *app, pool *pgxpool.Pool, f pageFlags) error {
-	kinds, next, err := readPage(ctx, pool, f, readKinds, func(k listedKind) ledger.Kind { return k.Kind })
+func listKinds(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
+	kinds, next, err := readPage(ctx, pool, f.pageFlags, readKinds, func(k listedKind) ledger.Kind { return k.Kind })
 	if err != nil {
 		return err
 	}
@@ -226,7 +145,7 @@ func (a *app) noteUnknownKind(ctx context.Context, db ledger.DB, kind ledger.Kin
 		return err
 	}
 	if len(tasks) == 0 && live[kind] == 0 {
-		fmt.Fprintf(a.stderr, "warning: %s has neither tasks nor workers; taskledger kind list shows the kinds\n",
+		fmt.Fprintf(a.stderr, "warning: %s has neither tasks nor workers; taskledger show kinds shows the kinds\n",
 			plain(string(kind)))
 	}
 	return nil

@@ -14,15 +14,6 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func newLimitCommand(a *app) *cobra.Command {
-	return group(
-		&cobra.Command{Use: "limit", Short: "Limit how many tasks of a kind may wait"},
-		newLimitListCommand(a),
-		newLimitSetCommand(a),
-		newLimitRemoveCommand(a),
-	)
-}
-
 // limit is a limit as JSON.
 type limit struct {
 	ledger.Limit
@@ -35,28 +26,8 @@ type usedLimit struct {
 	Waiting int64 `json:"waiting"`
 }
 
-func newLimitListCommand(a *app) *cobra.Command {
-	var f pageFlags
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List the limits, and how many tasks wait",
-		Example: "  taskledger limit list\n  taskledger limit list -o json",
-		Args:    exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.validate(); err != nil {
-				return err
-			}
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return listLimits(ctx, a, pool, f)
-			})
-		},
-	}
-	f.add(cmd, "limits")
-	return cmd
-}
-
-func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool, f pageFlags) error {
-	found, next, err := readPage(ctx, pool, f, ledger.ReadLimitsAfter,
+func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
+	found, next, err := readPage(ctx, pool, f.pageFlags, ledger.ReadLimitsAfter,
 		func(l ledger.LimitStatus) ledger.Kind { return l.Kind })
 	if err != nil {
 		return err
@@ -88,11 +59,11 @@ func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool, f pageFlags) er
 	return noteLag(ctx, a, pool)
 }
 
-func newLimitSetCommand(a *app) *cobra.Command {
+func newLimitCommand(a *app) *cobra.Command {
 	var l ledger.Limit
 	var policy, actor string
 	cmd := &cobra.Command{
-		Use:   "set KIND MAX_WAITING",
+		Use:   "limit KIND MAX_WAITING",
 		Short: "Limit how many tasks of a kind may wait",
 		Long: `Limit how many tasks of a kind may wait, for all producers. Above the limit the policy decides:
 
@@ -103,8 +74,8 @@ func newLimitSetCommand(a *app) *cobra.Command {
 
 The limit counts the tasks that the projector has counted. It does not apply to tasks that are due
 later. See docs/overload.md.`,
-		Example: "  taskledger limit set coupon.send 100000\n" +
-			"  taskledger limit set price.refresh 50 --policy discard_oldest",
+		Example: "  taskledger limit coupon.send 100000\n" +
+			"  taskledger limit price.refresh 50 --policy discard_oldest",
 		Args: exactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l.Kind, l.Policy = ledger.Kind(args[0]), ledger.OverloadPolicy(policy)
@@ -133,32 +104,4 @@ later. See docs/overload.md.`,
 	refuseZero(cmd.Flags(), "policy", "retry-after")
 	addActorFlag(cmd, &actor)
 	return cmd
-}
-
-func newLimitRemoveCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "remove KIND",
-		Short:   "Remove the limit of a kind",
-		Example: "  taskledger limit remove coupon.send",
-		Args:    exactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				removed, err := ledger.RemoveLimit(ctx, pool, ledger.Kind(args[0]))
-				if err != nil {
-					return err
-				}
-				answer := struct {
-					Kind    string `json:"kind"`
-					Removed bool   `json:"removed"`
-				}{args[0], removed}
-				return a.print(answer, func(w io.Writer) {
-					if removed {
-						fmt.Fprintf(w, "any number of tasks of kind %s may wait\n", plain(args[0]))
-					} else {
-						fmt.Fprintf(w, "kind %s had no limit\n", plain(args[0]))
-					}
-				})
-			})
-		},
-	}
 }

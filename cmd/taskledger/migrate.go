@@ -19,12 +19,7 @@ func newMigrateCommand(a *app) *cobra.Command {
 processes may migrate at once. Migrating needs a direct connection, not a pooler in transaction mode.`,
 	}
 	return group(cmd,
-		&cobra.Command{
-			Use:   "up",
-			Short: "Apply the migrations that are missing",
-			Args:  exactArgs(0),
-			RunE:  func(cmd *cobra.Command, _ []string) error { return migrateUp(cmd.Context(), a) },
-		},
+		newMigrateUpCommand(a),
 		&cobra.Command{
 			Use:   "status",
 			Short: "List the migrations, applied or not",
@@ -32,13 +27,26 @@ processes may migrate at once. Migrating needs a direct connection, not a pooler
 			RunE:  func(cmd *cobra.Command, _ []string) error { return migrateStatus(cmd.Context(), a) },
 		},
 		newMigrateRolesCommand(a),
-		&cobra.Command{
-			Use:   "sql",
-			Short: "Print the migrations, to apply them with a tool of your own",
-			Args:  exactArgs(0),
-			RunE:  func(*cobra.Command, []string) error { return migrateSQL(a) },
-		},
 	)
+}
+
+func newMigrateUpCommand(a *app) *cobra.Command {
+	var isPrinted bool
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Apply the migrations that are missing",
+		Long: `Apply the migrations that are missing. With --print, print all migrations instead, to apply them with a
+tool of your own; it connects to nothing.`,
+		Args: exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if isPrinted {
+				return migrateSQL(a)
+			}
+			return migrateUp(cmd.Context(), a)
+		},
+	}
+	cmd.Flags().BoolVar(&isPrinted, "print", false, "print all migrations and change nothing")
+	return cmd
 }
 
 // migrated is the result of migrate up.

@@ -87,18 +87,18 @@ func TestMigrateRolesWithoutCREATEROLE(t *testing.T) {
 
 	for _, database := range []string{"shop", "Depot"} {
 		role := func(name string) string { return pgx.Identifier{database + "_" + name}.Sanitize() }
-		fail(at(database, "clerk"), "the role "+database+"_reader can do this", "kind", "list")
+		fail(at(database, "clerk"), "the role "+database+"_reader can do this", "show", "kinds")
 		execute(t, superuser, "grant "+role("reader")+" to clerk")
-		succeed(at(database, "clerk"), "kind", "list")
-		fail(at(database, "clerk"), "the role "+database+"_operator can do this", "kind", "pause", "a")
+		succeed(at(database, "clerk"), "show", "kinds")
+		fail(at(database, "clerk"), "the role "+database+"_operator can do this", "pause", "kind", "a")
 		fail(at(database, "clerk"), "the role "+database+"_producer can do this", "enqueue", "a", "1")
 		execute(t, superuser, "grant "+role("operator")+", "+role("producer")+" to clerk")
-		succeed(at(database, "clerk"), "kind", "pause", "a")
+		succeed(at(database, "clerk"), "pause", "kind", "a")
 		succeed(at(database, "clerk"), "enqueue", "a", "1")
 	}
 	execute(t, superuser, "create database closed")
 	execute(t, superuser, "revoke connect on database closed from public")
-	fail(at("closed", "clerk"), "hint: grant the login CONNECT on the database", "kind", "list")
+	fail(at("closed", "clerk"), "hint: grant the login CONNECT on the database", "show", "kinds")
 }
 
 // A migration that refuses the database has its cure as the hint of the command.

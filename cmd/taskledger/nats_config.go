@@ -37,7 +37,7 @@ domain NAME from the consumer NAME, which admin makes:
 
   nats consumer add LEDGER NAME --pull --ack explicit --deliver all --filter 'ledger.*.succeeded.>' --defaults
 
---served NAME adds a subscriber that taskledger subscriber serve NAME serves from the database, as the user NAME-server.
+--served NAME adds a subscriber that taskledger serve subscriber NAME serves from the database, as the user NAME-server.
 Its account contains a separate stream, which the server creates.
 
 The command nats: go install github.com/nats-io/natscli/nats@latest

@@ -24,7 +24,7 @@ var natsUsers = []string{
 
 func newNATSURLCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "nats-url [USER]",
+		Use:   "nats [USER]",
 		Short: "Print the address of the NATS server of serve, with the password of a user",
 		Long: `Print the address of the NATS server that serve runs for the database, with a user and its password,
 for programs that do not find it by themselves. The login of the command needs the role of the user:
@@ -33,7 +33,7 @@ for programs that do not find it by themselves. The login of the command needs t
   operator    role operator: the commands of taskledger
   waiter      role producer: programs that wait for results
   subscriber  role subscriber: one subscriber, by the consumer "subscriber"
-  served      role subscriber: the programs of subscribers that subscriber serve serves
+  served      role subscriber: the programs of subscribers that taskledger serve subscriber serves
   relay       role relay: the services of serve
   admin       role relay: everything in the account of the stream, for the command nats
 
@@ -41,8 +41,8 @@ The address changes when another process begins to run the server. The password 
 
 With -o json the answer contains the parts of the address, and the CA of a server outside of loopback. There a client
 begins TLS at once (with nats.go: TLSHandshakeFirst), and expects the certificate of tls_name.`,
-		Example: "  NATS_URL=$(taskledger nats-url) ./worker\n" +
-			"  nats --server \"$(taskledger nats-url admin)\" stream info LEDGER",
+		Example: "  NATS_URL=$(taskledger url nats) ./worker\n" +
+			"  nats --server \"$(taskledger url nats admin)\" stream info LEDGER",
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: natsUsers,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -61,7 +61,7 @@ begins TLS at once (with nats.go: TLSHandshakeFirst), and expects the certificat
 	}
 }
 
-// natsAddress is the answer of nats-url.
+// natsAddress is the answer of url nats.
 type natsAddress struct {
 	URL      string   `json:"url"`
 	Servers  []string `json:"servers"` // host and port

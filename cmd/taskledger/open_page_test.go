@@ -185,7 +185,7 @@ func (p *openPage) next(changes <-chan struct{}, isEnd bool) {
 func TestRestartUnderAnOpenPage(t *testing.T) {
 	t.Parallel()
 	p := newOpenPage(t)
-	secret := p.run("token", "create", "ada", "--role", "operator")
+	secret := p.run("create", "token", "ada", "--role", "operator")
 	p.start()
 	if status, page := p.load("/sign-in", url.Values{"csrf": {p.csrf("/sign-in")}, "token": {secret}}); status != 200 {
 		t.Fatalf("status %d: %s", status, page)
@@ -215,7 +215,7 @@ func TestRestartUnderAnOpenPage(t *testing.T) {
 
 	changes := p.stream()
 	id, _, _ := strings.Cut(strings.TrimPrefix(secret, "tlk_"), "_")
-	p.run("token", "revoke", id)
+	p.run("revoke", "token", id)
 	p.next(changes, true)
 	if status, page := cancel("order-9"); status != 401 || !strings.Contains(page, "Nothing was changed.") {
 		t.Errorf("status %d: %s", status, page)
@@ -225,7 +225,7 @@ func TestRestartUnderAnOpenPage(t *testing.T) {
 
 func (p *openPage) wantState(bizID string, want ledger.State) {
 	p.t.Helper()
-	out := p.run("task", "show", "coupon.send", bizID, "-o", "json")
+	out := p.run("show", "task", "coupon.send", bizID, "-o", "json")
 	if !strings.Contains(out, fmt.Sprintf("%q", want)) {
 		p.t.Errorf("%s is not %s: %s", bizID, want, out)
 	}

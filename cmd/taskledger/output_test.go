@@ -17,7 +17,7 @@ func TestOutputOnAFullDisk(t *testing.T) {
 		}
 		defer full.Close()
 		var stderr bytes.Buffer
-		args := []string{"version", "-o", format}
+		args := []string{"--version", "-o", format}
 		if exit := newApp().Run(t.Context(), args, strings.NewReader(""), full, &stderr); exit != exitFailed ||
 			!strings.Contains(stderr.String(), "no space left on device") {
 			t.Errorf("%s: exit code %d, %s", format, exit, &stderr)

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -18,23 +16,10 @@ const (
 	maxPage     = 10_000
 )
 
-// pageFlags are the options of a list that is in the order of names.
+// pageFlags are the options of a list that has pages.
 type pageFlags struct {
 	limit int
 	after string
-}
-
-// add adds the options to a command that lists elements of a name such as "schedules".
-func (f *pageFlags) add(cmd *cobra.Command, elements string) {
-	cmd.Flags().IntVar(&f.limit, "limit", defaultPage, fmt.Sprintf("maximum number of %s, 1 to %d", elements, maxPage))
-	cmd.Flags().StringVar(&f.after, "after", "", "`name` at which to continue: \"next\" of the previous call")
-}
-
-func (f *pageFlags) validate() error {
-	if f.limit < 1 || f.limit > maxPage {
-		return usagef("--limit must be between 1 and %d, got %d", maxPage, f.limit)
-	}
-	return nil
 }
 
 // readPage returns a page of a list, and the name at which to continue, or "". read returns at most limit elements

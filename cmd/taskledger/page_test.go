@@ -26,50 +26,52 @@ type pagedList struct {
 
 // pagedLists are all lists that have pages, by their commands, with the elements that fillLists makes.
 var pagedLists = map[string]pagedList{
-	"taskledger worker list":     {list: "workers", name: "id", want: []string{"w 1", "w/2", "w3"}},
-	"taskledger schedule list":   {list: "schedules", name: "schedule.name", want: []string{"s1", "s2", "s3"}},
-	"taskledger subscriber list": {list: "subscribers", name: "name", want: []string{"s1", "s2", "s3"}},
-	"taskledger kind list": {
+	"taskledger show workers":     {list: "workers", name: "id", want: []string{"w 1", "w/2", "w3"}},
+	"taskledger show schedules":   {list: "schedules", name: "schedule.name", want: []string{"s1", "s2", "s3"}},
+	"taskledger show subscribers": {list: "subscribers", name: "name", want: []string{"s1", "s2", "s3"}},
+	"taskledger show kinds": {
 		list: "kinds", name: "kind", want: []string{"a", "d", "d/e", "f%2Fg", "k1", "k2", "k3", "seal", "t"},
 	},
-	"taskledger limit list":  {list: "limits", name: "kind", want: []string{"k1", "k2", "k3"}},
-	"taskledger parked list": {list: "parked", name: "position", want: []string{"7", "8", "9"}},
-	"taskledger illegal list": {
+	"taskledger show limits": {list: "limits", name: "kind", want: []string{"k1", "k2", "k3"}},
+	"taskledger show parked": {list: "parked", name: "position", want: []string{"7", "8", "9"}},
+	"taskledger show illegal": {
 		list: "illegal", name: "key.kind,key.biz_id,version",
 		want: []string{"a 1/2 1", "a 1/2 2", "a/1 2 1", "a/1 2/3 1", "b%2Fc x 1"},
 	},
-	"taskledger projection parked": {
+	"taskledger show parked --projection": {
 		args: "coupons", list: "parked", name: "key.kind,key.biz_id,version",
 		want: []string{"a 1/2 1", "a 1/2 2", "a/1 2 1", "a/1 2/3 1", "b%2Fc x 1"},
 	},
-	"taskledger seal proof": {
+	"taskledger prove": {
 		args: "seal s", list: "events", name: "version", want: []string{"1", "2", "3"},
 	},
-	"taskledger task list": {
+	"taskledger show tasks": {
 		args: "--tag t", list: "tasks", name: "kind,biz_id", want: []string{"t 3", "t 2", "t 1"},
 	},
-	"taskledger events list": {
+	"taskledger events": {
 		args: "--kind t", list: "events", name: "biz_id", want: []string{"1", "2", "3"},
 	},
-	"taskledger state as-of": {
+	"taskledger state": {
 		args: "LAST --list --state dead", list: "tasks", name: "kind,biz_id",
 		want: []string{"d e", "d/e 1", "d/e 1/2", "f%2Fg 1"},
 	},
-	"taskledger task dead": {
+	"taskledger show dead": {
 		list: "groups", name: "kind", want: []string{"d", "d/e", "f%2Fg"},
 	},
 }
 
 // unpaged are the other commands with --limit, each with the reason.
 var unpaged = map[string]string{
-	"taskledger alarm list":      "lists the newest of each receiver: the script alarm has it",
-	"taskledger events tail":     "begins with the newest",
-	"taskledger task history":    "continues with earlier events, by --before: the script task has it",
-	"taskledger task tree":       "each node has its own cut: TestTreeReportsItsCuts",
-	"taskledger task release":    "changes tasks, and reports how many",
-	"taskledger task bury":       "changes tasks, and reports how many",
-	"taskledger task cancel":     "changes tasks, and reports how many",
-	"taskledger task reschedule": "changes tasks, and reports how many",
+	"taskledger show alarms":      "lists the newest of each receiver: the script alarm has it",
+	"taskledger show projections": "is whole",
+	"taskledger show stream":      "is whole",
+	"taskledger show tokens":      "is whole",
+	"taskledger history":          "continues with earlier events, by --before: the script task has it",
+	"taskledger tree":             "each node has its own cut: TestTreeReportsItsCuts",
+	"taskledger release":          "changes tasks, and reports how many",
+	"taskledger bury":             "changes tasks, and reports how many",
+	"taskledger cancel":           "changes tasks, and reports how many",
+	"taskledger reschedule":       "changes tasks, and reports how many",
 }
 
 // fillLists makes the elements of pagedLists. Some kinds have a slash: a role with INSERT can forge them.
@@ -129,17 +131,17 @@ func TestListsContinue(t *testing.T) {
 	}
 	list("seal")
 	for _, name := range []string{"s1", "s2", "s3"} {
-		list("subscriber", "seek", name, "--beginning")
+		list("seek", "subscriber", name, "--beginning")
 	}
 	walk(newApp().newRootCommand(), func(cmd *cobra.Command) {
-		path := cmd.CommandPath()
-		l, found := pagedLists[path]
-		if hasLimit := cmd.Flags().Lookup("limit") != nil; hasLimit != found && unpaged[path] == "" {
-			t.Errorf("%s: has --limit: %t, is a list here: %t", path, hasLimit, found)
+		for _, path := range namesOf(cmd) {
+			_, found := pagedLists[path]
+			if hasLimit := cmd.Flags().Lookup("limit") != nil; hasLimit != found && unpaged[path] == "" {
+				t.Errorf("%s: has --limit: %t, is a list here: %t", path, hasLimit, found)
+			}
 		}
-		if !found {
-			return
-		}
+	})
+	for path, l := range pagedLists {
 		args := append(strings.Fields(path)[1:], strings.Fields(strings.ReplaceAll(l.args, "LAST", last))...)
 		args = append(args, "--limit", "1")
 		var got []string
@@ -169,7 +171,7 @@ func TestListsContinue(t *testing.T) {
 		if diff := cmp.Diff(l.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", path, diff)
 		}
-	})
+	}
 }
 
 // readList returns the names of the elements of a list, and its member next.

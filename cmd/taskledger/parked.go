@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -12,42 +13,15 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/projector"
 )
 
-func newParkedCommand(a *app) *cobra.Command {
-	return group(
-		&cobra.Command{Use: "parked", Short: "List the events that could not be published, and retry or discard them"},
-		newParkedListCommand(a),
-		newParkedShowCommand(a),
-		newParkedRetryCommand(a),
-		newParkedDiscardCommand(a),
-	)
-}
-
-func newParkedListCommand(a *app) *cobra.Command {
-	var limit int
-	var after int64
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List the parked events, oldest first",
-		Example: "  taskledger parked list\n  taskledger parked list -o json",
-		Args:    exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if limit < 1 || limit > maxPage {
-				return usagef("--limit must be between 1 and %d, got %d", maxPage, limit)
-			}
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return listParked(ctx, a, pool, ledger.Position(after), limit)
-			})
-		},
+func listParked(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
+	after, err := f.position()
+	if err != nil {
+		return err
 	}
-	cmd.Flags().IntVar(&limit, "limit", 100, fmt.Sprintf("maximum number of events, 1 to %d", maxPage))
-	cmd.Flags().Int64Var(&after, "after", 0, "begin after the event with this `position`")
-	return cmd
-}
-
-func listParked(ctx context.Context, a *app, pool *pgxpool.Pool, after ledger.Position, limit int) error {
-	all, next, err := cutPage(limit, func(limit int) ([]outbox.Parked, error) {
+	all, next, err := cutPage(f.limit, func(limit int) ([]outbox.Parked, error) {
 		return outbox.ReadParked(ctx, pool, after, limit)
 	}, func(p outbox.Parked) ledger.Position { return p.Position })
 	if err != nil {
@@ -81,29 +55,20 @@ func listParked(ctx context.Context, a *app, pool *pgxpool.Pool, after ledger.Po
 	return nil
 }
 
-func newParkedShowCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "show POSITION",
-		Short:   "Show a parked event and the whole reason",
-		Example: "  taskledger parked show 4711",
-		Args:    exactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			positions, err := parsePositions(args)
-			if err != nil {
-				return err
-			}
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				found, err := outbox.ReadParked(ctx, pool, positions[0]-1, 1)
-				if err != nil {
-					return err
-				}
-				if len(found) == 0 || found[0].Position != positions[0] {
-					return notParked(fmt.Errorf("position %d: %w", positions[0], outbox.ErrNotParked))
-				}
-				return a.print(found[0], func(w io.Writer) { renderParked(w, found[0]) })
-			})
-		},
+// showParked prints a parked event.
+func showParked(ctx context.Context, a *app, pool *pgxpool.Pool, args []string) error {
+	positions, err := parsePositions(args)
+	if err != nil {
+		return err
 	}
+	found, err := outbox.ReadParked(ctx, pool, positions[0]-1, 1)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 || found[0].Position != positions[0] {
+		return notParked(fmt.Errorf("position %d: %w", positions[0], outbox.ErrNotParked))
+	}
+	return a.print(found[0], func(w io.Writer) { renderParked(w, found[0]) })
 }
 
 func renderParked(w io.Writer, p outbox.Parked) {
@@ -119,76 +84,157 @@ func renderParked(w io.Writer, p outbox.Parked) {
 
 // parkedCure returns the commands that end the condition of a parked event.
 func parkedCure(p outbox.Parked) string {
-	cure := fmt.Sprintf("taskledger task cancel %s, unless the task has ended; then: taskledger parked discard %d",
+	cure := fmt.Sprintf("taskledger cancel %s, unless the task has ended; then: taskledger discard parked %d",
 		shellKey(p.Key), p.Position)
 	if p.Key.Validate() == nil {
-		cure = fmt.Sprintf("remove the reason, then: taskledger parked retry %d; or: %s", p.Position, cure)
+		cure = fmt.Sprintf("remove the reason, then: taskledger retry parked %d; or: %s", p.Position, cure)
 	}
 	return cure
 }
 
-func newParkedRetryCommand(a *app) *cobra.Command {
-	return newUnparkCommand(a, &cobra.Command{
-		Use:   "retry [POSITION...]",
-		Short: "Let the relay publish parked events again",
+// unpark is an act on parked events: of the stream, and of a task that a projection has not applied.
+type unpark struct {
+	done         string // past participle of the act on events of the stream
+	ofStream     func(context.Context, outbox.DB, []ledger.Position, string, string) error
+	projected    string // past participle of the act on events of a projection
+	ofProjection func(context.Context, projector.DB, string, ledger.Key, projector.Act) (int, error)
+	isAwaited    bool          // it waits for the program that runs the projection
+	wait         time.Duration // how long
+}
+
+// unparkFlags are the options of an act on parked events.
+type unparkFlags struct {
+	projection  string
+	all, dryRun bool
+	by          projector.Act
+}
+
+func newRetryParkedCommand(a *app) *cobra.Command {
+	u := &unpark{
+		done: "retried", ofStream: outbox.RetryParked,
+		projected: "retried", ofProjection: projector.RetryParkedTask,
+		isAwaited: true, wait: 10 * time.Second,
+	}
+	cmd := newUnparkCommand(a, &cobra.Command{
+		Use:   "parked [POSITION... | KIND BIZ_ID]",
+		Short: "Let the relay publish parked events again, or a projection apply them",
 		Long: `Let the relay publish parked events again, in the order of their positions. Remove the cause first, for
 example a max_payload of the NATS server that is too small. An event that still cannot be published is parked
-again. Subscribers may receive the event after later events of its task.`,
-		Example: "  taskledger parked retry 4711 4712 --reason 'max_payload raised'\n  taskledger parked retry --all",
-	}, "retried", outbox.RetryParked)
+again. Subscribers may receive the event after later events of its task.
+
+With --projection, let the program that runs the projection apply the parked events of a task again, in their order,
+and wait for it. If one fails, they stay parked, and the exit code is 1. An event that stops a projection is retried
+without this command.`,
+		Example: "  taskledger retry parked 4711 4712 --reason 'max_payload raised'\n" +
+			"  taskledger retry parked --all\n" +
+			"  taskledger retry parked --projection coupons coupon.send order-17 --reason 'fixed in 1.4.2'",
+	}, u)
+	addDuration(cmd.Flags(), &u.wait, "wait", "with --projection: how long to wait for the program; 0: not at all")
+	return cmd
 }
 
-func newParkedDiscardCommand(a *app) *cobra.Command {
+func newDiscardParkedCommand(a *app) *cobra.Command {
 	return newUnparkCommand(a, &cobra.Command{
-		Use:   "discard [POSITION...]",
-		Short: "Remove parked events from the list; they are never published",
-		Long: `Remove parked events from the list. They are never published, not even by taskledger stream rebuild, and
+		Use:   "parked [POSITION... | KIND BIZ_ID]",
+		Short: "Remove parked events from the list; they are never published or applied",
+		Long: `Remove parked events from the list. They are never published, not even by taskledger rebuild stream, and
 stay in the ledger. Their tasks do not change: workers begin the available ones. First cancel a task that must not run
-(taskledger task cancel).`,
-		Example: "  taskledger parked discard 4711 --reason 'written by mistake'",
-	}, "discarded", outbox.DiscardParked)
+(taskledger cancel).
+
+With --projection, let the projection skip the failing event of a task, whether it is parked or stops the projection.
+Later events of the task are applied. A rebuild skips the event as well.`,
+		Example: "  taskledger discard parked 4711 --reason 'written by mistake'\n" +
+			"  taskledger discard parked --projection coupons coupon.send order-17 --reason 'test data'",
+	}, &unpark{
+		done: "discarded", ofStream: outbox.DiscardParked,
+		projected: "skipped", ofProjection: projector.SkipParkedTask,
+	})
 }
 
-// newUnparkCommand completes a command that removes parked events from the list. done is its past participle.
-func newUnparkCommand(a *app, cmd *cobra.Command, done string,
-	unpark func(context.Context, outbox.DB, []ledger.Position, string, string) error) *cobra.Command {
-	var all, dryRun bool
-	var actor, reason string
+// newUnparkCommand completes a command that removes parked events from the list.
+func newUnparkCommand(a *app, cmd *cobra.Command, u *unpark) *cobra.Command {
+	var f unparkFlags
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case f.projection != "" && (f.all || len(args) != 2):
+			return usagef("name a task whose events the projection has parked, as KIND BIZ_ID").
+				hinted("list them with: taskledger show parked --projection %s", shellWord(f.projection))
+		case f.projection == "" && f.all == (len(args) > 0):
+			return usagef("name events by their positions, or --all").
+				hinted("list them with: taskledger show parked")
+		case f.projection == "" && cmd.Flags().Changed("wait"):
+			return usagef("--wait is for --projection")
+		}
+		return nil
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if all == (len(args) > 0) {
-			return usagef("name events by their positions, or --all").hinted("list them with: taskledger parked list")
-		}
-		positions, err := parsePositions(args)
-		if err != nil {
-			return err
-		}
+		f.by.Actor = actorOr(f.by.Actor)
 		return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-			act := func(p []ledger.Position) error { return unpark(ctx, pool, p, actorOr(actor), reason) }
-			if dryRun {
-				act, done = checkParked(ctx, pool), "would be "+done
+			if f.projection != "" {
+				// The key of a parked event may be invalid.
+				return u.project(ctx, a, pool, ledger.Key{Kind: ledger.Kind(args[0]), BizID: ledger.BizID(args[1])}, f)
 			}
-			n := len(positions)
-			if all {
-				n, err = eachParked(ctx, pool, act)
-			} else {
-				err = act(positions)
-			}
+			positions, err := parsePositions(args)
 			if err != nil {
-				return notParked(err)
+				return err
 			}
-			answer := struct {
-				Done   string `json:"done"`
-				Events int    `json:"events"`
-				DryRun bool   `json:"dry_run"`
-			}{done, n, dryRun}
-			return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", done, count(int64(n))) })
+			return u.publish(ctx, a, pool, positions, f)
 		})
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "all parked events")
-	addDryRunFlag(cmd, &dryRun)
-	addActorFlag(cmd, &actor)
-	addReasonFlag(cmd, &reason)
+	cmd.Flags().StringVar(&f.projection, "projection", "", "the events of a task that the projection with this `name` "+
+		"has parked (default: events that could not be published)")
+	refuseZero(cmd.Flags(), "projection")
+	cmd.Flags().BoolVar(&f.all, "all", false, "all events that could not be published")
+	addDryRunFlag(cmd, &f.dryRun)
+	addActFlags(cmd, &f.by)
 	return cmd
+}
+
+// unparked is the result of an act on parked events as JSON.
+type unparked struct {
+	Done   string `json:"done"`
+	Events int    `json:"events"`
+	DryRun bool   `json:"dry_run"`
+}
+
+// publish acts on events that could not be published: those at the positions, or all.
+func (u *unpark) publish(
+	ctx context.Context, a *app, pool *pgxpool.Pool, positions []ledger.Position, f unparkFlags,
+) error {
+	act := func(p []ledger.Position) error { return u.ofStream(ctx, pool, p, f.by.Actor, f.by.Reason) }
+	done := u.done
+	if f.dryRun {
+		act, done = checkParked(ctx, pool), "would be "+done
+	}
+	n := len(positions)
+	var err error
+	if f.all {
+		n, err = eachParked(ctx, pool, act)
+	} else {
+		err = act(positions)
+	}
+	if err != nil {
+		return notParked(err)
+	}
+	return a.print(unparked{done, n, f.dryRun}, func(w io.Writer) {
+		fmt.Fprintf(w, "%s: %s\n", done, count(int64(n)))
+	})
+}
+
+// project acts on the events of a task that a projection has not applied.
+func (u *unpark) project(ctx context.Context, a *app, pool *pgxpool.Pool, key ledger.Key, f unparkFlags) error {
+	act, done := u.ofProjection, u.projected
+	if f.dryRun {
+		act, done = countUnapplied, "would be "+done
+	}
+	n, err := act(ctx, pool, f.projection, key, f.by)
+	if err == nil && u.isAwaited && !f.dryRun {
+		done, err = awaitRetry(ctx, pool, f.projection, key, u.wait)
+	}
+	if err != nil {
+		return err
+	}
+	return a.print(unparked{done, n, f.dryRun}, func(w io.Writer) { fmt.Fprintf(w, "%s: %d events\n", done, n) })
 }
 
 // addDryRunFlag adds --dry-run.
@@ -245,7 +291,7 @@ func parsePositions(args []string) (positions []ledger.Position, err error) {
 // notParked adds the cure to the error of an event that is not parked.
 func notParked(err error) error {
 	if f := describe(err); f.exit == exitNotFound {
-		return f.hinted("list parked events with: taskledger parked list")
+		return f.hinted("list parked events with: taskledger show parked")
 	}
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,18 +18,6 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-func newProjectionCommand(a *app) *cobra.Command {
-	return group(
-		&cobra.Command{Use: "projection", Short: "List, rebuild and verify projections, and handle failing events"},
-		newProjectionListCommand(a),
-		newProjectionRebuildCommand(a),
-		newProjectionVerifyCommand(a),
-		newProjectionParkedCommand(a),
-		newProjectionRetryCommand(a),
-		newProjectionSkipCommand(a),
-	)
-}
-
 // listedProjection is a projection with its lag, as JSON.
 type listedProjection struct {
 	projector.Registered
@@ -39,21 +26,7 @@ type listedProjection struct {
 	OldestWaitingMS int64 `json:"oldest_waiting_ms"`
 }
 
-func newProjectionListCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "list",
-		Short:   "List the projections, how far they are, and the events that stop them",
-		Example: "  taskledger projection list\n  taskledger projection list -o json",
-		Args:    exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return listProjections(ctx, a, pool)
-			})
-		},
-	}
-}
-
-func listProjections(ctx context.Context, a *app, pool *pgxpool.Pool) error {
+func listProjections(ctx context.Context, a *app, pool *pgxpool.Pool, _ showFlags) error {
 	registered, err := projector.ReadProjections(ctx, pool)
 	if err != nil {
 		return err
@@ -98,11 +71,11 @@ func projectionState(r projector.Registered) string {
 // maxState is the length of the state of a projection in a list.
 const maxState = 160
 
-func newProjectionRebuildCommand(a *app) *cobra.Command {
+func newRebuildProjectionCommand(a *app) *cobra.Command {
 	var act projector.Act
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use:   "rebuild NAME",
+		Use:   "projection NAME",
 		Short: "Rebuild the tables of a projection from all events, then replace the tables in use",
 		Long: `Rebuild the tables of a projection from all events, and replace the tables in use when the new ones have
 caught up. Readers read the old tables until then, and wait for less than a second while they are replaced.
@@ -110,8 +83,8 @@ If the command is interrupted or killed, run it again: it continues.
 
 The built-in projection is ` + projector.TasksName + `: this command rebuilds it, as the owner of the schema taskledger.
 Other projections are rebuilt by the programs that run them, even if this command ends early.`,
-		Example: "  taskledger projection rebuild tasks --reason 'table changed by hand'\n" +
-			"  taskledger projection rebuild coupons",
+		Example: "  taskledger rebuild projection tasks --reason 'table changed by hand'\n" +
+			"  taskledger rebuild projection coupons",
 		Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
@@ -231,7 +204,7 @@ func stoppedWaiting(r projector.Registered, work string) error {
 		state = fmt.Sprintf("%s of %s events are done", count(w.Done), count(w.Total))
 	}
 	return failf(exitFailed, "interrupted: the %s of projection %s is still asked for: %s", work, plain(r.Name), state).
-		hinted("see: taskledger projection list")
+		hinted("see: taskledger show projections")
 }
 
 const (
@@ -244,21 +217,21 @@ func workFailure(name string, w projector.Work) error {
 	if text := w.Failure(); text != "" {
 		first, _, _ := strings.Cut(text, "\n")
 		return failf(exitFailed, "%s of projection %s: %s", w.Name, name, first).
-			hinted("see: taskledger projection list; correct the cause, and run it again")
+			hinted("see: taskledger show projections; correct the cause, and run it again")
 	}
 	return nil
 }
 
-func newProjectionVerifyCommand(a *app) *cobra.Command {
+func newVerifyProjectionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "verify NAME",
+		Use:   "projection NAME",
 		Short: "Compare the tables of a projection with the events",
 		Long: `Compare the tables of a projection with the events, without stopping anything. The exit code is 7 if they
-differ; the output contains the rows. To correct them: taskledger projection rebuild NAME.
+differ; the output contains the rows. To correct them: taskledger rebuild projection NAME.
 
 The built-in projection is ` + projector.TasksName + `. Other projections are verified by the programs that run them:
 each builds the tables again from the events in the tables in use, and compares both.`,
-		Example: "  taskledger projection verify tasks\n  taskledger projection verify coupons -o json",
+		Example: "  taskledger verify projection tasks\n  taskledger verify projection coupons -o json",
 		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
@@ -285,7 +258,7 @@ func verifyProjection(ctx context.Context, a *app, pool *pgxpool.Pool, name stri
 		return err
 	}
 	return failf(exitIntegrity, "projection %s: %s differences", name, count(report.Different)).
-		hinted("taskledger projection rebuild %s", name)
+		hinted("taskledger rebuild projection %s", name)
 }
 
 func readReport(ctx context.Context, a *app, pool *pgxpool.Pool, name string) (report projector.Report, err error) {
@@ -319,33 +292,13 @@ func renderReport(w io.Writer, name string, r projector.Report) {
 	}
 }
 
-func newProjectionParkedCommand(a *app) *cobra.Command {
-	var f pageFlags
-	cmd := &cobra.Command{
-		Use:     "parked NAME",
-		Short:   "List the events that a projection has parked or skips",
-		Example: "  taskledger projection parked coupons",
-		Args:    exactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.validate(); err != nil {
-				return err
-			}
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return listProjectionParked(ctx, a, pool, args[0], f)
-			})
-		},
-	}
-	f.add(cmd, "events")
-	return cmd
-}
-
-func listProjectionParked(ctx context.Context, a *app, pool *pgxpool.Pool, name string, f pageFlags) error {
+func listProjectionParked(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
 	after, err := parseEventPlace(f.after)
 	if err != nil {
 		return err
 	}
 	all, next, err := cutPage(f.limit, func(limit int) ([]projector.ParkedEvent, error) {
-		return projector.ReadProjectionParked(ctx, pool, name, after, limit)
+		return projector.ReadProjectionParked(ctx, pool, f.projection, after, limit)
 	}, func(p projector.ParkedEvent) string { return eventPlace(p.Key, p.Version) })
 	if err != nil {
 		return err
@@ -377,24 +330,6 @@ func listProjectionParked(ctx context.Context, a *app, pool *pgxpool.Pool, name 
 	})
 }
 
-func newProjectionRetryCommand(a *app) *cobra.Command {
-	var wait time.Duration
-	cmd := newProjectionActCommand(a, &cobra.Command{
-		Use:   "retry NAME KIND BIZ_ID",
-		Short: "Let a projection apply the parked events of a task again",
-		Long: `Let the program that runs a projection apply the parked events of a task again, in their order, and wait
-for it. If one fails, they stay parked, and the exit code is 1. An event that stops a projection is retried without
-this command.`,
-		Example: "  taskledger projection retry coupons coupon.send order-17 --reason 'fixed in 1.4.2'",
-	}, "retried", projector.RetryParkedTask, func(ctx context.Context, db ledger.DB, name string, k ledger.Key,
-	) (string, error) {
-		return awaitRetry(ctx, db, name, k, wait)
-	})
-	wait = 10 * time.Second
-	addDuration(cmd.Flags(), &wait, "wait", "how long to wait for the program; 0: not at all")
-	return cmd
-}
-
 // awaitRetry waits until the program that runs a projection has retried the parked events of a task, and returns their
 // new state. It returns an error if one of them has failed again.
 func awaitRetry(ctx context.Context, db ledger.DB, name string, k ledger.Key, wait time.Duration) (string, error) {
@@ -411,8 +346,8 @@ func awaitRetry(ctx context.Context, db ledger.DB, name string, k ledger.Key, wa
 			text, _, _ := strings.Cut(left[failed].Error, "\n")
 			return "", failf(exitFailed, "the event at position %d has failed again (failures: %d): %s",
 				left[failed].Position, left[failed].Failures, text).
-				hinted("correct the program that runs the projection; or: taskledger projection skip %s %s %s", name,
-					k.Kind, k.BizID)
+				hinted("correct the program that runs the projection; or: "+
+					"taskledger discard parked --projection %s %s %s", name, k.Kind, k.BizID)
 		case time.Now().After(deadline):
 			return "to be retried when a program that runs projection " + name + " finds them", nil
 		}
@@ -420,52 +355,6 @@ func awaitRetry(ctx context.Context, db ledger.DB, name string, k ledger.Key, wa
 			return "", err
 		}
 	}
-}
-
-func newProjectionSkipCommand(a *app) *cobra.Command {
-	return newProjectionActCommand(a, &cobra.Command{
-		Use:   "skip NAME KIND BIZ_ID",
-		Short: "Let a projection skip the failing event of a task",
-		Long: `Let a projection skip the failing event of a task, whether it is parked or stops the projection. Later
-events of the task are applied. A rebuild skips the event as well.`,
-		Example: "  taskledger projection skip coupons coupon.send order-17 --reason 'test data'",
-	}, "skipped", projector.SkipParkedTask, nil)
-}
-
-// newProjectionActCommand completes a command about the events of a task that a projection has not applied. after
-// returns their new state. Default: done.
-func newProjectionActCommand(a *app, cmd *cobra.Command, done string,
-	do func(context.Context, projector.DB, string, ledger.Key, projector.Act) (int, error),
-	after func(context.Context, ledger.DB, string, ledger.Key) (string, error),
-) *cobra.Command {
-	var act projector.Act
-	var dryRun bool
-	cmd.Args = exactArgs(3)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		key := ledger.Key{Kind: ledger.Kind(args[1]), BizID: ledger.BizID(args[2])}
-		return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-			act.Actor = actorOr(act.Actor)
-			if dryRun {
-				do, done = countUnapplied, "would be "+done
-			}
-			n, err := do(ctx, pool, args[0], key, act)
-			if err == nil && after != nil && !dryRun {
-				done, err = after(ctx, pool, args[0], key)
-			}
-			if err != nil {
-				return err
-			}
-			answer := struct {
-				Done   string `json:"done"`
-				Events int    `json:"events"`
-				DryRun bool   `json:"dry_run"`
-			}{done, n, dryRun}
-			return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "%s: %s events\n", done, strconv.Itoa(n)) })
-		})
-	}
-	addActFlags(cmd, &act)
-	addDryRunFlag(cmd, &dryRun)
-	return cmd
 }
 
 // countUnapplied returns the number of events of a task that a projection has parked, or at which it has stopped.

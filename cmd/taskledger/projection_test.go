@@ -59,7 +59,7 @@ func TestProjectionRetryWaitsForTheOutcome(t *testing.T) {
 		a := newApp()
 		a.stdout, a.stderr = &out, &out
 		cmd := a.newRootCommand()
-		cmd.SetArgs([]string{"--database-url", pool.Config().ConnString(), "projection", "retry", "coupons",
+		cmd.SetArgs([]string{"--database-url", pool.Config().ConnString(), "retry", "parked", "--projection", "coupons",
 			"coupon.send", "1", "--wait", "1m"})
 		err := cmd.ExecuteContext(t.Context())
 		return out.String(), err

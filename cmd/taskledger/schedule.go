@@ -14,43 +14,6 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
-func newScheduleCommand(a *app) *cobra.Command {
-	return group(
-		&cobra.Command{Use: "schedule", Short: "List schedules of periodic tasks, and change them"},
-		newScheduleApplyCommand(a),
-		newScheduleListCommand(a),
-		newScheduleShowCommand(a),
-		newSchedulePauseCommand(a),
-		newScheduleResumeCommand(a),
-		newScheduleRunCommand(a),
-		newScheduleDeleteCommand(a),
-	)
-}
-
-func newScheduleListCommand(a *app) *cobra.Command {
-	var f pageFlags
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the schedules and their next and last firings",
-		Args:  exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.validate(); err != nil {
-				return err
-			}
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
-				schedules, next, err := readPage(ctx, db, f, periodic.ReadSchedulesAfter,
-					func(s periodic.Status) string { return s.Schedule.Name })
-				if err != nil {
-					return err
-				}
-				return listSchedules(a, schedules, next)
-			})
-		},
-	}
-	f.add(cmd, "schedules")
-	return cmd
-}
-
 // withDatabase calls f with a connection pool of the database.
 func (a *app) withDatabase(ctx context.Context, f func(context.Context, *pgxpool.Pool) error) error {
 	pool, err := a.openDatabase(ctx)
@@ -61,7 +24,12 @@ func (a *app) withDatabase(ctx context.Context, f func(context.Context, *pgxpool
 	return f(ctx, pool)
 }
 
-func listSchedules(a *app, schedules []periodic.Status, next string) error {
+func listSchedules(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
+	schedules, next, err := readPage(ctx, pool, f.pageFlags, periodic.ReadSchedulesAfter,
+		func(s periodic.Status) string { return s.Schedule.Name })
+	if err != nil {
+		return err
+	}
 	value := struct {
 		Schedules []periodic.Status `json:"schedules"`
 		Next      string            `json:"next,omitempty"`
@@ -115,21 +83,9 @@ func lastFiring(s periodic.Status) string {
 	return ago(s.LastAt)
 }
 
-func newScheduleShowCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "show NAME",
-		Short: "Show a schedule and its next and last firings",
-		Args:  exactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
-				s, err := periodic.Load(ctx, db, args[0])
-				if err != nil {
-					return unknownSchedule(err, args[0])
-				}
-				return a.print(s, func(w io.Writer) { renderSchedule(w, s) })
-			})
-		},
-	}
+// printSchedule shows a schedule.
+func printSchedule(a *app, s periodic.Status) error {
+	return a.print(s, func(w io.Writer) { renderSchedule(w, s) })
 }
 
 func renderSchedule(w io.Writer, s periodic.Status) {
@@ -170,76 +126,13 @@ func unknownSchedule(err error, name string) error {
 	if f := describe(err); f.exit != exitNotFound {
 		return err
 	}
-	return failf(exitNotFound, "there is no schedule %s", name).hinted("list schedules with: taskledger schedule list")
+	return failf(exitNotFound, "there is no schedule %s", name).hinted("list schedules with: taskledger show schedules")
 }
 
-// changeSchedule completes a command that calls change with one schedule. done is the past participle of the change,
-// for the output.
-func (a *app) changeSchedule(
-	cmd *cobra.Command, done string, change func(ctx context.Context, db *pgxpool.Pool, name string) error,
-) *cobra.Command {
-	cmd.Args = exactArgs(1)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		name := args[0]
-		return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
-			if err := change(ctx, db, name); err != nil {
-				return unknownSchedule(err, name)
-			}
-			answer := struct {
-				Name string `json:"name"`
-				Done string `json:"done"`
-			}{name, done}
-			return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", done, plain(name)) })
-		})
-	}
-	return cmd
-}
-
-func newSchedulePauseCommand(a *app) *cobra.Command {
-	var actor, reason string
-	cmd := a.changeSchedule(&cobra.Command{
-		Use:   "pause NAME",
-		Short: "Stop the firings of a schedule until it is resumed",
-	}, "paused", func(ctx context.Context, db *pgxpool.Pool, name string) error {
-		return periodic.Pause(ctx, db, name, actorOr(actor), reason)
-	})
-	addActorFlag(cmd, &actor)
-	addReasonFlag(cmd, &reason)
-	return cmd
-}
-
-func newScheduleResumeCommand(a *app) *cobra.Command {
-	var actor, reason string
-	cmd := a.changeSchedule(&cobra.Command{
-		Use:   "resume NAME",
-		Short: "Continue a paused schedule from now on",
-		Long: `Continue a paused schedule from now on. The firings that were due during the pause are passed over, and
-are recorded as one discarded task.`,
-	}, "resumed", func(ctx context.Context, db *pgxpool.Pool, name string) error {
-		return periodic.Resume(ctx, db, name, actorOr(actor), reason)
-	})
-	addActorFlag(cmd, &actor)
-	addReasonFlag(cmd, &reason)
-	return cmd
-}
-
-func newScheduleDeleteCommand(a *app) *cobra.Command {
-	var actor, reason string
-	cmd := a.changeSchedule(&cobra.Command{
-		Use:   "delete NAME",
-		Short: "Delete a schedule; its tasks stay",
-	}, "deleted", func(ctx context.Context, db *pgxpool.Pool, name string) error {
-		return periodic.Remove(ctx, db, name, actorOr(actor), reason)
-	})
-	addActorFlag(cmd, &actor)
-	addReasonFlag(cmd, &reason)
-	return cmd
-}
-
-func newScheduleRunCommand(a *app) *cobra.Command {
+func newRunScheduleCommand(a *app) *cobra.Command {
 	var actor, reason string
 	cmd := &cobra.Command{
-		Use:   "run NAME",
+		Use:   "schedule NAME",
 		Short: "Enqueue a task of a schedule now",
 		Long: "Enqueue a task of a schedule now, even if the schedule is paused. " +
 			"The next firing of the schedule does not change.",

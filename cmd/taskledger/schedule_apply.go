@@ -12,11 +12,11 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
-func newScheduleApplyCommand(a *app) *cobra.Command {
+func newApplySchedulesCommand(a *app) *cobra.Command {
 	var file string
 	var o periodic.ApplyOptions
 	cmd := &cobra.Command{
-		Use:   "apply -f FILE",
+		Use:   "schedules -f FILE",
 		Short: "Create and change schedules from a file, and show the differences",
 		Long: `Create and change schedules from a file, YAML or JSON, and show the differences. If a schedule is
 invalid, nothing changes. The format is:
@@ -29,8 +29,8 @@ invalid, nothing changes. The format is:
       zone: Europe/Berlin
       missed: one                 # one, skip, or all with missed_limit
       overlap: skip               # allow, or skip while the previous task is unfinished`,
-		Example: "  taskledger schedule apply -f schedules.yaml --dry-run\n" +
-			"  taskledger schedule apply -f schedules.yaml --prune",
+		Example: "  taskledger apply schedules -f schedules.yaml --dry-run\n" +
+			"  taskledger apply schedules -f schedules.yaml --prune",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
@@ -67,7 +67,7 @@ func readSchedules(a *app, file string) ([]periodic.Schedule, error) {
 	return periodic.Parse(text)
 }
 
-// scheduleChanges is the JSON output of schedule apply.
+// scheduleChanges is the JSON output of apply schedules.
 type scheduleChanges struct {
 	DryRun    bool                  `json:"dry_run"`
 	Schedules []periodic.Difference `json:"schedules"`

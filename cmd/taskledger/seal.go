@@ -15,28 +15,23 @@ import (
 )
 
 func newSealCommand(a *app) *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "seal",
 		Short: "Seal the events, and print the checkpoint that an auditor keeps outside",
 		Long: `Seal the events that have been committed, and print the checkpoint of all sealed events: three lines and
-an empty one. Append them to a file that the administrators of the database cannot change. Later, taskledger seal
-verify reports every sealed event that was changed, removed or inserted since.
+an empty one. Append them to a file that the administrators of the database cannot change. Later, taskledger verify
+seal reports every sealed event that was changed, removed or inserted since.
 
 Run it from time to time, by cron or a timer: its cost depends on the new events only. If it is interrupted or killed,
 run it again: it continues. Several may run at once.`,
 		Example: "  taskledger seal >> /mnt/worm/checkpoints\n  taskledger seal -o jsonl",
-		Args:    cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return unknownCommand(cmd, args[0])
-			}
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 				return sealEvents(ctx, a, pool)
 			})
 		},
 	}
-	cmd.AddCommand(newSealVerifyCommand(a), newSealProofCommand(a), newSealCheckCommand(a))
-	return cmd
 }
 
 func sealEvents(ctx context.Context, a *app, pool *pgxpool.Pool) error {
@@ -71,18 +66,18 @@ func addCheckpointFlag(cmd *cobra.Command, name *string, text string) {
 	cmd.Flags().StringVar(name, "checkpoint", "", text+"; - is standard input")
 }
 
-func newSealVerifyCommand(a *app) *cobra.Command {
+func newVerifySealCommand(a *app) *cobra.Command {
 	var kept string
 	cmd := &cobra.Command{
-		Use:   "verify",
+		Use:   "seal",
 		Short: "Compare the sealed events with the seal and with checkpoints kept outside",
 		Long: `Compare all sealed events with the seal, and the seal with checkpoints that were kept outside, without
 stopping anything. The exit code is 7 if an event was changed, removed or inserted, if the seal was changed, or if it
 does not match a checkpoint; the output lists each case.
 
 Without --checkpoint it compares events and seal alone: an owner who changes both is not detected.`,
-		Example: "  taskledger seal verify --checkpoint /mnt/worm/checkpoints\n" +
-			"  taskledger seal verify --checkpoint checkpoints -o json",
+		Example: "  taskledger verify seal --checkpoint /mnt/worm/checkpoints\n" +
+			"  taskledger verify seal --checkpoint checkpoints -o json",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var o seal.VerifyOptions
@@ -101,7 +96,7 @@ Without --checkpoint it compares events and seal alone: an owner who changes bot
 	return cmd
 }
 
-// verifiedSeal is the result of seal verify as JSON.
+// verifiedSeal is the result of verify seal as JSON.
 type verifiedSeal struct {
 	Valid bool `json:"valid"`
 	seal.Report
@@ -162,7 +157,7 @@ func renderSealReport(w io.Writer, r seal.Report, took time.Duration) {
 	}
 }
 
-// proofFlags are the options of seal proof.
+// proofFlags are the options of prove.
 type proofFlags struct {
 	kept  string
 	event int32
@@ -170,16 +165,17 @@ type proofFlags struct {
 	limit int
 }
 
-func newSealProofCommand(a *app) *cobra.Command {
+func newProveCommand(a *app) *cobra.Command {
 	var f proofFlags
 	cmd := &cobra.Command{
-		Use:   "proof KIND BIZ_ID",
+		Use:   "prove KIND BIZ_ID",
 		Short: "Prove that the events of a task are in the tree of a checkpoint",
 		Long: `Prove that the events of a task are in the tree of a checkpoint. Default: the tree of all sealed events.
-With -o jsonl each line contains the proof of an event, with the event and the salt of its personal data. taskledger
-seal check checks them without a database. The exit code is 7 if an event differs from the sealed event.`,
-		Example: "  taskledger seal proof coupon.send order-17\n" +
-			"  taskledger seal proof coupon.send order-17 --checkpoint checkpoints -o jsonl > proofs",
+With -o jsonl each line contains the proof of an event, with the event and the salt of its personal data.
+taskledger verify proofs checks them without a database. The exit code is 7 if an event differs from the sealed
+event.`,
+		Example: "  taskledger prove coupon.send order-17\n" +
+			"  taskledger prove coupon.send order-17 --checkpoint checkpoints -o jsonl > proofs",
 		Args: keyArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.limit < 1 || f.limit > maxProofs {
@@ -204,10 +200,10 @@ seal check checks them without a database. The exit code is 7 if an event differ
 	return cmd
 }
 
-// maxProofs bounds --limit of seal proof.
+// maxProofs bounds --limit of prove.
 const maxProofs = 10_000
 
-// provedTask is the result of seal proof as JSON.
+// provedTask is the result of prove as JSON.
 type provedTask struct {
 	Checkpoint seal.Checkpoint  `json:"checkpoint"`
 	Events     []seal.TaskEvent `json:"events"`
@@ -252,7 +248,7 @@ func proveTask(ctx context.Context, a *app, args []string, f proofFlags) error {
 	}
 	if len(events) == 0 || f.event > 0 && int32(events[0].Version) != f.event {
 		return failf(exitNotFound, "task %s has no such event", key).
-			hinted("see: taskledger task history %s %s", key.Kind, key.BizID)
+			hinted("see: taskledger history %s %s", key.Kind, key.BizID)
 	}
 	noteNext(a, next)
 	unsealed, wrong := 0, error(nil)

@@ -14,16 +14,16 @@ import (
 	"github.com/taskledger/taskledger/ledger/seal"
 )
 
-func newSealCheckCommand(a *app) *cobra.Command {
+func newVerifyProofsCommand(a *app) *cobra.Command {
 	var kept string
 	cmd := &cobra.Command{
-		Use:   "check FILE",
+		Use:   "proofs FILE",
 		Short: "Check proofs against checkpoints, without a database",
-		Long: `Check the proofs that taskledger seal proof has printed as JSON, against checkpoints kept outside.
+		Long: `Check the proofs that taskledger prove has printed as JSON, against checkpoints kept outside.
 It needs no database. Of an erased event only the hash of data, meta and actor is proved. The exit
 code is 7 if a proof or its event was changed, or if it is for the tree of no checkpoint; - is
 standard input.`,
-		Example: "  taskledger seal check proofs --checkpoint checkpoints",
+		Example: "  taskledger verify proofs proofs --checkpoint checkpoints",
 		Args:    exactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if kept == "" {
@@ -92,10 +92,10 @@ func checkProofs(a *app, name, kept string) error {
 		return err
 	}
 	return failf(exitIntegrity, "%d of %d proofs are invalid", invalid, len(proofs)).
-		hinted("for the tree of a checkpoint: taskledger seal proof KIND BIZ_ID --checkpoint FILE -o jsonl")
+		hinted("for the tree of a checkpoint: taskledger prove KIND BIZ_ID --checkpoint FILE -o jsonl")
 }
 
-// readProofs returns the proofs of the output of seal proof, as JSON or JSON lines.
+// readProofs returns the proofs of the output of prove, as JSON or JSON lines.
 func readProofs(name string, text []byte) (proofs []seal.Proof, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	for {
@@ -112,7 +112,7 @@ func readProofs(name string, text []byte) (proofs []seal.Proof, err error) {
 			err = strictjson.Unmarshal(one, &value)
 		}
 		if err != nil {
-			return nil, usagef("%s is not the output of taskledger seal proof as JSON: %s", name, err)
+			return nil, usagef("%s is not the output of taskledger prove as JSON: %s", name, err)
 		}
 		isOther := func(e seal.TaskEvent) bool { return e.Proof != nil && e.Proof.Checkpoint != value.Checkpoint }
 		if i := slices.IndexFunc(value.Events, isOther); i >= 0 {
@@ -131,7 +131,7 @@ func readProofs(name string, text []byte) (proofs []seal.Proof, err error) {
 	}
 	if len(proofs) == 0 {
 		return nil, usagef("%s contains no proofs", name).
-			hinted("make them with: taskledger seal proof KIND BIZ_ID -o jsonl")
+			hinted("make them with: taskledger prove KIND BIZ_ID -o jsonl")
 	}
 	return proofs, nil
 }

@@ -73,8 +73,11 @@ The first SIGINT or SIGTERM shuts serve down, with exit code 0; a second one kil
 signal serve ends only if it cannot start, or if its own PostgreSQL has ended (exit code 5).`,
 		Example: "  taskledger serve\n" +
 			"  taskledger serve --database-url postgres://app@db/app --nats-url nats://nats:4222",
-		Args: exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownCommand(cmd, args[0])
+			}
 			var err error
 			if f.isOff, err = isStreamOff(isOn); err != nil {
 				return err
@@ -127,6 +130,7 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	} {
 		bind(cmd.Flags(), name, "TASKLEDGER_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
 	}
+	cmd.AddCommand(newServeWebhooksCommand(a), newServeSubscriberCommand(a))
 	return cmd
 }
 

@@ -13,14 +13,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func newStateCommand(a *app) *cobra.Command {
-	return group(
-		&cobra.Command{Use: "state", Short: "Show the states of all tasks in the past"},
-		newStateAsOfCommand(a),
-	)
-}
-
-// stateFlags are the options of state as-of.
+// stateFlags are the options of state.
 type stateFlags struct {
 	asOf   when
 	kind   string
@@ -31,18 +24,18 @@ type stateFlags struct {
 	utc    bool
 }
 
-func newStateAsOfCommand(a *app) *cobra.Command {
+func newStateCommand(a *app) *cobra.Command {
 	var f stateFlags
 	cmd := &cobra.Command{
-		Use:   "as-of TIME|POSITION",
+		Use:   "state TIME|POSITION",
 		Short: "Count or list tasks as they were at a moment in the past",
 		Long: `Count the tasks of each kind by their states as they were at a time, or after the event at a position.
 With --list, list the tasks in the order of their keys; with -o jsonl it streams all of them, one a line.
 
 The events decide, in the order in which they were committed; no projector is needed. The command reads all
 events up to the moment: a million tasks take some seconds.`,
-		Example: "  taskledger state as-of 2026-11-17T09:00:00Z\n" +
-			"  taskledger state as-of 2026-11-17T09:00:00Z --kind coupon.send --list --state dead -o jsonl",
+		Example: "  taskledger state 2026-11-17T09:00:00Z\n" +
+			"  taskledger state 2026-11-17T09:00:00Z --kind coupon.send --list --state dead -o jsonl",
 		Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.asOf.Set(args[0]); err != nil {

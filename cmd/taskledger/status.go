@@ -175,7 +175,7 @@ func (s status) renderSubscribers(w io.Writer) {
 	}
 	renderReaders(w, subscribers)
 	if n := s.SubscribersTotal - len(subscribers); n > 0 {
-		fmt.Fprintf(w, "other subscribers, less far behind: %s; all: taskledger subscriber list\n", count(int64(n)))
+		fmt.Fprintf(w, "other subscribers, less far behind: %s; all: taskledger show subscribers\n", count(int64(n)))
 	}
 }
 
@@ -201,7 +201,7 @@ func (s status) fields() [][2]string {
 	}
 	if others > 0 {
 		fields = append(fields, [2]string{"other projections",
-			count(int64(others)) + "; all: taskledger projection list"})
+			count(int64(others)) + "; all: taskledger show projections"})
 	}
 	fields = append(fields, [][2]string{
 		{"timers", timersText(s.Timers)},

@@ -15,35 +15,20 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-func newStreamCommand(a *app) *cobra.Command {
-	return group(
-		&cobra.Command{Use: "stream", Short: "Show the stream LEDGER, and rebuild it from the ledger"},
-		newStreamShowCommand(a),
-		newStreamRebuildCommand(a),
-	)
-}
-
 // shownStream is the state of the stream as JSON.
 type shownStream struct {
 	Stream *outbox.StreamDetail `json:"stream"` // null: it does not exist
 }
 
-func newStreamShowCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "show",
-		Short:   "Show the stream, its consumers and its drift from the configuration",
-		Example: "  taskledger stream show",
-		Args:    exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withStream(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool, js streams) error {
-				d, err := outbox.ReadStream(ctx, pool, js, outbox.StreamConfig{})
-				if err != nil {
-					return err
-				}
-				return a.print(shownStream{d}, func(w io.Writer) { renderStream(w, d) })
-			})
-		},
-	}
+// showStream prints the stream.
+func showStream(ctx context.Context, a *app, pool *pgxpool.Pool) error {
+	return a.onStream(ctx, pool, func(ctx context.Context, pool *pgxpool.Pool, js streams) error {
+		d, err := outbox.ReadStream(ctx, pool, js, outbox.StreamConfig{})
+		if err != nil {
+			return err
+		}
+		return a.print(shownStream{d}, func(w io.Writer) { renderStream(w, d) })
+	})
 }
 
 type streams = jetstream.JetStream
@@ -53,17 +38,24 @@ func (a *app) withStream(
 	ctx context.Context, f func(context.Context, *pgxpool.Pool, streams) error,
 ) error {
 	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		nc, err := a.connectNATS(false)
-		if err != nil {
-			return err
-		}
-		defer nc.Close()
-		js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(pgpool.ConnectTimeout))
-		if err != nil {
-			return err
-		}
-		return f(ctx, pool, js)
+		return a.onStream(ctx, pool, f)
 	})
+}
+
+// onStream calls f with JetStream.
+func (a *app) onStream(
+	ctx context.Context, pool *pgxpool.Pool, f func(context.Context, *pgxpool.Pool, streams) error,
+) error {
+	nc, err := a.connectNATS(false)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(pgpool.ConnectTimeout))
+	if err != nil {
+		return err
+	}
+	return f(ctx, pool, js)
 }
 
 func renderStream(w io.Writer, d *outbox.StreamDetail) {
@@ -96,11 +88,11 @@ func renderStream(w io.Writer, d *outbox.StreamDetail) {
 	renderFields(w, fields...)
 }
 
-func newStreamRebuildCommand(a *app) *cobra.Command {
+func newRebuildStreamCommand(a *app) *cobra.Command {
 	var o outbox.RebuildOptions
 	var yes, dryRun bool
 	cmd := &cobra.Command{
-		Use:   "rebuild",
+		Use:   "stream",
 		Short: "Delete the stream, and let the relay make it again from the ledger",
 		Long: `Delete the stream LEDGER, and let the relay make it again, with its configuration, and publish the last
 100,000 positions on it. It is the cure for a stream that is damaged, has other settings, or does not belong to a
@@ -111,7 +103,7 @@ Tasks do not change. Durable subscribers lose their consumers and their places. 
 they begin at the front of the new stream. A program that must not lose an event reads the ledger.
 
 First make sure that no relay works on a copy of this database.`,
-		Example: "  taskledger stream rebuild\n  taskledger stream rebuild --yes --reason 'restored from backup'",
+		Example: "  taskledger rebuild stream\n  taskledger rebuild stream --yes --reason 'restored from backup'",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Actor = actorOr(o.Actor)
@@ -129,7 +121,7 @@ First make sure that no relay works on a copy of this database.`,
 	return cmd
 }
 
-// rebuiltStream is the result of stream rebuild.
+// rebuiltStream is the result of rebuild stream.
 type rebuiltStream struct {
 	Deleted *outbox.StreamDetail `json:"deleted"` // null: there was no stream
 	DryRun  bool                 `json:"dry_run"`
@@ -146,7 +138,7 @@ func rebuildStream(
 		return a.print(rebuiltStream{before, true}, func(w io.Writer) {
 			renderStream(w, before)
 			renderSubscribers(w, before)
-			fmt.Fprintln(w, "would be deleted, and made again by the relay; to do so: taskledger stream rebuild --yes")
+			fmt.Fprintln(w, "would be deleted, and made again by the relay; to do so: taskledger rebuild stream --yes")
 		})
 	}
 	renderSubscribers(a.stderr, before) // even if the command fails later

@@ -16,44 +16,9 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-func newSubscriberCommand(a *app) *cobra.Command {
-	return group(
-		&cobra.Command{Use: "subscriber", Short: "List, serve, move, pause and delete the subscribers of the feed"},
-		newSubscriberListCommand(a),
-		newSubscriberShowCommand(a),
-		newSubscriberServeCommand(a),
-		newSubscriberSeekCommand(a),
-		newSubscriberPauseCommand(a, true),
-		newSubscriberPauseCommand(a, false),
-		newSubscriberGiveCommand(a),
-		newSubscriberDeleteCommand(a),
-	)
-}
-
-func newSubscriberListCommand(a *app) *cobra.Command {
-	var f pageFlags
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the subscribers, and how far each is behind",
-		Long: `List the subscribers in Go (outbox.Subscribe) and SQL (taskledger.read_feed), and how many events each
-has not passed. Consumers of the stream are not among them: taskledger stream show.`,
-		Example: "  taskledger subscriber list\n  taskledger subscriber list -o json",
-		Args:    exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.validate(); err != nil {
-				return err
-			}
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return listSubscribers(ctx, a, pool, f)
-			})
-		},
-	}
-	f.add(cmd, "subscribers")
-	return cmd
-}
-
-func listSubscribers(ctx context.Context, a *app, pool *pgxpool.Pool, f pageFlags) error {
-	all, next, err := readPage(ctx, pool, f, feed.SubscribersAfter, func(s feed.Subscriber) string { return s.Name })
+func listSubscribers(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
+	all, next, err := readPage(ctx, pool, f.pageFlags, feed.SubscribersAfter,
+		func(s feed.Subscriber) string { return s.Name })
 	if err != nil {
 		return err
 	}
@@ -97,23 +62,9 @@ func stateOf(s feed.Subscriber) string {
 // unknownSubscriber is the error for a name without a subscriber.
 func unknownSubscriber(err error) error {
 	if f := describe(err); f.exit == exitNotFound {
-		return f.hinted("list the subscribers with: taskledger subscriber list")
+		return f.hinted("list the subscribers with: taskledger show subscribers")
 	}
 	return err
-}
-
-func newSubscriberShowCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "show NAME",
-		Short:   "Show a subscriber",
-		Example: "  taskledger subscriber show mails",
-		Args:    exactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return showSubscriber(ctx, a, pool, args[0])
-			})
-		},
-	}
 }
 
 // showSubscriber prints a subscriber as it is now.
@@ -141,18 +92,18 @@ func showSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name string
 	})
 }
 
-func newSubscriberSeekCommand(a *app) *cobra.Command {
+func newSeekSubscriberCommand(a *app) *cobra.Command {
 	var actor, reason, at string
 	var position int64
 	var isNow, isBeginning bool
 	cmd := &cobra.Command{
-		Use:   "seek NAME",
+		Use:   "subscriber NAME",
 		Short: "Move a subscriber; make it if it is missing",
 		Long: `Move a subscriber to after the event at a position, to a time, to the beginning of the ledger or to the
 present. It is made if it is missing. A process that works as it continues there after its next page.`,
-		Example: "  taskledger subscriber seek mails --beginning\n" +
-			"  taskledger subscriber seek mails --position 4711 --reason 'mails were lost'\n" +
-			"  taskledger subscriber seek mails --time 2026-11-22T10:00:00Z",
+		Example: "  taskledger seek subscriber mails --beginning\n" +
+			"  taskledger seek subscriber mails --position 4711 --reason 'mails were lost'\n" +
+			"  taskledger seek subscriber mails --time 2026-11-22T10:00:00Z",
 		Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := 0
@@ -192,39 +143,14 @@ present. It is made if it is missing. A process that works as it continues there
 	return cmd
 }
 
-func newSubscriberPauseCommand(a *app, isPaused bool) *cobra.Command {
+func newGiveSubscriberCommand(a *app) *cobra.Command {
 	var actor, reason string
 	cmd := &cobra.Command{
-		Use:     "pause NAME",
-		Short:   "Pause a subscriber: it gets no events, and misses none",
-		Example: "  taskledger subscriber pause mails --reason 'the mail server is down'",
-		Args:    exactArgs(1),
-	}
-	if !isPaused {
-		cmd.Use, cmd.Short, cmd.Example = "resume NAME", "Let a paused subscriber continue",
-			"  taskledger subscriber resume mails"
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-			if err := outbox.PauseSubscriber(ctx, pool, args[0], isPaused, actorOr(actor), reason); err != nil {
-				return unknownSubscriber(err)
-			}
-			return showSubscriber(ctx, a, pool, args[0])
-		})
-	}
-	addActorFlag(cmd, &actor)
-	addReasonFlag(cmd, &reason)
-	return cmd
-}
-
-func newSubscriberGiveCommand(a *app) *cobra.Command {
-	var actor, reason string
-	cmd := &cobra.Command{
-		Use:   "give NAME LOGIN",
+		Use:   "subscriber NAME LOGIN",
 		Short: "Give a subscriber to another login; its place stays",
 		Long: `Give a subscriber to another login of the database. A subscriber belongs to the login that first reads as
 it, and no other login with the role subscriber may move it.`,
-		Example: "  taskledger subscriber give mails mails_2 --reason 'the login was renamed'",
+		Example: "  taskledger give subscriber mails mails_2 --reason 'the login was renamed'",
 		Args:    exactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
@@ -232,30 +158,6 @@ it, and no other login with the role subscriber may move it.`,
 					return unknownSubscriber(err)
 				}
 				return showSubscriber(ctx, a, pool, args[0])
-			})
-		},
-	}
-	addActorFlag(cmd, &actor)
-	addReasonFlag(cmd, &reason)
-	return cmd
-}
-
-func newSubscriberDeleteCommand(a *app) *cobra.Command {
-	var actor, reason string
-	cmd := &cobra.Command{
-		Use:     "delete NAME",
-		Short:   "Delete a subscriber; its place is forgotten",
-		Example: "  taskledger subscriber delete mails --reason 'replaced by mails-2'",
-		Args:    exactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				if err := outbox.RemoveSubscriber(ctx, pool, args[0], actorOr(actor), reason); err != nil {
-					return unknownSubscriber(err)
-				}
-				answer := struct {
-					Deleted string `json:"deleted"`
-				}{args[0]}
-				return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "deleted subscriber %s\n", args[0]) })
 			})
 		},
 	}

@@ -13,12 +13,12 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-func newSubscriberServeCommand(a *app) *cobra.Command {
+func newServeSubscriberCommand(a *app) *cobra.Command {
 	var kinds, types []string
 	var isNow bool
 	var c outbox.Served
 	cmd := &cobra.Command{
-		Use:   "serve NAME",
+		Use:   "subscriber NAME",
 		Short: "Publish the events of a subscriber on a stream of its own",
 		Long: `Publish the events from the place of a subscriber on, so that its program needs only a NATS client. The
 program receives them from the consumer NAME of the stream SUBSCRIBER_NAME and acknowledges each message. Subjects are
@@ -28,7 +28,7 @@ The subscriber passes an event when the program has acknowledged it. Messages th
 an event may come twice after a crash of this process. Several processes may run: they stand by for each other.
 
 In NATS it is the user NAME-server of taskledger nats-config --served NAME, in the database the role subscriber.`,
-		Example: "  taskledger subscriber serve orders --kind order.ship --type succeeded",
+		Example: "  taskledger serve subscriber orders --kind order.ship --type succeeded",
 		Args:    exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.Name = args[0]

@@ -8,23 +8,6 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func newTaskCommand(a *app) *cobra.Command {
-	return group(
-		&cobra.Command{Use: "task", Short: "Show tasks, and operate on them"},
-		newTaskShowCommand(a),
-		newTaskHistoryCommand(a),
-		newTaskTreeCommand(a),
-		newTaskWaitCommand(a),
-		newTaskListCommand(a),
-		newTaskDeadCommand(a),
-		newTaskReleaseCommand(a),
-		newTaskBuryCommand(a),
-		newTaskCancelCommand(a),
-		newTaskRescheduleCommand(a),
-		newTaskCloneCommand(a),
-	)
-}
-
 // keyArgs parses a key as KIND BIZ_ID, or as KIND/BIZ_ID in one word.
 func keyArgs(cmd *cobra.Command, args []string) error {
 	_, err := parseKey(args)

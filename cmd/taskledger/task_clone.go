@@ -13,7 +13,7 @@ import (
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
-func newTaskCloneCommand(a *app) *cobra.Command {
+func newCloneCommand(a *app) *cobra.Command {
 	var audit operator.Audit
 	var as string
 	cmd := &cobra.Command{
@@ -22,7 +22,7 @@ func newTaskCloneCommand(a *app) *cobra.Command {
 		Long: `Enqueue a new task of the same kind, with the args, tags and retry policy of a task in any state. So a
 task that has succeeded is done again. The existing task is the cause of the new task, which gets no deadline.
 If the new task exists with the same args, nothing is written; with other args, that is a conflict (exit code 4).`,
-		Example: "  taskledger task clone coupon.send order-17 --as order-17-again --reason 'the mail was lost'",
+		Example: "  taskledger clone coupon.send order-17 --as order-17-again --reason 'the mail was lost'",
 		Args:    keyArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := parseKey(args)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/operator"
@@ -23,34 +22,6 @@ const (
 	// deadTasks is how many tasks are read of each group.
 	deadTasks = 10_000
 )
-
-func newTaskDeadCommand(a *app) *cobra.Command {
-	var kind string
-	var f pageFlags
-	cmd := &cobra.Command{
-		Use:   "dead",
-		Short: "Show dead tasks, grouped by their error",
-		Long: fmt.Sprintf(`Show dead tasks in groups, the largest first. A group has one kind and one fingerprint:
-errors of one type whose messages differ only in numbers, UUIDs and quoted parts. Release a group with
-taskledger task release --fingerprint.
-
-At most %s tasks of each group are read: "%[1]s+" means that it has more.`, count(deadTasks)),
-		Example: "  taskledger task dead\n  taskledger task dead --kind coupon.send -o json",
-		Args:    exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.validate(); err != nil {
-				return err
-			}
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return showDead(ctx, a, pool, ledger.Kind(kind), f)
-			})
-		},
-	}
-	cmd.Flags().StringVar(&kind, "kind", "", "only tasks of this kind")
-	refuseZero(cmd.Flags(), "kind")
-	f.add(cmd, "groups")
-	return cmd
-}
 
 // deadName returns the name of a group for --after. A forged kind may contain a slash.
 func deadName(g operator.DeadGroup) string {
@@ -83,8 +54,8 @@ func deadAfter(kind ledger.Kind) func(context.Context, ledger.DB, string, int) (
 	}
 }
 
-func showDead(ctx context.Context, a *app, pool *pgxpool.Pool, kind ledger.Kind, f pageFlags) error {
-	groups, next, err := readPage(ctx, pool, f, deadAfter(kind), deadName)
+func showDead(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
+	groups, next, err := readPage(ctx, pool, f.pageFlags, deadAfter(ledger.Kind(f.kind)), deadName)
 	if err != nil {
 		return err
 	}

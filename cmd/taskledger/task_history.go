@@ -13,7 +13,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// historyFlags are the options of task history.
+// historyFlags are the options of history.
 type historyFlags struct {
 	asOf      when
 	utc, data bool
@@ -22,13 +22,13 @@ type historyFlags struct {
 }
 
 const (
-	// defaultHistory is the number of events that task history shows unless it streams.
+	// defaultHistory is the number of events that history shows unless it streams.
 	defaultHistory = 200
-	// historyPage is the number of events that task history reads at once when it streams.
+	// historyPage is the number of events that history reads at once when it streams.
 	historyPage = 1000
 )
 
-func newTaskHistoryCommand(a *app) *cobra.Command {
+func newHistoryCommand(a *app) *cobra.Command {
 	var f historyFlags
 	cmd := &cobra.Command{
 		Use:   "history KIND BIZ_ID",
@@ -39,9 +39,9 @@ JSON "next". With -o jsonl all events are listed, one a line.
 
 With --as-of, show the task as it was: its state, its attempt and the events that were committed by that time, or up
 to the event at that position.`,
-		Example: "  taskledger task history coupon.send order-17\n" +
-			"  taskledger task history coupon.send order-17 --as-of 2026-11-17T09:00:00Z --utc\n" +
-			"  taskledger task history coupon.send/order-17 --data -o jsonl",
+		Example: "  taskledger history coupon.send order-17\n" +
+			"  taskledger history coupon.send order-17 --as-of 2026-11-17T09:00:00Z --utc\n" +
+			"  taskledger history coupon.send/order-17 --data -o jsonl",
 		Args: keyArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := parseKey(args)

@@ -29,16 +29,16 @@ type operateFlags struct {
 	limit       int
 }
 
-func newTaskReleaseCommand(a *app) *cobra.Command {
+func newReleaseCommand(a *app) *cobra.Command {
 	return newOperateCommand(a, &cobra.Command{
 		Use:   "release [KIND BIZ_ID]",
 		Short: "Make finished or waiting tasks available again",
 		Long: `Make a task available again, or all tasks that the filters match. Without --state, filters match dead
 tasks only. A dead task gets all its attempts again. A task that waits for a time or a retry is
 released early.`,
-		Example: "  taskledger task release coupon.send order-17 --reason 'partner is back'\n" +
-			"  taskledger task release --fingerprint 77e2e2705ea532c6 --dry-run\n" +
-			"  taskledger task release --kind coupon.send --state retrying",
+		Example: "  taskledger release coupon.send order-17 --reason 'partner is back'\n" +
+			"  taskledger release --fingerprint 77e2e2705ea532c6 --dry-run\n" +
+			"  taskledger release --kind coupon.send --state retrying",
 	}, operation{
 		done: "released",
 		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
@@ -51,14 +51,14 @@ released early.`,
 	})
 }
 
-func newTaskBuryCommand(a *app) *cobra.Command {
+func newBuryCommand(a *app) *cobra.Command {
 	return newOperateCommand(a, &cobra.Command{
 		Use:   "bury [KIND BIZ_ID]",
 		Short: "Make unfinished tasks dead, until they are released",
 		Long: `Make an unfinished task dead, or all tasks that the filters match. No worker runs a dead task until
 it is released. A running handler is cancelled, and its transaction is rolled back.`,
-		Example: "  taskledger task bury coupon.send order-17 --reason 'order is wrong'\n" +
-			"  taskledger task bury --kind coupon.send --state retrying",
+		Example: "  taskledger bury coupon.send order-17 --reason 'order is wrong'\n" +
+			"  taskledger bury --kind coupon.send --state retrying",
 	}, operation{
 		done: "buried",
 		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
@@ -71,15 +71,15 @@ it is released. A running handler is cancelled, and its transaction is rolled ba
 	})
 }
 
-func newTaskCancelCommand(a *app) *cobra.Command {
+func newCancelCommand(a *app) *cobra.Command {
 	return newOperateCommand(a, &cobra.Command{
 		Use:   "cancel [KIND BIZ_ID]",
 		Short: "Cancel unfinished tasks",
 		Long: `Cancel an unfinished task, or all tasks that the filters match. A running handler is cancelled, and
 its transaction is rolled back. If the handler finishes first, the task succeeds, and the exit code
 is 4 (conflict).`,
-		Example: "  taskledger task cancel coupon.send order-17 --reason 'order withdrawn'\n" +
-			"  taskledger task cancel --kind report.make --state scheduled --older-than 720h",
+		Example: "  taskledger cancel coupon.send order-17 --reason 'order withdrawn'\n" +
+			"  taskledger cancel --kind report.make --state scheduled --older-than 720h",
 	}, operation{
 		done: "cancelled",
 		one: func(ctx context.Context, o *operator.Operator, k ledger.Key, audit operator.Audit) (ledger.Event, error) {
@@ -92,7 +92,7 @@ is 4 (conflict).`,
 	})
 }
 
-func newTaskRescheduleCommand(a *app) *cobra.Command {
+func newRescheduleCommand(a *app) *cobra.Command {
 	var due operator.Due
 	var at string
 	cmd := newOperateCommand(a, &cobra.Command{
@@ -100,8 +100,8 @@ func newTaskRescheduleCommand(a *app) *cobra.Command {
 		Short: "Change the time of waiting or available tasks",
 		Long: `Change the time at which a task runs, or at which all tasks that match the filters run. The state of a
 task must be scheduled, retrying or available. With a time in the past the task runs at once.`,
-		Example: "  taskledger task reschedule coupon.send order-17 --at 2026-12-24T18:00:00Z\n" +
-			"  taskledger task reschedule --kind coupon.send --state retrying --in 1h",
+		Example: "  taskledger reschedule coupon.send order-17 --at 2026-12-24T18:00:00Z\n" +
+			"  taskledger reschedule --kind coupon.send --state retrying --in 1h",
 		PreRunE: func(*cobra.Command, []string) (err error) {
 			if at != "" {
 				due.At, err = parseTime("at", at)
@@ -138,7 +138,7 @@ func newOperateCommand(a *app, cmd *cobra.Command, o operation) *cobra.Command {
 			return usagef("%s", err).hinted("usage: %s", cmd.UseLine())
 		case f.dryRun || f.everything || f.filter() != (operator.Filter{}):
 			return usagef("name a task, or filters, and not both").
-				hinted("show a task with: taskledger task show %s", key)
+				hinted("show a task with: taskledger show task %s", key)
 		}
 		return a.operateOne(cmd.Context(), o, key, f.audit)
 	}
@@ -148,7 +148,7 @@ func newOperateCommand(a *app, cmd *cobra.Command, o operation) *cobra.Command {
 	cmd.Flags().StringVar(&f.state, "state", "", "all tasks in this state")
 	if o.done == "released" {
 		cmd.Flags().StringVar(&f.fingerprint, "fingerprint", "",
-			"all dead tasks with this error, see taskledger task dead")
+			"all dead tasks with this error, see taskledger show dead")
 		refuseZero(cmd.Flags(), "fingerprint")
 	}
 	addDuration(cmd.Flags(), &f.olderThan, "older-than", "all tasks without an event for this time")

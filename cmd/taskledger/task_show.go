@@ -7,38 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
 )
 
-func newTaskShowCommand(a *app) *cobra.Command {
-	var asOf when
-	cmd := &cobra.Command{
-		Use:   "show KIND BIZ_ID",
-		Short: "Show the current state of a task",
-		Long:  "Show the state of a task, now or in the past, from its events. It does not need a projector.",
-		Example: "  taskledger task show coupon.send order-17\n  taskledger task show coupon.send/order-17 -o json\n" +
-			"  taskledger task show coupon.send order-17 --as-of 2026-11-17T09:00:00Z",
-		Args: keyArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			key, err := parseKey(args)
-			if err != nil {
-				return err
-			}
-			return showTask(cmd.Context(), a, key, asOf)
-		},
-	}
-	cmd.Flags().Var(&asOf, "as-of", "the task as it was then (default: now)")
-	return cmd
-}
-
-func showTask(ctx context.Context, a *app, key ledger.Key, asOf when) error {
-	pool, err := a.openDatabase(ctx)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
+func showTask(ctx context.Context, a *app, pool *pgxpool.Pool, key ledger.Key, asOf when) error {
 	moment, err := asOf.moment(ctx, pool)
 	if err != nil {
 		return err
@@ -105,5 +79,5 @@ func unknownTask(err error, key ledger.Key) error {
 		return invalid
 	}
 	return failf(exitNotFound, "task %s does not exist", key).
-		hinted("%s", "list tasks with: taskledger task list --kind "+shellWord(string(key.Kind)))
+		hinted("%s", "list tasks with: taskledger show tasks --kind "+shellWord(string(key.Kind)))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-func newTaskTreeCommand(a *app) *cobra.Command {
+func newTreeCommand(a *app) *cobra.Command {
 	var limits projector.TreeLimits
 	cmd := &cobra.Command{
 		Use:   "tree KIND BIZ_ID",
@@ -20,8 +20,8 @@ func newTaskTreeCommand(a *app) *cobra.Command {
 		Long: `Show the tasks that a task's handler has enqueued, the tasks that these have caused, and so on. Above
 them are the causes of the task itself and its predecessors, each with its own predecessors. Below them are the tasks
 that wait for this one. All these and the task are read from the ledger, the other tasks from the projection.`,
-		Example: "  taskledger task tree order.place order-17\n" +
-			"  taskledger task tree order.place/order-17 --depth 2 -o json",
+		Example: "  taskledger tree order.place order-17\n" +
+			"  taskledger tree order.place/order-17 --depth 2 -o json",
 		Args: keyArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := parseKey(args)

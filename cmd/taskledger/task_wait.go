@@ -16,9 +16,9 @@ import (
 const waitPoll = 200 * time.Millisecond
 
 // waitCommand is the command whose role may wait.
-const waitCommand = "taskledger task wait"
+const waitCommand = "taskledger wait"
 
-func newTaskWaitCommand(a *app) *cobra.Command {
+func newWaitCommand(a *app) *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "wait KIND BIZ_ID",
@@ -30,8 +30,8 @@ also reads the task five times a second. The exit code is
   3  there is no such task
   8  the time of --timeout is up; the task runs on
   9  the task is dead, cancelled, expired or discarded; it is shown, too`,
-		Example: "  taskledger task wait report.make 2026-11 --timeout 30s\n" +
-			"  taskledger task wait report.make/2026-11 -o json",
+		Example: "  taskledger wait report.make 2026-11 --timeout 30s\n" +
+			"  taskledger wait report.make/2026-11 -o json",
 		Args: keyArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			key, err := parseKey(args)

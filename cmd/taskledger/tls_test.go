@@ -135,7 +135,7 @@ func TestTLSToPostgreSQL(t *testing.T) {
 			name: "no TLS", env: map[string]string{envDatabaseURL: untrusted.String()}, exit: exitUnavailable,
 			want: []string{"refused TLS", "hint: enable TLS in PostgreSQL"},
 		},
-	}, "kind", "list")
+	}, "show", "kinds")
 	if code, _, errs := p.run(address("127.0.0.1", ca.file), "migrate", "up"); code != exitOK {
 		t.Errorf("migrate: exit code %d: %s", code, errs)
 	}
@@ -143,7 +143,7 @@ func TestTLSToPostgreSQL(t *testing.T) {
 	ca.issue("postgres", -time.Hour) // in place of the valid one
 	reload(t, server.URL(ledgertest.Database))
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		code, _, errs := p.run(address("127.0.0.1", ca.file), "kind", "list")
+		code, _, errs := p.run(address("127.0.0.1", ca.file), "show", "kinds")
 		if code == exitUnavailable && strings.Contains(errs, "expired") &&
 			strings.Contains(errs, "hint: renew the certificate of PostgreSQL") {
 			return
@@ -265,7 +265,7 @@ func TestTLSToNATS(t *testing.T) {
 			name: "no user", env: map[string]string{envNATSNkey: ""}, exit: exitUnavailable,
 			want: []string{"Authorization Violation", "NATS_NKEY"},
 		},
-	}, "stream", "show")
+	}, "show", "stream")
 }
 
 // newExpired returns ca with another directory, so that it does not overwrite its files.

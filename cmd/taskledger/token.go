@@ -14,27 +14,18 @@ import (
 	"github.com/taskledger/taskledger/api"
 )
 
-func newTokenCommand(a *app) *cobra.Command {
-	return group(
-		&cobra.Command{Use: "token", Short: "Make, list and revoke the tokens of the HTTP API"},
-		newTokenCreateCommand(a),
-		newTokenListCommand(a),
-		newTokenRevokeCommand(a),
-	)
-}
-
 // madeToken is the result as JSON.
 type madeToken struct {
 	api.Token
 	Bearer string `json:"bearer,omitempty"`
 }
 
-func newTokenCreateCommand(a *app) *cobra.Command {
+func newCreateTokenCommand(a *app) *cobra.Command {
 	var o api.TokenOptions
 	var role string
 	var expiresIn time.Duration
 	cmd := &cobra.Command{
-		Use:   "create NAME",
+		Use:   "token NAME",
 		Short: "Make a token, and print its secret once",
 		Long: `Make a token of the HTTP API, and print its secret on standard output. It is stored nowhere.
 NAME is the actor of the events that the caller appends. Several tokens may have one name, so
@@ -44,8 +35,8 @@ The roles: viewer reads, producer also enqueues tasks, operator also cancels, re
 and admin also pauses kinds.
 
 With --no-secret the caller is known by a client certificate or a trusted proxy, which names it.`,
-		Example: "  taskledger token create till-7 --role producer --kind coupon.send --kind 'mail.*'\n" +
-			"  taskledger token create alice@example.com --role operator --no-secret",
+		Example: "  taskledger create token till-7 --role producer --kind coupon.send --kind 'mail.*'\n" +
+			"  taskledger create token alice@example.com --role operator --no-secret",
 		Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Name, o.Role, o.Actor = args[0], api.Role(role), actorOr(o.Actor)
@@ -77,27 +68,18 @@ With --no-secret the caller is known by a client certificate or a trusted proxy,
 	return cmd
 }
 
-func newTokenListCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "list",
-		Short: "List the tokens, including revoked ones",
-		Args:  exactArgs(0),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
-				all, err := api.ReadTokens(ctx, db)
-				if err != nil {
-					return err
-				}
-				list := struct {
-					Tokens []api.Token `json:"tokens"`
-				}{append([]api.Token{}, all...)}
-				if len(all) == 0 {
-					fmt.Fprintln(a.stderr, "no tokens")
-				}
-				return printList(a, list, all, func(w io.Writer) { renderTokens(w, all) })
-			})
-		},
+func listTokens(ctx context.Context, a *app, pool *pgxpool.Pool, _ showFlags) error {
+	all, err := api.ReadTokens(ctx, pool)
+	if err != nil {
+		return err
 	}
+	list := struct {
+		Tokens []api.Token `json:"tokens"`
+	}{append([]api.Token{}, all...)}
+	if len(all) == 0 {
+		fmt.Fprintln(a.stderr, "no tokens")
+	}
+	return printList(a, list, all, func(w io.Writer) { renderTokens(w, all) })
 }
 
 func renderTokens(w io.Writer, all []api.Token) {
@@ -130,12 +112,12 @@ func tokenState(t api.Token) string {
 	return "valid"
 }
 
-func newTokenRevokeCommand(a *app) *cobra.Command {
+func newRevokeTokenCommand(a *app) *cobra.Command {
 	var actor string
 	cmd := &cobra.Command{
-		Use:   "revoke TOKEN",
+		Use:   "token TOKEN",
 		Short: "Revoke a token by its id",
-		Long: "Revoke a token by its id, the first column of taskledger token list. " +
+		Long: "Revoke a token by its id, the first column of taskledger show tokens. " +
 			"The API refuses it within 5 seconds.",
 		Args: exactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -146,7 +128,7 @@ func newTokenRevokeCommand(a *app) *cobra.Command {
 				}
 				if !done {
 					return failf(exitNotFound, "there is no token %s that is not revoked", plain(args[0])).
-						hinted("list tokens with: taskledger token list")
+						hinted("list tokens with: taskledger show tokens")
 				}
 				answer := struct {
 					Token string `json:"token"`

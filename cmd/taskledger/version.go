@@ -2,11 +2,8 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
-
-	"github.com/spf13/cobra"
 )
 
 // version describes the build of this program.
@@ -16,18 +13,6 @@ type version struct {
 	Modified bool   `json:"modified,omitempty"` // the checkout had uncommitted changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
-}
-
-func newVersionCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Show the version of this program",
-		Args:  exactArgs(0),
-		RunE: func(*cobra.Command, []string) error {
-			v := readVersion()
-			return a.print(v, func(w io.Writer) { fmt.Fprintln(w, v) })
-		},
-	}
 }
 
 // String returns the version as one line.

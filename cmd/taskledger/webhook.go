@@ -11,26 +11,19 @@ import (
 	"github.com/taskledger/taskledger/webhook"
 )
 
-func newWebhookCommand(a *app) *cobra.Command {
-	return group(
-		&cobra.Command{Use: "webhook", Short: "Send events to HTTP servers"},
-		newWebhookServeCommand(a),
-	)
-}
-
-func newWebhookServeCommand(a *app) *cobra.Command {
+func newServeWebhooksCommand(a *app) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use:   "serve",
+		Use:   "webhooks",
 		Short: "Send events to the receivers of a file",
 		Long: `Send events to the receivers of a file, signed by Standard Webhooks: docs/webhooks.md. Each receiver
-NAME is a subscriber, webhook-NAME, and each delivery a task of kind taskledger.webhook.NAME, so that the commands
-subscriber and task show, pause, move, release and bury them. Several processes may run with the same file.
+NAME is a subscriber, webhook-NAME, and each delivery a task of kind taskledger.webhook.NAME, so that the other
+commands show, pause, move, release and bury them. Several processes may run with the same file.
 
 In NATS it is the user worker, in the database a login with the roles producer, subscriber and worker.`,
-		Example: "  taskledger webhook serve --webhooks webhooks.yaml\n" +
-			"  taskledger subscriber seek webhook-shop --position 4711 --reason 'the shop lost them'\n" +
-			"  taskledger task dead --kind taskledger.webhook.shop",
+		Example: "  taskledger serve webhooks --webhooks webhooks.yaml\n" +
+			"  taskledger seek subscriber webhook-shop --position 4711 --reason 'the shop lost them'\n" +
+			"  taskledger show dead --kind taskledger.webhook.shop",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {

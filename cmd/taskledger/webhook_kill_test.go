@@ -78,7 +78,7 @@ func (r *hookReceiver) count() (events, open int) {
 	return len(r.events), r.open
 }
 
-// A process of webhook serve that is killed while requests are without an answer loses no event: another process sends
+// A process of serve webhooks that is killed while requests are without an answer loses no event: another process sends
 // each of those again, with the same webhook-id and the same event, and each event has one delivery.
 func TestKilledWebhooksLoseNothing(t *testing.T) {
 	t.Parallel()
@@ -99,7 +99,7 @@ func TestKilledWebhooksLoseNothing(t *testing.T) {
 	}
 	s.env = append(s.env, envDatabaseURL+"="+ledgertest.URLAs(t, address, ledgertest.App, "subscriber"))
 	start := func() *exec.Cmd {
-		cmd := exec.Command("taskledger", "webhook", "serve", "--webhooks", file)
+		cmd := exec.Command("taskledger", "serve", "webhooks", "--webhooks", file)
 		cmd.Env, cmd.Stderr = s.env, t.Output()
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -15,13 +15,6 @@ import (
 	"github.com/taskledger/taskledger/ledger/whatif"
 )
 
-func newReplayCommand(a *app) *cobra.Command {
-	return group(
-		&cobra.Command{Use: "replay", Short: "Run the past again in a simulation"},
-		newWhatIfCommand(a),
-	)
-}
-
 func newWhatIfCommand(a *app) *cobra.Command {
 	var f eventFilter
 	var policy string
@@ -39,7 +32,7 @@ The policy is a file of JSON or YAML, - is standard input:
 Delays are seconds; start_by and finish_by count from the first event of a task. A simulated attempt fails if
 it begins before the recorded attempt that succeeded, and else succeeds. It has an unknown outcome if the task
 never succeeded and the attempt begins after its last failure.`,
-		Example: "  taskledger replay what-if --policy retry.json --kind coupon.send --from 2026-11-17T00:00:00Z",
+		Example: "  taskledger what-if --policy retry.json --kind coupon.send --from 2026-11-17T00:00:00Z",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if policy == "" {

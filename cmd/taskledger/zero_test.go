@@ -13,13 +13,11 @@ var zeroMeanings = map[string]string{
 	"taskledger enqueue --run-in":           "now, as without it",
 	"taskledger enqueue --shard":            "the shard 0",
 	"taskledger enqueue --wait":             "it does not wait, as without it",
-	"taskledger events list --after":        "the beginning, as without it",
-	"taskledger events tail --limit":        "only new events",
-	"taskledger parked list --after":        "the beginning, as without it",
-	"taskledger seal proof --after":         "the beginning, as without it",
-	"taskledger subscriber seek --position": "the beginning, before the first position",
-	"taskledger task list --after":          "the beginning, as without it",
-	"taskledger task reschedule --in":       "invalid: one of --at and --in must be given",
+	"taskledger events --after":             "the beginning, as without it",
+	"taskledger events --tail":              "with --follow: only new events",
+	"taskledger prove --after":              "the beginning, as without it",
+	"taskledger reschedule --in":            "invalid: one of --at and --in must be given",
+	"taskledger seek subscriber --position": "the beginning, before the first position",
 }
 
 // filters are the flags whose empty text would select everything.

@@ -104,7 +104,7 @@ func (m Message) Text() string {
 			fmt.Fprintf(&b, "  - %s, the newest at %s: %s\n",
 				formatTasks(g.Tasks), g.Newest.UTC().Format(time.RFC3339), printable.Short(g.Example.String(), 300))
 			fmt.Fprintf(&b, "    %s\n", printable.Short(g.Error, 300))
-			fmt.Fprintf(&b, "    taskledger task dead --kind %s  (fingerprint %s)\n",
+			fmt.Fprintf(&b, "    taskledger show dead --kind %s  (fingerprint %s)\n",
 				g.Example.Kind, printable.Text(g.Fingerprint))
 		}
 	}

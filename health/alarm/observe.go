@@ -155,7 +155,7 @@ func (w *observer) readKinds(ctx context.Context, o *observation) error {
 				Name: WhatDeadOver, About: string(rule.Kind),
 				Text: fmt.Sprintf("%s of kind %s are dead; the limit is %s",
 					formatTasks(n), rule.Kind, printable.Count(rule.DeadOver)),
-				Cure: fmt.Sprintf("taskledger task dead --kind %s", rule.Kind),
+				Cure: fmt.Sprintf("taskledger show dead --kind %s", rule.Kind),
 			})
 		}
 		if rule.WaitingOver == 0 {
@@ -171,7 +171,7 @@ func (w *observer) readKinds(ctx context.Context, o *observation) error {
 				Threshold: time.Duration(rule.WaitingOver),
 				Text: fmt.Sprintf("%s of kind %s has been available for %s; the limit is %s",
 					printable.Short(found.bizID, 80), rule.Kind, printable.Age(found.age), rule.WaitingOver),
-				Cure: "are enough workers of the kind running? taskledger worker list",
+				Cure: "are enough workers of the kind running? taskledger show workers",
 			})
 		}
 	}

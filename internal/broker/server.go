@@ -438,7 +438,7 @@ func (s *Server) port() int {
 	last := net.JoinHostPort(s.addresses.host, strconv.Itoa(port))
 	if err := reserve.FreeAt(last); errors.Is(err, syscall.EADDRINUSE) {
 		s.config.Logger.Warn("another process listens on the address of the last start; the NATS server takes another "+
-			"port: programs with a copy of its address need the new one: taskledger nats-url", "server", last)
+			"port: programs with a copy of its address need the new one: taskledger url nats", "server", last)
 		return 0
 	} else if err != nil {
 		return 0

@@ -39,7 +39,7 @@ const DefaultAccount = "LEDGER"
 type Config struct {
 	Account     string   // of the stream; the names of the other accounts begin with it. Default: LEDGER.
 	Subscribers []string // users with one consumer each, of the same name
-	Served      []string // names of subscribers of taskledger subscriber serve; * for all with one user
+	Served      []string // names of subscribers of taskledger serve subscriber; * for all with one user
 	StoreDir    string   // of JetStream. Default: /var/lib/nats.
 	TLS         *TLS     // Default: disabled.
 
@@ -215,7 +215,7 @@ func (c Config) accounts() []account {
 		})
 	}
 	for _, name := range c.Served {
-		of, comment := servedUser(name), "Subscribers of taskledger subscriber serve, and their servers."
+		of, comment := servedUser(name), "Subscribers of taskledger serve subscriber, and their servers."
 		if name != anyName {
 			comment = "The subscriber " + name + ", which " + ServerOf(of) + " serves from the database."
 		}

@@ -13,7 +13,7 @@ const (
 	allProgress = "taskledger.progress.>"
 	allOffers   = "taskledger.dispatch.to.*"
 
-	// Replays: taskledger events replay. The administrator makes the stream.
+	// Replays: taskledger replay. The administrator makes the stream.
 	replayStream = "REPLAY"
 	allReplays   = "replay.>"
 

@@ -59,7 +59,7 @@ func servedRights(name string) *rights {
 	}
 }
 
-// serverRights are for taskledger subscriber serve.
+// serverRights are for taskledger serve subscriber.
 func serverRights(name string) *rights {
 	of := servedStream(name)
 	return &rights{

@@ -67,7 +67,7 @@ type ForeignError struct {
 
 func (e *ForeignError) Error() string {
 	return fmt.Sprintf("stream %s belongs to the ledger %s, this is %s: "+
-		"use another NATS account, or, if that ledger no longer exists: taskledger stream rebuild --foreign",
+		"use another NATS account, or, if that ledger no longer exists: taskledger rebuild stream --foreign",
 		Name, e.Found, e.Want)
 }
 
@@ -86,7 +86,7 @@ func CheckOwner(info *jetstream.StreamInfo, installation string) error {
 type UnsuitableError struct{ Reasons []string }
 
 func (e *UnsuitableError) Error() string {
-	return fmt.Sprintf("stream %s cannot be used: %s: edit the stream, or: taskledger stream rebuild", Name,
+	return fmt.Sprintf("stream %s cannot be used: %s: edit the stream, or: taskledger rebuild stream", Name,
 		strings.Join(e.Reasons, "; "))
 }
 

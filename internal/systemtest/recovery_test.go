@@ -402,7 +402,7 @@ func TestBackupWithoutWAL(t *testing.T) {
 			if isLong {
 				var foreign *outbox.ForeignWriterError
 				if err := r.refusal("relay", newRelay); !errors.As(err, &foreign) ||
-					!strings.Contains(err.Error(), "taskledger stream rebuild") {
+					!strings.Contains(err.Error(), "taskledger rebuild stream") {
 					t.Fatalf("the relay ended with %v, want a refusal with its cure", err)
 				}
 				err := outbox.RebuildStream(t.Context(), r.pool("relay", "operator"), r.jetStream(), nil)

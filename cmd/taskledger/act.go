@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+// act changes an object with a name.
+type act struct {
+	object string
+	do     func(ctx context.Context, a *app, pool *pgxpool.Pool, name string, by operator.Audit) error
+}
+
+func newPauseCommand(a *app) *cobra.Command {
+	return newActCommand(a, &cobra.Command{
+		Use:   "pause OBJECT NAME",
+		Short: "Pause a kind, a schedule or a subscriber",
+		Long: `Pause an object until it is resumed:
+
+  kind        No worker begins its tasks, including workers that start later. It takes effect within two
+              seconds. Running handlers continue, and tasks can be enqueued as usual. If the kind is
+              already paused, a new reason replaces the old one.
+  schedule    It has no firings.
+  subscriber  It gets no events, and misses none.`,
+		Example: "  taskledger pause kind coupon.send --reason 'partner is down'\n" +
+			"  taskledger pause subscriber mails --reason 'the mail server is down'",
+	}, act{"kind", pauseKind}, act{"schedule", changeSchedule("paused", periodic.Pause)},
+		act{"subscriber", pauseSubscriber(true)})
+}
+
+func newResumeCommand(a *app) *cobra.Command {
+	return newActCommand(a, &cobra.Command{
+		Use:   "resume OBJECT NAME",
+		Short: "Resume a kind, a schedule or a subscriber that is paused",
+		Long: `Resume an object that is paused:
+
+  kind        Workers begin its tasks again.
+  schedule    It continues from now on. The firings that were due during the pause are passed over, and are
+              recorded as one discarded task.
+  subscriber  It gets the events from its place on.`,
+		Example: "  taskledger resume kind coupon.send\n  taskledger resume subscriber mails",
+	}, act{"kind", resumeKind}, act{"schedule", changeSchedule("resumed", periodic.Resume)},
+		act{"subscriber", pauseSubscriber(false)})
+}
+
+func newDeleteCommand(a *app) *cobra.Command {
+	return newActCommand(a, &cobra.Command{
+		Use:   "delete OBJECT NAME",
+		Short: "Delete a schedule, a subscriber or the limit of a kind",
+		Long: `Delete an object:
+
+  schedule    Its tasks stay.
+  subscriber  Its place is forgotten.
+  limit       Its name is that of a kind, of which any number of tasks may wait then. No author and no reason
+              are recorded.`,
+		Example: "  taskledger delete schedule nightly-report\n" +
+			"  taskledger delete subscriber mails --reason 'replaced by mails-2'\n" +
+			"  taskledger delete limit coupon.send",
+	}, act{"schedule", changeSchedule("deleted", periodic.Remove)}, act{"subscriber", deleteSubscriber},
+		act{"limit", deleteLimit})
+}
+
+// newActCommand completes a command that acts on an object with a name.
+func newActCommand(a *app, cmd *cobra.Command, acts ...act) *cobra.Command {
+	var by operator.Audit
+	var objects []string
+	for _, act := range acts {
+		objects = append(objects, act.object)
+	}
+	takesObjects(cmd, objects...)
+	cmd.Args = objectArgs(func(cmd *cobra.Command, object string, args []string) error {
+		if len(args) != 1 {
+			return usagef("%s %s takes one name, not %d", cmd.CommandPath(), object, len(args)).
+				hinted("usage: %s", cmd.UseLine())
+		}
+		return nil
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		object, err := findObject(cmd, args[0])
+		if err != nil {
+			return err
+		}
+		if object == "limit" && by != (operator.Audit{}) {
+			return usagef("%s limit takes neither --actor nor --reason: it records none", cmd.CommandPath())
+		}
+		by.Actor = actorOr(by.Actor)
+		do := acts[slices.Index(objects, object)].do
+		return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
+			return do(ctx, a, pool, args[1], by)
+		})
+	}
+	addActorFlag(cmd, &by.Actor)
+	addReasonFlag(cmd, &by.Reason)
+	return cmd
+}
+
+func pauseKind(ctx context.Context, a *app, pool *pgxpool.Pool, name string, by operator.Audit) error {
+	unchanged := "was paused already; taskledger show kinds shows the reason"
+	if by.Reason != "" {
+		unchanged = "was paused already; it has the new reason"
+	}
+	return a.changeKind(ctx, pool, name, "paused", unchanged,
+		func(o *operator.Operator) (bool, error) { return o.PauseKind(ctx, ledger.Kind(name), by) })
+}
+
+func resumeKind(ctx context.Context, a *app, pool *pgxpool.Pool, name string, by operator.Audit) error {
+	return a.changeKind(ctx, pool, name, "resumed", "was not paused",
+		func(o *operator.Operator) (bool, error) { return o.ResumeKind(ctx, ledger.Kind(name), by) })
+}
+
+// changeSchedule returns the act that calls change with a schedule. done is the past participle of the change, for the
+// output.
+func changeSchedule(done string, change func(ctx context.Context, db periodic.DB, name, actor, reason string) error,
+) func(context.Context, *app, *pgxpool.Pool, string, operator.Audit) error {
+	return func(ctx context.Context, a *app, pool *pgxpool.Pool, name string, by operator.Audit) error {
+		if err := change(ctx, pool, name, by.Actor, by.Reason); err != nil {
+			return unknownSchedule(err, name)
+		}
+		answer := struct {
+			Name string `json:"name"`
+			Done string `json:"done"`
+		}{name, done}
+		return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", done, plain(name)) })
+	}
+}
+
+// pauseSubscriber returns the act that pauses or resumes a subscriber.
+func pauseSubscriber(isPaused bool) func(context.Context, *app, *pgxpool.Pool, string, operator.Audit) error {
+	return func(ctx context.Context, a *app, pool *pgxpool.Pool, name string, by operator.Audit) error {
+		if err := outbox.PauseSubscriber(ctx, pool, name, isPaused, by.Actor, by.Reason); err != nil {
+			return unknownSubscriber(err)
+		}
+		return showSubscriber(ctx, a, pool, name)
+	}
+}
+
+func deleteSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name string, by operator.Audit) error {
+	if err := outbox.RemoveSubscriber(ctx, pool, name, by.Actor, by.Reason); err != nil {
+		return unknownSubscriber(err)
+	}
+	answer := struct {
+		Deleted string `json:"deleted"`
+	}{name}
+	return a.print(answer, func(w io.Writer) { fmt.Fprintf(w, "deleted subscriber %s\n", name) })
+}
+
+func deleteLimit(ctx context.Context, a *app, pool *pgxpool.Pool, name string, _ operator.Audit) error {
+	removed, err := ledger.RemoveLimit(ctx, pool, ledger.Kind(name))
+	if err != nil {
+		return err
+	}
+	answer := struct {
+		Kind    string `json:"kind"`
+		Removed bool   `json:"removed"`
+	}{name, removed}
+	return a.print(answer, func(w io.Writer) {
+		if removed {
+			fmt.Fprintf(w, "any number of tasks of kind %s may wait\n", plain(name))
+		} else {
+			fmt.Fprintf(w, "kind %s had no limit\n", plain(name))
+		}
+	})
+}
