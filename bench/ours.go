@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/migrations"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
@@ -35,7 +34,6 @@ type node struct {
 	t        *trial
 	nc       *nats.Conn
 	replicas int // of the stream
-	findings *feed.Findings
 }
 
 // migrate creates our schema and the business table.
@@ -97,7 +95,7 @@ func newReplicatedNode(ctx context.Context, t *trial, replicas int, syncAlways b
 	if err != nil {
 		return nil, err
 	}
-	n := &node{t: t, replicas: replicas, findings: feed.NewFindings()}
+	n := &node{t: t, replicas: replicas}
 	if n.nc, err = outbox.Connect(address); err != nil {
 		return nil, err
 	}
@@ -122,7 +120,7 @@ func (n *node) relay(ctx context.Context, published func(messages int)) error {
 		hooks = append(hooks, publishedHook{published: published})
 	}
 	r, err := outbox.New(outbox.Config{
-		DB: n.t.db, NATS: n.nc, Stream: streamOf(n.replicas), Hooks: hooks, Findings: n.findings,
+		DB: n.t.db, NATS: n.nc, Stream: streamOf(n.replicas), Hooks: hooks,
 	})
 	if err != nil {
 		return err
@@ -133,7 +131,7 @@ func (n *node) relay(ctx context.Context, published func(messages int)) error {
 
 // project runs the projector until the end of the trial.
 func (n *node) project(ctx context.Context) error {
-	p, err := projector.New(projector.Config{DB: n.t.db, Findings: n.findings})
+	p, err := projector.New(projector.Config{DB: n.t.db})
 	if err != nil {
 		return err
 	}
@@ -151,7 +149,7 @@ func (n *node) work(ctx context.Context, db *pgxpool.Pool, register func(*worker
 	if err := register(pool); err != nil {
 		return err
 	}
-	give, err := dispatcher.New(dispatcher.Config{DB: n.t.db, NATS: n.nc, Findings: n.findings})
+	give, err := dispatcher.New(dispatcher.Config{DB: n.t.db, NATS: n.nc})
 	if err != nil {
 		return err
 	}

@@ -146,19 +146,14 @@ func runWorker(ctx context.Context, raw json.RawMessage, ready func(any)) error 
 
 // newRelay makes a relay, and a dispatcher that reads the feed for it.
 func newRelay(_ serviceSettings, db *pgxpool.Pool, nc *nats.Conn, counts *tally) (func(context.Context) error, error) {
-	found, leave := feed.Together(db)
 	r, err1 := outbox.New(outbox.Config{
 		DB: db, NATS: nc, Stream: streamSettings, Hooks: []outbox.Hook{publishedHook{published: counts.add}},
-		Findings: found,
 	})
-	give, err2 := dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Findings: found})
+	give, err2 := dispatcher.New(dispatcher.Config{DB: db, NATS: nc})
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) error {
-		defer leave()
-		return together(r.Run, give.Run)(ctx)
-	}, nil
+	return together(r.Run, give.Run), nil
 }
 
 func newProjector(_ serviceSettings, db *pgxpool.Pool, _ *nats.Conn, _ *tally) (func(context.Context) error, error) {

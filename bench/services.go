@@ -12,7 +12,6 @@ import (
 	"github.com/riverqueue/river"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
@@ -25,12 +24,11 @@ import (
 
 // newServe makes the services of the command serve.
 func newServe(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, _ *tally) (func(context.Context) error, error) {
-	found, leave := feed.Together(db)
-	relay, err1 := outbox.New(outbox.Config{DB: db, NATS: nc, Stream: streamOf(s.Replicas), Findings: found})
-	project, err2 := projector.New(projector.Config{DB: db, Findings: found})
+	relay, err1 := outbox.New(outbox.Config{DB: db, NATS: nc, Stream: streamOf(s.Replicas)})
+	project, err2 := projector.New(projector.Config{DB: db})
 	timers, err3 := scheduler.New(scheduler.Config{DB: db})
 	schedules, err4 := periodic.New(periodic.Config{DB: db})
-	give, err5 := dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Findings: found})
+	give, err5 := dispatcher.New(dispatcher.Config{DB: db, NATS: nc})
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		return nil, err
 	}
@@ -38,10 +36,7 @@ func newServe(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, _ *tally) (fun
 	for i := range s.Subscribers {
 		parts = append(parts, subscribeToNothing(db, i))
 	}
-	return func(ctx context.Context) error {
-		defer leave()
-		return together(parts...)(ctx)
-	}, nil
+	return together(parts...), nil
 }
 
 // together returns a function that runs all parts until ctx is done or one of them ends. It returns the first error.

@@ -10,8 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
 
-	"github.com/taskledger/taskledger/ledger/feed"
-
 	"github.com/taskledger/taskledger/internal/stream"
 )
 
@@ -39,10 +37,6 @@ type Config struct {
 	CheckEvery time.Duration
 	// AckTimeout bounds the time for all acknowledgements of a page. Default: 5 s; at least 10 ms.
 	AckTimeout time.Duration
-
-	// Findings come from the dispatcher of the process: while it finds no events, the relay need not poll. Default:
-	// disabled.
-	Findings *feed.Findings
 
 	// Logger logs warnings and errors for the operator. Default: [slog.Default].
 	Logger *slog.Logger

@@ -16,6 +16,7 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // Relay publishes the events of a ledger. Make one with [New], and run it once.
@@ -26,6 +27,7 @@ type Relay struct {
 	js      jetstream.JetStream
 	lease   *lease
 	copies  confirmation
+	found   *feed.Findings // of the other feeds of DB, such as the dispatcher's
 
 	// The state that one session leaves to the next. It is of the goroutine that publishes.
 	isLimitRefused bool // by NATS, when the relay raised the stream's limit
@@ -83,6 +85,9 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer func() { _ = publisher.Close() }() // fails only if the connection is closed already
 	defer r.limited.Close()
 	defer r.releaseLease(ctx)
+	found, leave := feed.Shared(r.config.DB, feed.ByService)
+	defer leave()
+	r.found = found
 
 	for {
 		err := r.lead(ctx, publisher)

@@ -85,7 +85,7 @@ func (s *session) open(ctx context.Context) (err error) {
 		Gather:      gather,
 		Idle:        gather,
 		Prompt:      true, // waiters receive outcomes as messages
-		Follows:     c.Findings,
+		Follows:     s.relay.found,
 		Relaxed:     true, // a session skips messages that it finds on the stream
 		KeepCursors: c.Stream.WithDefaults().MaxAge + time.Hour,
 		Logger:      c.Logger,

@@ -156,7 +156,7 @@ func Subscribe(ctx context.Context, s Subscription) error {
 	if err != nil {
 		return err
 	}
-	found, leave := feed.Together(s.DB)
+	found, leave := feed.Shared(s.DB, feed.BySubscriber)
 	defer leave()
 	w := &subscriber{Subscription: s, reader: reader, found: found}
 	steps := loop.Steps{

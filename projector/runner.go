@@ -29,11 +29,10 @@ type Config struct {
 	Standby time.Duration
 	// RetryFailed is the delay after which an event that stops a projection is retried. Default: 5 s.
 	RetryFailed time.Duration
-	// Findings come from a dispatcher of this process: while it finds no events, projections need not poll. Default:
-	// disabled.
-	Findings *feed.Findings
 	// Logger logs outages, events that cannot be applied and tasks whose events do not fold. Default: [slog.Default].
 	Logger *slog.Logger
+
+	found *feed.Findings // of the other feeds of DB; set by Run
 }
 
 // Validate reports every fault of c at once.
@@ -99,10 +98,14 @@ func New(c Config) (*Runner, error) {
 // Run retries while the database is unavailable, and a projection stands by while another process runs it. It returns
 // an error only if it must not continue: [feed.IsRefusal] or [ledger.ErrNotMigrated].
 func (r *Runner) Run(ctx context.Context) error {
+	c := r.config
+	found, leave := feed.Shared(c.DB, feed.ByService)
+	defer leave()
+	c.found = found
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return newTasksFollower(r.config).run(ctx) })
-	for _, p := range r.config.Projections {
-		own := newOwn(r.config, p)
+	group.Go(func() error { return newTasksFollower(c).run(ctx) })
+	for _, p := range c.Projections {
+		own := newOwn(c, p)
 		group.Go(func() error { return own.run(ctx) })
 		group.Go(func() error { return own.runBuilds(ctx) })
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/stream"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -96,8 +95,6 @@ type Config struct {
 	Console func(report func(context.Context) (health.Report, error)) (http.Handler, error)
 	// awaitNATS waits for the NATS server of this database. Default: no wait.
 	awaitNATS func(context.Context) error
-	// findings is shared by the feeds that read DB in this process. Default: [feed.Together].
-	findings *feed.Findings
 	// Logger receives the log lines of the services, each with its service's name. Default: [slog.Default].
 	Logger *slog.Logger
 	// Describe returns the text of an error for the log, and its cure. Default: the text of the error.

@@ -13,7 +13,6 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
@@ -36,11 +35,6 @@ func Run(ctx context.Context, c Config) error {
 	c, server, err := c.withDefaults().ownServer()
 	if err != nil {
 		return err
-	}
-	if c.findings == nil {
-		found, leave := feed.Together(c.DB)
-		defer leave()
-		c.findings = found
 	}
 	services := []service{c.relayOrNone(), c.projector(), c.dispatcher(), c.scheduler(), c.periodic()}
 	if len(c.Alarms.Receivers) > 0 {
@@ -137,7 +131,7 @@ func (c Config) relay() service {
 		defer nc.Close()
 		relay, err := outbox.New(outbox.Config{
 			DB: c.DB, NATS: nc, Stream: c.Stream, LeaseTTL: c.LeaseTTL, AckTimeout: c.AckTimeout, Logger: log,
-			Hooks: c.RelayHooks, Findings: c.findings,
+			Hooks: c.RelayHooks,
 		})
 		if err != nil {
 			return err
@@ -157,7 +151,7 @@ func (c Config) dispatcher() service {
 		}
 		defer nc.Close()
 		d, err := dispatcher.New(dispatcher.Config{
-			DB: c.DB, NATS: nc, Latency: c.Latency, Findings: c.findings, Logger: log,
+			DB: c.DB, NATS: nc, Latency: c.Latency, Logger: log,
 		})
 		if err != nil {
 			return err
@@ -168,7 +162,7 @@ func (c Config) dispatcher() service {
 
 func (c Config) projector() service {
 	return service{"projector", func(ctx context.Context, log *slog.Logger) error {
-		p, err := projector.New(projector.Config{DB: c.DB, Findings: c.findings, Logger: log})
+		p, err := projector.New(projector.Config{DB: c.DB, Logger: log})
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/stream"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers/dispatcher"
@@ -28,11 +27,9 @@ func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig, hooks ..
 	t.Helper()
 	b := newWithBroker(t, db)
 	c.MaxBytes = 1 << 30
-	found := feed.NewFindings()
 	relay := Try(outbox.New(outbox.Config{
 		DB: b.As("relay"), NATS: b.Connect(), Stream: c, CheckEvery: 50 * time.Millisecond,
 		Logger: b.Logger(slog.LevelInfo).With("loop", "relay"), Hooks: hooks,
-		Findings: found,
 	}))(t)
 	tasks := Try(
 		projector.New(
@@ -47,20 +44,15 @@ func NewServedOn(t testing.TB, db *pgxpool.Pool, c outbox.StreamConfig, hooks ..
 		_, err := b.JS.Stream(b.Context(), stream.Name)
 		return err == nil
 	})
-	b.dispatch(found)
+	b.Dispatch()
 	return b
 }
 
 // Dispatch runs a dispatcher until stop is called or the test ends.
 func (b *Bundle) Dispatch() (stop func()) {
 	b.T.Helper()
-	return b.dispatch(nil)
-}
-
-func (b *Bundle) dispatch(found *feed.Findings) (stop func()) {
-	b.T.Helper()
 	d := Try(dispatcher.New(dispatcher.Config{
-		DB: b.As("relay"), NATS: b.Connect(), Findings: found,
+		DB: b.As("relay"), NATS: b.Connect(),
 		Logger: b.Logger(slog.LevelInfo).With("loop", "dispatcher"),
 	}))(b.T)
 	return b.Start(d.Run)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/stream"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers/dispatcher"
@@ -33,21 +32,20 @@ func relay(ctx context.Context, p *part) error {
 		return err
 	}
 	defer nc.Close()
-	findings := feed.NewFindings()
 	var services sync.WaitGroup
 	services.Go(func() {
 		p.keepRunning(ctx, "relay", func() (runner, error) {
 			return outbox.New(outbox.Config{
-				DB: db, NATS: nc, Logger: p.log, CheckEvery: time.Second, Findings: findings,
+				DB: db, NATS: nc, Logger: p.log, CheckEvery: time.Second,
 				Hooks:  []outbox.Hook{&audits{history: p.history}},
 				Stream: outbox.StreamConfig{Replicas: nodes},
 			})
 		})
 	})
-	services.Go(func() { keepProjecting(ctx, p, db, findings) })
+	services.Go(func() { keepProjecting(ctx, p, db) })
 	services.Go(func() {
 		p.keepRunning(ctx, "dispatcher", func() (runner, error) {
-			return dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Findings: findings, Logger: p.log})
+			return dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Logger: p.log})
 		})
 	})
 	services.Wait()
@@ -72,15 +70,15 @@ func project(ctx context.Context, p *part) error {
 		return err
 	}
 	defer db.Close()
-	keepProjecting(ctx, p, db, nil)
+	keepProjecting(ctx, p, db)
 	return nil
 }
 
-// keepProjecting runs a projector, which follows the relay of its process if there is one.
-func keepProjecting(ctx context.Context, p *part, db *pgxpool.Pool, findings *feed.Findings) {
+// keepProjecting runs a projector, which follows the dispatcher of its process if there is one.
+func keepProjecting(ctx context.Context, p *part, db *pgxpool.Pool) {
 	p.keepRunning(ctx, "projector", func() (runner, error) {
 		return projector.New(projector.Config{
-			DB: db, Logger: p.log, Standby: time.Second, RetryFailed: time.Second, Findings: findings,
+			DB: db, Logger: p.log, Standby: time.Second, RetryFailed: time.Second,
 		})
 	})
 }

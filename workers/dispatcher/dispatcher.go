@@ -40,9 +40,6 @@ type Config struct {
 	// five times as long, unless a process waits for an outcome. A lone task and a lone outcome do not wait. Default:
 	// 5 ms.
 	Latency time.Duration
-	// Findings receives the events that the dispatcher reads, for the relay and the projector of this process.
-	// Default: disabled.
-	Findings *feed.Findings
 	// Only is for package workertest. Default: all tasks.
 	Only *only.Task
 	// Logger receives changes of the active dispatcher, and outages. Default: [slog.Default].
@@ -65,7 +62,10 @@ func (c Config) Validate() error {
 }
 
 // Dispatcher is the service, see the package comment.
-type Dispatcher struct{ config Config }
+type Dispatcher struct {
+	config Config
+	found  *feed.Findings // of the other feeds of DB, such as the relay's
+}
 
 // New returns a dispatcher. It does not connect to anything yet. It returns the error of [Config.Validate].
 func New(c Config) (*Dispatcher, error) {
@@ -78,13 +78,16 @@ func New(c Config) (*Dispatcher, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	return &Dispatcher{c}, nil
+	return &Dispatcher{config: c}, nil
 }
 
 // Run stands by until it gets the lease, and then gives out tasks. It returns nil when ctx is done. It retries through
 // outages of PostgreSQL and NATS. It returns an error only if retrying is useless: [ledger.ErrNotMigrated]. It must
 // not be called twice at the same time.
 func (d *Dispatcher) Run(ctx context.Context) error {
+	found, leave := feed.Shared(d.config.DB, feed.ByService)
+	defer leave()
+	d.found = found
 	return loop.Steps{
 		Step: func(ctx context.Context) (time.Duration, error) {
 			err := d.standBy(ctx)
@@ -141,6 +144,7 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 	}
 	c.Displaced = ""
 	o := newOffice(d.config, conn, identity, c, taken, run, asked)
+	o.found = d.found
 	log := d.config.Logger.With("epoch", taken.Epoch)
 	log.InfoContext(ctx, "dispatcher is active")
 	err = o.work(ctx)

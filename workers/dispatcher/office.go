@@ -50,6 +50,7 @@ const (
 // office is the work of a dispatcher in one epoch.
 type office struct {
 	config   Config
+	found    *feed.Findings
 	conn     *pgxpool.Conn // of the goroutine that reads the feed
 	identity dispatch.Identity
 	claim    lease.DispatcherClaim
@@ -157,7 +158,7 @@ func (o *office) follow(ctx context.Context) error {
 	tail, err := feed.Tail(ctx, o.conn, &feed.Options{
 		// The lease is renewed between two windows.
 		Gather: o.config.Latency, Idle: min(2*o.config.Latency, renewEvery), Wake: o.wake, Hinted: true,
-		Reports: o.config.Findings, Logger: o.config.Logger,
+		Reports: o.found, Logger: o.config.Logger,
 	})
 	if err != nil {
 		return err

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/dispatcher"
@@ -50,12 +49,11 @@ func RunChild(ctx context.Context, role, name string, stdin io.Reader, stdout, s
 		c := workers.Config{DB: db, NATS: nc, Name: name, AckWait: ackWait, Logger: log, Hooks: []workers.Hook{out}}
 		return runWorker(ctx, c, out)
 	case "relay":
-		findings := feed.NewFindings()
 		relay, err1 := outbox.New(outbox.Config{
 			DB: db, NATS: nc, Name: name, LeaseTTL: relayLease, CheckEvery: time.Second, Logger: log,
-			Hooks: []outbox.Hook{relayHook{out: out}}, Findings: findings,
+			Hooks: []outbox.Hook{relayHook{out: out}},
 		})
-		gives, err2 := dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Findings: findings, Logger: log})
+		gives, err2 := dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Logger: log})
 		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}

@@ -8,25 +8,25 @@ import (
 	"github.com/taskledger/taskledger/ledger/feed"
 )
 
-// togetherUser is a feed that reads together with others.
-type togetherUser struct {
+// sharingUser is a feed that shares its reading with others.
+type sharingUser struct {
 	opened *feed.Feed
 	leave  func()
 }
 
-func (f *feedFixture) joinOthers(name string) togetherUser {
+func (f *feedFixture) joinOthers(name string) sharingUser {
 	f.t.Helper()
-	found, leave := feed.Together(f.pool)
+	found, leave := feed.Shared(f.pool, feed.BySubscriber)
 	f.t.Cleanup(leave)
 	opened, err := feed.Open(f.ctx, f.pool, name, &feed.Options{AuditEvery: -1, Follows: found})
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return togetherUser{opened, leave}
+	return sharingUser{opened, leave}
 }
 
 // deliver enqueues n tasks one by one, and waits until all users have each of them.
-func (f *feedFixture) deliver(round string, n int, users []togetherUser) {
+func (f *feedFixture) deliver(round string, n int, users []sharingUser) {
 	f.t.Helper()
 	for i := range n {
 		id := fmt.Sprintf("%s-%d", round, i)
@@ -44,12 +44,12 @@ func (f *feedFixture) deliver(round string, n int, users []togetherUser) {
 }
 
 // Ten feeds of a pool read little more than one. The last one goes on alone after the others have left.
-func TestFeedsReadTogether(t *testing.T) {
+func TestFeedsShareTheirReading(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
 	var polled *polls
 	f.pool, polled = f.counted()
-	var users []togetherUser
+	var users []sharingUser
 	for i := range 10 {
 		users = append(users, f.joinOthers(fmt.Sprint("user-", i)))
 	}
@@ -65,7 +65,7 @@ func TestFeedsReadTogether(t *testing.T) {
 	}
 	f.deliver("one", 5, users[:1])
 	users[0].leave()
-	if found, leave := feed.Together(f.pool); found == nil {
+	if found, leave := feed.Shared(f.pool, feed.BySubscriber); found == nil {
 		t.Error("no findings")
 	} else {
 		leave()
@@ -76,14 +76,14 @@ func TestFeedsReadTogether(t *testing.T) {
 func TestReporterReadsForAll(t *testing.T) {
 	t.Parallel()
 	f := newFeedFixture(t)
-	users := []togetherUser{f.joinOthers("a"), f.joinOthers("b"), f.joinOthers("c")}
+	users := []sharingUser{f.joinOthers("a"), f.joinOthers("b"), f.joinOthers("c")}
 	f.deliver("before", 5, users)
-	found, leave := feed.Together(f.pool)
+	found, leave := feed.Shared(f.pool, feed.ByService)
 	opened, err := feed.Open(f.ctx, f.pool, "service", &feed.Options{AuditEvery: -1, Reports: found})
 	if err != nil {
 		t.Fatal(err)
 	}
-	reporter := togetherUser{opened, leave}
+	reporter := sharingUser{opened, leave}
 	f.drain(reporter.opened) // the tasks from before
 	f.deliver("beside", 20, append(users, reporter))
 	leave()
