@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // eventPage is a page of events. Next continues after it, now or later.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -285,7 +284,7 @@ func TestArchivedPositions(t *testing.T) {
 		t.Errorf("after the beginning: %+v", left)
 	}
 	operator := ledgertest.As(t, s.db, "operator")
-	err := outbox.SeekSubscriber(t.Context(), operator, "mails", feed.After(archived), "", "")
+	err := outbox.SeekSubscriber(t.Context(), operator, "mails", outbox.StartAfter(archived), "", "")
 	if !errors.Is(err, ledger.ErrUnknownPosition) {
 		t.Errorf("a subscriber is moved to an archived position: %v", err)
 	}

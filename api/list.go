@@ -13,8 +13,8 @@ import (
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/operator"
@@ -174,9 +174,9 @@ func (h *Handler) listWorkers(w http.ResponseWriter, r *http.Request, c *caller)
 
 // listSubscribers answers with a page of the subscribers of the feed.
 func (h *Handler) listSubscribers(w http.ResponseWriter, r *http.Request, _ *caller) error {
-	name := func(s feed.Subscriber) string { return s.Name }
-	isVisible := func(feed.Subscriber) bool { return true }
-	return paged(h, w, r, name, isVisible, func(feed.Subscriber) int { return smallValue }, feed.SubscribersAfter)
+	name := func(s outbox.Subscriber) string { return s.Name }
+	isVisible := func(outbox.Subscriber) bool { return true }
+	return paged(h, w, r, name, isVisible, func(outbox.Subscriber) int { return smallValue }, outbox.ReadSubscribers)
 }
 
 const (

@@ -16,7 +16,6 @@ import (
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -124,7 +123,7 @@ func subscribe(t *testing.T, db *pgxpool.Pool) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	err := outbox.Subscribe(ctx, outbox.Subscription{DB: db, Name: "mails", From: feed.After(0),
+	err := outbox.Subscribe(ctx, outbox.Subscription{DB: db, Name: "mails", From: outbox.Start{},
 		Handle: func(context.Context, pgx.Tx, []ledger.Event) error {
 			stop()
 			return nil

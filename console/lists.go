@@ -15,8 +15,8 @@ import (
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/operator"
 )
@@ -221,8 +221,8 @@ func (h *Handler) showSubscribers(ctx context.Context, r *http.Request, v *view)
 	if err != nil {
 		return err
 	}
-	all, err := feed.SubscribersAfter(ctx, h.config.DB, after, pageTasks+1)
-	v.Data = newList(all, func(s feed.Subscriber) string { return s.Name })
+	all, err := outbox.ReadSubscribers(ctx, h.config.DB, after, pageTasks+1)
+	v.Data = newList(all, func(s outbox.Subscriber) string { return s.Name })
 	return err
 }
 

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/projector"
 )
 

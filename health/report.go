@@ -9,7 +9,6 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
@@ -35,8 +34,8 @@ type Report struct {
 
 	// Subscribers are at most 100 subscribers of the feed, the furthest behind, by name. Consumers of the stream are in
 	// Outbox.
-	Subscribers      []feed.Subscriber `json:"subscribers"`
-	SubscribersTotal int               `json:"subscribers_total"`
+	Subscribers      []outbox.Subscriber `json:"subscribers"`
+	SubscribersTotal int                 `json:"subscribers_total"`
 
 	Timers    scheduler.TimerStatus    `json:"timers"`
 	Schedules periodic.Summary         `json:"schedules"`
@@ -95,7 +94,7 @@ func Read(ctx context.Context, c Config) (Report, error) {
 		Tasks: []projector.Count{}, Unhandled: []operator.UnhandledKind{}, Unbegun: []operator.UnbegunKind{},
 		Paused: []operator.PausedKind{},
 		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{}, Projections: []RegisteredProjection{},
-		Subscribers: []feed.Subscriber{},
+		Subscribers: []outbox.Subscriber{},
 	}
 	if _, err := pgquery.Row(ctx, c.DB, nowSQL, nil, pgquery.Micros(&r.At), &r.PostgreSQL, &r.Schema); err != nil {
 		return Report{}, pgerr.Explain("read the time", err)

@@ -5,19 +5,24 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/printable"
-	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/outbox"
 )
 
 // maxSubscribers is the greatest number of subscribers in a report.
 const maxSubscribers = 100
 
-func checkSubscribers(ctx context.Context, c Config, r *Report) (err error) {
-	r.Subscribers, r.SubscribersTotal, err = feed.SubscribersFurthest(ctx, c.DB, maxSubscribers)
+func checkSubscribers(ctx context.Context, c Config, r *Report) error {
+	furthest, total, err := feed.SubscribersFurthest(ctx, c.DB, maxSubscribers)
 	if err != nil {
 		return err
 	}
-	var last feed.Subscriber // the least far behind
+	r.SubscribersTotal = total
+	for _, s := range furthest {
+		r.Subscribers = append(r.Subscribers, outbox.Subscriber(s))
+	}
+	var last outbox.Subscriber // the least far behind
 	for _, s := range r.Subscribers {
 		if last.Name == "" || s.IsLocal && (!last.IsLocal || s.Position > last.Position) {
 			last = s

@@ -14,7 +14,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// The plan of each statement that inserts events draws the xid before the position, as package ledger/feed requires.
+// The plan of each statement that inserts events draws the xid before the position, as package internal/feed requires.
 // Both are defaults of columns, which one projection computes in the order of the columns; no role but the owner may
 // insert a value of its own.
 func TestInsertsDrawTheXidFirst(t *testing.T) {

@@ -26,8 +26,8 @@ var (
 // The zero value is the present, or where a [Range] begins, the time before the first event. A Moment may be copied,
 // and is valid for its database alone.
 //
-// About every second, the services of taskledger record the visible events (package ledger/feed). Between two records,
-// or while no service runs, events count in the order of their positions and as of their RecordedAt, the time of the
+// About every second, the services of taskledger record the visible events. Between two records, or while no service
+// runs, events count in the order of their positions and as of their RecordedAt, the time of the
 // insert and not of the commit. So a time of the last second may gain events until the next record. In a database that
 // was restored from a dump, this is so for all events before the restore.
 type Moment struct {

@@ -1,5 +1,5 @@
 -- The feed: all events in an order that loses none, read by cursors, and the identity of the database.
--- Owner: package ledger/feed.
+-- Owner: package internal/feed.
 --
 --   incarnation  written and read by feed
 --   cursor       written and read by feed, for the readers relay and projector

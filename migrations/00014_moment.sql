@@ -1,5 +1,5 @@
 -- The past in the order of the feed: which events were visible when, and the content of a place in that order.
--- Owner: package ledger/feed.
+-- Owner: package internal/feed.
 --
 --   moment  written and read by feed
 --

@@ -1,5 +1,5 @@
 -- Subscribers: the feed for programs in any language, and where each subscriber continues.
--- Owner: package ledger/feed. No tables: the place of the subscriber mails is the cursor of the reader
+-- Owner: package internal/feed. No tables: the place of the subscriber mails is the cursor of the reader
 -- subscriber/mails, and whether it is paused is in the mark of that row. Rows are only appended. A subscriber belongs
 -- to the login that first reads as it, or makes it by a move.
 
@@ -146,7 +146,7 @@ $$;
 comment on function taskledger_internal.check_owner(text, text) is
   'Raises an error if a subscriber does not belong to the session''s login.';
 
--- Compare-and-set, as ledger/feed/sql/cursor_append.sql: row n + 1 is inserted if row n is the newest. 0 for n is a
+-- Compare-and-set, as internal/feed/sql/cursor_append.sql: row n + 1 is inserted if row n is the newest. 0 for n is a
 -- reader without a row. Locks row n against deletion; waits for a concurrent insert of the same n. The lock does not
 -- find the rows of a subscriber of another login.
 -- +goose StatementBegin
@@ -191,7 +191,7 @@ comment on function
   'Appends cursor row n + 1 of a reader if row n is its newest, and reports whether it did.';
 
 -- A subscriber needs none of its old rows, nor does the seal. With its owner's rights: a role with the privilege DELETE
--- may lock the whole table. The services thin their own rows (ledger/feed/sql/cursor_thin.sql). Index: primary key,
+-- may lock the whole table. The services thin their own rows (internal/feed/sql/cursor_thin.sql). Index: primary key,
 -- from above.
 -- +goose StatementBegin
 create function taskledger_internal.thin_cursor(reader text, above bigint) returns bigint
@@ -243,7 +243,7 @@ $$;
 comment on function taskledger_internal.lock_cursor(text) is
   'Locks the newest cursor row of a subscriber, so that no process moves it, and returns its n; null: none.';
 
--- The algorithm of ledger/feed/sql/window.sql: snapshot, top and bound, in this order. The window is kept in the
+-- The algorithm of internal/feed/sql/window.sql: snapshot, top and bound, in this order. The window is kept in the
 -- cursor, so each call reads from the same window until its last event was passed, whatever happens to the caller.
 -- +goose StatementBegin
 create function taskledger.read_feed(reader text, how_many integer default 100)

@@ -67,7 +67,7 @@ grant execute on function taskledger_internal.remove_lease, taskledger_internal.
 grant insert, delete on taskledger.cursor to relay;
 grant execute on function taskledger_internal.thin_moments to relay;
 grant insert (at, snapshot, top, bound) on taskledger.moment to relay;
--- To lock the newest row, in ledger/feed/sql/cursor_append.sql.
+-- To lock the newest row, in internal/feed/sql/cursor_append.sql.
 grant update (recorded_at) on taskledger.cursor to relay;
 grant update (unaudited_xor) on taskledger.cursor to operator, subscriber;
 grant insert (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, audited, unaudited,

@@ -37,7 +37,7 @@
 //     rebase. Then a stretch is repeated in the same order.
 //   - An event that cannot be published, because it exceeds a limit of the server or the stream, does not delay other
 //     events. [RetryParked] publishes it later.
-//   - An open transaction delays no event of another transaction, see package ledger/feed.
+//   - An open transaction delays no event of another transaction, see package internal/feed.
 //
 // If the feed's audit finds that an event was missed, which is a defect of this module, the relay publishes the event
 // then. If it finds several, the relay publishes everything read since the last audit a second time.

@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -66,7 +65,7 @@ func ExampleSubscribe_receive() {
 		log.Fatal(err)
 	}
 	err = outbox.Subscribe(ctx, outbox.Subscription{
-		DB: pool, Name: "dashboard", From: feed.Now(),
+		DB: pool, Name: "dashboard", From: outbox.StartNow(),
 		Receive: func(ctx context.Context, events []ledger.Event) error {
 			fmt.Println(len(events), "events up to position", events[len(events)-1].Position)
 			return ctx.Err()

@@ -10,11 +10,11 @@ import (
 
 	"github.com/taskledger/taskledger/internal/abandon"
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // handlerError is the error of a subscriber's handler. Any such error is retried, because the ledger need not be its

@@ -7,7 +7,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // Hook is called by a relay, see [Config].Hooks. Embed [HookDefaults] and write the methods that are needed:
@@ -16,9 +15,8 @@ import (
 // Several goroutines of the relay call its methods, even concurrently, so they must not block. A panic is not
 // recovered.
 type Hook interface {
-	// EventsMissed: the feed's audit found events that the feed had skipped.
-	feed.Hook
-
+	// EventsMissed is called when an audit finds that the feed skipped events, before they are published.
+	EventsMissed(ctx context.Context, events int)
 	// MessagesPublished is called with the number of messages that the stream has stored.
 	MessagesPublished(ctx context.Context, messages int)
 	// DuplicatesDropped is called with the number of messages that a relay did not publish, because it had found
@@ -45,7 +43,10 @@ type Hook interface {
 }
 
 // HookDefaults is a [Hook] that does nothing, to be embedded.
-type HookDefaults struct{ feed.HookDefaults }
+type HookDefaults struct{}
+
+// EventsMissed does nothing.
+func (HookDefaults) EventsMissed(context.Context, int) {}
 
 // MessagesPublished does nothing.
 func (HookDefaults) MessagesPublished(context.Context, int) {}
@@ -117,11 +118,7 @@ func (h hooks) each(call func(Hook)) {
 	}
 }
 
-// ofFeed returns the hooks as hooks of a feed.
-func (h hooks) ofFeed() []feed.Hook {
-	of := make([]feed.Hook, len(h))
-	for i, hook := range h {
-		of[i] = hook
-	}
-	return of
+// missed reports events that the feed skipped.
+func (h hooks) missed(ctx context.Context, events int) {
+	h.each(func(hook Hook) { hook.EventsMissed(ctx, events) })
 }

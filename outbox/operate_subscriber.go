@@ -6,26 +6,26 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // SeekSubscriber moves a subscriber and records the act; it creates a missing subscriber. A process that works as the
 // subscriber notices at its next page. It commits. Default of actor: the database's session_user.
 //
-// It returns the errors of [feed.Seek].
-func SeekSubscriber(ctx context.Context, db DB, name string, to feed.Start, actor, reason string) error {
+// Errors: [*ledger.InvalidError]; [ledger.ErrUnknownPosition] for a position without an event; [ErrSubscriberBusy].
+func SeekSubscriber(ctx context.Context, db DB, name string, to Start, actor, reason string) error {
 	o := operation.Operation{Action: operation.SeekSubscriber, Actor: actor, Reason: reason}
 	o.Detail = map[string]string{"subscriber": name, "to": to.String()}
-	return operate(ctx, db, o, func(tx pgx.Tx) error { return feed.Seek(ctx, tx, name, to) })
+	return operate(ctx, db, o, func(tx pgx.Tx) error { return feed.Seek(ctx, tx, name, to.at) })
 }
 
 // PauseSubscriber stops a subscriber, or lets it continue, and records the act. It commits. Default of actor: the
 // database's session_user.
 //
-// Errors: [ErrUnknownSubscriber], [*ledger.InvalidError].
+// Errors: [ErrUnknownSubscriber], [*ledger.InvalidError], [ErrSubscriberBusy].
 func PauseSubscriber(ctx context.Context, db DB, name string, isPaused bool, actor, reason string) error {
 	o := operation.Operation{Action: operation.PauseSubscriber, Actor: actor, Reason: reason}
 	if !isPaused {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -50,7 +50,7 @@ func TestBusySubscriberIsOperated(t *testing.T) {
 			t.Fatal(err)
 		}
 		awaitMore()
-		if err := outbox.SeekSubscriber(t.Context(), operator, "mails", feed.After(0), "", ""); err != nil {
+		if err := outbox.SeekSubscriber(t.Context(), operator, "mails", outbox.Start{}, "", ""); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,8 +84,10 @@ func TestHungSubscriberIsOperated(t *testing.T) {
 		}})
 	<-begun
 	for name, act := range map[string]func() error{
-		"pause":  func() error { return outbox.PauseSubscriber(t.Context(), operator, "mails", true, "", "") },
-		"seek":   func() error { return outbox.SeekSubscriber(t.Context(), operator, "mails", feed.Now(), "", "") },
+		"pause": func() error { return outbox.PauseSubscriber(t.Context(), operator, "mails", true, "", "") },
+		"seek": func() error {
+			return outbox.SeekSubscriber(t.Context(), operator, "mails", outbox.StartNow(), "", "")
+		},
 		"remove": func() error { return outbox.RemoveSubscriber(t.Context(), operator, "mails", "", "") },
 	} {
 		if err := act(); !errors.Is(err, feed.ErrSubscriberBusy) || !pgerr.Is(err, pgerr.LockNotAvailable) {

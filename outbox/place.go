@@ -5,8 +5,8 @@ import (
 	_ "embed"
 	"fmt"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/pgerr"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 //go:embed sql/place.sql

@@ -16,7 +16,6 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // Served configures a subscriber whose events are published on a stream of its own, so that its program needs only a
@@ -27,7 +26,7 @@ type Served struct {
 	NATS *nats.Conn    // a connection of [Connect], with the rights of the user NAME-server. Required.
 	Name string        // as in [Subscription]. Required.
 
-	From  feed.Start         // as in [Subscription]
+	From  Start              // as in [Subscription]
 	Kinds []ledger.Kind      // as in [Subscription]
 	Types []ledger.EventType // as in [Subscription]
 

@@ -20,9 +20,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -263,7 +263,7 @@ func TestServedSubscriberWaits(t *testing.T) {
 		t.Errorf("the page was published again: %+v", got)
 	}
 	operator := ledgertest.As(t, c.pool, "operator")
-	if err := outbox.SeekSubscriber(t.Context(), operator, "mails", feed.After(0), "", ""); err != nil {
+	if err := outbox.SeekSubscriber(t.Context(), operator, "mails", outbox.Start{}, "", ""); err != nil {
 		t.Fatal(err)
 	}
 	clear(c.versions)
@@ -323,7 +323,7 @@ func TestServedSubscriberIsMovedPastAnEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	operator := ledgertest.As(t, c.pool, "operator")
-	to := feed.After(ledger.Position(position))
+	to := outbox.StartAfter(ledger.Position(position))
 	if err := outbox.SeekSubscriber(t.Context(), operator, "mails", to, "", "it cannot be handled"); err != nil {
 		t.Fatal(err)
 	}

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 var (
@@ -89,7 +89,7 @@ func (s *session) open(ctx context.Context) (err error) {
 		Relaxed:     true, // a session skips messages that it finds on the stream
 		KeepCursors: c.Stream.WithDefaults().MaxAge + time.Hour,
 		Logger:      c.Logger,
-		Hooks:       s.relay.hooks.ofFeed(),
+		Missed:      s.relay.hooks.missed,
 	})
 	if err != nil {
 		return err

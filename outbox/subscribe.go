@@ -14,11 +14,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // Subscription configures a subscriber.
@@ -28,7 +28,7 @@ type Subscription struct {
 	// Name of the subscriber: 1 to 64 of A-Z, a-z, 0-9, _ and -. It keeps its place in the database. Required.
 	Name string
 	// From is where a subscriber begins that does not exist. Default: the beginning of the ledger.
-	From feed.Start
+	From Start
 	// Kinds and Types select the events to handle. Default: all types, and all kinds but taskledger.*.
 	Kinds []ledger.Kind
 	Types []ledger.EventType
@@ -68,6 +68,10 @@ const FaultHandled = "subscriber.handled"
 
 // ErrUnknownSubscriber is returned for a name without a subscriber.
 var ErrUnknownSubscriber = errors.New("there is no such subscriber")
+
+// ErrSubscriberBusy is returned by functions that move, pause, give or remove a subscriber if its handler has been in a
+// transaction for 5 s: they wait for its end.
+var ErrSubscriberBusy = feed.ErrSubscriberBusy
 
 // ErrSubscriberRemoved is returned by [Subscribe] if the subscriber was removed while it worked.
 var ErrSubscriberRemoved = errors.New("the subscriber was removed")
@@ -128,14 +132,14 @@ func (s Subscription) Validate() error {
 // does not answer. A Handle that has not returned by then does not keep DB from closing.
 //
 // One process works as a subscriber; others with its name stand by, and take over within Standby and the next event.
-// When an operator pauses, moves or removes the subscriber (package ledger/feed), the process notices at its next page,
+// When an operator pauses, moves or removes the subscriber, the process notices at its next page,
 // or after an error of its handler. Pages without events for it count every quarter of Standby only.
 //
 // Subscribers in one process that share DB read the ledger once for all of them.
 //
-// Errors: invalid fields of s, [ErrSubscriberRemoved], [*SubscriberOwnerError], [ledger.ErrNotMigrated],
-// [*feed.OriginError], [*feed.SequenceError]; [ledger.ErrUnknownPosition] if the subscriber is new and no event has the
-// position in From; a database error if the login lacks a right.
+// Errors: invalid fields of s, [ErrSubscriberRemoved], [*SubscriberOwnerError], [ledger.ErrNotMigrated]; an error for
+// which IsRefusal of package ledger/feed is true; [ledger.ErrUnknownPosition] if the subscriber is new and no event has
+// the position in From; a database error if the login lacks a right.
 func Subscribe(ctx context.Context, s Subscription) error {
 	if err := s.Validate(); err != nil {
 		return err
@@ -291,7 +295,7 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 	case len(found) == 0 && s.begun:
 		return 0, ErrSubscriberRemoved
 	case len(found) == 0:
-		isNew, err := feed.Begin(ctx, s.DB, s.Name, s.From)
+		isNew, err := feed.Begin(ctx, s.DB, s.Name, s.From.at)
 		if s.begun = isNew && err == nil; err != nil && !pgerr.IsRetryable(err) {
 			return 0, err
 		}

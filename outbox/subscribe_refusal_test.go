@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -54,7 +54,7 @@ func TestSubscriberWithoutRightsEnds(t *testing.T) {
 func TestSubscriberFromUnknownPositionEnds(t *testing.T) {
 	s := newSubscribers(t)
 	s.enqueue("coupon.send", "a-", 3)
-	from := feed.After(99_999)
+	from := outbox.StartAfter(99_999)
 	_, ended := s.start(outbox.Subscription{Name: "mails", Handle: toTable, From: from})
 	if err := s.wantEnd(ended); !errors.Is(err, ledger.ErrUnknownPosition) {
 		t.Fatalf("it ended with %v", err)

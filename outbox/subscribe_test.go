@@ -16,9 +16,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -216,8 +216,8 @@ func TestSubscriberFilters(t *testing.T) {
 		"kind":   {Kinds: []ledger.Kind{"mail.send"}},
 		"type":   {Types: []ledger.EventType{ledger.EventSucceeded}},
 		"own":    {Kinds: []ledger.Kind{"taskledger.operation"}},
-		"now":    {From: feed.Now()},
-		"marker": {From: feed.After(0)},
+		"now":    {From: outbox.StartNow()},
+		"marker": {From: outbox.Start{}},
 	} {
 		var n atomic.Int64
 		received[name] = &n

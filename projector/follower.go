@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // Each page costs a transaction of ten statements, however small it is. So events wait for others.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/webhook"
@@ -118,7 +117,7 @@ func TestEventsOfATaskAreInOrder(t *testing.T) {
 		if round == "again" {
 			break
 		}
-		err := outbox.SeekSubscriber(t.Context(), h.As("operator"), "webhook-shop", feed.After(0), "", "")
+		err := outbox.SeekSubscriber(t.Context(), h.As("operator"), "webhook-shop", outbox.Start{}, "", "")
 		if err != nil {
 			t.Fatal(err)
 		}

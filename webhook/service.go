@@ -15,7 +15,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers"
 )
@@ -105,12 +104,12 @@ func (d *deliverer) keepSubscribed(ctx context.Context) {
 	isRemoved := false
 	loop.Keep(ctx, func(ctx context.Context) error {
 		if isRemoved { // until an operator makes it again
-			found, err := feed.Subscribers(ctx, d.service.config.DB, Subscriber(d.Name))
+			_, err := outbox.ReadSubscriber(ctx, d.service.config.DB, Subscriber(d.Name))
+			if errors.Is(err, outbox.ErrUnknownSubscriber) {
+				err = outbox.ErrSubscriberRemoved
+			}
 			if err != nil {
 				return err
-			}
-			if len(found) == 0 {
-				return outbox.ErrSubscriberRemoved
 			}
 		}
 		err := outbox.Subscribe(ctx, d.subscription())
@@ -153,9 +152,9 @@ func (s *Service) newDeliverer(r Receiver) (*deliverer, error) {
 }
 
 func (d *deliverer) subscription() outbox.Subscription {
-	from := feed.Now()
+	from := outbox.StartNow()
 	if d.FromBeginning {
-		from = feed.After(0)
+		from = outbox.Start{}
 	}
 	return outbox.Subscription{
 		DB: d.service.config.DB, Name: Subscriber(d.Name), From: from, Kinds: d.Kinds, Types: d.Types,

@@ -25,7 +25,6 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/webhook"
@@ -272,7 +271,7 @@ func TestReceiverGetsEachEvent(t *testing.T) {
 	if n := len(all.accepted()); n != 2*tasks {
 		t.Errorf("%d events are delivered to the receiver of all kinds, want %d", n, 2*tasks)
 	}
-	err := outbox.SeekSubscriber(t.Context(), h.As("operator"), webhook.Subscriber("some"), feed.After(0), "", "")
+	err := outbox.SeekSubscriber(t.Context(), h.As("operator"), webhook.Subscriber("some"), outbox.Start{}, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +369,7 @@ func TestReceiverThatMustNotContinueStopsAlone(t *testing.T) {
 		return h.log.has("receiver=deleted", "taskledger seek subscriber webhook-deleted --now") &&
 			h.log.has("receiver=given", "belongs to the login "+another)
 	})
-	if err := outbox.SeekSubscriber(t.Context(), admin, "webhook-deleted", feed.Now(), "", ""); err != nil {
+	if err := outbox.SeekSubscriber(t.Context(), admin, "webhook-deleted", outbox.StartNow(), "", ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := outbox.GiveSubscriber(t.Context(), admin, "webhook-given", own, "", ""); err != nil {

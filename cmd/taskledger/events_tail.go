@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 const (

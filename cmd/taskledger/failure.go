@@ -17,12 +17,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgserver"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/ledger/seal"
 	"github.com/taskledger/taskledger/migrations"

@@ -20,7 +20,7 @@ import (
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers/operator"
 	"github.com/taskledger/taskledger/workers/scheduler"
@@ -169,7 +169,7 @@ func (s status) renderSubscribers(w io.Writer) {
 	fmt.Fprintln(w)
 	subscribers := s.Subscribers
 	if shown := s.cut(len(subscribers)); shown < len(subscribers) {
-		subscribers = slices.SortedStableFunc(slices.Values(subscribers), func(a, b feed.Subscriber) int {
+		subscribers = slices.SortedStableFunc(slices.Values(subscribers), func(a, b outbox.Subscriber) int {
 			return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(b.Lag, a.Lag))
 		})[:shown]
 	}

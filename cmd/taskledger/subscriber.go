@@ -12,19 +12,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 )
 
 func listSubscribers(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
-	all, next, err := readPage(ctx, pool, f.pageFlags, feed.SubscribersAfter,
-		func(s feed.Subscriber) string { return s.Name })
+	all, next, err := readPage(ctx, pool, f.pageFlags, outbox.ReadSubscribers,
+		func(s outbox.Subscriber) string { return s.Name })
 	if err != nil {
 		return err
 	}
 	list := struct {
-		Subscribers []feed.Subscriber `json:"subscribers"`
-		Next        string            `json:"next,omitempty"`
+		Subscribers []outbox.Subscriber `json:"subscribers"`
+		Next        string              `json:"next,omitempty"`
 	}{all, next}
 	if len(all) == 0 {
 		fmt.Fprintln(a.stderr, "no subscribers")
@@ -34,7 +33,7 @@ func listSubscribers(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlag
 	return err
 }
 
-func renderReaders(w io.Writer, all []feed.Subscriber) {
+func renderReaders(w io.Writer, all []outbox.Subscriber) {
 	if len(all) == 0 {
 		return
 	}
@@ -45,11 +44,11 @@ func renderReaders(w io.Writer, all []feed.Subscriber) {
 	renderTable(w, t)
 }
 
-func lagOf(s feed.Subscriber) string {
+func lagOf(s outbox.Subscriber) string {
 	return waitingText(s.Lag, s.IsCapped, time.Duration(s.Age)*time.Millisecond)
 }
 
-func stateOf(s feed.Subscriber) string {
+func stateOf(s outbox.Subscriber) string {
 	switch {
 	case !s.IsLocal:
 		return "of another database: taskledger rebase"
@@ -69,17 +68,10 @@ func unknownSubscriber(err error) error {
 
 // showSubscriber prints a subscriber as it is now.
 func showSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name string) error {
-	if _, err := feed.SubscriberReader(name); err != nil {
-		return err
-	}
-	found, err := feed.Subscribers(ctx, pool, name)
+	s, err := outbox.ReadSubscriber(ctx, pool, name)
 	if err != nil {
-		return err
+		return unknownSubscriber(err)
 	}
-	if len(found) == 0 {
-		return unknownSubscriber(fmt.Errorf("subscriber %s: %w", name, outbox.ErrUnknownSubscriber))
-	}
-	s := found[0]
 	return a.print(s, func(w io.Writer) {
 		renderFields(w,
 			[2]string{"subscriber", plain(s.Name)},
@@ -115,16 +107,16 @@ present. It is made if it is missing. A process that works as it continues there
 			if given != 1 {
 				return usagef("give one of --position, --time, --beginning and --now, got %d", given)
 			}
-			to := feed.After(ledger.Position(position))
+			to := outbox.StartAfter(ledger.Position(position))
 			switch {
 			case isNow:
-				to = feed.Now()
+				to = outbox.StartNow()
 			case at != "":
 				t, err := parseTime("--time", at)
 				if err != nil {
 					return err
 				}
-				to = feed.At(t)
+				to = outbox.StartAt(t)
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 				if err := outbox.SeekSubscriber(ctx, pool, args[0], to, actorOr(actor), reason); err != nil {

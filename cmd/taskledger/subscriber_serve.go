@@ -9,7 +9,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/outbox"
 )
 
@@ -39,7 +38,7 @@ In NATS it is the user NAME-server of taskledger nats-config --served NAME, in t
 				c.Types = append(c.Types, ledger.EventType(t))
 			}
 			if isNow {
-				c.From = feed.Now()
+				c.From = outbox.StartNow()
 			}
 			a.natsUser = natsconfig.ServerOf(natsconfig.Served)
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {

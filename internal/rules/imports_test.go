@@ -53,7 +53,11 @@ var rules = []rule{
 		reason: "a program that only enqueues needs the standard library and pgx alone",
 	},
 	{
-		pkg: "/ledger/feed",
+		pkg: "/ledger/feed", may: []string{"/ledger", "/internal/feed"},
+		reason: "the face of internal/feed: what a reader of users needs",
+	},
+	{
+		pkg: "/internal/feed",
 		may: []string{"/ledger", "/internal/fault", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
 			"/internal/strictjson",
 			"/internal/lists", "/internal/loop", pgx},
@@ -61,7 +65,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/ledger/seal",
-		may: []string{"/ledger", "/ledger/feed", "/internal/fault", "/internal/pgarray", "/internal/pgerr",
+		may: []string{"/ledger", "/internal/feed", "/internal/fault", "/internal/pgarray", "/internal/pgerr",
 			"/internal/pgquery", "/internal/strictjson", pgx, xMod},
 		reason: "an auditor's program needs PostgreSQL and a Merkle tree, and for a proof the tree alone",
 	},
@@ -80,7 +84,7 @@ var rules = []rule{
 	{
 		pkg: "/outbox",
 		may: []string{"/ledger", "/internal/abandon",
-			"/ledger/feed", "/internal/copies", "/internal/lease", "/internal/pgarray", "/internal/lists",
+			"/internal/feed", "/internal/copies", "/internal/lease", "/internal/pgarray", "/internal/lists",
 			"/internal/loop",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault",
 			"/internal/loglimit", "/internal/reserved", pgx, nats, xSync},
@@ -89,7 +93,7 @@ var rules = []rule{
 	{
 		pkg: "/workers",
 		may: []string{"/ledger", "/internal/abandon",
-			"/ledger/feed", "/internal/lease", "/workers/internal/...", "/internal/pgarray",
+			"/internal/lease", "/workers/internal/...", "/internal/pgarray",
 			"/internal/pgquery", "/internal/lists",
 			"/internal/loop", "/internal/pgerr", "/internal/printable", "/internal/stream",
 			"/internal/strictjson",
@@ -154,7 +158,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/workers/dispatcher",
-		may: []string{"/ledger", "/ledger/feed", "/workers/internal/dispatch", "/workers/internal/local",
+		may: []string{"/ledger", "/internal/feed", "/workers/internal/dispatch", "/workers/internal/local",
 			"/workers/internal/only", "/internal/copies", "/internal/lease", "/internal/loglimit", "/internal/loop",
 			"/internal/pgarray", "/internal/pgerr", "/internal/stream", pgx, nats, xSync},
 		reason: "a service of its own: it gives out tasks, and does not depend on how workers run them",
@@ -162,7 +166,7 @@ var rules = []rule{
 	{pkg: "/workers/internal/only", may: []string{"/ledger"}, reason: "a restriction that users cannot state"},
 	{
 		pkg: "/workers/scheduler",
-		may: []string{"/ledger", "/ledger/feed", "/internal/fault", "/internal/lease", "/internal/loop",
+		may: []string{"/ledger", "/internal/feed", "/internal/fault", "/internal/lease", "/internal/loop",
 			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx, xSync},
 		reason: "a service of its own: it appends what is due, and does not depend on how workers run tasks",
 	},
@@ -181,7 +185,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/internal/torture",
-		may: []string{"/ledger", "/ledger/feed", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
+		may: []string{"/ledger", "/internal/feed", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
 			"/workers/operator", "/projector", "/migrations", "/internal/...", pgx, nats,
 			natsServer},
 		reason: "it runs the whole product in processes of its own",
@@ -202,7 +206,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/health",
-		may: []string{"/ledger", "/ledger/feed", "/ledger/periodic", "/outbox", "/projector",
+		may: []string{"/ledger", "/internal/feed", "/ledger/periodic", "/outbox", "/projector",
 			"/workers/dispatcher", "/workers/scheduler", "/workers/operator", "/webhook", "/internal/kept",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/stream",
 			nats},
@@ -215,7 +219,7 @@ var rules = []rule{
 	},
 	{
 		pkg: "/metrics",
-		may: []string{"/ledger", "/ledger/feed", "/health", "/projector", "/workers", "/internal/pgerr",
+		may: []string{"/ledger", "/health", "/projector", "/workers", "/internal/pgerr",
 			"/internal/pgquery", pgx, nats, prometheus},
 		reason: "it exports what the services store and count, and none of them depends on it",
 	},
@@ -235,23 +239,23 @@ var rules = []rule{
 	},
 	{
 		pkg: "/projector",
-		may: []string{"/ledger", "/ledger/feed", "/internal/abandon", "/internal/pgarray", "/internal/lists",
+		may: []string{"/ledger", "/internal/feed", "/internal/abandon", "/internal/pgarray", "/internal/lists",
 			"/internal/loop", "/internal/pgerr",
 			"/internal/operation", "/internal/pgquery", "/internal/printable", "/internal/fault", pgx, xSync},
 		reason: "projections read the ledger, and work without a broker",
 	},
 	{
 		pkg: "/api",
-		may: []string{"/api/client", "/health", "/ledger", "/ledger/feed", "/ledger/periodic", "/projector",
-			"/workers", "/workers/operator",
+		may: []string{"/api/client", "/health", "/internal/feed", "/ledger", "/ledger/periodic",
+			"/outbox", "/projector", "/workers", "/workers/operator",
 			"/internal/durably", "/internal/loop", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery",
 			"/internal/printable", "/internal/reserved", "/internal/strictjson", pgx, nats, xTime},
 		reason: "it serves what the packages below it read and change; tests alone know OpenAPI",
 	},
 	{
 		pkg: "/console",
-		may: []string{"/api", "/api/client", "/health", "/ledger", "/ledger/feed", "/ledger/periodic", "/ledger/seal",
-			"/projector", "/workers", "/workers/operator", "/internal/kept", "/internal/printable",
+		may: []string{"/api", "/api/client", "/health", "/ledger", "/ledger/periodic", "/ledger/seal",
+			"/outbox", "/projector", "/workers", "/workers/operator", "/internal/kept", "/internal/printable",
 			"/internal/strictjson", pgx},
 		reason: "pages of what the packages below it read; package api has the callers and their acts",
 	},
@@ -270,7 +274,7 @@ var rules = []rule{
 	{pkg: "/internal/smalldisk", may: nil, reason: "a helper of tests, which every package may use"},
 	{
 		pkg: "/webhook",
-		may: []string{"/ledger", "/ledger/feed", "/outbox", "/workers", "/internal/lists",
+		may: []string{"/ledger", "/internal/feed", "/outbox", "/workers", "/internal/lists",
 			"/internal/loop", "/internal/pgarray",
 			"/internal/pgerr", "/internal/pgquery", "/internal/post", "/internal/reserved", "/internal/secret",
 			"/internal/settings", pgx, nats},
@@ -363,7 +367,7 @@ var rules = []rule{
 		reason: "an example imports what a program of users may",
 	},
 	{pkg: "/cmd/taskledger/internal/demo", may: []string{
-		"/ledger", "/ledger/feed", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
+		"/ledger", "/internal/feed", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
 		"/ledger/periodic", "/projector", "/migrations", "/internal/loop", "/internal/natsconfig",
 		"/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
 		pgx, nats, goPretty, xSync,

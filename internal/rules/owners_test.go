@@ -25,9 +25,9 @@ import (
 var tables = map[string]string{
 	"event":              "ledger",
 	"event_position_seq": "ledger",
-	"asleep_until":       "ledger/feed",
-	"awaited_until":      "ledger/feed",
-	"floor":              "ledger/feed",
+	"asleep_until":       "internal/feed",
+	"awaited_until":      "internal/feed",
+	"floor":              "internal/feed",
 	"kind_limit":         "ledger",
 	"limits_set":         "ledger",
 	"login":              "ledger",
@@ -35,9 +35,9 @@ var tables = map[string]string{
 	"rejected":           "ledger",
 	"setting":            "ledger",
 	"timer":              "ledger",
-	"cursor":             "ledger/feed",
-	"incarnation":        "ledger/feed",
-	"moment":             "ledger/feed",
+	"cursor":             "internal/feed",
+	"incarnation":        "internal/feed",
+	"moment":             "internal/feed",
 	"task":               "projector",
 	"task_count":         "projector",
 	"task_tag":           "projector",
@@ -60,7 +60,7 @@ var tables = map[string]string{
 var published = []string{"event"}
 
 // markOwners own the fields of the marks in their cursor rows.
-var markOwners = []string{"outbox", "projector", "ledger/feed"}
+var markOwners = []string{"outbox", "projector", "internal/feed"}
 
 // foreign is SQL that may name a table of another owner.
 type foreign struct {
@@ -74,15 +74,15 @@ var foreigners = []foreign{
 		reason: "a setting of the session has the same name",
 	},
 	{
-		table: "event_position_seq", path: "ledger/feed/sql/window.sql",
+		table: "event_position_seq", path: "internal/feed/sql/window.sql",
 		reason: "a window ends at the last position that was drawn",
 	},
 	{
-		table: "event_position_seq", path: "ledger/feed/sql/cursor_newest.sql",
+		table: "event_position_seq", path: "internal/feed/sql/cursor_newest.sql",
 		reason: "a cursor must not be ahead of the last position that was drawn",
 	},
 	{
-		table: "event_position_seq", path: "ledger/feed/sql/cursor_append.sql",
+		table: "event_position_seq", path: "internal/feed/sql/cursor_append.sql",
 		reason: "nor must one that is advanced, by a page that was read before a copy was put back",
 	},
 	{
@@ -90,7 +90,7 @@ var foreigners = []foreign{
 		reason: "the view cursors reports such a cursor as one that is not local",
 	},
 	{
-		table: "event_position_seq", path: "ledger/feed/sql/floor.sql",
+		table: "event_position_seq", path: "internal/feed/sql/floor.sql",
 		reason: "a feed refuses a sequence that draws positions in advance",
 	},
 	{
@@ -102,15 +102,15 @@ var foreigners = []foreign{
 		reason: "the row that lock_seal locks",
 	},
 	{
-		table: "event_position_seq", path: "ledger/feed/errors.go",
+		table: "event_position_seq", path: "internal/feed/errors.go",
 		reason: "the cure that an error names",
 	},
 	{
-		table: "event_position_seq", path: "ledger/feed/sql/rebase_sequences.sql",
+		table: "event_position_seq", path: "internal/feed/sql/rebase_sequences.sql",
 		reason: "logical replication copies no sequences",
 	},
 	{
-		table: "login_id_seq", path: "ledger/feed/sql/rebase_sequences.sql",
+		table: "login_id_seq", path: "internal/feed/sql/rebase_sequences.sql",
 		reason: "logical replication copies no sequences",
 	},
 	{

@@ -13,8 +13,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/pgserver"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 var restoreFaults = []fault{{

@@ -12,7 +12,7 @@ import (
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// A reader that has lost its output for some events rewinds to an earlier cursor row.
+// A reader that has lost its output for some events rewinds to an earlier place.
 func ExampleFeed_Rewind() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example(ledgertest.App, "relay")
@@ -36,19 +36,19 @@ func ExampleFeed_Rewind() {
 		}
 	}
 	read(2)
-	rows, err := reader.Cursors(ctx, 0, 2) // newest first
+	places, err := reader.Places(ctx, 0, 2) // newest first
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("back to row", rows[1].N)
-	if err := reader.Rewind(ctx, rows[1], json.RawMessage(`{"copy": 2}`)); err != nil {
+	fmt.Println("back to place", places[1].N)
+	if err := reader.Rewind(ctx, places[1], json.RawMessage(`{"copy": 2}`)); err != nil {
 		log.Fatal(err)
 	}
 	read(1)
 	// Output:
 	// 3 events from version 1
 	// 2 events from version 4
-	// back to row 2
+	// back to place 2
 	// 2 events from version 4
 }
 

@@ -11,7 +11,7 @@
 // # The tree
 //
 // The tree follows RFC 6962, as golang.org/x/mod/sumdb/tlog computes it. Leaf n is the n-th event in the order of the
-// feed (package ledger/feed), from 0. Its hash is SHA-256(0x00 || record), and a node's hash is SHA-256(0x01 || left
+// feed (package internal/feed), from 0. Its hash is SHA-256(0x00 || record), and a node's hash is SHA-256(0x01 || left
 // || right).
 //
 // # The record of an event

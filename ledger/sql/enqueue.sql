@@ -5,7 +5,7 @@
 -- Returns one row, with the position first, or none if nothing was inserted.
 -- Waits for a concurrent transaction that inserts the same key. Locks nothing else. Index: primary key.
 -- Defaults are computed in the order of the columns: the xid, which is the first one, before the position
--- (see package ledger/feed).
+-- (see package internal/feed).
 insert into taskledger.event (version, attempt, shard, type, data_version, kind, biz_id, actor, data, meta)
 select 1, 0, $3::integer, 'enqueued', $7::integer, $1::text, $2::text, coalesce($4::text, session_user),
        $5::text::json, $6::text::json

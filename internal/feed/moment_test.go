@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/internal/feed"
 )
 
 // Of the moments older than an hour the first and the last of each minute stay, so that both ends of a long time

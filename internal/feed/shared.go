@@ -27,6 +27,7 @@ type sharing struct {
 // Use is the use of shared [Findings].
 type Use int
 
+// The uses of [Shared].
 const (
 	ByService    Use = iota // relay, projector or dispatcher
 	BySubscriber            // any other reader

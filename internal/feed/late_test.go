@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // While a process waits for outcomes, each way to append an event notifies a feed that sleeps. Otherwise none does.

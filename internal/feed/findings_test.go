@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/internal/feed"
 )
 
 // polls counts the windows of feeds on a pool, and the pages read, those of windows included.
@@ -120,7 +120,7 @@ func TestFollowingFeedAudits(t *testing.T) {
 	missed := make(chan int, 1)
 	follower, err := feed.Open(f.ctx, f.pool, "follower", &feed.Options{
 		AuditEvery: time.Second, Follows: findings,
-		Hooks: []feed.Hook{missedHook{missed: func(events int) { missed <- events }}},
+		Missed: func(_ context.Context, events int) { missed <- events },
 	})
 	if err != nil {
 		t.Fatal(err)

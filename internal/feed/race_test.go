@@ -14,8 +14,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -185,9 +185,9 @@ func raceRead(f *feedFixture, random *rand.Rand, writing <-chan struct{}, commit
 	stalled := time.Now().Add(30 * time.Second) // long after the writers' end
 	for {
 		opened := f.open(f.pool, &feed.Options{PageSize: 1 + random.IntN(40), AuditEvery: time.Millisecond,
-			Hooks: []feed.Hook{missedHook{missed: func(events int) {
+			Missed: func(_ context.Context, events int) {
 				f.t.Errorf("an audit found %d events missing", events)
-			}}}})
+			}})
 		for range 1 + random.IntN(50) {
 			page, ok, err := opened.Poll(f.ctx)
 			if err != nil {

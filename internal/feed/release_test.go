@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // A later page uses the memory of a released page. Copies of its events stay as they are, and so does a page that was

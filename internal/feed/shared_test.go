@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/internal/feed"
 )
 
 // sharingUser is a feed that shares its reading with others.

@@ -58,21 +58,19 @@ func SubscriberReader(name string) (string, error) {
 	return subscriberPrefix + name, nil
 }
 
-// Subscriber is where a subscriber continues.
+// Subscriber is where a subscriber continues. outbox.Subscriber has the same fields, and describes them.
 type Subscriber struct {
-	Name     string          `json:"name"`
-	IsPaused bool            `json:"paused"`
-	Position ledger.Position `json:"position"` // about: earlier events may follow that were committed late
-	MovedAt  time.Time       `json:"moved_at"` // when it last passed an event, or was moved
-	IsLocal  bool            `json:"is_local"` // false: its place belongs to another database
-	Lag      int64           `json:"lag"`      // events that it has not passed, at most 10,000
-	IsCapped bool            `json:"lag_capped"`
-	// OldestAt is when the oldest of these events was recorded. Zero: none.
-	OldestAt time.Time `json:"oldest_at,omitzero"`
-	Age      int64     `json:"age_ms"` // of that event, by the database's clock
-	// Login is the session user that owns it: the first that read as it. "": no owner yet.
-	Login string `json:"login,omitempty"`
-	IsOwn bool   `json:"-"` // no login but this one owns it
+	Name     string
+	IsPaused bool
+	Position ledger.Position
+	MovedAt  time.Time
+	IsLocal  bool
+	Lag      int64
+	IsCapped bool
+	OldestAt time.Time
+	Age      int64
+	Login    string
+	IsOwn    bool
 }
 
 // maxLag is the greatest lag that Subscribers counts.

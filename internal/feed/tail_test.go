@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/taskledger/taskledger/ledger/feed"
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // followFixture is a feed and its followers.
@@ -144,7 +144,7 @@ func TestFollowerAuditsWhatItTakes(t *testing.T) {
 	f.leader.Mutate("", f.hide("hidden"))
 	missed := 0
 	follower := f.follow("follower", feed.Options{AuditEvery: time.Nanosecond,
-		Hooks: []feed.Hook{missedHook{missed: func(events int) { missed += events }}}})
+		Missed: func(_ context.Context, events int) { missed += events }})
 	tx := f.begin()
 	f.enqueue(tx, "seen", "hidden")
 	f.commit(tx)
@@ -413,9 +413,9 @@ func followRaceRead(f *followFixture, name string, random *rand.Rand, writing <-
 		size := 1 + random.IntN(200)
 		opened := f.follow(name, feed.Options{PageSize: size,
 			Gather: time.Duration(random.IntN(20)) * time.Millisecond, AuditEvery: time.Millisecond,
-			Hooks: []feed.Hook{missedHook{missed: func(events int) {
+			Missed: func(_ context.Context, events int) {
 				f.t.Errorf("an audit found %d events missing", events)
-			}}}})
+			}})
 		for range 1 + random.IntN(60) {
 			ctx, cancel := context.WithTimeout(f.ctx, 700*time.Millisecond)
 			page, err := opened.Next(ctx)

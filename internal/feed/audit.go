@@ -214,8 +214,8 @@ func (f *Feed) judge(ctx context.Context, w *walk) ([]ledger.Event, error) {
 		return nil, nil
 	}
 	log.ErrorContext(ctx, "feed missed committed events; delivering them now")
-	for _, h := range f.options.Hooks {
-		h.EventsMissed(ctx, int(missing.events))
+	if f.options.Missed != nil {
+		f.options.Missed(ctx, int(missing.events))
 	}
 	if missing.events == 1 {
 		events, err := eventAt(ctx, f.db, missing.positions)

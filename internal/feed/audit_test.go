@@ -10,23 +10,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/feed"
 )
 
 // auditing returns options of a feed that audits whenever it can and counts the events it missed.
 func auditing(missed *int) *feed.Options {
-	count := missedHook{missed: func(events int) { *missed += events }}
-	return &feed.Options{AuditEvery: time.Nanosecond, Hooks: []feed.Hook{nil, count}}
+	count := func(_ context.Context, events int) { *missed += events }
+	return &feed.Options{AuditEvery: time.Nanosecond, Missed: count}
 }
-
-// missedHook calls a function with the number of events that an audit finds missing.
-type missedHook struct {
-	feed.HookDefaults
-	missed func(events int)
-}
-
-func (h missedHook) EventsMissed(_ context.Context, events int) { h.missed(events) }
 
 // hide returns a mutant of the page statement that does not return some tasks.
 func (f *feedFixture) hide(ids ...string) string {

@@ -1,0 +1,70 @@
+package outbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// Subscriber is where a subscriber continues.
+type Subscriber struct {
+	Name     string          `json:"name"`
+	IsPaused bool            `json:"paused"`
+	Position ledger.Position `json:"position"` // about: earlier events may follow that were committed late
+	MovedAt  time.Time       `json:"moved_at"` // when it last passed an event, or was moved
+	IsLocal  bool            `json:"is_local"` // false: its place belongs to another database
+	Lag      int64           `json:"lag"`      // events that it has not passed, at most 10,000
+	IsCapped bool            `json:"lag_capped"`
+	// OldestAt is when the oldest of these events was recorded. Zero: none.
+	OldestAt time.Time `json:"oldest_at,omitzero"`
+	Age      int64     `json:"age_ms"` // of that event, by the database's clock
+	// Login is the session user that owns it: the first that read as it. "": no owner yet.
+	Login string `json:"login,omitempty"`
+	IsOwn bool   `json:"-"` // no login but this one owns it
+}
+
+// ReadSubscribers returns at most limit subscribers of all languages whose names follow after, in the order of their
+// names; "" is before the first. Its cost grows with limit, not with the number of subscribers or events. It returns an
+// [*ledger.InvalidError] if limit is less than 1.
+func ReadSubscribers(ctx context.Context, db ledger.DB, after string, limit int) ([]Subscriber, error) {
+	found, err := feed.SubscribersAfter(ctx, db, after, limit)
+	all := make([]Subscriber, len(found))
+	for i, s := range found {
+		all[i] = Subscriber(s)
+	}
+	return all, err
+}
+
+// ReadSubscriber returns the subscriber with a name. It returns [ErrUnknownSubscriber] if it does not exist.
+func ReadSubscriber(ctx context.Context, db ledger.DB, name string) (Subscriber, error) {
+	if _, err := feed.SubscriberReader(name); err != nil {
+		return Subscriber{}, err
+	}
+	found, err := feed.Subscribers(ctx, db, name)
+	switch {
+	case err != nil:
+		return Subscriber{}, err
+	case len(found) == 0:
+		return Subscriber{}, fmt.Errorf("subscriber %s: %w", name, ErrUnknownSubscriber)
+	}
+	return Subscriber(found[0]), nil
+}
+
+// Start is where a new subscriber begins. The zero value is the beginning of the ledger.
+type Start struct{ at feed.Start }
+
+// StartNow is the present: the events that are committed afterwards.
+func StartNow() Start { return Start{feed.Now()} }
+
+// StartAfter is the place after the event at a position; 0 is the beginning.
+func StartAfter(p ledger.Position) Start { return Start{feed.After(p)} }
+
+// StartAt is the place after the events that were committed up to a time of the database's clock, see
+// [ledger.MomentAt].
+func StartAt(t time.Time) Start { return Start{feed.At(t)} }
+
+// String returns the place, such as "now", "position 17" or a time.
+func (s Start) String() string { return s.at.String() }
