@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/eventrows"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -79,7 +80,7 @@ func readHistory(ctx context.Context, db ledger.DB, k ledger.Key, after int64, l
 	if err != nil {
 		return page, pgerr.Explain("read history", err)
 	}
-	for e, err := range ledger.ScanEvents(rows) {
+	for e, err := range eventrows.Scan(rows) {
 		if err != nil {
 			return page, pgerr.Explain("read history", err)
 		}

@@ -10,10 +10,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/taskledger/taskledger/internal/lastevent"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/unexported"
 )
 
 var (
@@ -51,34 +51,32 @@ type AppendRequest struct {
 	// of the year 9998. A time in the past means now. Default: no release.
 	At time.Time
 
-	// Resent marks a request that was sent before and whose result was lost. If the event at Expected+1 is equal in
-	// type, actor, data and meta, [Append] returns it instead of a conflict. Set it only where no other process can
-	// send the same request, because Data names the sender and the occasion. A request with After or At is never
-	// recognized. Default: false.
-	Resent bool
-
-	// Last is for the workers of this module: the event at Expected as they have read it. [AppendEach] and
-	// [Tx.AppendAndCommit] do not read it again. If the database may have lost the event since, AppendEach reads it,
-	// and AppendAndCommit fails. Other functions ignore it.
-	Last lastevent.Read
+	resent bool                 // see unexported.SetResent
+	last   unexported.LastEvent // see unexported.SetLastEvent
 }
 
-// hasRead reports whether Last describes the event at Expected.
+func init() {
+	unexported.SetLastEvent = func(request any, last unexported.LastEvent) { request.(*AppendRequest).last = last }
+	unexported.SetResent = func(request any) { request.(*AppendRequest).resent = true }
+	unexported.ScanEvents = scanEvents
+}
+
+// hasRead reports whether last describes the event at Expected.
 func (r *AppendRequest) hasRead() bool {
-	return r.Last.Incarnation != "" && Version(r.Last.Version) == r.Expected && !r.Resent
+	return r.last.Incarnation != "" && Version(r.last.Version) == r.Expected && !r.resent
 }
 
-// attemptAfterRead returns the attempt of the new event, computed from Last. It returns false if Last was not read, or
+// attemptAfterRead returns the attempt of the new event, computed from last. It returns false if last was not read, or
 // if [Transitions] does not allow the new event after it.
 func (r *AppendRequest) attemptAfterRead() (Attempt, bool) {
-	last := State(r.Last.State)
+	last := State(r.last.State)
 	switch {
 	case !r.hasRead() || !r.Type.allowedAfter(last):
 		return 0, false
 	case r.Type.beginsAttempt(last):
-		return Attempt(r.Last.Attempt) + 1, true
+		return Attempt(r.last.Attempt) + 1, true
 	}
-	return Attempt(r.Last.Attempt), true
+	return Attempt(r.last.Attempt), true
 }
 
 // validate returns an [*InvalidError] for the first rule that r breaks.
@@ -203,7 +201,7 @@ func (t EventType) predecessors() (all, attemptEnds []string) {
 // resolveAppend returns the result of an append that inserted nothing: the event that a resent request
 // inserted before, or the error.
 func resolveAppend(ctx context.Context, db DB, r AppendRequest) (Event, error) {
-	if r.Resent {
+	if r.resent {
 		e := r.newEvent()
 		args := []any{
 			string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected), string(r.Type), pgquery.Optional(r.Actor),

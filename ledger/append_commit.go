@@ -50,7 +50,7 @@ func (r *AppendRequest) queue(batch *pgx.Batch, guard string) {
 	args = append(args, string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected), pgquery.Optional(r.Actor),
 		pgquery.JSON(r.Data), pgquery.JSON(r.Meta), guard)
 	if attempt, ok := r.attemptAfterRead(); ok {
-		args = append(args, int64(attempt), int64(r.Last.Shard), r.Last.Incarnation)
+		args = append(args, int64(attempt), int64(r.last.Shard), r.last.Incarnation)
 		batch.Queue(appendRequiredRead[r.Type], args...)
 		return
 	}
@@ -132,7 +132,7 @@ func (t *Tx) failAppend(ctx context.Context, r AppendRequest, err error) error {
 	}
 	if r.hasRead() {
 		var isSame bool
-		_, err := pgquery.Row(ctx, t.conn, incarnationIsSQL, []any{r.Last.Incarnation}, &isSame)
+		_, err := pgquery.Row(ctx, t.conn, incarnationIsSQL, []any{r.last.Incarnation}, &isSame)
 		if err == nil && !isSame {
 			err = errOtherRun
 		}

@@ -59,7 +59,8 @@ const maxRaces = 3
 //
 // All requests are sent in one statement. Requests whose last events a worker has read are sent in one statement
 // before it, and another statement returns all conflicts. If another transaction has just appended one of the
-// versions, the group is sent again. If the connection is lost, it is sent once more, as [AppendRequest].Resent.
+// versions, the group is sent again. If the connection is lost, it is sent once more: an event that the first statement
+// appended is then a success.
 //
 // The group fails as a whole if another transaction locks one of its keys for more than 200 ms. Then one statement
 // finds all locked keys, in a millisecond for each. Their requests fail with the SQLSTATE lock_not_available, and the
@@ -80,7 +81,7 @@ func AppendEach(ctx context.Context, db DB, requests []AppendRequest) []AppendRe
 	if pgerr.IsConnectionLost(err) && !errors.As(err, &connect) {
 		g.requests = slices.Clone(requests)
 		for i := range g.requests {
-			g.requests[i].Resent = true
+			g.requests[i].resent = true
 		}
 		err = g.insert(ctx, order, groupLockTimeout)
 	}
@@ -129,11 +130,11 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 	for _, i := range order {
 		r := &g.requests[i]
 		_, ok := r.attemptAfterRead()
-		if !ok || !(dueTime{r.After, r.At}).isZero() || incarnation != "" && r.Last.Incarnation != incarnation {
+		if !ok || !(dueTime{r.After, r.At}).isZero() || incarnation != "" && r.last.Incarnation != incarnation {
 			continue
 		}
 		if read == nil {
-			incarnation, read = r.Last.Incarnation, make([]int, 0, len(order))
+			incarnation, read = r.last.Incarnation, make([]int, 0, len(order))
 		}
 		read = append(read, i)
 	}
@@ -146,7 +147,7 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 	for _, i := range read {
 		r := &g.requests[i]
 		attempt, _ := r.attemptAfterRead()
-		shards.AddInt(int64(r.Last.Shard))
+		shards.AddInt(int64(r.last.Shard))
 		if l.add(r, attempt) {
 			attempts.AddInt(int64(attempt))
 		}
@@ -171,7 +172,7 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 			return errAppendedRows
 		}
 		r := &g.requests[read[n-1]]
-		e.Key, e.Version, e.Type, e.Shard = r.Key, r.Expected+1, r.Type, Shard(r.Last.Shard)
+		e.Key, e.Version, e.Type, e.Shard = r.Key, r.Expected+1, r.Type, Shard(r.last.Shard)
 		e.Attempt, _ = r.attemptAfterRead()
 		e.Actor, e.Login = cmp.Or(r.Actor, login), login
 		e.DataVersion, e.Data, e.Meta = 1, r.Data, r.Meta
@@ -275,7 +276,7 @@ func (g *requestGroup) resolveConflicts(ctx context.Context, order []int) {
 		var last string
 		_, err := pgx.ForEachRow(rows, []any{&n, &version, &last}, func() error {
 			r := g.requests[order[n-1]]
-			if found := Version(version); found != r.Expected && !(r.Resent && found > r.Expected) {
+			if found := Version(version); found != r.Expected && !(r.resent && found > r.Expected) {
 				err := &ConflictError{Key: r.Key, Expected: r.Expected, Found: found, State: EventType(last).State()}
 				g.results[order[n-1]].Err = fmt.Errorf("append to %s: %w", r.Key, err)
 			}

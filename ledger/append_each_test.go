@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/unexported"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -294,7 +295,7 @@ func TestAppendEachWhoseAnswerWasLost(t *testing.T) {
 	ledgertest.Check(t, f.pool)
 }
 
-// A request with Resent returns the event that it has appended before, and no other event.
+// A request that is sent again returns the event that it has appended before, and no other event.
 func TestAppendResent(t *testing.T) {
 	t.Parallel()
 	f := newCutFixture(t)
@@ -306,7 +307,7 @@ func TestAppendResent(t *testing.T) {
 	}
 	wantErrorAs[*ledger.ConflictError](t, errorOf(ledger.Append(t.Context(), f.pool, r)))
 
-	r.Resent = true
+	unexported.SetResent(&r)
 	e, err := ledger.Append(t.Context(), f.pool, r)
 	if err != nil {
 		t.Fatal(err)

@@ -15,16 +15,16 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/internal/lastevent"
+	"github.com/taskledger/taskledger/internal/unexported"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
-// readLast sets Last of requests as a worker does that has read their tasks.
+// readLast sets the last events of requests as a worker does that has read their tasks.
 func readLast(t *testing.T, db rowDB, requests []ledger.AppendRequest) {
 	t.Helper()
 	for i := range requests {
-		last := &requests[i].Last
+		var last unexported.LastEvent
 		err := db.QueryRow(t.Context(), `
 			select e.version, e.attempt, taskledger.state_after(e.type)::text, e.shard,
 			       taskledger_internal.session_incarnation()
@@ -36,6 +36,7 @@ func readLast(t *testing.T, db rowDB, requests []ledger.AppendRequest) {
 			t.Fatal(err)
 		}
 		requests[i].Expected = ledger.Version(last.Version)
+		unexported.SetLastEvent(&requests[i], last)
 	}
 }
 
@@ -160,10 +161,12 @@ func TestAppendEachBesideWhatWasReadEarlier(t *testing.T) {
 	withIncarnation(t, pool)
 	requests := readTasks(t, pool, 40)
 	for i := range requests {
-		requests[i].Last.Incarnation = "an earlier one"
-		if i%2 == 1 {
-			requests[i].Last = lastevent.Read{}
+		last := unexported.LastEvent{}
+		if i%2 == 0 {
+			last = requests[i].LastEvent()
+			last.Incarnation = "an earlier one"
 		}
+		unexported.SetLastEvent(&requests[i], last)
 	}
 	rival := beginTx(t, pool, pgx.ReadCommitted)
 	if _, err := ledger.Append(t.Context(), rival, requests[20]); err != nil {
@@ -415,7 +418,7 @@ func commitOverACrash(t *testing.T, isMutant bool) bool {
 	}
 	if isMutant {
 		err := execute(t, pool, "create or replace function taskledger_internal.session_incarnation() returns text "+
-			"language sql volatile return '"+requests[0].Last.Incarnation+"'")
+			"language sql volatile return '"+requests[0].LastEvent().Incarnation+"'")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -471,7 +474,7 @@ func TestAppendsAfterARestoreInPlace(t *testing.T) {
 		ledgertest.Append(t, conn, r.Key, ledger.EventStarted)
 	}
 	readLast(t, conn, requests)
-	before := requests[0].Last.Incarnation
+	before := requests[0].LastEvent().Incarnation
 	run("pg_restore", "--clean", "--if-exists", "--dbname", address, dump)
 	appended := func(requests []ledger.AppendRequest) {
 		t.Helper()
@@ -494,7 +497,7 @@ func TestAppendsAfterARestoreInPlace(t *testing.T) {
 		t.Errorf("%d events without the one before", holes)
 	}
 	readLast(t, conn, requests)
-	if after := requests[0].Last.Incarnation; after == before {
+	if after := requests[0].LastEvent().Incarnation; after == before {
 		t.Errorf("the session still notes %s", after)
 	}
 }

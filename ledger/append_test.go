@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/taskledger/taskledger/internal/lastevent"
+	"github.com/taskledger/taskledger/internal/unexported"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -195,7 +195,7 @@ type commitFixture struct {
 	conn  *pgx.Conn
 	tx    *ledger.Tx
 	check *pgx.Conn
-	last  lastevent.Read // for the append, if it was read
+	last  unexported.LastEvent // for the append, if it was read
 }
 
 // eachFixture runs a test with a fixture that has read the last event of the task, and with a fixture that has not.
@@ -211,7 +211,7 @@ func eachFixture(t *testing.T, test func(*testing.T, *commitFixture)) {
 		requests := []ledger.AppendRequest{appending("1", 1, ledger.EventSucceeded)}
 		beginIncarnation(t, f.conn.Config().ConnString())
 		readLast(t, f.check, requests)
-		f.last = requests[0].Last
+		f.last = requests[0].LastEvent()
 		test(t, f)
 	})
 }
@@ -261,7 +261,7 @@ func (f *commitFixture) want(t *testing.T, businessRows int, version ledger.Vers
 func (f *commitFixture) finish(t *testing.T, ctx context.Context) (ledger.Event, error) {
 	t.Helper()
 	r := appending("1", 1, ledger.EventSucceeded)
-	r.Last = f.last
+	unexported.SetLastEvent(&r, f.last)
 	events, err := f.tx.AppendAndCommit(ctx, r)
 	if err != nil {
 		return ledger.Event{}, err

@@ -194,7 +194,7 @@ func (f *PastFilter) page(ctx context.Context, db DB) (tasks []PastTask, more bo
 		return nil, false, err
 	}
 	var matches bool
-	for e, err := range ScanEvents(rows, &more, &matches) {
+	for e, err := range scanEvents(rows, &more, &matches) {
 		if err != nil {
 			return nil, false, err
 		}

@@ -7,16 +7,12 @@ import (
 	"iter"
 	"math"
 
-	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
-	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
 var (
 	//go:embed sql/history.sql
 	historySQL string
-	//go:embed sql/first_since.sql
-	firstSinceSQL string
 	//go:embed sql/history_as_of.sql
 	historyAsOfSQL string
 	//go:embed sql/read.sql
@@ -38,15 +34,6 @@ func HistoryAsOf(ctx context.Context, db DB, k Key, m Moment) ([]Event, error) {
 	return readHistory(ctx, db, k, statement, args...)
 }
 
-// IsFirstSince reports whether e is the first event of its task after a moment with one of these types. The zero
-// moment is before all events. It reads from e back to the nearest earlier event of these types, not the whole
-// history.
-func IsFirstSince(ctx context.Context, db DB, e Event, since Moment, types ...EventType) (isFirst bool, err error) {
-	args := []any{string(e.Kind), string(e.BizID), int64(e.Version), pgarray.Of(types...)}
-	_, err = pgquery.Row(ctx, db, firstSinceSQL, append(args, since.passedArgs()...), &isFirst)
-	return isFirst, pgerr.Explain("read the events before "+e.ID(), err)
-}
-
 // readHistory returns the events of a task that a statement reads.
 func readHistory(ctx context.Context, db DB, k Key, statement string, args ...any) ([]Event, error) {
 	if err := k.ValidateStored(); err != nil {
@@ -57,7 +44,7 @@ func readHistory(ctx context.Context, db DB, k Key, statement string, args ...an
 		return nil, pgerr.Explain("history of "+k.String(), err)
 	}
 	var events []Event
-	for e, err := range ScanEvents(rows) {
+	for e, err := range scanEvents(rows) {
 		if err != nil {
 			return nil, pgerr.Explain("history of "+k.String(), err)
 		}
@@ -85,7 +72,7 @@ func Read(ctx context.Context, db DB, after Position, limit int) iter.Seq2[Event
 			yield(Event{}, pgerr.Explain("read events", err))
 			return
 		}
-		for e, err := range ScanEvents(rows) {
+		for e, err := range scanEvents(rows) {
 			if !yield(e, pgerr.Explain("read events", err)) {
 				return
 			}

@@ -44,7 +44,7 @@ func LoadFinished(ctx context.Context, db DB, keys []Key) ([]LoadedTask, error) 
 	var number int64
 	var isFinished bool
 	var long []int // tasks with more events than were read
-	for e, err := range ScanEvents(rows, &number, &isFinished) {
+	for e, err := range scanEvents(rows, &number, &isFinished) {
 		if err != nil {
 			return nil, pgerr.Explain("load finished tasks", err)
 		}

@@ -105,7 +105,7 @@ func (t Task) applyLong(ctx context.Context, db DB, last Version) (Task, error) 
 		return t, pgerr.Explain("load "+t.Key.String(), err)
 	}
 	var l later
-	for e, err := range ScanEvents(rows, &l.failures, &l.released) {
+	for e, err := range scanEvents(rows, &l.failures, &l.released) {
 		if err != nil {
 			return t, pgerr.Explain("load "+t.Key.String(), err)
 		}

@@ -78,7 +78,7 @@ func ReadBack(ctx context.Context, db DB, r Range, o BackOptions) (all []Event, 
 			return nil, 0, pgerr.Explain("newest events", err)
 		}
 		var isEnd, matches bool // the last event of a page, even if it does not match
-		for e, err := range ScanEvents(rows, &isEnd, &matches) {
+		for e, err := range scanEvents(rows, &isEnd, &matches) {
 			if err != nil {
 				return nil, 0, pgerr.Explain("newest events", err)
 			}

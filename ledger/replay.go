@@ -193,7 +193,7 @@ func (r *replay) read(ctx context.Context) error {
 	var isEnd, matches bool
 	var login int32
 	size := 0
-	for e, err := range ScanEvents(rows, &isEnd, &matches, &login) {
+	for e, err := range scanEvents(rows, &isEnd, &matches, &login) {
 		if err != nil {
 			return err
 		}

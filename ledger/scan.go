@@ -8,15 +8,8 @@ import (
 	"github.com/taskledger/taskledger/internal/pgquery"
 )
 
-// EventColumns lists the columns of table taskledger.event that [ScanEvents] scans, in its order.
-const EventColumns = "position, version, attempt, shard, type::text, " +
-	"(extract(epoch from recorded_at) * 1e6)::bigint, kind, biz_id, coalesce(actor, ''), " +
-	"coalesce((select l.name from taskledger.logins l where l.id = login_id), ''), data_version, data::text, meta::text"
-
-// ScanEvents returns the events of a query that selects [EventColumns]. Columns that the query selects before them are
-// scanned into before, for each event again. An error is the last pair. The loop may break; rows is closed when it
-// ends.
-func ScanEvents(rows pgx.Rows, before ...any) iter.Seq2[Event, error] {
+// scanEvents returns the events of a query: see package eventrows, which is the same for other packages.
+func scanEvents(rows pgx.Rows, before ...any) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		defer rows.Close()
 		var e Event

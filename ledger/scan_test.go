@@ -3,7 +3,7 @@ package ledger_test
 import (
 	"testing"
 
-	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/internal/eventrows"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
 
@@ -21,7 +21,7 @@ func TestScanEventsAllocations(t *testing.T) {
 				t.Fatal(err)
 			}
 			events := 0
-			for e, err := range ledger.ScanEvents(rows) {
+			for e, err := range eventrows.Scan(rows) {
 				if err != nil || e.Kind != "coupon.send" || e.Login != "shop_login" {
 					t.Fatalf("%+v, %v", e, err)
 				}

@@ -28,7 +28,7 @@ const DataVersion = 1
 var ownUpcasts = Upcasts{}
 
 // Upcast returns an event with its data in the current format, for statements that select a part of the columns.
-// [ScanEvents] does so itself. Errors: [*UpcastError].
+// Functions of this package do so themselves. Errors: [*UpcastError].
 func Upcast(e Event) (Event, error) {
 	if len(ownUpcasts) == 0 { // saves two look-ups
 		return e, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/eventrows"
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgarray"
@@ -125,7 +126,7 @@ func readRetries(ctx context.Context, db ledger.DB, name string) ([]ledger.Event
 		return nil, pgerr.Explain("read parked events", err)
 	}
 	var events []ledger.Event
-	for e, err := range ledger.ScanEvents(rows) {
+	for e, err := range eventrows.Scan(rows) {
 		if err != nil {
 			return nil, pgerr.Explain("read parked events", err)
 		}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/feed"
 	record "github.com/taskledger/taskledger/internal/operation"
-	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -98,7 +97,7 @@ func doRebase(ctx context.Context, a *app, pool *pgxpool.Pool, f rebaseFlags, pl
 			err = errors.Join(projector.Reset(ctx, tx), outbox.ForgetParked(ctx, tx))
 		}
 		if err == nil && f.newInstallation {
-			installation, err = ledger.RenewInstallation(ctx, tx)
+			installation, err = feed.RenewInstallation(ctx, tx)
 		}
 		if err != nil {
 			return err

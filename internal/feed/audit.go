@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/eventrows"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -127,7 +128,7 @@ func (w *walk) next(ctx context.Context, db ledger.DB, o Options) (events []ledg
 	var xid, last string // of the scanned row, and of the last event of the page
 	bytes := 0
 	done = true
-	for e, err := range ledger.ScanEvents(rows, &xid) {
+	for e, err := range eventrows.Scan(rows, &xid) {
 		if err != nil {
 			return nil, false, pgerr.Explain("audit feed", err)
 		}
@@ -152,7 +153,7 @@ func eventAt(ctx context.Context, db ledger.DB, position int64) ([]ledger.Event,
 		return nil, pgerr.Explain("audit feed", err)
 	}
 	var events []ledger.Event
-	for e, err := range ledger.ScanEvents(rows) {
+	for e, err := range eventrows.Scan(rows) {
 		if err != nil {
 			return nil, pgerr.Explain("audit feed", err)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/eventrows"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -56,7 +57,7 @@ func openWindow(ctx context.Context, db ledger.DB, sql string, seen Edge, incarn
 	var isAwaited *bool
 	var login int32
 	read := pageReader{options: o, memory: m}
-	for e, err := range ledger.ScanEvents(rows, &isStandby, &hasXID, &top, &now, &snapshot, &bound, &asleepUntil,
+	for e, err := range eventrows.Scan(rows, &isStandby, &hasXID, &top, &now, &snapshot, &bound, &asleepUntil,
 		&isAwaited, &at, &login) {
 		switch {
 		case err != nil:
@@ -130,7 +131,7 @@ func readPage(ctx context.Context, db ledger.DB, sql string, p place, o Options,
 	}
 	var login int32
 	read := pageReader{options: o, memory: m}
-	for e, err := range ledger.ScanEvents(rows, &login) {
+	for e, err := range eventrows.Scan(rows, &login) {
 		if err != nil {
 			return page{}, err
 		}

@@ -2,6 +2,7 @@ package whatif
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -80,7 +81,7 @@ func Run(ctx context.Context, db ledger.DB, r ledger.Range, p Policy, progress f
 	}
 	r.Types = failures
 	err := ledger.Replay(ctx, db, r, func(e ledger.Event) error {
-		isFirst, err := ledger.IsFirstSince(ctx, db, e, r.From, failures...)
+		isFirst, err := isFirstSince(ctx, db, e, r.From)
 		if err != nil || !isFirst {
 			return err
 		}
@@ -101,6 +102,20 @@ func Run(ctx context.Context, db ledger.DB, r ledger.Range, p Policy, progress f
 		return strings.Compare(string(a.Type)+" "+string(a.State), string(b.Type)+" "+string(b.State))
 	})
 	return report, nil
+}
+
+// isFirstSince reports whether e is the first failure of its task after a moment. It reads one earlier failure, not the
+// whole history.
+func isFirstSince(ctx context.Context, db ledger.DB, e ledger.Event, since ledger.Moment) (bool, error) {
+	earlier, err := ledger.NewestOf(ctx, db, e.Key, ledger.NewestOptions{Before: e.Version, Types: failures, Limit: 1})
+	if err != nil || len(earlier) == 0 || since.IsZero() {
+		return err == nil && len(earlier) == 0, err
+	}
+	reached, err := ledger.VersionAsOf(ctx, db, e.Key, since)
+	if errors.Is(err, ledger.ErrUnknownTask) {
+		return false, nil
+	}
+	return earlier[0].Version <= reached, err
 }
 
 // add adds a task.

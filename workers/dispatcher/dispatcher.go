@@ -40,8 +40,6 @@ type Config struct {
 	// five times as long, unless a process waits for an outcome. A lone task and a lone outcome do not wait. Default:
 	// 5 ms.
 	Latency time.Duration
-	// Only is for package workertest. Default: all tasks.
-	Only *only.Task
 	// Logger receives changes of the active dispatcher, and outages. Default: [slog.Default].
 	Logger *slog.Logger
 }
@@ -65,6 +63,11 @@ func (c Config) Validate() error {
 type Dispatcher struct {
 	config Config
 	found  *feed.Findings // of the other feeds of DB, such as the relay's
+	only   *only.Task     // nil: all tasks
+}
+
+func init() {
+	only.Restrict = func(dispatcher any, t *only.Task) { dispatcher.(*Dispatcher).only = t }
 }
 
 // New returns a dispatcher. It does not connect to anything yet. It returns the error of [Config.Validate].
@@ -144,7 +147,7 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 	}
 	c.Displaced = ""
 	o := newOffice(d.config, conn, identity, c, taken, run, asked)
-	o.found = d.found
+	o.found, o.only = d.found, d.only
 	log := d.config.Logger.With("epoch", taken.Epoch)
 	log.InfoContext(ctx, "dispatcher is active")
 	err = o.work(ctx)

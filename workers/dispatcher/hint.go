@@ -119,7 +119,7 @@ func (o *office) readHinted(ctx context.Context, conn *pgx.Conn, positions []led
 		if seen == "" {
 			return nil
 		}
-		tasks, err := readHinted(ctx, conn, o.config.Only, list.String(), seen)
+		tasks, err := readHinted(ctx, conn, o.only, list.String(), seen)
 		if err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
 	"github.com/taskledger/taskledger/workers/internal/local"
+	"github.com/taskledger/taskledger/workers/internal/only"
 )
 
 const (
@@ -51,6 +52,7 @@ const (
 type office struct {
 	config   Config
 	found    *feed.Findings
+	only     *only.Task
 	conn     *pgxpool.Conn // of the goroutine that reads the feed
 	identity dispatch.Identity
 	claim    lease.DispatcherClaim
@@ -190,7 +192,7 @@ func (o *office) follow(ctx context.Context) error {
 		isOpen = page.Place().Until != (feed.Edge{})
 		events := make([]dispatch.Event, 0, len(page.Events))
 		for i := range page.Events {
-			if e, isOfTask := eventOf(&page.Events[i]); isOfTask && o.config.Only.Has(e.Key) {
+			if e, isOfTask := eventOf(&page.Events[i]); isOfTask && o.only.Has(e.Key) {
 				events = append(events, e)
 			}
 		}

@@ -213,7 +213,7 @@ func (o *office) readOn(ctx context.Context, reads []dispatch.Read) ([]answer, e
 		byKind[r.Kind] = &answers[i]
 	}
 	for _, h := range heads {
-		if h.isUnfinished && o.config.Only.Has(h.Key) {
+		if h.isUnfinished && o.only.Has(h.Key) {
 			h.Position = positions[h.Key]
 			a := byKind[h.Key.Kind]
 			a.tasks = append(a.tasks, h.Task)

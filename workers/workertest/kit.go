@@ -145,12 +145,11 @@ func (k *Kit) load(key ledger.Key) ledger.Task {
 // dispatch gives out a task, or all tasks if it is nil, until missing returns "".
 func (k *Kit) dispatch(task *only.Task, missing func() string) {
 	k.t.Helper()
-	d, err := dispatcher.New(dispatcher.Config{
-		DB: k.relay, NATS: k.nc, Only: task, Logger: slog.New(slog.DiscardHandler),
-	})
+	d, err := dispatcher.New(dispatcher.Config{DB: k.relay, NATS: k.nc, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		k.t.Fatalf("workertest: %v", err)
 	}
+	only.Restrict(d, task)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/unexported"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/queue"
 )
@@ -28,7 +29,9 @@ type completion struct {
 // request returns the append of the succeeded event.
 func (c *completion) request() ledger.AppendRequest {
 	r := c.attempt.request(ledger.EventSucceeded, c.data)
-	r.Resent = c.resent
+	if c.resent {
+		unexported.SetResent(&r)
+	}
 	return r
 }
 
@@ -150,6 +153,7 @@ func (c *completer) record(group []completion, space *[]ledger.AppendRequest) (f
 	requests := (*space)[:0]
 	for i := range group {
 		requests = append(requests, group[i].request())
+		unexported.SetLastEvent(&requests[i], group[i].attempt.last())
 	}
 	*space = requests
 	defer clear(requests)

@@ -13,9 +13,9 @@ import (
 
 	"github.com/taskledger/taskledger/internal/eventdata"
 	"github.com/taskledger/taskledger/internal/fault"
-	"github.com/taskledger/taskledger/internal/lastevent"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/unexported"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -157,11 +157,11 @@ type readHead struct {
 }
 
 // last returns the last event as it was read before the attempt.
-func (rec *recorder) last() lastevent.Read {
+func (rec *recorder) last() unexported.LastEvent {
 	if rec.head.incarnation == nil {
-		return lastevent.Read{}
+		return unexported.LastEvent{}
 	}
-	r := lastevent.Read{
+	r := unexported.LastEvent{
 		Incarnation: *rec.head.incarnation, State: string(ledger.StateAvailable), Version: rec.head.version,
 		Attempt: rec.head.attempt, Shard: rec.head.shard,
 	}
@@ -246,7 +246,6 @@ func (rec *recorder) started(e ledger.Event) {
 func (rec *recorder) request(t ledger.EventType, data json.RawMessage) ledger.AppendRequest {
 	return ledger.AppendRequest{
 		Key: rec.task.Message.Key, Expected: rec.version, Type: t, Actor: rec.kind.id, Data: data,
-		Last: rec.last(),
 	}
 }
 
@@ -315,9 +314,9 @@ func (rec *recorder) appendStart(ctx context.Context) (ledger.Event, error) {
 	if rec.kind.Once {
 		r.Data = startedOnce
 	}
-	e, err := rec.kind.starter.record(r)
+	e, err := rec.kind.starter.record(r, rec.last())
 	if err != nil && !ledger.IsConflict(err) && !isRefused(err) && !pgerr.Is(err, pgerr.LockNotAvailable) {
-		r.Resent = true // worker IDs are unique, and a task is in flight once per worker
+		unexported.SetResent(&r) // worker IDs are unique, and a task is in flight once per worker
 		e, err = ledger.Append(ctx, rec.kind.db, r)
 	}
 	return e, err

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/unexported"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -71,7 +72,9 @@ func (o *ownTx) check(cause, err error) error {
 func (o *ownTx) commit(a *Attempt) {
 	ctx, cancel := o.kind.Operation()
 	defer cancel()
-	events, err := o.tx.own.AppendAndCommit(ctx, a.succeeded())
+	requests := []ledger.AppendRequest{a.succeeded()}
+	unexported.SetLastEvent(&requests[0], a.last())
+	events, err := o.tx.own.AppendAndCommit(ctx, requests...)
 	if err != nil {
 		a.committed(ledger.Event{}, err)
 		return

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/unexported"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -171,6 +172,7 @@ func (s *sharedTx) appendAndCommit(ctx context.Context, all []*Attempt) ([]ledge
 	requests := make([]ledger.AppendRequest, len(all))
 	for i, a := range all {
 		requests[i] = a.succeeded()
+		unexported.SetLastEvent(&requests[i], a.last())
 	}
 	return s.tx.own.AppendAndCommit(ctx, requests...)
 }

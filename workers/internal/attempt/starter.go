@@ -3,6 +3,7 @@ package attempt
 import (
 	"sync/atomic"
 
+	"github.com/taskledger/taskledger/internal/unexported"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/queue"
 )
@@ -19,15 +20,16 @@ type starter struct {
 // start is the start of an attempt, to be recorded. result gets one value.
 type start struct {
 	request ledger.AppendRequest
+	last    unexported.LastEvent
 	result  chan<- ledger.AppendResult
 }
 
 func newStarter(r *Runner) *starter { return &starter{runner: r, queue: queue.New[start]()} }
 
 // record records a start and returns its event.
-func (s *starter) record(r ledger.AppendRequest) (ledger.Event, error) {
+func (s *starter) record(r ledger.AppendRequest, last unexported.LastEvent) (ledger.Event, error) {
 	result := make(chan ledger.AppendResult, 1)
-	s.queue.Add(start{r, result})
+	s.queue.Add(start{r, last, result})
 	if s.isBusy.CompareAndSwap(false, true) {
 		go s.run()
 	}
@@ -56,6 +58,7 @@ func (s *starter) recordGroup(group []start) {
 	requests := make([]ledger.AppendRequest, len(group))
 	for i := range group {
 		requests[i] = group[i].request
+		unexported.SetLastEvent(&requests[i], group[i].last)
 	}
 	for i, r := range ledger.AppendEach(ctx, s.runner.db, requests) {
 		group[i].result <- r

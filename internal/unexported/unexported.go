@@ -1,0 +1,29 @@
+// Package unexported holds functions of package ledger that only packages of this module call. Package ledger stores
+// them here when the program starts. It imports this package, so its types are any in their signatures.
+package unexported
+
+// LastEvent is a task's last event as a worker has read it from the primary, for the append of the next event. Without
+// Incarnation, no event was read.
+type LastEvent struct {
+	// Incarnation identifies the database and its server. The statement that reads the event returns it by
+	// taskledger_internal.session_incarnation().
+	Incarnation string
+	State       string // of the task
+	Version     int32
+	Attempt     int32
+	Shard       int16
+}
+
+var (
+	// SetLastEvent sets the event at Expected of a *ledger.AppendRequest. AppendEach and AppendAndCommit do not read it
+	// again. If the database may have lost the event since, AppendEach reads it, and AppendAndCommit fails. Other
+	// functions ignore it.
+	SetLastEvent func(request any, last LastEvent)
+	// SetResent marks a *ledger.AppendRequest that was sent before and whose result was lost. If the event at
+	// Expected+1 is equal in type, actor, data and meta, Append and AppendEach return it instead of a conflict. Use it
+	// only where no other process can send the same request, because Data names the sender and the occasion. A request
+	// with After or At is never recognized.
+	SetResent func(request any)
+	// ScanEvents is a func(pgx.Rows, ...any) iter.Seq2[ledger.Event, error]: see package eventrows.
+	ScanEvents any
+)
