@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/reserve"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -159,7 +160,7 @@ func TestReplicasChangeAfterAKill(t *testing.T) {
 			r.end()
 			b.enqueueAndStart("order-", 100)
 			before := b.state().LastSeq
-			b.runKilled(outbox.FaultPublished, 1, relayNATS+"="+url)
+			b.runKilled(fault.RelayPublished, 1, relayNATS+"="+url)
 			if b.state().LastSeq == before {
 				t.Error("nothing was published before the kill")
 			}

@@ -103,7 +103,7 @@ func (b *bundle) runKilled(point string, n int, environment ...string) {
 // A relay that is killed leaves a page that is on the stream and not in the cursor, or in neither. The next
 // relay recognizes its messages and continues.
 func TestRelayKilled(t *testing.T) {
-	for _, point := range []string{outbox.FaultPage, outbox.FaultPublished} {
+	for _, point := range []string{fault.RelayPage, fault.RelayPublished} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
@@ -120,7 +120,7 @@ func TestRelayKilled(t *testing.T) {
 			if got := b.generation(); got != 1 {
 				t.Errorf("generation %d, want 1: the relay treated a crash as a loss", got)
 			}
-			if got := duplicates.Load(); point == outbox.FaultPublished && got == 0 {
+			if got := duplicates.Load(); point == fault.RelayPublished && got == 0 {
 				t.Error("no duplicates: the page was not published before the kill")
 			}
 		})

@@ -101,9 +101,4 @@
 //
 // A page that follows a previous page waits for up to 50 ms, so that events share pages. A single event does not wait,
 // nor do events while a process waits for outcomes.
-//
-// # Crash points
-//
-// [FaultPage], [FaultPublished] and [FaultHandled] are the places where tests and the demo kill a relay or a
-// subscriber.
 package outbox

@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/stream"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 // freezeRelay runs a relay process that stops at a crash point, and waits until its lease has ended.
@@ -41,7 +41,7 @@ func TestFrozenRelayRepeatsNoRecovery(t *testing.T) {
 	if err := b.js.DeleteStream(b.ctx(), stream.Name); err != nil {
 		t.Fatal(err)
 	}
-	frozen := b.freezeRelay(outbox.FaultPage)
+	frozen := b.freezeRelay(fault.RelayPage)
 	second := b.relay()
 	b.awaitPublished()
 	second.end()

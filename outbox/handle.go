@@ -66,7 +66,7 @@ func (s *subscriber) handleOn(ctx context.Context, conn *pgx.Conn, page feed.Pag
 		return tx.Commit(ctx)
 	}
 	err := loop.Guard(func() error { return s.Handle(ctx, tx, events) })
-	fault.Point(FaultHandled)
+	fault.Point(fault.SubscriberHandled)
 	if err == nil {
 		if err = checkHandled(ctx, conn, tx); err == nil {
 			err = tx.Commit(ctx)

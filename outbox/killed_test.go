@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -38,7 +39,7 @@ func (b *bundle) checkOnce() {
 
 // Messages have no ids. Nevertheless, each event is on the stream once after relays were killed at any point.
 func TestKilledRelayRepeatsNothing(t *testing.T) {
-	for _, point := range []string{outbox.FaultPage, outbox.FaultPublished} {
+	for _, point := range []string{fault.RelayPage, fault.RelayPublished} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
@@ -124,7 +125,7 @@ func TestRefusedBeforeTheNextOfItsTask(t *testing.T) {
 func TestKilledAfterARefusal(t *testing.T) {
 	t.Parallel()
 	b := newRefused(t)
-	b.runKilled(outbox.FaultPublished, 1)
+	b.runKilled(fault.RelayPublished, 1)
 	before := b.state().LastSeq
 	b.relay()
 	b.awaitPublished()
@@ -139,7 +140,7 @@ func TestFrozenRelaySendsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	b.enqueue("coupon.send", "order-", 300)
-	frozen := b.freezeRelay(outbox.FaultPage)
+	frozen := b.freezeRelay(fault.RelayPage)
 	second := b.relay()
 	b.awaitPublished()
 	second.end()

@@ -50,7 +50,7 @@ func TestLeaseLostWithinAPage(t *testing.T) {
 	b := newBundle(t)
 	stalled, resume := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	remove := fault.Set(outbox.FaultPage, func() {
+	remove := fault.Set(fault.RelayPage, func() {
 		stall := false
 		once.Do(func() { stall = true })
 		if stall {

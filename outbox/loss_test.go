@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
@@ -199,7 +200,7 @@ func TestLossWithoutOlderRows(t *testing.T) {
 
 // A relay that is killed while it publishes lost events again leaves none out, and none twice.
 func TestKilledAfterALoss(t *testing.T) {
-	for _, point := range []string{outbox.FaultPage, outbox.FaultPublished} {
+	for _, point := range []string{fault.RelayPage, fault.RelayPublished} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			b := newBundle(t)
@@ -228,7 +229,7 @@ func TestPurgedPage(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
 	b.enqueue("coupon.send", "order-", 300)
-	b.runKilled(outbox.FaultPublished, 1)
+	b.runKilled(fault.RelayPublished, 1)
 	if b.state().Msgs == 0 {
 		t.Fatal("nothing was published before the kill")
 	}

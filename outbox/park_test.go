@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -189,8 +190,8 @@ func TestParkedEventsAreRetried(t *testing.T) {
 	b.enlarge()
 	r.end()
 	retry()
-	b.runKilled(outbox.FaultPage, 1)
-	b.runKilled(outbox.FaultPublished, 1)
+	b.runKilled(fault.RelayPage, 1)
+	b.runKilled(fault.RelayPublished, 1)
 	b.relay()
 	b.awaitPublished()
 	sizes := make(map[ledger.Key]int)

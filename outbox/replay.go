@@ -64,12 +64,6 @@ type Replayed struct {
 
 const defaultReplayRate = 1000
 
-// Crash points of package internal/fault.
-const (
-	FaultReplaySend      = "replay.send"      // before a message is sent
-	FaultReplayPublished = "replay.published" // after its acknowledgement
-)
-
 // Replay publishes the events of a range again, in the order of [ledger.Replay], as the messages of docs/events.md with
 // [HeaderReplay]. A message with [HeaderReplayEnd] follows them. No worker receives them, because they are on a
 // separate subject and stream.
@@ -326,7 +320,7 @@ func (r *replaying) send(ctx context.Context, m *nats.Msg) error {
 	m.Header.Set(HeaderReplay, r.done.ID)
 	// The expected sequence admits each message once. With an id, a stream that was purged would acknowledge the same
 	// messages for minutes and not store them.
-	fault.Point(FaultReplaySend)
+	fault.Point(fault.ReplaySend)
 	ack, err := r.config.JetStream.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(r.last))
 	var refused *jetstream.APIError
 	switch {
@@ -335,7 +329,7 @@ func (r *replaying) send(ctx context.Context, m *nats.Msg) error {
 	case err != nil:
 		return fmt.Errorf("%w: run the same replay again to continue", explainRequest(r.config.JetStream, err))
 	}
-	fault.Point(FaultReplayPublished)
+	fault.Point(fault.ReplayPublished)
 	r.last = ack.Sequence
 	return nil
 }

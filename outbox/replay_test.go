@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -124,9 +125,9 @@ func TestReplayKilled(t *testing.T) {
 		point     string
 		n, events int
 	}{
-		{point: outbox.FaultReplaySend, n: 1, events: 0}, {point: outbox.FaultReplayPublished, n: 1, events: 1},
-		{point: outbox.FaultReplayPublished, n: 9, events: 10}, {point: outbox.FaultReplaySend, n: 5, events: 14},
-		{point: outbox.FaultReplaySend, n: 13, events: 26}, {point: outbox.FaultReplayPublished, n: 1, events: 26},
+		{point: fault.ReplaySend, n: 1, events: 0}, {point: fault.ReplayPublished, n: 1, events: 1},
+		{point: fault.ReplayPublished, n: 9, events: 10}, {point: fault.ReplaySend, n: 5, events: 14},
+		{point: fault.ReplaySend, n: 13, events: 26}, {point: fault.ReplayPublished, n: 1, events: 26},
 	} {
 		b.runKilled(kill.point, kill.n, environment)
 		if got, _ := b.replayed(s); len(got) != kill.events {

@@ -49,12 +49,6 @@ const (
 	servedPatience = 5 * time.Second
 )
 
-// Crash points of package internal/fault.
-const (
-	FaultTake = "subscriber.take" // before a process reads where the stream of a served subscriber ends
-	FaultWave = "subscriber.wave" // before it publishes
-)
-
 // ServedStream returns the name of the stream of a subscriber with this name.
 func ServedStream(name string) string { return "SUBSCRIBER_" + name }
 

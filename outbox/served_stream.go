@@ -41,7 +41,7 @@ func (s *server) take(ctx context.Context, isMoved bool, claim func() error) err
 		return nil
 	}
 	s.isWriter = false
-	fault.Point(FaultTake)
+	fault.Point(fault.SubscriberTake)
 	of, _, err := s.ensure(ctx)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (s *server) publish(ctx context.Context, of jetstream.Stream, events []ledg
 // so they follow again unless the subscriber was moved past them. Otherwise a message that the program cannot handle
 // would stay there, and no page would follow it.
 func (s *server) send(ctx context.Context, of jetstream.Stream, wave []message) error {
-	fault.Point(FaultWave)
+	fault.Point(fault.SubscriberWave)
 	for i, r := range s.publisher.Publish(ctx, expecting(wave, s.last), servedPatience) {
 		e := wave[i].event
 		if r.Err != nil {

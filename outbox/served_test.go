@@ -147,7 +147,7 @@ func TestServedSubscriber(t *testing.T) {
 		cmd := exec.CommandContext(ctx, os.Args[0])
 		cmd.Env = append(os.Environ(), servedTest+"=1", relayNATS+"="+c.server.URL(),
 			relayDatabase+"="+ledgertest.URLAs(t, c.pool.Config().ConnString(), "subscriber"),
-			fmt.Sprintf("%s=%s:%d", fault.Variable, outbox.FaultHandled, n+1))
+			fmt.Sprintf("%s=%s:%d", fault.Variable, fault.SubscriberHandled, n+1))
 		done := make(chan []byte, 1)
 		go func() {
 			output, _ := cmd.CombinedOutput()

@@ -43,7 +43,7 @@ func TestTwoServersKeepTheOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	remove := fault.Set(outbox.FaultWave, sync.OnceFunc(func() {
+	remove := fault.Set(fault.SubscriberWave, sync.OnceFunc(func() {
 		again := &nats.Msg{Subject: sent.Subject, Header: sent.Header, Data: sent.Data}
 		again.Header.Del(nats.ExpectedLastSeqHdr)
 		if _, err := c.js.PublishMsg(c.ctx(), again); err != nil {
@@ -61,7 +61,7 @@ func TestStoppedServerRemovesNothing(t *testing.T) {
 	c := newClient(t)
 	c.enqueue("coupon.send", "order-", 10)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), servedTest+"=1", relayNATS+"="+c.server.URL(), relayFreeze+"="+outbox.FaultTake,
+	cmd.Env = append(os.Environ(), servedTest+"=1", relayNATS+"="+c.server.URL(), relayFreeze+"="+fault.SubscriberTake,
 		relayDatabase+"="+ledgertest.URLAs(t, c.pool.Config().ConnString(), "subscriber"))
 	output, err := cmd.StdoutPipe()
 	if err == nil {

@@ -25,12 +25,6 @@ var (
 	serverRunSQL string
 )
 
-// Crash points of package internal/fault.
-const (
-	FaultPage      = "relay.page"      // before a page is published
-	FaultPublished = "relay.published" // between a page's acknowledgements and its cursor row
-)
-
 // gather is the least time between two pages of an idle stream. While a process waits for outcomes, the feed reads
 // them at once.
 const gather = 50 * time.Millisecond
@@ -243,7 +237,7 @@ func (s *session) publishPages(ctx context.Context, prepared <-chan batch, deliv
 
 // publishPart publishes a part of a page to its end, even if ctx is done.
 func (s *session) publishPart(ctx context.Context, b batch) error {
-	fault.Point(FaultPage)
+	fault.Point(fault.RelayPage)
 	if err := s.publishRetried(ctx, b.events); err != nil {
 		return err
 	}
@@ -278,7 +272,7 @@ const (
 func (s *session) advancePages(ctx context.Context, published <-chan publishedPage) error {
 	var due time.Time
 	for p := range published {
-		fault.Point(FaultPublished)
+		fault.Point(fault.RelayPublished)
 		p = newestUntil(due, p, published)
 		began := time.Now()
 		if err := s.advance(ctx, p); err != nil {
@@ -303,7 +297,7 @@ func newestUntil(moment time.Time, p publishedPage, published <-chan publishedPa
 			if !isOpen {
 				return p
 			}
-			fault.Point(FaultPublished)
+			fault.Point(fault.RelayPublished)
 			p = next
 		}
 	}

@@ -63,9 +63,6 @@ type Subscription struct {
 	isWhole bool // after an error the same page comes again, not its first event alone
 }
 
-// FaultHandled is the crash point of a subscriber between the handling of a page and its commit.
-const FaultHandled = "subscriber.handled"
-
 // ErrUnknownSubscriber is returned for a name without a subscriber.
 var ErrUnknownSubscriber = errors.New("there is no such subscriber")
 
@@ -358,7 +355,7 @@ func (s *subscriber) handle(ctx context.Context, page feed.Page) error {
 			if err := s.receive(ctx, page, events); err != nil {
 				return err
 			}
-			fault.Point(FaultHandled)
+			fault.Point(fault.SubscriberHandled)
 		}
 		return s.append(func() error { return page.Advance(ctx, nil, s.mark) })
 	}

@@ -132,7 +132,7 @@ func TestSubscriberExactlyOnce(t *testing.T) {
 		cmd := exec.CommandContext(ctx, os.Args[0])
 		address := ledgertest.URLAs(t, s.pool.Config().ConnString(), "subscriber")
 		cmd.Env = append(os.Environ(), relayDatabase+"="+address, subscriberTest+"=1",
-			fmt.Sprintf("%s=%s:%d", fault.Variable, outbox.FaultHandled, n+1))
+			fmt.Sprintf("%s=%s:%d", fault.Variable, fault.SubscriberHandled, n+1))
 		output, err := cmd.CombinedOutput()
 		status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 		if !ok || status.Signal() != syscall.SIGKILL || ctx.Err() != nil {

@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/fault"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 // A message of another relay takes the sequence of a page's first message. The stream refuses that one, and the second
@@ -20,7 +19,7 @@ func TestTwoWritersKeepTheOrder(t *testing.T) {
 	b.enqueue("coupon.send", "first-", 1)
 	b.awaitPublished()
 	var once sync.Once
-	remove := fault.Set(outbox.FaultPage, func() {
+	remove := fault.Set(fault.RelayPage, func() {
 		once.Do(func() {
 			sent, err := b.stream().GetMsg(b.ctx(), 1)
 			if err != nil {

@@ -27,7 +27,7 @@ func TestCrashUndoesPublishedEvents(t *testing.T) {
 	var undone, crashes atomic.Int64
 	var armed atomic.Bool
 	crashed := make(chan error, 1)
-	remove := fault.Set(outbox.FaultPublished, func() {
+	remove := fault.Set(fault.RelayPublished, func() {
 		if armed.CompareAndSwap(true, false) {
 			crashes.Add(1)
 			crashed <- server.Kill()

@@ -31,16 +31,6 @@ var (
 	lastPositionSQL string
 )
 
-// The crash points of a rebuild.
-const (
-	FaultBuildMade  = "projection.build.made"  // the new tables are made and empty
-	FaultBuildBatch = "projection.build.batch" // a part of them is filled
-	FaultBuildIndex = "projection.build.index" // the indexes are made and not committed
-	FaultSwapHeld   = "projection.swap.held"   // the cursor is held
-	FaultSwapMoved  = "projection.swap.moved"  // the new tables are in place and not committed
-	FaultSwapped    = "projection.swap.done"   // they are committed
-)
-
 // RebuildOptions configures [Rebuild] and [RebuildTasks]. Nil is the default of every field.
 type RebuildOptions struct {
 	// Progress is called after each part, with the events that are done and about how many there are. Default: none.
@@ -173,7 +163,7 @@ func (b *build) run(ctx context.Context) error {
 		err := b.swap(ctx, f)
 		if err == nil {
 			b.options.Progress(b.total, b.total)
-			fault.Point(FaultSwapped)
+			fault.Point(fault.SwapDone)
 			return nil
 		}
 		if !pgerr.Is(err, pgerr.LockNotAvailable, pgerr.DeadlockDetected) {
@@ -239,7 +229,7 @@ func (b *build) open(ctx context.Context) (*feed.Feed, error) {
 	if err != nil {
 		return nil, err
 	}
-	fault.Point(FaultBuildMade)
+	fault.Point(fault.BuildMade)
 	return f, nil
 }
 
@@ -310,7 +300,7 @@ func (b *build) catchUp(ctx context.Context, f *feed.Feed) error {
 		if err != nil {
 			return err
 		}
-		fault.Point(FaultBuildBatch)
+		fault.Point(fault.BuildBatch)
 		b.options.Progress(min(b.mark.Done, b.total), b.total)
 		if page.Last() && len(page.Events) < nearEnough {
 			return nil

@@ -139,7 +139,7 @@ func (l *loader) fold(ctx context.Context, f *feed.Feed, w feed.Window) error {
 			if err := l.write(ctx, f, events); err != nil {
 				return err
 			}
-			fault.Point(FaultBuildBatch)
+			fault.Point(fault.BuildBatch)
 		}
 		return nil
 	})
@@ -237,7 +237,7 @@ func (l *loader) index(ctx context.Context, f *feed.Feed) error {
 		if err := execAll(ctx, tx, buildIndexesSQL, b.schema, pgarray.Of(builtInTables...)); err != nil {
 			return err
 		}
-		fault.Point(FaultBuildIndex)
+		fault.Point(fault.BuildIndex)
 		return f.Pass(ctx, tx, mark.text())
 	})
 	if err != nil {

@@ -80,14 +80,14 @@ func runUntilKilled(t *testing.T, program, address, point string) {
 }
 
 var buildPoints = []string{
-	projector.FaultBuildMade, projector.FaultBuildBatch, projector.FaultBuildBatch + ":3", projector.FaultSwapHeld,
-	projector.FaultSwapMoved, projector.FaultSwapped,
+	fault.BuildMade, fault.BuildBatch, fault.BuildBatch + ":3", fault.SwapHeld,
+	fault.SwapMoved, fault.SwapDone,
 }
 
 // A rebuild that is killed has replaced nothing or everything, and the next call finishes it.
 func TestRebuildOfTasksKilled(t *testing.T) {
 	t.Parallel()
-	for i, point := range append(buildPoints, projector.FaultBuildIndex) {
+	for i, point := range append(buildPoints, fault.BuildIndex) {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
@@ -128,7 +128,7 @@ func TestRebuildOfCouponsKilled(t *testing.T) {
 			runUntilKilled(t, "rebuild coupons", pool.Config().ConnString(), point)
 			have := campaigns(t, pool)
 			want := before
-			if point == projector.FaultSwapped {
+			if point == fault.SwapDone {
 				want = "spring 60 60"
 			}
 			if have != want {
@@ -143,7 +143,7 @@ func TestRebuildOfCouponsKilled(t *testing.T) {
 			if err := projector.Rebuild(t.Context(), pool, counted, nil); err != nil {
 				t.Fatal(err)
 			}
-			if point == projector.FaultBuildBatch+":3" && applied != 160-3*20 {
+			if point == fault.BuildBatch+":3" && applied != 160-3*20 {
 				t.Errorf("%d events were applied after three pages of 20 were", applied)
 			}
 			if have := campaigns(t, pool); have != "spring 80 80" {

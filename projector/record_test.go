@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -38,11 +39,11 @@ func TestRecordOfAKilledRebuild(t *testing.T) {
 	t.Parallel()
 	const begun, done = "enqueued by alice: test", "succeeded by projector"
 	for point, want := range map[string][]string{
-		projector.FaultBuildMade:  {begun},
-		projector.FaultBuildBatch: {begun},
-		projector.FaultSwapHeld:   {begun},
-		projector.FaultSwapMoved:  {begun},
-		projector.FaultSwapped:    {begun, done},
+		fault.BuildMade:  {begun},
+		fault.BuildBatch: {begun},
+		fault.SwapHeld:   {begun},
+		fault.SwapMoved:  {begun},
+		fault.SwapDone:   {begun, done},
 	} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
@@ -109,8 +110,8 @@ func TestRecordOfAKilledRebuildOfTasks(t *testing.T) {
 	t.Parallel()
 	const begun, done = "enqueued by alice: test", "succeeded by alice"
 	for point, want := range map[string][]string{
-		projector.FaultBuildBatch: {begun, begun, done, done},
-		projector.FaultSwapped:    {begun, done, begun, done},
+		fault.BuildBatch: {begun, begun, done, done},
+		fault.SwapDone:   {begun, done, begun, done},
 	} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()

@@ -64,11 +64,11 @@ func (b *build) swap(ctx context.Context, f *feed.Feed) error {
 		if err := b.hold(ctx, tx, f); err != nil {
 			return err
 		}
-		fault.Point(FaultSwapHeld)
+		fault.Point(fault.SwapHeld)
 		if err := b.replace(ctx, tx); err != nil {
 			return b.explain(err)
 		}
-		fault.Point(FaultSwapMoved)
+		fault.Point(fault.SwapMoved)
 		return nil
 	})
 	return pgerr.Explain("replace the tables", err)

@@ -298,7 +298,7 @@ func TestSwapTakesNothingBack(t *testing.T) {
 	awaitApplied(t, pool)
 	var last ledger.Position
 	var wasApplied bool
-	defer fault.Set(projector.FaultSwapHeld, func() {
+	defer fault.Set(fault.SwapHeld, func() {
 		enqueueCoupons(t, pool, "summer", 100, 1)
 		if err := pool.QueryRow(t.Context(), `select max(position) from taskledger.event`).Scan(&last); err != nil {
 			t.Error(err)
@@ -307,7 +307,7 @@ func TestSwapTakesNothingBack(t *testing.T) {
 		defer cancel()
 		wasApplied = projector.WaitFor(ctx, pool, "coupons", last) == nil
 	})()
-	defer fault.Set(projector.FaultSwapped, func() {
+	defer fault.Set(fault.SwapDone, func() {
 		if have := campaigns(t, pool); wasApplied && have != "spring 20 20, summer 1 1" {
 			t.Errorf("after the event was applied: %s", have)
 		}

@@ -35,9 +35,6 @@ var (
 	rebaseMomentsSQL string
 )
 
-// FaultRebaseEnd is a crash point of package internal/fault: before the commit.
-const FaultRebaseEnd = "rebase.end"
-
 // RebasePlan is the work of [Rebase] before it is done.
 type RebasePlan struct {
 	// Needed: a cursor, or an event, contains transaction ids of another database.
@@ -144,7 +141,7 @@ func tryRebase(ctx context.Context, db RebaseDB, o *RebaseOptions) (needed bool,
 			return false, err
 		}
 	}
-	fault.Point(FaultRebaseEnd)
+	fault.Point(fault.RebaseEnd)
 	return true, tx.Commit(ctx)
 }
 

@@ -123,7 +123,7 @@ func TestRebase(t *testing.T) {
 		t.Errorf("plan (-want +got):\n%s", diff)
 	}
 	f.expectRefusalOf("test")
-	f.rebaseKilled(feed.FaultRebaseEnd, 1)
+	f.rebaseKilled(fault.RebaseEnd, 1)
 	f.expectRefusalOf("test")
 	f.expectRefusalOf("new")
 	f.enqueue(f.pool, numbers(60, 65)...)

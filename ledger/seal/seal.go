@@ -32,12 +32,6 @@ var (
 	appendSQL string
 )
 
-// Crash points of package internal/fault.
-const (
-	FaultSealBatch = "seal.batch" // before a page is committed
-	FaultSealEnd   = "seal.end"   // after a page is committed
-)
-
 // batchSize is the greatest number of events in a batch.
 const batchSize = 1024
 
@@ -179,12 +173,12 @@ func (s *sealer) sealPage(ctx context.Context, page feed.Page) error {
 		s.tree = nil
 		return err
 	}
-	fault.Point(FaultSealBatch)
+	fault.Point(fault.SealBatch)
 	if err := tx.Commit(ctx); err != nil {
 		s.tree = nil
 		return explain("seal", err)
 	}
-	fault.Point(FaultSealEnd)
+	fault.Point(fault.SealEnd)
 	s.note(page, e.top, len(late)+len(others))
 	return nil
 }

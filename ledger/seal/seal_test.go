@@ -165,7 +165,7 @@ func TestLateEvents(t *testing.T) {
 func TestKilledSealerIsContinued(t *testing.T) {
 	f := newFixture(t)
 	f.fill(3000)
-	for _, point := range []string{seal.FaultSealBatch, seal.FaultSealEnd} {
+	for _, point := range []string{fault.SealBatch, fault.SealEnd} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), fault.Variable+"="+point,
 			sealedDatabase+"="+ledgertest.URLAs(t, f.forger.Config().ConnString(), "archiver"))

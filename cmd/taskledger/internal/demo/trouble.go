@@ -10,10 +10,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/stream"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 //go:embed sql/waiting.sql
@@ -36,7 +36,7 @@ var troubles = []trouble{
 		return d.replaceChild(ctx, "worker", 1, faultVariable+"="+faultCommitted+":3")
 	}},
 	{"the relay is killed between publish and cursor", 0.36, func(ctx context.Context, d *demo) error {
-		return d.replaceChild(ctx, "relay", 0, faultVariable+"="+outbox.FaultPublished+":3")
+		return d.replaceChild(ctx, "relay", 0, faultVariable+"="+fault.RelayPublished+":3")
 	}},
 	{"50 messages are published twice", 0.46, func(ctx context.Context, d *demo) error {
 		return d.publishTwice(ctx, 50)

@@ -1,0 +1,26 @@
+package fault
+
+// The crash points that tests of several packages arm. Others are constants of their packages.
+const (
+	RelayPage      = "relay.page"      // before a page is published
+	RelayPublished = "relay.published" // between a page's acknowledgements and its cursor row
+
+	ReplaySend      = "replay.send"      // before a message is sent
+	ReplayPublished = "replay.published" // after its acknowledgement
+
+	SubscriberHandled = "subscriber.handled" // between the handling of a page and its commit
+	SubscriberTake    = "subscriber.take"    // before a process reads where the stream of a served subscriber ends
+	SubscriberWave    = "subscriber.wave"    // before it publishes
+
+	BuildMade  = "projection.build.made"  // the new tables of a rebuild are made and empty
+	BuildBatch = "projection.build.batch" // a part of them is filled
+	BuildIndex = "projection.build.index" // the indexes are made and not committed
+	SwapHeld   = "projection.swap.held"   // the cursor is held
+	SwapMoved  = "projection.swap.moved"  // the new tables are in place and not committed
+	SwapDone   = "projection.swap.done"   // they are committed
+
+	SealBatch = "seal.batch" // before a page is committed
+	SealEnd   = "seal.end"   // after a page is committed
+
+	RebaseEnd = "rebase.end" // before the commit
+)
