@@ -16,7 +16,7 @@ type batch struct {
 	Tasks newTasks `json:"tasks"`
 }
 
-// newTasks are at most [MaxBatch] tasks. They are decoded one by one: a task takes a hundred times the memory of "{}",
+// newTasks are at most maxBatch tasks. They are decoded one by one: a task takes a hundred times the memory of "{}",
 // and a body of 8 kB may have millions of them after decompression.
 type newTasks []client.NewTask
 
@@ -28,13 +28,13 @@ func (l *newTasks) UnmarshalJSON(text []byte) error {
 		return jsonError(err)
 	}
 	if begin != json.Delim('[') {
-		return invalid("tasks", "must be an array of 1 to %d tasks", MaxBatch)
+		return invalid("tasks", "must be an array of 1 to %d tasks", maxBatch)
 	}
 	var member json.RawMessage // which uses its memory again
 	for d.More() {
 		i := len(*l)
-		if i == MaxBatch {
-			return invalid("tasks", "must be 1 to %d tasks, got more", MaxBatch)
+		if i == maxBatch {
+			return invalid("tasks", "must be 1 to %d tasks, got more", maxBatch)
 		}
 		if err := d.Decode(&member); err != nil {
 			return jsonError(err)
@@ -56,11 +56,11 @@ func (h *Handler) postBatch(w http.ResponseWriter, r *http.Request, c *caller) e
 		return err
 	}
 	var batch batch
-	if err := h.decode(w, r, MaxBatchBytes, false, &batch); err != nil {
+	if err := h.decode(w, r, maxBatchBytes, false, &batch); err != nil {
 		return err
 	}
 	if len(batch.Tasks) == 0 {
-		return invalid("tasks", "must be 1 to %d tasks, got none", MaxBatch)
+		return invalid("tasks", "must be 1 to %d tasks, got none", maxBatch)
 	}
 	entries := make([]ledger.Entry, len(batch.Tasks))
 	for i, t := range batch.Tasks {

@@ -16,12 +16,12 @@ import (
 
 // Limits that no configuration changes.
 const (
-	MaxBatch        = 1000    // tasks of a batch
-	MaxBodyBytes    = 1 << 20 // of a request with one task, before and after decompression
-	MaxBatchBytes   = 8 << 20 // of a batch
-	MaxList         = 1000    // items of a page
-	MaxWait         = 50 * time.Second
-	MaxTokens       = 10_000 // not counting revoked ones
+	maxBatch        = 1000    // tasks of a batch
+	maxBodyBytes    = 1 << 20 // of a request with one task, before and after decompression
+	maxBatchBytes   = 8 << 20 // of a batch
+	maxList         = 1000    // items of a page
+	maxWait         = 50 * time.Second
+	maxTokens       = 10_000 // not counting revoked ones
 	MaxHeaderBytes  = 32 << 10
 	maxURLBytes     = 16 << 10  // a cursor contains the ids of all unfinished transactions
 	maxPageBytes    = 8 << 20   // of the data of a page's events

@@ -49,7 +49,7 @@ func (h *Handler) changeTask(w http.ResponseWriter, r *http.Request, c *caller) 
 		return err
 	}
 	var change client.Change
-	if err := h.decode(w, r, MaxBodyBytes, name != "reschedule", &change); err != nil {
+	if err := h.decode(w, r, maxBodyBytes, name != "reschedule", &change); err != nil {
 		return err
 	}
 	if name != "reschedule" && (!change.At.IsZero() || change.In != 0) {
@@ -154,7 +154,7 @@ func (h *Handler) changeKind(w http.ResponseWriter, r *http.Request, c *caller) 
 	var body struct {
 		Reason string `json:"reason"`
 	}
-	if err := h.decode(w, r, MaxBodyBytes, true, &body); err != nil {
+	if err := h.decode(w, r, maxBodyBytes, true, &body); err != nil {
 		return err
 	}
 	ctx, cancel := database(r)

@@ -75,14 +75,14 @@ func unquote(text string) string {
 	return content.String()
 }
 
-// parseWait returns a whole number of seconds to wait, and whether the text is one. It is at most [MaxWait], which is
+// parseWait returns a whole number of seconds to wait, and whether the text is one. It is at most maxWait, which is
 // less than the usual time-out of a proxy, 60 s.
 func parseWait(text string) (wait time.Duration, ok bool) {
 	n, err := strconv.ParseUint(text, 10, 31)
 	if errors.Is(err, strconv.ErrRange) {
-		return MaxWait, true
+		return maxWait, true
 	}
-	return min(time.Duration(n)*time.Second, MaxWait), err == nil
+	return min(time.Duration(n)*time.Second, maxWait), err == nil
 }
 
 // setApplied reports the preferences that were applied.

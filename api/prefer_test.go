@@ -20,8 +20,8 @@ func TestParsePrefer(t *testing.T) {
 	}{
 		{name: "none", lines: nil},
 		{name: "wait", lines: []string{"wait=20"}, wait: 20 * time.Second, applied: []string{"wait=20"}},
-		{name: "less than a proxy waits", lines: []string{"wait=999"}, wait: MaxWait, applied: []string{"wait=50"}},
-		{name: "more than a number", lines: []string{"wait=99999999999999999999"}, wait: MaxWait,
+		{name: "less than a proxy waits", lines: []string{"wait=999"}, wait: maxWait, applied: []string{"wait=50"}},
+		{name: "more than a number", lines: []string{"wait=99999999999999999999"}, wait: maxWait,
 			applied: []string{"wait=50"}},
 		{name: "spaces and case", lines: []string{" Wait = 5 ; a=b , RESPOND-ASYNC"}, wait: 5 * time.Second,
 			isAsync: true, applied: []string{"wait=5", "respond-async"}},

@@ -216,7 +216,7 @@ func (q *query) number(name string, fallback, least, most int64) int64 {
 }
 
 // limit returns the maximum number of items of a page.
-func (q *query) limit() int { return int(q.number("limit", 100, 1, MaxList)) }
+func (q *query) limit() int { return int(q.number("limit", 100, 1, maxList)) }
 
 // time returns a parameter in the format of RFC 3339, fallback if it is missing.
 func (q *query) time(name string, fallback time.Time) time.Time {

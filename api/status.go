@@ -73,10 +73,10 @@ func (h *Handler) getStatus(w http.ResponseWriter, r *http.Request, c *caller) e
 // status is the answer of getStatus.
 type status struct {
 	health.Report
-	Truncated []string `json:"truncated,omitempty"` // members that were cut to their first MaxList items
+	Truncated []string `json:"truncated,omitempty"` // members that were cut to their first maxList items
 }
 
-// boundedReport returns a report whose lists have at most MaxList items: kinds may be many.
+// boundedReport returns a report whose lists have at most maxList items: kinds may be many.
 func boundedReport(r health.Report) status {
 	s := status{Report: r}
 	s.Projections = truncate(&s.Truncated, "projections", s.Projections)
@@ -90,13 +90,13 @@ func boundedReport(r health.Report) status {
 	return s
 }
 
-// truncate returns the first MaxList items of a list, and adds its name to names if it has more.
+// truncate returns the first maxList items of a list, and adds its name to names if it has more.
 func truncate[T any](names *[]string, name string, all []T) []T {
-	if len(all) <= MaxList {
+	if len(all) <= maxList {
 		return all
 	}
 	*names = append(*names, name)
-	return all[:MaxList]
+	return all[:maxList]
 }
 
 // listConditions answers with the conditions that hold.

@@ -290,7 +290,7 @@ func (s *stream) readFrames(ctx context.Context, from, to feed.Place) ([]frame, 
 		return nil, from, err
 	}
 	defer leave()
-	events, next, err := s.h.readPast(ctx, from, to, MaxList, maxPastBytes, s.choice)
+	events, next, err := s.h.readPast(ctx, from, to, maxList, maxPastBytes, s.choice)
 	return newFrames(events, s.after), next, err
 }
 
@@ -313,7 +313,7 @@ func (h *Handler) readPast(
 ) ([]ledger.Event, feed.Place, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), databaseTimeout)
 	defer cancel()
-	return feed.Between(ctx, h.config.DB, from, to, feed.Choice{Read: MaxList, Limit: limit, First: firstPast,
+	return feed.Between(ctx, h.config.DB, from, to, feed.Choice{Read: maxList, Limit: limit, First: firstPast,
 		Bytes: bytes, Wants: func(e ledger.Event) bool { return chosen.has(e.Kind, e.Type) }})
 }
 

@@ -21,7 +21,7 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 		return err
 	}
 	var task client.NewTask
-	if err := h.decode(w, r, MaxBodyBytes, false, &task); err != nil {
+	if err := h.decode(w, r, maxBodyBytes, false, &task); err != nil {
 		return err
 	}
 	idempotencyKey, err := parseIdempotencyKey(r.Header)

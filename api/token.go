@@ -83,7 +83,7 @@ const secretPrefix = "tlk_"
 
 // CreateToken makes a token and returns its secret, which is stored nowhere; "" with NoSecret. It never commits.
 //
-// It returns an [*ledger.InvalidError] if o is invalid, there are [MaxTokens], or another caller without a secret has
+// It returns an [*ledger.InvalidError] if o is invalid, there are 10,000 tokens, or another caller without a secret has
 // this name.
 func CreateToken(ctx context.Context, db ledger.DB, o TokenOptions) (t Token, secret string, err error) {
 	if err := o.validate(); err != nil {
@@ -105,7 +105,7 @@ func CreateToken(ctx context.Context, db ledger.DB, o TokenOptions) (t Token, se
 	}
 	rows, err := db.Query(ctx, tokenCreateSQL, id, o.Name, pgquery.Optional(hash), string(o.Role),
 		pgarray.Of(o.Kinds...), pgquery.Optional(rate), pgquery.Optional(o.Actor), pgquery.Optional(expiry),
-		int64(MaxTokens))
+		int64(maxTokens))
 	if err == nil {
 		t, err = pgx.CollectExactlyOneRow(rows, scanToken)
 	}
@@ -114,7 +114,7 @@ func CreateToken(ctx context.Context, db ledger.DB, o TokenOptions) (t Token, se
 		err = &ledger.InvalidError{Field: "name", Value: o.Name,
 			Rule: "must not be used by another caller without a secret"}
 	case errors.Is(err, pgx.ErrNoRows):
-		err = &ledger.InvalidError{Field: "token", Rule: fmt.Sprintf("there are %d: revoke some", MaxTokens)}
+		err = &ledger.InvalidError{Field: "token", Rule: fmt.Sprintf("there are %d: revoke some", maxTokens)}
 	}
 	return t, secret, pgerr.Explain("create token", err)
 }

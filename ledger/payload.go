@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// MaxNesting is the maximum depth of the JSON of args, data or meta. Deeper JSON is invalid, because it could
+// maxNesting is the maximum depth of the JSON of args, data or meta. Deeper JSON is invalid, because it could
 // exhaust the database's stack, which would abort the caller's transaction.
-const MaxNesting = 512
+const maxNesting = 512
 
 // checkJSON returns an [*InvalidError] if text is not one JSON value that the database accepts.
 func checkJSON(field string, text json.RawMessage) error {
@@ -32,7 +32,7 @@ func checkJSON(field string, text json.RawMessage) error {
 	return nil
 }
 
-// IsJSON reports whether payload is valid as args: one JSON value in UTF-8 that nests at most [MaxNesting]
+// IsJSON reports whether payload is valid as args: one JSON value in UTF-8 that nests at most 512
 // levels deep. Other payloads can be enqueued with [EnqueueOptions].Binary.
 func IsJSON(payload []byte) bool { return payload != nil && checkJSON("", payload) == nil }
 
@@ -76,14 +76,14 @@ func codeUnit(digits []byte) uint64 {
 // checkNesting returns an [*InvalidError] if text nests too deep. Most texts contain fewer brackets than the allowed
 // levels; counting them costs a tenth of nestingDepth.
 func checkNesting(field string, text []byte) error {
-	if bytes.Count(text, []byte{'{'})+bytes.Count(text, []byte{'['}) <= MaxNesting {
+	if bytes.Count(text, []byte{'{'})+bytes.Count(text, []byte{'['}) <= maxNesting {
 		return nil
 	}
 	depth := nestingDepth(text)
-	if depth <= MaxNesting {
+	if depth <= maxNesting {
 		return nil
 	}
-	rule := fmt.Sprintf("must nest at most %d levels deep, got %d", MaxNesting, depth)
+	rule := fmt.Sprintf("must nest at most %d levels deep, got %d", maxNesting, depth)
 	return &InvalidError{Field: field, Rule: rule}
 }
 

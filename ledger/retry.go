@@ -10,13 +10,13 @@ import (
 
 // Defaults and bounds of a [RetryPolicy].
 const (
-	DefaultRetryUnit     = time.Second
-	DefaultRetryMax      = 24 * time.Hour
+	defaultRetryUnit     = time.Second
+	defaultRetryMax      = 24 * time.Hour
 	DefaultRetryAttempts = 25
 
-	MaxRetryDelay    = 366 * 24 * time.Hour
+	maxRetryDelay    = 366 * 24 * time.Hour
 	MaxRetryAttempts = 1_000_000
-	MaxRetryRungs    = 100
+	maxRetryRungs    = 100
 
 	defaultJitter       = 0.5
 	defaultLadderJitter = 0.1
@@ -60,23 +60,23 @@ func (p RetryPolicy) Validate() error {
 	fault := func(member, value, rule string, a ...any) {
 		faults = append(faults, &InvalidError{Field: "retry." + member, Value: value, Rule: fmt.Sprintf(rule, a...)})
 	}
-	if len(p.Ladder) > MaxRetryRungs {
-		fault("ladder", "", "must have at most %d rungs, got %d", MaxRetryRungs, len(p.Ladder))
+	if len(p.Ladder) > maxRetryRungs {
+		fault("ladder", "", "must have at most %d rungs, got %d", maxRetryRungs, len(p.Ladder))
 	}
 	for _, rung := range p.Ladder {
-		if rung < 0 || rung > MaxRetryDelay {
-			fault("ladder", rung.String(), "rungs must be between 0 and %s", MaxRetryDelay)
+		if rung < 0 || rung > maxRetryDelay {
+			fault("ladder", rung.String(), "rungs must be between 0 and %s", maxRetryDelay)
 			break
 		}
 	}
 	if p.Unit != 0 && len(p.Ladder) > 0 {
 		fault("unit", p.Unit.String(), "must not be set together with ladder")
 	}
-	if p.Unit != 0 && (p.Unit < time.Microsecond || p.Unit > MaxRetryDelay) {
-		fault("unit", p.Unit.String(), "must be between %s and %s", time.Microsecond, MaxRetryDelay)
+	if p.Unit != 0 && (p.Unit < time.Microsecond || p.Unit > maxRetryDelay) {
+		fault("unit", p.Unit.String(), "must be between %s and %s", time.Microsecond, maxRetryDelay)
 	}
-	if p.Max != 0 && (p.Max < time.Microsecond || p.Max > MaxRetryDelay) {
-		fault("max", p.Max.String(), "must be between %s and %s", time.Microsecond, MaxRetryDelay)
+	if p.Max != 0 && (p.Max < time.Microsecond || p.Max > maxRetryDelay) {
+		fault("max", p.Max.String(), "must be between %s and %s", time.Microsecond, maxRetryDelay)
 	}
 	if p.Attempts < 0 || p.Attempts > MaxRetryAttempts {
 		fault("attempts", strconv.Itoa(p.Attempts), "must be between 1 and %d", MaxRetryAttempts)
@@ -108,7 +108,7 @@ func (p RetryPolicy) Delay(n int, random float64) time.Duration {
 	} else {
 		unit := p.Unit
 		if unit <= 0 {
-			unit = DefaultRetryUnit
+			unit = defaultRetryUnit
 		}
 		// Floating point does not overflow here: a product that is too large is greater than longest.
 		delay = min(float64(unit)*math.Pow(float64(max(n, 1)), 4), longest)
@@ -120,11 +120,11 @@ func (p RetryPolicy) Delay(n int, random float64) time.Duration {
 func (p RetryPolicy) longest() time.Duration {
 	switch {
 	case p.Max > 0:
-		return min(p.Max, MaxRetryDelay)
+		return min(p.Max, maxRetryDelay)
 	case len(p.Ladder) > 0:
-		return MaxRetryDelay
+		return maxRetryDelay
 	}
-	return DefaultRetryMax
+	return defaultRetryMax
 }
 
 // jitter returns Jitter or its default, from [0, 1].

@@ -77,12 +77,12 @@ func ParseRetryPolicy(text json.RawMessage) (RetryPolicy, error) {
 
 // setMember decodes one member into p. null leaves the default.
 func (p *RetryPolicy) setMember(name string, value json.RawMessage) error {
-	const longest = int64(MaxRetryDelay / time.Second)
+	const longest = int64(maxRetryDelay / time.Second)
 	var ok bool
 	rule := fmt.Sprintf("must be a number of seconds between 0.000001 and %d", longest)
 	switch name {
 	case "ladder":
-		rule = fmt.Sprintf("must be an array of at most %d numbers of seconds between 0 and %d", MaxRetryRungs, longest)
+		rule = fmt.Sprintf("must be an array of at most %d numbers of seconds between 0 and %d", maxRetryRungs, longest)
 		p.Ladder, ok = parseLadder(value)
 	case "unit":
 		p.Unit, ok = parseDelay(value, time.Microsecond)
@@ -114,7 +114,7 @@ func (p *RetryPolicy) setMember(name string, value json.RawMessage) error {
 // parseLadder returns an array of delays and reports whether it is valid.
 func parseLadder(text json.RawMessage) (ladder []time.Duration, ok bool) {
 	var rungs []json.RawMessage
-	if json.Unmarshal(text, &rungs) != nil || len(rungs) > MaxRetryRungs {
+	if json.Unmarshal(text, &rungs) != nil || len(rungs) > maxRetryRungs {
 		return nil, false
 	}
 	for _, rung := range rungs {
@@ -128,11 +128,11 @@ func parseLadder(text json.RawMessage) (ladder []time.Duration, ok bool) {
 }
 
 // parseDelay returns a number of seconds as a duration, rounded to the microsecond. It reports whether text is
-// a number and the duration is between shortest and [MaxRetryDelay].
+// a number and the duration is between shortest and maxRetryDelay.
 func parseDelay(text json.RawMessage, shortest time.Duration) (time.Duration, bool) {
 	seconds, ok := parseNumber(text)
 	micros := math.RoundToEven(seconds * 1e6)
-	if !ok || micros < float64(shortest.Microseconds()) || micros > float64(MaxRetryDelay.Microseconds()) {
+	if !ok || micros < float64(shortest.Microseconds()) || micros > float64(maxRetryDelay.Microseconds()) {
 		return 0, false
 	}
 	return time.Duration(micros) * time.Microsecond, true

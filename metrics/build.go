@@ -20,7 +20,7 @@ func NewBuild() prometheus.Collector {
 			}
 		}
 	}
-	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: build.Name, Help: build.Help}, build.Labels)
+	gauge := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: build.name, Help: build.help}, build.labels)
 	gauge.WithLabelValues(version, revision, runtime.Version()).Set(1)
 	return gauge
 }

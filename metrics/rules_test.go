@@ -110,7 +110,7 @@ func checkExist(t *testing.T, text string) {
 	exists := make(map[string]bool)
 	for _, d := range metrics.Definitions() {
 		exists[d.Name] = true
-		if d.Type == metrics.Histogram {
+		if d.Type == metrics.HistogramType {
 			exists[d.Name+"_bucket"], exists[d.Name+"_sum"], exists[d.Name+"_count"] = true, true, true
 		}
 	}

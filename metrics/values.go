@@ -14,7 +14,7 @@ type values []prometheus.Metric
 
 func (v *values) add(m *metric, value float64, labels ...string) {
 	t := prometheus.GaugeValue
-	if m.Type == Counter {
+	if m.kind == counter {
 		t = prometheus.CounterValue
 	}
 	*v = append(*v, prometheus.MustNewConstMetric(m.desc, t, value, labels...))
@@ -56,7 +56,7 @@ func (m *metric) vec() *prometheus.HistogramVec {
 	for i, b := range boundaries {
 		all[i] = boundary(b)
 	}
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.Name, Help: m.Help, Buckets: all}, m.Labels)
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: m.name, Help: m.help, Buckets: all}, m.labels)
 }
 
 // histogram adds a histogram of times.

@@ -48,8 +48,8 @@ type Config struct {
 
 // Defaults of [Config].
 const (
-	DefaultLeaseTTL   = 5 * time.Second
-	DefaultCheckEvery = 5 * time.Second
+	defaultLeaseTTL   = 5 * time.Second
+	defaultCheckEvery = 5 * time.Second
 	DefaultAckTimeout = 5 * time.Second
 )
 
@@ -96,10 +96,10 @@ func (c Config) withDefaults() Config {
 		c.Name = hostAndProcess()
 	}
 	if c.LeaseTTL == 0 {
-		c.LeaseTTL = DefaultLeaseTTL
+		c.LeaseTTL = defaultLeaseTTL
 	}
 	if c.CheckEvery == 0 {
-		c.CheckEvery = DefaultCheckEvery
+		c.CheckEvery = defaultCheckEvery
 	}
 	if c.AckTimeout == 0 {
 		c.AckTimeout = DefaultAckTimeout

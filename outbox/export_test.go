@@ -27,7 +27,7 @@ const ServedPatience = servedPatience
 const MaxCursorEvery = maxCursorEvery
 
 // LookEvery returns the interval at which a relay with default settings that stands by looks at the lease.
-func LookEvery() time.Duration { return (&lease{ttl: DefaultLeaseTTL}).lookEvery() }
+func LookEvery() time.Duration { return (&lease{ttl: defaultLeaseTTL}).lookEvery() }
 
 // MaxDelay is the longest delay before a relay that failed tries again.
 const MaxDelay = maxDelay

@@ -60,7 +60,7 @@ type Filter struct {
 
 	Prefix string    // the beginning of the biz_id. Default: all.
 	Actor  string    // of the first event. Default: all.
-	Tag    string    // one of the first MaxTags tags of the first event's meta, at most MaxTag bytes. Default: all.
+	Tag    string    // one of the first maxTags tags of the first event's meta, at most maxTag bytes. Default: all.
 	Error  string    // a part of the error. Default: all.
 	From   time.Time // only tasks enqueued at this time or later, by the database's clock. Default: all.
 	To     time.Time // only tasks enqueued before this time. Default: all.
@@ -94,9 +94,9 @@ func (f Filter) validate() error {
 	case f.Walk < 0 || f.Walk > maxWalk:
 		return &ledger.InvalidError{Field: "walk", Value: fmt.Sprint(f.Walk),
 			Rule: fmt.Sprintf("must be between 1 and %d", maxWalk)}
-	case len(f.Tag) > MaxTag || !utf8.ValidString(f.Tag) || strings.ContainsRune(f.Tag, 0):
+	case len(f.Tag) > maxTag || !utf8.ValidString(f.Tag) || strings.ContainsRune(f.Tag, 0):
 		return &ledger.InvalidError{Field: "tag", Value: f.Tag,
-			Rule: fmt.Sprintf("must be UTF-8 without NUL, at most %d bytes", MaxTag)}
+			Rule: fmt.Sprintf("must be UTF-8 without NUL, at most %d bytes", maxTag)}
 	case !f.From.IsZero() && !f.To.IsZero() && f.From.After(f.To):
 		return &ledger.InvalidError{Field: "from", Value: f.From.Format(time.RFC3339Nano),
 			Rule: "must not be after " + f.To.Format(time.RFC3339Nano) + ", where the range ends"}

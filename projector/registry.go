@@ -36,8 +36,8 @@ type Registered struct {
 	Parks   bool      `json:"parks"`   // an event that cannot be applied is parked; else it stops the projection
 	Since   time.Time `json:"since"`   // when the tables came into use
 	Failing *Failing  `json:"failing"` // the event that stops it; null: none
-	Parked  int       `json:"parked"`  // events; at most MaxListed
-	Skipped int       `json:"skipped"` // events; at most MaxListed
+	Parked  int       `json:"parked"`  // events; at most maxListed
+	Skipped int       `json:"skipped"` // events; at most maxListed
 	Work    *Work     `json:"work"`    // the rebuild or verification that is under way, or was the last; null: none
 	Wanted  string    `json:"wanted"`  // an operator's request: rebuild or verify; "": none
 
@@ -64,8 +64,8 @@ type Work struct {
 	Result json.RawMessage `json:"result"` // null: it has not ended
 }
 
-// MaxListed is the highest number of events that [Registered] counts.
-const MaxListed = 10_000
+// maxListed is the highest number of events that [Registered] counts.
+const maxListed = 10_000
 
 // ReadProjections returns the registered projections by name. It never commits. Errors: [ledger.ErrNotMigrated].
 func ReadProjections(ctx context.Context, db ledger.DB) ([]Registered, error) {
@@ -92,7 +92,7 @@ func readRegistered(ctx context.Context, db ledger.DB, name string) (r Registere
 }
 
 func listRegistered(ctx context.Context, db ledger.DB, name string) ([]Registered, error) {
-	rows, err := db.Query(ctx, projectionsSQL, name, int64(MaxListed))
+	rows, err := db.Query(ctx, projectionsSQL, name, int64(maxListed))
 	if err != nil {
 		return nil, pgerr.Explain("read projections", err)
 	}

@@ -27,10 +27,10 @@ var (
 )
 
 const (
-	// MaxTag is the length in bytes of the longest tag by which tasks are found.
-	MaxTag = 255
-	// MaxTags is the number of tags of one task by which it is found: the first ones of its meta.
-	MaxTags = 100
+	// maxTag is the length in bytes of the longest tag by which tasks are found.
+	maxTag = 255
+	// maxTags is the number of tags of one task by which it is found: the first ones of its meta.
+	maxTags = 100
 )
 
 // tagsOf returns the tags by which a task is found, each once, by the meta of its first event.
@@ -44,10 +44,10 @@ func tagsOf(meta json.RawMessage) []string {
 	if json.Unmarshal(meta, &members) != nil || json.Unmarshal(members["tags"], &all) != nil {
 		return nil // an invalid meta must not stop the projection
 	}
-	found := make([]string, 0, min(len(all), MaxTags))
+	found := make([]string, 0, min(len(all), maxTags))
 	for _, tag := range all {
 		tag = storedTag(tag)
-		if len(found) < MaxTags && tag != "" && len(tag) <= MaxTag && !slices.Contains(found, tag) {
+		if len(found) < maxTags && tag != "" && len(tag) <= maxTag && !slices.Contains(found, tag) {
 			found = append(found, tag)
 		}
 	}

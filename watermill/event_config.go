@@ -15,9 +15,9 @@ import (
 
 // Defaults and bounds of [EventSubscriberConfig].
 const (
-	DefaultAckWait   = 30 * time.Second
-	DefaultNackDelay = time.Second
-	MaxLanes         = ledger.Shards
+	defaultAckWait   = 30 * time.Second
+	defaultNackDelay = time.Second
+	maxLanes         = ledger.Shards
 	maxGroup         = 64
 )
 
@@ -64,8 +64,8 @@ func (c EventSubscriberConfig) Validate() error {
 			fault("Types must be types of events, got %q", t)
 		}
 	}
-	if c.Lanes < 0 || c.Lanes > MaxLanes {
-		fault("Lanes must be between 1 and %d, got %d", MaxLanes, c.Lanes)
+	if c.Lanes < 0 || c.Lanes > maxLanes {
+		fault("Lanes must be between 1 and %d, got %d", maxLanes, c.Lanes)
 	}
 	if c.AckWait != 0 && c.AckWait < time.Second {
 		fault("AckWait must be at least 1s, got %s", c.AckWait)
@@ -84,10 +84,10 @@ func (c EventSubscriberConfig) withDefaults() EventSubscriberConfig {
 		c.Lanes = 1
 	}
 	if c.AckWait == 0 {
-		c.AckWait = DefaultAckWait
+		c.AckWait = defaultAckWait
 	}
 	if c.NackDelay == 0 {
-		c.NackDelay = DefaultNackDelay
+		c.NackDelay = defaultNackDelay
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -18,9 +18,9 @@ import (
 
 // Defaults of [Config].
 const (
-	DefaultAckWait     = 30 * time.Second
+	defaultAckWait     = 30 * time.Second
 	maxAckWait         = 24 * time.Hour // policy of taskledger.lease
-	DefaultStopTimeout = 10 * time.Second
+	defaultStopTimeout = 10 * time.Second
 )
 
 // minConns is the smallest connection pool of a worker: the reserved connections, and one for a handler's transaction.
@@ -109,10 +109,10 @@ func (c Config) withDefaults() Config {
 		c.Name = fmt.Sprintf("%.150s-%d", host, os.Getpid())
 	}
 	if c.AckWait == 0 {
-		c.AckWait = DefaultAckWait
+		c.AckWait = defaultAckWait
 	}
 	if c.StopTimeout == 0 {
-		c.StopTimeout = DefaultStopTimeout
+		c.StopTimeout = defaultStopTimeout
 	}
 	if c.Shards == 0 {
 		c.Shards = ledger.AllShards

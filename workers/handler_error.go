@@ -9,9 +9,9 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// RetryError is the error of a handler that chooses when its task is tried again, see [RetryIn] and [RetryAt]. Like
+// retryError is the error of a handler that chooses when its task is tried again, see [RetryIn] and [RetryAt]. Like
 // the other errors here it may be wrapped; the pool finds it with errors.As.
-type RetryError struct {
+type retryError struct {
 	Err error         // why the attempt failed; may be nil
 	In  time.Duration // after the failure is recorded, by the database's clock, if At is zero
 	At  time.Time
@@ -19,32 +19,32 @@ type RetryError struct {
 
 // RetryIn returns an error that fails an attempt and repeats it after d, overruling the delay of the retry policy. 0
 // or less means at once. It uses an attempt, and the policy's limit applies.
-func RetryIn(d time.Duration, err error) error { return &RetryError{Err: err, In: d} }
+func RetryIn(d time.Duration, err error) error { return &retryError{Err: err, In: d} }
 
 // RetryAt is [RetryIn] for a point in time, for example from a Retry-After header. A past one means at once. From the
 // last microsecond of the year 9998 on it is invalid, and the policy decides.
-func RetryAt(t time.Time, err error) error { return &RetryError{Err: err, At: t} }
+func RetryAt(t time.Time, err error) error { return &retryError{Err: err, At: t} }
 
-func (e *RetryError) Error() string { return messageOr(e.Err, "the handler requested a retry") }
+func (e *retryError) Error() string { return messageOr(e.Err, "the handler requested a retry") }
 
 // Unwrap returns Err.
-func (e *RetryError) Unwrap() error { return e.Err }
+func (e *retryError) Unwrap() error { return e.Err }
 
-// PermanentError is the error of a handler for which retrying is useless, see [Permanent].
-type PermanentError struct {
+// permanentError is the error of a handler for which retrying is useless, see [Permanent].
+type permanentError struct {
 	Err error // why the attempt failed; may be nil
 }
 
 // Permanent returns an error that fails an attempt and buries its task, however many attempts are left.
-func Permanent(err error) error { return &PermanentError{Err: err} }
+func Permanent(err error) error { return &permanentError{Err: err} }
 
-func (e *PermanentError) Error() string { return messageOr(e.Err, "retrying is useless") }
+func (e *permanentError) Error() string { return messageOr(e.Err, "retrying is useless") }
 
 // Unwrap returns Err.
-func (e *PermanentError) Unwrap() error { return e.Err }
+func (e *permanentError) Unwrap() error { return e.Err }
 
-// SnoozeError is the error of a handler that postpones its task, see [SnoozeFor] and [SnoozeUntil].
-type SnoozeError struct {
+// snoozeError is the error of a handler that postpones its task, see [SnoozeFor] and [SnoozeUntil].
+type snoozeError struct {
 	For   time.Duration // after the snooze is recorded, by the database's clock, if Until is zero
 	Until time.Time
 }
@@ -52,65 +52,65 @@ type SnoozeError struct {
 // SnoozeFor returns an error that postpones a task for d. It is not a failure and uses no attempt, however often it
 // is returned. The handler's writes in its transaction are rolled back. 0 means at once; from the second time in a row
 // on, the task waits as after a failure, at least a second. A negative d is invalid, and the attempt fails.
-func SnoozeFor(d time.Duration) error { return &SnoozeError{For: d} }
+func SnoozeFor(d time.Duration) error { return &snoozeError{For: d} }
 
 // SnoozeUntil is [SnoozeFor] for a point in time. A past one is as SnoozeFor(0). From the last microsecond of the year
 // 9998 on it is invalid, and the attempt fails.
-func SnoozeUntil(t time.Time) error { return &SnoozeError{Until: t} }
+func SnoozeUntil(t time.Time) error { return &snoozeError{Until: t} }
 
-func (e *SnoozeError) Error() string {
+func (e *snoozeError) Error() string {
 	if !e.Until.IsZero() {
 		return fmt.Sprintf("snoozed until %s", e.Until.UTC().Format(time.RFC3339Nano))
 	}
 	return fmt.Sprintf("snoozed for %s", e.For)
 }
 
-// DiscardError is the error of a handler whose task need not be done any more, see [Discard].
-type DiscardError struct {
+// discardError is the error of a handler whose task need not be done any more, see [Discard].
+type discardError struct {
 	Reason string
 }
 
 // Discard returns an error that ends a task with neither success nor failure, for example because its order was
 // withdrawn. The handler's writes in its transaction are rolled back. The task is discarded; an operator may still
 // release it.
-func Discard(reason string) error { return &DiscardError{Reason: reason} }
+func Discard(reason string) error { return &discardError{Reason: reason} }
 
-func (e *DiscardError) Error() string {
+func (e *discardError) Error() string {
 	if e.Reason == "" {
 		return "discarded by its handler"
 	}
 	return "discarded: " + e.Reason
 }
 
-// SafeToRetryError is the error of an AtMostOnce handler that had no effect, see
+// safeToRetryError is the error of an AtMostOnce handler that had no effect, see
 // [SafeToRetry].
-type SafeToRetryError struct {
+type safeToRetryError struct {
 	Err error // why the attempt failed; may be nil
 }
 
 // SafeToRetry returns an error that fails an attempt that had no effect, so that its task may be tried again by its
 // retry policy. It is for AtMostOnce kinds, whose tasks are buried otherwise; other kinds do not need it.
-func SafeToRetry(err error) error { return &SafeToRetryError{Err: err} }
+func SafeToRetry(err error) error { return &safeToRetryError{Err: err} }
 
-func (e *SafeToRetryError) Error() string { return messageOr(e.Err, "retrying is safe") }
+func (e *safeToRetryError) Error() string { return messageOr(e.Err, "retrying is safe") }
 
 // Unwrap returns Err.
-func (e *SafeToRetryError) Unwrap() error { return e.Err }
+func (e *safeToRetryError) Unwrap() error { return e.Err }
 
-// InvalidArgsError is the error of a handler that cannot decode its args, see [InvalidArgs].
-type InvalidArgsError struct {
+// invalidArgsError is the error of a handler that cannot decode its args, see [InvalidArgs].
+type invalidArgsError struct {
 	Err error
 }
 
 // InvalidArgs returns an error that fails an attempt, because its args do not decode. The retry policy applies, even
 // to an AtMostOnce task, so the handler must not have had an effect. A kind whose args are of a Go type returns it
 // automatically; it is for handlers and middleware that decode.
-func InvalidArgs(err error) error { return &InvalidArgsError{Err: err} }
+func InvalidArgs(err error) error { return &invalidArgsError{Err: err} }
 
-func (e *InvalidArgsError) Error() string { return messageOr(e.Err, "the args do not decode") }
+func (e *invalidArgsError) Error() string { return messageOr(e.Err, "the args do not decode") }
 
 // Unwrap returns Err.
-func (e *InvalidArgsError) Unwrap() error { return e.Err }
+func (e *invalidArgsError) Unwrap() error { return e.Err }
 
 func messageOr(err error, otherwise string) string {
 	if err == nil {
@@ -125,13 +125,13 @@ type vocabulary struct{}
 // Decide implements [attempt.Errors].
 func (vocabulary) Decide(err error) attempt.Decision {
 	var (
-		args      *InvalidArgsError
+		args      *invalidArgsError
 		panicked  *PanicError
-		snooze    *SnoozeError
-		discard   *DiscardError
-		permanent *PermanentError
-		retry     *RetryError
-		safe      *SafeToRetryError
+		snooze    *snoozeError
+		discard   *discardError
+		permanent *permanentError
+		retry     *retryError
+		safe      *safeToRetryError
 	)
 	isSnooze, isDiscard, isPermanent := errors.As(err, &snooze), errors.As(err, &discard), errors.As(err, &permanent)
 	d := attempt.Decision{
@@ -169,7 +169,7 @@ func (vocabulary) Describe(err error) (errorType, stack string) {
 			return reflect.TypeOf(err).String(), ""
 		}
 		switch err.(type) { //nolint:errorlint // the loop unwraps, and each error of the chain counts for itself
-		case *RetryError, *PermanentError, *SafeToRetryError, *InvalidArgsError:
+		case *retryError, *permanentError, *safeToRetryError, *invalidArgsError:
 		default:
 			if reflect.TypeOf(err).String() != "*fmt.wrapError" {
 				return reflect.TypeOf(err).String(), ""

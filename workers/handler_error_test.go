@@ -91,7 +91,7 @@ func TestHandlerErrors(t *testing.T) {
 			after:  2 * time.Hour,
 			at:     time.Time{},
 			text:   "requested",
-			errorT: "*workers.RetryError",
+			errorT: "*workers.retryError",
 		},
 		"permanent": {
 			err:    fmt.Errorf("call: %w", workers.Permanent(errBoom)),

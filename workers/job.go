@@ -11,8 +11,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// MaxResultBytes bounds the result of a handler, as JSON.
-const MaxResultBytes = 256 << 10
+// maxResultBytes bounds the result of a handler, as JSON.
+const maxResultBytes = 256 << 10
 
 // Job is one attempt at a task, as its handler sees it.
 type Job struct {
@@ -93,16 +93,16 @@ func (j *Job) Predecessors(ctx context.Context) ([]ledger.Task, error) {
 }
 
 // Result stores a value in the succeeded event (data.result) if the attempt succeeds; the last call counts. It
-// returns an [*ledger.InvalidError] if v cannot be marshalled, or is longer than [MaxResultBytes] as JSON. It is safe
+// returns an [*ledger.InvalidError] if v cannot be marshalled, or is longer than 256 KiB as JSON. It is safe
 // for concurrent use.
 func (j *Job) Result(v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
 		return &ledger.InvalidError{Field: "result", Rule: "must be JSON: " + err.Error()}
 	}
-	if len(text) > MaxResultBytes {
+	if len(text) > maxResultBytes {
 		return &ledger.InvalidError{Field: "result", Rule: fmt.Sprintf(
-			"must have at most %d bytes, got %d: store it elsewhere and leave a reference", MaxResultBytes, len(text))}
+			"must have at most %d bytes, got %d: store it elsewhere and leave a reference", maxResultBytes, len(text))}
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()

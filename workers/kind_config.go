@@ -11,11 +11,11 @@ import (
 
 // Defaults of [KindConfig].
 const (
-	DefaultSlots        = 8  // of an ExactlyOnce kind
-	DefaultSlotsOutside = 64 // of a kind whose effects are elsewhere
-	DefaultTimeout      = 15 * time.Minute
-	DefaultMaxLost      = 5
-	DefaultStartedAfter = time.Second
+	defaultSlots        = 8  // of an ExactlyOnce kind
+	defaultSlotsOutside = 64 // of a kind whose effects are elsewhere
+	defaultTimeout      = 15 * time.Minute
+	defaultMaxLost      = 5
+	defaultStartedAfter = time.Second
 )
 
 const (
@@ -89,15 +89,15 @@ func (c *KindConfig) withDefaults(g Guarantee, ackWait time.Duration) (KindConfi
 	if full.Together > 1 && g != ExactlyOnce {
 		faults = append(faults, fmt.Errorf("Together must be 1 unless the kind is ExactlyOnce, got %d", full.Together))
 	}
-	positive("MaxLost", &full.MaxLost, DefaultMaxLost, 1_000_000)
+	positive("MaxLost", &full.MaxLost, defaultMaxLost, 1_000_000)
 	if err := full.Retry.Validate(); err != nil {
 		faults = append(faults, err)
 	}
 	if full.Timeout == 0 {
-		full.Timeout = DefaultTimeout
+		full.Timeout = defaultTimeout
 	}
 	if full.StartedAfter == 0 {
-		full.StartedAfter = min(DefaultStartedAfter, ackWait/3)
+		full.StartedAfter = min(defaultStartedAfter, ackWait/3)
 	}
 	// The start must be recorded before another worker may get the task.
 	if most := ackWait / 2; full.StartedAfter < 0 || full.StartedAfter > most {
@@ -144,7 +144,7 @@ func wrap(h Handler, middleware []Middleware) Handler {
 // slots returns the default number of slots of a kind.
 func (g Guarantee) slots() int {
 	if g == ExactlyOnce {
-		return DefaultSlots
+		return defaultSlots
 	}
-	return DefaultSlotsOutside
+	return defaultSlotsOutside
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// MaxProgressBytes bounds a progress report or checkpoint, as JSON.
-const MaxProgressBytes = 16 << 10
+// maxProgressBytes bounds a progress report or checkpoint, as JSON.
+const maxProgressBytes = 16 << 10
 
 // Progress reports how far the handler is, for display. v as JSON becomes a progressed event (data.progress), outside
 // the handler's transaction. At most one event a second is recorded, with the newest report; a report that is not
@@ -23,7 +23,7 @@ const MaxProgressBytes = 16 << 10
 // "taskledger.progress.<kind>", as JSON {"biz_id", "attempt", "progress"}: see stream.ProgressSubject.
 //
 // It does not wait for the database. It returns an [*ledger.InvalidError] if v cannot be marshalled, or is longer
-// than [MaxProgressBytes] as JSON. It is safe for concurrent use.
+// than 16 KiB as JSON. It is safe for concurrent use.
 func (j *Job) Progress(v any) error {
 	text, err := marshal("progress", v)
 	if err != nil {
@@ -47,7 +47,7 @@ func (j *Job) sendProgress(text json.RawMessage) {
 // becomes a progressed event (data.checkpoint). It returns when that is committed, in a transaction of its own each
 // time. More than a few checkpoints a second flood the task's history.
 //
-// It returns an [*ledger.InvalidError] if v cannot be marshalled, is longer than [MaxProgressBytes] as JSON, or the
+// It returns an [*ledger.InvalidError] if v cannot be marshalled, is longer than 16 KiB as JSON, or the
 // kind is ExactlyOnce, whose rows are rolled back when an attempt fails. It returns [ErrFenced] if another process
 // appended to the task: return it. After any other error it may or may not be recorded.
 func (j *Job) Checkpoint(v any) error {
@@ -94,9 +94,9 @@ func marshal(field string, v any) (json.RawMessage, error) {
 	if err != nil {
 		return nil, &ledger.InvalidError{Field: field, Rule: "must be JSON: " + err.Error()}
 	}
-	if len(text) > MaxProgressBytes {
+	if len(text) > maxProgressBytes {
 		return nil, &ledger.InvalidError{
-			Field: field, Rule: fmt.Sprintf("must have at most %d bytes, got %d", MaxProgressBytes, len(text)),
+			Field: field, Rule: fmt.Sprintf("must have at most %d bytes, got %d", maxProgressBytes, len(text)),
 		}
 	}
 	return text, nil

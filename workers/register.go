@@ -27,7 +27,7 @@ func (r Registration) Connections() int {
 		return 0
 	}
 	if r.config == nil || r.config.Slots == 0 {
-		return DefaultSlots
+		return defaultSlots
 	}
 	return r.config.Slots
 }

@@ -138,7 +138,7 @@ func apply(ctx context.Context, tx pgx.Tx, old *Status, s Schedule, o ApplyOptio
 		d.Fields = differences(old.Schedule, s)
 		if haveSameTimes(old.Schedule, s) {
 			next = old.NextAt
-		} else if err := passOverDue(ctx, tx, *old, now, ReasonChanged); err != nil {
+		} else if err := passOverDue(ctx, tx, *old, now, reasonChanged); err != nil {
 			return d, err
 		} else if s.After != 0 && old.LastTask != nil {
 			next = time.Time{} // the runner checks whether the previous task has finished

@@ -12,10 +12,10 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// ChangeKind is the kind of the tasks that record changes of schedules. Each change of one schedule is a task,
+// changeKind is the kind of the tasks that record changes of schedules. Each change of one schedule is a task,
 // enqueued and succeeded in the transaction of the change. Its biz_id is <schedule>/<time of the change in UTC> and
 // its actor is the change's. Its args are the action, the fields that differ, and the reason, if any.
-const ChangeKind ledger.Kind = "taskledger.schedule"
+const changeKind ledger.Kind = "taskledger.schedule"
 
 // Actions that are recorded, and that [Apply] never takes.
 const (
@@ -42,7 +42,7 @@ func record(ctx context.Context, tx pgx.Tx, d Difference, actor, reason string, 
 	if err != nil {
 		return err
 	}
-	if err := operation.Append(ctx, tx, ChangeKind, d.Name, args, actor, now); err != nil {
+	if err := operation.Append(ctx, tx, changeKind, d.Name, args, actor, now); err != nil {
 		return fmt.Errorf("record the change of schedule %s: %w", d.Name, err)
 	}
 	return nil

@@ -27,10 +27,10 @@ const (
 
 // Reasons for which the task of a firing is discarded at once: data.reason of the event discarded.
 const (
-	ReasonMissed  = "missed"  // no runner was at work when the firing was due
-	ReasonOverlap = "overlap" // the task of the previous firing was unfinished
-	ReasonPaused  = "paused"  // the schedule was paused
-	ReasonChanged = "changed" // the times of the schedule changed before a runner fired it
+	reasonMissed  = "missed"  // no runner was at work when the firing was due
+	reasonOverlap = "overlap" // the task of the previous firing was unfinished
+	reasonPaused  = "paused"  // the schedule was paused
+	reasonChanged = "changed" // the times of the schedule changed before a runner fired it
 )
 
 // discarded is the data of the event discarded.
@@ -132,7 +132,7 @@ func execute(ctx context.Context, tx pgx.Tx, s Status, p plan, reason string) (t
 		}
 		if blocker != "" {
 			passedCount++
-			why := discarded{Reason: ReasonOverlap, Unfinished: blocker}
+			why := discarded{Reason: reasonOverlap, Unfinished: blocker}
 			if err := discardFiring(ctx, tx, s.Schedule, firing, why); err != nil {
 				return nil, err
 			}

@@ -47,7 +47,7 @@ func Resume(ctx context.Context, db DB, name, actor, reason string) error {
 		if !s.Paused {
 			return false, nil
 		}
-		if err := passOverDue(ctx, tx, s, now, ReasonPaused); err != nil {
+		if err := passOverDue(ctx, tx, s, now, reasonPaused); err != nil {
 			return false, err
 		}
 		_, err := tx.Exec(ctx, resumeSQL, name, optional(actor))

@@ -35,7 +35,7 @@ func planFor(s Schedule, due recurrence, first, now time.Time) plan {
 		limit = s.MissedLimit
 	}
 	p := planNewest(due, first, now, limit)
-	if newest := p.fire[len(p.fire)-1]; s.Missed == MissedSkip && now.Sub(newest) > Grace {
+	if newest := p.fire[len(p.fire)-1]; s.Missed == MissedSkip && now.Sub(newest) > grace {
 		return planPassOver(due, first, now)
 	}
 	return p

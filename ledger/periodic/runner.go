@@ -167,7 +167,7 @@ func (r *Runner) fireOne(ctx context.Context) (name string, err error) {
 		return name, errors.Join(faults...)
 	}
 	p := planFor(s.Schedule, due, s.NextAt, now)
-	taken, err := execute(ctx, tx, s, p, ReasonMissed)
+	taken, err := execute(ctx, tx, s, p, reasonMissed)
 	if err == nil {
 		fault.Point(pointFired)
 		err = pgerr.Explain("commit", tx.Commit(ctx))

@@ -12,16 +12,16 @@ import (
 
 // Limits of a [Schedule].
 const (
-	MinEvery       = time.Second                // shortest Every and After
-	MaxEvery       = 100 * 365 * 24 * time.Hour // longest Every and After
+	minEvery       = time.Second                // shortest Every and After
+	maxEvery       = 100 * 365 * 24 * time.Hour // longest Every and After
 	MaxMissedLimit = 1000
 )
 
-// DefaultMissedLimit is the default of [Schedule].MissedLimit.
-const DefaultMissedLimit = 100
+// defaultMissedLimit is the default of [Schedule].MissedLimit.
+const defaultMissedLimit = 100
 
-// Grace is the delay after which [MissedSkip] passes over a firing.
-const Grace = time.Minute
+// grace is the delay after which [MissedSkip] passes over a firing.
+const grace = time.Minute
 
 // Missed is a policy for firings that were due while no runner was at work.
 type Missed string
@@ -29,7 +29,7 @@ type Missed string
 // The policies for missed firings. All but [MissedAll] fire at most one, however many are due.
 const (
 	MissedOne  Missed = "one"  // the newest fires, however late; default
-	MissedSkip Missed = "skip" // the newest fires if it is at most [Grace] late
+	MissedSkip Missed = "skip" // the newest fires if it is at most a minute late
 	MissedAll  Missed = "all"  // all fire in order, or the newest MissedLimit if there are more
 )
 
@@ -53,14 +53,14 @@ type Schedule struct {
 	Cron string // five fields, or @hourly, @daily, @weekly, @monthly, @yearly
 	Zone string // of Cron, in the IANA time zone database. Default: UTC.
 
-	Every  time.Duration // fixed rate, at least [MinEvery], in whole milliseconds
+	Every  time.Duration // fixed rate, at least 1 s, in whole milliseconds
 	Anchor time.Time     // of Every: the first firing. Default: 1970-01-01T00:00:00Z.
 
-	// After is a fixed delay after the previous task has finished, at least [MinEvery], in whole milliseconds.
+	// After is a fixed delay after the previous task has finished, at least 1 s, in whole milliseconds.
 	After time.Duration
 
 	Missed      Missed  // Default: [MissedOne]. Invalid with After, because at most one firing is due.
-	MissedLimit int     // of [MissedAll], 1 to [MaxMissedLimit]. Default: [DefaultMissedLimit].
+	MissedLimit int     // of [MissedAll], 1 to [MaxMissedLimit]. Default: 100.
 	Overlap     Overlap // Default: [OverlapAllow]. Invalid with After, whose tasks never overlap.
 }
 
@@ -152,8 +152,8 @@ func (s Schedule) compileWhen() (due recurrence, faults []error) {
 
 func checkInterval(field string, d time.Duration) []error {
 	switch {
-	case d < MinEvery || d > MaxEvery:
-		return []error{invalid(field, d.String(), "must be between %s and %s", MinEvery, MaxEvery)}
+	case d < minEvery || d > maxEvery:
+		return []error{invalid(field, d.String(), "must be between %s and %s", minEvery, maxEvery)}
 	case d%time.Millisecond != 0:
 		return []error{invalid(field, d.String(), "must be in whole milliseconds")}
 	}
@@ -207,7 +207,7 @@ func (s Schedule) withDefaults() Schedule {
 		s.Missed = MissedOne
 	}
 	if s.Missed == MissedAll && s.MissedLimit == 0 {
-		s.MissedLimit = DefaultMissedLimit
+		s.MissedLimit = defaultMissedLimit
 	}
 	if s.Overlap == "" {
 		s.Overlap = OverlapAllow

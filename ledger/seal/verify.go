@@ -84,8 +84,8 @@ type Comparison struct {
 	Problem string `json:"problem,omitempty"` // "" if the checkpoint's tree is a part of the ledger's tree
 }
 
-// MaxFaults is the greatest number of faults that a [Report] lists.
-const MaxFaults = 100
+// maxFaults is the greatest number of faults that a [Report] lists.
+const maxFaults = 100
 
 // Report is the result of [Verify].
 type Report struct {
@@ -93,7 +93,7 @@ type Report struct {
 	Erased      int64        `json:"erased"`      // events with erased personal data: the seal has no salt for them
 	Unsealed    int64        `json:"unsealed"`    // events that are not sealed yet
 	Comparisons []Comparison `json:"checkpoints"` // with each checkpoint, by size
-	Faults      []Fault      `json:"faults"`      // the first MaxFaults
+	Faults      []Fault      `json:"faults"`      // the first maxFaults
 	Faulty      int64        `json:"faulty"`      // number of all faults
 }
 
@@ -371,9 +371,9 @@ func (v *verifier) lookUpExtra(ctx context.Context) error {
 	return explain("look up events in the seal", rows.Err())
 }
 
-// reportUnplaced reports events without a position, at most [MaxFaults]. No sealer reads them, but readers in SQL do.
+// reportUnplaced reports events without a position, at most maxFaults. No sealer reads them, but readers in SQL do.
 func (v *verifier) reportUnplaced(ctx context.Context) error {
-	rows, err := v.db.Query(ctx, unplacedSQL, int64(MaxFaults))
+	rows, err := v.db.Query(ctx, unplacedSQL, int64(maxFaults))
 	if err != nil {
 		return explain("look for events without a position", err)
 	}
@@ -387,7 +387,7 @@ func (v *verifier) reportUnplaced(ctx context.Context) error {
 
 func (v *verifier) add(f Fault) {
 	v.report.Faulty++
-	if len(v.report.Faults) < MaxFaults {
+	if len(v.report.Faults) < maxFaults {
 		v.report.Faults = append(v.report.Faults, f)
 	}
 }

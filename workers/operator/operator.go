@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -24,11 +23,8 @@ func New(c Config) (*Operator, error) {
 // Audit is the author of a change and the reason for it. Both are stored in the event.
 type Audit struct {
 	Actor  string // Default: the database's session_user.
-	Reason string // Default: a text such as "released by an operator". At most MaxReasonBytes of UTF-8 without NUL.
+	Reason string // Default: a text such as "released by an operator". At most 4 KiB of UTF-8 without NUL.
 }
-
-// MaxReasonBytes is the maximum length of a reason.
-const MaxReasonBytes = operation.MaxReasonBytes
 
 // Due is when a task is due: At, or In from now by the database's clock. Exactly one of them must be set. A time
 // in the past means now.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/operator"
 )
@@ -147,7 +148,7 @@ func TestOperatorRefuses(t *testing.T) {
 		_, err := o.Reschedule(ctx, k, due, audit)
 		return err
 	}
-	long := strings.Repeat("x", operator.MaxReasonBytes+1)
+	long := strings.Repeat("x", operation.MaxReasonBytes+1)
 	for name, test := range map[string]struct {
 		err   error
 		field string

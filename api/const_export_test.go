@@ -1,0 +1,7 @@
+package api
+
+// Constants for tests.
+const (
+	MaxList = maxList
+	MaxWait = maxWait
+)

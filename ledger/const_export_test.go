@@ -1,0 +1,8 @@
+package ledger
+
+// Constants for tests.
+const (
+	DefaultRetryMax = defaultRetryMax
+	MaxRetryDelay   = maxRetryDelay
+	MaxActorLen     = maxActorLen
+)

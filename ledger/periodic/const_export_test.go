@@ -1,0 +1,4 @@
+package periodic
+
+// MaxEvery is the longest Every and After.
+const MaxEvery = maxEvery

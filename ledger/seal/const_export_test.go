@@ -1,0 +1,6 @@
+package seal
+
+// Constants for tests.
+const (
+	MaxFaults = maxFaults
+)

@@ -1,0 +1,6 @@
+package outbox
+
+// Constants for tests.
+const (
+	DefaultLeaseTTL = defaultLeaseTTL
+)

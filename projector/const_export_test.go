@@ -1,0 +1,7 @@
+package projector
+
+// Constants for tests.
+const (
+	MaxTag  = maxTag
+	MaxTags = maxTags
+)
