@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,20 +62,6 @@ type Config struct {
 	// Rate is the maximum number of requests a second, for callers whose token sets no rate; a burst may double it.
 	// Default: 10,000.
 	Rate int
-	// MaxWaiting is the maximum number of waiting requests and streams, in this process. One caller may use at most
-	// half of them. Default: 20,000.
-	MaxWaiting int
-	// StreamBytes is the maximum size of events in memory for streams, in this process: once for new events that wait
-	// for slow streams, and once for past events that streams are reading. Beyond it, streams that are too far behind
-	// end, and so do the streams that have been reading a page of the past for the longest time. Default: 16 MiB.
-	StreamBytes int
-
-	// ReadTimeout is the maximum time for receiving the body of a request. Default: 15 s.
-	ReadTimeout time.Duration
-	// WriteTimeout is the maximum time in which a client must read an answer, or the part of a stream that was sent.
-	// Default: 10 s.
-	WriteTimeout time.Duration
-
 	// Report reads the answer of GET /v1/status, at most once a second. Default: [health.Read] without the
 	// stream and the alarms.
 	Report func(context.Context) (health.Report, error)
@@ -82,6 +69,31 @@ type Config struct {
 	Version any
 	// Logger logs failures of the server. Default: [slog.Default].
 	Logger *slog.Logger
+
+	bounds bounds
+}
+
+// bounds are limits that only tests change.
+type bounds struct {
+	// waiting is the maximum number of waiting requests and streams, in this process. One caller may use at most half
+	// of them. Default: 20,000.
+	waiting int
+	// streamBytes is the maximum size of events in memory for streams, in this process: once for new events that wait
+	// for slow streams, and once for past events that streams are reading. Beyond it, streams that are too far behind
+	// end, and so do the streams that have been reading a page of the past for the longest time. Default: 16 MiB.
+	streamBytes int
+	// read is the maximum time for receiving the body of a request. Default: 15 s.
+	read time.Duration
+	// write is the maximum time in which a client must read an answer, or the part of a stream that was sent. Default:
+	// 10 s.
+	write time.Duration
+}
+
+func (b bounds) withDefaults() bounds {
+	return bounds{
+		waiting: cmp.Or(b.waiting, 20_000), streamBytes: cmp.Or(b.streamBytes, 16<<20),
+		read: cmp.Or(b.read, 15*time.Second), write: cmp.Or(b.write, 10*time.Second),
+	}
 }
 
 // Proxy is a proxy that authenticates callers. The zero value is no proxy.
@@ -105,10 +117,6 @@ func (c Config) Validate() error {
 	}
 	fault(c.DB == nil, "DB is required")
 	fault(c.Rate < 0, "Rate must not be negative, got %d", c.Rate)
-	fault(c.MaxWaiting < 0, "MaxWaiting must not be negative, got %d", c.MaxWaiting)
-	fault(c.StreamBytes < 0, "StreamBytes must not be negative, got %d", c.StreamBytes)
-	fault(c.ReadTimeout < 0, "ReadTimeout must not be negative, got %s", c.ReadTimeout)
-	fault(c.WriteTimeout < 0, "WriteTimeout must not be negative, got %s", c.WriteTimeout)
 	fault(c.Proxy.Role != "" && !c.Proxy.Role.isValid(), "Proxy.Role must be %s, got %q", roleNames(), c.Proxy.Role)
 	fault(len(c.Proxy.From) == 0 && (c.Proxy.Header != "" || c.Proxy.Role != ""), "Proxy.From is required for a proxy")
 	return errors.Join(faults...)
@@ -118,18 +126,7 @@ func (c Config) withDefaults() Config {
 	if c.Rate == 0 {
 		c.Rate = 10_000
 	}
-	if c.MaxWaiting == 0 {
-		c.MaxWaiting = 20_000
-	}
-	if c.StreamBytes == 0 {
-		c.StreamBytes = 16 << 20
-	}
-	if c.ReadTimeout == 0 {
-		c.ReadTimeout = 15 * time.Second
-	}
-	if c.WriteTimeout == 0 {
-		c.WriteTimeout = 10 * time.Second
-	}
+	c.bounds = c.bounds.withDefaults()
 	if c.Proxy.Header == "" {
 		c.Proxy.Header = "X-Forwarded-User"
 	}

@@ -194,7 +194,7 @@ func TestBadRequests(t *testing.T) {
 // A body that does not come is 408, and one that stops while the request waits changes nothing.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
-	s := serve(t, func(c *api.Config) { c.ReadTimeout = 100 * time.Millisecond })
+	s := serve(t, func(c *api.Config) { c.SetReadTimeout(100 * time.Millisecond) })
 	head := "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nAuthorization: Bearer " +
 		s.tokens[api.Producer] + "\r\n"
 	body := `{"kind":"a.b","biz_id":"1"}`

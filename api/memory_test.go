@@ -77,7 +77,7 @@ func (s *server) addLargeTasks(n int) {
 // Clients that ask for large events of the past and never read cost the memory of few pages, are cut off, and leave the
 // others in peace.
 func TestClientsThatNeverRead(t *testing.T) {
-	s := serve(t, func(c *api.Config) { c.WriteTimeout = 3 * time.Second })
+	s := serve(t, func(c *api.Config) { c.SetWriteTimeout(3 * time.Second) })
 	s.addLargeTasks(100)
 	runtime.GC()
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}

@@ -10,7 +10,7 @@ import (
 // A client that opens more and more streams leaves places to other callers, and to itself when it ends some.
 func TestOneCallerLeavesPlaces(t *testing.T) {
 	t.Parallel()
-	s := serve(t, func(c *api.Config) { c.MaxWaiting = 6 })
+	s := serve(t, func(c *api.Config) { c.SetMaxWaiting(6) })
 	var open []*reader
 	for range 3 {
 		open = append(open, s.stream("", ""))

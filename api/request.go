@@ -72,7 +72,7 @@ func (h *Handler) bodyError(err error) error {
 	case err == nil, errors.As(err, &tooLarge):
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return problem(codeSlow, fmt.Sprintf("the body did not come within %s", h.config.ReadTimeout))
+		return problem(codeSlow, fmt.Sprintf("the body did not come within %s", h.config.bounds.read))
 	}
 	return invalid("body", "cannot be read: %s", printable.Text(err.Error()))
 }

@@ -49,7 +49,7 @@ func (h *Handler) write(w http.ResponseWriter, r *http.Request, status int, medi
 	}
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Now().Add(h.config.WriteTimeout)) // not every server has deadlines
+	_ = control.SetWriteDeadline(time.Now().Add(h.config.bounds.write)) // not every server has deadlines
 	end := func() {}
 	if len(body) >= largeAnswer {
 		end = h.answers.begin(len(body), func() { _ = control.SetWriteDeadline(time.Now()) })

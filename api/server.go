@@ -38,17 +38,14 @@ func New(c Config) (*Handler, error) {
 		return nil, err
 	}
 	c = c.withDefaults()
-	o, err := operator.New(operator.Config{DB: c.DB})
-	if err != nil {
-		return nil, err
-	}
+	o := operator.New(c.DB)
 	h := &Handler{
 		config: c, mux: http.NewServeMux(), operator: o, registry: newRegistry(c.DB, c.Rate),
-		origins: http.NewCrossOriginProtection(), waiting: newPlaces(c.MaxWaiting),
+		origins: http.NewCrossOriginProtection(), waiting: newPlaces(c.bounds.waiting),
 		reports: newReports(c), catchUps: make(chan struct{}, max(1, int(c.DB.Config().MaxConns)/4)),
 	}
-	h.past.limit, h.answers.limit = c.StreamBytes, maxAnswersBytes
-	h.hub = newHub(c.DB, c.StreamBytes, c.Logger)
+	h.past.limit, h.answers.limit = c.bounds.streamBytes, maxAnswersBytes
+	h.hub = newHub(c.DB, c.bounds.streamBytes, c.Logger)
 	draining, drain := context.WithCancel(context.Background())
 	h.draining = draining
 	h.drain = sync.OnceFunc(func() {
@@ -78,7 +75,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.ContentLength != 0 { // covers the rest of a body after the answer; not every server has deadlines
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.config.ReadTimeout))
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.config.bounds.read))
 	}
 	if err := h.origins.Check(r); err != nil {
 		h.fail(w, r, problem(codeCrossOrigin, err.Error()))

@@ -197,7 +197,7 @@ func (h *Handler) newest(r *http.Request) (id streamID, err error) {
 // counts against the limit of the process.
 func (s *stream) write(texts iter.Seq[[]byte], ownBytes int) error {
 	s.written = time.Now()
-	if err := s.control.SetWriteDeadline(s.written.Add(s.h.config.WriteTimeout)); err != nil {
+	if err := s.control.SetWriteDeadline(s.written.Add(s.h.config.bounds.write)); err != nil {
 		return err
 	}
 	if ownBytes > 0 {

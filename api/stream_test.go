@@ -193,7 +193,7 @@ func TestResumedStreamMissesNothing(t *testing.T) {
 // A client that does not read is cut off. The others get every event meanwhile, and what waits for it is bounded.
 func TestStoppedReader(t *testing.T) {
 	t.Parallel()
-	s := serve(t, func(c *api.Config) { c.StreamBytes, c.WriteTimeout = 64<<10, time.Second })
+	s := serve(t, func(c *api.Config) { c.SetStreamBytes(64 << 10); c.SetWriteTimeout(time.Second) })
 	conn, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
 		t.Fatal(err)

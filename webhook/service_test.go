@@ -404,10 +404,7 @@ func TestGoneReceiverIsPaused(t *testing.T) {
 		t.Errorf("it has got %d requests, want at most %d", n, slots)
 	}
 	gone.refuse(0)
-	kinds, err := operator.New(operator.Config{DB: h.As("operator")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kinds := operator.New(h.As("operator"))
 	if _, err := kinds.ResumeKind(t.Context(), webhook.Kind("gone"), operator.Audit{}); err != nil {
 		t.Fatal(err)
 	}

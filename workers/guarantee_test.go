@@ -303,7 +303,7 @@ func TestAtMostOnceRunsAgainOnRequest(t *testing.T) {
 	if n := b.Effects(k); n != 0 {
 		t.Fatalf("%d effects", n)
 	}
-	o := try(operator.New(operator.Config{DB: b.DB}))(t)
+	o := operator.New(b.DB)
 	try(o.Release(b.Context(), k, operator.Audit{Actor: "ada", Reason: "nothing was sent"}))(t)
 	b.AwaitState(k, ledger.StateSucceeded)
 	b.WantOneEffect(k)

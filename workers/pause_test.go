@@ -18,7 +18,7 @@ func TestPauseKind(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.Dispatch()
-	o := try(operator.New(operator.Config{DB: b.DB}))(t)
+	o := operator.New(b.DB)
 	inside, leave := make(chan struct{}, 1), make(chan struct{})
 	handler := func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.BizID == "first" {

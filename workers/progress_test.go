@@ -172,7 +172,7 @@ func TestCheckpointOfCancelled(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	failure := make(chan error, 1)
-	o := try(operator.New(operator.Config{DB: b.DB}))(t)
+	o := operator.New(b.DB)
 	b.Work(workers.Config{AckWait: endless}, b.atLeast(func(ctx context.Context, job *workers.Job, _ orderArgs) error {
 		if err := job.Checkpoint(1); err != nil {
 			return err

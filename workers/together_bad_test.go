@@ -135,7 +135,7 @@ func TestOneOfTogetherIsCancelled(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	var calls atomic.Int32
-	o := try(operator.New(operator.Config{DB: b.DB}))(t)
+	o := operator.New(b.DB)
 	g := b.gather(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		if job.BizID == "bad" && calls.Add(1) == 1 {
 			if _, err := o.Cancel(

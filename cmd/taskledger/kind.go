@@ -20,11 +20,7 @@ import (
 // changeKind pauses or resumes a kind, and prints whether that was a change.
 func (a *app) changeKind(ctx context.Context, pool *pgxpool.Pool, kind, done, unchanged string,
 	change func(*operator.Operator) (bool, error)) error {
-	o, err := operator.New(operator.Config{DB: pool})
-	if err != nil {
-		return err
-	}
-	changed, err := change(o)
+	changed, err := change(operator.New(pool))
 	if err != nil {
 		return err
 	}

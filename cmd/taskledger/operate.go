@@ -16,10 +16,7 @@ import (
 // withOperator calls f with an operator.
 func (a *app) withOperator(ctx context.Context, do func(*operator.Operator, *pgxpool.Pool) error) error {
 	return a.withDatabase(ctx, func(ctx context.Context, pool *pgxpool.Pool) error {
-		o, err := operator.New(operator.Config{DB: pool})
-		if err != nil {
-			return err
-		}
+		o := operator.New(pool)
 		return do(o, pool)
 	})
 }

@@ -73,7 +73,7 @@ func (b *Bundle) Schedule(hooks ...scheduler.Hook) {
 // Operator returns an operator.
 func (b *Bundle) Operator() *operator.Operator {
 	b.T.Helper()
-	return Try(operator.New(operator.Config{DB: b.As("operator")}))(b.T)
+	return operator.New(b.As("operator"))
 }
 
 // Project runs a projector until it has caught up.

@@ -114,10 +114,7 @@ func TestEventsHaveTheirSchemas(t *testing.T) {
 			t.Fatalf("%s: %v", id, err)
 		}
 	}
-	o, err := operator.New(operator.Config{DB: d.pool("operator")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := operator.New(d.pool("operator"))
 	audit := operator.Audit{Actor: "alice", Reason: "a test"}
 	key := func(id ledger.BizID) ledger.Key { return ledger.Key{Kind: "parcel.send", BizID: id} }
 	_, cancelErr := o.Cancel(t.Context(), key("cancelled"), audit)

@@ -208,10 +208,7 @@ func (g *guarded) operate(begun <-chan struct{}) {
 		g.t.Fatalf("progress: %v", err)
 	}
 	<-begun
-	o, err := operator.New(operator.Config{DB: g.db})
-	if err != nil {
-		g.t.Fatal(err)
-	}
+	o := operator.New(g.db)
 	key := ledger.Key{Kind: parcelSlow.Name(), BizID: "1"}
 	if _, err := o.Cancel(g.t.Context(), key, operator.Audit{Actor: "test"}); err != nil {
 		g.t.Fatal(err)

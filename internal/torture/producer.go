@@ -38,10 +38,7 @@ func produce(ctx context.Context, p *part) error {
 		return err
 	}
 	defer operators.Close()
-	o, err := operator.New(operator.Config{DB: operators})
-	if err != nil {
-		return err
-	}
+	o := operator.New(operators)
 	put := enqueueOnly
 	if p.CallerRuns {
 		if put, err = p.enqueueOrRun(); err != nil {

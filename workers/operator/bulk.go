@@ -67,7 +67,7 @@ func (o *Operator) all(ctx context.Context, f Filter, a action, b *BulkOptions) 
 	}
 	for hasMore := true; hasMore; {
 		var tasks []match
-		if tasks, hasMore, err = s.next(ctx, o.config.DB); err != nil {
+		if tasks, hasMore, err = s.next(ctx, o.db); err != nil {
 			return result, err
 		}
 		for len(tasks) > 0 {
@@ -106,7 +106,7 @@ func (o *Operator) batch(ctx context.Context, a action, s *search, tasks []match
 			}
 		}
 		var again []match
-		for i, r := range ledger.AppendEach(ctx, o.config.DB, requests) {
+		for i, r := range ledger.AppendEach(ctx, o.db, requests) {
 			switch t := tasks[i]; {
 			case r.Err == nil:
 				result.Done++

@@ -27,7 +27,7 @@ func (o *Operator) Clone(ctx context.Context, k ledger.Key, as ledger.BizID, aud
 	if err := audit.validate(); err != nil {
 		return ledger.Enqueued{}, err
 	}
-	first, err := ledger.FirstEvent(ctx, o.config.DB, k)
+	first, err := ledger.FirstEvent(ctx, o.db, k)
 	if err != nil {
 		return ledger.Enqueued{}, err
 	}
@@ -40,7 +40,7 @@ func (o *Operator) Clone(ctx context.Context, k ledger.Key, as ledger.BizID, aud
 		return ledger.Enqueued{}, fmt.Errorf("clone %s: %w", k, err)
 	}
 	var clone ledger.Enqueued
-	err = durably.Do(ctx, o.config.DB, func(tx *ledger.Tx) error {
+	err = durably.Do(ctx, o.db, func(tx *ledger.Tx) error {
 		clone, err = ledger.Enqueue(ctx, tx, ledger.Key{Kind: k.Kind, BizID: as}, args, &options)
 		return err
 	})

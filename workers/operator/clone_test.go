@@ -17,10 +17,7 @@ import (
 func TestClone(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App)
-	o, err := operator.New(operator.Config{DB: ledgertest.As(t, pool, "operator")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := operator.New(ledgertest.As(t, pool, "operator"))
 	for name, test := range map[string]struct {
 		args   string
 		binary bool
@@ -78,7 +75,7 @@ func TestClone(t *testing.T) {
 		}
 	}
 	ledgertest.Enqueue(t, pool, ledger.Key{Kind: "k", BizID: "taken"}, `{"n": 2}`)
-	_, err = o.Clone(t.Context(), ledger.Key{Kind: "k", BizID: "json"}, "taken", audit)
+	_, err := o.Clone(t.Context(), ledger.Key{Kind: "k", BizID: "json"}, "taken", audit)
 	var other *ledger.OtherArgsError
 	if !errors.As(err, &other) || other.Existing.Key.BizID != "taken" {
 		t.Errorf("a task with other args: %v", err)

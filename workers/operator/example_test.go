@@ -22,10 +22,7 @@ func ExampleOperator_Cancel() {
 	if _, err := ledger.Enqueue(ctx, db, k, nil, nil); err != nil {
 		log.Fatal(err)
 	}
-	o, err := operator.New(operator.Config{DB: db})
-	if err != nil {
-		log.Fatal(err)
-	}
+	o := operator.New(db)
 	e, err := o.Cancel(ctx, k, operator.Audit{Actor: "alice", Reason: "order withdrawn"})
 	fmt.Println(e.Type, e.Actor, string(e.Data), err)
 	_, err = o.Cancel(ctx, k, operator.Audit{Actor: "bob"})

@@ -5,20 +5,17 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/taskledger/taskledger/ledger"
 )
 
 // Operator changes tasks and kinds, see the package comment. Each method for one task has a counterpart for all tasks
 // that match a [Filter]. It is safe for concurrent use.
-type Operator struct{ config Config }
+type Operator struct{ db *pgxpool.Pool }
 
-// New returns an operator. It returns the error of [Config.Validate].
-func New(c Config) (*Operator, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
-	return &Operator{c}, nil
-}
+// New returns an operator that works on the primary. Its login needs the role operator.
+func New(db *pgxpool.Pool) *Operator { return &Operator{db} }
 
 // Audit is the author of a change and the reason for it. Both are stored in the event.
 type Audit struct {
@@ -95,7 +92,7 @@ func (c Versioned) Reschedule(ctx context.Context, k ledger.Key, due Due, audit 
 const maxConflicts = 20
 
 func (o *Operator) one(ctx context.Context, k ledger.Key, a action) (ledger.Event, error) {
-	return a.apply(ctx, o.config.DB, k)
+	return a.apply(ctx, o.db, k)
 }
 
 // apply applies an action to one task. After a conflict it tries again if the task's new state, and its version, allow

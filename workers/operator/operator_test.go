@@ -175,9 +175,6 @@ func TestOperatorRefuses(t *testing.T) {
 	if task := b.Task(k); task.Version != 1 {
 		t.Errorf("the task was changed: %v", b.EventTypes(k))
 	}
-	if _, err := operator.New(operator.Config{}); err == nil {
-		t.Error("New accepted a Config without DB")
-	}
 }
 
 // Tasks whose key is invalid, which only the owner of the schema can insert, can be ended like others.
@@ -193,10 +190,7 @@ func TestInvalidKeysCanBeEnded(t *testing.T) {
 			values (1, 0, 0, 'enqueued', $1, $2)`, string(k.Kind), string(k.BizID))
 	}
 	b.Project()
-	o, err := operator.New(operator.Config{DB: b.As("operator")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := operator.New(b.As("operator"))
 	for _, k := range keys[3:] {
 		if _, err := o.Cancel(b.Context(), k, audit); err != nil {
 			t.Errorf("%q: %v", k, err)

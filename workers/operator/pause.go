@@ -83,7 +83,7 @@ const (
 func (o *Operator) recordKind(
 	ctx context.Context, action string, kind ledger.Kind, audit Audit, change func(pgx.Tx) (bool, error),
 ) error {
-	return pgx.BeginFunc(ctx, o.config.DB, func(tx pgx.Tx) error {
+	return pgx.BeginFunc(ctx, o.db, func(tx pgx.Tx) error {
 		if isChange, err := change(tx); err != nil || !isChange {
 			return err
 		}

@@ -70,7 +70,7 @@ func TestQueryModes(t *testing.T) {
 		if age := time.Since(groups[0].Oldest); age < 0 || age > time.Hour {
 			t.Errorf("the oldest task died %v ago", age)
 		}
-		o := servicetest.Try(operator.New(operator.Config{DB: db}))(t)
+		o := operator.New(db)
 		audit := operator.Audit{Actor: "me", Reason: "why"}
 		if _, err := o.PauseKind(t.Context(), "test.order", audit); err != nil {
 			t.Fatal(err)

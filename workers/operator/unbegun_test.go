@@ -56,7 +56,7 @@ func TestUnbegun(t *testing.T) {
 	if kinds := unbegun(time.Hour); kinds != nil {
 		t.Errorf("within an hour: %v", kinds)
 	}
-	o := servicetest.Try(operator.New(operator.Config{DB: b.As("operator")}))(t)
+	o := operator.New(b.As("operator"))
 	servicetest.Try(o.PauseKind(t.Context(), waiting, operator.Audit{Actor: "me", Reason: "why"}))(t)
 	b.Exec("select taskledger.claim('test.halted', 'first', 'sql-1'), taskledger.claim('test.halted', 'new', 'sql-1')")
 	b.AwaitProjected()

@@ -1,7 +1,0 @@
-package api
-
-// Constants for tests.
-const (
-	MaxList = maxList
-	MaxWait = maxWait
-)
