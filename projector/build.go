@@ -37,8 +37,6 @@ type RebuildOptions struct {
 	Progress func(done, total int64)
 	// PageSize is the maximum number of events that one transaction applies. Default: 1000.
 	PageSize int
-	// PageBytes bounds the data of a page. Default: 8 MiB.
-	PageBytes int
 	// Logger logs the reasons why the rebuild waits. Default: [slog.Default].
 	Logger *slog.Logger
 }
@@ -188,7 +186,7 @@ func (b *build) run(ctx context.Context) error {
 
 func (b *build) openFeed(ctx context.Context) (*feed.Feed, error) {
 	return feed.Open(ctx, b.db, reader(buildOf(b.name)), &feed.Options{
-		PageSize: b.options.PageSize, PageBytes: b.options.PageBytes, AuditEvery: -1,
+		PageSize: b.options.PageSize, AuditEvery: -1,
 	})
 }
 
@@ -357,12 +355,12 @@ func (o *own) buildIfAsked(ctx context.Context) (bool, error) {
 	case WorkRebuild:
 		result = struct{}{}
 		err = rebuild(ctx, o.config.DB, o.Projection, runnerActor, &RebuildOptions{
-			Progress: o.reportProgress(ctx, work), PageSize: o.config.PageSize, PageBytes: o.config.PageBytes,
+			Progress: o.reportProgress(ctx, work), PageSize: o.config.PageSize,
 			Logger: o.log,
 		})
 	case WorkVerify:
 		result, err = VerifyProjection(ctx, o.config.DB, o.Projection, &RebuildOptions{
-			Progress: o.reportProgress(ctx, work), PageSize: o.config.PageSize, PageBytes: o.config.PageBytes,
+			Progress: o.reportProgress(ctx, work), PageSize: o.config.PageSize,
 			Logger: o.log,
 		})
 	default:

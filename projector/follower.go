@@ -103,7 +103,7 @@ func (f *follower) follow(ctx context.Context) (applied bool, err error) {
 	}
 	reader, err := feed.Open(ctx, f.config.DB, f.reader, &feed.Options{
 		Gather: gather, Idle: idle, Follows: f.config.found,
-		PageSize: f.config.PageSize, PageBytes: f.config.PageBytes, Logger: f.config.Logger,
+		PageSize: f.config.PageSize, Logger: f.config.Logger,
 	})
 	if err == nil && f.check != nil {
 		err = f.check(ctx)

@@ -23,8 +23,6 @@ type Config struct {
 	// PageSize is the maximum number of events that one transaction applies. Default: 4000, and 1000 for Projections.
 	// Pages are this large only during a backlog.
 	PageSize int
-	// PageBytes bounds the data of a page: it ends after the event that exceeds it. Default: 8 MiB.
-	PageBytes int
 	// Standby is the pause of a projection that another process runs, give or take a quarter. Default: 5 s.
 	Standby time.Duration
 	// RetryFailed is the delay after which an event that stops a projection is retried. Default: 5 s.
@@ -45,7 +43,7 @@ func (c Config) Validate() error {
 		name string
 		n    int64
 	}{
-		{"PageSize", int64(c.PageSize)}, {"PageBytes", int64(c.PageBytes)}, {"Standby", int64(c.Standby)},
+		{"PageSize", int64(c.PageSize)}, {"Standby", int64(c.Standby)},
 		{"RetryFailed", int64(c.RetryFailed)},
 	} {
 		if number.n < 0 {

@@ -62,33 +62,27 @@ func (r *Report) compare(subject, table, events string) {
 // Verify folds all events that the built-in projection has applied and compares the result with the tables
 // task, task_count, kind_stats and task_tag. It reads everything in one snapshot, so it is exact while writers and the
 // projector run. Its memory does not grow with the ledger: the statistics of many kinds and minutes are sorted in a
-// temporary file. It changes nothing. Nil are the default options.
+// temporary file. It changes nothing. progress is called after each part, with the events that are
+// compared and about how many there are, unless it is nil.
 //
 // Events that do not fold are a difference and not an error. A task that was folded again from its whole history is a
 // difference, too, until the cursor has passed its events; see the package comment.
 func Verify(ctx context.Context, db interface {
 	BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error)
-}, o *VerifyOptions) (Report, error) {
+}, progress func(done, total int64)) (Report, error) {
 	var report Report
 	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
 	err := pgx.BeginTxFunc(ctx, db, options, func(tx pgx.Tx) (err error) {
-		report, err = verify(ctx, tx, o)
+		report, err = verify(ctx, tx, progress)
 		return err
 	})
 	return report, pgerr.Explain("verify projection", err)
 }
 
-// VerifyOptions configures [Verify]. Nil is the default of every field.
-type VerifyOptions struct {
-	// Progress is called after each part, with the events that are compared and about how many there are. Default:
-	// none.
-	Progress func(done, total int64)
-}
-
-func verify(ctx context.Context, tx pgx.Tx, o *VerifyOptions) (Report, error) {
+func verify(ctx context.Context, tx pgx.Tx, progress func(done, total int64)) (Report, error) {
 	v := verifier{tx: tx, counts: make(map[total]int64), stats: newStats(), progress: func(_, _ int64) {}}
-	if o != nil && o.Progress != nil {
-		v.progress = o.Progress
+	if progress != nil {
+		v.progress = progress
 	}
 	defer v.runs.close()
 	if _, err := pgquery.Row(ctx, tx, lastPositionSQL, nil, &v.total); err != nil {

@@ -135,7 +135,7 @@ func (v *ownVerifier) claimed() string { return v.reader + "ing" }
 
 func (v *ownVerifier) open(ctx context.Context, reader string) (*feed.Feed, error) {
 	return feed.Open(ctx, v.db, reader, &feed.Options{
-		PageSize: v.options.PageSize, PageBytes: v.options.PageBytes, AuditEvery: -1,
+		PageSize: v.options.PageSize, AuditEvery: -1,
 	})
 }
 

@@ -96,12 +96,12 @@ func TestVerifyStatisticsInRuns(t *testing.T) {
 	calls, last := 0, int64(0)
 	verify := func() projector.Report {
 		t.Helper()
-		report, err := projector.Verify(t.Context(), pool, &projector.VerifyOptions{Progress: func(done, total int64) {
+		report, err := projector.Verify(t.Context(), pool, func(done, total int64) {
 			if done < last || done > total {
 				t.Errorf("progress: %d of %d after %d", done, total, last)
 			}
 			calls, last = calls+1, done
-		}})
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

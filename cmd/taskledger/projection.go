@@ -264,7 +264,7 @@ func verifyProjection(ctx context.Context, a *app, pool *pgxpool.Pool, name stri
 func readReport(ctx context.Context, a *app, pool *pgxpool.Pool, name string) (report projector.Report, err error) {
 	if name == projector.TasksName {
 		_, err = withProgress(a, "verified", func(show func(done, total int64)) error {
-			report, err = projector.Verify(ctx, pool, &projector.VerifyOptions{Progress: show})
+			report, err = projector.Verify(ctx, pool, show)
 			return err
 		})
 		return report, err

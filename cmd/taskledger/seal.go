@@ -37,7 +37,7 @@ run it again: it continues. Several may run at once.`,
 func sealEvents(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	var result seal.Result
 	_, err := withProgress(a, "sealed", func(show func(done, total int64)) (err error) {
-		result, err = seal.Run(ctx, pool, &seal.Options{Progress: show})
+		result, err = seal.Run(ctx, pool, show)
 		return err
 	})
 	if err != nil {

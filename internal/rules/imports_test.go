@@ -375,7 +375,7 @@ var rules = []rule{
 	},
 	{pkg: "/cmd/taskledger/internal/demo", may: []string{
 		"/ledger", "/internal/feed", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
-		"/ledger/periodic", "/projector", "/migrations", "/internal/loop", "/internal/natsconfig",
+		"/ledger/periodic", "/projector", "/migrations", "/internal/fault", "/internal/loop", "/internal/natsconfig",
 		"/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
 		pgx, nats, goPretty, xSync,
 	}, reason: "the demo is a user of the library, and only the command starts it"},

@@ -41,13 +41,6 @@ type DB interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// Options are the options of [Run]. Nil is the default of every field.
-type Options struct {
-	// Progress is called after each batch with the number of events that this call has sealed, and an estimate of all.
-	// Default: disabled.
-	Progress func(done, total int64)
-}
-
 // Result is the result of [Run].
 type Result struct {
 	Checkpoint Checkpoint `json:"checkpoint"` // of the tree after the call
@@ -58,12 +51,12 @@ type Result struct {
 // page of events. If it ends early, call it again: it continues. Concurrent calls share the events. Its cost grows
 // with the events that it seals, not with the ledger. It needs the role archiver.
 //
-// Errors: as of [feed.Open], such as [*feed.OriginError]; [*ledger.CorruptError].
-func Run(ctx context.Context, db DB, o *Options) (Result, error) {
-	if o == nil {
-		o = &Options{}
-	}
-	s := &sealer{db: db, progress: o.Progress}
+// progress is called after each batch with the number of events that this call has sealed, and an estimate of all,
+// unless it is nil.
+//
+// Errors: an error for which IsRefusal of package ledger/feed is true; [*ledger.CorruptError].
+func Run(ctx context.Context, db DB, progress func(done, total int64)) (Result, error) {
+	s := &sealer{db: db, progress: progress}
 	for {
 		err := s.run(ctx)
 		// Another call sealed the page, or PostgreSQL restarted after a crash, which undid no batch.

@@ -106,8 +106,8 @@ func (r Report) IsValid() bool {
 // outside; see the package comment. It changes nothing and blocks nothing: each statement is its own transaction. It
 // reads all sealed events, in constant memory. It needs the role reader.
 //
-// Errors: [*feed.OriginError] for a restored database that was not rebased; [*ledger.CorruptError] for a row of the
-// seal that cannot be read.
+// Errors: an error for which IsRefusal of package ledger/feed is true, for a restored database that was not rebased;
+// [*ledger.CorruptError] for a row of the seal that cannot be read.
 func Verify(ctx context.Context, db ledger.DB, o *VerifyOptions) (Report, error) {
 	if o == nil {
 		o = &VerifyOptions{}
