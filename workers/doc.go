@@ -38,7 +38,7 @@
 // the retry policy. When ctx is done, Run finishes the running handlers and gives the other tasks back.
 //
 // Test handlers with package workertest, on real servers. Package operator releases, buries, cancels and pauses tasks
-// from a program; "taskledger task" does so from a shell.
+// from a program; "taskledger show tasks", "release" and "cancel" do so from a shell.
 //
 // # Specification
 //
