@@ -17,7 +17,7 @@ func checkAlarms(ctx context.Context, c Config, r *Report) error {
 		r.Alarms = append(r.Alarms, a)
 		r.add(Condition{
 			Name: AlarmUndelivered, About: string(a.Alarm), Since: a.MadeAt,
-			Text: fmt.Sprintf("alarm %s has not been delivered: %s", a.Alarm, a.Error),
+			Text: fmt.Sprintf("alarm %s could not be delivered: %s", a.Alarm, a.Error),
 		})
 	}
 	return nil

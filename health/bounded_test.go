@@ -66,8 +66,8 @@ func TestManySchedulesAndSubscribers(t *testing.T) {
 		held[c.Name]++
 	}
 	for name, want := range map[health.Name]string{
-		health.ScheduleLate:     "as well: 29; list them with: taskledger show schedules",
-		health.SubscriberBehind: "as well: 30; list them with: taskledger show subscribers",
+		health.ScheduleLate:     "may also be late: 29; to list them: taskledger schedule list",
+		health.SubscriberBehind: "may also be late: 30; to list them: taskledger subscriber list",
 	} {
 		if !strings.HasSuffix(others[name], want) {
 			t.Errorf("%s: %q, want %q at its end", name, others[name], want)

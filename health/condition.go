@@ -108,177 +108,180 @@ var definitions = []Definition{
 	{
 		Name:       RelayStopped,
 		IsCritical: true,
-		Meaning:    "No relay runs. Events wait in the ledger.",
+		Meaning:    "No relay is running. Events wait in the ledger.",
 		Cure:       "start a relay: taskledger serve",
 	},
 	{
 		Name:       RelayRefused,
 		IsCritical: true,
-		Meaning:    "The relay must not continue before an operator has acted, for the reason in the text.",
-		Cure: "follow the text; docs/recovery.md and Cures in docs/operations.md have the steps; " +
+		Meaning:    "The relay has stopped for the reason in the text, and waits for an operator.",
+		Cure: "follow the text, with the steps in docs/recovery.md and Cures in docs/operations.md; " +
 			"the relay then continues by itself",
 	},
 	{
 		Name:       RelayBlocked,
 		IsCritical: true,
-		Meaning:    "A relay runs and cannot publish, for the reason in the text.",
-		Cure:       "remove the reason; the log of serve shows details",
+		Meaning:    "The relay is running but cannot publish, for the reason in the text.",
+		Cure:       "fix the cause in the text; the log of serve has details",
 	},
 	{
 		Name:       StreamWrites,
 		IsCritical: true,
-		Meaning:    "NATS is connected, and JetStream does not store messages. Its disk may be full or slow.",
-		Cure: "make room on the disk of the NATS server and restart it, since it refuses messages until then; " +
-			"serve restarts its own NATS server when there is room",
+		Meaning:    "NATS is connected, but JetStream does not store messages. Its disk may be full or slow.",
+		Cure: "free space on the NATS server's disk, then restart it: it refuses messages until then; " +
+			"serve restarts its own NATS server once there is space",
 	},
 	{
 		Name:      RelayLag,
 		Threshold: relayThreshold,
-		Meaning:   "An event has waited longer than the threshold to be published.",
+		Meaning:   "An event has been waiting to be published for longer than the threshold.",
 		Cure:      "is a relay running? start: taskledger serve",
 		End:       "the relay has caught up",
 	},
 	{
 		Name:    EventsParked,
-		Meaning: "Events cannot be published, and are parked. They delay no other event.",
+		Meaning: "Events that cannot be published have been parked. Other events are not delayed.",
 		Cure:    outbox.ParkedCure,
 	},
 	{
 		Name:       StreamUnavailable,
 		IsCritical: true,
 		Meaning:    "The state of the stream LEDGER cannot be read.",
-		Cure: "is NATS running with JetStream? check NATS_URL and its credentials; without NATS_URL see the log of " +
-			"taskledger serve, which runs it",
+		Cure: "is NATS running with JetStream? check NATS_URL and its credentials; without NATS_URL, taskledger " +
+			"serve runs NATS: see its log",
 	},
 	{
 		Name: StreamDrift,
-		Meaning: "Settings of the stream differ from the configuration, except for its limits. " +
-			"The relay only raises the limit in bytes of an existing stream.",
-		Cure: "if the installation differs, see relay_refused; else nats stream edit LEDGER, " +
-			"or: taskledger rebuild stream",
+		Meaning: "The stream's settings, other than its limits, differ from the configuration. " +
+			"Of an existing stream the relay changes only the limit in bytes, and only raises it.",
+		Cure: "if the installation differs, see relay_refused; otherwise: nats stream edit LEDGER, " +
+			"or: taskledger stream rebuild",
 	},
 	{
 		Name:    ReplicaBehind,
-		Meaning: "A member of the NATS cluster is away or lacks messages. Without another one the stream stops.",
-		Cure:    "start the NATS server of this member, with serve --peers its process; see its log if it runs",
+		Meaning: "A member of the NATS cluster is down or behind. If one more fails, the stream stops.",
+		Cure: "start the member's NATS server, or its process if you use serve --peers; " +
+			"if it is running, read its log",
 	},
 	{
 		Name: ConsumerLate,
-		Meaning: "A durable consumer of the stream LEDGER has messages to receive, and its place is before the " +
-			"oldest message: it may have missed events.",
-		Cure: "start its program, or: nats consumer rm LEDGER NAME; a program that must not miss an event reads the " +
+		Meaning: "A durable consumer of the stream LEDGER has fallen behind the oldest message: it may have " +
+			"missed events.",
+		Cure: "start its program, or: nats consumer rm LEDGER NAME; programs that must not miss an event read the " +
 			"ledger: docs/subscribers.md",
 	},
 	{
 		Name:       ProjectorRefused,
 		IsCritical: true,
-		Meaning:    "The projector must not continue before an operator has acted, for the reason in the text.",
-		Cure: "taskledger rebase --yes; the projector then continues by itself; if the original of a copy goes on: " +
-			"another NATS account for the copy, then there: taskledger rebase --yes --new-installation",
+		Meaning:    "The projector has stopped for the reason in the text, and waits for an operator.",
+		Cure: "taskledger rebase --yes; the projector then continues by itself; if the database is a copy and the " +
+			"original stays in use: give the copy its own NATS account, then run there: " +
+			"taskledger rebase --yes --new-installation",
 	},
 	{
 		Name:    ProjectionFailed,
-		Meaning: "A projection cannot apply the event in the text, which it tries again. Its tables are late.",
-		Cure: "correct the program that runs it, and give it a higher Version if its tables are wrong; or: " +
-			"taskledger discard parked --projection NAME KIND BIZ_ID",
+		Meaning: "A projection fails on the event in the text and keeps retrying it. Its tables are out of date.",
+		Cure: "fix the program that runs it, and raise its Version if its tables are wrong; or: " +
+			"taskledger projection skip NAME KIND BIZ_ID",
 	},
 	{
 		Name:    ProjectionParked,
-		Meaning: "A projection has parked events that it cannot apply, and later ones of their tasks.",
-		Cure: "taskledger show parked --projection NAME; correct the program, " +
-			"then: taskledger retry parked --projection NAME KIND BIZ_ID; or: " +
-			"taskledger discard parked --projection NAME KIND BIZ_ID",
+		Meaning: "A projection has parked events that it cannot apply, and later events of their tasks.",
+		Cure: "taskledger projection parked NAME; fix the program, " +
+			"then: taskledger projection retry NAME KIND BIZ_ID; or: taskledger projection skip NAME KIND BIZ_ID",
 	},
 	{
-		Name:    EventsIllegal,
-		Meaning: "Events cannot follow those before them. Their tasks are listed as before these events.",
-		Cure: "take INSERT on the table event, or membership in its owner, from the role that wrote them, " +
-			"then: taskledger dismiss illegal KIND BIZ_ID",
+		Name: EventsIllegal,
+		Meaning: "Some events are not allowed after the events before them. " +
+			"Their tasks are shown without these events.",
+		Cure: "revoke INSERT on the table event, or membership in its owner, from the role that wrote them, " +
+			"then: taskledger illegal dismiss KIND BIZ_ID",
 	},
 	{
 		Name:       DispatcherStopped,
 		IsCritical: true,
-		Meaning:    "No dispatcher runs. Only tasks that workers claim in SQL begin. No task is lost.",
-		Cure:       "start a dispatcher: taskledger serve; if one runs, its log shows the reason",
+		Meaning:    "No dispatcher is running. Only workers that claim tasks in SQL start any. No task is lost.",
+		Cure:       "start a dispatcher: taskledger serve; if one is running, its log shows the reason",
 	},
 	{
 		Name:      ProjectionLag,
 		Threshold: usualThreshold,
-		Meaning:   "An event has waited longer than the threshold to be projected: lists and counts are late.",
-		Cure:      "is a projector running? start: taskledger serve",
-		End:       "the projection has caught up",
+		Meaning: "An event has been waiting to be projected for longer than the threshold: " +
+			"lists and counts are out of date.",
+		Cure: "is a projector running? start: taskledger serve",
+		End:  "the projection has caught up",
 	},
 	{
 		Name:      TimersLate,
 		Threshold: usualThreshold,
-		Meaning:   "A delay, a retry or a deadline has been due for longer than the threshold.",
+		Meaning:   "A delayed task, a retry or a deadline has been due for longer than the threshold.",
 		Cure: "is a scheduler running? start: taskledger serve; " +
-			"if one is, its log shows its error, a task that an open transaction locks, or a slow poll",
-		End: "timers fire in time",
+			"if one is, its log shows an error, a task locked by an open transaction, or a slow poll",
+		End: "timers fire on time",
 	},
 	{
 		Name:      ScheduleLate,
 		Threshold: usualThreshold,
-		Meaning:   "A firing of a schedule has been due for longer than the threshold.",
-		Cure: "is a runner of schedules running? start: taskledger serve; " +
-			"if one is, its log shows the schedule's error, or the task that an open transaction has enqueued",
-		End: "the schedule fires in time",
+		Meaning:   "A schedule should have fired, and is late by more than the threshold.",
+		Cure: "is the schedule service running? start: taskledger serve; " +
+			"if it is, its log shows the schedule's error, or that an open transaction has enqueued the task",
+		End: "the schedule fires on time",
 	},
 	{
 		Name:      KindUnhandled,
 		Threshold: usualThreshold,
 		Meaning: "Tasks of a kind have been available or running for longer than the threshold, " +
-			"and no live worker handles the kind.",
-		Cure: "start the program that registers the kind, or: taskledger cancel --kind KIND",
+			"but no live worker handles the kind.",
+		Cure: "start the program that registers the kind, or: taskledger task cancel --kind KIND",
 	},
 	{
 		Name: OperationOpen,
-		Meaning: "A rebuild or a replay on record has not ended, and its process has shown no progress: " +
-			"for a minute, or a replay for an hour since its beginning.",
-		Cure: "if no process works on it, do the act again, with the same command, which ends the record; " +
-			"a rebuild of a projection of yours needs the program that runs it; " +
-			"or: taskledger cancel taskledger.operation BIZ_ID",
+		Meaning: "A rebuild or replay was recorded as begun and has not ended. A rebuild has made no progress for a " +
+			"minute, or a replay began an hour ago.",
+		Cure: "if no process is working on it, run the same command again, which ends the record; " +
+			"rebuilding your own projection needs the program that runs it; " +
+			"or: taskledger task cancel taskledger.operation BIZ_ID",
 	},
 	{
 		Name:      TasksUnbegun,
 		Threshold: usualThreshold,
-		Meaning: "A task has been available for longer than the threshold, and the live workers of its kind, " +
-			"which is not paused, have not begun it.",
-		Cure: "give the kind more slots or more workers; if taskledger show workers shows overdue handlers, they " +
-			"hold slots: restart these workers, and correct the handlers; if slots are free, read the workers' log; " +
-			"restart a worker whose lease is renewed and that begins nothing",
+		Meaning: "A task has been available for longer than the threshold and its kind is not paused, but the live " +
+			"workers of the kind have not started it.",
+		Cure: "give the kind more slots or more workers; overdue handlers in taskledger worker list occupy slots: " +
+			"restart these workers, and fix the handlers; if slots are free, read the workers' log; " +
+			"restart a worker that renews its lease but starts nothing",
 	},
 	{
 		Name: AttemptsRepeated,
-		Meaning: "Attempts at a task end repeatedly with an error of the ledger's database, without an event. " +
-			"After ten in a row each further one is a failure by the task's policy.",
-		Cure: "correct the handler or the database by the error in the text, or: taskledger bury KIND BIZ_ID",
+		Meaning: "Attempts at a task repeatedly end with an error of the ledger's database, without an event. " +
+			"After ten in a row, each further attempt counts as a failure.",
+		Cure: "fix the handler or the database, by the error in the text, or: taskledger task bury KIND BIZ_ID",
 	},
 	{
 		Name: SnoozedInARow,
-		Meaning: "A handler has snoozed its task five times in a row for less than a second, or until a time that " +
-			"is not in the future. Each attempt adds events to the ledger.",
-		Cure: "correct the time that the handler returns, or: taskledger bury KIND BIZ_ID",
+		Meaning: "A handler has snoozed its task five times in a row, for less than a second or until a time in the " +
+			"past. Each attempt adds events to the ledger.",
+		Cure: "fix the time that the handler returns, or: taskledger task bury KIND BIZ_ID",
 	},
 	{
 		Name:    AlarmUndelivered,
-		Meaning: "The newest alarm of a receiver has failed and is not delivered. No alarm reports this.",
-		Cure:    "correct the receiver's settings, then try them: taskledger test alarms --alarms FILE RECEIVER",
+		Meaning: "A receiver's newest alarm could not be delivered. No alarm reports this.",
+		Cure:    "fix the receiver's settings, then try them: taskledger alarm test --alarms FILE RECEIVER",
 	},
 	{
 		Name:      SubscriberBehind,
 		Threshold: subscriberThreshold,
-		Meaning: "A subscriber of the feed has not passed an event for longer than the threshold. It holds up no " +
-			"other one. Events that it needs must not be archived.",
-		Cure: "start its program, or read its log; if it is paused: taskledger resume subscriber NAME; " +
-			"if it is not needed: taskledger delete subscriber NAME",
+		Meaning: "A subscriber of the feed is further behind than the threshold. It delays no other subscriber. " +
+			"Events that it has not read must not be archived.",
+		Cure: "start its program, or read its log; if it is paused: taskledger subscriber resume NAME; " +
+			"if it is no longer needed: taskledger subscriber delete NAME",
 	},
 	{
 		Name:      WebhookStopped,
 		Threshold: usualThreshold,
-		Meaning: "A receiver of webhooks has got no event that waits for it for longer than the threshold: no " +
-			"process has it, its subscriber was deleted or must not continue, or it has answered 410 Gone.",
-		Cure: "start: taskledger serve webhooks, or read its log; after 410: taskledger resume kind " +
-			"taskledger.webhook.NAME; if it is not needed: taskledger delete subscriber webhook-NAME",
+		Meaning: "Events for a webhook receiver have been waiting for longer than the threshold: no process serves " +
+			"the receiver, its subscriber was deleted or has stopped, or it answered 410 Gone.",
+		Cure: "start: taskledger webhook serve, or read its log; after 410: taskledger kind resume " +
+			"taskledger.webhook.NAME; if it is no longer needed: taskledger subscriber delete webhook-NAME",
 	},
 }

@@ -80,11 +80,11 @@ func TestCuresLeadToTheCause(t *testing.T) {
 		},
 		{
 			name: "a relay makes the stream", arrange: missing,
-			of: health.StreamUnavailable, want: "the relay relay-1 works",
+			of: health.StreamUnavailable, want: "relay relay-1 is catching up",
 		},
 		{
 			name: "a relay is late", arrange: late,
-			of: health.RelayLag, want: "the relay relay-1 works",
+			of: health.RelayLag, want: "relay relay-1 is catching up",
 		},
 		{
 			name: "no relay", relay: stopped, arrange: late,

@@ -13,8 +13,8 @@ func checkDispatcher(ctx context.Context, c Config, r *Report) (err error) {
 	}
 	stopped := Condition{Name: DispatcherStopped, Since: r.Dispatcher.Since, Text: "no dispatcher is running"}
 	if note := r.Dispatcher.Note; note != "" {
-		stopped.Text = "no dispatcher gives out tasks: " + note
-		stopped.Cure = "follow the text; docs/recovery.md has the steps"
+		stopped.Text = "no dispatcher is working: " + note
+		stopped.Cure = "follow the text, with the steps in docs/recovery.md"
 	}
 	r.add(stopped)
 	return nil

@@ -25,5 +25,5 @@ func ExampleRead() {
 	// relay_stopped: no relay is running
 	//   cure: start a relay: taskledger serve
 	// dispatcher_stopped: no dispatcher is running
-	//   cure: start a dispatcher: taskledger serve; if one runs, its log shows the reason
+	//   cure: start a dispatcher: taskledger serve; if one is running, its log shows the reason
 }

@@ -48,7 +48,7 @@ func checkKinds(ctx context.Context, c Config, r *Report) error {
 	if len(late) > 0 {
 		r.add(Condition{
 			Name: KindUnhandled, Since: since, Threshold: c.Thresholds[KindUnhandled],
-			Text: "tasks wait and no worker handles their kind: " + printable.Names(late, maxNamed),
+			Text: "tasks are waiting, and no worker handles their kind: " + printable.Names(late, maxNamed),
 		})
 	}
 	return nil

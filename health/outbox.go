@@ -36,7 +36,7 @@ func checkOutbox(ctx context.Context, c Config, r *Report) error {
 	if s.Parked > 0 {
 		r.add(Condition{
 			Name: EventsParked, Since: s.ParkedAt,
-			Text: fmt.Sprintf("events that cannot be published and are parked: %s; the reason of the last one: %s",
+			Text: fmt.Sprintf("parked events, which cannot be published: %s; the reason for the last one: %s",
 				printable.Counted(s.Parked), s.ParkedReason),
 		})
 	}
@@ -55,7 +55,7 @@ func (r *Report) addRelay(s outbox.Status, isNATSAway bool) {
 	case !l.Alive && l.Note != "":
 		r.add(Condition{
 			Name: RelayStopped, Since: r.endOf(l),
-			Text: fmt.Sprintf("no relay is running; the last one, %s, could not work because of: %s", l.Holder, l.Note),
+			Text: fmt.Sprintf("no relay is running; the last one, %s, failed with: %s", l.Holder, l.Note),
 		})
 	case !l.Alive:
 		r.add(Condition{
@@ -65,12 +65,12 @@ func (r *Report) addRelay(s outbox.Status, isNATSAway bool) {
 	case l.IsStoreFailure:
 		r.add(Condition{
 			Name: StreamWrites, Since: l.NoteSince,
-			Text: fmt.Sprintf("JetStream does not store the messages of the relay %s: %s", l.Holder, l.Note),
+			Text: fmt.Sprintf("JetStream does not store the messages of relay %s: %s", l.Holder, l.Note),
 		})
 	case l.Note != "":
 		blocked := Condition{
 			Name: RelayBlocked, Since: l.NoteSince,
-			Text: fmt.Sprintf("the relay %s cannot publish: %s", l.Holder, l.Note),
+			Text: fmt.Sprintf("relay %s cannot publish: %s", l.Holder, l.Note),
 		}
 		if isNATSAway {
 			blocked.Cure = fmt.Sprintf("see %s", StreamUnavailable)
@@ -118,13 +118,13 @@ func (r *Report) addStream(c Config, s outbox.Status) {
 	for _, name := range s.Stream.Behind {
 		r.add(Condition{
 			Name: ReplicaBehind, About: name,
-			Text: fmt.Sprintf("server %s lacks a part of stream %s", printable.Text(name), stream.Name),
+			Text: fmt.Sprintf("server %s is missing part of stream %s", printable.Text(name), stream.Name),
 		})
 	}
 	for _, name := range s.Stream.Late {
 		r.add(Condition{
 			Name: ConsumerLate, About: name,
-			Text: fmt.Sprintf("consumer %s is behind the oldest message of stream %s", printable.Text(name),
+			Text: fmt.Sprintf("consumer %s has fallen behind the oldest message of stream %s", printable.Text(name),
 				stream.Name),
 		})
 	}
@@ -146,7 +146,7 @@ func busyCure(l *outbox.LeaseStatus) string {
 	if l == nil || !l.Alive || l.Note != "" {
 		return ""
 	}
-	return fmt.Sprintf("the relay %s works, and catches up; if the number of events to publish does not fall, "+
+	return fmt.Sprintf("relay %s is catching up; if the number of events to publish does not fall, "+
 		"read its log", printable.Text(l.Holder))
 }
 
@@ -155,5 +155,6 @@ func (c Config) isNATSAway() bool { return c.JetStream == nil && c.NATSError != 
 
 // lagText returns the text of a lag.
 func lagText(state string, lag, threshold time.Duration) string {
-	return fmt.Sprintf("an event has waited %s to be %s; the threshold is %s", printable.Age(lag), state, threshold)
+	return fmt.Sprintf("an event has been waiting %s to be %s; the threshold is %s", printable.Age(lag), state,
+		threshold)
 }

@@ -73,20 +73,21 @@ func checkProjections(ctx context.Context, c Config, r *Report) error {
 			reason, _, _ := strings.Cut(f.Error, "\n") // a stack may follow
 			r.add(Condition{
 				Name: ProjectionFailed, About: p.Name, Since: f.Since,
-				Text: fmt.Sprintf("projection %s cannot apply position %d, %s, and has tried %s: %s", p.Name,
-					f.Position, printable.Short(task, maxTask), times(f.Failures), printable.Short(reason, maxReason)),
+				Text: fmt.Sprintf("projection %s cannot apply the event at position %d, %s, and has tried %s: %s",
+					p.Name, f.Position, printable.Short(task, maxTask), times(f.Failures),
+					printable.Short(reason, maxReason)),
 			})
 		case p.Name != projector.TasksName && !isBuilt(p, r.At) && isExceeded(lag.Age, c.Thresholds[ProjectionLag]):
 			r.add(Condition{
 				Name: ProjectionLag, About: p.Name, Since: lag.Oldest, Threshold: c.Thresholds[ProjectionLag],
 				Text: "projection " + p.Name + ": " + lagText("projected", lag.Age, c.Thresholds[ProjectionLag]),
-				Cure: "is a program running that has this projection?",
+				Cure: "is the program that runs this projection running?",
 			})
 		}
 		if p.Parked > 0 {
 			r.add(Condition{
 				Name: ProjectionParked, About: p.Name,
-				Text: fmt.Sprintf("projection %s: parked events: %s", p.Name, printable.Counted(int64(p.Parked))),
+				Text: fmt.Sprintf("projection %s has parked events: %s", p.Name, printable.Counted(int64(p.Parked))),
 			})
 		}
 	}

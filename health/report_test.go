@@ -60,7 +60,7 @@ var conditionTests = map[health.Name]conditionTest{
 				update taskledger.lease set detail = json_build_object(
 				  'note', 'the stream is full', 'since', clock_timestamp()) where name = 'relay'`)
 		},
-		text: "the relay relay-1 cannot publish: the stream is full", isSince: true,
+		text: "relay relay-1 cannot publish: the stream is full", isSince: true,
 	},
 	health.StreamWrites: {
 		arrange: func(b *bundle, _ *health.Config) {
@@ -69,7 +69,7 @@ var conditionTests = map[health.Name]conditionTest{
 				  'note', 'publish: no acknowledgement in time', 'cause', 'store', 'since', clock_timestamp())
 				 where name = 'relay'`)
 		},
-		text: "JetStream does not store the messages of the relay relay-1: publish: no ackn", isSince: true,
+		text: "JetStream does not store the messages of relay relay-1: publish: no ackn", isSince: true,
 	},
 	health.RelayLag: {
 		arrange: func(b *bundle, c *health.Config) {
@@ -77,7 +77,7 @@ var conditionTests = map[health.Name]conditionTest{
 			time.Sleep(2 * time.Millisecond)
 			c.Thresholds = map[health.Name]time.Duration{health.RelayLag: time.Millisecond}
 		},
-		text: "to be published; the threshold is 1ms", isSince: true, cure: "the relay relay-1 works, and catches up",
+		text: "to be published; the threshold is 1ms", isSince: true, cure: "relay relay-1 is catching up",
 	},
 	health.EventsParked: {
 		arrange: func(b *bundle, _ *health.Config) {
@@ -85,7 +85,7 @@ var conditionTests = map[health.Name]conditionTest{
 				insert into taskledger.parked (position, kind, biz_id, version, reason)
 				select g, 'coupon.send', g::text, 1, 'reason ' || g from generate_series(1, 3) g`)
 		},
-		text: "parked: 3; the reason of the last one: reason 3", isSince: true,
+		text: "published: 3; the reason for the last one: reason 3", isSince: true,
 	},
 	health.StreamUnavailable: {
 		arrange: func(_ *bundle, c *health.Config) { c.NATSError = errors.New("no servers\x1b[31m available") },
@@ -111,7 +111,7 @@ var conditionTests = map[health.Name]conditionTest{
 			})
 		},
 		about: "node-2",
-		text:  "server node-2 lacks a part of stream LEDGER",
+		text:  "server node-2 is missing part of stream LEDGER",
 	},
 	health.ConsumerLate: {
 		arrange: func(b *bundle, c *health.Config) {
@@ -130,7 +130,7 @@ var conditionTests = map[health.Name]conditionTest{
 			}
 		},
 		about: "mails",
-		text:  "consumer mails is behind the oldest message of stream LEDGER",
+		text:  "consumer mails has fallen behind the oldest message of stream LEDGER",
 	},
 	health.SubscriberBehind: {
 		arrange: func(b *bundle, c *health.Config) {
@@ -140,7 +140,7 @@ var conditionTests = map[health.Name]conditionTest{
 			time.Sleep(2 * time.Millisecond)
 			c.Thresholds = map[health.Name]time.Duration{health.SubscriberBehind: time.Millisecond}
 		},
-		text:  "behind and is paused; events that it has not passed: 1; the threshold is 1ms",
+		text:  "behind and is paused; events it has not processed: 1; the threshold is 1ms",
 		about: "mails", isSince: true,
 	},
 	health.WebhookStopped: {
@@ -150,8 +150,8 @@ var conditionTests = map[health.Name]conditionTest{
 				values ('taskledger.webhook.shop', 'a', 'the receiver has answered 410 Gone'),
 				       ('taskledger.webhook.club', 'b', 'it moves')`)
 		},
-		text: "receiver shop has answered 410 Gone", about: "shop", isSince: true,
-		cure: "when it answers again: taskledger resume kind taskledger.webhook.shop",
+		text: "receiver shop answered 410 Gone", about: "shop", isSince: true,
+		cure: "when it is back: taskledger kind resume taskledger.webhook.shop",
 	},
 	health.ProjectorRefused: {
 		arrange: func(b *bundle, _ *health.Config) {
@@ -169,7 +169,7 @@ var conditionTests = map[health.Name]conditionTest{
 				values ('coupons', 1, '', '{}', false, 17, 'coupon.send', 'A-1', 2, 12, clock_timestamp(),
 				        e'no\nstack')`)
 		},
-		text:  "projection coupons cannot apply position 17, coupon.send/A-1/2, and has tried 12 times: no",
+		text:  "cannot apply the event at position 17, coupon.send/A-1/2, and has tried 12 times: no",
 		about: "coupons", isSince: true,
 	},
 	health.ProjectionParked: {
@@ -180,7 +180,7 @@ var conditionTests = map[health.Name]conditionTest{
 				insert into taskledger.projection_parked (projection, kind, biz_id, version, position, error, failures)
 				select 'coupons', 'a', 'b', v, v, '', 0 from generate_series(1, 3) v`)
 		},
-		text: "projection coupons: parked events: 3", about: "coupons",
+		text: "projection coupons has parked events: 3", about: "coupons",
 	},
 	health.ProjectionLag: {
 		arrange: func(b *bundle, c *health.Config) {
@@ -196,7 +196,7 @@ var conditionTests = map[health.Name]conditionTest{
 			ledgertest.ExecAsOwner(b.t, b.db,
 				"update taskledger.timer set due_at = clock_timestamp() - interval '31 s'")
 		},
-		text: "s; timers that are due: 1", isSince: true,
+		text: "s; timers due: 1", isSince: true,
 	},
 	health.ScheduleLate: {
 		arrange: func(b *bundle, _ *health.Config) {
@@ -206,7 +206,7 @@ var conditionTests = map[health.Name]conditionTest{
 			}
 			b.exec("update taskledger.schedule set next_at = clock_timestamp() - interval '31 s'")
 		},
-		text: "schedule nightly has been due for 31s and does not fire", about: "nightly", isSince: true,
+		text: "schedule nightly has been due for 31s and has not fired", about: "nightly", isSince: true,
 	},
 	health.KindUnhandled: {
 		arrange: func(b *bundle, _ *health.Config) {
@@ -262,7 +262,7 @@ var conditionTests = map[health.Name]conditionTest{
 			time.Sleep(2 * time.Millisecond)
 			c.Thresholds = map[health.Name]time.Duration{health.TasksUnbegun: time.Millisecond}
 		},
-		text: "or longer for a worker to begin it; kinds: coupon.send", isSince: true,
+		text: "has been waiting for a worker for", isSince: true,
 	},
 	health.AttemptsRepeated: {
 		arrange: func(b *bundle, _ *health.Config) {
@@ -294,7 +294,7 @@ var conditionTests = map[health.Name]conditionTest{
 				return []health.UndeliveredAlarm{{Alarm: "ops/1", MadeAt: time.Unix(1, 0), Error: "exit status 7"}}, nil
 			}
 		},
-		text: "alarm ops/1 has not been delivered: exit status 7", about: "ops/1", isSince: true,
+		text: "alarm ops/1 could not be delivered: exit status 7", about: "ops/1", isSince: true,
 	},
 }
 

@@ -41,7 +41,7 @@ func checkSubscribers(ctx context.Context, c Config, r *Report) error {
 		}
 		r.add(Condition{
 			Name: SubscriberBehind, About: s.Name, Since: s.OldestAt, Threshold: c.Thresholds[SubscriberBehind],
-			Text: fmt.Sprintf("subscriber %s is %s behind%s; events that it has not passed: %s; the threshold is %s",
+			Text: fmt.Sprintf("subscriber %s is %s behind%s; events it has not processed: %s; the threshold is %s",
 				s.Name, printable.Age(age), state, events, c.Thresholds[SubscriberBehind]),
 		})
 	}
@@ -49,8 +49,8 @@ func checkSubscribers(ctx context.Context, c Config, r *Report) error {
 	if others := r.SubscribersTotal - len(r.Subscribers); others > 0 && (isLate || !last.IsLocal) {
 		r.add(Condition{
 			Name: SubscriberBehind, Threshold: c.Thresholds[SubscriberBehind],
-			Text: fmt.Sprintf("other subscribers that may be late as well: %s; "+
-				"list them with: taskledger show subscribers", printable.Count(int64(others))),
+			Text: fmt.Sprintf("other subscribers that may also be late: %s; "+
+				"to list them: taskledger subscriber list", printable.Count(int64(others))),
 		})
 	}
 	return nil

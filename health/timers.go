@@ -34,7 +34,7 @@ func checkTimers(ctx context.Context, c Config, r *Report) (err error) {
 	}
 	r.add(Condition{
 		Name: TimersLate, Since: r.Timers.NextAt, Threshold: c.Thresholds[TimersLate],
-		Text: fmt.Sprintf("a delay, a retry or a deadline has been due for %s; timers that are due: %s%s%s",
+		Text: fmt.Sprintf("a delayed task, a retry or a deadline has been due for %s; timers due: %s%s%s",
 			printable.Age(r.Timers.Late()), printable.Count(int64(r.Timers.Due)), orMore, cause),
 		Cure: cure,
 	})
@@ -57,17 +57,17 @@ func whyLate(ctx context.Context, c Config, r *Report) (cause, cure string, err 
 	case err != nil:
 		return "", "", pgerr.Explain("find an open transaction", err)
 	case found && pid == 0:
-		return fmt.Sprintf("; transaction %q of %s, prepared %s ago, may lock their tasks", prepared, user, age),
+		return fmt.Sprintf("; transaction %q of %s, prepared %s ago, may be locking their tasks", prepared, user, age),
 			"commit it, or: rollback prepared '" + strings.ReplaceAll(prepared, "'", "''") + "'", nil
 	case found:
-		return fmt.Sprintf("; a transaction of %s, open for %s, has appended events and may lock their tasks",
+		return fmt.Sprintf("; a transaction of %s, open for %s, has appended events and may be locking their tasks",
 				user, age),
 			fmt.Sprintf("end it in its program, or: select pg_terminate_backend(%d)", pid), nil
 	case c.Only == nil && r.Outbox.Relay == nil && !r.Outbox.IsOff: // else the caller may be a service
-		return "; no process runs the services of serve", "start: taskledger serve", nil
+		return "; no process runs taskledger serve", "start: taskledger serve", nil
 	case r.Timers.Due >= manyDue:
-		return "; schedulers fire them in batches, in turns by kind",
-			"if their number falls, wait, or start another taskledger serve; " + d.Cure, nil
+		return "; schedulers fire them in batches, taking turns between kinds",
+			"if the number is falling, wait, or start another taskledger serve; " + d.Cure, nil
 	}
 	return "", "", nil
 }
@@ -83,14 +83,14 @@ func checkSchedules(ctx context.Context, c Config, r *Report) (err error) {
 		}
 		r.add(Condition{
 			Name: ScheduleLate, About: s.Name, Since: s.NextAt, Threshold: c.Thresholds[ScheduleLate],
-			Text: fmt.Sprintf("schedule %s has been due for %s and does not fire", s.Name, printable.Age(late)),
+			Text: fmt.Sprintf("schedule %s has been due for %s and has not fired", s.Name, printable.Age(late)),
 		})
 		isLast := i == len(r.Schedules.Late)-1
 		if others := r.Schedules.Due - len(r.Schedules.Late); isLast && others > 0 {
 			r.add(Condition{
 				Name: ScheduleLate, Threshold: c.Thresholds[ScheduleLate],
-				Text: fmt.Sprintf("other schedules that are due and may be late as well: %s; "+
-					"list them with: taskledger show schedules", printable.Count(int64(others))),
+				Text: fmt.Sprintf("other schedules that are due and may also be late: %s; "+
+					"to list them: taskledger schedule list", printable.Count(int64(others))),
 			})
 		}
 	}

@@ -41,9 +41,9 @@ func TestWhyTimersAreLate(t *testing.T) {
 			t.Errorf("text %q, want the end %q; cure %q, want the beginning %q", got.Text, text, got.Cure, cure)
 		}
 	}
-	check("timers that are due: 1; no process runs the services of serve", "start: taskledger serve")
+	check("timers due: 1; no process runs taskledger serve", "start: taskledger serve")
 	b.takeLease()
-	check("timers that are due: 1", "is a scheduler running? start: taskledger serve; if one is, its log shows")
+	check("timers due: 1", "is a scheduler running? start: taskledger serve; if one is, its log shows")
 
 	tx, err := b.db.Begin(t.Context())
 	if err != nil {
@@ -56,9 +56,9 @@ func TestWhyTimersAreLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.await("the transaction to be older than the threshold", func() bool {
-		return strings.Contains(held().Text, "has appended events and may lock their tasks")
+		return strings.Contains(held().Text, "has appended events and may be locking their tasks")
 	})
-	check("s, has appended events and may lock their tasks",
+	check("s, has appended events and may be locking their tasks",
 		fmt.Sprintf("end it in its program, or: select pg_terminate_backend(%d)", pid))
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
@@ -67,6 +67,6 @@ func TestWhyTimersAreLate(t *testing.T) {
 		insert into taskledger.timer (due_at, kind, biz_id, version, reason)
 		select clock_timestamp() - interval '1 minute', 'coupon.send', i::text, 1, 'due'
 		  from generate_series(1, 1000) i`)
-	check("timers that are due: 1,001; schedulers fire them in batches, in turns by kind",
-		"if their number falls, wait")
+	check("timers due: 1,001; schedulers fire them in batches, taking turns between kinds",
+		"if the number is falling, wait")
 }

@@ -21,8 +21,8 @@ func checkWebhooks(ctx context.Context, c Config, r *Report) error {
 		if i == maxReceivers {
 			r.add(Condition{
 				Name: WebhookStopped, Threshold: c.Thresholds[WebhookStopped],
-				Text: fmt.Sprintf("other receivers that get no events: %s; compare the receivers with: "+
-					"taskledger show subscribers", printable.Count(int64(len(stopped)-maxReceivers))),
+				Text: fmt.Sprintf("other receivers without events: %s; compare your receivers with: "+
+					"taskledger subscriber list", printable.Count(int64(len(stopped)-maxReceivers))),
 			})
 			break
 		}
@@ -32,19 +32,19 @@ func checkWebhooks(ctx context.Context, c Config, r *Report) error {
 		name, subscriber := s.Receiver, webhook.Subscriber(s.Receiver)
 		switch s.Reason {
 		case webhook.Gone:
-			held.Text = fmt.Sprintf("receiver %s has answered 410 Gone; its deliveries wait", name)
-			held.Cure = fmt.Sprintf("when it answers again: taskledger resume kind %s", webhook.Kind(name))
+			held.Text = fmt.Sprintf("receiver %s answered 410 Gone; its deliveries are waiting", name)
+			held.Cure = fmt.Sprintf("when it is back: taskledger kind resume %s", webhook.Kind(name))
 		case webhook.Deleted:
-			held.Text = fmt.Sprintf("receiver %s gets no events: its subscriber was deleted while it works", name)
-			held.Cure = fmt.Sprintf("take it out of the file of taskledger serve webhooks, or: "+
-				"taskledger seek subscriber %s --now", subscriber)
+			held.Text = fmt.Sprintf("receiver %s gets no events: its subscriber was deleted", name)
+			held.Cure = fmt.Sprintf("remove it from the file of taskledger webhook serve, or: "+
+				"taskledger subscriber seek %s --now", subscriber)
 		case webhook.Unserved:
-			held.Text = fmt.Sprintf("receiver %s gets no events: no process has it", name)
-			held.Cure = fmt.Sprintf("start: taskledger serve webhooks; if it is not needed: "+
-				"taskledger delete subscriber %s", subscriber)
+			held.Text = fmt.Sprintf("receiver %s gets no events: no process serves it", name)
+			held.Cure = fmt.Sprintf("start: taskledger webhook serve; if it is no longer needed: "+
+				"taskledger subscriber delete %s", subscriber)
 		case webhook.Stuck:
-			held.Text = fmt.Sprintf("receiver %s gets no events: its subscriber does not continue", name)
-			held.Cure = "read the log of taskledger serve webhooks"
+			held.Text = fmt.Sprintf("receiver %s gets no events: its subscriber has stopped", name)
+			held.Cure = "read the log of taskledger webhook serve"
 		}
 		r.add(held)
 	}

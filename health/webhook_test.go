@@ -40,8 +40,8 @@ func TestReceiversThatGetNoEvents(t *testing.T) {
 	b.exec(`insert into taskledger.pause (kind, actor, reason) values ('taskledger.webhook.gone', 'a',
 		'the receiver has answered 410 Gone')`)
 	want := map[string]string{
-		"deleted": "its subscriber was deleted", "gone": "has answered 410 Gone", "stuck": "does not continue",
-		"unserved": "no process has it",
+		"deleted": "its subscriber was deleted", "gone": "answered 410 Gone", "stuck": "its subscriber has stopped",
+		"unserved": "no process serves it",
 	}
 	r := b.read(health.Config{Only: []health.Name{health.WebhookStopped}})
 	got := make(map[string]string)

@@ -36,7 +36,7 @@ func checkUnbegun(ctx context.Context, c Config, r *Report) error {
 	}
 	r.add(Condition{
 		Name: TasksUnbegun, Since: since, Threshold: limit,
-		Text: fmt.Sprintf("a task has waited %s or longer for a worker to begin it; kinds: %s",
+		Text: fmt.Sprintf("a task has been waiting for a worker for %s or longer; kinds: %s",
 			printable.Age(r.At.Sub(oldest)), printable.Names(names, maxNamed)),
 		Cure: lagCure(r, DispatcherStopped),
 	})

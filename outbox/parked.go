@@ -36,9 +36,9 @@ var ErrNotParked = errors.New("the event is not parked")
 const MaxParked = 1000
 
 // ParkedCure is the cure for parked events.
-const ParkedCure = "too large: raise max_payload of the NATS server and restart it, or raise max bytes of the " +
-	"stream, then: taskledger retry parked --all; otherwise, also for an invalid kind, biz_id or data: " +
-	"taskledger cancel KIND BIZ_ID, then: taskledger discard parked POSITION"
+const ParkedCure = "too large: raise max_payload of the NATS server and restart it, or raise the stream's " +
+	"max bytes, then: taskledger parked retry --all; otherwise, or if a kind, biz_id or data is invalid: " +
+	"taskledger task cancel KIND BIZ_ID, then: taskledger parked discard POSITION"
 
 // Parked is an event that the relay could not publish.
 type Parked struct {

@@ -363,7 +363,7 @@ func TestReceiverThatMustNotContinueStopsAlone(t *testing.T) {
 	send("3", "other")
 	h.Await("the two stopped ones have conditions", func() bool {
 		texts := h.conditions()
-		return strings.Contains(texts["deleted"], "was deleted") && strings.Contains(texts["given"], "not continue")
+		return strings.Contains(texts["deleted"], "was deleted") && strings.Contains(texts["given"], "has stopped")
 	})
 	h.Await("the log has both reasons", func() bool {
 		return h.log.has("receiver=deleted", "taskledger seek subscriber webhook-deleted --now") &&

@@ -32,7 +32,7 @@ func TestBoundedCountsReportTheirBound(t *testing.T) {
 	for _, test := range []struct{ command, want string }{
 		{command: "show projections", want: `coupons.*\b10,000\+.*\b10,000\+`},
 		{command: "status", want: `parked +10,000\+`},
-		{command: "status", want: `projection coupons: parked events: 10,000\+`},
+		{command: "status", want: `projection coupons has parked events: 10,000\+`},
 		{command: "status", want: `are parked: 10,000\+`},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)

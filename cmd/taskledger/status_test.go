@@ -60,7 +60,7 @@ func TestStatusIsBounded(t *testing.T) {
 		"\nworst ", "\nworse ", "\nand 2,980 more kinds: taskledger status --all\n",
 		"\nother subscribers, less far behind: 110; all: taskledger show subscribers\n",
 		"\nand 2,979 more kinds without worker: taskledger status --all\n",
-		"degraded: subscriber_behind: other subscribers that may be late as well: 30; ",
+		"degraded: subscriber_behind: other subscribers that may also be late: 30; ",
 		"\nand 80 more conditions subscriber_behind: taskledger status --all\n",
 	} {
 		_, after, found := strings.Cut(rest, want)

@@ -155,7 +155,7 @@ func overText(what, about string) string {
 	case WhatDeadOver:
 		return "over: the dead tasks of kind " + about + " are within their limit"
 	case WhatWaitingOver:
-		return "over: no task of kind " + about + " waits too long"
+		return "over: no task of kind " + about + " has been waiting too long"
 	}
 	text := "over: "
 	if about != "" {
