@@ -78,7 +78,7 @@ var checks = []check{
 // Read returns a report. It only reads, in several statements, and never commits. Its cost does not grow with the
 // number of tasks. An unavailable stream is a condition, not an error.
 //
-// Schedules and subscribers have at most 100 conditions each, for those that are late for the longest time. Receivers
+// Schedules and subscribers have at most 100 conditions each, for the most overdue ones. Receivers
 // of webhooks have at most 100. One more condition, with an empty About, counts the others.
 //
 // Errors: invalid fields of c, [ledger.ErrUnavailable], [ledger.ErrNotMigrated].
