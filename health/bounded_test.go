@@ -66,8 +66,8 @@ func TestManySchedulesAndSubscribers(t *testing.T) {
 		held[c.Name]++
 	}
 	for name, want := range map[health.Name]string{
-		health.ScheduleLate:     "may also be late: 29; to list them: taskledger schedule list",
-		health.SubscriberBehind: "may also be late: 30; to list them: taskledger subscriber list",
+		health.ScheduleLate:     "may also be late: 29; to list them: taskledger show schedules",
+		health.SubscriberBehind: "may also be late: 30; to list them: taskledger show subscribers",
 	} {
 		if !strings.HasSuffix(others[name], want) {
 			t.Errorf("%s: %q, want %q at its end", name, others[name], want)

@@ -155,7 +155,7 @@ var definitions = []Definition{
 		Meaning: "The stream's settings, other than its limits, differ from the configuration. " +
 			"Of an existing stream the relay changes only the limit in bytes, and only raises it.",
 		Cure: "if the installation differs, see relay_refused; otherwise: nats stream edit LEDGER, " +
-			"or: taskledger stream rebuild",
+			"or: taskledger rebuild stream",
 	},
 	{
 		Name:    ReplicaBehind,
@@ -182,20 +182,21 @@ var definitions = []Definition{
 		Name:    ProjectionFailed,
 		Meaning: "A projection fails on the event in the text and keeps retrying it. Its tables are out of date.",
 		Cure: "fix the program that runs it, and raise its Version if its tables are wrong; or: " +
-			"taskledger projection skip NAME KIND BIZ_ID",
+			"taskledger discard parked --projection NAME KIND BIZ_ID",
 	},
 	{
 		Name:    ProjectionParked,
 		Meaning: "A projection has parked events that it cannot apply, and later events of their tasks.",
-		Cure: "taskledger projection parked NAME; fix the program, " +
-			"then: taskledger projection retry NAME KIND BIZ_ID; or: taskledger projection skip NAME KIND BIZ_ID",
+		Cure: "taskledger show parked --projection NAME; fix the program, " +
+			"then: taskledger retry parked --projection NAME KIND BIZ_ID; " +
+			"or: taskledger discard parked --projection NAME KIND BIZ_ID",
 	},
 	{
 		Name: EventsIllegal,
 		Meaning: "Some events are not allowed after the events before them. " +
 			"Their tasks are shown without these events.",
 		Cure: "revoke INSERT on the table event, or membership in its owner, from the role that wrote them, " +
-			"then: taskledger illegal dismiss KIND BIZ_ID",
+			"then: taskledger dismiss illegal KIND BIZ_ID",
 	},
 	{
 		Name:       DispatcherStopped,
@@ -232,7 +233,7 @@ var definitions = []Definition{
 		Threshold: usualThreshold,
 		Meaning: "Tasks of a kind have been available or running for longer than the threshold, " +
 			"but no live worker handles the kind.",
-		Cure: "start the program that registers the kind, or: taskledger task cancel --kind KIND",
+		Cure: "start the program that registers the kind, or: taskledger cancel --kind KIND",
 	},
 	{
 		Name: OperationOpen,
@@ -240,14 +241,14 @@ var definitions = []Definition{
 			"minute, or a replay began an hour ago.",
 		Cure: "if no process is working on it, run the same command again, which ends the record; " +
 			"rebuilding your own projection needs the program that runs it; " +
-			"or: taskledger task cancel taskledger.operation BIZ_ID",
+			"or: taskledger cancel taskledger.operation BIZ_ID",
 	},
 	{
 		Name:      TasksUnbegun,
 		Threshold: usualThreshold,
 		Meaning: "A task has been available for longer than the threshold and its kind is not paused, but the live " +
 			"workers of the kind have not started it.",
-		Cure: "give the kind more slots or more workers; overdue handlers in taskledger worker list occupy slots: " +
+		Cure: "give the kind more slots or more workers; overdue handlers in taskledger show workers occupy slots: " +
 			"restart these workers, and fix the handlers; if slots are free, read the workers' log; " +
 			"restart a worker that renews its lease but starts nothing",
 	},
@@ -255,33 +256,33 @@ var definitions = []Definition{
 		Name: AttemptsRepeated,
 		Meaning: "Attempts at a task repeatedly end with an error of the ledger's database, without an event. " +
 			"After ten in a row, each further attempt counts as a failure.",
-		Cure: "fix the handler or the database, by the error in the text, or: taskledger task bury KIND BIZ_ID",
+		Cure: "fix the handler or the database, by the error in the text, or: taskledger bury KIND BIZ_ID",
 	},
 	{
 		Name: SnoozedInARow,
 		Meaning: "A handler has snoozed its task five times in a row, for less than a second or until a time in the " +
 			"past. Each attempt adds events to the ledger.",
-		Cure: "fix the time that the handler returns, or: taskledger task bury KIND BIZ_ID",
+		Cure: "fix the time that the handler returns, or: taskledger bury KIND BIZ_ID",
 	},
 	{
 		Name:    AlarmUndelivered,
 		Meaning: "A receiver's newest alarm could not be delivered. No alarm reports this.",
-		Cure:    "fix the receiver's settings, then try them: taskledger alarm test --alarms FILE RECEIVER",
+		Cure:    "fix the receiver's settings, then try them: taskledger test alarms --alarms FILE RECEIVER",
 	},
 	{
 		Name:      SubscriberBehind,
 		Threshold: subscriberThreshold,
 		Meaning: "A subscriber of the feed is further behind than the threshold. It delays no other subscriber. " +
 			"Events that it has not read must not be archived.",
-		Cure: "start its program, or read its log; if it is paused: taskledger subscriber resume NAME; " +
-			"if it is no longer needed: taskledger subscriber delete NAME",
+		Cure: "start its program, or read its log; if it is paused: taskledger resume subscriber NAME; " +
+			"if it is no longer needed: taskledger delete subscriber NAME",
 	},
 	{
 		Name:      WebhookStopped,
 		Threshold: usualThreshold,
 		Meaning: "Events for a webhook receiver have been waiting for longer than the threshold: no process serves " +
 			"the receiver, its subscriber was deleted or has stopped, or it answered 410 Gone.",
-		Cure: "start: taskledger webhook serve, or read its log; after 410: taskledger kind resume " +
-			"taskledger.webhook.NAME; if it is no longer needed: taskledger subscriber delete webhook-NAME",
+		Cure: "start: taskledger serve webhooks, or read its log; after 410: taskledger resume kind " +
+			"taskledger.webhook.NAME; if it is no longer needed: taskledger delete subscriber webhook-NAME",
 	},
 }

@@ -151,7 +151,7 @@ var conditionTests = map[health.Name]conditionTest{
 				       ('taskledger.webhook.club', 'b', 'it moves')`)
 		},
 		text: "receiver shop answered 410 Gone", about: "shop", isSince: true,
-		cure: "when it is back: taskledger kind resume taskledger.webhook.shop",
+		cure: "when it is back: taskledger resume kind taskledger.webhook.shop",
 	},
 	health.ProjectorRefused: {
 		arrange: func(b *bundle, _ *health.Config) {

@@ -50,7 +50,7 @@ func checkSubscribers(ctx context.Context, c Config, r *Report) error {
 		r.add(Condition{
 			Name: SubscriberBehind, Threshold: c.Thresholds[SubscriberBehind],
 			Text: fmt.Sprintf("other subscribers that may also be late: %s; "+
-				"to list them: taskledger subscriber list", printable.Count(int64(others))),
+				"to list them: taskledger show subscribers", printable.Count(int64(others))),
 		})
 	}
 	return nil

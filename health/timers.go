@@ -90,7 +90,7 @@ func checkSchedules(ctx context.Context, c Config, r *Report) (err error) {
 			r.add(Condition{
 				Name: ScheduleLate, Threshold: c.Thresholds[ScheduleLate],
 				Text: fmt.Sprintf("other schedules that are due and may also be late: %s; "+
-					"to list them: taskledger schedule list", printable.Count(int64(others))),
+					"to list them: taskledger show schedules", printable.Count(int64(others))),
 			})
 		}
 	}

@@ -22,7 +22,7 @@ func checkWebhooks(ctx context.Context, c Config, r *Report) error {
 			r.add(Condition{
 				Name: WebhookStopped, Threshold: c.Thresholds[WebhookStopped],
 				Text: fmt.Sprintf("other receivers without events: %s; compare your receivers with: "+
-					"taskledger subscriber list", printable.Count(int64(len(stopped)-maxReceivers))),
+					"taskledger show subscribers", printable.Count(int64(len(stopped)-maxReceivers))),
 			})
 			break
 		}
@@ -33,18 +33,18 @@ func checkWebhooks(ctx context.Context, c Config, r *Report) error {
 		switch s.Reason {
 		case webhook.Gone:
 			held.Text = fmt.Sprintf("receiver %s answered 410 Gone; its deliveries are waiting", name)
-			held.Cure = fmt.Sprintf("when it is back: taskledger kind resume %s", webhook.Kind(name))
+			held.Cure = fmt.Sprintf("when it is back: taskledger resume kind %s", webhook.Kind(name))
 		case webhook.Deleted:
 			held.Text = fmt.Sprintf("receiver %s gets no events: its subscriber was deleted", name)
-			held.Cure = fmt.Sprintf("remove it from the file of taskledger webhook serve, or: "+
-				"taskledger subscriber seek %s --now", subscriber)
+			held.Cure = fmt.Sprintf("remove it from the file of taskledger serve webhooks, or: "+
+				"taskledger seek subscriber %s --now", subscriber)
 		case webhook.Unserved:
 			held.Text = fmt.Sprintf("receiver %s gets no events: no process serves it", name)
-			held.Cure = fmt.Sprintf("start: taskledger webhook serve; if it is no longer needed: "+
-				"taskledger subscriber delete %s", subscriber)
+			held.Cure = fmt.Sprintf("start: taskledger serve webhooks; if it is no longer needed: "+
+				"taskledger delete subscriber %s", subscriber)
 		case webhook.Stuck:
 			held.Text = fmt.Sprintf("receiver %s gets no events: its subscriber has stopped", name)
-			held.Cure = "read the log of taskledger webhook serve"
+			held.Cure = "read the log of taskledger serve webhooks"
 		}
 		r.add(held)
 	}

@@ -29,123 +29,123 @@ func define(kind, name, help string, labels ...string) *metric {
 
 // Of the whole ledger: the same in each process that exports them.
 var (
-	readable = define(Gauge, "taskledger_ledger_readable",
+	readable = define(gauge, "taskledger_ledger_readable",
 		"1 if this scrape could read the ledger. If 0, the ledger's metrics are missing.")
-	conditions = define(Gauge, "taskledger_conditions",
+	conditions = define(gauge, "taskledger_conditions",
 		"Conditions that hold and need an operator, see docs/operations.md.", "condition")
 
-	kindsSummed = define(Gauge, "taskledger_kinds_summed",
+	kindsSummed = define(gauge, "taskledger_kinds_summed",
 		"Kinds beyond the first 100, which are summed as kind=\"(others)\".")
-	tasks = define(Gauge, "taskledger_tasks",
+	tasks = define(gauge, "taskledger_tasks",
 		"Tasks by state, as projected.", "kind", "state")
-	enqueued = define(Counter, "taskledger_tasks_enqueued_total",
+	enqueued = define(counter, "taskledger_tasks_enqueued_total",
 		"Tasks enqueued since this process's first scrape, as projected.", "kind")
-	started = define(Counter, "taskledger_attempts_started_total",
+	started = define(counter, "taskledger_attempts_started_total",
 		"Attempts started since this process's first scrape, as projected.", "kind")
-	succeeded = define(Counter, "taskledger_tasks_succeeded_total",
+	succeeded = define(counter, "taskledger_tasks_succeeded_total",
 		"Tasks that succeeded since this process's first scrape, as projected.", "kind")
-	failed = define(Counter, "taskledger_attempts_failed_total",
+	failed = define(counter, "taskledger_attempts_failed_total",
 		"Attempts that failed since this process's first scrape, as projected.", "kind")
-	dead = define(Counter, "taskledger_tasks_dead_total",
+	dead = define(counter, "taskledger_tasks_dead_total",
 		"Tasks that died since this process's first scrape, as projected.", "kind")
-	cancelled = define(Counter, "taskledger_tasks_cancelled_total",
+	cancelled = define(counter, "taskledger_tasks_cancelled_total",
 		"Tasks cancelled since this process's first scrape, as projected.", "kind")
-	waiting = define(Histogram, "taskledger_task_waiting_seconds",
+	waiting = define(histogram, "taskledger_task_waiting_seconds",
 		"Time from a task becoming available to the start of its attempt. The sum is an estimate, within a tenth.",
 		"kind")
-	running = define(Histogram, "taskledger_attempt_running_seconds",
+	running = define(histogram, "taskledger_attempt_running_seconds",
 		"Duration of an attempt. The sum is an estimate, within a tenth.", "kind")
-	oldestWaiting = define(Gauge, "taskledger_oldest_waiting_task_seconds",
+	oldestWaiting = define(gauge, "taskledger_oldest_waiting_task_seconds",
 		"How long the oldest available task has been waiting, among the 1,000 oldest unfinished tasks.", "kind")
-	unhandled = define(Gauge, "taskledger_unhandled_tasks",
+	unhandled = define(gauge, "taskledger_unhandled_tasks",
 		"Unfinished tasks of kinds without a live worker.", "kind")
 	paused = define(gauge, "taskledger_kinds_paused",
 		"Kinds that an operator has paused.")
-	rejected = define(Counter, "taskledger_enqueues_rejected_total",
+	rejected = define(counter, "taskledger_enqueues_rejected_total",
 		"Calls rejected by a limit since the ledger was created.")
 
-	relayLag = define(Gauge, "taskledger_relay_lag_events",
+	relayLag = define(gauge, "taskledger_relay_lag_events",
 		"Committed events not yet published, at most 10,000.")
-	relayLagSeconds = define(Gauge, "taskledger_relay_lag_seconds",
+	relayLagSeconds = define(gauge, "taskledger_relay_lag_seconds",
 		"Age of the oldest committed event not yet published.")
-	relayAlive = define(Gauge, "taskledger_relay_alive",
+	relayAlive = define(gauge, "taskledger_relay_alive",
 		"1 if a relay holds a live lease.")
-	dispatcherAlive = define(Gauge, "taskledger_dispatcher_alive",
+	dispatcherAlive = define(gauge, "taskledger_dispatcher_alive",
 		"1 if a dispatcher holds a live lease.")
-	dispatcherEpoch = define(Gauge, "taskledger_dispatcher_epoch",
+	dispatcherEpoch = define(gauge, "taskledger_dispatcher_epoch",
 		"Number of the current or last dispatcher, which rises with each change.")
-	relayInfo = define(Gauge, "taskledger_relay_info",
+	relayInfo = define(gauge, "taskledger_relay_info",
 		"The holder of the relay's lease. Always 1.", "holder")
-	parked = define(Gauge, "taskledger_events_parked",
+	parked = define(gauge, "taskledger_events_parked",
 		"Parked events, which cannot be published, at most 10,001.")
-	generation = define(Gauge, "taskledger_stream_generation",
+	generation = define(gauge, "taskledger_stream_generation",
 		"One more than the number of times the stream has lost messages.")
-	streamMessages = define(Gauge, "taskledger_stream_messages",
+	streamMessages = define(gauge, "taskledger_stream_messages",
 		"Messages in the stream.")
-	streamBytes = define(Gauge, "taskledger_stream_bytes",
+	streamBytes = define(gauge, "taskledger_stream_bytes",
 		"Size of the stream in bytes.")
-	streamMaxBytes = define(Gauge, "taskledger_stream_max_bytes",
+	streamMaxBytes = define(gauge, "taskledger_stream_max_bytes",
 		"Size limit of the stream in bytes. Missing if it has none.")
 
-	projectionLag = define(Gauge, "taskledger_projection_lag_events",
+	projectionLag = define(gauge, "taskledger_projection_lag_events",
 		"Committed events not yet applied by the built-in projection, at most 10,000.")
-	projectionLagSeconds = define(Gauge, "taskledger_projection_lag_seconds",
+	projectionLagSeconds = define(gauge, "taskledger_projection_lag_seconds",
 		"Age of the oldest event not yet applied by the built-in projection.")
-	projectionParked = define(Gauge, "taskledger_projection_parked_events",
+	projectionParked = define(gauge, "taskledger_projection_parked_events",
 		"Events parked by a projection.", "projection")
-	subscribersLeftOut = define(Gauge, "taskledger_subscribers_left_out",
+	subscribersLeftOut = define(gauge, "taskledger_subscribers_left_out",
 		"Subscribers without metrics: all but the 100 that are furthest behind.")
-	subscriberLag = define(Gauge, "taskledger_subscriber_lag_events",
+	subscriberLag = define(gauge, "taskledger_subscriber_lag_events",
 		"Events not yet processed by a subscriber of the feed, at most 10,000.", "subscriber")
-	subscriberLagSeconds = define(Gauge, "taskledger_subscriber_lag_seconds",
+	subscriberLagSeconds = define(gauge, "taskledger_subscriber_lag_seconds",
 		"Age of the oldest event not yet processed by a subscriber.", "subscriber")
 
-	timersDue = define(Gauge, "taskledger_timers_due",
+	timersDue = define(gauge, "taskledger_timers_due",
 		"Delays, retries and deadlines that are due but have not fired.")
-	timersLate = define(Gauge, "taskledger_timers_late_seconds",
+	timersLate = define(gauge, "taskledger_timers_late_seconds",
 		"How long the oldest of these timers has been due.")
-	schedulesLate = define(Gauge, "taskledger_schedules_late_seconds",
+	schedulesLate = define(gauge, "taskledger_schedules_late_seconds",
 		"How long the most overdue schedule has been due.")
-	alarmsUndelivered = define(Gauge, "taskledger_alarms_undelivered",
+	alarmsUndelivered = define(gauge, "taskledger_alarms_undelivered",
 		"Receivers whose newest alarm could not be delivered.")
-	oldestTransaction = define(Gauge, "taskledger_oldest_transaction_seconds",
+	oldestTransaction = define(gauge, "taskledger_oldest_transaction_seconds",
 		"Age of the oldest open write transaction in the database cluster. It holds up vacuum, but no service.")
 )
 
 // Of one process.
 var (
-	build = define(Gauge, "taskledger_build_info",
+	build = define(gauge, "taskledger_build_info",
 		"This process's build. Always 1.", "version", "revision", "go_version")
 
 	connections = define(gauge, "taskledger_database_connections",
 		"Connections of a pool: acquired, idle or constructing.", "state")
-	maxConnections = define(Gauge, "taskledger_database_max_connections",
+	maxConnections = define(gauge, "taskledger_database_max_connections",
 		"Maximum number of connections of a pool.")
-	acquires = define(Counter, "taskledger_database_acquires_total",
+	acquires = define(counter, "taskledger_database_acquires_total",
 		"Connections taken from a pool.")
-	acquireWaits = define(Counter, "taskledger_database_acquire_waits_total",
+	acquireWaits = define(counter, "taskledger_database_acquire_waits_total",
 		"Times a statement had to wait for a connection.")
-	acquireWaitSeconds = define(Counter, "taskledger_database_acquire_wait_seconds_total",
+	acquireWaitSeconds = define(counter, "taskledger_database_acquire_wait_seconds_total",
 		"Time statements spent waiting for a connection.")
 
-	natsConnected = define(Gauge, "taskledger_nats_connected",
+	natsConnected = define(gauge, "taskledger_nats_connected",
 		"1 if the process is connected to NATS.")
-	natsReconnects = define(Counter, "taskledger_nats_reconnects_total",
+	natsReconnects = define(counter, "taskledger_nats_reconnects_total",
 		"Times the process has reconnected to NATS.")
 
-	workerSlots = define(Gauge, "taskledger_worker_slots",
+	workerSlots = define(gauge, "taskledger_worker_slots",
 		"Handlers of a kind that this process may run at a time.", "kind")
-	workerRunning = define(Gauge, "taskledger_worker_handlers_running",
+	workerRunning = define(gauge, "taskledger_worker_handlers_running",
 		"Handlers of a kind now running in this process, including overdue ones.", "kind")
-	workerOverdue = define(Gauge, "taskledger_worker_handlers_overdue",
+	workerOverdue = define(gauge, "taskledger_worker_handlers_overdue",
 		"Handlers of a kind that have not returned in time.", "kind")
-	workerInFlight = define(Gauge, "taskledger_worker_in_flight_tasks",
+	workerInFlight = define(gauge, "taskledger_worker_in_flight_tasks",
 		"Tasks of a kind offered to this process whose outcome is not yet recorded.", "kind")
-	workerAttempts = define(Counter, "taskledger_worker_attempts_total",
+	workerAttempts = define(counter, "taskledger_worker_attempts_total",
 		"Attempts of a kind that have ended in this process.", "kind", "outcome")
 
-	workerWaiting = define(Histogram, "taskledger_worker_task_waiting_seconds",
+	workerWaiting = define(histogram, "taskledger_worker_task_waiting_seconds",
 		"Time from a task becoming available to the start of its attempt in this process.", "kind")
-	workerRan = define(Histogram, "taskledger_worker_attempt_running_seconds",
+	workerRan = define(histogram, "taskledger_worker_attempt_running_seconds",
 		"Duration of an attempt in this process, including hooks and recording its outcome.", "kind")
 )

@@ -37,8 +37,8 @@ const MaxParked = 1000
 
 // ParkedCure is the cure for parked events.
 const ParkedCure = "too large: raise max_payload of the NATS server and restart it, or raise the stream's " +
-	"max bytes, then: taskledger parked retry --all; otherwise, or if a kind, biz_id or data is invalid: " +
-	"taskledger task cancel KIND BIZ_ID, then: taskledger parked discard POSITION"
+	"max bytes, then: taskledger retry parked --all; otherwise, or if a kind, biz_id or data is invalid: " +
+	"taskledger cancel KIND BIZ_ID, then: taskledger discard parked POSITION"
 
 // Parked is an event that the relay could not publish.
 type Parked struct {

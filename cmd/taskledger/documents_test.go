@@ -85,8 +85,8 @@ var (
 
 // proseWords are the words behind the name of the program that are not commands: in sentences about the program, its
 // schema or its package, and in the names of formats.
-var proseWords = strings.Fields(`and as before call calls can cascade console delivers dispatch dist encrypts ends event from has
-	holds in is itself keeps needs on personal publishes record runs that to under uses v was with x`)
+var proseWords = strings.Fields(`and as before call calls can cascade console delivers dispatch dist encrypts ends event
+	from has holds in is itself keeps needs on personal publishes record runs that to under uses v was with x`)
 
 // commandFile is the name of a file that may name commands.
 var commandFile = regexp.MustCompile(`\.(md|go|sql|html|ya?ml|txtar|service|sh|m?js|py)$|^(Makefile|Dockerfile.*)$`)
