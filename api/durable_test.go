@@ -7,6 +7,7 @@ import (
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/internal/crashtest"
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/operator"
 )
@@ -34,11 +35,11 @@ func TestAnswersOutliveACrash(t *testing.T) {
 		}
 	}
 	isPaused := func() (bool, error) {
-		paused, err := operator.ReadPaused(ctx, db)
+		paused, err := operator.ReadPaused(ctx, db, "", lists.All)
 		return len(paused) > 0, err
 	}
 	isLimited := func() (bool, error) {
-		limits, err := ledger.ReadLimits(ctx, db)
+		limits, err := ledger.ReadLimits(ctx, db, "", lists.All)
 		return len(limits) > 0, err
 	}
 	var made api.Token

@@ -114,15 +114,15 @@ func (h *Handler) listKinds(w http.ResponseWriter, r *http.Request, c *caller) e
 // readKinds returns at most limit kinds after a kind. Each of its reads returns at least as many kinds as fit into the
 // page, so none is skipped.
 func readKinds(ctx context.Context, db ledger.DB, after string, limit int) ([]kindStatus, error) {
-	counts, err := projector.ReadCountsAfter(ctx, db, ledger.Kind(after), limit)
+	counts, err := projector.ReadCounts(ctx, db, ledger.Kind(after), limit)
 	if err != nil {
 		return nil, err
 	}
-	paused, err := operator.ReadPausedAfter(ctx, db, ledger.Kind(after), limit)
+	paused, err := operator.ReadPaused(ctx, db, ledger.Kind(after), limit)
 	if err != nil {
 		return nil, err
 	}
-	limits, err := ledger.ReadLimitsAfter(ctx, db, ledger.Kind(after), limit)
+	limits, err := ledger.ReadLimits(ctx, db, ledger.Kind(after), limit)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (h *Handler) listSchedules(w http.ResponseWriter, r *http.Request, c *calle
 	name := func(s periodic.Status) string { return s.Schedule.Name }
 	isVisible := func(s periodic.Status) bool { return c.mayUse(s.Schedule.Kind) }
 	size := func(s periodic.Status) int { return len(s.Schedule.Args) + smallValue }
-	return paged(h, w, r, name, isVisible, size, periodic.ReadSchedulesAfter)
+	return paged(h, w, r, name, isVisible, size, periodic.ReadSchedules)
 }
 
 // listWorkers answers with a page of the workers, each with the kinds that the caller may use.
@@ -164,7 +164,7 @@ func (h *Handler) listWorkers(w http.ResponseWriter, r *http.Request, c *caller)
 	size := func(w workers.Worker) int { return (len(w.Kinds) + 1) * smallValue }
 	return paged(h, w, r, name, isVisible, size,
 		func(ctx context.Context, db ledger.DB, after string, limit int) ([]workers.Worker, error) {
-			all, err := workers.ReadWorkersAfter(ctx, db, after, limit)
+			all, err := workers.ReadWorkers(ctx, db, after, limit)
 			isOther := func(k workers.WorkerKind) bool { return !c.mayUse(k.Kind) }
 			for i := range all {
 				all[i].Kinds = slices.DeleteFunc(all[i].Kinds, isOther)

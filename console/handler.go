@@ -46,7 +46,7 @@ type Handler struct {
 	templates map[string]*template.Template
 	origins   *http.CrossOriginProtection
 	rates     rates
-	counts    kept.Value[[]projector.Count]
+	counts    kept.Value[[]ledger.StateCount]
 	hour      kept.Value[[]projector.KindStats] // the last one, by minute and kind
 
 	mu       sync.Mutex // held while a report is read, so that one request reads it for all

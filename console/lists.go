@@ -14,6 +14,7 @@ import (
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
@@ -101,14 +102,14 @@ func (h *Handler) showKinds(ctx context.Context, r *http.Request, v *view) error
 	if err := h.addCounts(ctx, v, func(k ledger.Kind) *kindNow { return &kind(k).kindNow }); err != nil {
 		return err
 	}
-	paused, err := operator.ReadPaused(ctx, h.config.DB)
+	paused, err := operator.ReadPaused(ctx, h.config.DB, "", lists.All)
 	if err != nil {
 		return err
 	}
 	for _, p := range paused {
 		kind(p.Kind).Pause = &p
 	}
-	limits, err := ledger.ReadLimits(ctx, h.config.DB)
+	limits, err := ledger.ReadLimits(ctx, h.config.DB, "", lists.All)
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,7 @@ func (h *Handler) readWorkers(ctx context.Context, v *view, after string) (*list
 	name := func(w workers.Worker) string { return w.ID }
 	isVisible := func(w workers.Worker) bool { return len(w.Kinds) > 0 || !v.Caller.IsLimited() }
 	return readList(after, name, isVisible, func(after string, limit int) ([]workers.Worker, error) {
-		all, err := workers.ReadWorkersAfter(ctx, h.config.DB, after, limit)
+		all, err := workers.ReadWorkers(ctx, h.config.DB, after, limit)
 		for i := range all {
 			w := &all[i]
 			w.Kinds = slices.DeleteFunc(w.Kinds, func(k workers.WorkerKind) bool { return !v.Caller.MayUse(k.Kind) })
@@ -211,7 +212,7 @@ func (h *Handler) showSchedules(ctx context.Context, r *http.Request, v *view) e
 	name := func(s periodic.Status) string { return s.Schedule.Name }
 	isVisible := func(s periodic.Status) bool { return v.Caller.MayUse(s.Schedule.Kind) }
 	v.Data, err = readList(after, name, isVisible, func(after string, limit int) ([]periodic.Status, error) {
-		return periodic.ReadSchedulesAfter(ctx, h.config.DB, after, limit)
+		return periodic.ReadSchedules(ctx, h.config.DB, after, limit)
 	})
 	return err
 }

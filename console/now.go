@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
@@ -130,9 +131,9 @@ func (h *Handler) showNow(ctx context.Context, _ *http.Request, v *view) error {
 const manyRows = 5000
 
 // readCounts returns the number of tasks by kind and state. The slice must not be changed.
-func (h *Handler) readCounts(ctx context.Context) ([]projector.Count, error) {
-	return h.counts.Get(ctx, func(ctx context.Context) ([]projector.Count, bool, error) {
-		counts, err := projector.ReadCounts(ctx, h.config.DB)
+func (h *Handler) readCounts(ctx context.Context) ([]ledger.StateCount, error) {
+	return h.counts.Get(ctx, func(ctx context.Context) ([]ledger.StateCount, bool, error) {
+		counts, err := projector.ReadCounts(ctx, h.config.DB, "", lists.All)
 		return counts, len(counts) >= manyRows, err
 	})
 }

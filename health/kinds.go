@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
@@ -22,7 +23,7 @@ func checkKinds(ctx context.Context, c Config, r *Report) error {
 	if err != nil {
 		return err
 	}
-	paused, err := operator.ReadPaused(ctx, c.DB)
+	paused, err := operator.ReadPaused(ctx, c.DB, "", lists.All)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/internal/kept"
+	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers/operator"
 )
@@ -24,7 +26,7 @@ const (
 // report reads them again. The zero Numbers is ready for use. It is safe for concurrent use.
 type Numbers struct {
 	unhandled kept.Value[unhandledKinds]
-	counts    kept.Value[[]projector.Count]
+	counts    kept.Value[[]ledger.StateCount]
 }
 
 // unhandledKinds is the kinds without workers at a time.
@@ -46,9 +48,9 @@ func (c Config) readUnhandled(ctx context.Context, r *Report) (unhandledKinds, e
 }
 
 // readTasks returns the number of tasks by kind and state. The slice may be changed.
-func (c Config) readTasks(ctx context.Context) ([]projector.Count, error) {
-	counts, err := c.Numbers.counts.Get(ctx, func(ctx context.Context) ([]projector.Count, bool, error) {
-		counts, err := projector.ReadCounts(ctx, c.DB)
+func (c Config) readTasks(ctx context.Context) ([]ledger.StateCount, error) {
+	counts, err := c.Numbers.counts.Get(ctx, func(ctx context.Context) ([]ledger.StateCount, bool, error) {
+		counts, err := projector.ReadCounts(ctx, c.DB, "", lists.All)
 		return counts, len(counts) >= manyKinds, err
 	})
 	return slices.Clone(counts), err

@@ -9,9 +9,9 @@ import (
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers/dispatcher"
 	"github.com/taskledger/taskledger/workers/operator"
 	"github.com/taskledger/taskledger/workers/scheduler"
@@ -39,7 +39,7 @@ type Report struct {
 
 	Timers    scheduler.TimerStatus    `json:"timers"`
 	Schedules periodic.Summary         `json:"schedules"`
-	Tasks     []projector.Count        `json:"tasks"`
+	Tasks     []ledger.StateCount      `json:"tasks"`
 	Rejected  int64                    `json:"rejected"`  // calls that were rejected because too many tasks waited
 	Unhandled []operator.UnhandledKind `json:"unhandled"` // kinds with available tasks and no live worker
 	Unbegun   []operator.UnbegunKind   `json:"unbegun"`   // kinds whose live workers do not begin their oldest tasks
@@ -91,7 +91,7 @@ func Read(ctx context.Context, c Config) (Report, error) {
 		c.Numbers = &Numbers{}
 	}
 	r := Report{
-		Tasks: []projector.Count{}, Unhandled: []operator.UnhandledKind{}, Unbegun: []operator.UnbegunKind{},
+		Tasks: []ledger.StateCount{}, Unhandled: []operator.UnhandledKind{}, Unbegun: []operator.UnbegunKind{},
 		Paused: []operator.PausedKind{},
 		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{}, Projections: []RegisteredProjection{},
 		Subscribers: []outbox.Subscriber{},

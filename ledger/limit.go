@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -104,22 +103,13 @@ func RemoveLimit(ctx context.Context, db DB, k Kind) (bool, error) {
 	return tag.RowsAffected() > 0, pgerr.Explain("remove limit", err)
 }
 
-// ReadLimits returns all limits, ordered by kind.
-func ReadLimits(ctx context.Context, db DB) ([]LimitStatus, error) {
-	return readLimits(ctx, db, "", math.MaxInt64)
-}
-
-// ReadLimitsAfter returns at most limit limits, of the first kinds after a kind, ordered by kind; "" is before the
-// first. It never commits. Errors: [*InvalidError] if limit is less than 1, [ErrNotMigrated].
-func ReadLimitsAfter(ctx context.Context, db DB, after Kind, limit int) ([]LimitStatus, error) {
+// ReadLimits returns at most limit limits, of the first kinds after a kind, ordered by kind; "" is before the first. It
+// never commits. Errors: [*InvalidError] if limit is less than 1, [ErrNotMigrated].
+func ReadLimits(ctx context.Context, db DB, after Kind, limit int) ([]LimitStatus, error) {
 	if err := checkLimit(limit); err != nil {
 		return nil, fmt.Errorf("read limits: %w", err)
 	}
-	return readLimits(ctx, db, string(after), int64(limit))
-}
-
-func readLimits(ctx context.Context, db DB, after string, limit int64) ([]LimitStatus, error) {
-	rows, err := db.Query(ctx, limitsSQL, after, limit)
+	rows, err := db.Query(ctx, limitsSQL, string(after), int64(limit))
 	if err != nil {
 		return nil, pgerr.Explain("read limits", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -57,7 +58,7 @@ func flood(t *testing.T, policy ledger.OverloadPolicy) *pgxpool.Pool {
 func awaitWaiting(t *testing.T, db ledger.DB, n int64) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		limits, err := ledger.ReadLimits(t.Context(), db)
+		limits, err := ledger.ReadLimits(t.Context(), db, "", lists.All)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -321,7 +322,7 @@ func TestSetLimitRejectsInvalidLimits(t *testing.T) {
 			t.Errorf("%+v: error %v", l, err)
 		}
 	}
-	if limits, err := ledger.ReadLimits(t.Context(), db); err != nil || len(limits) != 0 {
+	if limits, err := ledger.ReadLimits(t.Context(), db, "", lists.All); err != nil || len(limits) != 0 {
 		t.Errorf("%v, %v", limits, err)
 	}
 }

@@ -53,9 +53,6 @@ func ParseShardSet(text string) (ShardSet, error) {
 // Has reports whether shard is in s.
 func (s ShardSet) Has(shard Shard) bool { return shard.Validate() == nil && s>>shard&1 == 1 }
 
-// Overlaps reports whether a shard is in both sets.
-func (s ShardSet) Overlaps(other ShardSet) bool { return s&other != 0 }
-
 // Len returns the number of shards in s.
 func (s ShardSet) Len() int { return bits.OnesCount64(uint64(s)) }
 

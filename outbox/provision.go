@@ -102,9 +102,9 @@ type RebuildOptions struct {
 // publishes the last events on it again, see [Relay]. Durable consumers are lost: [ReadStream] returns the
 // configurations with which to make them again. Tasks do not change.
 //
-// It does nothing, and returns an error for which IsRefusal of package ledger/feed is true, if the relay would refuse
-// to continue because of its cursor.
-// Other errors: [ErrStreamOff], [*ForeignStreamError], [*ledger.InvalidError], [ledger.ErrNotMigrated].
+// It does nothing if the relay would refuse to continue because of its cursor, and returns an error for which IsRefusal
+// of package ledger/feed is true. Other errors: [ErrStreamOff], [*ForeignStreamError], [*ledger.InvalidError],
+// [ledger.ErrNotMigrated].
 func RebuildStream(ctx context.Context, db DB, js jetstream.JetStream, o *RebuildOptions) error {
 	if o == nil {
 		o = &RebuildOptions{}

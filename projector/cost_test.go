@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -86,11 +87,11 @@ func TestCountsCostTheSameUnderAnOldSnapshot(t *testing.T) {
 	if after := blocksOf(t, pool, "counts"); after > before+4 {
 		t.Errorf("reading the counts touches %d blocks after %d additions, %d before", after, newest, before)
 	}
-	counts, err := projector.ReadCounts(t.Context(), pool)
+	counts, err := projector.ReadCounts(t.Context(), pool, "", lists.All)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]projector.Count{{Kind: "coupon.send", State: ledger.StateSucceeded, Tasks: 1001}},
+	if diff := cmp.Diff([]ledger.StateCount{{Kind: "coupon.send", State: ledger.StateSucceeded, Tasks: 1001}},
 		counts); diff != "" {
 		t.Errorf("-want +have:\n%s", diff)
 	}

@@ -15,9 +15,6 @@ var ErrUnknownProjection = errors.New("no such projection")
 // ErrNotParked is the error of a task without an event that a projection has parked or that stops it.
 var ErrNotParked = errors.New("no event of the task is parked or stops the projection")
 
-// ErrUnknownPosition is the error of a position without an event in the ledger.
-var ErrUnknownPosition = errors.New("the ledger has no event at this position")
-
 // ApplyError reports an event that a projection cannot apply.
 type ApplyError struct {
 	Projection string

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -36,7 +37,7 @@ func ExampleRunner_Run() {
 		}
 		behind = lag.Events > 0
 	}
-	counts, err := projector.ReadCounts(ctx, pool)
+	counts, err := projector.ReadCounts(ctx, pool, "", lists.All)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -355,7 +356,7 @@ func TestWaitFor(t *testing.T) {
 	if err := projector.WaitFor(t.Context(), pool, projector.TasksName, answer.Position); err != nil {
 		t.Fatal(err)
 	}
-	counts, err := projector.ReadCounts(t.Context(), pool)
+	counts, err := projector.ReadCounts(t.Context(), pool, "", lists.All)
 	if err != nil || len(counts) != 1 {
 		t.Errorf("after the wait: %v, %v", counts, err)
 	}
@@ -371,7 +372,7 @@ func TestWaitFor(t *testing.T) {
 		t.Errorf("without a runner: %v", err)
 	}
 	if err := projector.WaitFor(t.Context(), pool, projector.TasksName, 1<<40); !errors.Is(err,
-		projector.ErrUnknownPosition) {
+		ledger.ErrUnknownPosition) {
 		t.Errorf("unknown position: %v", err)
 	}
 	if err := projector.WaitFor(t.Context(), pool, "none", answer.Position); !errors.Is(err,

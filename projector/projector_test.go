@@ -16,6 +16,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -87,14 +88,14 @@ func checkCounts(tb testing.TB, pool *pgxpool.Pool) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	want, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c projector.Count, err error) {
+	want, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c ledger.StateCount, err error) {
 		err = row.Scan((*string)(&c.Kind), (*string)(&c.State), &c.Tasks)
 		return c, err
 	})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	have, err := projector.ReadCounts(tb.Context(), pool)
+	have, err := projector.ReadCounts(tb.Context(), pool, "", lists.All)
 	if err != nil {
 		tb.Fatal(err)
 	}

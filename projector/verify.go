@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -241,7 +242,7 @@ func (v *verifier) compareTask(have row, want ledger.Task) {
 
 // totals compares the running totals with the states counted by the events.
 func (v *verifier) totals(ctx context.Context) error {
-	counts, err := ReadCounts(ctx, v.tx)
+	counts, err := ReadCounts(ctx, v.tx, "", lists.All)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ const (
 // state of one task, use [ledger.Load], which does not wait.
 //
 // It waits as long as no program runs the projection: give ctx a deadline. Errors: the error of ctx,
-// [ErrUnknownPosition], [ErrUnknownProjection], [ledger.ErrNotMigrated].
+// [ledger.ErrUnknownPosition], [ErrUnknownProjection], [ledger.ErrNotMigrated].
 func WaitFor(ctx context.Context, db ledger.DB, name string, p ledger.Position) error {
 	if err := mustExist(ctx, db, name); err != nil {
 		return err
@@ -33,7 +33,7 @@ func WaitFor(ctx context.Context, db ledger.DB, name string, p ledger.Position) 
 		case err != nil:
 			return err
 		case !found:
-			return fmt.Errorf("position %d: %w", p, ErrUnknownPosition)
+			return fmt.Errorf("%w: %d", ledger.ErrUnknownPosition, p)
 		case passed:
 			return nil
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
@@ -37,8 +38,8 @@ func TestWorkersMustAgreeOnTheGuarantee(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	child := b.Spawn("at-least")
-	b.Await("the child", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
-	id := try(workers.ReadWorkers(b.Context(), b.DB))(t)[0].ID
+	b.Await("the child", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB, "", lists.All))(t)) == 1 })
+	id := try(workers.ReadWorkers(b.Context(), b.DB, "", lists.All))(t)[0].ID
 	for want, register := range map[workers.Guarantee]func(*workers.Pool) error{
 		workers.ExactlyOnce: b.exactly(insertEffect, nil),
 		workers.AtMostOnce:  b.atMost(b.outside, &workers.KindConfig{Replaces: workers.ExactlyOnce}),
@@ -88,7 +89,9 @@ func TestGuaranteeChangedByARollingDeploy(t *testing.T) {
 	b.Work(workers.Config{}, b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		return insertEffect(ctx, tx, job, args)
 	}, &workers.KindConfig{Replaces: workers.AtMostOnce}))
-	b.Await("the leases of both", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 2 })
+	b.Await("the leases of both", func() bool {
+		return len(try(workers.ReadWorkers(b.Context(), b.DB, "", lists.All))(t)) == 2
+	})
 	second := b.Enqueue("o-2")
 	b.Await(
 		"a task to be done beside the old worker, or by it",
@@ -123,11 +126,11 @@ func TestReadWorkersReturnsGuarantees(t *testing.T) {
 			p.Register(workers.HandleAtLeastOnce(kind(workers.AtLeastOnce), b.outside, nil)),
 			p.Register(workers.HandleAtMostOnce(kind(workers.AtMostOnce), b.outside, nil)))
 	})
-	b.Await("its lease", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB))(t)) == 1 })
+	b.Await("its lease", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB, "", lists.All))(t)) == 1 })
 	// Members whose names differ in case belong to another program. encoding/json would read them for its own.
 	ledgertest.ExecAsOwner(t, b.DB, `update taskledger.lease
 		set detail = (rtrim(detail::text, '}') || ',"KINDS":["test.forged"],"VERSION":"forged"}')::json`)
-	all := try(workers.ReadWorkers(b.Context(), b.DB))(t)
+	all := try(workers.ReadWorkers(b.Context(), b.DB, "", lists.All))(t)
 	got := make(map[workers.Guarantee]string)
 	for _, k := range all[0].Kinds {
 		got[k.Guarantee] = string(k.Kind)

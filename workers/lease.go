@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/taskledger/taskledger/internal/lease"
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -193,7 +194,7 @@ func kindNames(kinds []*kind) []string {
 
 // checkGuarantees returns a [*GuaranteeError] for each kind that a live worker runs with another guarantee.
 func (p *Pool) checkGuarantees(ctx context.Context, db ledger.DB) error {
-	all, err := ReadWorkers(ctx, db)
+	all, err := ReadWorkers(ctx, db, "", lists.All)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package workers_test
 import (
 	"testing"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
@@ -59,7 +60,7 @@ func TestMalformedLeases(t *testing.T) {
 			if _, err := owner.Exec(t.Context(), insert+values); err != nil {
 				t.Fatal(err)
 			}
-			all, err := workers.ReadWorkers(t.Context(), db)
+			all, err := workers.ReadWorkers(t.Context(), db, "", lists.All)
 			if err != nil || !hasWorker(all, "good") {
 				t.Errorf("workers: %+v, %v", all, err)
 			}

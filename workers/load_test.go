@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
@@ -24,7 +25,7 @@ func TestLeasesHaveTheLoad(t *testing.T) {
 			return nil
 		}, &workers.KindConfig{Slots: 3}))
 	load := func() workers.WorkerLoad {
-		all := try(workers.ReadWorkers(b.Context(), b.DB))(t)
+		all := try(workers.ReadWorkers(b.Context(), b.DB, "", lists.All))(t)
 		if len(all) != 1 || all[0].ID != w.ID() || len(all[0].Kinds) != 1 || all[0].Kinds[0].Load == nil {
 			return workers.WorkerLoad{}
 		}
@@ -62,7 +63,7 @@ func TestLeasesCountOverdueHandlers(t *testing.T) {
 		}, &workers.KindConfig{Slots: 1, Timeout: 100 * time.Millisecond, Retry: ledger.RetryPolicy{Attempts: 1}}))
 	b.AwaitState(b.Enqueue("o-1"), ledger.StateDead)
 	b.Await("the lease", func() bool {
-		all := try(workers.ReadWorkers(b.Context(), b.DB))(t)
+		all := try(workers.ReadWorkers(b.Context(), b.DB, "", lists.All))(t)
 		if len(all) != 1 || all[0].Kinds[0].Load == nil {
 			return false
 		}
@@ -87,7 +88,7 @@ func TestMalformedLoads(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	all, err := workers.ReadWorkers(t.Context(), owner)
+	all, err := workers.ReadWorkers(t.Context(), owner, "", lists.All)
 	if err != nil || len(all) != 5 {
 		t.Fatalf("got %+v, %v", all, err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 	"github.com/taskledger/taskledger/workers/operator"
@@ -48,7 +49,7 @@ func TestPauseKind(t *testing.T) {
 	if n := one[int](b, "select count(*)::integer from effect"); n != 1 {
 		t.Errorf("%d effects while paused", n)
 	}
-	paused := try(operator.ReadPaused(b.Context(), b.DB))(t)
+	paused := try(operator.ReadPaused(b.Context(), b.DB, "", lists.All))(t)
 	if len(paused) != 1 || paused[0].Kind != order.Name() || paused[0].Actor != "ada" ||
 		paused[0].Reason != "partner is down" ||
 		time.Since(paused[0].Since) > time.Hour {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/internal/servicetest"
@@ -123,7 +124,7 @@ func TestClaimNextPassesOverHistory(t *testing.T) {
 	b.addHistory("test.order", "z", n)
 	b.list()
 	c := b.claimer("sql")
-	for _, w := range try(workers.ReadWorkers(b.Context(), b.DB))(t) {
+	for _, w := range try(workers.ReadWorkers(b.Context(), b.DB, "", lists.All))(t) {
 		if !w.Alive || len(w.Kinds) != 1 || w.Kinds[0].Guarantee != workers.ExactlyOnce {
 			t.Errorf("worker in SQL: %+v", w)
 		}

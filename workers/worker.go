@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -93,15 +92,11 @@ func isSameTasks(a, b []repeatedTask) bool {
 	return slices.EqualFunc(a, b, func(a, b repeatedTask) bool { return a.Kind == b.Kind && a.BizID == b.BizID })
 }
 
-// ReadWorkers returns the live workers and the workers lost within about a day. It skips malformed leases, which other
-// programs can write. It never commits. It returns [ledger.ErrNotMigrated] if the schema is missing.
-func ReadWorkers(ctx context.Context, db ledger.DB) ([]Worker, error) {
-	return ReadWorkersAfter(ctx, db, "", math.MaxInt32)
-}
-
-// ReadWorkersAfter is [ReadWorkers] for at most limit workers whose ids follow after, by id; "" is before the first.
-// There are fewer only if no others follow. It returns an [*ledger.InvalidError] if limit is less than 1.
-func ReadWorkersAfter(ctx context.Context, db ledger.DB, after string, limit int) (all []Worker, err error) {
+// ReadWorkers returns at most limit workers whose ids follow after, by id; "" is before the first: the live workers and
+// the workers lost within about a day. There are fewer only if no others follow. It skips malformed leases, which other
+// programs can write. It never commits. Errors: [*ledger.InvalidError] if limit is less than 1,
+// [ledger.ErrNotMigrated].
+func ReadWorkers(ctx context.Context, db ledger.DB, after string, limit int) (all []Worker, err error) {
 	if err := lists.CheckLimit(limit); err != nil {
 		return nil, fmt.Errorf("read workers: %w", err)
 	}

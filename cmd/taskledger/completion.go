@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -111,7 +112,7 @@ func (a *app) completeKind(cmd *cobra.Command, _ []string, word string) ([]strin
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer pool.Close()
-	counts, err := projector.ReadCounts(ctx, pool)
+	counts, err := projector.ReadCounts(ctx, pool, "", lists.All)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

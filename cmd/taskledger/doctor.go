@@ -14,6 +14,7 @@ import (
 
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/health/alarm"
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
@@ -257,7 +258,7 @@ func (d *diagnosis) examineNATS(ctx context.Context, a *app, pool *pgxpool.Pool,
 
 // liveKinds returns the kinds that live workers handle.
 func liveKinds(ctx context.Context, db ledger.DB) (map[ledger.Kind]bool, error) {
-	all, err := workers.ReadWorkers(ctx, db)
+	all, err := workers.ReadWorkers(ctx, db, "", lists.All)
 	alive := make(map[ledger.Kind]bool)
 	for _, w := range all {
 		for _, k := range w.Kinds {
@@ -272,7 +273,7 @@ func idleSchedules(ctx context.Context, db ledger.DB, alive map[ledger.Kind]bool
 	f := pageFlags{limit: defaultPage}
 	for {
 		var page []periodic.Status
-		page, f.after, err = readPage(ctx, db, f, periodic.ReadSchedulesAfter,
+		page, f.after, err = readPage(ctx, db, f, periodic.ReadSchedules,
 			func(s periodic.Status) string { return s.Schedule.Name })
 		for _, s := range page {
 			if !s.Paused && !alive[s.Schedule.Kind] {

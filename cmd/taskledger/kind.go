@@ -50,9 +50,9 @@ type listedKind struct {
 
 // readKinds returns at most limit kinds, the first ones after a kind, by name.
 func readKinds(ctx context.Context, db ledger.DB, after ledger.Kind, limit int) ([]listedKind, error) {
-	counts, err1 := projector.ReadCountsAfter(ctx, db, after, limit)
+	counts, err1 := projector.ReadCounts(ctx, db, after, limit)
 	live, err2 := workers.ReadLiveCounts(ctx, db)
-	paused, err3 := operator.ReadPausedAfter(ctx, db, after, limit)
+	paused, err3 := operator.ReadPaused(ctx, db, after, limit)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ type usedLimit struct {
 }
 
 func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
-	found, next, err := readPage(ctx, pool, f.pageFlags, ledger.ReadLimitsAfter,
+	found, next, err := readPage(ctx, pool, f.pageFlags, ledger.ReadLimits,
 		func(l ledger.LimitStatus) ledger.Kind { return l.Kind })
 	if err != nil {
 		return err

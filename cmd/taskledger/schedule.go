@@ -25,7 +25,7 @@ func (a *app) withDatabase(ctx context.Context, f func(context.Context, *pgxpool
 }
 
 func listSchedules(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
-	schedules, next, err := readPage(ctx, pool, f.pageFlags, periodic.ReadSchedulesAfter,
+	schedules, next, err := readPage(ctx, pool, f.pageFlags, periodic.ReadSchedules,
 		func(s periodic.Status) string { return s.Schedule.Name })
 	if err != nil {
 		return err

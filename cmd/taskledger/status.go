@@ -128,7 +128,7 @@ func (s status) renderTasks(w io.Writer) {
 	}
 	fmt.Fprintln(w)
 	type kindTasks struct {
-		states           []projector.Count
+		states           []ledger.StateCount
 		dead, unfinished int64
 	}
 	var kinds []*kindTasks

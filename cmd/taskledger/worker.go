@@ -12,7 +12,7 @@ import (
 )
 
 func listWorkers(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
-	all, next, err := readPage(ctx, pool, f.pageFlags, workers.ReadWorkersAfter,
+	all, next, err := readPage(ctx, pool, f.pageFlags, workers.ReadWorkers,
 		func(w workers.Worker) string { return w.ID })
 	if err != nil {
 		return err

@@ -2,10 +2,14 @@
 package lists
 
 import (
+	"math"
 	"strconv"
 
 	"github.com/taskledger/taskledger/ledger"
 )
+
+// All is a limit that no list reaches.
+const All = math.MaxInt32
 
 // CheckLimit returns an [*ledger.InvalidError] if limit is less than 1. PostgreSQL refuses a negative limit with an
 // error of its own, and an empty result would look like the end of the list.

@@ -209,6 +209,7 @@ var rules = []rule{
 		pkg: "/health",
 		may: []string{"/ledger", "/internal/feed", "/ledger/periodic", "/outbox", "/projector",
 			"/workers/dispatcher", "/workers/scheduler", "/workers/operator", "/webhook", "/internal/kept",
+			"/internal/lists",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/stream",
 			nats},
 		reason: "it reads what the services store; only alarms, commands and probes are above it",
@@ -258,7 +259,8 @@ var rules = []rule{
 	{
 		pkg: "/console",
 		may: []string{"/api", "/api/client", "/health", "/ledger", "/ledger/periodic", "/ledger/seal",
-			"/outbox", "/projector", "/workers", "/workers/operator", "/internal/kept", "/internal/printable",
+			"/outbox", "/projector", "/workers", "/workers/operator", "/internal/kept", "/internal/lists",
+			"/internal/printable",
 			"/internal/strictjson", pgx},
 		reason: "pages of what the packages below it read; package api has the callers and their acts",
 	},

@@ -54,20 +54,20 @@ var listReaders = map[string]func(ctx context.Context, limit int) error{
 		_, _, err := ledger.ReadBack(ctx, nil, ledger.Range{}, ledger.BackOptions{Limit: limit})
 		return err
 	},
-	"ledger.ReadLimitsAfter":      after(ledger.ReadLimitsAfter, ""),
-	"operator.ReadPausedAfter":    after(operator.ReadPausedAfter, ""),
-	"outbox.ReadParked":           after(outbox.ReadParked, 0),
-	"outbox.ReadSubscribers":      after(outbox.ReadSubscribers, ""),
-	"periodic.ReadSchedulesAfter": after(periodic.ReadSchedulesAfter, ""),
-	"projector.ListIllegal":       after(projector.ListIllegal, projector.EventName{}),
-	"projector.ReadCountsAfter":   after(projector.ReadCountsAfter, ""),
+	"ledger.ReadLimits":      after(ledger.ReadLimits, ""),
+	"operator.ReadPaused":    after(operator.ReadPaused, ""),
+	"outbox.ReadParked":      after(outbox.ReadParked, 0),
+	"outbox.ReadSubscribers": after(outbox.ReadSubscribers, ""),
+	"periodic.ReadSchedules": after(periodic.ReadSchedules, ""),
+	"projector.ListIllegal":  after(projector.ListIllegal, projector.EventName{}),
+	"projector.ReadCounts":   after(projector.ReadCounts, ""),
 	"projector.ReadProjectionParked": func(ctx context.Context, limit int) error {
 		_, err := projector.ReadProjectionParked(ctx, nil, "tasks", projector.EventName{}, limit)
 		return err
 	},
 	"webhook.ReadStopped":       after(webhook.ReadStopped, time.Second),
 	"workers.ReadVersionStarts": after(workers.ReadVersionStarts, time.Now()),
-	"workers.ReadWorkersAfter":  after(workers.ReadWorkersAfter, ""),
+	"workers.ReadWorkers":       after(workers.ReadWorkers, ""),
 }
 
 // after is a reader of the entries after a place.

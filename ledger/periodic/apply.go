@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -69,7 +70,7 @@ func Apply(ctx context.Context, db DB, want []Schedule, o *ApplyOptions) ([]Diff
 	if _, err := tx.Exec(ctx, lockSQL); err != nil {
 		return nil, pgerr.Explain("apply schedules", err)
 	}
-	found, err := ReadSchedules(ctx, tx)
+	found, err := ReadSchedules(ctx, tx, "", lists.All)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/periodic"
@@ -32,7 +33,7 @@ func TestApplyShowsWhatDiffers(t *testing.T) {
 	if diff := cmp.Diff(want, dry); diff != "" || err != nil {
 		t.Errorf("dry run: %v (-want +got):\n%s", err, diff)
 	}
-	if all, err := periodic.ReadSchedules(t.Context(), b.db); len(all) != 0 || err != nil {
+	if all, err := periodic.ReadSchedules(t.Context(), b.db, "", lists.All); len(all) != 0 || err != nil {
 		t.Fatalf("after a dry run: %+v, %v", all, err)
 	}
 	if diff := cmp.Diff(want, b.apply(c, a)); diff != "" {
@@ -132,7 +133,7 @@ func TestApplyInATransaction(t *testing.T) {
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := periodic.ReadSchedules(t.Context(), b.db); len(all) != 0 || err != nil {
+	if all, err := periodic.ReadSchedules(t.Context(), b.db, "", lists.All); len(all) != 0 || err != nil {
 		t.Errorf("after the rollback: %+v, %v", all, err)
 	}
 }
@@ -282,7 +283,7 @@ func TestApplyRefuses(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "once") {
 		t.Errorf("a repeated name: %v", err)
 	}
-	if all, err := periodic.ReadSchedules(t.Context(), b.db); len(all) != 0 || err != nil {
+	if all, err := periodic.ReadSchedules(t.Context(), b.db, "", lists.All); len(all) != 0 || err != nil {
 		t.Errorf("%+v, %v", all, err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,15 +39,9 @@ type Status struct {
 	PassedAt time.Time   `json:"passed_at,omitzero"` // when firings were last passed over
 }
 
-// ReadSchedules returns all schedules by name.
-func ReadSchedules(ctx context.Context, db ledger.DB) ([]Status, error) {
-	all, _, err := list(ctx, db, "", "", math.MaxInt64)
-	return all, err
-}
-
-// ReadSchedulesAfter returns at most limit schedules whose names follow after, by name; "" is before the first.
-// Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated].
-func ReadSchedulesAfter(ctx context.Context, db ledger.DB, after string, limit int) ([]Status, error) {
+// ReadSchedules returns at most limit schedules whose names follow after, by name; "" is before the first. Errors:
+// [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated].
+func ReadSchedules(ctx context.Context, db ledger.DB, after string, limit int) ([]Status, error) {
 	if err := lists.CheckLimit(limit); err != nil {
 		return nil, fmt.Errorf("read schedules: %w", err)
 	}

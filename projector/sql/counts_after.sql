@@ -1,4 +1,4 @@
--- Selects the number of tasks by kind and state, sorted by kind, of the first kinds after one, without zeros.
+-- Selects the number of tasks by kind and state, sorted by both, of the first kinds after one, without zeros.
 -- $1 the kind after which the list begins, '' for the first one; $2 most kinds.
 -- Locks nothing. Index: primary key of task_count, by a loose scan: a few rows of each kind of the list.
 with recursive kind as (
@@ -25,4 +25,4 @@ with recursive kind as (
 select l.kind, t.state, t.total
   from listed l
  cross join lateral unnest(l.states, l.totals) t(state, total)
- order by l.kind
+ order by l.kind, t.state::taskledger.task_state

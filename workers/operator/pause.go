@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -92,22 +91,13 @@ func (o *Operator) recordKind(
 	})
 }
 
-// ReadPaused returns the paused kinds, by name. It never commits. Errors: [ledger.ErrNotMigrated].
-func ReadPaused(ctx context.Context, db ledger.DB) ([]PausedKind, error) {
-	return readPaused(ctx, db, "", math.MaxInt64)
-}
-
-// ReadPausedAfter returns at most limit paused kinds, the first ones after a kind, by name; "" is before the first. It
-// never commits. Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated].
-func ReadPausedAfter(ctx context.Context, db ledger.DB, after ledger.Kind, limit int) ([]PausedKind, error) {
+// ReadPaused returns at most limit paused kinds, the first ones after a kind, by name; "" is before the first. It never
+// commits. Errors: [*ledger.InvalidError] if limit is less than 1, [ledger.ErrNotMigrated].
+func ReadPaused(ctx context.Context, db ledger.DB, after ledger.Kind, limit int) ([]PausedKind, error) {
 	if err := lists.CheckLimit(limit); err != nil {
 		return nil, fmt.Errorf("read paused kinds: %w", err)
 	}
-	return readPaused(ctx, db, string(after), int64(limit))
-}
-
-func readPaused(ctx context.Context, db ledger.DB, after string, limit int64) ([]PausedKind, error) {
-	rows, err := db.Query(ctx, pausedSQL, after, limit)
+	rows, err := db.Query(ctx, pausedSQL, string(after), int64(limit))
 	if err != nil {
 		return nil, pgerr.Explain("read paused kinds", err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/internal/servicetest"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -75,7 +76,7 @@ func TestQueryModes(t *testing.T) {
 		if _, err := o.PauseKind(t.Context(), "test.order", audit); err != nil {
 			t.Fatal(err)
 		}
-		paused, err := operator.ReadPaused(t.Context(), db)
+		paused, err := operator.ReadPaused(t.Context(), db, "", lists.All)
 		if err != nil || len(paused) != 1 {
 			t.Fatalf("%d paused, %v", len(paused), err)
 		}
