@@ -44,8 +44,8 @@ func (h *Handler) listTasks(w http.ResponseWriter, r *http.Request, c *caller) e
 	if err != nil {
 		return err
 	}
-	tasks = slices.DeleteFunc(tasks, func(t projector.Task) bool { return !c.mayUse(t.Kind) })
-	answer := client.List[projector.Task]{Items: append([]projector.Task{}, tasks...)}
+	tasks = slices.DeleteFunc(tasks, func(t ledger.ListedTask) bool { return !c.mayUse(t.Kind) })
+	answer := client.List[ledger.ListedTask]{Items: append([]ledger.ListedTask{}, tasks...)}
 	if next > 0 {
 		answer.Next = strconv.FormatInt(int64(next), 10)
 	}

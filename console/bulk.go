@@ -106,14 +106,14 @@ func bulkForm(r *http.Request, c api.Caller) (*bulkData, error) {
 }
 
 // next returns the next tasks of the filter that the caller may change, at most limit, and reads a bounded number.
-func (h *Handler) next(ctx context.Context, c api.Caller, d *bulkData, limit int) ([]projector.Task, error) {
+func (h *Handler) next(ctx context.Context, c api.Caller, d *bulkData, limit int) ([]ledger.ListedTask, error) {
 	all, next, err := h.find(ctx, &c, projector.Search{Kind: d.Kind, State: d.State, Prefix: d.Prefix, After: d.After,
 		Limit: limit})
 	if err != nil {
 		return nil, err
 	}
 	d.After, d.IsMore = next, next != (ledger.Key{})
-	return slices.DeleteFunc(all, func(t projector.Task) bool { return c.MayChange(t.Kind) != nil }), nil
+	return slices.DeleteFunc(all, func(t ledger.ListedTask) bool { return c.MayChange(t.Kind) != nil }), nil
 }
 
 // preview counts the first tasks of the filter, and shows some of them.
@@ -160,7 +160,7 @@ func (h *Handler) changeAll(ctx context.Context, r *http.Request, c api.Caller, 
 
 // changeBatch changes tasks that are still in the filter's state, and stores the last processed task in last.
 func (h *Handler) changeBatch(
-	ctx context.Context, r *http.Request, c api.Caller, d *bulkData, tasks []projector.Task, last *ledger.Key,
+	ctx context.Context, r *http.Request, c api.Caller, d *bulkData, tasks []ledger.ListedTask, last *ledger.Key,
 	isOver func() bool,
 ) error {
 	keys := make([]ledger.Key, len(tasks))

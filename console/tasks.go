@@ -33,7 +33,7 @@ type tasksData struct {
 	States []ledger.State
 	Kinds  []ledger.Kind
 	IsCut  bool // there are more kinds
-	Tasks  []projector.Task
+	Tasks  []ledger.ListedTask
 	Next   template.URL // the query of the next page; "": this is the last
 	ByKey  bool         // sorted by key, not by time
 	Bulk   []act        // that can be applied to all tasks of the filter
@@ -94,7 +94,7 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 		}
 		d.Tasks = tasks
 	}
-	d.Tasks = slices.DeleteFunc(d.Tasks, func(t projector.Task) bool { return !v.Caller.MayUse(t.Kind) })
+	d.Tasks = slices.DeleteFunc(d.Tasks, func(t ledger.ListedTask) bool { return !v.Caller.MayUse(t.Kind) })
 	return nil
 }
 
@@ -114,7 +114,7 @@ func (h *Handler) kinds(ctx context.Context, c *api.Caller) (all []ledger.Kind, 
 // these, one after the other, so that next is never the key of another task.
 func (h *Handler) find(
 	ctx context.Context, c *api.Caller, s projector.Search,
-) (found []projector.Task, next ledger.Key, err error) {
+) (found []ledger.ListedTask, next ledger.Key, err error) {
 	if !c.IsLimited() || s.Kind != "" {
 		return projector.FindTasks(ctx, h.config.DB, s)
 	}

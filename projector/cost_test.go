@@ -200,7 +200,7 @@ func TestFindCostsTheSameBesideManyKinds(t *testing.T) {
 	}
 	found, next, err := projector.FindTasks(t.Context(), pool, projector.Search{State: ledger.StateDead,
 		After: ledger.Key{Kind: "k001", BizID: "order-0190"}, Limit: 300})
-	if err != nil || len(found) != 300 || !slices.IsSortedFunc(found, func(a, b projector.Task) int {
+	if err != nil || len(found) != 300 || !slices.IsSortedFunc(found, func(a, b ledger.ListedTask) int {
 		return a.Key.Compare(b.Key)
 	}) || found[10].Kind != "k002" || next != (ledger.Key{Kind: "k003", BizID: "order-0090"}) {
 		t.Errorf("%d tasks, %v, %v: %v", len(found), next, err, found)

@@ -39,7 +39,7 @@ const maxFindPages = 5
 // out, see [ReadLag]. The cost grows with the number of kinds, not of tasks. It never commits.
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
-func FindTasks(ctx context.Context, db ledger.DB, s Search) (found []Task, next ledger.Key, err error) {
+func FindTasks(ctx context.Context, db ledger.DB, s Search) (found []ledger.ListedTask, next ledger.Key, err error) {
 	if err := s.validate(); err != nil {
 		return nil, next, fmt.Errorf("find tasks: %w", err)
 	}
@@ -85,7 +85,7 @@ func (s Search) validate() error {
 }
 
 // read returns the next tasks, of all states or of all exceptional ones.
-func (s Search) read(ctx context.Context, db ledger.DB, limit int) ([]Task, error) {
+func (s Search) read(ctx context.Context, db ledger.DB, limit int) ([]ledger.ListedTask, error) {
 	sql := findSQL
 	if s.State != "" && s.State.Exceptional() {
 		sql = findAsideSQL
@@ -94,7 +94,7 @@ func (s Search) read(ctx context.Context, db ledger.DB, limit int) ([]Task, erro
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Task, err error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (t ledger.ListedTask, err error) {
 		err = row.Scan((*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State),
 			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, pgquery.Micros(&t.EnqueuedAt),
 			pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt))

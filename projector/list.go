@@ -31,26 +31,6 @@ var (
 	listTaggedSQL string
 )
 
-// Task is a row of the projection.
-type Task struct {
-	ledger.Key
-	Position   ledger.Position `json:"position"` // of its first event
-	Shard      ledger.Shard    `json:"shard"`
-	State      ledger.State    `json:"state"`
-	Version    ledger.Version  `json:"version"`
-	Attempt    ledger.Attempt  `json:"attempt"`
-	Failures   int             `json:"failures"`
-	EnqueuedAt time.Time       `json:"enqueued_at"`
-	UpdatedAt  time.Time       `json:"updated_at"`
-	Error      string          `json:"error,omitempty"` // of its last failed or buried event
-
-	// Fingerprint of the error of a dead task, see [ledger.ErrorFingerprint]. It is empty in other states.
-	Fingerprint string `json:"fingerprint,omitempty"`
-
-	// DueAt is the time at which a scheduled or retrying task is released.
-	DueAt time.Time `json:"due_at,omitzero"`
-}
-
 // Filter selects tasks for [ReadTasks]. The zero value selects all.
 type Filter struct {
 	Kind  ledger.Kind     // Default: all kinds.
@@ -142,7 +122,9 @@ func states() (all []string) {
 // that are not projected yet are left out, see [ReadLag].
 //
 // Errors: [*ledger.InvalidError], [ledger.ErrNotMigrated].
-func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (found []Task, next ledger.Position, err error) {
+func ReadTasks(ctx context.Context, db ledger.DB, f Filter) (
+	found []ledger.ListedTask, next ledger.Position, err error,
+) {
 	if err := f.validate(); err != nil {
 		return nil, 0, fmt.Errorf("read tasks: %w", err)
 	}
@@ -211,7 +193,7 @@ func (f Filter) isTagged(ctx context.Context, db ledger.DB) (bool, error) {
 	return tagsAreWhole(ctx, db)
 }
 
-func scanTask(row pgx.CollectableRow) (t Task, err error) {
+func scanTask(row pgx.CollectableRow) (t ledger.ListedTask, err error) {
 	err = row.Scan((*int64)(&t.Position), (*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard),
 		(*string)(&t.State), (*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, pgquery.Micros(&t.EnqueuedAt),
 		pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt))

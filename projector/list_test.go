@@ -84,7 +84,7 @@ func TestListGoesOnWhereItFoundNothing(t *testing.T) {
 	}
 	enqueueAndSucceed(t, pool, 0, 12)
 	project(t, pool)
-	var found []projector.Task
+	var found []ledger.ListedTask
 	calls := 0
 	for f := (projector.Filter{Kind: "rare"}); ; calls++ {
 		tasks, next, err := projector.ReadTasks(t.Context(), pool, f)
@@ -118,7 +118,7 @@ func TestListRefusesBadFilters(t *testing.T) {
 	}
 	for _, row := range ledger.Transitions() {
 		tasks, _, err := projector.ReadTasks(t.Context(), pool, projector.Filter{State: row.To})
-		if err != nil || !slices.Equal(tasks, []projector.Task{}) {
+		if err != nil || !slices.Equal(tasks, []ledger.ListedTask{}) {
 			t.Errorf("%s: got %v, %v", row.To, tasks, err)
 		}
 	}

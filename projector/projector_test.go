@@ -70,7 +70,7 @@ func check(tb testing.TB, pool *pgxpool.Pool) {
 			tb.Fatal(err)
 		}
 		have.Position = 0
-		if diff := cmp.Diff(projector.Task{
+		if diff := cmp.Diff(ledger.ListedTask{
 			Key: want.Key, Shard: want.Shard, State: want.State, Version: want.Version, Attempt: want.Attempt,
 			Failures: want.Failures, EnqueuedAt: want.EnqueuedAt, UpdatedAt: want.UpdatedAt, Error: want.Error,
 			Fingerprint: want.Fingerprint, DueAt: want.DueAt,

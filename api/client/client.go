@@ -110,7 +110,7 @@ func (c *Client) Task(ctx context.Context, k ledger.Key) (t ledger.Task, err err
 // although there are more: it is the last page if its Next is empty. A nil filter selects all tasks.
 //
 // The list follows the ledger by some milliseconds, so a task that was just enqueued may be missing.
-func (c *Client) Tasks(ctx context.Context, f *TaskFilter) (page List[ListedTask], err error) {
+func (c *Client) Tasks(ctx context.Context, f *TaskFilter) (page List[ledger.ListedTask], err error) {
 	query := url.Values{}
 	if f != nil {
 		for name, value := range map[string]string{

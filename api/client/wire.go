@@ -78,22 +78,6 @@ type TaskFilter struct {
 	Limit int          // maximum number of tasks, at most 1000. Default: 100.
 }
 
-// ListedTask is a task in a list.
-type ListedTask struct {
-	ledger.Key
-	Position    ledger.Position `json:"position"` // of its first event
-	Shard       ledger.Shard    `json:"shard"`
-	State       ledger.State    `json:"state"`
-	Version     ledger.Version  `json:"version"`
-	Attempt     ledger.Attempt  `json:"attempt"`
-	Failures    int             `json:"failures"`
-	EnqueuedAt  time.Time       `json:"enqueued_at"`
-	UpdatedAt   time.Time       `json:"updated_at"`
-	Error       string          `json:"error,omitempty"`       // of its last failed or buried event
-	Fingerprint string          `json:"fingerprint,omitempty"` // of the error of a dead task
-	DueAt       time.Time       `json:"due_at,omitzero"`       // when a scheduled or retrying task is released
-}
-
 // Problem is the answer to a request that failed, in the form of RFC 9457. It is an error.
 type Problem struct {
 	Type   string `json:"type"`   // a URI with the documentation of Code

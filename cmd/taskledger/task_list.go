@@ -15,8 +15,8 @@ import (
 
 // listed is the result as JSON.
 type listed struct {
-	Tasks []projector.Task `json:"tasks"`
-	Next  ledger.Position  `json:"next,omitempty"`
+	Tasks []ledger.ListedTask `json:"tasks"`
+	Next  ledger.Position     `json:"next,omitempty"`
 }
 
 func listTasks(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {

@@ -279,7 +279,7 @@ var rules = []rule{
 	{pkg: "/internal/smalldisk", may: nil, reason: "a helper of tests, which every package may use"},
 	{
 		pkg: "/webhook",
-		may: []string{"/ledger", "/internal/feed", "/outbox", "/workers", "/internal/lists",
+		may: []string{"/ledger", "/outbox", "/workers", "/internal/lists",
 			"/internal/loop", "/internal/pgarray",
 			"/internal/pgerr", "/internal/pgquery", "/internal/post", "/internal/reserved", "/internal/secret",
 			"/internal/settings", pgx, nats},
@@ -376,7 +376,7 @@ var rules = []rule{
 		reason: "an example imports what a program of users may",
 	},
 	{pkg: "/cmd/taskledger/internal/demo", may: []string{
-		"/ledger", "/internal/feed", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
+		"/ledger", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
 		"/ledger/periodic", "/projector", "/migrations", "/internal/fault", "/internal/loop", "/internal/natsconfig",
 		"/internal/natsserver", "/internal/pgarray", "/internal/pgserver", "/internal/stream",
 		pgx, nats, goPretty, xSync,
