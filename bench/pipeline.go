@@ -277,7 +277,7 @@ func awaitProjected(ctx context.Context, db *pgxpool.Pool) error {
 	}
 	// projector.WaitFor finally polls every 50 ms, which would count as our time.
 	if err := await(ctx, func() (bool, error) {
-		passed, _, err := feed.Passed(ctx, db, projector.Reader, newest)
+		passed, _, err := feed.Passed(ctx, db, feed.ProjectorReader, newest)
 		return passed, err
 	}); err != nil {
 		return err

@@ -33,7 +33,7 @@ func checkProjection(ctx context.Context, c Config, r *Report) error {
 		return err
 	}
 	r.Projection = projectionOf(lag)
-	switch err := feed.CheckOrigin(ctx, c.DB, projector.Reader); {
+	switch err := feed.CheckOrigin(ctx, c.DB, feed.ProjectorReader); {
 	case feed.IsRefusal(err):
 		r.add(Condition{Name: ProjectorRefused, Text: "the projector refuses to continue: " + err.Error()})
 	case err != nil:

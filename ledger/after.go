@@ -149,8 +149,8 @@ func checkPredecessors(ctx context.Context, db DB, rows []firstEvent) error {
 }
 
 // Predecessors returns the predecessors of a task, in the order of [EnqueueOptions].After, with their results and
-// errors: see [ResultOf]. A predecessor that has not finished has the fields that [LoadFinished] sets. It returns nil
-// for a task without predecessors.
+// errors: see [ResultOf]. A predecessor that has not finished has Key, Shard, State, Version, Attempt, UpdatedAt
+// and Actor. It returns nil for a task without predecessors.
 //
 // It returns [ErrUnknownTask] if the task does not exist, or db's login may not read a predecessor.
 func Predecessors(ctx context.Context, db DB, k Key) ([]Task, error) {
@@ -162,16 +162,16 @@ func Predecessors(ctx context.Context, db DB, k Key) ([]Task, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	loaded, err := LoadFinished(ctx, db, keys)
+	loaded, err := loadFinished(ctx, db, keys)
 	if err != nil {
 		return nil, fmt.Errorf("predecessors of %s: %w", k, err)
 	}
 	tasks := make([]Task, len(loaded))
 	for i, l := range loaded {
-		if l.Err != nil {
-			return nil, fmt.Errorf("predecessors of %s: %w", k, l.Err)
+		if l.err != nil {
+			return nil, fmt.Errorf("predecessors of %s: %w", k, l.err)
 		}
-		tasks[i] = l.Task
+		tasks[i] = l.task
 	}
 	return tasks, nil
 }

@@ -58,7 +58,7 @@ type AppendRequest struct {
 func init() {
 	unexported.SetLastEvent = func(request any, last unexported.LastEvent) { request.(*AppendRequest).last = last }
 	unexported.SetResent = func(request any) { request.(*AppendRequest).resent = true }
-	unexported.ScanEvents = scanEvents
+	unexported.ScanEvents, unexported.LoadFinished = scanEvents, loadFinishedTasks
 }
 
 // hasRead reports whether last describes the event at Expected.

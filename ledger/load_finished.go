@@ -13,18 +13,27 @@ import (
 //go:embed sql/finished.sql
 var finishedSQL string
 
-// LoadedTask is one result of [LoadFinished].
-type LoadedTask struct {
-	// Task is as [Load] returns it if it is finished. Otherwise only Key, Shard, State, Version, Attempt, UpdatedAt
-	// and Actor are set.
-	Task Task
-	// Err is [ErrUnknownTask] if the task does not exist, and the [*IllegalError] of [Load].
-	Err error
+// loadedTask is one result of loadFinished.
+type loadedTask struct {
+	task Task
+	err  error
 }
 
-// LoadFinished returns the tasks with these keys, in their order, from one snapshot. It takes one statement for all of
+// loadFinishedTasks is loadFinished for packages of this module: see unexported.LoadFinished.
+func loadFinishedTasks(ctx context.Context, db DB, keys []Key) (tasks []Task, errs []error, err error) {
+	loaded, err := loadFinished(ctx, db, keys)
+	for _, l := range loaded {
+		tasks, errs = append(tasks, l.task), append(errs, l.err)
+	}
+	return tasks, errs, err
+}
+
+// loadFinished returns the tasks with these keys, in their order, from one snapshot. It takes one statement for all of
 // them, and one more for each finished task with more than 64 events. It returns only errors of the database.
-func LoadFinished(ctx context.Context, db DB, keys []Key) ([]LoadedTask, error) {
+//
+// A task is as [Load] returns it if it is finished. Otherwise only Key, Shard, State, Version, Attempt, UpdatedAt and
+// Actor are set. Its error is [ErrUnknownTask] if the task does not exist, and the [*IllegalError] of [Load].
+func loadFinished(ctx context.Context, db DB, keys []Key) ([]loadedTask, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
@@ -37,9 +46,9 @@ func LoadFinished(ctx context.Context, db DB, keys []Key) ([]LoadedTask, error) 
 	if err != nil {
 		return nil, pgerr.Explain("load finished tasks", err)
 	}
-	loaded := make([]LoadedTask, len(keys))
+	loaded := make([]loadedTask, len(keys))
 	for i, k := range keys {
-		loaded[i] = LoadedTask{Task: Task{Key: k}, Err: fmt.Errorf("%s: %w", k, ErrUnknownTask)}
+		loaded[i] = loadedTask{task: Task{Key: k}, err: fmt.Errorf("%s: %w", k, ErrUnknownTask)}
 	}
 	var number int64
 	var isFinished bool
@@ -51,19 +60,19 @@ func LoadFinished(ctx context.Context, db DB, keys []Key) ([]LoadedTask, error) 
 		l := &loaded[number-1]
 		switch {
 		case !isFinished:
-			*l = LoadedTask{Task: Task{
+			*l = loadedTask{task: Task{
 				Key: e.Key, Shard: e.Shard, State: e.Type.State(), Version: e.Version, Attempt: e.Attempt,
 				UpdatedAt: e.RecordedAt, Actor: e.Actor,
 			}}
 		case e.Version > longTask:
 			long = append(long, int(number-1))
-		case e.Version == 1 || l.Err == nil:
+		case e.Version == 1 || l.err == nil:
 			l.apply(e)
 		}
 	}
 	for _, i := range long {
-		if l := &loaded[i]; l.Err == nil {
-			if l.Task, err = l.Task.applyLong(ctx, db, math.MaxInt32); err != nil {
+		if l := &loaded[i]; l.err == nil {
+			if l.task, err = l.task.applyLong(ctx, db, math.MaxInt32); err != nil {
 				return nil, err
 			}
 		}
@@ -72,13 +81,13 @@ func LoadFinished(ctx context.Context, db DB, keys []Key) ([]LoadedTask, error) 
 }
 
 // apply applies the next event.
-func (l *LoadedTask) apply(e Event) {
-	task := l.Task
+func (l *loadedTask) apply(e Event) {
+	task := l.task
 	if e.Version == 1 {
 		task = Task{}
 	}
 	next, err := task.Apply(e)
-	if l.Task, l.Err = next, nil; err != nil {
-		l.Err = fmt.Errorf("load %s: %w", e.Key, err)
+	if l.task, l.err = next, nil; err != nil {
+		l.err = fmt.Errorf("load %s: %w", e.Key, err)
 	}
 }

@@ -10,10 +10,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Reader is the name of the relay's cursor.
-const Reader = "relay"
-
-const reader = Reader
+// reader is the name of the relay's cursor.
+const reader = "relay"
 
 // mark is the JSON in every cursor row. With the last sequence of the stream it shows where the next session continues.
 // The view taskledger.relay_mark is the only SQL that names its fields (TestViewOfTheMark).

@@ -228,18 +228,18 @@ func (w *Waiter) take() (keys []ledger.Key, batch uint64) {
 
 // deliver passes on the tasks of a batch to the waits that had begun before it was read. A wait that ends includes all
 // its tasks of the batch.
-func (w *Waiter) deliver(batch uint64, loaded []ledger.LoadedTask) {
+func (w *Waiter) deliver(batch uint64, tasks []ledger.Task, errs []error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var over []*wait
-	for _, l := range loaded {
-		a := w.awaited[l.Task.Key]
+	for i, t := range tasks {
+		a := w.awaited[t.Key]
 		switch {
 		case a == nil:
-		case l.Err != nil:
-			w.fail(a, l.Err, batch)
+		case errs[i] != nil:
+			w.fail(a, errs[i], batch)
 		default:
-			over = a.update(l.Task, batch, over)
+			over = a.update(t, batch, over)
 		}
 	}
 	for _, wait := range over {

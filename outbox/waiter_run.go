@@ -13,6 +13,7 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/internal/unexported"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -129,22 +130,25 @@ func (w *Waiter) flush() {
 	}
 }
 
+var loadFinished = unexported.LoadFinished.(func(
+	context.Context, ledger.DB, []ledger.Key) ([]ledger.Task, []error, error))
+
 // read reads tasks and delivers them. After an outage it reads them again later.
 func (w *Waiter) read(ctx context.Context, keys []ledger.Key, batch uint64, backoff *loop.Backoff) {
 	timed, cancel := context.WithTimeout(ctx, waiterTimeout)
 	defer cancel()
-	loaded, err := ledger.LoadFinished(timed, w.config.DB, keys)
+	tasks, errs, err := loadFinished(timed, w.config.DB, keys)
 	switch {
 	case err == nil:
 		backoff.Reset()
-		w.deliver(batch, loaded)
+		w.deliver(batch, tasks, errs)
 	case ctx.Err() != nil: // closed
 	case pgerr.IsPermanent(err), !retryable(err) && len(keys) == 1:
-		loaded = nil
+		tasks, errs = nil, nil
 		for _, k := range keys {
-			loaded = append(loaded, ledger.LoadedTask{Task: ledger.Task{Key: k}, Err: err})
+			tasks, errs = append(tasks, ledger.Task{Key: k}), append(errs, err)
 		}
-		w.deliver(batch, loaded)
+		w.deliver(batch, tasks, errs)
 	case !retryable(err): // one of the tasks cannot be read
 		w.read(ctx, keys[:len(keys)/2], batch, backoff)
 		w.read(ctx, keys[len(keys)/2:], batch, backoff)

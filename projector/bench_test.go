@@ -62,7 +62,7 @@ func project(tb testing.TB, pool *pgxpool.Pool) {
 // applyAll applies every committed event, page by page.
 func applyAll(tb testing.TB, pool *pgxpool.Pool, p *projector.Runner) {
 	tb.Helper()
-	reader, err := feed.Open(tb.Context(), pool, projector.Reader, &feed.Options{PageSize: projector.PageSize(p)})
+	reader, err := feed.Open(tb.Context(), pool, feed.ProjectorReader, &feed.Options{PageSize: projector.PageSize(p)})
 	if err != nil {
 		tb.Fatal(err)
 	}

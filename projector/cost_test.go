@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
@@ -135,13 +136,13 @@ func lagCosts(t *testing.T, batch int) {
 		if lag, err := projector.ReadLag(t.Context(), pool); err != nil || lag.Events != 1 {
 			t.Errorf("behind by %+v, %v, want 1 event", lag, err)
 		}
-		blocks = blocksOf(t, pool, "lag", projector.Reader, projector.MaxLag)
+		blocks = blocksOf(t, pool, "lag", feed.ProjectorReader, projector.MaxLag)
 		// The statement reads the late xids of other tests' open transactions as well.
 		if err := pool.QueryRow(t.Context(), `
 			select count(*)
 			  from (select * from taskledger.cursor where reader = $1 order by n desc limit 1) c
-			 cross join lateral taskledger_internal.late_xids(c.seen, c.seen_bound)`,
-			projector.Reader).Scan(&late); err != nil {
+			 cross join lateral taskledger_internal.late_xids(c.seen, c.seen_bound)`, feed.ProjectorReader).
+			Scan(&late); err != nil {
 			t.Fatal(err)
 		}
 		project(t, pool)

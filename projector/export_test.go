@@ -108,7 +108,7 @@ func Applier(r *Runner, db *pgxpool.Pool, edit func(sql string) string) (apply f
 		t.sql.update = edit(t.sql.update)
 	}
 	return func(ctx context.Context) error {
-		reader, err := feed.Open(ctx, db, Reader, &feed.Options{PageSize: r.config.PageSize})
+		reader, err := feed.Open(ctx, db, feed.ProjectorReader, &feed.Options{PageSize: r.config.PageSize})
 		for err == nil {
 			var page feed.Page
 			var ok bool
@@ -133,7 +133,7 @@ func SetLingerPage(n int) (restore func()) {
 // ListStep makes the first step of a list of lingering tasks that begins at the first event. It returns the projector's
 // place and that of the list.
 func ListStep(ctx context.Context, pool *pgxpool.Pool, db ledger.DB) (applied, listed feed.Place, err error) {
-	reader, err := feed.Open(ctx, pool, Reader, nil)
+	reader, err := feed.Open(ctx, pool, feed.ProjectorReader, nil)
 	if err != nil {
 		return applied, listed, err
 	}

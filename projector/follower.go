@@ -55,7 +55,7 @@ func newTasksFollower(c Config) *follower {
 	t := newTasks(inUse, log)
 	t.known = new(known)
 	return &follower{
-		config: c, reader: Reader, log: log, target: t, lists: true, known: t.known, stop: mustStop,
+		config: c, reader: feed.ProjectorReader, log: log, target: t, lists: true, known: t.known, stop: mustStop,
 		wait: func(error) (time.Duration, bool) { return 0, false },
 	}
 }

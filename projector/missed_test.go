@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -45,7 +46,7 @@ func TestMissedEventsAreProjectedLate(t *testing.T) {
 				var audited bool
 				err := pool.QueryRow(t.Context(), `
 					select unaudited = 0 from taskledger.cursor where reader = $1 order by n desc limit 1`,
-					projector.Reader).Scan(&audited)
+					feed.ProjectorReader).Scan(&audited)
 				return err == nil && audited
 			})
 			check(t, pool)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -99,7 +100,7 @@ func (p Projection) shape() string {
 // reader returns the name under which the cursor of a projection is kept.
 func reader(name string) string {
 	if name == TasksName {
-		return Reader
+		return feed.ProjectorReader
 	}
 	return "projection/" + name
 }

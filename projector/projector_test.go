@@ -206,7 +206,7 @@ func TestSupersededPageIsUndone(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
 	enqueueAndSucceed(t, pool, 0, 4)
-	slow, err := feed.Open(t.Context(), pool, projector.Reader, nil)
+	slow, err := feed.Open(t.Context(), pool, feed.ProjectorReader, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +364,7 @@ func TestBehind(t *testing.T) {
 
 	// Within a window, with the cursor after its first page.
 	enqueueAndSucceed(t, pool, 6, 3)
-	reader, err := feed.Open(t.Context(), pool, projector.Reader, &feed.Options{PageSize: 4})
+	reader, err := feed.Open(t.Context(), pool, feed.ProjectorReader, &feed.Options{PageSize: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -149,6 +149,6 @@ func (h tagHistory) next(ctx context.Context, db ledger.DB) (*tagPage, error) {
 
 // tagsAreWhole reports whether tasks are found by all of their tags.
 func tagsAreWhole(ctx context.Context, db ledger.DB) (isWhole bool, err error) {
-	_, err = pgquery.Row(ctx, db, tagsWholeSQL, []any{Reader}, &isWhole)
+	_, err = pgquery.Row(ctx, db, tagsWholeSQL, []any{feed.ProjectorReader}, &isWhole)
 	return isWhole, pgerr.Explain("read tags", err)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -44,7 +45,7 @@ func listed(tb testing.TB, pool *pgxpool.Pool, f projector.Filter) (ids []ledger
 // isWhole reports whether tasks are found by the table of tags.
 func isWhole(tb testing.TB, pool *pgxpool.Pool) (whole bool) {
 	tb.Helper()
-	if err := pool.QueryRow(tb.Context(), statement(tb, "tags_whole"), projector.Reader).Scan(&whole); err != nil {
+	if err := pool.QueryRow(tb.Context(), statement(tb, "tags_whole"), feed.ProjectorReader).Scan(&whole); err != nil {
 		tb.Fatal(err)
 	}
 	return whole
@@ -130,7 +131,7 @@ func olderProjector(tb testing.TB, pool *pgxpool.Pool, since ledger.Position) {
 	tb.Helper()
 	ledgertest.ExecAsOwner(tb, pool, `delete from taskledger.task_tag where position > $1`, int64(since))
 	ledgertest.ExecAsOwner(tb, pool, `update taskledger.cursor
-		set mark = (mark::jsonb - 'tagged' - 'tagging')::json where reader = $1`, projector.Reader)
+		set mark = (mark::jsonb - 'tagged' - 'tagging')::json where reader = $1`, feed.ProjectorReader)
 }
 
 // Tasks that a projector of an older version has projected are found by their tags: first by reading events, then by

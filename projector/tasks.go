@@ -25,9 +25,6 @@ var (
 	tasksUpdateSQL string
 )
 
-// Reader is the name under which the cursor of the built-in projection is kept.
-const Reader = "projector"
-
 // tasks is the built-in projection, in a schema. It is one projection and not several: counts and statistics change by
 // a task's state before and after a page, and the states before are read when the tasks are written.
 type tasks struct {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
@@ -300,7 +301,8 @@ func (v *verifier) statistics(ctx context.Context) error {
 }
 
 func (v *verifier) events(ctx context.Context, after ledger.Key, limit int) ([]ledger.Event, error) {
-	rows, err := v.tx.Query(ctx, verifyEventsSQL, Reader, string(after.Kind), string(after.BizID), int64(limit))
+	rows, err := v.tx.Query(ctx, verifyEventsSQL, feed.ProjectorReader, string(after.Kind), string(after.BizID),
+		int64(limit))
 	if err != nil {
 		return nil, err
 	}

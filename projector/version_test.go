@@ -266,7 +266,7 @@ func TestRebaseBuildsAnew(t *testing.T) {
 	stop()
 	owner := ledgertest.As(t, pool, ledgertest.Owner)
 	err := pgx.BeginFunc(t.Context(), owner, func(tx pgx.Tx) error {
-		for _, reader := range []string{projector.Reader, "projection/coupons"} {
+		for _, reader := range []string{feed.ProjectorReader, "projection/coupons"} {
 			if err := feed.Forget(t.Context(), tx, reader); err != nil {
 				return err
 			}

@@ -40,7 +40,7 @@ func TestRoundTripsOfAPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reader, err := feed.Open(t.Context(), pool, projector.Reader, nil)
+	reader, err := feed.Open(t.Context(), pool, feed.ProjectorReader, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

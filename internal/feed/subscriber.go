@@ -36,6 +36,9 @@ var (
 // it as it moves subscribers, so that not all events are read again.
 const SealReader = "seal"
 
+// ProjectorReader is the reader of the built-in projection.
+const ProjectorReader = "projector"
+
 // subscriberPrefix begins the readers that belong to subscribers. Other readers belong to services.
 const subscriberPrefix = "subscriber/"
 

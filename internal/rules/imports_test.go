@@ -88,7 +88,7 @@ var rules = []rule{
 			"/internal/feed", "/internal/copies", "/internal/lease", "/internal/pgarray", "/internal/lists",
 			"/internal/loop",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault",
-			"/internal/loglimit", "/internal/reserved", pgx, nats, xSync},
+			"/internal/loglimit", "/internal/reserved", "/internal/unexported", pgx, nats, xSync},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
 	{

@@ -26,4 +26,9 @@ var (
 	SetResent func(request any)
 	// ScanEvents is a func(pgx.Rows, ...any) iter.Seq2[ledger.Event, error]: see package eventrows.
 	ScanEvents any
+	// LoadFinished is a func(context.Context, ledger.DB, []ledger.Key) ([]ledger.Task, []error, error). It returns the
+	// tasks with these keys, and an error or nil for each of them, from one snapshot. A task is as ledger.Load returns
+	// it if it is finished. Otherwise only Key, Shard, State, Version, Attempt, UpdatedAt and Actor are set. The last
+	// error is one of the database.
+	LoadFinished any
 )
