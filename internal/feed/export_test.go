@@ -69,6 +69,12 @@ func (s *Findings) Report(begun, ended time.Time, isNext, hasEvents bool) {
 	s.report(begun, ended, isNext, hasEvents, false)
 }
 
+// ReportAwaited notes a window without events that was opened at a time, while a process waited for outcomes.
+func (s *Findings) ReportAwaited(at time.Time) { s.report(at, at, true, false, true) }
+
+// IsAwaited calls isAwaited.
+func (s *Findings) IsAwaited() bool { return s.isAwaited() }
+
 // After calls after.
 func (s *Findings) After(polled time.Time) (quiet time.Time, found <-chan struct{}) {
 	return s.after(polled)

@@ -53,14 +53,14 @@ func (s *Findings) report(begun, ended time.Time, isNext, hasEvents, isAwaited b
 	wake(&s.found)
 }
 
-// isAwaited reports whether a process waited for outcomes when the last window was read.
+// isAwaited reports whether a process waited for outcomes when the last window was read, lately.
 func (s *Findings) isAwaited() bool {
 	if s == nil {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.awaited
+	return s.awaited && !s.isSilent()
 }
 
 // isOf reports whether feed f reports its pages. It does if no other feed has reported lately, or if the other only

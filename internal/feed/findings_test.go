@@ -209,3 +209,20 @@ func TestFindings(t *testing.T) {
 		})
 	}
 }
+
+// A feed that reports no more, because its process has lost a lease, hurries no other.
+func TestWaitsAreReportedForAShortTime(t *testing.T) {
+	t.Parallel()
+	s := feed.NewFindings()
+	if s.IsAwaited() {
+		t.Error("a process waits before the first report")
+	}
+	s.ReportAwaited(time.Now())
+	if !s.IsAwaited() {
+		t.Error("no process waits after a report")
+	}
+	s.ReportAwaited(time.Now().Add(-2 * feed.FollowFor))
+	if s.IsAwaited() {
+		t.Error("a process waits long after the last report")
+	}
+}
