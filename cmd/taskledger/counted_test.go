@@ -33,7 +33,7 @@ func TestBoundedCountsReportTheirBound(t *testing.T) {
 		{command: "show projections", want: `coupons.*\b10,000\+.*\b10,000\+`},
 		{command: "status", want: `parked +10,000\+`},
 		{command: "status", want: `projection coupons has parked events: 10,000\+`},
-		{command: "status", want: `are parked: 10,000\+`},
+		{command: "status", want: `cannot be published: 10,000\+`},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		stdout, _, _ := runUntil(ctx, t, environment, func() {}, strings.Fields(test.command)...)

@@ -15,8 +15,8 @@ func TestStatementsPrepare(t *testing.T) {
 	owner := ledgertest.URLAs(t, relay, ledgertest.Owner)
 	plantest.PrepareAs(t, func(file string) string {
 		switch {
-		case strings.HasPrefix(file, "sql/rebase_"):
-			return owner // a rebase changes events
+		case strings.HasPrefix(file, "sql/rebase_"), file == "sql/installation_renew.sql":
+			return owner // a rebase changes events and the id of the ledger
 		case strings.HasPrefix(file, "sql/subscriber_"):
 			return operator
 		}
