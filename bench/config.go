@@ -44,7 +44,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		"commas, into "+docsDir+"; measures nothing")
 	f.StringVar(&c.csv, "csv", "", "write every sample to this file")
 	f.StringVar(&c.databaseURL, "database-url", "",
-		"PostgreSQL server to use, as superuser (default: start one); creates databases beside the given one")
+		"PostgreSQL server to use, as superuser (default: start one); creates databases next to the given one")
 	f.BoolVar(&c.tuned, "tune", false, "with -quick, choose the best settings of each system first, like the full run")
 	f.BoolVar(&c.force, "force", false, "run although the database of -database-url has data")
 	f.StringVar(&c.binaries, "pg-bin", "", "directory of postgres, initdb and pgbench (default: search)")

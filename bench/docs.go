@@ -25,7 +25,7 @@ const docsDir = "../docs"
 // recordFile contains the runs whose figures the documentation shows.
 const recordFile = "benchmarks.json"
 
-// unmeasured stands in place of a table, and notMeasured in a row, of which no run has figures.
+// unmeasured replaces a table without figures, notMeasured a row without figures.
 const (
 	unmeasured  = "No run has measured this yet."
 	notMeasured = "not measured"
@@ -49,8 +49,7 @@ func readRecord(dir string) (r record, err error) {
 	return r, err
 }
 
-// add adds a run, whose measures replace those of earlier runs. Figures of the documentation are those of whole runs at
-// full size.
+// add adds a run, whose measures replace those of earlier runs. It refuses runs that are partial or not at full size.
 func (r *record) add(run *report) error {
 	switch {
 	case run.Partial != "":
@@ -209,8 +208,10 @@ func (r *report) systems(measure string) []string {
 	return names
 }
 
+// runList returns the runs, below a line with the machine and the versions whenever these change.
 func runList(r record) string {
 	var b strings.Builder
+	environment := ""
 	for _, run := range r.Runs {
 		command := "go run ."
 		if run.Rounds > 0 {
@@ -220,16 +221,23 @@ func runList(r record) string {
 			command += " -only " + strings.Join(run.Only, ",")
 		}
 		postgres, _, _ := strings.Cut(run.Versions["postgresql"], " ")
-		fmt.Fprintf(&b, "- `%s`\n  on %s, %.0f minutes, %s, %d cores, PostgreSQL %s, nats-server %s, River %s, "+
-			"watermill-sql %s, commit %.8s. Figures of %s.\n", command, run.Began.Format("2006-01-02 15:04 MST"),
-			run.Seconds/60, run.Machine.CPU, run.Machine.Cores, postgres, run.Versions["nats-io/nats-server/v2"],
-			run.Versions["riverqueue/river"], run.Versions["ThreeDotsLabs/watermill-sql/v4"],
-			cmp.Or(run.Versions["taskledger"], "unknown"), strings.Join(run.measures(), ", "))
+		before := environment
+		environment = fmt.Sprintf("%s, %d cores, PostgreSQL %s, nats-server %s, River %s, watermill-sql %s:\n\n",
+			run.Machine.CPU, run.Machine.Cores, postgres, run.Versions["nats-io/nats-server/v2"],
+			run.Versions["riverqueue/river"], run.Versions["ThreeDotsLabs/watermill-sql/v4"])
+		if environment != before {
+			if b.Len() > 0 {
+				b.WriteString("\n")
+			}
+			b.WriteString(environment)
+		}
+		fmt.Fprintf(&b, "- %s, %.0f minutes, commit %.8s: %s\n  (`%s`)\n", run.Began.Format("2006-01-02 15:04 MST"),
+			run.Seconds/60, cmp.Or(run.Versions["taskledger"], "unknown"), strings.Join(run.measures(), ", "), command)
 	}
 	return b.String()
 }
 
-// ratioRows returns a row for each ratio, measured or not.
+// ratioRows returns a row for each ratio, measured or not, and for each condition that a run has measured.
 func ratioRows(r *report) string {
 	var rows [][]string
 	row := func(name, label string, x ratio) {
@@ -249,12 +257,12 @@ func ratioRows(r *report) string {
 		row(x.name, x.label, x)
 	}
 	for _, x := range conditions {
-		if x.ofFloor == "" {
+		if _, ok := r.Ratios[x.name]; ok && x.ofFloor == "" {
 			row(x.name, x.label, ratio{metric: rate, target: conditionTarget})
 		}
 	}
-	row(relayMemory, "memory of the relay behind 1,000,000 events, MB", ratio{target: memoryTarget})
-	return markdown([]string{"ratio", "measured", "floor in our place", "target", ""}, rows)
+	row(relayMemory, "the relay's memory behind 1,000,000 events, MB", ratio{target: memoryTarget})
+	return markdown([]string{"ratio", "measured", "floor in our place", "target", "result"}, rows)
 }
 
 // rateRows returns the systems of the measures whose figure is a rate.
@@ -265,7 +273,7 @@ func rateRows(r *report) string {
 	} {
 		systems := r.systems(measure)
 		if len(systems) == 0 {
-			rows = append(rows, []string{measure, notMeasured, "", "", "", "", ""})
+			rows = append(rows, []string{measure, notMeasured, "", "", ""})
 		}
 		for _, system := range systems {
 			for _, w := range r.Figures {
@@ -277,12 +285,12 @@ func rateRows(r *report) string {
 					ratio = threeDigits(w.Ratio)
 				}
 				rows = append(rows, []string{
-					measure, system, grouped(w.Median), grouped(w.Min), grouped(w.Max), w.Unit, ratio,
+					measure, system, grouped(w.Median) + " " + w.Unit, grouped(w.Min) + " to " + grouped(w.Max), ratio,
 				})
 			}
 		}
 	}
-	return markdown([]string{"measure", "system", "median", "least", "most", "", "ours / theirs"}, rows)
+	return markdown([]string{"measure", "system", "median", "range", "ours / theirs"}, rows)
 }
 
 func everydayRows(r *report) string {
@@ -305,8 +313,8 @@ func everydayRows(r *report) string {
 			rows = append(rows, cells)
 		}
 	}
-	return markdown([]string{"tasks/s", "system", "CPU, cores", "… without the producers' backends", "p50, ms",
-		"p99, ms", "max, ms", "write tx/s", "CPU of a task, µs"}, rows)
+	return markdown([]string{"tasks/s", "system", "CPU, cores", "… without the enqueues", "p50, ms",
+		"p99, ms", "max, ms", "write tx/s", "CPU per task, µs"}, rows)
 }
 
 func subscriberRows(r *report) string {
@@ -318,8 +326,8 @@ func subscriberRows(r *report) string {
 		}
 		rows = append(rows, cells)
 	}
-	return markdown([]string{"100 tasks/s", "CPU, cores", "… without the producers' backends", "write tx/s",
-		"WAL of a task, bytes"}, rows)
+	return markdown([]string{"100 tasks/s", "CPU, cores", "… without the enqueues", "write tx/s",
+		"WAL per task, bytes"}, rows)
 }
 
 func costRows(r *report) string {
@@ -347,5 +355,5 @@ func conditionTableRows(r *report) string {
 		rows = append(rows, []string{conditionNamed(x.Name).label, x.Metric, threeDigits(x.Median), threeDigits(x.Min),
 			threeDigits(x.Max)})
 	}
-	return markdown([]string{"condition / clean", "", "median", "least", "most"}, rows)
+	return markdown([]string{"condition / clean", "metric", "median", "min", "max"}, rows)
 }

@@ -114,13 +114,13 @@ func (x condition) turnRatios(samples []sample, metric string) []float64 {
 var ratios = slices.Concat(drainRatios, enqueueRatios, everydayRatios())
 
 var drainRatios = []ratio{
-	{name: "drain_vs_floor", label: "drain, relay of both events included / floor",
+	{name: "drain_vs_floor", label: "drain, both events relayed / floor",
 		measure: "drain", metric: rate, of: oursFromCommit, over: floorPipeline, target: 0.8},
 	{name: "drain_from_commit_vs_river", label: "… / River, which has no relay",
 		measure: "drain", metric: rate, of: oursFromCommit, over: peerRiver},
-	{name: "drain_vs_river", label: "drain, backlog on the stream / River",
+	{name: "drain_vs_river", label: "drain of a backlog that was relayed before / River",
 		measure: "drain", metric: rate, of: ours, over: peerRiver, target: 1.5, floor: floorFromStream},
-	{name: "wal_vs_river", label: "WAL of a task / River",
+	{name: "wal_vs_river", label: "a task's WAL / River",
 		measure: "drain", metric: walPerTask, of: ours, over: peerRiver, target: 0.37},
 	{name: "relay_vs_jetstream", label: "relay / JetStream",
 		measure: "relay", metric: rate, of: ours, over: floorJetStream, target: 0.75},
@@ -130,15 +130,15 @@ var drainRatios = []ratio{
 		measure: "relay", metric: rate, of: ours, over: floorPipeline, target: 0.8},
 	{name: "relay_vs_forwarder", label: "relay / Watermill's Forwarder",
 		measure: "relay", metric: rate, of: ours, over: peerWatermill, target: 12},
-	{name: "exactly_once_vs_table", label: "exactly once, one row, one transaction each / textbook's table",
+	{name: "exactly_once_vs_table", label: "exactly once, a transaction each / textbook's table",
 		measure: "exactly-once", metric: rate, of: ours, over: peerSkipLocked, target: 1.2},
 	{name: "exactly_once_exec_vs_table", label: "… with the insert's result awaited",
 		measure: "exactly-once", metric: rate, of: oursExec, over: peerSkipLocked, floor: noFloor},
-	{name: "exactly_once_vs_floor", label: "exactly once, one transaction each / floor",
+	{name: "exactly_once_vs_floor", label: "exactly once, a transaction each / floor",
 		measure: "exactly-once", metric: rate, of: ours, over: floorPipeline, target: 0.8},
-	{name: "exactly_once_each_vs_river", label: "exactly once, one transaction each / River",
+	{name: "exactly_once_each_vs_river", label: "exactly once, a transaction each / River",
 		measure: "exactly-once", metric: rate, of: ours, over: peerRiver},
-	{name: "exactly_once_vs_river", label: "exactly once, `Together` / River, one transaction each",
+	{name: "exactly_once_vs_river", label: "exactly once, `Together` / River, a transaction each",
 		measure: "exactly-once", metric: rate, of: oursTogether, over: peerRiver, target: 5},
 }
 
@@ -146,7 +146,7 @@ var drainRatios = []ratio{
 // insert cannot use the form of one round trip. Each form is compared with floors of as many round trips, and with the
 // APIs of the peers as they are.
 var enqueueRatios = []ratio{
-	{name: "enqueue_32_vs_pgbench", label: "enqueue at 32, one round trip / pgbench, one round trip",
+	{name: "enqueue_32_vs_pgbench", label: "enqueue by 32, one round trip / pgbench, one round trip",
 		measure: "enqueue-32", metric: rate, of: ours, over: floorPgbenchOne, target: 0.9},
 	{name: "enqueue_32_vs_floor", label: "… / floor, one round trip",
 		measure: "enqueue-32", metric: rate, of: ours, over: floorPipeline, target: 0.9},
@@ -155,7 +155,7 @@ var enqueueRatios = []ratio{
 	{name: "enqueue_32_vs_watermill", label: "… / Watermill",
 		measure: "enqueue-32", metric: rate, of: ours, over: peerWatermill, target: 1.2},
 	{name: "enqueue_32_exec_vs_pgbench",
-		label:   "enqueue at 32, the insert's result awaited / pgbench, two round trips",
+		label:   "enqueue by 32, insert awaited / pgbench, two round trips",
 		measure: "enqueue-32", metric: rate, of: oursExec, over: floorPgbenchTwo, target: 0.9, floor: floorTwoTrips},
 	{name: "enqueue_32_exec_vs_floor", label: "… / floor, two round trips",
 		measure: "enqueue-32", metric: rate, of: oursExec, over: floorTwoTrips, target: 0.9, floor: noFloor},
@@ -172,7 +172,7 @@ func everydayRatios() []ratio {
 			measure: "idle", metric: coresMetric, of: ours, target: 2, percent: true},
 		{name: "idle_1000_kinds_cpu_percent", label: "… with 1,000 kinds",
 			measure: "idle", metric: coresMetric, of: oursManyKinds, percent: true},
-		{name: "sparse_p50_ms", label: "one task a second: p50 in ms",
+		{name: "sparse_p50_ms", label: "p50 at one task/s, ms",
 			measure: "everyday-1", metric: p50, of: ours, target: 3},
 	}
 	for _, x := range []struct {
@@ -191,26 +191,26 @@ func everydayRatios() []ratio {
 				measure: measure, metric: metric, of: of, over: peerRiver, target: target, floor: floor,
 			})
 		}
-		row("cpu_%d_vs_river", "CPU of all processes but the producers'", coresMetric, ours, x.cpu)
-		row("services_%d_vs_river", "CPU without the producers' backends", servicesMetric, ours, 0)
-		row("cpu_%d_one_process_vs_river", "CPU with services and worker in one process", coresMetric, oursOneProcess,
+		row("cpu_%d_vs_river", "CPU", coresMetric, ours, x.cpu)
+		row("services_%d_vs_river", "CPU without the enqueues", servicesMetric, ours, 0)
+		row("cpu_%d_one_process_vs_river", "CPU, all in one process", coresMetric, oursOneProcess,
 			x.oneProcess)
-		row("p50_%d_vs_river", "p50 from commit to handler", p50, ours, x.latency)
-		row("p99_%d_vs_river", "p99 from commit to handler", p99, ours, 0.7)
+		row("p50_%d_vs_river", "p50", p50, ours, x.latency)
+		row("p99_%d_vs_river", "p99", p99, ours, 0.7)
 		if x.perSecond != 50 {
 			all = append(all, ratio{
 				name:    fmt.Sprintf("cpu_%d_vs_floor", x.perSecond),
-				label:   fmt.Sprintf("CPU of all processes but the producers' at %d tasks/s / floor", x.perSecond),
+				label:   fmt.Sprintf("CPU at %d tasks/s / floor", x.perSecond),
 				measure: measure, metric: coresMetric, of: ours, over: floorPipeline, target: 1,
 			})
 		}
 	}
 	return append(all,
-		ratio{name: "p50_2000_vs_river", label: "p50 from commit to handler at 2000 tasks/s / River",
+		ratio{name: "p50_2000_vs_river", label: "p50 at 2000 tasks/s / River",
 			measure: "everyday-2000", metric: p50, of: ours, over: peerRiver, target: 1.5},
-		ratio{name: "cpu_200_r3_vs_r1", label: "CPU at 200 tasks/s, three replicas on three servers / one server",
+		ratio{name: "cpu_200_r3_vs_r1", label: "CPU at 200 tasks/s, three NATS servers / one",
 			measure: "everyday-200", metric: coresMetric, of: oursReplicated, over: ours, floor: noFloor},
-		ratio{name: "subscribers_20_cores", label: "20 subscribers that want nothing, at 100 tasks/s: their cores",
+		ratio{name: "subscribers_20_cores", label: "cores of 20 subscribers without matching events, at 100 tasks/s",
 			measure: subscribersName, metric: coresMetric, of: subscribers(20), over: ours, target: 0.05, minus: true,
 			floor: noFloor},
 	)

@@ -16,26 +16,26 @@ type size struct {
 type figureName struct{ measure, system, metric string }
 
 var sizes = []size{
-	{"enqueues in transactions of yours", "%s/s by 32 connections", "commits of PostgreSQL",
+	{"enqueues in your own transactions", "%s/s by 32 connections", "PostgreSQL's commits",
 		[]figureName{{"enqueue-32", ours, rate}}},
-	{"… by fewer", "%s/s by one connection, %s/s by 8", "commits of PostgreSQL",
+	{"… with fewer connections", "%s/s by one connection, %s/s by 8", "PostgreSQL's commits",
 		[]figureName{{"enqueue-1", ours, rate}, {"enqueue-8", ours, rate}}},
-	{"… whose business insert returns a value", "%s/s by 32 connections", "commits of PostgreSQL",
+	{"… whose business insert returns a value", "%s/s by 32 connections", "PostgreSQL's commits",
 		[]figureName{{"enqueue-32", oursExec, rate}}},
 	{"enqueues in bulk", "%s tasks/s", "PostgreSQL", []figureName{{"bulk", ours, rate}}},
-	{"tasks with an effect in PostgreSQL (ExactlyOnce)", "%s/s; %s/s with `Together`", "commits of PostgreSQL",
+	{"tasks with an effect in PostgreSQL (ExactlyOnce)", "%s/s; %s/s with `Together`", "PostgreSQL's commits",
 		[]figureName{{"exactly-once", ours, rate}, {"exactly-once", oursTogether, rate}}},
 	{"tasks whose handler does nothing, relay included", "%s/s", "CPU", []figureName{{"drain", oursFromCommit, rate}}},
 	{"events to subscribers", "%s/s", "CPU", []figureName{{"relay", ours, rate}}},
-	{"… by three replicas on three servers", "%s/s", "CPU", []figureName{{"relay", oursReplicated, rate}}},
-	{"… if NATS syncs each write", "%s/s", "the disk of NATS", []figureName{{"relay-fsync", ours, rate}}},
-	{"memory of the relay behind 1,000,000 events", "%s MB", "", []figureName{{"memory", behindWhole, "relay memory"}}},
-	{"disk of a finished task: database; stream", "%s bytes; %s bytes",
+	{"… with three NATS servers", "%s/s", "CPU", []figureName{{"relay", oursReplicated, rate}}},
+	{"… if NATS syncs each write", "%s/s", "NATS's disk", []figureName{{"relay-fsync", ours, rate}}},
+	{"the relay's memory behind 1,000,000 events", "%s MB", "", []figureName{{"memory", behindWhole, "relay memory"}}},
+	{"a finished task on disk: database; stream", "%s bytes; %s bytes",
 		"disk; the stream has an age limit",
 		[]figureName{{"cost", ours, "database per task"}, {"cost", ours, "stream per task"}}},
-	{"WAL of a task, over its whole life", "%s bytes", "disk, replicas, archive",
+	{"a task's WAL over its whole life", "%s bytes", "disk, replicas, archive",
 		[]figureName{{"cost", ours, walPerTask}}},
-	{"CPU of a task in a backlog of 1,000,000, enqueued in bulk: PostgreSQL; NATS; services, workers and producer",
+	{"a task's CPU in a backlog of 1,000,000: PostgreSQL; NATS; services, workers and producer",
 		"%s µs; %s µs; %s µs", "CPU",
 		[]figureName{{"cost", ours, "CPU of PostgreSQL per task"}, {"cost", ours, "CPU of NATS per task"},
 			{"cost", ours, "CPU of the client per task"}}},
@@ -57,7 +57,7 @@ func sizeRows(r *report) string {
 		}
 		rows = append(rows, []string{x.need, gave, x.limit})
 	}
-	return markdown([]string{"you need", "two cores gave", "what limits"}, rows)
+	return markdown([]string{"you need", "two cores reached", "the limit"}, rows)
 }
 
 // sizeByRate returns the cost and the latency of a task, by the rate of tasks.
@@ -75,7 +75,7 @@ func sizeByRate(r *report) string {
 		}
 		rows = append(rows, cells)
 	}
-	return markdown([]string{"tasks/s, handlers of 1 ms", "CPU, cores", "… without the enqueues", "CPU of a task, µs",
+	return markdown([]string{"tasks/s, handlers of 1 ms", "CPU, cores", "… without the enqueues", "CPU per task, µs",
 		"start after the commit: p50, ms", "p99, ms"}, rows)
 }
 
@@ -92,6 +92,6 @@ func sizeInBytes(r *report) string {
 	if parts == nil {
 		return ""
 	}
-	return fmt.Sprintf("- **A million tasks**: %s, with args of %d bytes and keys of %d. Larger ones come on top.\n",
+	return fmt.Sprintf("- **A million tasks**: %s, with args of %d bytes and keys of %d. Larger ones add to this.\n",
 		strings.Join(parts, ", "), len(args), len(kind.Name())+len(taskID(0)))
 }
