@@ -17,11 +17,11 @@ import (
 	"github.com/taskledger/taskledger/outbox"
 )
 
-// The floor is taskledger's pipeline without its promises: committed rows, a window between snapshots,
-// JetStream with eleven headers and message ids, a pull consumer, heads, a grouped insert of outcomes, the
-// relay of both events, a projection. It has no leases, fences, retries, hooks, audits, shards or late commits' order.
-// It is a limit for the cost of such a pipeline, and no model for its correctness. It drains a backlog as fast as it
-// can; at an even rate it works by its floorPace.
+// The floor is taskledger's pipeline without its promises: committed rows, a window between snapshots, JetStream with
+// eleven headers and message ids, a pull consumer, heads, a grouped insert of outcomes, the relay of both events, a
+// projection. It lacks leases, fences, retries, hooks, audits, shards and the order of late commits. It is a limit for
+// the cost of such a pipeline, and no model for its correctness. It drains a backlog as fast as it can; at an even rate
+// it works by its floorPace.
 
 const (
 	floorStream  = "FLOOR"
@@ -187,8 +187,8 @@ func (f *floor) window(ctx context.Context, seen string) (until string, events [
 	return until, events, rows.Err()
 }
 
-// message has the headers that our messages had when the floor was written, three more than now, so that it stays one
-// measure for both.
+// message carries the headers that our messages carried when the floor was written, three more than now, so that the
+// floor does not change.
 func (e *floorEvent) message(reply string) *nats.Msg {
 	version, subject := strconv.Itoa(e.version), string(kind.Name())+"/"+e.bizID
 	id := subject + "/" + version + "@" + strconv.FormatInt(e.recordedAt.UnixMicro(), 10)
@@ -204,8 +204,8 @@ func (e *floorEvent) message(reply string) *nats.Msg {
 	}
 }
 
-// work takes what has arrived together, reads its heads, records the outcomes in one statement and acknowledges. It
-// finishes what has arrived when ctx is done.
+// work takes the messages that have arrived together, reads their heads, records the outcomes in one statement and
+// acknowledges. When ctx is done, it finishes the messages that have arrived.
 func (f *floor) work(ctx context.Context) error {
 	js, err := jetstream.New(f.nc)
 	if err != nil {

@@ -25,7 +25,7 @@ const (
 	underForeign  = "taskledger, foreign write transaction"
 	underWaiting  = "taskledger, many waiting"
 	underHistory  = "taskledger, long history"
-	// The list of unfinished tasks is longest, and what it leaves cannot be removed.
+	// The list of unfinished tasks is longest, and its dead rows cannot be removed.
 	underWaitingHeld = "taskledger, many waiting, snapshot held"
 )
 
@@ -44,8 +44,8 @@ type growth struct {
 	services []*child
 }
 
-// growthMeasure measures our rates under conditions. The small and idle ledger has a turn before and after each turn of
-// another one, because the machine becomes faster and slower meanwhile.
+// growthMeasure measures our rates under conditions. The small, idle ledger takes a turn before and after each turn of
+// another ledger, because the machine's speed varies.
 func growthMeasure() measure {
 	return measure{
 		name: growthName, alternating: true, quickRounds: 2,
@@ -142,7 +142,7 @@ func (g *growth) fill(ctx context.Context, prefix string, n int) error {
 	return fillNamed(ctx, g.t, n, func(i int) string { return prefix + "-" + taskID(i) })
 }
 
-// rates measures enqueue, relay and drain, one after the other, what a task costs, and other work on the machine.
+// rates measures enqueue, relay and drain one after the other, a task's cost, and other work on the machine.
 func (g *growth) rates(ctx context.Context, t *trial) error {
 	g.turn++
 	t.costs = true
@@ -198,7 +198,7 @@ func (g *growth) underCondition(ctx context.Context, t *trial) error {
 }
 
 // relayAndDrain measures the relay of all pending events, then the workers. The workers of a ledger with many waiting
-// tasks succeed in more than those of this turn.
+// tasks also finish tasks of other turns.
 func (g *growth) relayAndDrain(ctx context.Context, t *trial, before *meter, enqueued, tasks int) error {
 	relay, err1 := g.start(ctx, "relay", false, 0)
 	projector, err2 := g.start(ctx, "projector", false, 0)

@@ -10,7 +10,7 @@ import (
 
 const floorGrowthName = "growth-floor"
 
-// floorGrowth is a ledger of the floor, for all rounds, whose worker drains what has waited longest.
+// floorGrowth is a ledger of the floor, for all rounds. Its worker drains the oldest tasks first.
 type floorGrowth struct {
 	t       *trial
 	f       *floor
@@ -18,7 +18,7 @@ type floorGrowth struct {
 	turn    int
 }
 
-// floorGrowthMeasure measures the rates of the floor beside many waiting tasks: the machine's limit.
+// floorGrowthMeasure measures the floor's rates next to many waiting tasks: the machine's limit.
 func floorGrowthMeasure() measure {
 	return measure{
 		name: floorGrowthName, alternating: true, notQuick: true,
@@ -71,7 +71,7 @@ func (g *floorGrowth) run(ctx context.Context, parts ...func(context.Context) er
 	return runFloor(ctx, running, parts...), running.close
 }
 
-// rates measures relay and drain like those of ours, after a checkpoint, and what a task costs in the drain.
+// rates measures relay and drain in the same way as ours, after a checkpoint, and a task's cost in the drain.
 func (g *floorGrowth) rates(ctx context.Context, t *trial) (err error) {
 	g.turn++
 	t.costs = true
@@ -95,7 +95,7 @@ func (g *floorGrowth) rates(ctx context.Context, t *trial) (err error) {
 	return g.drain(ctx, t, tasks)
 }
 
-// drain measures the drain of so many tasks. The worker also finishes the others that have arrived by then.
+// drain measures the drain of tasks. The worker also finishes other tasks that have arrived by then.
 func (g *floorGrowth) drain(ctx context.Context, t *trial, tasks int) error {
 	succeeded := newCounter(tasks)
 	var all atomic.Int64

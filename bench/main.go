@@ -1,12 +1,12 @@
-// Bench compares taskledger with its peers on its own servers, with fsync on. Each system is used through
-// its public API, as its documentation advises. All systems have the same settings of PostgreSQL and
-// JetStream, and take turns in one run.
+// Bench compares taskledger with its peers on its own servers, with fsync on. Each system is used through its public
+// API, as its documentation advises. All systems use the same settings of PostgreSQL and JetStream, and take turns in
+// one run.
 //
 //	cd bench && go run . -quick
 //
-// It prints medians with their spread, and the ratio of taskledger to each peer. -o json prints the same
-// as JSON, and -report writes the figures of such runs into the documentation. ../docs/benchmarks.md explains the
-// measures and shows the results.
+// It prints medians with their spread, and the ratio of taskledger to each peer. -o json prints the same as JSON, and
+// -report writes the figures of such runs into the documentation. ../docs/benchmarks.md explains the measures and shows
+// the results.
 package main
 
 import (

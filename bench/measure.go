@@ -176,8 +176,8 @@ func warmUpServer(ctx context.Context, s *databaseServer) error {
 // turn is one trial of one contender.
 type turn struct{ round, contender int }
 
-// turns returns the turns of a measure with these rounds: A B C, B C A, … or, if it is alternating, A B A C, A B A C,
-// … and A at the end. The first turn of a measure is often the slowest, so another contender has the next first one.
+// turns returns the turns of a measure with these rounds: A B C, B C A, … or, if it is alternating, A B A C, A B A C, …
+// and A at the end. The first turn of a measure is often the slowest, so the contenders take turns at it.
 func (m measure) turns(rounds int) []turn {
 	var turns []turn
 	for round := range rounds {

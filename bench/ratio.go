@@ -70,8 +70,8 @@ type conditionRow struct {
 	Values []float64 `json:"values"` // by round
 }
 
-// conditionRows returns the ratios of all conditions. CPU and WAL of a task are among them: beside other work on the
-// machine they change less than rates.
+// conditionRows returns the ratios of all conditions. CPU and WAL of a task are among them: they depend less than rates
+// on other work on the machine.
 func conditionRows(samples []sample) []conditionRow {
 	var rows []conditionRow
 	for _, x := range conditions {

@@ -48,8 +48,8 @@ func addWaiting(ctx context.Context, t *trial) error {
 	return err
 }
 
-// enqueueBesideTimers enqueues by one connection into two ledgers in turns, one of them with timers
-// waiting, so that both have the same machine.
+// enqueueBesideTimers enqueues by one connection into two ledgers in turns, so that both use the same machine. Timers
+// wait in one of them.
 func enqueueBesideTimers(ctx context.Context, t *trial) error {
 	if err := migrate(ctx, t); err != nil {
 		return err

@@ -46,7 +46,7 @@ func (r *rates) of(caller string) *knownRates {
 	return r.known[caller]
 }
 
-// read returns n steps; the last step begins at last. Steps without events are left out.
+// read returns n steps, the last of which begins at last. It leaves out steps without events.
 func (k *knownRates) read(ctx context.Context, db ledger.DB, last time.Time, step time.Duration, n int,
 	kinds []ledger.Kind) ([]projector.KindStats, error) {
 	k.mu.Lock()

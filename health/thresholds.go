@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// withThresholds returns a configuration in which each condition that has a threshold has one.
+// withThresholds returns a configuration with the default of each threshold that c does not set.
 func (c Config) withThresholds() Config {
 	given := c.Thresholds
 	c.Thresholds = make(map[Name]time.Duration)

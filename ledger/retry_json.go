@@ -138,8 +138,8 @@ func parseDelay(text json.RawMessage, shortest time.Duration) (time.Duration, bo
 	return time.Duration(micros) * time.Microsecond, true
 }
 
-// parseNumber returns a JSON number and reports whether PostgreSQL accepts it as a double precision. It rejects an
-// overflow, as Go does, and also an underflow to 0.
+// parseNumber returns a JSON number and reports whether PostgreSQL accepts it as a double precision. Like Go, it
+// rejects an overflow; unlike Go, it rejects an underflow to 0.
 func parseNumber(text json.RawMessage) (float64, bool) {
 	number := string(text)
 	if number == "" || !strings.ContainsAny(number[:1], "-0123456789") {

@@ -43,13 +43,13 @@ type TxOptions struct {
 	Guard bool
 	// ResetSession undoes everything that code in the transaction sets for the session: settings, the role, advisory
 	// locks, LISTEN and temporary tables. This happens at the end of the transaction, in the same round trip. The
-	// session is then as it was before the first such transaction on the connection, which takes a few more round
-	// trips to read it. Events of [Tx.AppendAndCommit] are inserted with the role of that time. A transaction whose
-	// only statements are those of [Tx.AtCommit] inserts its events first.
+	// session is then as it was before the first such transaction on the connection, which takes a few more round trips
+	// to read it. Events of [Tx.AppendAndCommit] are inserted with the role of that time. If [Tx.AtCommit] sends a
+	// transaction's only statements, its events are inserted first.
 	//
 	// Prepared statements and cursors WITH HOLD remain. Advisory locks, channels and temporary tables that the session
-	// had before are dropped, too. Custom settings (with a dot in their name) are reset to their values in the
-	// address, the login or the database. A connection that cannot be reset is closed. Default: false.
+	// had before are dropped, too. Custom settings (with a dot in their name) are reset to their values in the address,
+	// the login or the database. A connection that cannot be reset is closed. Default: false.
 	ResetSession bool
 }
 
@@ -83,9 +83,9 @@ type Tx struct {
 	isEnded  bool
 }
 
-// Begin returns a transaction on a connection of the pool, which is returned to the pool when the
-// transaction ends. It acquires the connection and sends nothing. ctx is used by the methods of pgx.Tx that
-// have no context of their own. It returns an error if it cannot acquire a connection.
+// Begin returns a transaction on a connection of the pool, which is returned to the pool when the transaction ends. It
+// acquires the connection and sends nothing. ctx is used by the methods of pgx.Tx that take no context. It returns an
+// error if it cannot acquire a connection.
 func Begin(ctx context.Context, pool *pgxpool.Pool, o *TxOptions) (*Tx, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {

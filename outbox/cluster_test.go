@@ -30,7 +30,7 @@ func startCluster(t *testing.T) (urls []string) {
 	t.Helper()
 	const nodes = 3
 	var routes []*url.URL
-	var ports [2][nodes]int // of clients and of routes
+	var ports [2][nodes]int // for clients, for routes
 	for i := range nodes {
 		for kind := range ports {
 			port, err := reserve.Port()
@@ -72,8 +72,8 @@ func startCluster(t *testing.T) (urls []string) {
 	}
 }
 
-// The stream has three replicas, and its leader changes while events are published, many of them of the same tasks.
-// Every event appears, and those of each task in their order: none is sent before the one before it is stored.
+// The leader of a stream with three replicas changes while events are published, many of the same tasks. Every event
+// appears, in order within each task: an event is sent only after the previous one is stored.
 func TestLeaderChanges(t *testing.T) {
 	t.Parallel()
 	urls := startCluster(t)
@@ -126,8 +126,7 @@ func connectTo(t *testing.T, url string) (*nats.Conn, jetstream.JetStream) {
 	return nc, js
 }
 
-// An operator replicates the stream while a relay works, and takes the replicas away again. Each event is published
-// once.
+// An operator adds replicas to the stream while a relay works, and removes them again. Each event is published once.
 func TestReplicasChange(t *testing.T) {
 	t.Parallel()
 	urls := startCluster(t)
@@ -145,14 +144,14 @@ func TestReplicasChange(t *testing.T) {
 	b.checkOnce()
 }
 
-// A relay is killed after it has published, and an operator changes the replicas before another one begins. Each event
-// is on the stream once.
+// A relay is killed after publishing, and an operator changes the number of replicas before another relay starts. Each
+// event is on the stream once.
 func TestReplicasChangeAfterAKill(t *testing.T) {
 	for _, change := range []struct{ from, to int }{{from: 3, to: 1}, {from: 1, to: 3}} {
 		t.Run(fmt.Sprintf("%d-to-%d", change.from, change.to), func(t *testing.T) {
 			t.Parallel()
 			url := startCluster(t)[0]
-			b := newBundle(t) // whose server is not used
+			b := newBundle(t) // its server is not used
 			b.nc, b.js = connectTo(t, url)
 			r := b.relay(func(c *outbox.Config) { c.Stream.Replicas = change.from })
 			b.enqueueAndStart("first-", 1)
@@ -172,7 +171,7 @@ func TestReplicasChangeAfterAKill(t *testing.T) {
 	}
 }
 
-// observer sees what a relay publishes and the acknowledgements, in the order in which its server has them.
+// observer receives a relay's messages and their acknowledgements, in the server's order.
 type observer struct {
 	t    *testing.T
 	nc   *nats.Conn
@@ -180,8 +179,8 @@ type observer struct {
 	sent map[string]eventVersion // by reply subject
 	in   map[eventVersion]int    // the session in which an event was last sent
 	done map[eventVersion]bool
-	// sessions counts the requests for the state of the stream. A session of the relay begins with one, and then reads
-	// the messages that the previous session has sent: it need not wait for their acknowledgements.
+	// sessions counts the requests for the stream's state. Each session of the relay begins with one. Then it reads the
+	// previous session's messages, so it need not wait for their acknowledgements.
 	sessions int
 	seen     int // versions above 1
 	fail     []string
@@ -222,7 +221,7 @@ func (o *observer) receive(msg *nats.Msg) {
 	}
 	m, err := stream.Decode(msg.Subject, msg.Header, nil)
 	if err != nil || msg.Reply == "" || strings.HasPrefix(msg.Reply, "$JS.ACK.") {
-		return // not of the relay; a delivery to a consumer has the subject of its event, too
+		return // not from the relay; a delivery to a consumer has its event's subject, too
 	}
 	e := eventVersion{m.Key, m.Version}
 	o.sent[msg.Reply], o.in[e] = e, o.sessions
@@ -235,7 +234,7 @@ func (o *observer) receive(msg *nats.Msg) {
 	}
 }
 
-// check checks that no event was sent before the one before it in the same session was acknowledged.
+// check checks that within a session no event was sent before the previous one was acknowledged.
 func (o *observer) check() {
 	o.t.Helper()
 	if err := o.nc.Flush(); err != nil {
@@ -249,7 +248,7 @@ func (o *observer) check() {
 	}
 }
 
-// enqueueAndStart writes two events of each of n tasks in one transaction, so that a page has both.
+// enqueueAndStart writes two events for each of n tasks in one transaction, so that a page contains both.
 func (b *bundle) enqueueAndStart(prefix string, n int) {
 	b.t.Helper()
 	err := pgx.BeginFunc(b.ctx(), b.pool, func(tx pgx.Tx) error {

@@ -402,8 +402,7 @@ func (a *asker) wakeIfDue(kind ledger.Kind, n, limit int) {
 	}
 }
 
-// isDue reports whether n further tasks of a kind are many more than those that the dispatcher was asked for. a.mu is
-// held.
+// isDue reports whether n further tasks of a kind are many more than the asker has requested. a.mu is held.
 func (a *asker) isDue(kind ledger.Kind, n, limit int) bool {
 	more := n - a.machine.Outstanding(kind)
 	return more > 0 && (more == n || more >= limit/4)

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// objectsKey is the annotation with the objects of a command, of which the first argument names one: taskledger pause
-// kind NAME. A word may be in the singular or the plural.
+// objectsKey is the annotation with a command's objects. The first argument names an object, in the singular or the
+// plural: taskledger pause kind NAME.
 const objectsKey = "objects"
 
 // takesObjects adds the objects to a command.

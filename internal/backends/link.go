@@ -46,7 +46,7 @@ func (l *link) isAlive() bool {
 	return isQuiet && l.conn.SetReadDeadline(time.Time{}) == nil
 }
 
-// reset removes what a session leaves: settings, statements, temporary tables, locks, and channels that it listens to.
+// reset restores the session: settings, statements, temporary tables, locks, and channels that it listens to.
 func (l *link) reset() error {
 	if err := l.conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err

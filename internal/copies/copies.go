@@ -34,7 +34,7 @@ type Claim struct {
 }
 
 // parse returns the claim in a message. It returns false for a message that a consumer delivers to the subject of
-// claims. Such a message has a reply subject and the headers of an event, and its body is a task's args.
+// claims. Such a message carries a reply subject, an event's headers, and a task's args as its body.
 func parse(m *nats.Msg) (c Claim, ok bool) {
 	if m.Reply != "" || len(m.Header) > 0 {
 		return c, false

@@ -15,9 +15,8 @@ type Choice struct {
 	Limit int                     // maximum number of events to return, at least 1
 	Wants func(ledger.Event) bool // selects events; nil: all
 	Bytes int                     // of the data read; the event that exceeds it is the last. Default: 8 MiB.
-	// First is how many events the first statement reads; each further statement reads twice as many as the one
-	// before. The server sends all events of a statement, even those beyond Bytes. Default: Read, so that one
-	// statement suffices.
+	// First is how many events the first statement reads; each further statement reads twice as many. The server sends
+	// all events of a statement, even those beyond Bytes. Default: Read, so that one statement suffices.
 	First int
 }
 

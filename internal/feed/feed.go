@@ -244,7 +244,7 @@ const (
 )
 
 // gather returns the least time between two windows, the first of which contains n events. A large page is hardly
-// cheaper per event than half of it, so after a quarter of a page the next window waits for half of Gather. isHurried:
+// cheaper per event than half a page, so after a quarter of a page the next window waits for half of Gather. isHurried:
 // Gather is at most minGather.
 func (o *Options) gather(n int, isHurried bool) time.Duration {
 	const few = int(shortGather / gatherPerEvent)

@@ -33,9 +33,9 @@ const (
 // time no page is used either, because a copy of the data may have been put back since it was read.
 const keptFor = 5 * time.Second
 
-// foundPages are the last pages of a reporting feed. Each begins where the one before ends. A page contains the
-// database's events between two places. They are the same for each reader, so another feed may take the page instead
-// of reading it.
+// foundPages are the last pages of a reporting feed. Each begins where the previous page ends. A page contains the
+// database's events between two places. They are the same for each reader, so another feed may take the page instead of
+// reading it.
 type foundPages struct {
 	in            database // where the pages were read
 	pages         []foundPage

@@ -53,8 +53,7 @@ func Shared(db *pgxpool.Pool, by Use) (found *Findings, leave func()) {
 	return s.found, sync.OnceFunc(func() { s.leave(db, by) })
 }
 
-// needsReader reports whether a feed should read for all. Services alone have the dispatcher for that, or little to
-// share.
+// needsReader reports whether a feed should read for all. Services alone share the dispatcher's feed, or little.
 func (s *sharing) needsReader() bool { return s.users[BySubscriber]+min(s.users[ByService], 1) >= 2 }
 
 // leave ends the use of one user.

@@ -86,8 +86,8 @@ func (n Notice) String() string {
 // Binaries returns the directory of postgres and initdb. It fetches them if an earlier call did not. While another
 // process fetches them, it waits.
 //
-// It returns an error, and keeps nothing, if the platform has no archive, the registry does not return the archive, its
-// integrity differs, or its binaries do not run here.
+// It returns an error, and keeps nothing, if there is no archive for the platform, the registry does not return the
+// archive, its integrity differs, or its binaries do not run here.
 func Binaries(ctx context.Context, c Config) (dir string, err error) {
 	if err := c.complete(); err != nil {
 		return "", err

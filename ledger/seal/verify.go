@@ -90,7 +90,7 @@ const maxFaults = 100
 // Report is the result of [Verify].
 type Report struct {
 	Checkpoint  Checkpoint   `json:"checkpoint"`  // of the tree that was verified
-	Erased      int64        `json:"erased"`      // events with erased personal data: the seal has no salt for them
+	Erased      int64        `json:"erased"`      // events whose personal data and salt are erased
 	Unsealed    int64        `json:"unsealed"`    // events that are not sealed yet
 	Comparisons []Comparison `json:"checkpoints"` // with each checkpoint, by size
 	Faults      []Fault      `json:"faults"`      // the first maxFaults

@@ -3,14 +3,14 @@
 //
 // # What is assumed
 //
-// A recorded attempt shows what would have happened at its time, and nothing else is known. So a simulated attempt
+// Only the recorded attempts are known. So a simulated attempt
 //
-//   - fails, if it begins before the last failure of its task was recorded, and takes as long as that one;
-//   - succeeds, if it begins when the recorded attempt that succeeded had begun, or later;
-//   - fails, if it begins in between: that is the pessimistic side;
-//   - has an unknown outcome, if the task never succeeded and the attempt begins after its last failure.
+//   - fails if it begins before the task's last failure was recorded, and takes as long as that attempt;
+//   - succeeds if it begins at the start of the attempt that succeeded, or later;
+//   - fails if it begins in between, the pessimistic assumption;
+//   - has an unknown outcome if the task never succeeded and the attempt begins after its last failure.
 //
-// Simulated attempts begin when they are due: a queue in front of the workers is not simulated, and a random delay has
-// its mean. A person is not simulated: a task that would have been dead stays dead, although it was released in fact.
-// A deadline is checked between attempts and at the end of one.
+// Simulated attempts begin when they are due: waiting for workers is not simulated, and a random delay is its mean.
+// Operators are not simulated: a task that would have died stays dead, even if it was released in fact. Deadlines are
+// checked between attempts and at the end of an attempt.
 package whatif

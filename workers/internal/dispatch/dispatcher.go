@@ -38,8 +38,8 @@ type Dispatcher struct {
 	recalls map[*session]bool // the sessions with recalls to be sent
 }
 
-// New returns a dispatcher that is not active yet. At most limit tasks of a kind are ready in memory, and at most
-// twice as many of all kinds. Beyond 512 kinds, and while the memory is full, a kind may have a 256th of limit.
+// New returns a dispatcher that is not active yet. At most limit tasks of a kind are ready in memory, and at most twice
+// as many of all kinds. Beyond 512 kinds, and while the memory is full, a kind gets at most limit/256.
 func New(incarnation string, epoch int64, limit int) *Dispatcher {
 	return &Dispatcher{incarnation: incarnation, epoch: epoch, limit: limit, workers: map[string]*session{},
 		sessions: map[string]*session{}, queues: map[ledger.Kind]*queue{}, busy: map[ledger.Kind]*queue{},

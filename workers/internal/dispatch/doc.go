@@ -20,8 +20,8 @@
 //	                               └─── running ◀───┘
 //
 // A doubtful task becomes ready when the dispatcher has applied a window of the feed that was opened after the task
-// became doubtful. If the task ended meanwhile, that window contains the event. A running task belongs to a worker
-// with which the dispatcher has no session; it becomes doubtful when that worker's lease ends.
+// became doubtful. If the task ended meanwhile, that window contains the event. A running task belongs to a worker with
+// which the dispatcher has no session; it becomes doubtful when that worker's lease ends.
 //
 // # Messages
 //
@@ -32,19 +32,19 @@
 //
 //   - A session is one life of a worker process. Its name follows from the worker's id and a public key (see
 //     [SessionName]), and is in every message.
-//   - An epoch is the number of a dispatcher. Epochs only rise, within one incarnation of the database. A worker
-//     follows the highest epoch that it has received a message of, and its numbers start from zero in it.
-//   - Each task of an offer has a number, rising within session and epoch. A worker refuses a number unless it is
-//     above the highest number received. So a report "received up to n, holds these" stays true for the numbers that
+//   - An epoch is the number of a dispatcher. Epochs only increase within one incarnation of the database. A worker
+//     follows the highest epoch that it has received, and its numbers start from zero in it.
+//   - Each task of an offer has a number, which increases within session and epoch. A worker refuses a number unless it
+//     is above the highest number received. So a report "received up to n, holds these" stays true for the numbers that
 //     it leaves out, however late it arrives.
-//   - Credit is two sums for each kind: the tasks that the worker has asked for, and the tasks that it was given.
-//     The latest report counts, so a worker takes a request back when its handlers become slow. An offer repeats the
-//     sums that are not confirmed yet.
-//   - A lease may end and live again within an epoch. The session then has higher numbers than all before, and
-//     everything that it had asked for is taken back.
+//   - Credit is two sums for each kind: the tasks that the worker has asked for, and the tasks that it was given. The
+//     latest report counts, so a worker takes a request back when its handlers become slow. An offer repeats the sums
+//     that are not confirmed yet.
+//   - A lease may end and be renewed within an epoch. The session's numbers then continue above all earlier ones, and
+//     its requests start again.
 //   - Holdings from an earlier epoch have the numbers -n+1 to 0. The first reports of an epoch list them with their
-//     keys, and the dispatcher adopts each once. A new dispatcher offers nothing before every live session has
-//     answered so, or is unable to accept an offer of its predecessor.
+//     keys, and the dispatcher adopts each once. A new dispatcher offers nothing before every live session has answered
+//     so, or is unable to accept an offer of its predecessor.
 //   - A report carries the worker's own time, and an offer repeats the latest time received. It shows how old the
 //     dispatcher's view is, without a comparison of two clocks.
 //

@@ -210,8 +210,8 @@ type Read struct {
 	Limit int
 }
 
-// firstRead is how many tasks the first read of a kind returns, so that the first task begins soon. Each further read
-// returns eight times as many as the one before, up to half of the tasks that fit in memory.
+// firstRead is how many tasks the first read of a kind returns, so that the first task starts soon. Each further read
+// returns eight times as many, up to half of the tasks that fit in memory.
 const firstRead = 1024
 
 // Reads returns the requests to the ledger, each once. The caller executes a statement for each that begins after the

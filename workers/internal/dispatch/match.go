@@ -8,9 +8,9 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Match offers ready tasks to the workers with room. Workers of a kind get equal shares of its tasks, up to the room
-// of each. If there are fewer tasks than workers, those that hold the fewest tasks get one each. Room does not count
-// then: a worker has more of it while its handlers are quick, and also when they have begun to hang.
+// Match offers ready tasks to the workers with room. Workers of a kind get equal shares of its tasks, up to their room.
+// If there are fewer tasks than workers, the workers with the fewest tasks get one each. Their room is ignored: quick
+// handlers increase it, but so do handlers that have begun to hang.
 func (d *Dispatcher) Match() {
 	if !d.isActive {
 		return
@@ -31,9 +31,9 @@ func (d *Dispatcher) matchKind(q *queue) {
 	var free []*session
 	n, turn := len(q.sessions), int64(0)
 	for _, s := range q.sessions {
-		turn += s.sent // rises with each task
+		turn += s.sent // increases with each task
 	}
-	for i := range n { // in turn, so that equal workers get equally many tasks over time
+	for i := range n { // in turn, so that equal workers get the same number of tasks over time
 		if s := q.sessions[(i+int(turn%int64(n)))%n]; s.room(q.kind) > 0 {
 			free = append(free, s)
 		}
@@ -47,7 +47,7 @@ func (d *Dispatcher) matchKind(q *queue) {
 	for i, s := range free {
 		d.give(q, s, q.size/(len(free)-i))
 	}
-	for _, s := range slices.Backward(free) { // tasks that the others do not take
+	for _, s := range slices.Backward(free) { // the remaining tasks
 		d.give(q, s, q.size)
 	}
 }
@@ -63,7 +63,7 @@ func (d *Dispatcher) give(q *queue, s *session, n int) {
 	}
 }
 
-// offer offers at most n tasks of a kind to a session, and returns how many.
+// offer offers at most n tasks of a kind to a session, and returns their number.
 func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 	o := Offer{Session: s.Session, Incarnation: d.incarnation, Epoch: d.epoch, Echo: s.echo, Number: s.sent + 1,
 		Adopted: s.adopted}
@@ -86,7 +86,7 @@ func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 	s.given[q.kind] += int64(len(o.Tasks))
 	s.unconfirmed[q.kind] = s.sent
 	o.Given = make(map[ledger.Kind]int64, len(s.unconfirmed))
-	for kind := range s.unconfirmed { // the offers before this one may be lost
+	for kind := range s.unconfirmed { // earlier offers may be lost
 		o.Given[kind] = s.given[kind]
 	}
 	d.offers = append(d.offers, o)

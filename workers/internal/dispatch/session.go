@@ -65,7 +65,7 @@ func (s *session) room(kind ledger.Kind) int {
 	return max(0, min(int(s.asked[kind]-s.given[kind]), max(1, s.Capacity>>s.idle)-s.holds))
 }
 
-// isNext reports whether a worker may hold a task of an earlier epoch under a number, after those that it has listed.
+// isNext reports whether n may be the number of the next task of an earlier epoch in a worker's list.
 func (s *session) isNext(n int64) bool {
 	return n <= 0 && (len(s.numbers) == 0 || n > s.numbers[len(s.numbers)-1].n)
 }

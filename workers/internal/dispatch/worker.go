@@ -42,8 +42,8 @@ func (w *Worker) Reach(incarnation string) {
 	}
 }
 
-// Want sets the number of further tasks of a kind that the worker has room for. The next report asks for them, in
-// place of those that it has asked for before and that have not arrived.
+// Want sets the number of further tasks of a kind that the worker has room for. The next report asks for them; this
+// replaces earlier requests whose tasks have not arrived.
 func (w *Worker) Want(kind ledger.Kind, n int) { w.wanted[kind] = int64(n) }
 
 // Leave ends the requests for tasks for good. Offers on their way still arrive.
