@@ -74,8 +74,7 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 }
 
 // Worker returns a worker for these kinds; run it with [workers.Pool.Run]. It has [WorkerConns] connections to
-// the database, and one more per slot of an ExactlyOnce kind. Kinds of [workers.HandleAtLeastOnce] and
-// [workers.HandleAtMostOnce] need none. Configure it with [Options].Worker.
+// the database, and one more per slot of an ExactlyOnce kind. Configure it with [Options].Worker.
 //
 // It returns an error if a kind or the configuration is invalid, naming every fault, or if NATS refuses the
 // address.

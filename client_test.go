@@ -111,7 +111,7 @@ func TestClientWorksAndWaits(t *testing.T) {
 	mail := ledger.MustKind[string]("mail.send")
 	outside := func(context.Context, *workers.Job, string) error { return nil }
 	greeted := make(chan string, 1)
-	pool, err := client.Worker(greeting(greeted), workers.HandleAtLeastOnce(mail, outside, nil))
+	pool, err := client.Worker(greeting(greeted), workers.Handle(mail, outside, nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,6 +219,8 @@ func TestClientOnlyWaits(t *testing.T) {
 func TestClientRefusesWorkers(t *testing.T) {
 	t.Parallel()
 	address := ledgertest.Pool(t, ledgertest.App).Config().ConnString()
+	tooFew := workers.Handle(greet, func(context.Context, *workers.Job, string) error { return nil },
+		&workers.KindConfig{Slots: -1})
 	for _, tt := range []struct {
 		name  string
 		kinds []workers.Registration
@@ -226,7 +228,7 @@ func TestClientRefusesWorkers(t *testing.T) {
 		want  string
 	}{
 		{name: "slots of a kind", want: "Slots must be between",
-			kinds: []workers.Registration{workers.Handle(greet, nil, &workers.KindConfig{Slots: -1})}},
+			kinds: []workers.Registration{tooFew}},
 		{name: "a kind twice", want: "already registered",
 			kinds: []workers.Registration{greeting(nil), greeting(nil)}},
 		{name: "slots of the worker", c: workers.Config{Slots: -1}, want: "Slots must be at least 0"},

@@ -184,7 +184,7 @@ func fillNamed(ctx context.Context, t *trial, n int, name func(i int) string) er
 // noopAtLeastOnce registers a handler that does nothing.
 func noopAtLeastOnce(slots int) func(*workers.Pool) error {
 	return func(p *workers.Pool) error {
-		return p.Register(workers.HandleAtLeastOnce(kind, func(context.Context, *workers.Job, json.RawMessage) error {
+		return p.Register(workers.Handle(kind, func(context.Context, *workers.Job, json.RawMessage) error {
 			return nil
 		},
 			&workers.KindConfig{Slots: slots}))

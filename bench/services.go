@@ -73,11 +73,11 @@ func newEverydayWorker(s serviceSettings, db *pgxpool.Pool, nc *nats.Conn, start
 	}
 	for i := range s.OtherKinds {
 		other := ledger.MustKind[json.RawMessage](ledger.Kind(fmt.Sprintf("bench.other-%d", i)))
-		if err := p.Register(workers.HandleAtLeastOnce(other, handler, nil)); err != nil {
+		if err := p.Register(workers.Handle(other, handler, nil)); err != nil {
 			return nil, err
 		}
 	}
-	return p.Run, p.Register(workers.HandleAtLeastOnce(kind, handler, &workers.KindConfig{Slots: s.Slots}))
+	return p.Run, p.Register(workers.Handle(kind, handler, &workers.KindConfig{Slots: s.Slots}))
 }
 
 // newEverydayAll makes services and worker for one process.

@@ -115,7 +115,7 @@ func TestProcessAddsUp(t *testing.T) {
 		for i := range kinds {
 			kind := ledger.MustKind[string](ledger.Kind(fmt.Sprintf("kind.%03d", i)))
 			config := &workers.KindConfig{Slots: 3}
-			if err := pool.Register(workers.HandleAtLeastOnce(kind, handle, config)); err != nil {
+			if err := pool.Register(workers.Handle(kind, handle, config)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -46,9 +46,9 @@ func (b *bundle) handle(kind ledger.Kind, handler message.HandlerFunc, c watermi
 }
 
 // config returns the configuration of a kind with Watermill's middleware.
-func (b *bundle) config(c watermill.Config, g workers.Guarantee) *workers.KindConfig {
+func (b *bundle) config(c watermill.Config) *workers.KindConfig {
 	b.T.Helper()
-	config, err := c.KindConfig(g)
+	config, err := c.KindConfig()
 	if err != nil {
 		b.T.Fatal(err)
 	}

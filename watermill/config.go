@@ -25,12 +25,12 @@ type Config struct {
 	Produces ledger.Kind
 }
 
-// validate returns an error if a kind with guarantee g cannot produce.
-func (c Config) validate(g workers.Guarantee) error {
+// validate returns an error if the kind cannot produce.
+func (c Config) validate() error {
 	if c.Produces == "" {
 		return nil
 	}
-	if g != workers.ExactlyOnce {
+	if c.Kind.Guarantee != "" && c.Kind.Guarantee != workers.ExactlyOnce {
 		return errors.New("Produces must be empty unless the kind is ExactlyOnce")
 	}
 	if err := c.Produces.Validate(); err != nil {
@@ -39,11 +39,10 @@ func (c Config) validate(g workers.Guarantee) error {
 	return nil
 }
 
-// KindConfig returns the configuration of a kind with guarantee g with Watermill's middleware around its handler: for
-// [workers.Handle] and the like, and for [workers.NewCaller]. It returns an error if a kind with this guarantee cannot
-// produce.
-func (c Config) KindConfig(g workers.Guarantee) (*workers.KindConfig, error) {
-	if err := c.validate(g); err != nil {
+// KindConfig returns the configuration of a kind with Watermill's middleware around its handler, for [workers.Handle].
+// It returns an error if a kind with this guarantee cannot produce.
+func (c Config) KindConfig() (*workers.KindConfig, error) {
+	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("watermill: %w", err)
 	}
 	if len(c.Middleware) > 0 {

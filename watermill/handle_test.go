@@ -65,12 +65,15 @@ func TestMiddlewareOfEveryGuarantee(t *testing.T) {
 		return ledger.MustKind[secret](ledger.Kind("test." + name))
 	}
 	config := watermill.Config{Middleware: []message.HandlerMiddleware{decrypting}}
+	never := watermill.Config{
+		Middleware: config.Middleware, Kind: workers.KindConfig{Guarantee: workers.AtMostOnce},
+	}
 	producing := watermill.Config{Middleware: config.Middleware, Produces: "test.about"}
 	b.work(
-		workers.Handle(kind("pgx"), inTx, b.config(producing, workers.ExactlyOnce)),
-		workers.HandleSQL(kind("sql"), inSQL, b.config(producing, workers.ExactlyOnce)),
-		workers.HandleAtLeastOnce(kind("least"), outside, b.config(config, workers.AtLeastOnce)),
-		workers.HandleAtMostOnce(kind("most"), outside, b.config(config, workers.AtMostOnce)),
+		workers.Handle(kind("pgx"), inTx, b.config(producing)),
+		workers.Handle(kind("sql"), inSQL, b.config(producing)),
+		workers.Handle(kind("least"), outside, b.config(config)),
+		workers.Handle(kind("most"), outside, b.config(never)),
 	)
 	for _, name := range []string{"pgx", "sql", "least", "most"} {
 		m := message.NewMessage(name, []byte(`encrypted {"note":"plain"}`))
@@ -92,10 +95,10 @@ func TestInvalidArgsBehindMiddleware(t *testing.T) {
 	handler := func(context.Context, *workers.Job, secret) error { return nil }
 	config := b.config(watermill.Config{
 		Middleware: []message.HandlerMiddleware{decrypting},
-		Kind:       workers.KindConfig{Retry: ledger.RetryPolicy{Attempts: 1}},
-	}, workers.AtMostOnce)
+		Kind:       workers.KindConfig{Guarantee: workers.AtMostOnce, Retry: ledger.RetryPolicy{Attempts: 1}},
+	})
 	kind := ledger.MustKind[secret]("test.secret")
-	b.work(workers.HandleAtMostOnce(kind, handler, config))
+	b.work(workers.Handle(kind, handler, config))
 	b.Publish("test.secret", message.NewMessage("o-1", []byte("encrypted {")))
 	key := ledger.Key{Kind: "test.secret", BizID: "o-1"}
 	b.AwaitState(key, ledger.StateDead)
@@ -125,9 +128,10 @@ func TestCallerWithMiddleware(t *testing.T) {
 	if err := ledger.SetLimit(t.Context(), b.DB, limit, ""); err != nil {
 		t.Fatal(err)
 	}
-	config := b.config(watermill.Config{Middleware: []message.HandlerMiddleware{noting}, Produces: "test.about"},
-		workers.ExactlyOnce)
-	caller, err := workers.NewCaller(order, insertEffect, &workers.CallerConfig{KindConfig: *config, Name: "shop"})
+	config := b.config(watermill.Config{Middleware: []message.HandlerMiddleware{noting}, Produces: "test.about"})
+	caller, err := workers.NewCaller(
+		order, workers.Handle(order, insertEffect, config), &workers.CallerConfig{Name: "shop"},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,29 +157,30 @@ func TestCallerWithMiddleware(t *testing.T) {
 func TestRegisterRefuses(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	kindError := func(c watermill.Config, g workers.Guarantee) error {
-		_, err := c.KindConfig(g)
+	kindError := func(produces ledger.Kind, g workers.Guarantee) error {
+		c := watermill.Config{Produces: produces, Kind: workers.KindConfig{Guarantee: g}}
+		_, err := c.KindConfig()
 		return err
 	}
 	handleError := func(kind ledger.Kind, c *watermill.Config) error {
 		_, err := watermill.Handle(kind, func(*message.Message) ([]*message.Message, error) { return nil, nil }, c)
 		return err
 	}
-	negative := b.config(watermill.Config{Kind: workers.KindConfig{Slots: -1}}, workers.ExactlyOnce)
+	negative := b.config(watermill.Config{Kind: workers.KindConfig{Slots: -1}})
 	for name, test := range map[string]struct {
 		err  error
 		want string
 	}{
 		"AtLeastOnce produces": {
-			err:  kindError(watermill.Config{Produces: "test.mail"}, workers.AtLeastOnce),
+			err:  kindError("test.mail", workers.AtLeastOnce),
 			want: "Produces must be empty unless",
 		},
 		"AtMostOnce produces": {
-			err:  kindError(watermill.Config{Produces: "test.mail"}, workers.AtMostOnce),
+			err:  kindError("test.mail", workers.AtMostOnce),
 			want: "Produces must be empty unless",
 		},
 		"produces an invalid kind": {
-			err:  kindError(watermill.Config{Produces: "a b"}, workers.ExactlyOnce),
+			err:  kindError("a b", workers.ExactlyOnce),
 			want: "invalid Produces",
 		},
 		"messages of an invalid kind": {err: handleError("a b", nil), want: "must contain only"},

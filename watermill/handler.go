@@ -15,9 +15,10 @@ import (
 )
 
 var (
-	errNacked      = errors.New("the message was nacked")
-	errNoProduces  = errors.New("handler returned messages: set Config.Produces")
-	errContextLost = errors.New("middleware called the handler with a context other than that of its message")
+	errNacked        = errors.New("the message was nacked")
+	errNoProduces    = errors.New("handler returned messages: set Config.Produces")
+	errNoTransaction = errors.New("handler returned messages: Config.Produces needs a handler with a transaction")
+	errContextLost   = errors.New("middleware called the handler with a context other than that of its message")
 )
 
 // around is a middleware of package workers that calls Watermill's.
@@ -61,6 +62,9 @@ func produce(ctx context.Context, tx pgx.Tx, kind ledger.Kind, messages []*messa
 	}
 	if kind == "" {
 		return errNoProduces
+	}
+	if tx == nil {
+		return errNoTransaction
 	}
 	entries := make([]ledger.Entry, len(messages))
 	for i, m := range messages {

@@ -58,7 +58,7 @@ func TestMiddlewareAroundAHandler(t *testing.T) {
 			middleware.NewThrottle(1000, time.Second).Middleware,
 			withDefaults(middleware.NewCircuitBreaker).Middleware,
 		},
-	}, workers.ExactlyOnce)
+	})
 	b.work(workers.Handle(order, handler, config))
 	b.Publish(string(order.Name()), message.NewMessage("o-1", []byte(`{"a":1}`)))
 	task := b.AwaitState(ledger.Key{Kind: order.Name(), BizID: "o-1"}, ledger.StateSucceeded)
@@ -196,7 +196,7 @@ func TestMiddlewareThatLosesTheContext(t *testing.T) {
 	}
 	b.work(workers.Handle(order, insertEffect, b.config(watermill.Config{
 		Kind: workers.KindConfig{Retry: once}, Middleware: []message.HandlerMiddleware{copying},
-	}, workers.ExactlyOnce)))
+	})))
 	b.checkBuried(order.Name(), "a context other than")
 }
 

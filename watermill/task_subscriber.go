@@ -27,7 +27,12 @@ type TaskSubscriberConfig struct {
 
 // Validate reports every fault at once.
 func (c TaskSubscriberConfig) Validate() error {
-	if err := errors.Join(c.Pool.Validate(), c.Kind.Validate(workers.AtLeastOnce, c.Pool)); err != nil {
+	var guarantee error
+	if g := c.Kind.Guarantee; g != "" && g != workers.AtLeastOnce {
+		guarantee = fmt.Errorf("Kind.Guarantee must be %s, got %q", workers.AtLeastOnce, g)
+	}
+	c.Kind.Guarantee = workers.AtLeastOnce
+	if err := errors.Join(c.Pool.Validate(), c.Kind.Validate(), guarantee); err != nil {
 		return fmt.Errorf("watermill: invalid TaskSubscriberConfig: %w", err)
 	}
 	return nil
@@ -92,7 +97,7 @@ func (s *TaskSubscriber) Subscribe(ctx context.Context, topic string) (<-chan *m
 		return nil, err
 	}
 	sub := &subscription{out: make(chan *message.Message)}
-	if err := pool.Register(workers.HandleAtLeastOnce(raw, sub.handle, &s.config.Kind)); err != nil {
+	if err := pool.Register(workers.Handle(raw, sub.handle, &s.config.Kind)); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()

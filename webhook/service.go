@@ -82,7 +82,7 @@ func (s *Service) Run(ctx context.Context) error {
 			return err
 		}
 		kind := &workers.KindConfig{Slots: d.Slots, Timeout: time.Duration(d.Timeout) + grace, Retry: *d.Retry}
-		if err := pool.Register(workers.HandleAtLeastOnce(d.kind, d.deliver, kind)); err != nil {
+		if err := pool.Register(workers.Handle(d.kind, d.deliver, kind)); err != nil {
 			return err
 		}
 		all = append(all, d)

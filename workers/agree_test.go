@@ -123,8 +123,8 @@ func TestReadWorkersReturnsGuarantees(t *testing.T) {
 			return ledger.MustKind[orderArgs](ledger.Kind(names[g]))
 		}
 		return errors.Join(p.Register(workers.Handle(kind(workers.ExactlyOnce), insertEffect, nil)),
-			p.Register(workers.HandleAtLeastOnce(kind(workers.AtLeastOnce), b.outside, nil)),
-			p.Register(workers.HandleAtMostOnce(kind(workers.AtMostOnce), b.outside, nil)))
+			p.Register(workers.Handle(kind(workers.AtLeastOnce), b.outside, nil)),
+			p.Register(workers.Handle(kind(workers.AtMostOnce), b.outside, asAtMostOnce(&workers.KindConfig{}))))
 	})
 	b.Await("its lease", func() bool { return len(try(workers.ReadWorkers(b.Context(), b.DB, "", lists.All))(t)) == 1 })
 	// Members whose names differ in case belong to another program. encoding/json would read them for its own.

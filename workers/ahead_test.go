@@ -93,7 +93,7 @@ func TestAheadBytesAreBounded(t *testing.T) {
 	var begun atomic.Int32
 	w = b.Work(workers.Config{AckWait: 30 * time.Second}, func(p *workers.Pool) error {
 		p.SetAheadTime(patience) // so that only the bytes bound them, also on a slow machine
-		return p.Register(workers.HandleAtLeastOnce(notes, func(context.Context, *workers.Job, string) error {
+		return p.Register(workers.Handle(notes, func(context.Context, *workers.Job, string) error {
 			<-ready
 			s := w.KindStatus()
 			// Once some have ended, more tasks are asked for.
@@ -130,14 +130,14 @@ func TestTasksOfAKindThatWasQuickLeaveRoomForOthers(t *testing.T) {
 	gate := make(chan struct{})
 	w := b.Work(workers.Config{AckWait: endless}, func(p *workers.Pool) error {
 		return p.Register(
-			workers.HandleAtLeastOnce(quick, func(ctx context.Context, _ *workers.Job, _ int) error {
+			workers.Handle(quick, func(ctx context.Context, _ *workers.Job, _ int) error {
 				select {
 				case <-gate:
 				case <-ctx.Done():
 				}
 				return nil
 			}, &workers.KindConfig{Slots: 1}),
-			workers.HandleAtLeastOnce(steady, func(context.Context, *workers.Job, int) error {
+			workers.Handle(steady, func(context.Context, *workers.Job, int) error {
 				p.SetPace(steady.Name(), time.Hour)
 				return nil
 			}, &workers.KindConfig{Slots: 1}))

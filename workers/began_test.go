@@ -29,7 +29,7 @@ func TestStartIsRecordedWithItsTime(t *testing.T) {
 				return nil
 			}
 			b.Work(workers.Config{AckWait: 4 * startedAfter},
-				b.atLeast(handle, &workers.KindConfig{StartedAfter: startedAfter}))
+				b.atLeast(handle, workers.SetStartedAfter(startedAfter, workers.KindConfig{})))
 			b.Enqueue("o-1")
 			b.AwaitState(k, ledger.StateSucceeded)
 			history := b.History(k)

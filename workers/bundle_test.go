@@ -99,21 +99,28 @@ func (b *bundle) exactly(
 func (b *bundle) atLeast(
 	h func(context.Context, *workers.Job, orderArgs) error, c *workers.KindConfig,
 ) func(*workers.Pool) error {
-	return func(p *workers.Pool) error { return p.Register(workers.HandleAtLeastOnce(b.Kind(), h, atOnce(c))) }
+	return func(p *workers.Pool) error { return p.Register(workers.Handle(b.Kind(), h, atOnce(c))) }
 }
 
 // atMost registers an AtMostOnce handler of the bundle's kind.
 func (b *bundle) atMost(
 	h func(context.Context, *workers.Job, orderArgs) error, c *workers.KindConfig,
 ) func(*workers.Pool) error {
-	return func(p *workers.Pool) error { return p.Register(workers.HandleAtMostOnce(b.Kind(), h, atOnce(c))) }
+	return func(p *workers.Pool) error { return p.Register(workers.Handle(b.Kind(), h, asAtMostOnce(atOnce(c)))) }
+}
+
+// asAtMostOnce returns c with that guarantee.
+func asAtMostOnce(c *workers.KindConfig) *workers.KindConfig {
+	most := *c
+	most.Guarantee = workers.AtMostOnce
+	return &most
 }
 
 // exactlySQL registers an ExactlyOnce handler of the bundle's kind by database/sql.
 func (b *bundle) exactlySQL(
 	h func(context.Context, *sql.Tx, *workers.Job, orderArgs) error, c *workers.KindConfig,
 ) func(*workers.Pool) error {
-	return func(p *workers.Pool) error { return p.Register(workers.HandleSQL(b.Kind(), h, atOnce(c))) }
+	return func(p *workers.Pool) error { return p.Register(workers.Handle(b.Kind(), h, atOnce(c))) }
 }
 
 // byNATS returns register for a pool that talks to the dispatcher over NATS.

@@ -15,8 +15,6 @@ import (
 
 // CallerConfig configures a [Caller]. Nil means all defaults.
 type CallerConfig struct {
-	// KindConfig is the workers' configuration of the kind. A caller uses Timeout, Retry, Middleware and Hooks only.
-	KindConfig
 	// Name identifies the caller in the events that it appends. Default: <host>-<pid>.
 	Name string
 	// Logger receives warnings and errors. Default: [slog.Default].
@@ -25,28 +23,30 @@ type CallerConfig struct {
 
 // Caller enqueues tasks of a kind. If the kind's limit is reached and its policy is [ledger.CallerRuns], it runs the
 // handler itself, in the transaction that enqueues the task. So a producer that enqueues too much does some of the
-// work and slows down.
-//
-// The kind must be registered with [Handle]; a Caller would break the guarantee of other kinds. It is safe for
-// concurrent use.
+// work and slows down. It is safe for concurrent use.
 type Caller[A any] struct {
 	typed ledger.TypedKind[A]
 	kind  *kind
 }
 
-// NewCaller returns a caller for a kind. Pass the handler that the kind's workers run. It returns an error that names
-// every fault if c is invalid.
-func NewCaller[A any](
-	k ledger.TypedKind[A], handler func(ctx context.Context, tx pgx.Tx, job *Job, args A) error, c *CallerConfig,
-) (*Caller[A], error) {
+// NewCaller returns a caller for a kind, with the registration that the kind's workers have. The handler must have a
+// [pgx.Tx]: a Caller would break the guarantee of other kinds. It returns an error that names every fault if r or c is
+// invalid.
+func NewCaller[A any](k ledger.TypedKind[A], r Registration, c *CallerConfig) (*Caller[A], error) {
 	if c == nil {
 		c = &CallerConfig{}
+	}
+	if r.name != k.Name() {
+		return nil, fmt.Errorf("workers: caller of kind %q: the registration is of kind %q", k.Name(), r.name)
+	}
+	if r.guarantee != ExactlyOnce || r.isSQL {
+		return nil, fmt.Errorf("workers: caller of kind %q: its handler must have a pgx.Tx", k.Name())
 	}
 	p, err := newPool(Config{Name: c.Name, Logger: c.Logger}.withDefaults(), 0)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Register(Handle(k, handler, &c.KindConfig)); err != nil {
+	if err := p.Register(r); err != nil {
 		return nil, err
 	}
 	return &Caller[A]{typed: k, kind: p.kinds[0]}, nil

@@ -39,10 +39,7 @@ func (b *bundle) fill() {
 func (b *bundle) caller(h orderHandler, c *workers.KindConfig) *workers.Caller[orderArgs] {
 	b.T.Helper()
 	config := &workers.CallerConfig{Name: "shop"}
-	if c != nil {
-		config.KindConfig = *c
-	}
-	return try(workers.NewCaller(b.Kind(), h, config))(b.T)
+	return try(workers.NewCaller(b.Kind(), workers.Handle(b.Kind(), h, c), config))(b.T)
 }
 
 // buy is a business transaction that enqueues a task; commit is whether it commits.
@@ -393,7 +390,7 @@ func TestCallerRunsAndDoesNotReturn(t *testing.T) {
 	c := b.caller(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 		<-goOn
 		return insertEffect(ctx, tx, job, args)
-	}, &workers.KindConfig{Timeout: time.Millisecond, StartedAfter: time.Millisecond})
+	}, workers.SetStartedAfter(time.Millisecond, workers.KindConfig{Timeout: time.Millisecond}))
 	if answer, err := b.buy(c, "o-1", true); !errors.Is(err, workers.ErrTimeout) {
 		t.Errorf("%+v, %v", answer, err)
 	}
@@ -432,9 +429,18 @@ func TestCallersRace(t *testing.T) {
 
 func TestNewCallerRefuses(t *testing.T) {
 	t.Parallel()
-	_, err := workers.NewCaller(order, insertEffect, &workers.CallerConfig{KindConfig: workers.KindConfig{MaxLost: -1}})
-	if err == nil {
-		t.Fatal("no error")
+	other := ledger.MustKind[orderArgs]("test.other")
+	outside := func(context.Context, *workers.Job, orderArgs) error { return nil }
+	for name, r := range map[string]workers.Registration{
+		"an invalid KindConfig": workers.Handle(order, insertEffect, &workers.KindConfig{MaxLost: -1}),
+		"another kind":          workers.Handle(other, insertEffect, nil),
+		"AtLeastOnce":           workers.Handle(order, outside, nil),
+		"database/sql":          workers.Handle(order, insertEffectSQL, nil),
+	} {
+		if _, err := workers.NewCaller(order, r, nil); err == nil {
+			t.Errorf("%s: no error", name)
+		} else {
+			t.Log(err)
+		}
 	}
-	t.Log(err)
 }

@@ -131,9 +131,9 @@ func TestCancelOfRunning(t *testing.T) {
 				stop = b.Dispatch()
 			}
 			began, why := make(chan struct{}, 1), make(chan error, 1)
-			config := &workers.KindConfig{StartedAfter: test.ackWait / 2}
+			config := workers.SetStartedAfter(test.ackWait/2, workers.KindConfig{})
 			if test.started {
-				config.StartedAfter = time.Millisecond
+				config = workers.SetStartedAfter(time.Millisecond, *config)
 			}
 			w := b.Work(workers.Config{AckWait: test.ackWait}, b.atLeast(waits(began, why), config))
 			k := b.Enqueue("o-1")

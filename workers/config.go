@@ -56,7 +56,7 @@ type Config struct {
 	// and unfinished tasks are given back. While PostgreSQL does not answer, outcomes wait for another AckWait; then
 	// Run returns without them. Run returns within StopTimeout, AckWait and 15 s after its context is done, and within
 	// 5 s if nothing has begun. A handler that has not returned by then does not keep DB from closing, unless it is a
-	// handler of [HandleSQL] or holds a connection that it has acquired itself. Default: 10 s.
+	// handler of database/sql or holds a connection that it has acquired itself. Default: 10 s.
 	StopTimeout time.Duration
 	// Logger receives warnings and errors. A message that repeats while a server is unavailable is logged at once and
 	// then every 10 s, with a count. Default: [slog.Default].

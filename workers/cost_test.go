@@ -70,7 +70,7 @@ func runDrain(ctx context.Context, db *pgxpool.Pool, arguments string) error {
 			}, nil))
 		} else {
 			none := func(context.Context, *workers.Job, orderArgs) error { return nil }
-			err = p.Register(workers.HandleAtLeastOnce(k, none, nil))
+			err = p.Register(workers.Handle(k, none, nil))
 		}
 		if err != nil {
 			return err

@@ -74,7 +74,7 @@ func TestCancelledWhileRunning(t *testing.T) {
 						cause = context.Cause(ctx)
 					}
 					return nil
-				}, &workers.KindConfig{StartedAfter: startedAfter}),
+				}, workers.SetStartedAfter(startedAfter, workers.KindConfig{})),
 			)
 			<-running
 			if err := person.Commit(b.Context()); err != nil {
@@ -113,7 +113,7 @@ func TestGroupWithAConflictAndALock(t *testing.T) {
 			inside.Add(1)
 			<-release
 			return b.outside(context.WithoutCancel(ctx), job, args)
-		}, &workers.KindConfig{StartedAfter: 5 * time.Second}),
+		}, workers.SetStartedAfter(5*time.Second, workers.KindConfig{})),
 	)
 	b.EnqueueMany(tasks)
 	b.Await("all handlers", func() bool { return inside.Load() == tasks })

@@ -17,11 +17,11 @@
 //
 // Choose the guarantee by where the handler's effects are:
 //
-//   - [Handle]: rows of the ledger's database. They take effect exactly once.
-//   - [HandleAtLeastOnce]: elsewhere, such as a mail or an HTTP call. The handler may run again after a crash; the
-//     task's key is the idempotency key.
-//   - [HandleAtMostOnce]: elsewhere, and a repetition is worse than a loss. A task whose attempt vanished waits for a
-//     person.
+//   - [ExactlyOnce]: rows of the ledger's database. The handler takes a transaction, tx.
+//   - [AtLeastOnce]: elsewhere, such as a mail or an HTTP call. The handler takes no transaction. It may run again
+//     after a crash; the task's key is the idempotency key.
+//   - [AtMostOnce]: elsewhere, and a repetition is worse than a loss. [KindConfig].Guarantee asks for it. A task whose
+//     attempt vanished waits for a person.
 //
 // A handler that returns nil has succeeded. An error or a panic is retried by the [KindConfig].Retry policy, and after
 // the last attempt the task is dead. A handler may decide otherwise:
@@ -47,15 +47,15 @@
 //
 // # Delivery guarantees
 //
-// ExactlyOnce ([Handle]): the handler writes in a transaction of the ledger's database, and the task's succeeded
+// ExactlyOnce: the handler writes in a transaction of the ledger's database, and the task's succeeded
 // event is appended and committed in that very transaction. Both happen or neither does, despite a second start,
 // crashes, slow handlers and lost connections.
 //
-// AtLeastOnce ([HandleAtLeastOnce]): the handler's effects are elsewhere. Its success is recorded afterwards, in a
+// AtLeastOnce: the handler's effects are elsewhere. Its success is recorded afterwards, in a
 // group with others, so the task runs again if the process ends in between. The task's key is the idempotency key for
 // the other system.
 //
-// AtMostOnce ([HandleAtMostOnce]): the effects are elsewhere too, but the start is recorded before the handler runs. A
+// AtMostOnce: the effects are elsewhere too, but the start is recorded before the handler runs. A
 // task whose attempt vanished is buried and not run again.
 //
 // docs/guarantees.md compares them.
@@ -102,15 +102,16 @@
 //	  │                                     ├─▶ snoozed           dropped, as after failed
 //	  │                                     ├─▶ discarded         dropped
 //	  └── started is recorded once the      ├─▶ interrupted       dropped: any worker may begin it
-//	      handler has run for StartedAfter  ├─▶ fenced            the head is read again
+//	      handler has run for a second     ├─▶ fenced            the head is read again
 //	                                        └─▶ retried           the head is read again after a while
 //
 // Every event is appended by compare-and-set on the version that the attempt knows. So of any number of workers that
 // run the same task, one appends its event, and the others are fenced: their ExactlyOnce transactions roll back.
 //
-// The start of a first attempt is recorded once the handler has run for StartedAfter, so most tasks have two events.
-// From then on the ledger shows where the task runs, and the loss of that worker is detected. The start is appended
-// outside the handler's transaction; the outcome is appended after that append has ended.
+// The start of a first attempt is recorded once the handler has run for a second, or for a third of AckWait if that is
+// shorter, so most tasks have two events. From then on the ledger shows where the task runs, and the loss of that
+// worker is detected. The start is appended outside the handler's transaction; the outcome is appended after that
+// append has ended.
 //
 // A task that the worker dropped or gave back is missing from its next report. The dispatcher offers it again only if
 // the ledger, read after that report, still shows it as available.
@@ -156,7 +157,7 @@
 //   - before the handler or in it (crash points worker.ready, worker.claimed): the server rolls the transaction back.
 //     When the worker's lease has expired, the dispatcher offers its tasks to others, which record the start first. If
 //     the start was recorded, the loss is counted. A task that has lost MaxLost workers in a row is buried, since it
-//     seems to kill them. (A loss within StartedAfter of a first attempt is not counted.) All other tasks that ran in
+//     seems to kill them. (A loss in the first second of a first attempt is not counted.) All other tasks that ran in
 //     the process count as lost as well. To keep them from being buried with the culprit, tasks with two chances left
 //     run one at a time.
 //   - between handler and commit (worker.handler): the same.

@@ -34,4 +34,6 @@ var ErrNotYours = attempt.ErrNotYours
 // errAbandoned replaces a handler's error if the attempt was abandoned before it began.
 var errAbandoned = errors.New("the attempt has ended")
 
-var errForeignTx = errors.New("middleware passed on a transaction other than its own: HandleSQL requires tx itself")
+var errForeignTx = errors.New(
+	"middleware passed on a transaction other than its own: a handler of database/sql requires tx itself",
+)

@@ -26,7 +26,8 @@ func ExampleCaller() {
 		fmt.Println("resizing", job.BizID, "to", size)
 		return nil
 	}
-	caller, err := workers.NewCaller(resize, handler, nil) // create it once, with the handler that the pool has
+	resizing := workers.Handle(resize, handler, nil)        // the workers have the same registration
+	caller, err := workers.NewCaller(resize, resizing, nil) // create it once
 	if err != nil {
 		panic(err)
 	}

@@ -38,7 +38,7 @@ func ExampleRetryIn() {
 		return nil
 	}
 	var p *workers.Pool // from workers.New
-	err := p.Register(workers.HandleAtLeastOnce(couponSend, handler, &workers.KindConfig{
+	err := p.Register(workers.Handle(couponSend, handler, &workers.KindConfig{
 		Retry: ledger.RetryPolicy{Ladder: []time.Duration{time.Minute, 5 * time.Minute, 20 * time.Minute}},
 	}))
 	if err != nil {

@@ -67,7 +67,7 @@ func ExampleJob_TraceContext() {
 			_, err := second.Enqueue(ctx, tx, job.BizID, "", nil)
 			return err
 		}, nil),
-		workers.HandleAtLeastOnce(second, func(_ context.Context, job *workers.Job, _ string) error {
+		workers.Handle(second, func(_ context.Context, job *workers.Job, _ string) error {
 			c, ok := job.TraceContext()
 			fmt.Printf("link to span %x of trace %x: %t\n", c.SpanID, c.TraceID, ok)
 			return nil

@@ -48,12 +48,12 @@ func ExampleHandle() {
 }
 
 // A handler whose effect is elsewhere passes the key of the task, so that the other system can recognize a repetition.
-func ExampleHandleAtLeastOnce() {
+func ExampleHandle_atLeastOnce() {
 	send := func(ctx context.Context, idempotencyKey string, percent int) (id string, err error) {
 		return fmt.Sprintf("mail about %d %% off", percent), ctx.Err()
 	}
 	var p *workers.Pool // from workers.New
-	err := p.Register(workers.HandleAtLeastOnce(couponSend, func(
+	err := p.Register(workers.Handle(couponSend, func(
 		ctx context.Context, job *workers.Job, c coupon,
 	) error {
 		id, err := send(ctx, job.Key.String(), c.Percent)

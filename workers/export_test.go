@@ -48,7 +48,13 @@ var Statements = map[string]string{
 // ErrRowsOpen is the error of handlers that leave rows open in the transaction of their caller.
 var ErrRowsOpen = attempt.ErrRowsOpen
 
-// AcquireSQL acquires a connection of db for a handler of HandleSQL.
+// SetStartedAfter replaces how long an attempt may take before its start is recorded.
+func SetStartedAfter(d time.Duration, c KindConfig) *KindConfig {
+	c.startedAfter = d
+	return &c
+}
+
+// AcquireSQL acquires a connection of db for a handler of database/sql.
 func AcquireSQL(ctx context.Context, db *pgxpool.Pool) (attempt.Conn, error) {
 	return (&Pool{config: Config{DB: db}}).acquireSQL(ctx)
 }

@@ -117,7 +117,7 @@ func TestStopWhileTheDatabaseIsSlow(t *testing.T) {
 			w.Freeze()
 			defer close(done)
 			return b.outside(ctx, job, args)
-		}, &workers.KindConfig{StartedAfter: endless / 2}),
+		}, workers.SetStartedAfter(endless/2, workers.KindConfig{})),
 	)
 	close(ready)
 	k := b.Enqueue("o-1")

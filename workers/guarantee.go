@@ -7,17 +7,17 @@ import (
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// Guarantee is how often the effects of a task of a kind may happen. All workers of a kind must agree on it.
+// Guarantee is how often the effects of a task of a kind may happen, see [Handle]. All workers of a kind must agree on
+// it.
 type Guarantee string
 
 // The guarantees; docs/guarantees.md compares them.
 const (
-	// ExactlyOnce: the effects are rows that commit together with the outcome ([Handle],
-	// [HandleSQL]).
+	// ExactlyOnce: the effects are rows that commit together with the outcome.
 	ExactlyOnce Guarantee = "exactly once"
-	// AtLeastOnce: the effects are elsewhere, and may happen again ([HandleAtLeastOnce]).
+	// AtLeastOnce: the effects are elsewhere, and may happen again.
 	AtLeastOnce Guarantee = "at least once"
-	// AtMostOnce: the effects are elsewhere, and are never repeated automatically ([HandleAtMostOnce]).
+	// AtMostOnce: the effects are elsewhere, and are never repeated automatically.
 	AtMostOnce Guarantee = attempt.AtMostOnce
 )
 

@@ -138,7 +138,8 @@ func TestCostOfGuarantees(t *testing.T) {
 			db := try(pgxpool.NewWithConfig(b.Context(), config))(t)
 			t.Cleanup(db.Close)
 			b.EnqueueMany(tasks)
-			quick := &workers.KindConfig{StartedAfter: endless / 2} // no attempt is slow enough to record its start
+			// No attempt is slow enough to record its start.
+			quick := workers.SetStartedAfter(endless/2, workers.KindConfig{})
 			b.Work(workers.Config{DB: db, AckWait: endless}, b.registered(quick)[program])
 			b.Await(
 				"the worker to have begun",

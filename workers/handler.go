@@ -15,5 +15,5 @@ type Handler func(ctx context.Context, tx pgx.Tx, job *Job, args []byte) error
 // so an attempt succeeds if it returns nil.
 //
 // A handler passes job on to next, with ctx or a context derived from it, and any args. It passes on tx, or a
-// savepoint in it (tx.Begin); kinds of [HandleSQL] require tx itself.
+// savepoint in it (tx.Begin); handlers of database/sql require tx itself.
 type Middleware func(next Handler) Handler

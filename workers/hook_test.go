@@ -161,11 +161,13 @@ func TestHooksReceiveOutcomes(t *testing.T) {
 				<-b.Context().Done() // until the test ends
 				return nil
 			}),
-			config: workers.KindConfig{Timeout: 100 * time.Millisecond, StartedAfter: 10 * time.Millisecond},
-			stop:   false,
-			want:   []workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded},
-			state:  ledger.StateSucceeded,
-			err:    "did not return",
+			config: *workers.SetStartedAfter(
+				10*time.Millisecond, workers.KindConfig{Timeout: 100 * time.Millisecond},
+			),
+			stop:  false,
+			want:  []workers.Outcome{workers.OutcomeFailed, workers.OutcomeSucceeded},
+			state: ledger.StateSucceeded,
+			err:   "did not return",
 		},
 		"cancelled": {handler: func(ctx context.Context, b *bundle, job *workers.Job) error {
 			if _, err := b.Operator().Cancel(ctx, job.Key, audit); err != nil {

@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -36,10 +37,7 @@ type kind struct {
 
 func (p *Pool) register(r Registration) error {
 	config, err := r.config.withDefaults(r.guarantee, p.config.AckWait)
-	if err == nil {
-		err = r.name.Validate()
-	}
-	if err != nil {
+	if err := errors.Join(r.fault, err, r.name.Validate()); err != nil {
 		return fmt.Errorf("workers: register kind %q: %w", r.name, err)
 	}
 	p.mu.Lock()
@@ -66,7 +64,7 @@ func (p *Pool) newKind(r Registration, config KindConfig) *kind {
 	}
 	k.Kind = &attempt.Kind{
 		Runner: p.runner, Name: r.name, Once: r.guarantee == AtMostOnce,
-		Timeout: config.Timeout, Retry: config.Retry, MaxLost: config.MaxLost, StartedAfter: config.StartedAfter,
+		Timeout: config.Timeout, Retry: config.Retry, MaxLost: config.MaxLost, StartedAfter: config.startedAfter,
 		Shared: config.Together, Logger: logger, Errors: vocabulary{},
 		NotifiesHooks: k.hooks.isUsed(),
 		Tasks: inflight.New[*attempt.Attempt](p.asker.inflight(r.name, inflight.Config{

@@ -28,6 +28,9 @@ const (
 
 // KindConfig configures how a pool works on the tasks of one kind. Nil means all defaults.
 type KindConfig struct {
+	// Guarantee is how often the effects of a task may happen, see [Handle]. Default: ExactlyOnce for a handler with a
+	// transaction, AtLeastOnce for one without.
+	Guarantee Guarantee
 	// Slots is how many handlers of the kind run at a time in this process. [Pool.SetKindSlots] changes it. Default:
 	// 8 for ExactlyOnce, 64 for the others.
 	Slots int
@@ -51,9 +54,6 @@ type KindConfig struct {
 	// MaxLost is the number of workers lost in a row while they ran a task, after which it is buried: it seems to kill
 	// its workers. A low number may bury other tasks that ran in the same workers. Default: 5.
 	MaxLost int
-	// StartedAfter is how long an attempt may take before its start is recorded; quicker tasks have one event less.
-	// At most half of AckWait. Default: 1 s or a third of AckWait, whichever is shorter.
-	StartedAfter time.Duration
 	// Middleware is called around the handler, inside the hooks and the attempt's transaction. The first one is the
 	// outermost; nil is skipped. Package watermill adapts Watermill's. Default: disabled.
 	Middleware []Middleware
@@ -63,11 +63,17 @@ type KindConfig struct {
 	Replaces Guarantee
 	// Hooks are called for this kind alone, within [Config].Hooks. Nil is skipped.
 	Hooks []Hook
+
+	startedAfter time.Duration // how long an attempt may take before its start is recorded; 0: the default
 }
 
-// Validate reports every fault at once, for a kind with guarantee g in a pool with this configuration. Nil is valid.
-func (c *KindConfig) Validate(g Guarantee, pool Config) error {
-	if _, err := c.withDefaults(g, pool.withDefaults().AckWait); err != nil {
+// Validate reports every fault at once. Nil is valid.
+func (c *KindConfig) Validate() error {
+	g := ExactlyOnce
+	if c != nil && c.Guarantee != "" {
+		g = c.Guarantee
+	}
+	if _, err := c.withDefaults(g, defaultAckWait); err != nil {
 		return fmt.Errorf("workers: invalid KindConfig: %w", err)
 	}
 	return nil
@@ -96,18 +102,16 @@ func (c *KindConfig) withDefaults(g Guarantee, ackWait time.Duration) (KindConfi
 	if full.Timeout == 0 {
 		full.Timeout = defaultTimeout
 	}
-	if full.StartedAfter == 0 {
-		full.StartedAfter = min(defaultStartedAfter, ackWait/3)
+	if full.startedAfter == 0 { // the start must be recorded before another worker may get the task
+		full.startedAfter = min(defaultStartedAfter, ackWait/3)
 	}
-	// The start must be recorded before another worker may get the task.
-	if most := ackWait / 2; full.StartedAfter < 0 || full.StartedAfter > most {
-		faults = append(
-			faults,
-			fmt.Errorf("StartedAfter must be between 0s and %s (half of AckWait), got %s", most, full.StartedAfter),
-		)
-	}
-	if !slices.Contains([]Guarantee{"", ExactlyOnce, AtLeastOnce, AtMostOnce}, c.Replaces) {
-		faults = append(faults, fmt.Errorf("Replaces must be a guarantee, got %q", c.Replaces))
+	for _, named := range []struct {
+		name  string
+		value Guarantee
+	}{{"Guarantee", c.Guarantee}, {"Replaces", c.Replaces}} {
+		if !slices.Contains([]Guarantee{"", ExactlyOnce, AtLeastOnce, AtMostOnce}, named.value) {
+			faults = append(faults, fmt.Errorf("%s must be a guarantee, got %q", named.name, named.value))
+		}
 	}
 	return full, errors.Join(faults...)
 }
@@ -121,14 +125,6 @@ func setPositive(name string, n *int, otherwise, most int) error {
 		return fmt.Errorf("%s must be between 1 and %d, got %d", name, most, *n)
 	}
 	return nil
-}
-
-// wrap puts the middleware around a handler.
-func (c *KindConfig) wrap(h Handler) Handler {
-	if c == nil {
-		return h
-	}
-	return wrap(h, c.Middleware)
 }
 
 // wrap puts middleware around a handler.

@@ -70,7 +70,7 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 	},
 	// exactly-sql does so by database/sql.
 	"exactly-sql": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return p.Register(workers.HandleSQL(order,
+		return p.Register(workers.Handle(order,
 			func(ctx context.Context, tx *sql.Tx, job *workers.Job, args orderArgs) error {
 				return passing(insertEffectSQL(ctx, tx, job, args))
 			},
@@ -79,7 +79,7 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 	},
 	// at-least writes outside of the transaction.
 	"at-least": func(p *workers.Pool, db *pgxpool.Pool) error {
-		return p.Register(workers.HandleAtLeastOnce(order, func(
+		return p.Register(workers.Handle(order, func(
 			ctx context.Context, job *workers.Job, args orderArgs,
 		) error {
 			return passing(outside(db)(ctx, job, args))
@@ -87,11 +87,11 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 	},
 	// at-most writes outside of the transaction, at most once.
 	"at-most": func(p *workers.Pool, db *pgxpool.Pool) error {
-		return p.Register(workers.HandleAtMostOnce(order, func(
+		return p.Register(workers.Handle(order, func(
 			ctx context.Context, job *workers.Job, args orderArgs,
 		) error {
 			return passing(outside(db)(ctx, job, args))
-		}, nil))
+		}, &workers.KindConfig{Guarantee: workers.AtMostOnce}))
 	},
 	// together shares transactions.
 	"together": func(p *workers.Pool, _ *pgxpool.Pool) error {
@@ -126,7 +126,7 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 	},
 	// slow-at-least is slow, with effects elsewhere.
 	"slow-at-least": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return p.Register(workers.HandleAtLeastOnce(order, func(context.Context, *workers.Job, orderArgs) error {
+		return p.Register(workers.Handle(order, func(context.Context, *workers.Job, orderArgs) error {
 			return servicetest.Hold()
 		}, nil))
 	},
@@ -157,9 +157,9 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 	},
 	// slow-once is slow, and must not be repeated.
 	"slow-once": func(p *workers.Pool, _ *pgxpool.Pool) error {
-		return p.Register(workers.HandleAtMostOnce(order, func(context.Context, *workers.Job, orderArgs) error {
+		return p.Register(workers.Handle(order, func(context.Context, *workers.Job, orderArgs) error {
 			return servicetest.Hold()
-		}, nil))
+		}, &workers.KindConfig{Guarantee: workers.AtMostOnce}))
 	},
 }
 

@@ -94,7 +94,7 @@ func (h beforeHook) BeforeAttempt(ctx context.Context, _ pgx.Tx, _ *workers.Job)
 	return ctx, nil
 }
 
-// The attempt of a HandleSQL kind fails if a middleware passes on a transaction other than its own.
+// The attempt of a handler of database/sql fails if a middleware passes on a transaction other than its own.
 func TestMiddlewareOfSQLRequiresItsTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -113,7 +113,7 @@ func TestMiddlewareOfSQLRequiresItsTransaction(t *testing.T) {
 	b.AwaitState(b.Enqueue("same"), ledger.StateSucceeded)
 	other := b.Enqueue("other")
 	b.AwaitState(other, ledger.StateDead)
-	if task := b.Task(other); !strings.Contains(task.Error, "HandleSQL requires tx itself") {
+	if task := b.Task(other); !strings.Contains(task.Error, "requires tx itself") {
 		t.Errorf("error %q", task.Error)
 	}
 }
@@ -127,9 +127,12 @@ func TestInvalidArgs(t *testing.T) {
 	decode := func(context.Context, *workers.Job, []byte) error {
 		return fmt.Errorf("order: %w", workers.InvalidArgs(errBoom))
 	}
-	twice := &workers.KindConfig{Retry: ledger.RetryPolicy{Ladder: []time.Duration{0}, Attempts: 2}}
+	twice := &workers.KindConfig{
+		Guarantee: workers.AtMostOnce,
+		Retry:     ledger.RetryPolicy{Ladder: []time.Duration{0}, Attempts: 2},
+	}
 	b.Work(workers.Config{}, func(p *workers.Pool) error {
-		return p.Register(workers.HandleAtMostOnce(raw, decode, twice))
+		return p.Register(workers.Handle(raw, decode, twice))
 	})
 	k := b.Enqueue("o-1")
 	b.AwaitState(k, ledger.StateDead)
@@ -154,15 +157,15 @@ func TestInvalidArgs(t *testing.T) {
 
 func TestKindConfigValidate(t *testing.T) {
 	t.Parallel()
-	c := &workers.KindConfig{Slots: -1, Together: 2, StartedAfter: 31e9}
-	err := c.Validate(workers.AtLeastOnce, workers.Config{AckWait: 60e9})
-	for _, fault := range []string{"Slots", "Together", "StartedAfter must be between 0s and 30s"} {
+	c := &workers.KindConfig{Guarantee: workers.AtLeastOnce, Slots: -1, Together: 2}
+	err := c.Validate()
+	for _, fault := range []string{"Slots", "Together"} {
 		if err == nil || !strings.Contains(err.Error(), fault) {
 			t.Errorf("error %v, want one with %q", err, fault)
 		}
 	}
 	var none *workers.KindConfig
-	if err := none.Validate(workers.AtLeastOnce, workers.Config{}); err != nil {
+	if err := none.Validate(); err != nil {
 		t.Error(err)
 	}
 }

@@ -88,7 +88,7 @@ func TestOutcomesWhileNATSStandsStill(t *testing.T) {
 				<-goOn
 				return nil
 			}
-			if err := p.Register(workers.HandleAtLeastOnce(kind, h, &workers.KindConfig{Slots: 1})); err != nil {
+			if err := p.Register(workers.Handle(kind, h, &workers.KindConfig{Slots: 1})); err != nil {
 				return err
 			}
 			try(kind.Enqueue(b.Context(), b.DB, "x", i, nil))(t)

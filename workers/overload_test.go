@@ -73,7 +73,7 @@ func TestDiscardOldestSparesStartedTasks(t *testing.T) {
 			}
 			<-goOn
 			return insertEffect(ctx, tx, job, args)
-		}, &workers.KindConfig{Slots: 1, StartedAfter: endless / 2}),
+		}, workers.SetStartedAfter(endless/2, workers.KindConfig{Slots: 1})),
 	)
 	<-begun
 	b.EnqueueRound("p", 3)

@@ -51,12 +51,12 @@ func TestRegisterRefuses(t *testing.T) {
 	p := try(workers.New(workers.Config{DB: b.DB, NATS: b.NC}))(t)
 	err := b.exactly(
 		insertEffect,
-		&workers.KindConfig{Slots: -1, Retry: ledger.RetryPolicy{Attempts: -1}, MaxLost: -1, StartedAfter: time.Hour},
+		&workers.KindConfig{Slots: -1, Retry: ledger.RetryPolicy{Attempts: -1}, MaxLost: -1},
 	)(p)
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, fault := range []string{"Slots", "retry", "MaxLost", "StartedAfter"} {
+	for _, fault := range []string{"Slots", "retry", "MaxLost"} {
 		if !strings.Contains(err.Error(), fault) {
 			t.Errorf("%q is not reported in: %v", fault, err)
 		}
@@ -117,12 +117,12 @@ func TestSeveralKinds(t *testing.T) {
 	w := b.Work(workers.Config{Hooks: []workers.Hook{hook}}, func(p *workers.Pool) error {
 		return errors.Join(
 			p.Register(workers.Handle(order, misbehaveOnce, atOnce(nil))),
-			p.Register(workers.HandleAtLeastOnce(mail, func(ctx context.Context, job *workers.Job, to string) error {
+			p.Register(workers.Handle(mail, func(ctx context.Context, job *workers.Job, to string) error {
 				mailed.Store(to)
 				job.Logger().InfoContext(ctx, "mailed")
 				return job.Result(to)
 			}, nil)),
-			p.Register(workers.HandleAtLeastOnce(raw, func(_ context.Context, _ *workers.Job, bytes []byte) error {
+			p.Register(workers.Handle(raw, func(_ context.Context, _ *workers.Job, bytes []byte) error {
 				rawed.Store(bytes)
 				return nil
 			}, nil)),
@@ -159,13 +159,13 @@ func TestStartedIsLazy(t *testing.T) {
 				}
 				b.AwaitState(job.Key, ledger.StateRunning)
 				return nil
-			}, &workers.KindConfig{StartedAfter: time.Millisecond})
+			}, workers.SetStartedAfter(time.Millisecond, workers.KindConfig{}))
 		},
 		"at least once": func(b *bundle) func(*workers.Pool) error {
 			return b.atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 				b.AwaitState(job.Key, ledger.StateRunning)
 				return b.outside(ctx, job, args)
-			}, &workers.KindConfig{StartedAfter: time.Millisecond})
+			}, workers.SetStartedAfter(time.Millisecond, workers.KindConfig{}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestFewConnections(t *testing.T) {
 		b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			b.AwaitState(job.Key, ledger.StateRunning)
 			return insertEffect(ctx, tx, job, args)
-		}, &workers.KindConfig{Slots: 16, StartedAfter: time.Millisecond}),
+		}, workers.SetStartedAfter(time.Millisecond, workers.KindConfig{Slots: 16})),
 	)
 	b.EnqueueMany(20)
 	b.AwaitSucceeded(20)

@@ -325,7 +325,7 @@ func TestFirstClaimBesideAPool(t *testing.T) {
 			begin(string(job.BizID))
 			<-goOn
 			return nil
-		}, &workers.KindConfig{Slots: slots, StartedAfter: 3 * time.Second}))
+		}, workers.SetStartedAfter(3*time.Second, workers.KindConfig{Slots: slots})))
 	b.EnqueueMany(n)
 	b.Await("the first tasks to begin", func() bool { return count() == slots })
 	c := b.claimer("sql")

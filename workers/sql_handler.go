@@ -12,26 +12,19 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/taskledger/taskledger/internal/abandon"
-	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/attempt"
 )
 
-// HandleSQL is [Handle] for handlers that use database/sql, and libraries on top of it. Their transaction is READ
-// COMMITTED, on a connection of the pool; tx.Commit and tx.Rollback return [ErrNotYours]. To enqueue in it, wrap it
-// by stdsql.Wrap. A task of one statement takes three round trips, not two: the transaction begins before its first
-// statement.
-func HandleSQL[A any](
-	k ledger.TypedKind[A], handler func(ctx context.Context, tx *sql.Tx, job *Job, args A) error, c *KindConfig,
-) Registration {
-	decoded := decoding(k, func(ctx context.Context, tx pgx.Tx, job *Job, args A) error {
+// withSQL adapts a handler that uses database/sql.
+func withSQL[A any](
+	handler func(ctx context.Context, tx *sql.Tx, job *Job, args A) error,
+) func(context.Context, pgx.Tx, *Job, A) error {
+	return func(ctx context.Context, tx pgx.Tx, job *Job, args A) error {
 		own, ok := tx.(*attempt.Tx)
 		if !ok {
 			return errForeignTx
 		}
 		return inSQL(ctx, own, func(tx *sql.Tx) error { return handler(ctx, tx, job, args) })
-	})
-	return Registration{
-		name: k.Name(), guarantee: ExactlyOnce, config: c, handler: c.wrap(decoded), acquire: (*Pool).acquireSQL,
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// The connection of a handler of HandleSQL that returns just before it is abandoned is another user's already, and
+// The connection of a handler of database/sql that returns just before it is abandoned is another user's already, and
 // stays intact.
 func TestSQLConnectionAbandonedAfterItsRelease(t *testing.T) {
 	t.Parallel()

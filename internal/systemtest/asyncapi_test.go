@@ -30,7 +30,7 @@ func varied(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, p.Register(workers.HandleAtLeastOnce(parcel, func(_ context.Context, job *workers.Job, _ struct{}) error {
+	return p, p.Register(workers.Handle(parcel, func(_ context.Context, job *workers.Job, _ struct{}) error {
 		switch job.BizID {
 		case "retried":
 			if job.Attempt == 1 {

@@ -109,8 +109,8 @@ func (o *outage) newWorkers(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (
 		) error {
 			return errors.Join(o.await(ctx, job), insertEffect(ctx, tx, job))
 		}, nil)),
-		p.Register(workers.HandleAtLeastOnce(parcelAtLeast, outside, nil)),
-		p.Register(workers.HandleAtMostOnce(parcelAtMost, outside, nil)),
+		p.Register(workers.Handle(parcelAtLeast, outside, nil)),
+		p.Register(workers.Handle(parcelAtMost, outside, &workers.KindConfig{Guarantee: workers.AtMostOnce})),
 	)
 }
 

@@ -53,7 +53,7 @@ func TestEverydayStatementsArePlannedOnce(t *testing.T) {
 				return insertEffect(ctx, tx, job)
 			}
 			alone := func(ctx context.Context, job *workers.Job, _ struct{}) error { return insertEffect(ctx, db, job) }
-			return p, p.Register(workers.Handle(exactly, inTx, nil), workers.HandleAtLeastOnce(atLeast, alone, nil))
+			return p, p.Register(workers.Handle(exactly, inTx, nil), workers.Handle(atLeast, alone, nil))
 		}
 	}
 	start("workers", works(parcel, letter))

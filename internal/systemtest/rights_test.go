@@ -159,7 +159,7 @@ func newSlowWorkers(begun chan<- struct{}) newRunner {
 		if err != nil {
 			return nil, err
 		}
-		return p, p.Register(workers.HandleAtLeastOnce(parcelSlow,
+		return p, p.Register(workers.Handle(parcelSlow,
 			func(ctx context.Context, job *workers.Job, _ struct{}) error {
 				err := job.Progress("half")
 				begun <- struct{}{}

@@ -183,6 +183,6 @@ func newMemos(db *pgxpool.Pool, nc *nats.Conn, log *slog.Logger) (runner, error)
 		p.Register(workers.Handle(memoExactly, func(ctx context.Context, _ pgx.Tx, job *workers.Job, args memo) error {
 			return act(ctx, job, args)
 		}, retry)),
-		p.Register(workers.HandleAtLeastOnce(memoAtLeast, act, retry)),
-		p.Register(workers.HandleAtMostOnce(memoAtMost, act, nil)))
+		p.Register(workers.Handle(memoAtLeast, act, retry)),
+		p.Register(workers.Handle(memoAtMost, act, &workers.KindConfig{Guarantee: workers.AtMostOnce})))
 }

@@ -91,8 +91,8 @@ func holding(release <-chan struct{}) newRunner {
 				}
 				return wait(ctx)
 			}, nil)),
-			p.Register(workers.HandleAtLeastOnce(heldAtLeast, act, nil)),
-			p.Register(workers.HandleAtMostOnce(heldAtMost, act, nil)),
+			p.Register(workers.Handle(heldAtLeast, act, nil)),
+			p.Register(workers.Handle(heldAtMost, act, &workers.KindConfig{Guarantee: workers.AtMostOnce})),
 		} {
 			if err != nil {
 				return nil, err

@@ -45,7 +45,7 @@ func enqueueOnly(ctx context.Context, tx pgx.Tx, o order) error {
 
 // enqueueOrRun returns a function that runs tasks itself, where the limit of the kind has this policy.
 func (p *part) enqueueOrRun() (enqueueFunc, error) {
-	caller, err := workers.NewCaller(once, p.write, nil)
+	caller, err := workers.NewCaller(once, workers.Handle(once, p.write, nil), nil)
 	return func(ctx context.Context, tx pgx.Tx, o order) error {
 		_, err := caller.Enqueue(ctx, tx, o.id, o.args, o.options)
 		return err

@@ -58,11 +58,13 @@ func work(ctx context.Context, p *part) error {
 			Retry:   ledger.RetryPolicy{Ladder: []time.Duration{200 * time.Millisecond}, Attempts: 25},
 			MaxLost: 50,
 		}
+		neverTwice := *kind
+		neverTwice.Guarantee = workers.AtMostOnce
 		return pool, errors.Join(
 			pool.Register(workers.Handle(once, p.write, kind)),
 			pool.Register(workers.Handle(follow, p.write, kind)),
-			pool.Register(workers.HandleAtLeastOnce(outside, p.act, kind)),
-			pool.Register(workers.HandleAtMostOnce(never, p.act, kind)),
+			pool.Register(workers.Handle(outside, p.act, kind)),
+			pool.Register(workers.Handle(never, p.act, &neverTwice)),
 		)
 	})
 	return nil

@@ -34,7 +34,7 @@ func newBegins() *begins {
 func (c *begins) handler(worker string) func(*workers.Pool) error {
 	c.of[worker] = map[ledger.BizID]bool{}
 	return func(p *workers.Pool) error {
-		return p.Register(workers.HandleAtLeastOnce(servicetest.Order,
+		return p.Register(workers.Handle(servicetest.Order,
 			func(_ context.Context, job *workers.Job, _ servicetest.OrderArgs) error {
 				c.mu.Lock()
 				defer c.mu.Unlock()
@@ -259,7 +259,7 @@ func TestAKindWithManyTasksDelaysNoOther(t *testing.T) {
 	b.SpawnAs("relay", "dispatcher")
 	begun, release := make(chan bool, 1), make(chan bool)
 	b.Work(workers.Config{}, func(p *workers.Pool) error {
-		return p.Register(workers.HandleAtLeastOnce(many, func(ctx context.Context, _ *workers.Job, _ struct{}) error {
+		return p.Register(workers.Handle(many, func(ctx context.Context, _ *workers.Job, _ struct{}) error {
 			select {
 			case begun <- true:
 			default:

@@ -131,7 +131,7 @@ func TestAReadTaskWithoutTheDatabase(t *testing.T) {
 	kind := ledger.MustKind[string]("test.large")
 	begun, goOn := make(chan string, 100), make(chan struct{})
 	w := b.Work(workers.Config{DB: db, AckWait: 30 * time.Second}, func(p *workers.Pool) error {
-		return p.Register(workers.HandleAtLeastOnce(kind, func(_ context.Context, job *workers.Job, _ string) error {
+		return p.Register(workers.Handle(kind, func(_ context.Context, job *workers.Job, _ string) error {
 			begun <- string(job.BizID)
 			if job.BizID == "long" {
 				<-goOn

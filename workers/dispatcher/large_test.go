@@ -71,7 +71,7 @@ func TestFirstTaskOfALargeLedger(t *testing.T) {
 	begun := make(chan struct{})
 	var once sync.Once
 	b.Work(workers.Config{}, func(p *workers.Pool) error {
-		return p.Register(workers.HandleAtLeastOnce(servicetest.Order,
+		return p.Register(workers.Handle(servicetest.Order,
 			func(context.Context, *workers.Job, servicetest.OrderArgs) error {
 				once.Do(func() { close(begun) })
 				return nil

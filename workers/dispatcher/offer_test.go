@@ -89,7 +89,7 @@ func TestLargeArgsAreReadWithHeads(t *testing.T) {
 	}
 	var wrong atomic.Int64
 	b.Work(workers.Config{DB: tracedPool(t, ledgertest.As(t, b.DB), &reads)}, func(p *workers.Pool) error {
-		return p.Register(workers.HandleAtLeastOnce(kind, func(_ context.Context, _ *workers.Job, args string) error {
+		return p.Register(workers.Handle(kind, func(_ context.Context, _ *workers.Job, args string) error {
 			if len(args) != size {
 				wrong.Add(1)
 			}
@@ -113,7 +113,7 @@ func TestOffersCarryWhatHandlersGet(t *testing.T) {
 	}
 	results := make(chan got, 1)
 	b.Work(workers.Config{}, func(p *workers.Pool) error {
-		return p.Register(workers.HandleAtLeastOnce(kind, func(
+		return p.Register(workers.Handle(kind, func(
 			ctx context.Context, job *workers.Job, args string,
 		) error {
 			g := got{args: args, trace: job.Traceparent}
@@ -206,7 +206,7 @@ func TestForgedHints(t *testing.T) {
 	b := servicetest.NewServed(t, outbox.StreamConfig{})
 	begun := make(chan ledger.BizID, 100)
 	w := b.Work(workers.Config{}, func(p *workers.Pool) error {
-		return p.Register(workers.HandleAtLeastOnce(servicetest.Order,
+		return p.Register(workers.Handle(servicetest.Order,
 			func(_ context.Context, job *workers.Job, _ servicetest.OrderArgs) error {
 				begun <- job.BizID
 				return nil

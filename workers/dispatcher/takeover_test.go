@@ -45,7 +45,7 @@ func TestASuccessorTakesOver(t *testing.T) {
 			first := make(chan time.Time, 1) // the first begin of a task that was enqueued after the signal
 			for range 2 {
 				b.Work(workers.Config{}, func(p *workers.Pool) error {
-					return p.Register(workers.HandleAtLeastOnce(servicetest.Order,
+					return p.Register(workers.Handle(servicetest.Order,
 						func(_ context.Context, job *workers.Job, _ servicetest.OrderArgs) error {
 							mu.Lock()
 							defer mu.Unlock()

@@ -49,7 +49,7 @@ func sendMail(context.Context, *workers.Job, mail) error { return nil }
 func kinds() []workers.Registration {
 	return []workers.Registration{
 		workers.Handle(couponSend, sendCoupon, nil),
-		workers.HandleAtLeastOnce(mailSend, sendMail, nil),
+		workers.Handle(mailSend, sendMail, nil),
 	}
 }
 

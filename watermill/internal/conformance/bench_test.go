@@ -118,7 +118,7 @@ func BenchmarkDrain(b *testing.B) {
 		}
 		k := ledger.MustKind[json.RawMessage](kind("native", round))
 		none := func(context.Context, *workers.Job, json.RawMessage) error { return nil }
-		if err := p.Register(workers.HandleAtLeastOnce(k, none, &workers.KindConfig{Slots: 500})); err != nil {
+		if err := p.Register(workers.Handle(k, none, &workers.KindConfig{Slots: 500})); err != nil {
 			b.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(b.Context())
