@@ -102,7 +102,7 @@ func (h *Handler) ChangeTask(ctx context.Context, c Caller, k ledger.Key, change
 	if err := c.MayChange(k.Kind); err != nil {
 		return err
 	}
-	return changeOne(ctx, h.operator, k, string(change), client.Change{Reason: reason}, c.c.audit(reason))
+	return changeOne(ctx, h.operator.Changer, k, string(change), client.Change{Reason: reason}, c.c.audit(reason))
 }
 
 // ReleaseGroup releases at most limit dead tasks of a kind whose errors share a fingerprint, by the rules of the API.

@@ -69,12 +69,12 @@ func (h *Handler) change(
 	defer cancel()
 	audit := operator.Audit{Actor: c.name, Reason: change.Reason}
 	for conflicts := 0; ; conflicts++ {
-		by, err := h.conditional(r, k)
+		by, isConditional, err := h.conditional(r, k)
 		if err == nil {
 			err = changeOne(ctx, by, k, name, change, audit)
 		}
 		var conflict *ledger.ConflictError
-		if isMoved := errors.As(err, &conflict) && by != changer(h.operator); isMoved && conflicts < maxConflicts {
+		if isMoved := errors.As(err, &conflict) && isConditional; isMoved && conflicts < maxConflicts {
 			continue // the preconditions decide about the new version
 		}
 		if err != nil {
@@ -90,34 +90,26 @@ func (h *Handler) change(
 	return h.writeJSON(w, r, http.StatusOK, t)
 }
 
-// changer changes one task: an [*operator.Operator], with or without a condition.
-type changer interface {
-	Release(context.Context, ledger.Key, operator.Audit) (ledger.Event, error)
-	Bury(context.Context, ledger.Key, operator.Audit) (ledger.Event, error)
-	Cancel(context.Context, ledger.Key, operator.Audit) (ledger.Event, error)
-	Reschedule(context.Context, ledger.Key, operator.Due, operator.Audit) (ledger.Event, error)
-}
-
 // maxConflicts is how often a task may change between the check of the preconditions and the append.
 const maxConflicts = 20
 
-// conditional returns the changer of a request. If the request has preconditions, it changes the task only at the
-// version that meets them now.
-func (h *Handler) conditional(r *http.Request, k ledger.Key) (changer, error) {
+// conditional returns the changer of a request, and whether the request has preconditions: then it changes the task
+// only at the version that meets them now.
+func (h *Handler) conditional(r *http.Request, k ledger.Key) (by operator.Changer, isConditional bool, err error) {
 	p, err := parsePreconditions(r)
 	if err != nil || p.match == nil && p.noneMatch == nil {
-		return h.operator, err
+		return h.operator.Changer, false, err
 	}
 	t, err := h.load(r, k)
 	if err == nil {
 		err = p.check(t, false)
 	}
-	return h.operator.IfVersion(t.Version), err
+	return h.operator.IfVersion(t.Version), true, err
 }
 
 // changeOne changes a task.
 func changeOne(
-	ctx context.Context, by changer, k ledger.Key, name string, change client.Change, audit operator.Audit,
+	ctx context.Context, by operator.Changer, k ledger.Key, name string, change client.Change, audit operator.Audit,
 ) (err error) {
 	switch name {
 	case "cancel":

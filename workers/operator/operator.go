@@ -5,17 +5,41 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Operator changes tasks and kinds, see the package comment. Each method for one task has a counterpart for all tasks
-// that match a [Filter]. It is safe for concurrent use.
-type Operator struct{ db *pgxpool.Pool }
+// Operator changes tasks and kinds, see the package comment. Each method of [Changer] for one task has a counterpart
+// for all tasks that match a [Filter]. It is safe for concurrent use.
+type Operator struct {
+	Changer // commits each change
+	db      *pgxpool.Pool
+}
 
 // New returns an operator that works on the primary. Its login needs the role operator.
-func New(db *pgxpool.Pool) *Operator { return &Operator{db} }
+func New(db *pgxpool.Pool) *Operator { return &Operator{Changer{db: db}, db} }
+
+// Changer changes one task at a time: an [Operator], which commits each change, or [In] a transaction of the caller. It
+// is safe for concurrent use, unless it is in a transaction.
+type Changer struct {
+	db      ledger.DB
+	version ledger.Version // of the task; 0: any
+}
+
+// In returns the changes of tasks in a transaction of the caller: a business transaction that withdraws an order also
+// cancels the order's tasks. It does not commit. After an error the transaction can go on, unless the database has
+// ended it.
+//
+// The login needs the role operator. The transaction must be READ COMMITTED, and should be short: another process that
+// appends to the task waits for its end. No worker is notified. A worker that runs the task detects the change when it
+// renews its lease, every third of its AckWait, or when the handler's transaction fails at the end.
+func In(tx pgx.Tx) Changer { return Changer{db: tx} }
+
+// IfVersion returns the changes of a task at version v; the append decides. At another version they return a
+// [*ledger.ConflictError], whatever the task's state.
+func (c Changer) IfVersion(v ledger.Version) Changer { return Changer{c.db, v} }
 
 // Audit is the author of a change and the reason for it. Both are stored in the event.
 type Audit struct {
@@ -33,66 +57,37 @@ type Due struct {
 // Release makes a task available. A dead, cancelled, expired or discarded task gets all its attempts again. A
 // waiting task (scheduled, retrying) is brought forward. An available task is left as it is.
 //
-// This and the other methods for one task commit. Their errors: [ledger.ErrUnknownTask]; [*ledger.TransitionError]
-// with the task's state if the state does not allow the change, even if another process has just changed it;
-// [*ledger.InvalidError].
-func (o *Operator) Release(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
-	return o.one(ctx, k, action{event: ledger.EventReleased, audit: audit})
+// An [Operator] commits this and the other changes of one task. Their errors: [ledger.ErrUnknownTask];
+// [*ledger.TransitionError] with the task's state if the state does not allow the change, even if another process has
+// just changed it; [*ledger.InvalidError].
+func (c Changer) Release(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
+	return c.one(ctx, k, action{event: ledger.EventReleased, audit: audit})
 }
 
 // Bury makes an unfinished task dead: no worker runs it until it is released. If a handler is running, its
 // context is cancelled, and its transaction is rolled back.
-func (o *Operator) Bury(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
-	return o.one(ctx, k, action{event: ledger.EventBuried, audit: audit})
+func (c Changer) Bury(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
+	return c.one(ctx, k, action{event: ledger.EventBuried, audit: audit})
 }
 
 // Cancel cancels an unfinished task. If a handler is running, its context is cancelled within moments
 // (workers.ErrCancelled), or at its worker's next renewal of the lease if the message is lost; its transaction is
 // rolled back. If the handler has finished first, the task has succeeded, and the error reports that state.
-func (o *Operator) Cancel(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
-	return o.one(ctx, k, action{event: ledger.EventCancelled, audit: audit})
+func (c Changer) Cancel(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
+	return c.one(ctx, k, action{event: ledger.EventCancelled, audit: audit})
 }
 
 // Reschedule changes when a task is released, if the task waits, or is available and has not started.
-func (o *Operator) Reschedule(ctx context.Context, k ledger.Key, due Due, audit Audit) (ledger.Event, error) {
-	return o.one(ctx, k, action{event: ledger.EventScheduled, due: due, audit: audit})
-}
-
-// Versioned changes one task if it is at a version, see [Operator.IfVersion].
-type Versioned struct {
-	operator *Operator
-	version  ledger.Version
-}
-
-// IfVersion returns the changes of a task at version v; the append decides. At another version they return a
-// [*ledger.ConflictError], whatever the task's state. For their other errors see [Operator.Release].
-func (o *Operator) IfVersion(v ledger.Version) Versioned { return Versioned{o, v} }
-
-// Release is [Operator.Release] of a task at the version.
-func (c Versioned) Release(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
-	return c.operator.one(ctx, k, action{event: ledger.EventReleased, audit: audit, version: c.version})
-}
-
-// Bury is [Operator.Bury] of a task at the version.
-func (c Versioned) Bury(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
-	return c.operator.one(ctx, k, action{event: ledger.EventBuried, audit: audit, version: c.version})
-}
-
-// Cancel is [Operator.Cancel] of a task at the version.
-func (c Versioned) Cancel(ctx context.Context, k ledger.Key, audit Audit) (ledger.Event, error) {
-	return c.operator.one(ctx, k, action{event: ledger.EventCancelled, audit: audit, version: c.version})
-}
-
-// Reschedule is [Operator.Reschedule] of a task at the version.
-func (c Versioned) Reschedule(ctx context.Context, k ledger.Key, due Due, audit Audit) (ledger.Event, error) {
-	return c.operator.one(ctx, k, action{event: ledger.EventScheduled, due: due, audit: audit, version: c.version})
+func (c Changer) Reschedule(ctx context.Context, k ledger.Key, due Due, audit Audit) (ledger.Event, error) {
+	return c.one(ctx, k, action{event: ledger.EventScheduled, due: due, audit: audit})
 }
 
 // maxConflicts is how often a task may move on between reading its state and the append.
 const maxConflicts = 20
 
-func (o *Operator) one(ctx context.Context, k ledger.Key, a action) (ledger.Event, error) {
-	return a.apply(ctx, o.db, k)
+func (c Changer) one(ctx context.Context, k ledger.Key, a action) (ledger.Event, error) {
+	a.version = c.version
+	return a.apply(ctx, c.db, k)
 }
 
 // apply applies an action to one task. After a conflict it tries again if the task's new state, and its version, allow

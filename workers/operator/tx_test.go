@@ -31,26 +31,32 @@ func TestChangesInATransaction(t *testing.T) {
 	}
 	for _, step := range []struct {
 		name   string
-		change func(context.Context, operator.Tx) (ledger.Event, error)
+		change func(context.Context, operator.Changer) (ledger.Event, error)
 		want   ledger.State
 	}{
 		{
 			name: "cancel", want: ledger.StateCancelled,
-			change: func(ctx context.Context, c operator.Tx) (ledger.Event, error) { return c.Cancel(ctx, k, audit) },
+			change: func(ctx context.Context, c operator.Changer) (ledger.Event, error) {
+				return c.Cancel(ctx, k, audit)
+			},
 		},
 		{
 			name: "release", want: ledger.StateAvailable,
-			change: func(ctx context.Context, c operator.Tx) (ledger.Event, error) { return c.Release(ctx, k, audit) },
+			change: func(ctx context.Context, c operator.Changer) (ledger.Event, error) {
+				return c.Release(ctx, k, audit)
+			},
 		},
 		{
 			name: "reschedule", want: ledger.StateScheduled,
-			change: func(ctx context.Context, c operator.Tx) (ledger.Event, error) {
+			change: func(ctx context.Context, c operator.Changer) (ledger.Event, error) {
 				return c.Reschedule(ctx, k, operator.Due{In: time.Hour}, audit)
 			},
 		},
 		{
 			name: "bury", want: ledger.StateDead,
-			change: func(ctx context.Context, c operator.Tx) (ledger.Event, error) { return c.Bury(ctx, k, audit) },
+			change: func(ctx context.Context, c operator.Changer) (ledger.Event, error) {
+				return c.Bury(ctx, k, audit)
+			},
 		},
 	} {
 		other := ledger.Key{Kind: "test.other", BizID: ledger.BizID(step.name)}
