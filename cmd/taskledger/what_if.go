@@ -11,8 +11,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/cmd/taskledger/internal/whatif"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/whatif"
 )
 
 func newWhatIfCommand(a *app) *cobra.Command {
@@ -31,7 +31,8 @@ The policy is a file of JSON or YAML, - is standard input:
 
 Delays are seconds; start_by and finish_by count from the first event of a task. A simulated attempt fails if
 it begins before the recorded attempt that succeeded, and else succeeds. It has an unknown outcome if the task
-never succeeded and the attempt begins after its last failure.`,
+never succeeded and the attempt begins after its last failure. Attempts begin when they are due, and a random
+delay has its mean: queues are not simulated, nor are people. A dead task stays dead, even if it was released.`,
 		Example: "  taskledger what-if --policy retry.json --kind coupon.send --from 2026-11-17T00:00:00Z",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -12,9 +12,9 @@ import (
 // wholeHistories are the files that may read all events of a task, with the reason. Others read a part, since a task
 // may have a million events: ledger.Load, FirstEvent, NewestOf, VersionAsOf.
 var wholeHistories = map[string]string{
-	"ledger/load.go":          "it is the function",
-	"ledger/whatif/whatif.go": "a simulation runs each event against another policy, and has no time limit",
-	"projector/tasks.go":      "a row is folded again from the first event",
+	"ledger/load.go": "it is the function",
+	"cmd/taskledger/internal/whatif/whatif.go": "a simulation has no time limit",
+	"projector/tasks.go":                       "a row is folded again from the first event",
 
 	"watermill/internal/watermilltest/kit.go": "a helper of tests",
 }

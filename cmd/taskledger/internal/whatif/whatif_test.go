@@ -12,9 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/cmd/taskledger/internal/whatif"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
-	"github.com/taskledger/taskledger/ledger/whatif"
 )
 
 // insertHistory inserts the history of a task as the owner: words such as "failed@60", with the seconds after its first
