@@ -22,7 +22,7 @@ type Dispatcher struct {
 	applied      int64 // the number of calls of Apply
 
 	paused   map[ledger.Kind]bool
-	joined   int64               // the number of sessions so far
+	sent     int64               // the highest number of the sessions that have left
 	workers  map[string]*session // by worker: those with a live lease
 	sessions map[string]*session // by session
 	queues   map[ledger.Kind]*queue
@@ -60,8 +60,7 @@ func (d *Dispatcher) Join(l Lease) {
 		}
 		return
 	}
-	joined := newSession(l, d.joined<<livesShift)
-	d.joined++
+	joined := newSession(l, d.sent) // the session may have left, while offers are on their way
 	d.cover(joined, l.Kinds, +1)
 	d.Leave(l.Worker)
 	d.workers[l.Worker] = joined
@@ -79,6 +78,7 @@ func (d *Dispatcher) Leave(worker string) {
 	}
 	delete(d.workers, worker)
 	delete(d.sessions, s.Session)
+	d.sent = max(d.sent, s.sent)
 	kinds := s.Kinds
 	d.doubtAll(append(s.assigned(s.sent), d.begunBy(s, kinds)...))
 	s.Kinds = nil

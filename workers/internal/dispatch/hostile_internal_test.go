@@ -429,3 +429,25 @@ func TestAMadeUpNumberDoesNotLoseTasks(t *testing.T) {
 		same(t, fmt.Sprint("the other worker, after number ", number), b.got, []string{"t1", "t2"})
 	}
 }
+
+// A login with many leases has another key in each, again and again. A session begins with numbers above those of all
+// that have left, and they do not run out: with a sum of them that is too large, the dispatcher ended.
+func TestNumbersDoNotRunOut(t *testing.T) {
+	const workers, sessions = 20, 20_000
+	s := newShop(100)
+	for i := range sessions {
+		s.Join(Lease{Worker: fmt.Sprint("w", i%workers), Session: fmt.Sprint(i), Capacity: 1,
+			Kinds: map[ledger.Kind]ledger.ShardSet{testKind: ledger.AllShards}})
+	}
+	s.Offers()
+	for worker, one := range s.Dispatcher.workers {
+		if one.sent > sessions {
+			t.Errorf("the last session of %s begins after number %d", worker, one.sent)
+		}
+	}
+	s.begin()
+	w := s.join("w0", "last", 1, 1, ledger.AllShards)
+	s.readNothing()
+	s.apply(available("t1", 1))
+	same(t, "the worker", w.got, []string{"t1"})
+}

@@ -29,12 +29,9 @@ func (d *Dispatcher) matchKind(q *queue) {
 		return
 	}
 	var free []*session
-	n, turn := len(q.sessions), int64(0)
-	for _, s := range q.sessions {
-		turn += s.sent // increases with each task
-	}
-	for i := range n { // in turn, so that equal workers get the same number of tasks over time
-		if s := q.sessions[(i+int(turn%int64(n)))%n]; s.room(q.kind) > 0 {
+	n := len(q.sessions)
+	for i := range n { // in turn, so that equal workers get equally many tasks over time
+		if s := q.sessions[(i+q.turn)%n]; s.room(q.kind) > 0 {
 			free = append(free, s)
 		}
 	}
@@ -77,6 +74,7 @@ func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 		size += len(t.Content) + len(t.Key.BizID)
 		s.sent++
 		s.assign(t, s.sent)
+		q.turn = (q.turn + 1) % len(q.sessions)
 		o.Tasks = append(o.Tasks, t.Task)
 		t.Content = nil // the next worker that gets the task reads it
 	}

@@ -50,10 +50,6 @@ func newSession(l Lease, sent int64) *session {
 		given: map[ledger.Kind]int64{}, unconfirmed: map[ledger.Kind]int64{}}
 }
 
-// livesShift separates the numbers of sessions that join one after the other. A session may join again after its lease
-// ended, while earlier offers are on their way.
-const livesShift = 32
-
 // hasAnswered reports whether everything that the session holds is known.
 func (s *session) hasAnswered() bool { return s.hasReported && s.adopted >= 0 }
 

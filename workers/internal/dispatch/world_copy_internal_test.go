@@ -179,7 +179,7 @@ func (k *keyWriter) desk(d *desk) {
 			k.text(t.session.Session)
 		}
 	}
-	k.ints(int(d.joined))
+	k.ints(int(d.sent))
 	for _, q := range d.queues {
 		k.bools(q.isSpilled, q.isReading)
 		k.ints(int(q.place), int(q.skipped), len(q.moved))
