@@ -26,8 +26,10 @@ type Dispatcher struct {
 	workers  map[string]*session // by worker: those with a live lease
 	sessions map[string]*session // by session
 	queues   map[ledger.Kind]*queue
-	// Of many kinds few need work. busy contains at least the queues with ready tasks, and spilled all spilled queues.
-	busy, spilled map[ledger.Kind]*queue
+	// Of many kinds few need work. busy contains the queues with ready tasks, spilled all spilled queues, and due those
+	// that Match considers: they have got a task, or one of their sessions has got room.
+	busy, spilled, due map[ledger.Kind]*queue
+	roomier            map[*session]bool // the sessions that may have got room since Match
 
 	tasks   map[ledger.Key]*task
 	size    int                             // of all queues
@@ -43,7 +45,7 @@ type Dispatcher struct {
 func New(incarnation string, epoch int64, limit int) *Dispatcher {
 	return &Dispatcher{incarnation: incarnation, epoch: epoch, limit: limit, workers: map[string]*session{},
 		sessions: map[string]*session{}, queues: map[ledger.Kind]*queue{}, busy: map[ledger.Kind]*queue{},
-		spilled: map[ledger.Kind]*queue{}, tasks: map[ledger.Key]*task{}, running: map[string]map[ledger.Key]*task{},
+		spilled: map[ledger.Kind]*queue{}, due: map[ledger.Kind]*queue{}, roomier: map[*session]bool{}, tasks: map[ledger.Key]*task{}, running: map[string]map[ledger.Key]*task{},
 		recalls: map[*session]bool{}}
 }
 
@@ -53,6 +55,7 @@ func (d *Dispatcher) Join(l Lease) {
 	if s != nil && s.Session == l.Session {
 		before := s.Kinds
 		s.Lease = l
+		d.roomier[s] = true
 		if !maps.Equal(before, l.Kinds) {
 			d.cover(s, l.Kinds, +1)
 			d.cover(s, before, -1)
@@ -133,12 +136,16 @@ func (d *Dispatcher) cover(s *session, kinds map[ledger.Kind]ledger.ShardSet, by
 	}
 }
 
-// tidy forgets a queue without workers and tasks.
+// tidy forgets a queue without workers and tasks. A queue without tasks needs no work.
 func (d *Dispatcher) tidy(q *queue) {
-	if q.shards == 0 && q.size == 0 {
+	if q.size > 0 {
+		return
+	}
+	delete(d.busy, q.kind)
+	if q.shards == 0 {
 		delete(d.queues, q.kind)
-		delete(d.busy, q.kind)
 		delete(d.spilled, q.kind)
+		delete(d.due, q.kind)
 	}
 }
 
@@ -153,7 +160,14 @@ func (d *Dispatcher) most() int {
 }
 
 // Pause sets the kinds whose tasks are not offered.
-func (d *Dispatcher) Pause(kinds map[ledger.Kind]bool) { d.paused = kinds }
+func (d *Dispatcher) Pause(kinds map[ledger.Kind]bool) {
+	for kind := range d.paused {
+		if q := d.queues[kind]; q != nil && !kinds[kind] {
+			d.expect(q)
+		}
+	}
+	d.paused = kinds
+}
 
 // doubtAll doubts tasks, in the order of their keys.
 func (d *Dispatcher) doubtAll(all []*task) {
@@ -226,6 +240,7 @@ func (d *Dispatcher) Receive(r Report) {
 	if s == nil || r.Epoch != d.epoch || r.Incarnation != d.incarnation {
 		return // without a live lease, or not in this epoch: the next probe announces it
 	}
+	d.roomier[s] = true
 	s.isSilent = false
 	isLatest := r.Sent >= s.echo
 	s.echo = max(s.echo, r.Sent)
@@ -326,6 +341,7 @@ func (d *Dispatcher) enqueue(t *task) {
 	q.push(t)
 	d.size++
 	d.busy[q.kind] = q
+	d.expect(q)
 }
 
 // run records that a worker that may still do a task has begun it.

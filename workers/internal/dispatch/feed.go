@@ -98,6 +98,7 @@ func (d *Dispatcher) apply(e *Event) {
 		d.recall(t, e)
 		if t.place == assigned && t.session.Worker == e.Author {
 			t.session.idle = max(0, t.session.idle-1)
+			d.roomier[t.session] = true
 		}
 		d.forget(t)
 	}
@@ -168,6 +169,9 @@ func (d *Dispatcher) takeOut(t *task) {
 			delete(d.running, t.Actor)
 		}
 	case assigned:
+		if t.session.isFull() {
+			d.roomier[t.session] = true
+		}
 		t.session.holds--
 		t.session = nil
 	default: // it is in no list

@@ -11,46 +11,107 @@ import (
 // Match offers ready tasks to the workers with room. Workers of a kind get equal shares of its tasks, up to their room.
 // If there are fewer tasks than workers, the workers with the fewest tasks get one each. Their room is ignored: quick
 // handlers increase it, but so do handlers that have begun to hang.
+//
+// Afterwards no session has room for a ready task. So Match considers only the kinds that have got a task since the last
+// call, and the sessions that have got room.
 func (d *Dispatcher) Match() {
 	if !d.isActive {
 		return
 	}
-	for _, kind := range slices.Sorted(maps.Keys(d.busy)) {
-		q := d.busy[kind]
-		d.matchKind(q)
-		if q.size == 0 {
-			delete(d.busy, kind)
+	for s := range d.roomier {
+		d.addRoomier(s)
+	}
+	clear(d.roomier)
+	for _, kind := range slices.Sorted(maps.Keys(d.due)) {
+		d.matchKind(d.due[kind])
+	}
+	clear(d.due)
+}
+
+// addRoomier adds a session to the kinds with ready tasks for which it has room.
+func (d *Dispatcher) addRoomier(s *session) {
+	add := func(q *queue) {
+		if s.room(q.kind) > 0 {
+			q.roomier = append(q.roomier, s)
+			d.due[q.kind] = q
+		}
+	}
+	if len(d.busy) < len(s.Kinds) {
+		for kind, q := range d.busy {
+			if _, isOfKind := s.Kinds[kind]; isOfKind {
+				add(q)
+			}
+		}
+		return
+	}
+	for kind := range s.Kinds {
+		if q := d.busy[kind]; q != nil {
+			add(q)
 		}
 	}
 }
 
+// expect records that a kind has a task that any of its sessions may take.
+func (d *Dispatcher) expect(q *queue) {
+	q.hasNews = true
+	d.due[q.kind] = q
+}
+
+// matchKind offers the tasks of a kind that has got a task, or sessions with room.
 func (d *Dispatcher) matchKind(q *queue) {
-	if q.size == 0 || d.paused[q.kind] {
-		return
+	if !d.paused[q.kind] {
+		d.share(q, q.candidates())
 	}
-	var free []*session
-	n := len(q.sessions)
-	for i := range n { // in turn, so that equal workers get equally many tasks over time
-		if s := q.sessions[(i+q.turn)%n]; s.room(q.kind) > 0 {
-			free = append(free, s)
+	q.hasNews, q.roomier = false, nil
+	if q.size == 0 {
+		delete(d.busy, q.kind)
+	}
+}
+
+// taker is a session with room for tasks of a kind.
+type taker struct {
+	*session
+
+	room int
+}
+
+// candidates returns the sessions that may take a ready task, in turn, so that equal workers get equally many tasks
+// over time.
+func (q *queue) candidates() (free []taker) {
+	all := q.roomier
+	if q.hasNews {
+		all = q.sessions
+	}
+	for i := range all {
+		s := all[(i+q.turn)%len(all)]
+		if room := s.room(q.kind); room > 0 {
+			free = append(free, taker{s, room})
 		}
 	}
-	slices.SortStableFunc(free, func(a, b *session) int {
-		if q.size < len(free) {
+	return free
+}
+
+func (d *Dispatcher) share(q *queue, free []taker) {
+	isScarce := q.size < len(free)
+	slices.SortStableFunc(free, func(a, b taker) int {
+		if isScarce {
 			return cmp.Compare(b.holds, a.holds)
 		}
-		return cmp.Compare(a.room(q.kind), b.room(q.kind))
+		return cmp.Compare(a.room, b.room)
 	})
 	for i, s := range free {
-		d.give(q, s, q.size/(len(free)-i))
+		d.give(q, s.session, q.size/(len(free)-i))
 	}
 	for _, s := range slices.Backward(free) { // the remaining tasks
-		d.give(q, s, q.size)
+		d.give(q, s.session, q.size)
 	}
 }
 
 // give offers at most n tasks of a kind to a session with room.
 func (d *Dispatcher) give(q *queue, s *session, n int) {
+	if n == 0 {
+		return
+	}
 	for n = min(n, s.room(q.kind)); n > 0; {
 		taken := d.offer(q, s, min(n, maxListed))
 		if taken == 0 {

@@ -58,8 +58,14 @@ func (s *session) room(kind ledger.Kind) int {
 	if !s.hasAnswered() || s.isLeaving || s.isSilent {
 		return 0
 	}
-	return max(0, min(int(s.asked[kind]-s.given[kind]), max(1, s.Capacity>>s.idle)-s.holds))
+	return max(0, min(int(s.asked[kind]-s.given[kind]), s.share()-s.holds))
 }
+
+// share returns how many tasks the session may hold.
+func (s *session) share() int { return max(1, s.Capacity>>s.idle) }
+
+// isFull reports whether the session holds its share.
+func (s *session) isFull() bool { return s.holds >= s.share() }
 
 // isNext reports whether n may be the number of the next task of an earlier epoch in a worker's list.
 func (s *session) isNext(n int64) bool {

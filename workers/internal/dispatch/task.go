@@ -68,6 +68,10 @@ type queue struct {
 	shards   ledger.ShardSet    // with takers
 	turn     int                // rises with each offered task: which of equal sessions is the first
 
+	// Since the last match:
+	hasNews bool       // it has got a task
+	roomier []*session // sessions that have got room
+
 	ready  [ledger.Shards]readyHeap
 	filled ledger.ShardSet // with ready tasks
 	owned  []*task         // tasks reserved for one session

@@ -60,6 +60,7 @@ func (d *desk) clone() *desk {
 			one.numbers = append(one.numbers, number{x.n, of(x.task)})
 		}
 	}
+	c.due, c.roomier = map[ledger.Kind]*queue{}, map[*session]bool{} // the world matches one task at a time
 	c.queues, c.busy, c.spilled = map[ledger.Kind]*queue{}, map[ledger.Kind]*queue{}, map[ledger.Kind]*queue{}
 	for kind, q := range d.queues {
 		one := *q
