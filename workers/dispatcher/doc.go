@@ -103,8 +103,9 @@
 // ready as fit. The first read of a kind returns up to 1,024 tasks, and each further read eight times as many, up to
 // 32,768.
 //
-// While a read runs, the feed goes on. Tasks that it reports as changed are not taken from the read. Events behind the
-// place are skipped, and read next time.
+// While a read runs, the feed goes on. Tasks that it reports as changed are not taken from the read. Tasks that become
+// available behind the place are taken with the read, so that reads end although tasks arrive. Further ones, beyond
+// half of the kind's memory, are read next time.
 //
 // At most 65,536 tasks of a kind are ready in memory, and 131,072 of all kinds. Beyond 512 kinds, and while the memory
 // is full, a kind may have 256. A task has at most 1 KiB of args and metadata, so this is up to 200 MB. Tasks that are

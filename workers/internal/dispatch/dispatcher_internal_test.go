@@ -692,3 +692,68 @@ func TestKindsThatJoinLaterShareTheMemory(t *testing.T) {
 		t.Errorf("%d tasks in memory", n)
 	}
 }
+
+// Tasks arrive evenly, some during each read of the ledger. The reads end nevertheless, and the tasks arrive by windows.
+func TestReadsEndWhileTasksArrive(t *testing.T) {
+	s := newShop(16)
+	w := s.join("a", "1", 10_000, 10_000, ledger.AllShards)
+	s.Activate(0)
+	var all []Event
+	next := func() Event {
+		all = append(all, available(fmt.Sprint("t", len(all)), len(all)+1))
+		return all[len(all)-1]
+	}
+	for range 100 {
+		s.apply(next())
+	}
+	reads := 0
+	for range 1000 {
+		for _, r := range s.Reads() {
+			reads++
+			page := all[min(len(all), int(r.After)):]
+			isEnd := len(page) < r.Limit
+			page = page[:min(len(page), r.Limit)]
+			var rows []Task
+			through := r.After
+			for _, e := range page {
+				rows, through = append(rows, e.Task), e.Position
+			}
+			s.Apply(s.Open(), []Event{next()})
+			s.TakeRead(r.Kind, rows, through, isEnd)
+		}
+		s.apply(next())
+	}
+	same(t, "tasks begun", len(w.got), len(all))
+	if reads > 50 {
+		t.Errorf("%d reads", reads)
+	}
+}
+
+// More tasks arrive during a read than fit in memory.
+func TestTasksThatArriveDuringAReadAreBounded(t *testing.T) {
+	s := newShop(16)
+	w := s.join("a", "1", 1000, 1000, ledger.AllShards)
+	s.Activate(0)
+	reads := s.Reads()
+	var all []Event
+	for i := range 100 {
+		all = append(all, available(fmt.Sprint("t", i), i+1))
+	}
+	s.Apply(s.Open(), all)
+	if n := len(s.queues[testKind].late); n > 8 {
+		t.Errorf("%d tasks in memory during the read", n)
+	}
+	s.TakeRead(testKind, nil, reads[0].After, true)
+	for range 100 {
+		for _, r := range s.Reads() {
+			page := all[int(r.After):min(len(all), int(r.After)+r.Limit)]
+			var rows []Task
+			for _, e := range page {
+				rows = append(rows, e.Task)
+			}
+			s.TakeRead(r.Kind, rows, r.After+ledger.Position(len(page)), len(page) < r.Limit)
+		}
+		s.exchange()
+	}
+	same(t, "tasks begun", len(w.got), 100)
+}

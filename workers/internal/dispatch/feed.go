@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"math"
 	"slices"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -195,8 +196,8 @@ func (d *Dispatcher) add(q *queue, t Task, isRead bool) {
 			d.spill(q, t.Position-1)
 		}
 		if q.isSpilled && t.Position > q.place {
-			if q.isReading && (q.skipped == 0 || t.Position < q.skipped) {
-				q.skipped = t.Position
+			if q.isReading {
+				q.arrive(t, d.most()/2)
 			}
 			return
 		}
@@ -256,7 +257,14 @@ func (d *Dispatcher) TakeRead(kind ledger.Kind, tasks []Task, through ledger.Pos
 	if q == nil || !q.isReading {
 		return // its workers have left meanwhile
 	}
-	for _, t := range tasks {
+	if d.mutant == skipsLate {
+		q.late, q.skipped = nil, 0
+	}
+	lateThrough := through
+	if isEnd {
+		lateThrough = math.MaxInt64
+	}
+	for _, t := range slices.Concat(tasks, q.arrived(lateThrough)) {
 		known := d.tasks[t.Key]
 		switch {
 		case q.moved[t.Key] > t.Version && d.mutant != readsOld: // by a window that was applied meanwhile
@@ -278,15 +286,12 @@ func (d *Dispatcher) TakeRead(kind ledger.Kind, tasks []Task, through ledger.Pos
 		}
 	}
 	q.place = max(q.place, through)
-	if d.mutant == skipsLate {
-		q.skipped = 0
-	}
 	if isEnd && q.skipped == 0 {
 		q.isSpilled = false
 		delete(d.spilled, q.kind)
 	}
-	if q.skipped > 0 { // events committed during the read are read next time
+	if q.skipped > 0 { // further events committed during the read are read next time
 		q.place = min(q.place, q.skipped-1)
 	}
-	q.isReading, q.moved = false, nil
+	q.isReading, q.moved, q.late = false, nil, nil
 }

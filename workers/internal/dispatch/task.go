@@ -82,9 +82,30 @@ type queue struct {
 	step      int // tasks of the last read
 
 	isReading bool
-	// While isReading: the lowest position that was not taken into memory, or 0; and the tasks changed by events.
+	// While isReading: the tasks that became available after place; the lowest position that was not taken into memory,
+	// or 0; and the tasks changed by events.
+	late    []Task
 	skipped ledger.Position
 	moved   map[ledger.Key]ledger.Version
+}
+
+// arrive takes a task that became available while the kind is read: the read may not contain it. Tasks beyond most are
+// read next time.
+func (q *queue) arrive(t Task, most int) {
+	switch {
+	case len(q.late) < most:
+		q.late = append(q.late, t)
+	case q.skipped == 0 || t.Position < q.skipped:
+		q.skipped = t.Position
+	}
+}
+
+// arrived returns the tasks that arrived up to a position, and not after a task that was skipped.
+func (q *queue) arrived(through ledger.Position) []Task {
+	if q.skipped > 0 {
+		through = min(through, q.skipped-1)
+	}
+	return slices.DeleteFunc(q.late, func(t Task) bool { return t.Position > through })
 }
 
 // cover adds by to the number of sessions that take each of the shards. It returns the shards that gained their first

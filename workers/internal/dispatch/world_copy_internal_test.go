@@ -78,7 +78,7 @@ func (d *desk) clone() *desk {
 		for _, t := range q.owned {
 			one.owned = append(one.owned, of(t))
 		}
-		one.moved = maps.Clone(q.moved)
+		one.moved, one.late = maps.Clone(q.moved), slices.Clone(q.late)
 		c.queues[kind] = &one
 		if d.busy[kind] != nil {
 			c.busy[kind] = &one
@@ -187,6 +187,11 @@ func (k *keyWriter) desk(d *desk) {
 		for _, key := range slices.SortedFunc(maps.Keys(q.moved), ledger.Key.Compare) {
 			k.text(string(key.BizID))
 			k.ints(int(q.moved[key]))
+		}
+		k.ints(len(q.late))
+		for _, t := range q.late {
+			k.text(string(t.Key.BizID))
+			k.ints(int(t.Version))
 		}
 	}
 }
