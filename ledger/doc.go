@@ -17,8 +17,8 @@
 //	})
 //
 // A kind names the work, and a biz_id the business object. Together they are the task's key: enqueueing the same key
-// again returns the existing task, even after it has finished. With other args that is an [*OtherArgsError]. Package
-// workers runs the tasks.
+// again returns the existing task, even after it has finished. With other args that is an [*OtherArgsError]. For a
+// second run, put what makes it another task into the biz_id, such as A-1/2026-11. Package workers runs the tasks.
 //
 // Options set when a task may run, and how often. See [EnqueueOptions] for all of them:
 //
@@ -70,7 +70,7 @@
 //	data          JSON: the args in version 1; later the result, error, reason, … of the event
 //	data_version  version of the format of data: the producer's in a first event, else 1 for now
 //	meta          JSON object next to data: trace context, causation, tags, encoding, …
-//	run, priority, order_key, partition: of later versions of taskledger, for now their defaults
+//	run, priority, order_key, partition: reserved for later versions, always their defaults now
 //
 // [EventType] lists the types, [Meta] the members of meta. Data that is bytes and not JSON is stored as base64. Rows
 // are inserted and never changed. The state of a task is a function of the type of its last event, and the fold of all
@@ -89,10 +89,11 @@
 //
 // # Enqueueing
 //
-// [Enqueue] inserts version 1 in the caller's transaction: the task exists if and only if that commits. Nothing else
-// is written, and only the key is locked. It takes one round trip, two if the task exists. An enqueue that meets an
-// uncommitted enqueue of the same key waits for its end. For an existing task nothing is written and no dead row is
-// left. If its args differ, Enqueue returns an [*OtherArgsError], unless the caller accepts them.
+// [Enqueue] inserts version 1 in the caller's transaction: the task exists if and only if that commits. Unless the task
+// is due later or has a deadline, nothing else is written. Only the key is locked. It takes one round trip, two if the
+// task exists. An enqueue that meets an uncommitted enqueue of the same key waits for its end. For an existing task
+// nothing is written and no dead row is left. If its args differ, Enqueue returns an [*OtherArgsError], unless the
+// caller accepts them.
 //
 // The SQL functions taskledger.enqueue and taskledger.enqueue_many do the same. Instead of that error they return
 // same_args, because an error would abort the caller's transaction.
@@ -127,9 +128,8 @@
 //
 // # Tables
 //
-// This package and its SQL functions taskledger.enqueue, enqueue_many and fire_timers insert the events. Every other
-// package appends through these, so no writer skips the compare-and-set. ARCHITECTURE.md lists the owner of each
-// table.
+// Only this package and the SQL functions that it owns insert events. Every other package appends through these, so no
+// writer skips the compare-and-set. ARCHITECTURE.md lists the owner of each table.
 //
 // # Errors
 //
@@ -145,5 +145,5 @@
 // # Concurrency
 //
 // Functions are as safe for concurrent use as their [DB]: a pool is, a connection or a transaction is not. Functions
-// never commit or roll back a transaction of the caller. Only methods of [Tx] do, and end it.
+// never commit or roll back a transaction of the caller. Only methods of [Tx] do; they also end it.
 package ledger

@@ -1,4 +1,5 @@
-// Package workers runs a handler for each task of a kind, and finishes the task in the handler's own transaction.
+// Package workers runs a handler for each task of a kind, and finishes the task, by default in the handler's own
+// transaction.
 //
 //	var SendCoupon = ledger.MustKind[Coupon]("coupon.send") // the producer's kind
 //
@@ -12,7 +13,7 @@
 //	worker, err := client.Worker(workers.Handle(SendCoupon, sendCoupon, nil))
 //	err = worker.Run(ctx) // until ctx is done
 //
-// Run "taskledger serve" next to it: its dispatcher gives each task to one worker that has a free slot. Start as many
+// Run "taskledger serve" next to it: its dispatcher gives each task to one worker that has room. Start as many
 // workers as you like. [New] returns a worker on connections of your own.
 //
 // Choose the guarantee by where the handler's effects are:
@@ -66,29 +67,37 @@
 // on the compare-and-set of each append alone.
 //
 //   - The lease is a row in the database: which kinds and shards the worker takes, its capacity, and the public key of
-//     this run. The worker renews it three times in AckWait. While it lives, no other worker gets the worker's tasks.
+//     its process. It lasts for AckWait (30 s), and the worker renews it three times as often. While it lives, no other
+//     worker gets a task whose start is recorded. Other workers get the rest of its tasks after 5 s without a report.
 //   - A report is a message of the worker: how many tasks of each kind it has room for, and which ones it holds. It
 //     sends one when that changes, and every 500 ms. Each report is complete, so the next one replaces a lost one.
 //   - An offer is a message of the dispatcher with tasks of one kind. It carries args of up to 512 bytes, as just read
 //     from the ledger.
 //
 // Messages use core NATS and are sealed by keys that only the two sides have. Between a dispatcher and a worker of one
-// process they pass by memory.
+// process they pass through memory.
 //
 // # From the offer to the handler
 //
-// A task whose offer has args begins without a look at the ledger. There are two conditions, both checked when the task
-// gets its slot: the dispatcher's view is at most 2 s old, and the worker has reached the primary in the last 2 s and
-// holds its lease. Otherwise the worker first reads the task's head, its last event in the ledger, on the primary. It
-// reads the heads of tasks that arrive together in one query.
+// A task begins without a look at the ledger if, when it gets its slot,
+//
+//   - its offer has args: the task is in its first version, its args are small, and the dispatcher's last window was
+//     opened at most a second before the offer;
+//   - the dispatcher's view is at most 2 s old;
+//   - the worker has reached the primary in the last 2 s, and holds its lease;
+//   - the task is not marked as one that may have begun elsewhere, and its guarantee is not AtMostOnce. The starts of
+//     these are recorded first.
+//
+// Otherwise the worker first reads the task's head, its last event in the ledger, on the primary. It reads the heads of
+// tasks that arrive together in one query. A task that has waited too long for its slot is read then, and waits again.
 //
 //	head of the task                              the worker
 //	--------------------------------------------  ------------------------------------------------
-//	no such event, or another in its place        refuses the offer: a ghost of a lost past
+//	no such event, or another in its place        refuses the offer: the event was lost in a restore
 //	finished, scheduled, retrying                 drops the task
 //	available                                     runs the handler
 //	available, but it may have begun elsewhere    records started, then runs the handler
-//	running in this process                       continues: it could not record an outcome
+//	running in this process                       continues to record its outcome
 //	running elsewhere, that worker's lease lives  reads the head again later
 //	running elsewhere, the lease has expired      takes over: records started of the next attempt, or
 //	                                              buries the task if it has lost too many workers
@@ -155,11 +164,11 @@
 // # What happens if the process ends
 //
 //   - before the handler or in it (crash points worker.ready, worker.claimed): the server rolls the transaction back.
-//     When the worker's lease has expired, the dispatcher offers its tasks to others, which record the start first. If
-//     the start was recorded, the loss is counted. A task that has lost MaxLost workers in a row is buried, since it
-//     seems to kill them. (A loss in the first second of a first attempt is not counted.) All other tasks that ran in
-//     the process count as lost as well. To keep them from being buried with the culprit, tasks with two chances left
-//     run one at a time.
+//     The dispatcher offers its tasks to others, which record the start first: 5 s after its last report, or when its
+//     lease has expired if the start was recorded; then the loss is counted. A task that has lost MaxLost workers (5)
+//     in a row is buried, since it seems to kill them. (A loss in the first second of a first attempt is not counted.) All other tasks that ran in
+//     the process count as lost as well. To keep them from being buried with the culprit, tasks with two losses left
+//     before burial run one at a time.
 //   - between handler and commit (worker.handler): the same.
 //   - after the commit (worker.committed): nothing is left to do. The dispatcher reads the outcome in the ledger.
 //
@@ -235,9 +244,9 @@
 // # Stopping
 //
 // When the context of [Pool.Run] is done, the pool asks for no more tasks and gives back those whose handler has not
-// begun; the dispatcher offers them to other workers. Handlers have StopTimeout to finish; then their contexts are
-// cancelled with the cause [ErrStopping]. A handler that returns an error then gives its task back with an interrupted
-// event, which uses no attempt. Run returns when nothing is in flight any more.
+// begun; the dispatcher offers them to other workers. Handlers have StopTimeout (10 s) to finish; then their contexts
+// are cancelled with the cause [ErrStopping]. A handler that returns an error then gives its task back with an
+// interrupted event, which uses no attempt. Run returns when nothing is in flight any more.
 //
 // If PostgreSQL does not answer, outcomes wait for it for another AckWait. Then the worker drops them; other workers
 // take over its tasks, as after a crash. Config.StopTimeout states how long that takes at most.

@@ -71,12 +71,13 @@
 //	the listening connection        Windows are opened every 10 ms. It listens again a second later.
 //	the feed's connection           The epoch ends, and the lease is given back. This or another process begins the
 //	                                next epoch.
-//	a worker that is killed         Its tasks, and as many as it had asked for, wait for the end of its lease. Then
-//	                                others get them, marked.
+//	a worker that is killed         Others get its tasks, marked: 5 s after its last report, or at the end of its
+//	                                lease if their start is recorded. Up to as many more as it had asked for, which
+//	                                may be on their way to it, are among them.
 //	a worker that stops             It gives back tasks that have not begun; others get them after the next window.
 //	a worker that does nothing      Others get, marked, the tasks that it has held for a minute, or for two terms of
-//	                                its lease if they are longer, without recording their start. Each time its share
-//	                                is halved; each task that it ends doubles it again.
+//	                                its lease if they are longer, without recording their start. Each time it
+//	                                may hold half as many tasks; each task that it ends doubles that again.
 //	a worker's way to NATS          It records the tasks that it runs. When no report of it has arrived for 5 s,
 //	                                others get, marked, its tasks whose start is not recorded.
 //	a worker's way to PostgreSQL    It begins nothing after 2 s. Its lease ends, and others get its tasks.
@@ -87,25 +88,25 @@
 //	NATS                            Workers in the dispatcher's process, and workers that claim in SQL, continue.
 //	                                Others finish the tasks that they hold.
 //	PostgreSQL                      The lease cannot be renewed, so the epoch ends. No worker begins anything. After a
-//	                                restart the first dispatcher asks for copies.
-//	a past of the database          The incarnation differs: the epoch ends, and workers refuse offers of the other
+//	                                restart the first dispatcher asks whether another copy of the database works.
+//	a restore to an earlier state   The incarnation differs: the epoch ends, and workers refuse offers of the other
 //	                                incarnation. Epochs are counted from the beginning.
 //
 // # Reading
 //
 // A reader of the feed delivers events from the present on. Tasks that became available earlier are read from the
 // projector's list of unfinished tasks. The list is exact at its place in the feed; the events after that place are
-// read with it, at most 20,000 in a statement. Without a list its place is the beginning, so these reads go through
-// the whole ledger; with a list they never read finished history.
+// read with it, at most 20,000 in a statement. With a list, these reads never touch finished history. While no
+// projector has made one, they go through the whole ledger.
 //
-// Each kind has its own place, up to which its tasks are in memory. A kind that is new to the dispatcher starts at the
-// beginning, so a start and an overflow are the same: the tasks after the place are read when at most half as many are
-// ready as fit. The first read of a kind returns up to 1,024 tasks, and each further read eight times as many, up to
-// 32,768.
+// Each kind has its own place, up to which its tasks are in memory. The dispatcher reads the tasks after the place
+// whenever the kind fills at most half of its memory. A kind that is new to the dispatcher has its place at the
+// beginning, so a start works like an overflow. The first read of a kind returns up to 1,024 tasks, and each further
+// read eight times as many, up to 32,768.
 //
 // While a read runs, the feed goes on. Tasks that it reports as changed are not taken from the read. Tasks that become
-// available behind the place are taken with the read, so that reads end although tasks arrive. Further ones, beyond
-// half of the kind's memory, are read next time.
+// available meanwhile, after the place, are taken with the read, so that reads end although tasks keep arriving. Those
+// that exceed half of the kind's memory are read next time.
 //
 // At most 65,536 tasks of a kind are ready in memory, and 131,072 of all kinds. Beyond 512 kinds, and while the memory
 // is full, a kind may have 256. A task has at most 1 KiB of args and metadata, so this is up to 200 MB. Tasks that are
@@ -117,9 +118,10 @@
 //
 // # Order
 //
-// Tasks of a kind begin in the order of the events that made them available: enqueued, released or interrupted. A task
-// whose transaction commits late is sorted in when it becomes known. If several workers have room, they get equal
-// shares of the ready tasks, up to the room of each. Kinds do not wait for each other.
+// Tasks of a kind are offered in the order of the events that made them available: enqueued, released or interrupted. A
+// task whose transaction commits late is sorted in when it becomes known. This is no promise: a worker may begin a
+// later task first. If several workers have room, they get equal shares of the ready tasks, up to the room of each.
+// Kinds do not wait for each other.
 //
 // # The lease and epochs
 //
@@ -131,12 +133,12 @@
 //
 // A physical copy of a database contains the same tasks. So the first dispatcher after a start of PostgreSQL asks on
 // NATS for 0.4 s whether a dispatcher or a relay of another copy works. After an answer it refuses, records the reason
-// in the lease, and tries again. The lease of a dispatcher that begins names the run of the server, so its successors
-// do not ask.
+// in the lease, and tries again. The lease of a dispatcher that begins names this start of the server, so its
+// successors do not ask.
 //
-// It does not ask if the relay has made sure in this run. It does not begin while a relay is about to make sure, or
-// refuses. After a refusal it begins when nothing has answered for a minute: the original may be restarting. It does
-// not begin in a new run while NATS is unavailable.
+// It skips the question if a relay has asked since this start. It waits while a relay is asking or has refused. After a
+// refusal it begins when nothing has answered for a minute: the original may be restarting. It does not begin after a
+// start of the server while NATS is unavailable.
 //
 // Each holder has an epoch, one more than the last, and a new pair of keys, the public one in the lease. The
 // dispatcher that begins does this in order:
@@ -183,6 +185,6 @@
 //
 // A kind may have both sorts of workers, and the dispatcher offers its tasks as always. A pool begins most tasks
 // without a record. So while others claim a kind, it records each start before the handler: of two starts one is
-// refused. Once all attempts that it has begun are recorded, its lease lists the kind, under records. Until the leases
-// of all live pools list it, taskledger.claim and claim_next return nothing.
+// refused. Once all attempts that it has begun are recorded, its lease lists the kind in its field records. Until the
+// leases of all live pools list it, taskledger.claim and claim_next return nothing.
 package dispatcher

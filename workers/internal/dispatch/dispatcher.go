@@ -45,7 +45,8 @@ type Dispatcher struct {
 func New(incarnation string, epoch int64, limit int) *Dispatcher {
 	return &Dispatcher{incarnation: incarnation, epoch: epoch, limit: limit, workers: map[string]*session{},
 		sessions: map[string]*session{}, queues: map[ledger.Kind]*queue{}, busy: map[ledger.Kind]*queue{},
-		spilled: map[ledger.Kind]*queue{}, due: map[ledger.Kind]*queue{}, roomier: map[*session]bool{}, tasks: map[ledger.Key]*task{}, running: map[string]map[ledger.Key]*task{},
+		spilled: map[ledger.Kind]*queue{}, due: map[ledger.Kind]*queue{}, roomier: map[*session]bool{},
+		tasks: map[ledger.Key]*task{}, running: map[string]map[ledger.Key]*task{},
 		recalls: map[*session]bool{}}
 }
 

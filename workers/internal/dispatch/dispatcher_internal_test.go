@@ -693,7 +693,8 @@ func TestKindsThatJoinLaterShareTheMemory(t *testing.T) {
 	}
 }
 
-// Tasks arrive evenly, some during each read of the ledger. The reads end nevertheless, and the tasks arrive by windows.
+// Tasks arrive evenly, some during each read of the ledger. The reads end nevertheless, and the tasks arrive by
+// windows.
 func TestReadsEndWhileTasksArrive(t *testing.T) {
 	s := newShop(16)
 	w := s.join("a", "1", 10_000, 10_000, ledger.AllShards)

@@ -12,8 +12,8 @@ import (
 // If there are fewer tasks than workers, the workers with the fewest tasks get one each. Their room is ignored: quick
 // handlers increase it, but so do handlers that have begun to hang.
 //
-// Afterwards no session has room for a ready task. So Match considers only the kinds that have got a task since the last
-// call, and the sessions that have got room.
+// Afterwards no session has room for a ready task. So Match considers only the kinds that have got a task since the
+// last call, and the sessions that have got room.
 func (d *Dispatcher) Match() {
 	if !d.isActive {
 		return

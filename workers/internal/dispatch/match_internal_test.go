@@ -182,7 +182,8 @@ func (c *chaos) check(seed uint64) {
 		}
 		for _, s := range q.sessions {
 			if first := q.first(s); first != nil && s.room(kind) > 0 && !c.paused[kind] {
-				c.t.Errorf("seed %d: %s has room for %d tasks, and %v is ready", seed, s.Session, s.room(kind), first.Key)
+				c.t.Errorf("seed %d: %s has room for %d tasks, and %v is ready",
+					seed, s.Session, s.room(kind), first.Key)
 			}
 		}
 	}
