@@ -51,7 +51,6 @@ func greeting(greeted chan<- string) workers.Registration {
 
 // observer records everything that a client opened, and how many of its attempts ended.
 type observer struct {
-	workers.HookDefaults
 	databases []*pgxpool.Pool
 	conns     []*nats.Conn
 	pools     []*workers.Pool
@@ -62,12 +61,12 @@ func (o *observer) AddDatabase(db *pgxpool.Pool) { o.databases = append(o.databa
 func (o *observer) AddNATS(nc *nats.Conn)        { o.conns = append(o.conns, nc) }
 func (o *observer) AddWorkers(p *workers.Pool)   { o.pools = append(o.pools, p) }
 
-func (o *observer) AfterAttempt(context.Context, *workers.Job, workers.AttemptEnd) { o.attempts.Add(1) }
+func (o *observer) Workers() workers.Hook { return countAttempts(&o.attempts) }
 
 // tracer counts calls.
 type tracer struct{ attempts, handlers atomic.Int64 }
 
-func (s *tracer) Workers() workers.Hook { return attemptCounter{n: &s.attempts} }
+func (s *tracer) Workers() workers.Hook { return countAttempts(&s.attempts) }
 
 func (s *tracer) Handler() workers.Middleware {
 	return func(next workers.Handler) workers.Handler {
@@ -78,13 +77,10 @@ func (s *tracer) Handler() workers.Middleware {
 	}
 }
 
-// attemptCounter counts attempts.
-type attemptCounter struct {
-	workers.HookDefaults
-	n *atomic.Int64
+// countAttempts returns a hook that counts attempts.
+func countAttempts(n *atomic.Int64) workers.Hook {
+	return workers.Hook{AfterAttempt: func(context.Context, *workers.Job, workers.AttemptEnd) { n.Add(1) }}
 }
-
-func (c attemptCounter) AfterAttempt(context.Context, *workers.Job, workers.AttemptEnd) { c.n.Add(1) }
 
 // A client works and waits, and its options reach its worker: metrics, traces, logger and the caller's configuration.
 // Its pools are as large as their parts need.
@@ -103,7 +99,7 @@ func TestClientWorksAndWaits(t *testing.T) {
 	client := open(t, taskledger.Options{
 		DatabaseURL: owner.Config().ConnString(), NATSURL: server.URL(), Metrics: seen, Tracing: traced,
 		Logger: slog.New(slog.NewTextHandler(lines, nil)),
-		Worker: workers.Config{Name: "greeter", Hooks: []workers.Hook{own}},
+		Worker: workers.Config{Name: "greeter", Hooks: []workers.Hook{own.Workers()}},
 	})
 	waiting := open(t, taskledger.Options{
 		DatabaseURL: ledgertest.URLAs(t, owner.Config().ConnString(), "subscriber"), NATSURL: server.URL(),

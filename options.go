@@ -37,7 +37,7 @@ type Options struct {
 // Metrics exports the connections, workers and attempts of a client. Package metrics implements it. It is safe
 // for concurrent use.
 type Metrics interface {
-	workers.Hook // of each attempt
+	Workers() workers.Hook // of each attempt
 	AddDatabase(*pgxpool.Pool)
 	AddNATS(*nats.Conn)
 	AddWorkers(*workers.Pool)
@@ -80,7 +80,7 @@ func (o Options) workerConfig() workers.Config {
 		c.Middleware = slices.Concat([]workers.Middleware{o.Tracing.Handler()}, c.Middleware)
 	}
 	if o.Metrics != nil {
-		c.Hooks = slices.Concat([]workers.Hook{o.Metrics}, c.Hooks)
+		c.Hooks = slices.Concat([]workers.Hook{o.Metrics.Workers()}, c.Hooks)
 	}
 	return c
 }

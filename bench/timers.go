@@ -196,23 +196,13 @@ func (d *dueTimers) fill(ctx context.Context, n int) error {
 	})
 }
 
-// releasedHook counts the tasks that schedulers release.
-type releasedHook struct {
-	scheduler.HookDefaults
-	count *atomic.Int64
-}
-
-// AfterBatch counts the released tasks of the batch.
-func (h releasedHook) AfterBatch(_ context.Context, b scheduler.Batch) {
-	h.count.Add(int64(b.Released))
-}
-
 // fire runs schedulers until all n tasks are released. It returns an error if the ledger has another
 // number of them.
 func (d *dueTimers) fire(ctx context.Context, n, schedulers int) (err error) {
 	for range schedulers {
-		s, failed := scheduler.New(scheduler.Config{DB: d.t.db,
-			Hooks: []scheduler.Hook{releasedHook{count: &d.released}}})
+		s, failed := scheduler.New(scheduler.Config{DB: d.t.db, Hook: scheduler.Hook{
+			AfterBatch: func(_ context.Context, b scheduler.Batch) { d.released.Add(int64(b.Released)) },
+		}})
 		if failed != nil {
 			return failed
 		}

@@ -402,32 +402,26 @@ func ExampleTx_AppendAndCommit() {
 	// coupons: 1
 }
 
-// quota is a hook that accepts a limited number of tasks and adds a tag to them.
-type quota struct {
-	ledger.EnqueueHookDefaults
-	remaining int
-}
-
-func (q *quota) BeforeEnqueue(_ context.Context, _ ledger.Key, _ json.RawMessage, o *ledger.EnqueueOptions) error {
-	if q.remaining--; q.remaining < 0 {
-		return errors.New("the quota is used up")
-	}
-	o.Meta.Tags = append(o.Meta.Tags, "quota")
-	return nil
-}
-
 // A hook of a kind may reject its tasks and add to their meta.
 func ExampleEnqueueHook() {
 	ctx := context.Background()
 	pool, done := ledgertest.Example()
 	defer done()
 
-	coupons := ledger.MustKind[int]("coupon.send", &quota{remaining: 1})
+	remaining := 1
+	quota := func(_ context.Context, _ ledger.Key, _ json.RawMessage, o *ledger.EnqueueOptions) error {
+		if remaining--; remaining < 0 {
+			return errors.New("the quota is used up")
+		}
+		o.Meta.Tags = append(o.Meta.Tags, "quota")
+		return nil
+	}
+	coupons := ledger.MustKind[int]("coupon.send", ledger.EnqueueHook{BeforeEnqueue: quota})
 	for _, order := range []ledger.BizID{"A-1", "A-2"} {
 		answer, err := coupons.Enqueue(ctx, pool, order, 10, nil)
 		fmt.Println(answer.New, err)
 	}
 	// Output:
 	// true <nil>
-	// false enqueue coupon.send/A-2: hook *ledger_test.quota: the quota is used up
+	// false enqueue coupon.send/A-2: hook: the quota is used up
 }

@@ -19,7 +19,6 @@ import (
 
 // tagger is a hook that adds a tag to tasks, rejects the task refuse, and records its calls in notes.
 type tagger struct {
-	ledger.EnqueueHookDefaults
 	tag    string
 	refuse ledger.BizID
 	notes  *[]string
@@ -27,7 +26,11 @@ type tagger struct {
 
 var errRefused = errors.New("over the quota")
 
-func (h tagger) BeforeEnqueue(_ context.Context, k ledger.Key, args json.RawMessage, o *ledger.EnqueueOptions) error {
+func (h tagger) hook() ledger.EnqueueHook {
+	return ledger.EnqueueHook{BeforeEnqueue: h.beforeEnqueue, AfterEnqueue: h.afterEnqueue}
+}
+
+func (h tagger) beforeEnqueue(_ context.Context, k ledger.Key, args json.RawMessage, o *ledger.EnqueueOptions) error {
 	*h.notes = append(*h.notes, fmt.Sprintf("before %s: %s %s", h.tag, k.BizID, args))
 	if k.BizID == h.refuse {
 		return errRefused
@@ -39,7 +42,7 @@ func (h tagger) BeforeEnqueue(_ context.Context, k ledger.Key, args json.RawMess
 	return nil
 }
 
-func (h tagger) AfterEnqueue(_ context.Context, k ledger.Key, answer ledger.Enqueued, err error) {
+func (h tagger) afterEnqueue(_ context.Context, k ledger.Key, answer ledger.Enqueued, err error) {
 	*h.notes = append(*h.notes, fmt.Sprintf("after %s: %s new=%t error=%t", h.tag, k.BizID, answer.New, err != nil))
 }
 
@@ -83,7 +86,8 @@ func TestHooksAroundEnqueue(t *testing.T) {
 			t.Parallel()
 			var notes []string
 			k := ledger.MustKind[int](ledger.Kind("test.hooks."+name),
-				tagger{tag: "a", refuse: "x", notes: &notes}, nil, tagger{tag: "b", refuse: "refused", notes: &notes})
+				tagger{tag: "a", refuse: "x", notes: &notes}.hook(), ledger.EnqueueHook{},
+				tagger{tag: "b", refuse: "refused", notes: &notes}.hook())
 			tags := make([]string, 1, 8) // has capacity that an append could write to
 			tags[0] = "own"
 			o := &ledger.EnqueueOptions{Meta: ledger.Meta{Tags: tags}}
@@ -93,7 +97,7 @@ func TestHooksAroundEnqueue(t *testing.T) {
 				}
 			}
 			_, err := test.enqueue(t.Context(), test.db, k, "refused", nil)
-			const text = "hook ledger_test.tagger: over the quota"
+			const text = "hook: over the quota"
 			if !errors.Is(err, errRefused) || !strings.Contains(err.Error(), text) {
 				t.Errorf("error %v", err)
 			}
@@ -131,7 +135,7 @@ func TestHookRefusesOneOfMany(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
 	var notes []string
-	k := ledger.MustKind[int]("test.hooks", tagger{tag: "a", refuse: "o-2", notes: &notes})
+	k := ledger.MustKind[int]("test.hooks", tagger{tag: "a", refuse: "o-2", notes: &notes}.hook())
 	many := func(ctx context.Context, db ledger.DB, ids ...ledger.BizID) (err error) {
 		defer func() {
 			if v := recover(); v != nil {

@@ -21,16 +21,15 @@ type TypedKind[A any] struct {
 //
 // Hooks are called before and after every enqueue of the kind: by [TypedKind.Enqueue],
 // [TypedKind.EnqueueAndCommit], and by [EnqueueMany] and [EnqueueInOrder] for entries of [TypedKind.Entry].
-// The calling goroutine calls BeforeEnqueue in the order of hooks, and AfterEnqueue in reverse. A nil hook
-// is skipped. The function [Enqueue] and the SQL functions call no hooks.
+// The calling goroutine calls BeforeEnqueue in the order of hooks, and AfterEnqueue in reverse. The function [Enqueue]
+// and the SQL functions call no hooks.
 //
 // It returns an [*InvalidError] if the name is invalid.
 func NewKind[A any](name Kind, hooks ...EnqueueHook) (TypedKind[A], error) {
 	if err := name.Validate(); err != nil {
 		return TypedKind[A]{}, err
 	}
-	hooks = slices.DeleteFunc(slices.Clone(hooks), func(h EnqueueHook) bool { return h == nil })
-	return TypedKind[A]{name: name, hooks: hooks}, nil
+	return TypedKind[A]{name: name, hooks: slices.Clone(hooks)}, nil
 }
 
 // MustKind is [NewKind] for package variables: it panics if the name is invalid.

@@ -63,7 +63,10 @@ func TestEnqueueManyWithOtherArgs(t *testing.T) {
 	} {
 		pool := ledgertest.Pool(t)
 		failed := map[ledger.BizID]bool{}
-		kind := ledger.MustKind[int]("coupon.send", otherArgsHook{failed: failed})
+		noteFailed := func(_ context.Context, k ledger.Key, _ ledger.Enqueued, err error) {
+			failed[k.BizID] = errors.As(err, new(*ledger.OtherArgsError))
+		}
+		kind := ledger.MustKind[int]("coupon.send", ledger.EnqueueHook{AfterEnqueue: noteFailed})
 		for _, id := range []ledger.BizID{"same", "other-1", "other-2", "accepted"} {
 			ledgertest.Enqueue(t, pool, kind.Key(id), "1")
 		}
@@ -95,14 +98,4 @@ func TestEnqueueManyWithOtherArgs(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-}
-
-// otherArgsHook records which entries have failed by other args.
-type otherArgsHook struct {
-	ledger.EnqueueHookDefaults
-	failed map[ledger.BizID]bool
-}
-
-func (h otherArgsHook) AfterEnqueue(_ context.Context, k ledger.Key, _ ledger.Enqueued, err error) {
-	h.failed[k.BizID] = errors.As(err, new(*ledger.OtherArgsError))
 }

@@ -461,11 +461,14 @@ func TestTxSettings(t *testing.T) {
 
 // recordingHook records the errors that AfterEnqueue gets, and rejects tasks with empty args.
 type recordingHook struct {
-	ledger.EnqueueHookDefaults
 	errs []error
 }
 
-func (*recordingHook) BeforeEnqueue(
+func (h *recordingHook) hook() ledger.EnqueueHook {
+	return ledger.EnqueueHook{BeforeEnqueue: h.beforeEnqueue, AfterEnqueue: h.afterEnqueue}
+}
+
+func (*recordingHook) beforeEnqueue(
 	_ context.Context, _ ledger.Key, args json.RawMessage, o *ledger.EnqueueOptions,
 ) error {
 	if string(args) == `""` {
@@ -475,7 +478,7 @@ func (*recordingHook) BeforeEnqueue(
 	return nil
 }
 
-func (h *recordingHook) AfterEnqueue(_ context.Context, _ ledger.Key, _ ledger.Enqueued, err error) {
+func (h *recordingHook) afterEnqueue(_ context.Context, _ ledger.Key, _ ledger.Enqueued, err error) {
 	h.errs = append(h.errs, err)
 }
 
@@ -484,7 +487,7 @@ func TestEnqueueAndCommitBetweenHooks(t *testing.T) {
 	t.Parallel()
 	b := newBusiness(t, ledgertest.Pool(t))
 	var hook recordingHook
-	kind, err := ledger.NewKind[string](businessKey.Kind, &hook)
+	kind, err := ledger.NewKind[string](businessKey.Kind, hook.hook())
 	if err != nil {
 		t.Fatal(err)
 	}

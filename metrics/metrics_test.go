@@ -46,7 +46,7 @@ func TestLedgerAtWork(t *testing.T) {
 	ledgerMetrics := newLedger(b)
 	scrape(t, ledgerMetrics) // counters begin here
 	process := metrics.NewProcess()
-	w := b.Work(workers.Config{Hooks: []workers.Hook{process}}, b.Exactly(
+	w := b.Work(workers.Config{Hooks: []workers.Hook{process.Workers()}}, b.Exactly(
 		func(_ context.Context, _ pgx.Tx, job *workers.Job, _ servicetest.OrderArgs) error {
 			if job.BizID == "bad" {
 				return errors.New("card refused")

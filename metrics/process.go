@@ -13,10 +13,9 @@ import (
 )
 
 // Process collects the metrics of one process: its connections, its workers, and how long their tasks wait and their
-// attempts run. Pass it to taskledger.Open as Options.Metrics; or to [workers.Config].Hooks, and add the rest. It is
-// safe for concurrent use.
+// attempts run. Pass it to taskledger.Open as Options.Metrics; or pass [Process.Workers] to [workers.Config].Hooks, and
+// add the rest. It is safe for concurrent use.
 type Process struct {
-	workers.HookDefaults
 	waiting, running *prometheus.HistogramVec
 
 	mu        sync.Mutex // guards the fields below
@@ -45,15 +44,17 @@ func (p *Process) AddNATS(nc *nats.Conn) {
 	p.conns = append(p.conns, nc)
 }
 
-// AddWorkers adds a pool of handlers. Its attempts are collected if p is one of its hooks.
+// AddWorkers adds a pool of handlers. Its attempts are collected if [Process.Workers] is one of its hooks.
 func (p *Process) AddWorkers(pool *workers.Pool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pools = append(p.pools, pool)
 }
 
-// AfterAttempt implements [workers.Hook].
-func (p *Process) AfterAttempt(_ context.Context, job *workers.Job, end workers.AttemptEnd) {
+// Workers returns a hook for [workers.Config], which collects how long tasks wait and attempts run.
+func (p *Process) Workers() workers.Hook { return workers.Hook{AfterAttempt: p.afterAttempt} }
+
+func (p *Process) afterAttempt(_ context.Context, job *workers.Job, end workers.AttemptEnd) {
 	p.mu.Lock()
 	kind := p.labels.of(job.Kind)
 	p.mu.Unlock()

@@ -30,7 +30,7 @@ func TestAttemptsOfAWorker(t *testing.T) {
 		return servicetest.One[bool](b, "select now() - recorded_at > interval '0.1 s' from taskledger.event")
 	})
 	process := metrics.NewProcess()
-	b.Work(workers.Config{Hooks: []workers.Hook{process}}, b.Exactly(
+	b.Work(workers.Config{Hooks: []workers.Hook{process.Workers()}}, b.Exactly(
 		func(ctx context.Context, tx pgx.Tx, job *workers.Job, _ servicetest.OrderArgs) error {
 			if job.BizID == "bad" {
 				return errors.New("card refused")
@@ -85,7 +85,7 @@ func TestAttemptsOfManyKinds(t *testing.T) {
 		job := &workers.Job{Key: ledger.Key{Kind: ledger.Kind(fmt.Sprintf("shop.coupon.send-%03d", i))}}
 		for ms := range 1000 {
 			d := time.Duration(ms) * time.Millisecond
-			process.AfterAttempt(t.Context(), job, workers.AttemptEnd{Duration: d, Waited: d + 1})
+			process.Workers().AfterAttempt(t.Context(), job, workers.AttemptEnd{Duration: d, Waited: d + 1})
 		}
 	}
 	text := scrape(t, process)

@@ -68,20 +68,16 @@ func attributes(operation string, k ledger.Key) []attribute.KeyValue {
 	}
 }
 
-// enqueueHook is the hook of a producer.
-type enqueueHook struct {
-	ledger.EnqueueHookDefaults
-	*Tracing
+// Enqueue returns a hook for [ledger.NewKind], which makes a span for each enqueue, and records it in the task.
+func (t *Tracing) Enqueue() ledger.EnqueueHook {
+	return ledger.EnqueueHook{BeforeEnqueue: t.beforeEnqueue}
 }
 
-// Enqueue returns a hook for [ledger.NewKind], which makes a span for each enqueue, and records it in the task.
-func (t *Tracing) Enqueue() ledger.EnqueueHook { return enqueueHook{Tracing: t} }
-
-// BeforeEnqueue makes the span. It ends at once: the hook that is called after the enqueue has another ctx.
-func (h enqueueHook) BeforeEnqueue(
+// beforeEnqueue makes the span. It ends at once: the hook that is called after the enqueue has another ctx.
+func (t *Tracing) beforeEnqueue(
 	ctx context.Context, k ledger.Key, _ json.RawMessage, o *ledger.EnqueueOptions,
 ) error {
-	_, span := h.tracer.Start(ctx, "send "+string(k.Kind), trace.WithSpanKind(trace.SpanKindProducer))
+	_, span := t.tracer.Start(ctx, "send "+string(k.Kind), trace.WithSpanKind(trace.SpanKindProducer))
 	defer span.End()
 	if c := span.SpanContext(); c.IsValid() {
 		o.Meta.Traceparent = ledger.TraceContext{
@@ -95,27 +91,23 @@ func (h enqueueHook) BeforeEnqueue(
 	return nil
 }
 
-// workerHook is the hook of a pool.
-type workerHook struct {
-	workers.HookDefaults
-	*Tracing
+// Workers returns a hook for [workers.Config], which makes a span for each attempt.
+func (t *Tracing) Workers() workers.Hook {
+	return workers.Hook{BeforeAttempt: t.beforeAttempt, AfterAttempt: afterAttempt}
 }
 
-// Workers returns a hook for [workers.Config], which makes a span for each attempt.
-func (t *Tracing) Workers() workers.Hook { return workerHook{Tracing: t} }
-
-// BeforeAttempt begins the span of an attempt.
-func (h workerHook) BeforeAttempt(ctx context.Context, _ pgx.Tx, job *workers.Job) (context.Context, error) {
+// beforeAttempt begins the span of an attempt.
+func (t *Tracing) beforeAttempt(ctx context.Context, _ pgx.Tx, job *workers.Job) (context.Context, error) {
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer)}
 	if c, found := job.TraceContext(); found {
 		producer := spanContext(c)
-		if h.isOneTrace {
+		if t.isOneTrace {
 			ctx = trace.ContextWithRemoteSpanContext(ctx, producer)
 		} else {
 			options = append(options, trace.WithLinks(trace.Link{SpanContext: producer}))
 		}
 	}
-	ctx, span := h.tracer.Start(ctx, "process "+string(job.Kind), options...)
+	ctx, span := t.tracer.Start(ctx, "process "+string(job.Kind), options...)
 	if span.IsRecording() {
 		span.SetAttributes(append(attributes("process", job.Key),
 			attribute.Int("taskledger.attempt", int(job.Attempt)))...)
@@ -123,8 +115,8 @@ func (h workerHook) BeforeAttempt(ctx context.Context, _ pgx.Tx, job *workers.Jo
 	return ctx, nil
 }
 
-// AfterAttempt ends the span with the outcome, as it was recorded.
-func (workerHook) AfterAttempt(ctx context.Context, _ *workers.Job, end workers.AttemptEnd) {
+// afterAttempt ends the span with the outcome, as it was recorded.
+func afterAttempt(ctx context.Context, _ *workers.Job, end workers.AttemptEnd) {
 	span := trace.SpanFromContext(ctx)
 	if span.IsRecording() {
 		span.SetAttributes(attribute.String("taskledger.outcome", string(end.Outcome)),

@@ -75,7 +75,7 @@ func TestCallerRuns(t *testing.T) {
 			return err
 		}
 		return insertEffect(ctx, tx, job, args)
-	}, &workers.KindConfig{Hooks: []workers.Hook{hook}})
+	}, &workers.KindConfig{Hooks: []workers.Hook{hook.hook()}})
 	for id, commit := range map[string]bool{"rolled-back": false, "o-1": true} {
 		answer, err := b.buy(c, id, commit)
 		want := ledger.Enqueued{

@@ -61,7 +61,7 @@ type Config struct {
 	// Logger receives warnings and errors. A message that repeats while a server is unavailable is logged at once and
 	// then every 10 s, with a count. Default: [slog.Default].
 	Logger *slog.Logger
-	// Hooks are called around the attempts of all kinds, in this order. Nil is skipped. Default: disabled.
+	// Hooks are called around the attempts of all kinds, in this order. Default: disabled.
 	Hooks []Hook
 	// Middleware is called around the handlers of all kinds, outside of [KindConfig].Middleware. The first one is the
 	// outermost; nil is skipped. Default: disabled.

@@ -93,7 +93,7 @@ func TestZombieCannotFinish(t *testing.T) {
 		t.Fatal(err)
 	}
 	hook := &witness{}
-	w := b.Work(workers.Config{Hooks: []workers.Hook{hook}}, b.exactly(insertEffect, nil))
+	w := b.Work(workers.Config{Hooks: []workers.Hook{hook.hook()}}, b.exactly(insertEffect, nil))
 	b.AwaitState(k, ledger.StateSucceeded)
 	if w.KindStatus().TakenOver != 1 {
 		t.Errorf("taken over %d times, want once", w.KindStatus().TakenOver)

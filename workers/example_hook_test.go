@@ -14,17 +14,15 @@ import (
 	"github.com/taskledger/taskledger/workers/workertest"
 )
 
-// tenant is a hook that sets the tenant in each attempt's transaction, for row-level security, and prints how
-// attempts end.
-type tenant struct{ workers.HookDefaults }
-
-func (tenant) BeforeAttempt(ctx context.Context, tx pgx.Tx, job *workers.Job) (context.Context, error) {
-	_, err := tx.Exec(ctx, "select set_config('shop.tenant', $1, true)", "tenant of "+string(job.BizID))
-	return ctx, err
-}
-
-func (tenant) AfterAttempt(_ context.Context, job *workers.Job, end workers.AttemptEnd) {
-	fmt.Println(job.Key, "attempt", job.Attempt, end.Outcome, end.State, end.Err)
+// tenant sets the tenant in each attempt's transaction, for row-level security, and prints how attempts end.
+var tenant = workers.Hook{
+	BeforeAttempt: func(ctx context.Context, tx pgx.Tx, job *workers.Job) (context.Context, error) {
+		_, err := tx.Exec(ctx, "select set_config('shop.tenant', $1, true)", "tenant of "+string(job.BizID))
+		return ctx, err
+	},
+	AfterAttempt: func(_ context.Context, job *workers.Job, end workers.AttemptEnd) {
+		fmt.Println(job.Key, "attempt", job.Attempt, end.Outcome, end.State, end.Err)
+	},
 }
 
 // A hook around each attempt: the handler sees the setting of the hook in its transaction.
@@ -43,7 +41,7 @@ func ExampleHook() {
 			fmt.Println(title, "for the", whose)
 			return workers.Permanent(errors.New("no paper"))
 		}, nil),
-	}, workers.Config{Hooks: []workers.Hook{tenant{}}})
+	}, workers.Config{Hooks: []workers.Hook{tenant}})
 
 	if _, err := report.Enqueue(context.Background(), db, "order-17", "sales", nil); err != nil {
 		log.Fatal(err)

@@ -434,7 +434,7 @@ func TestCompletionsWhoseAnswerWasLost(t *testing.T) {
 			var together sync.WaitGroup // so that they are recorded in groups
 			together.Add(tasks)
 			w := b.Work(
-				workers.Config{DB: losing, Hooks: []workers.Hook{hook}, AckWait: slowLease},
+				workers.Config{DB: losing, Hooks: []workers.Hook{hook.hook()}, AckWait: slowLease},
 				b.atLeast(func(ctx context.Context, job *workers.Job, args orderArgs) error {
 					together.Done()
 					together.Wait()

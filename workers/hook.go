@@ -13,56 +13,34 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Hook is called around the attempts of a pool ([Config].Hooks) or of a kind ([KindConfig].Hooks). Embed
-// [HookDefaults] and write the methods that are needed: the compiler checks them, and later versions may add others.
-// Its methods must be safe for concurrent use.
+// Hook contains functions that are called around the attempts of a pool ([Config].Hooks) or of a kind
+// ([KindConfig].Hooks). Each may be nil. They must be safe for concurrent use.
 //
-// BeforeAttempt can end the attempt. The other methods receive only committed events and outcomes, at most once: a
-// handler must enqueue required follow-up work in its transaction. A panic or runtime.Goexit in them is logged. A hook
-// that does not return within 5 s (or AckWait, if that is shorter) is abandoned; until then the task stays in flight
-// and the pool does not stop.
-type Hook interface {
+// BeforeAttempt can end the attempt. The others receive only committed events and outcomes, at most once: a handler
+// must enqueue required follow-up work in its transaction. A panic or runtime.Goexit in them is logged. A function that
+// does not return within 5 s (or AckWait, if that is shorter) is abandoned; until then the task stays in flight and the
+// pool does not stop.
+type Hook struct {
 	// BeforeAttempt is called before each attempt, within its time and its transaction. It returns the context for
 	// the next hook and finally for the handler: ctx or one derived from it; nil means ctx. tx is the handler's
-	// transaction if the kind is ExactlyOnce, with the rules of [Handle], otherwise nil.
+	// transaction if it has a [pgx.Tx] or a sql.Tx, with the rules of [Handle], otherwise nil.
 	//
 	// An error or a panic ends the attempt as if the handler had returned it, including [SnoozeFor], [Discard] and
 	// the like; the handler is not called. For an AtMostOnce kind that is safe to retry.
-	BeforeAttempt(ctx context.Context, tx pgx.Tx, job *Job) (context.Context, error)
+	BeforeAttempt func(ctx context.Context, tx pgx.Tx, job *Job) (context.Context, error)
 	// AfterAttempt is called once after each attempt that began, whatever its outcome, even if a hook's BeforeAttempt
 	// ended it. By then the outcome is committed, unless it was fenced or retried; the task is still in flight. In a
 	// [Caller] the outcome is appended and not committed. ctx carries the values of the handler's context. Hooks are
 	// called in reverse order.
-	AfterAttempt(ctx context.Context, job *Job, end AttemptEnd)
+	AfterAttempt func(ctx context.Context, job *Job, end AttemptEnd)
 	// StateChanged is called for each event that the pool appended, after its commit, in the order of the task's
 	// versions and before AfterAttempt; e.Type.State() is the state after it. It is not called for events of other
 	// authors (producers, callers, operators, the scheduler), nor if the process ends first or the answer to the
 	// commit is lost. The ledger contains all events.
-	StateChanged(ctx context.Context, e ledger.Event)
+	StateChanged func(ctx context.Context, e ledger.Event)
 	// Noticed is called for something unusual about an offered task.
-	Noticed(ctx context.Context, kind ledger.Kind, n Notice)
-
-	embedsHookDefaults()
+	Noticed func(ctx context.Context, kind ledger.Kind, n Notice)
 }
-
-// HookDefaults is a [Hook] that does nothing, to be embedded.
-type HookDefaults struct{}
-
-// BeforeAttempt returns ctx.
-func (HookDefaults) BeforeAttempt(ctx context.Context, _ pgx.Tx, _ *Job) (context.Context, error) {
-	return ctx, nil
-}
-
-// AfterAttempt does nothing.
-func (HookDefaults) AfterAttempt(context.Context, *Job, AttemptEnd) {}
-
-// StateChanged does nothing.
-func (HookDefaults) StateChanged(context.Context, ledger.Event) {}
-
-// Noticed does nothing.
-func (HookDefaults) Noticed(context.Context, ledger.Kind, Notice) {}
-
-func (HookDefaults) embedsHookDefaults() {}
 
 // AttemptEnd is how an attempt ended.
 type AttemptEnd struct {
@@ -87,36 +65,32 @@ type PanicError struct {
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// withoutNil returns the hooks that are not nil.
-func withoutNil(hooks []Hook) []Hook {
-	return slices.DeleteFunc(slices.Clone(hooks), func(h Hook) bool { return h == nil })
-}
-
 // hookList calls the hooks of a kind. It is constant, and safe for concurrent use.
 type hookList struct {
 	hooks  []Hook
 	logger *slog.Logger
-	grace  time.Duration // how long a hook may take
+	grace  time.Duration // how long a call may take
 }
 
-// newHookList returns the hooks that are not nil.
 func newHookList(hooks []Hook, logger *slog.Logger, grace time.Duration) *hookList {
-	return &hookList{hooks: withoutNil(hooks), logger: logger, grace: grace}
+	return &hookList{hooks: hooks, logger: logger, grace: grace}
 }
 
 // isUsed reports whether there is a hook to call.
 func (l *hookList) isUsed() bool { return len(l.hooks) > 0 }
 
-// hookCall is a call of one method of a hook.
+// hookCall is a call of one function of a hook.
 type hookCall struct {
-	hook Hook
+	name string // of the function
 	call func(ctx context.Context)
 }
 
 // stateChanged adds the calls of StateChanged.
 func (l *hookList) stateChanged(to []hookCall, e ledger.Event) []hookCall {
 	for _, h := range l.hooks {
-		to = append(to, hookCall{h, func(ctx context.Context) { h.StateChanged(ctx, e) }})
+		if h.StateChanged != nil {
+			to = append(to, hookCall{"StateChanged", func(ctx context.Context) { h.StateChanged(ctx, e) }})
+		}
 	}
 	return to
 }
@@ -124,7 +98,9 @@ func (l *hookList) stateChanged(to []hookCall, e ledger.Event) []hookCall {
 // afterAttempt adds the calls of AfterAttempt, the last hook first.
 func (l *hookList) afterAttempt(to []hookCall, job *Job, end AttemptEnd) []hookCall {
 	for _, h := range slices.Backward(l.hooks) {
-		to = append(to, hookCall{h, func(ctx context.Context) { h.AfterAttempt(ctx, job, end) }})
+		if h.AfterAttempt != nil {
+			to = append(to, hookCall{"AfterAttempt", func(ctx context.Context) { h.AfterAttempt(ctx, job, end) }})
+		}
 	}
 	return to
 }
@@ -132,7 +108,9 @@ func (l *hookList) afterAttempt(to []hookCall, job *Job, end AttemptEnd) []hookC
 // noticed returns the calls of Noticed.
 func (l *hookList) noticed(kind ledger.Kind, n Notice) (calls []hookCall) {
 	for _, h := range l.hooks {
-		calls = append(calls, hookCall{h, func(ctx context.Context) { h.Noticed(ctx, kind, n) }})
+		if h.Noticed != nil {
+			calls = append(calls, hookCall{"Noticed", func(ctx context.Context) { h.Noticed(ctx, kind, n) }})
+		}
 	}
 	return calls
 }
@@ -170,7 +148,7 @@ func (l *hookList) callSome(ctx context.Context, calls []hookCall) (made int) {
 		i, left := now.abandonAfter(l.grace)
 		if left <= 0 {
 			l.logger.ErrorContext(
-				ctx, "abandoned a hook that does not return", "hook", fmt.Sprintf("%T", calls[i].hook),
+				ctx, "abandoned a hook that does not return", "hook", calls[i].name,
 			)
 			return i + 1
 		}
@@ -185,7 +163,7 @@ func (l *hookList) callOne(ctx context.Context, c hookCall, made *int) {
 		v := recover()
 		if v != nil || !hasReturned {
 			l.logger.ErrorContext(ctx, "hook panicked or called runtime.Goexit",
-				"hook", fmt.Sprintf("%T", c.hook), "panic", v)
+				"hook", c.name, "panic", v)
 		}
 		if v == nil && !hasReturned {
 			*made++

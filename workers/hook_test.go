@@ -18,29 +18,32 @@ import (
 	"github.com/taskledger/taskledger/workers"
 )
 
-// witness is a hook that records its calls.
+// witness records the calls of its hook.
 type witness struct {
-	workers.HookDefaults
 	mu     sync.Mutex
 	before int
 	ends   []workers.AttemptEnd
 	events []ledger.Event
 }
 
-func (w *witness) BeforeAttempt(ctx context.Context, _ pgx.Tx, _ *workers.Job) (context.Context, error) {
+func (w *witness) hook() workers.Hook {
+	return workers.Hook{BeforeAttempt: w.beforeAttempt, AfterAttempt: w.afterAttempt, StateChanged: w.stateChanged}
+}
+
+func (w *witness) beforeAttempt(ctx context.Context, _ pgx.Tx, _ *workers.Job) (context.Context, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.before++
 	return ctx, nil
 }
 
-func (w *witness) AfterAttempt(_ context.Context, _ *workers.Job, end workers.AttemptEnd) {
+func (w *witness) afterAttempt(_ context.Context, _ *workers.Job, end workers.AttemptEnd) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ends = append(w.ends, end)
 }
 
-func (w *witness) StateChanged(_ context.Context, e ledger.Event) {
+func (w *witness) stateChanged(_ context.Context, e ledger.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events = append(w.events, e)
@@ -198,7 +201,9 @@ func TestHooksReceiveOutcomes(t *testing.T) {
 				t.Parallel()
 				b := b.in(t)
 				hook := &witness{}
-				w := b.Work(workers.Config{Hooks: []workers.Hook{hook}, StopTimeout: time.Millisecond}, register(b))
+				w := b.Work(
+					workers.Config{Hooks: []workers.Hook{hook.hook()}, StopTimeout: time.Millisecond}, register(b),
+				)
 				k := b.Enqueue("o-1")
 				if test.stop {
 					b.Await("the handler to run", func() bool { return w.KindStatus().Running == 1 })
@@ -230,42 +235,32 @@ func TestHooksReceiveOutcomes(t *testing.T) {
 
 // tracer is a hook that records the order in which hooks are called, and passes on a value.
 type tracer struct {
-	workers.HookDefaults
 	name string
 	note func(string)
 }
 
 type traceKey struct{}
 
-func (h tracer) BeforeAttempt(ctx context.Context, tx pgx.Tx, _ *workers.Job) (context.Context, error) {
+func (h tracer) hook() workers.Hook {
+	return workers.Hook{BeforeAttempt: h.beforeAttempt, AfterAttempt: h.afterAttempt}
+}
+
+func (h tracer) beforeAttempt(ctx context.Context, tx pgx.Tx, _ *workers.Job) (context.Context, error) {
 	h.note("before " + h.name)
 	said, _ := ctx.Value(traceKey{}).(string)
 	_, err := tx.Exec(ctx, "select set_config('test.hook', $1, true)", said+h.name)
 	return context.WithValue(ctx, traceKey{}, said+h.name), err
 }
 
-func (h tracer) AfterAttempt(ctx context.Context, _ *workers.Job, _ workers.AttemptEnd) {
+func (h tracer) afterAttempt(ctx context.Context, _ *workers.Job, _ workers.AttemptEnd) {
 	h.note("after " + h.name + " of " + ctx.Value(traceKey{}).(string))
 }
 
-// beforeOnly is a hook with one method that does not change the context.
-type beforeOnly struct {
-	workers.HookDefaults
-	call func(tx pgx.Tx) error
-}
-
-func (h beforeOnly) BeforeAttempt(_ context.Context, tx pgx.Tx, _ *workers.Job) (context.Context, error) {
-	return nil, h.call(tx)
-}
-
-// afterOnly is a hook with one method.
-type afterOnly struct {
-	workers.HookDefaults
-	call func(ctx context.Context)
-}
-
-func (h afterOnly) AfterAttempt(ctx context.Context, _ *workers.Job, _ workers.AttemptEnd) {
-	h.call(ctx)
+// beforeOnly returns a hook with one function that does not change the context.
+func beforeOnly(call func(tx pgx.Tx) error) workers.Hook {
+	return workers.Hook{BeforeAttempt: func(_ context.Context, tx pgx.Tx, _ *workers.Job) (context.Context, error) {
+		return nil, call(tx)
+	}}
 }
 
 // Hooks are nested: the pool's around the kind's, and both around the handler. The handler sees the values and the
@@ -282,7 +277,9 @@ func TestHooksAreAroundTheHandler(t *testing.T) {
 		calls = append(calls, s)
 	}
 	b.Work(
-		workers.Config{Hooks: []workers.Hook{tracer{name: "a", note: note}, nil, tracer{name: "b", note: note}}},
+		workers.Config{Hooks: []workers.Hook{
+			tracer{name: "a", note: note}.hook(), {}, tracer{name: "b", note: note}.hook(),
+		}},
 		b.exactly(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
 			var set string
 			if err := tx.QueryRow(ctx, "select current_setting('test.hook')").Scan(&set); err != nil {
@@ -291,7 +288,7 @@ func TestHooksAreAroundTheHandler(t *testing.T) {
 			note("handler of " + ctx.Value(traceKey{}).(string) + " " + set)
 			return insertEffect(ctx, tx, job, args)
 		}, &workers.KindConfig{Hooks: []workers.Hook{
-			tracer{name: "c", note: note}, beforeOnly{call: func(pgx.Tx) error { return nil }},
+			tracer{name: "c", note: note}.hook(), beforeOnly(func(pgx.Tx) error { return nil }),
 		}}),
 	)
 	k := b.Enqueue("o-1")
@@ -363,17 +360,17 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 				t.Parallel()
 				b := b.in(t)
 				var hooked, handled atomic.Int32
-				hook := beforeOnly{call: func(tx pgx.Tx) error {
+				hook := beforeOnly(func(tx pgx.Tx) error {
 					if hooked.Add(1) == 1 {
 						return test.hook(tx)
 					}
 					return nil
-				}}
+				})
 				outer, inner := &witness{}, &witness{}
 				w := b.Work(
-					workers.Config{Hooks: []workers.Hook{outer}},
+					workers.Config{Hooks: []workers.Hook{outer.hook()}},
 					register(b, func() error { handled.Add(1); return nil },
-						&workers.KindConfig{Hooks: []workers.Hook{hook, inner}}),
+						&workers.KindConfig{Hooks: []workers.Hook{hook, inner.hook()}}),
 				)
 				k := b.Enqueue("o-1")
 				b.AwaitState(k, ledger.StateSucceeded)
@@ -396,19 +393,22 @@ func TestHookBeforeAnAttemptEndsIt(t *testing.T) {
 	}
 }
 
-// badHook misbehaves in all methods that cannot change the outcome.
+// badHook misbehaves in all functions that cannot change the outcome.
 type badHook struct {
-	workers.HookDefaults
 	misbehave func(ctx context.Context)
 	calls     atomic.Int32
 }
 
-func (h *badHook) AfterAttempt(ctx context.Context, _ *workers.Job, _ workers.AttemptEnd) {
+func (h *badHook) hook() workers.Hook {
+	return workers.Hook{AfterAttempt: h.afterAttempt, StateChanged: h.stateChanged}
+}
+
+func (h *badHook) afterAttempt(ctx context.Context, _ *workers.Job, _ workers.AttemptEnd) {
 	h.calls.Add(1)
 	h.misbehave(ctx)
 }
 
-func (h *badHook) StateChanged(ctx context.Context, _ ledger.Event) {
+func (h *badHook) stateChanged(ctx context.Context, _ ledger.Event) {
 	h.calls.Add(1)
 	h.misbehave(ctx)
 }
@@ -436,7 +436,7 @@ func TestHooksThatMisbehave(t *testing.T) {
 				b := b.in(t)
 				const tasks = 3
 				bad, good := &badHook{misbehave: misbehave}, &witness{}
-				w := b.Work(workers.Config{Hooks: []workers.Hook{good, bad}}, register(b))
+				w := b.Work(workers.Config{Hooks: []workers.Hook{good.hook(), bad.hook()}}, register(b))
 				b.EnqueueMany(tasks)
 				b.AwaitSucceeded(tasks)
 				b.WantOneEffectEach(tasks)
@@ -463,7 +463,7 @@ func TestStopWaitsForHooks(t *testing.T) {
 	b := setup(t)
 	b.Dispatch()
 	reached, release := make(chan struct{}), make(chan struct{})
-	slow := afterOnly{call: func(ctx context.Context) {
+	slow := workers.Hook{AfterAttempt: func(ctx context.Context, _ *workers.Job, _ workers.AttemptEnd) {
 		close(reached)
 		select {
 		case <-release:
@@ -471,7 +471,7 @@ func TestStopWaitsForHooks(t *testing.T) {
 		}
 	}}
 	good := &witness{}
-	w := b.Work(workers.Config{Hooks: []workers.Hook{good, slow}, AckWait: endless}, b.atLeast(b.outside, nil))
+	w := b.Work(workers.Config{Hooks: []workers.Hook{good.hook(), slow}, AckWait: endless}, b.atLeast(b.outside, nil))
 	k := b.Enqueue("o-1")
 	<-reached
 	stopped := make(chan struct{})

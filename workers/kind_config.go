@@ -61,7 +61,7 @@ type KindConfig struct {
 	// Until the last of them has ended, the weaker of both guarantees applies; they cannot start again. Default:
 	// disabled; Run returns a [*GuaranteeError] if such a worker lives.
 	Replaces Guarantee
-	// Hooks are called for this kind alone, within [Config].Hooks. Nil is skipped.
+	// Hooks are called for this kind alone, within [Config].Hooks. Default: disabled.
 	Hooks []Hook
 
 	startedAfter time.Duration // how long an attempt may take before its start is recorded; 0: the default

@@ -61,7 +61,10 @@ func TestMiddleware(t *testing.T) {
 		}
 		return insertEffect(ctx, tx, job, args)
 	}
-	hook := beforeHook{call: func() { call("hook") }}
+	hook := workers.Hook{BeforeAttempt: func(ctx context.Context, _ pgx.Tx, _ *workers.Job) (context.Context, error) {
+		call("hook")
+		return ctx, nil
+	}}
 	ofWorker := func(next workers.Handler) workers.Handler {
 		return func(ctx context.Context, tx pgx.Tx, job *workers.Job, args []byte) error {
 			call("worker")
@@ -81,17 +84,6 @@ func TestMiddleware(t *testing.T) {
 		t.Error(diff)
 	}
 	b.AwaitState(b.Enqueue("fails"), ledger.StateDiscarded)
-}
-
-// beforeHook is called before each attempt.
-type beforeHook struct {
-	workers.HookDefaults
-	call func()
-}
-
-func (h beforeHook) BeforeAttempt(ctx context.Context, _ pgx.Tx, _ *workers.Job) (context.Context, error) {
-	h.call()
-	return ctx, nil
 }
 
 // The attempt of a handler of database/sql fails if a middleware passes on a transaction other than its own.

@@ -114,7 +114,7 @@ func TestSeveralKinds(t *testing.T) {
 	raw := ledger.MustKind[[]byte]("test-raw")
 	var mailed, rawed atomic.Value
 	hook := &witness{}
-	w := b.Work(workers.Config{Hooks: []workers.Hook{hook}}, func(p *workers.Pool) error {
+	w := b.Work(workers.Config{Hooks: []workers.Hook{hook.hook()}}, func(p *workers.Pool) error {
 		return errors.Join(
 			p.Register(workers.Handle(order, misbehaveOnce, atOnce(nil))),
 			p.Register(workers.Handle(mail, func(ctx context.Context, job *workers.Job, to string) error {

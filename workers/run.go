@@ -78,6 +78,9 @@ func (r *run) Call(ctx context.Context, tx pgx.Tx) (err error) {
 // before calls the BeforeAttempt hooks and returns the handler's context.
 func (r *run) before(ctx context.Context, tx pgx.Tx) (context.Context, error) {
 	for _, h := range r.kind.hooks.hooks {
+		if h.BeforeAttempt == nil {
+			continue
+		}
 		next, err := h.BeforeAttempt(ctx, tx, &r.job)
 		if next != nil {
 			ctx = next
@@ -86,7 +89,7 @@ func (r *run) before(ctx context.Context, tx pgx.Tx) (context.Context, error) {
 			r.mu.Unlock()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("hook %T: %w", h, err)
+			return nil, fmt.Errorf("hook: %w", err)
 		}
 	}
 	if r.kind.hooks.isUsed() { // they may have used up the attempt's time

@@ -58,16 +58,14 @@ func (b *Bundle) Dispatch() (stop func()) {
 	return b.Start(d.Run)
 }
 
-// Schedule runs a scheduler until the test ends.
-func (b *Bundle) Schedule(hooks ...scheduler.Hook) {
+// Schedule runs a scheduler, with at most one hook, until the test ends.
+func (b *Bundle) Schedule(hook ...scheduler.Hook) {
 	b.T.Helper()
-	b.Start(
-		Try(
-			scheduler.New(scheduler.Config{DB: b.As("relay"), Logger: b.Logger(slog.LevelInfo), Hooks: hooks}),
-		)(
-			b.T,
-		).Run,
-	)
+	config := scheduler.Config{DB: b.As("relay"), Logger: b.Logger(slog.LevelInfo)}
+	for _, h := range hook {
+		config.Hook = h
+	}
+	b.Start(Try(scheduler.New(config))(b.T).Run)
 }
 
 // Operator returns an operator.

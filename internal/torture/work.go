@@ -48,7 +48,7 @@ func work(ctx context.Context, p *part) error {
 	p.keepRunning(ctx, "worker", func() (runner, error) {
 		pool, err := workers.New(workers.Config{
 			DB: db, NATS: nc, Name: p.Name, AckWait: ackWait, StopTimeout: 5 * time.Second, Logger: p.log,
-			Hooks: []workers.Hook{&completions{history: p.history}},
+			Hooks: []workers.Hook{{StateChanged: p.noteSuccess}},
 		})
 		if err != nil {
 			return nil, err
@@ -97,15 +97,9 @@ func (p *part) act(ctx context.Context, j *workers.Job, args job) error {
 	return loop.Sleep(ctx, time.Duration(args.Millis)*time.Millisecond)
 }
 
-// completions records successes.
-type completions struct {
-	workers.HookDefaults
-	history *history
-}
-
-// StateChanged records a success.
-func (c *completions) StateChanged(_ context.Context, e ledger.Event) {
+// noteSuccess records a success.
+func (p *part) noteSuccess(_ context.Context, e ledger.Event) {
 	if e.Type == ledger.EventSucceeded {
-		c.history.add(entry{Op: opDone, Kind: e.Kind, BizID: e.BizID})
+		p.history.add(entry{Op: opDone, Kind: e.Kind, BizID: e.BizID})
 	}
 }

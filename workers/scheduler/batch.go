@@ -115,10 +115,8 @@ func (s *Scheduler) fire(ctx context.Context, from string, only []dueTask) (fire
 	if !first.IsZero() && !f.clockSetBack {
 		f.Late = clock.Sub(first)
 	}
-	if f.Timers > 0 {
-		for _, h := range s.config.Hooks {
-			h.AfterBatch(ctx, f.Batch)
-		}
+	if after := s.config.Hook.AfterBatch; f.Timers > 0 && after != nil {
+		after(ctx, f.Batch)
 	}
 	return f, nil
 }

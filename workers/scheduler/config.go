@@ -14,8 +14,8 @@ type Config struct {
 	DB *pgxpool.Pool
 	// Logger receives outages, due tasks that an open transaction locks, and discarded tasks. Default: [slog.Default].
 	Logger *slog.Logger
-	// Hooks are called in their order, for metrics. Nil ones are skipped.
-	Hooks []Hook
+	// Hook is called after actions, for metrics. Default: disabled.
+	Hook Hook
 }
 
 // Validate reports every fault at once.

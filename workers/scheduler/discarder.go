@@ -222,8 +222,8 @@ func (d *discarder) discard(ctx context.Context, kind ledger.Kind, oldest []wait
 	if discarded > 0 {
 		d.config.Logger.WarnContext(ctx, "too many tasks wait; the oldest were discarded",
 			"kind", string(kind), "tasks", discarded)
-		for _, h := range d.config.Hooks {
-			h.AfterDiscard(ctx, kind, discarded)
+		if after := d.config.Hook.AfterDiscard; after != nil {
+			after(ctx, kind, discarded)
 		}
 	}
 	if failed = append(failed, locked...); len(failed) > 0 { // the first error decides the log line

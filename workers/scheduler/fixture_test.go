@@ -63,22 +63,3 @@ func (b *fixture) awaitNoTimers() {
 		return servicetest.One[int](b, "select count(*)::integer from taskledger.timer") == 0
 	})
 }
-
-// hook calls its functions, if they are not nil.
-type hook struct {
-	scheduler.HookDefaults
-	afterBatch   func(scheduler.Batch)
-	afterDiscard func(kind ledger.Kind, tasks int)
-}
-
-func (h hook) AfterBatch(_ context.Context, b scheduler.Batch) {
-	if h.afterBatch != nil {
-		h.afterBatch(b)
-	}
-}
-
-func (h hook) AfterDiscard(_ context.Context, kind ledger.Kind, tasks int) {
-	if h.afterDiscard != nil {
-		h.afterDiscard(kind, tasks)
-	}
-}

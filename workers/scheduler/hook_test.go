@@ -1,6 +1,7 @@
 package scheduler_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -11,8 +12,7 @@ import (
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
 
-// AfterDiscard counts, kind by kind, the tasks that this scheduler has discarded, and no others. A nil hook is
-// skipped.
+// AfterDiscard counts, kind by kind, the tasks that this scheduler has discarded, and no others.
 func TestHookAfterDiscard(t *testing.T) {
 	t.Parallel()
 	b := setupLimit(t, 3)
@@ -22,8 +22,8 @@ func TestHookAfterDiscard(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls, want := map[ledger.Kind][]int{}, map[ledger.Kind][]int{}
-	s := servicetest.Try(scheduler.New(scheduler.Config{DB: b.DB, Hooks: []scheduler.Hook{
-		nil, hook{}, hook{afterDiscard: func(k ledger.Kind, tasks int) { calls[k] = append(calls[k], tasks) }},
+	s := servicetest.Try(scheduler.New(scheduler.Config{DB: b.DB, Hook: scheduler.Hook{
+		AfterDiscard: func(_ context.Context, k ledger.Kind, tasks int) { calls[k] = append(calls[k], tasks) },
 	}}))(t)
 	step := func(what string) {
 		t.Helper()

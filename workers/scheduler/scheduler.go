@@ -53,7 +53,6 @@ func New(c Config) (*Scheduler, error) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	c.Hooks = slices.DeleteFunc(slices.Clone(c.Hooks), func(h Hook) bool { return h == nil })
 	return &Scheduler{
 		config: c, releasable: typesBefore(ledger.EventReleased), expirable: typesBefore(ledger.EventExpired),
 		activeAt: time.Now(),

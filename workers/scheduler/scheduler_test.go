@@ -195,7 +195,7 @@ func TestSchedulersShare(t *testing.T) {
 	servicetest.Try(ledger.EnqueueMany(b.Context(), b.DB, entries))(t)
 	var released [3]atomic.Int64
 	for i := range released {
-		b.Schedule(hook{afterBatch: func(batch scheduler.Batch) {
+		b.Schedule(scheduler.Hook{AfterBatch: func(_ context.Context, batch scheduler.Batch) {
 			released[i].Add(int64(batch.Released))
 			if batch.Timers != batch.Released || batch.Late <= 0 {
 				t.Errorf("%+v", batch)

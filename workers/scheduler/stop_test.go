@@ -23,8 +23,8 @@ func TestStopWhileTheDatabaseIsFrozen(t *testing.T) {
 	b.Later("keeps it busy", ledger.EnqueueOptions{RunIn: time.Hour})
 	fired := make(chan struct{})
 	closeFired := sync.OnceFunc(func() { close(fired) })
-	h := hook{afterBatch: func(scheduler.Batch) { closeFired() }}
-	s := servicetest.Try(scheduler.New(scheduler.Config{DB: db, Hooks: []scheduler.Hook{h}}))(t)
+	h := scheduler.Hook{AfterBatch: func(context.Context, scheduler.Batch) { closeFired() }}
+	s := servicetest.Try(scheduler.New(scheduler.Config{DB: db, Hook: h}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	ended := make(chan error, 1)

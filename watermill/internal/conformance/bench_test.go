@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,7 +110,14 @@ func BenchmarkDrain(b *testing.B) {
 	}
 	w.AwaitPublished()
 
-	count := func(done chan<- struct{}) []workers.Hook { return []workers.Hook{&attemptCounter{n: n, done: done}} }
+	count := func(done chan<- struct{}) []workers.Hook { // closes done after n attempts
+		var seen atomic.Int64
+		return []workers.Hook{{AfterAttempt: func(context.Context, *workers.Job, workers.AttemptEnd) {
+			if seen.Add(1) == int64(n) {
+				close(done)
+			}
+		}}}
+	}
 	share(b, n, func(round int) {
 		done := make(chan struct{})
 		p, err := workers.New(workers.Config{DB: w.DB, NATS: w.NATS, Hooks: count(done)})
@@ -154,21 +162,4 @@ func BenchmarkDrain(b *testing.B) {
 			b.Fatal(err)
 		}
 	})
-}
-
-// attemptCounter is a hook that closes done after n attempts.
-type attemptCounter struct {
-	workers.HookDefaults
-	mu   sync.Mutex
-	seen int
-	n    int
-	done chan<- struct{}
-}
-
-func (c *attemptCounter) AfterAttempt(context.Context, *workers.Job, workers.AttemptEnd) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.seen++; c.seen == c.n {
-		close(c.done)
-	}
 }

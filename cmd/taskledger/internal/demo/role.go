@@ -46,7 +46,8 @@ func RunChild(ctx context.Context, role, name string, stdin io.Reader, stdout, s
 	defer nc.Close()
 	switch role {
 	case "worker":
-		c := workers.Config{DB: db, NATS: nc, Name: name, AckWait: ackWait, Logger: log, Hooks: []workers.Hook{out}}
+		hooks := []workers.Hook{out.hook()}
+		c := workers.Config{DB: db, NATS: nc, Name: name, AckWait: ackWait, Logger: log, Hooks: hooks}
 		return runWorker(ctx, c, out)
 	case "relay":
 		relay, err1 := outbox.New(outbox.Config{
@@ -67,7 +68,6 @@ func RunChild(ctx context.Context, role, name string, stdin io.Reader, stdout, s
 
 // reporter writes one line to the parent for each event. Its methods may be called concurrently.
 type reporter struct {
-	workers.HookDefaults
 	mu      sync.Mutex
 	encoder *json.Encoder // guarded by mu
 }
@@ -78,13 +78,15 @@ func (r *reporter) report(event string) {
 	_ = r.encoder.Encode(childReport{Event: event}) // fails after the parent's end; stdin ends then too
 }
 
-// Noticed reports something unusual about an offered task.
-func (r *reporter) Noticed(_ context.Context, _ ledger.Kind, n workers.Notice) { r.report(string(n)) }
-
-// AfterAttempt reports an attempt that was fenced off.
-func (r *reporter) AfterAttempt(_ context.Context, _ *workers.Job, end workers.AttemptEnd) {
-	if end.Outcome == workers.OutcomeFenced {
-		r.report("fenced")
+// hook reports something unusual about an offered task, and an attempt that was fenced off.
+func (r *reporter) hook() workers.Hook {
+	return workers.Hook{
+		Noticed: func(_ context.Context, _ ledger.Kind, n workers.Notice) { r.report(string(n)) },
+		AfterAttempt: func(_ context.Context, _ *workers.Job, end workers.AttemptEnd) {
+			if end.Outcome == workers.OutcomeFenced {
+				r.report("fenced")
+			}
+		},
 	}
 }
 
