@@ -117,7 +117,7 @@
 // # The past
 //
 // A [Moment] is a place in the order of commits, given by a time ([MomentAt]) or an event ([MomentOf]). [LoadAsOf]
-// returns a task as it was then, [CountAsOf] and [ListAsOf] return all tasks of a kind, and [Replay] reads the events
+// returns a task as it was then, [CountAsOf] and [ListAsOf] return all tasks of a kind, and [Events] reads the events
 // between two moments, in the same order each time. An event counts from the commit of its transaction on, not from
 // its recorded_at.
 //

@@ -22,19 +22,18 @@ func ExampleLoadAsOf() {
 	if _, err := ledger.Append(ctx, db, buried); err != nil {
 		log.Fatal(err)
 	}
-	err := ledger.Replay(ctx, db, ledger.Range{Prefix: k.String()}, func(e ledger.Event) error {
+	for e, err := range ledger.Events(ctx, db, ledger.Range{Prefix: k.String()}) {
+		if err != nil {
+			log.Fatal(err)
+		}
 		moment, err := ledger.MomentOf(ctx, db, e.Position)
 		if err != nil {
-			return err
+			log.Fatal(err)
 		}
 		task, err := ledger.LoadAsOf(ctx, db, k, moment)
-		fmt.Println(task)
-		return err
-	})
-	if err != nil {
-		log.Fatal(err)
+		fmt.Println(task, err)
 	}
 	// Output:
-	// coupon.send/A-1 available, version 1, attempt 0
-	// coupon.send/A-1 dead, version 2, attempt 0
+	// coupon.send/A-1 available, version 1, attempt 0 <nil>
+	// coupon.send/A-1 dead, version 2, attempt 0 <nil>
 }

@@ -13,25 +13,15 @@ import (
 var (
 	//go:embed sql/history.sql
 	historySQL string
-	//go:embed sql/history_as_of.sql
-	historyAsOfSQL string
 	//go:embed sql/read.sql
 	readSQL string
 )
 
-// History returns all events of a task in db's snapshot, version 1 first. It returns [ErrUnknownTask] if the task does
-// not exist, and the [*InvalidError] of [Key.ValidateStored].
+// History returns all events of a task in db's snapshot, version 1 first. As of a moment, a task has the events up to
+// [VersionAsOf]. It returns [ErrUnknownTask] if the task does not exist, and the [*InvalidError] of
+// [Key.ValidateStored].
 func History(ctx context.Context, db DB, k Key) ([]Event, error) {
-	return HistoryAsOf(ctx, db, k, Moment{})
-}
-
-// HistoryAsOf is [History] for a moment in the past: it returns the events that were committed before it.
-func HistoryAsOf(ctx context.Context, db DB, k Key, m Moment) ([]Event, error) {
-	statement, args := historySQL, []any{string(k.Kind), string(k.BizID)}
-	if !m.IsZero() {
-		statement, args = historyAsOfSQL, append(args, m.passedArgs()...)
-	}
-	return readHistory(ctx, db, k, statement, args...)
+	return readHistory(ctx, db, k, historySQL, string(k.Kind), string(k.BizID))
 }
 
 // readHistory returns the events of a task that a statement reads.

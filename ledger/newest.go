@@ -21,14 +21,6 @@ var (
 	statsSQL string
 )
 
-// Newest returns the limit events with the highest positions that match the filters of r, oldest first. It ignores the
-// moments of r. It reads back from the end of the ledger until it has found them. It returns the errors of [ReadBack].
-func Newest(ctx context.Context, db DB, r Range, limit int) ([]Event, error) {
-	all, _, err := ReadBack(ctx, db, r, BackOptions{Limit: limit})
-	slices.Reverse(all)
-	return all, err
-}
-
 // BackOptions are the options of [ReadBack].
 type BackOptions struct {
 	Before Position // Only events with a lower position. Default: all.
@@ -119,7 +111,7 @@ type EventStat struct {
 }
 
 // Stats counts the events of a range, ordered by kind and type. It reads all events up to the end of the range. It
-// returns the errors of [Replay].
+// returns the errors of [Events].
 func Stats(ctx context.Context, db DB, r Range) ([]EventStat, error) {
 	if err := r.Validate(); err != nil {
 		return nil, fmt.Errorf("stats: %w", err)

@@ -73,11 +73,11 @@ func TestLoadAsOfIsTheFold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		past, err := ledger.HistoryAsOf(t.Context(), pool, k, moment)
-		if err != nil {
-			t.Fatal(err)
+		version, err := ledger.VersionAsOf(t.Context(), pool, k, moment)
+		if err != nil || int(version) != n {
+			t.Fatalf("version %d as of event %d, %v", version, n, err)
 		}
-		want, err := ledger.Fold(past)
+		want, err := ledger.Fold(history[:n])
 		if err != nil {
 			t.Fatal(err)
 		}

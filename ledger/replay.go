@@ -3,8 +3,8 @@ package ledger
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
+	"iter"
 	"strings"
 
 	"github.com/taskledger/taskledger/internal/pgarray"
@@ -77,15 +77,24 @@ const (
 	replayPageBytes = 8 << 20
 )
 
-// Replay calls f with each event of a range, in the order of positions: the events of each task are in their order. A
-// range that ends in the past contains the same events in the same order each time. Replay stops at the first error of
-// f and returns it, or nil if the error is [ErrStop].
+// Events returns the events of a range, in the order of positions: the events of each task are in their order. A range
+// that ends in the past contains the same events in the same order each time. The loop may break.
 //
 // It reads the events in pages, one in memory at a time. db must be a pool, a connection or a transaction on the
-// primary; f may use it as well. Replay writes nothing. It returns the [*InvalidError] of [Range.Validate].
-func Replay(ctx context.Context, db DB, r Range, f func(Event) error) error {
+// primary; the loop may use it as well. Events writes nothing. An error is the last pair: the [*InvalidError] of
+// [Range.Validate], or an error of the database.
+func Events(ctx context.Context, db DB, r Range) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		if err := eachEvent(ctx, db, r, func(e Event) bool { return yield(e, nil) }); err != nil {
+			yield(Event{}, err)
+		}
+	}
+}
+
+// eachEvent calls yield for each event of a range until it returns false.
+func eachEvent(ctx context.Context, db DB, r Range, yield func(Event) bool) error {
 	if err := r.Validate(); err != nil {
-		return fmt.Errorf("replay: %w", err)
+		return fmt.Errorf("read events: %w", err)
 	}
 	reader, err := newReplay(ctx, db, r)
 	if err != nil {
@@ -93,21 +102,16 @@ func Replay(ctx context.Context, db DB, r Range, f func(Event) error) error {
 	}
 	for !reader.isDone {
 		if err := reader.read(ctx); err != nil {
-			return pgerr.Explain("replay", err)
+			return pgerr.Explain("read events", err)
 		}
 		for _, e := range reader.events {
-			if err := f(e); errors.Is(err, ErrStop) {
+			if !yield(e) {
 				return nil
-			} else if err != nil {
-				return err
 			}
 		}
 	}
 	return nil
 }
-
-// ErrStop ends a [Replay] early, without an error.
-var ErrStop = errors.New("stop")
 
 // replay reads a range page by page.
 type replay struct {
@@ -128,7 +132,7 @@ func newReplay(ctx context.Context, db DB, r Range) (*replay, error) {
 		return nil, err
 	}
 	reader := &replay{db: db, r: r, logins: make(map[int32]string), limit: replayPage}
-	return reader, pgerr.Explain("replay", reader.useKeys(ctx))
+	return reader, pgerr.Explain("read events", reader.useKeys(ctx))
 }
 
 // withMoments returns r with the places that its zero moments stand for.

@@ -44,9 +44,10 @@ func BenchmarkReplay(b *testing.B) {
 				var from, to runtime.MemStats
 				runtime.ReadMemStats(&from)
 				begin, n := time.Now(), 0
-				count := func(ledger.Event) error { n++; return nil }
-				if err := ledger.Replay(b.Context(), pool, r, count); err != nil {
-					b.Fatal(err)
+				for _, err := range ledger.Events(b.Context(), pool, r) {
+					if n++; err != nil {
+						b.Fatal(err)
+					}
 				}
 				runtime.ReadMemStats(&to)
 				b.ReportMetric(3*tasks/time.Since(begin).Seconds(), "events/s")

@@ -15,7 +15,7 @@ var (
 	keyEventsSQL string
 )
 
-// fewEvents is how many events of a prefix a [Replay] reads by the primary key, from the start for each page. For a
+// fewEvents is how many events of a prefix [Events] reads by the primary key, from the start for each page. For a
 // prefix with more events it reads the whole range in the order of positions.
 const fewEvents = 10_000
 

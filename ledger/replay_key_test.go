@@ -21,11 +21,11 @@ func TestReplayOfAPrefix(t *testing.T) {
 		ledgertest.Enqueue(t, pool, ledger.Key{Kind: "k.other", BizID: id}, "")
 	}
 	var all []ledger.Event
-	if err := ledger.Replay(t.Context(), pool, ledger.Range{}, func(e ledger.Event) error {
+	for e, err := range ledger.Events(t.Context(), pool, ledger.Range{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		all = append(all, e)
-		return nil
-	}); err != nil {
-		t.Fatal(err)
 	}
 	prefixes := []string{"k", "k.", "k/", "k/a", "k/a/", "k/\U0010ffff", "k/a\U0010ffff", "k/\uD7FF", "k/%", "none/"}
 	for _, prefix := range prefixes {

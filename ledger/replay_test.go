@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -20,15 +21,14 @@ import (
 
 func replayed(t *testing.T, db ledger.DB, r ledger.Range) (positions []ledger.Position) {
 	t.Helper()
-	err := ledger.Replay(t.Context(), db, r, func(e ledger.Event) error {
+	for e, err := range ledger.Events(t.Context(), db, r) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		if e.Login == "" {
 			t.Errorf("%s has no login", e)
 		}
 		positions = append(positions, e.Position)
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return positions
 }
@@ -171,7 +171,8 @@ func TestReplayFilters(t *testing.T) {
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		newest, err := ledger.Newest(t.Context(), pool, test.r, 3)
+		newest, _, err := ledger.ReadBack(t.Context(), pool, test.r, ledger.BackOptions{Limit: 3})
+		slices.Reverse(newest)
 		if err != nil || len(newest) != min(3, len(got)) {
 			t.Errorf("%s: %d of the newest events, %v", name, len(newest), err)
 		}
@@ -207,7 +208,9 @@ func TestReplayFilters(t *testing.T) {
 		"invalid actor":                                  {Actor: "\xff"},
 		"invalid after":                                  {After: -1},
 	} {
-		wantText(t, ledger.Replay(t.Context(), pool, r, nil), want)
+		for _, err := range ledger.Events(t.Context(), pool, r) {
+			wantText(t, err, want)
+		}
 	}
 }
 
@@ -215,29 +218,35 @@ var cmpNil = cmp.Transformer("length", func(p []ledger.Position) []ledger.Positi
 	return append([]ledger.Position{}, p...)
 })
 
-// Replay ends at an error of its function, and leaves the connection usable, also within a page.
-func TestReplayEndsAtAnError(t *testing.T) {
+// A loop over events may end within a page and use the connection; an error ends it.
+func TestEventsEndWithTheLoop(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "operator")
 	for n := range 20 {
 		ledgertest.Enqueue(t, pool, ledger.Key{Kind: "k", BizID: ledger.BizID(fmt.Sprint(n))}, "")
 	}
-	mine := errors.New("mine")
 	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		for want, stop := range map[error]error{mine: mine, nil: ledger.ErrStop} {
-			n := 0
-			err := ledger.Replay(t.Context(), tx, ledger.Range{}, func(e ledger.Event) error {
-				if _, err := ledger.Load(t.Context(), tx, e.Key); err != nil { // db is not in use
-					return err
-				}
-				if n++; n == 5 {
-					return stop
-				}
-				return nil
-			})
-			if !errors.Is(err, want) || want == nil && err != nil || n != 5 {
-				t.Errorf("after %d events: %v, want %v", n, err, want)
+		n := 0
+		for e, err := range ledger.Events(t.Context(), tx, ledger.Range{}) {
+			if err != nil {
+				return err
 			}
+			if _, err := ledger.Load(t.Context(), tx, e.Key); err != nil { // db is not in use
+				return err
+			}
+			if n++; n == 5 {
+				break
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		stop()
+		for _, err := range ledger.Events(ctx, tx, ledger.Range{}) {
+			if n++; !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v, want that the context ended", err)
+			}
+		}
+		if n != 6 {
+			t.Errorf("%d events and errors, want 5 and 1", n)
 		}
 		return nil
 	})
@@ -254,18 +263,20 @@ func TestReplayInFlatMemory(t *testing.T) {
 	large(t, pool, 400, 200_000)
 	highest := uint64(0)
 	n := 0
-	err := ledger.Replay(t.Context(), pool, ledger.Range{}, func(e ledger.Event) error {
+	for e, err := range ledger.Events(t.Context(), pool, ledger.Range{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		if n++; n%100 == 0 && e.Kind == "large" || n%20_000 == 0 {
 			runtime.GC()
 			var now runtime.MemStats
 			runtime.ReadMemStats(&now)
 			highest = max(highest, now.HeapAlloc)
 		}
-		return nil
-	})
+	}
 	const most = 64 << 20
-	if err != nil || n != 60_400 || highest > most {
-		t.Errorf("%d events, %v, a heap of %d MiB, want at most %d", n, err, highest>>20, most>>20)
+	if n != 60_400 || highest > most {
+		t.Errorf("%d events, a heap of %d MiB, want at most %d", n, highest>>20, most>>20)
 	}
 }
 

@@ -64,7 +64,7 @@ type Replayed struct {
 
 const defaultReplayRate = 1000
 
-// Replay publishes the events of a range again, in the order of [ledger.Replay], as the messages of docs/events.md with
+// Replay publishes the events of a range again, in the order of [ledger.Events], as the messages of docs/events.md with
 // [HeaderReplay]. A message with [HeaderReplayEnd] follows them. No worker receives them, because they are on a
 // separate subject and stream.
 //
@@ -87,9 +87,13 @@ func Replay(ctx context.Context, c ReplayConfig) (Replayed, error) {
 		return r.done, err
 	}
 	err = operation.Around(ctx, c.DB, c.record(), func(ctx context.Context) error {
-		publish := func(e ledger.Event) error { return r.publish(ctx, e) }
-		if err := ledger.Replay(ctx, c.DB, r.config.Range, publish); err != nil {
-			return err
+		for e, err := range ledger.Events(ctx, c.DB, r.config.Range) {
+			if err == nil {
+				err = r.publish(ctx, e)
+			}
+			if err != nil {
+				return err
+			}
 		}
 		return r.end(ctx)
 	})

@@ -166,21 +166,22 @@ func listEvents(ctx context.Context, a *app, db ledger.DB, f eventsFlags) error 
 	r.After = ledger.Position(f.after)
 	list := listedEvents{Events: []ledger.Event{}}
 	shown := 0
-	err = ledger.Replay(ctx, db, r, func(e ledger.Event) error {
+	last := r.After
+	for e, err := range ledger.Events(ctx, db, r) {
+		if err != nil {
+			return err
+		}
 		if f.limit > 0 && shown == f.limit {
-			list.Next = r.After
-			return ledger.ErrStop
+			list.Next = last
+			break
 		}
 		shown++
-		r.After = e.Position
-		if a.config.output == formatJSONL {
-			return a.printJSON(e, "")
+		last = e.Position
+		if a.config.output != formatJSONL {
+			list.Events = append(list.Events, e)
+		} else if err := a.printJSON(e, ""); err != nil {
+			return err
 		}
-		list.Events = append(list.Events, e)
-		return nil
-	})
-	if err != nil {
-		return err
 	}
 	if a.config.output != formatJSONL {
 		err = a.print(list, func(w io.Writer) { renderEvents(w, list.Events, f.utc, f.data) })

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/ledger"
@@ -35,9 +36,10 @@ func tailEvents(ctx context.Context, a *app, db ledger.DB, f eventsFlags) error 
 	var events []ledger.Event
 	if f.tail > 0 {
 		var err error
-		if events, err = ledger.Newest(ctx, db, r, f.tail); err != nil {
+		if events, _, err = ledger.ReadBack(ctx, db, r, ledger.BackOptions{Limit: f.tail}); err != nil {
 			return err
 		}
+		slices.Reverse(events)
 	}
 	if err := a.printEvents(events, f); err != nil || !f.follow {
 		return err

@@ -39,7 +39,6 @@ var listReaders = map[string]func(ctx context.Context, limit int) error{
 		_, _, err := feed.SubscribersFurthest(ctx, nil, limit)
 		return err
 	},
-	"ledger.Newest": after(ledger.Newest, ledger.Range{}),
 	"ledger.NewestOf": func(ctx context.Context, limit int) error {
 		_, err := ledger.NewestOf(ctx, nil, ledger.Key{Kind: "k", BizID: "1"}, ledger.NewestOptions{Limit: limit})
 		return err

@@ -73,35 +73,41 @@ var failures = []ledger.EventType{ledger.EventFailed, ledger.EventBuried, ledger
 // It reads the whole history of each task once, even events after the range. progress is called after each task,
 // unless it is nil. The memory of Run does not grow with the number of tasks. It changes nothing.
 //
-// It returns the errors of [Policy.Validate] and of [ledger.Replay].
+// It returns the errors of [Policy.Validate] and of [ledger.Events].
 func Run(ctx context.Context, db ledger.DB, r ledger.Range, p Policy, progress func(tasks int64)) (Report, error) {
 	report := Report{Refused: []Refusal{}, Examples: []Example{}}
 	if err := p.Validate(); err != nil {
 		return report, err
 	}
 	r.Types = failures
-	err := ledger.Replay(ctx, db, r, func(e ledger.Event) error {
-		isFirst, err := isFirstSince(ctx, db, e, r.From)
-		if err != nil || !isFirst {
-			return err
+	for e, err := range ledger.Events(ctx, db, r) {
+		if err == nil {
+			err = report.addTask(ctx, db, p, e, r.From)
 		}
-		events, err := ledger.History(ctx, db, e.Key)
 		if err != nil {
-			return err
+			return report, fmt.Errorf("what-if: %w", err)
 		}
-		report.add(p, events)
 		if progress != nil {
 			progress(report.Tasks)
 		}
-		return nil
-	})
-	if err != nil {
-		return report, fmt.Errorf("what-if: %w", err)
 	}
 	slices.SortFunc(report.Refused, func(a, b Refusal) int {
 		return strings.Compare(string(a.Type)+" "+string(a.State), string(b.Type)+" "+string(b.State))
 	})
 	return report, nil
+}
+
+// addTask runs the task of a failure against a policy, if it is the task's first failure since a moment.
+func (r *Report) addTask(ctx context.Context, db ledger.DB, p Policy, e ledger.Event, since ledger.Moment) error {
+	isFirst, err := isFirstSince(ctx, db, e, since)
+	if err != nil || !isFirst {
+		return err
+	}
+	events, err := ledger.History(ctx, db, e.Key)
+	if err == nil {
+		r.add(p, events)
+	}
+	return err
 }
 
 // isFirstSince reports whether e is the first failure of its task after a moment. It reads one earlier failure, not the
