@@ -110,7 +110,8 @@
 //
 // At most 65,536 tasks of a kind are ready in memory, and 131,072 of all kinds. Beyond 512 kinds, and while the memory
 // is full, a kind may have 256. A task has at most 1 KiB of args and metadata, so this is up to 200 MB. Tasks that are
-// assigned, running or doubtful come on top; they are at most as many as the workers may hold.
+// assigned, running or doubtful come on top, and ready tasks that wait for one worker: because it has begun them, or
+// because the worker of their shard has left. They are at most as many as the workers may hold or have begun.
 //
 // Only tasks that a live worker takes are in memory. Tasks of other kinds and shards cost nothing, and take no memory
 // of their kind. When a worker takes further shards, or a kind that no worker took before, the kind's place is the

@@ -32,7 +32,7 @@ type Dispatcher struct {
 	roomier            map[*session]bool // the sessions that may have got room since Match
 
 	tasks   map[ledger.Key]*task
-	size    int                             // of all queues
+	size    int                             // of all queues, without owned tasks
 	running map[string]map[ledger.Key]*task // tasks in this place, by the worker that has begun them
 	doubts  []*task                         // doubtful or gone, now or earlier
 	offers  []Offer                         // to be sent
@@ -60,7 +60,7 @@ func (d *Dispatcher) Join(l Lease) {
 		if !maps.Equal(before, l.Kinds) {
 			d.cover(s, l.Kinds, +1)
 			d.cover(s, before, -1)
-			d.doubtAll(slices.DeleteFunc(d.begunBy(s, before), func(t *task) bool { return d.holder(t) == s }))
+			d.doubtAll(d.begunBy(s, before)) // it may have lost them, or can have them now
 		}
 		return
 	}
@@ -122,10 +122,13 @@ func (d *Dispatcher) cover(s *session, kinds map[ledger.Kind]ledger.ShardSet, by
 		q := d.queue(kind)
 		_, isOfKind := s.Kinds[kind]
 		q.setSession(s, isOfKind)
+		before := q.size
 		gained, lost := q.cover(shards, by)
+		d.size += q.size - before
 		if gained != 0 {
 			d.spill(q, 0)
 		}
+		d.note(q)
 		for shard := range (lost & q.filled).Shards() {
 			for _, t := range slices.Clone(q.ready[shard]) {
 				if !t.IsAgain {
@@ -139,11 +142,11 @@ func (d *Dispatcher) cover(s *session, kinds map[ledger.Kind]ledger.ShardSet, by
 
 // tidy forgets a queue without workers and tasks. A queue without tasks needs no work.
 func (d *Dispatcher) tidy(q *queue) {
-	if q.size > 0 {
+	if q.hasTasks() {
 		return
 	}
 	delete(d.busy, q.kind)
-	if q.shards == 0 {
+	if q.shards == 0 && q.filled == 0 {
 		delete(d.queues, q.kind)
 		delete(d.spilled, q.kind)
 		delete(d.due, q.kind)
@@ -333,16 +336,35 @@ func (d *Dispatcher) enqueue(t *task) {
 		return
 	}
 	t.owner = d.holder(t)
-	if t.owner != nil && !t.owner.hasAnswered() {
+	if t.owner != nil && (!t.owner.hasAnswered() || !t.owner.Kinds[t.Key.Kind].Has(t.Shard)) {
 		t.owner = nil
 		d.run(t)
 		return
 	}
 	q := d.queue(t.Key.Kind)
+	d.push(q, t)
+	d.note(q)
+}
+
+// note records that a queue may have got tasks.
+func (d *Dispatcher) note(q *queue) {
+	if q.hasTasks() {
+		d.busy[q.kind] = q
+		d.expect(q)
+	}
+}
+
+// push and remove put a ready task into its queue, and take it out.
+func (d *Dispatcher) push(q *queue, t *task) {
+	before := q.size
 	q.push(t)
-	d.size++
-	d.busy[q.kind] = q
-	d.expect(q)
+	d.size += q.size - before
+}
+
+func (d *Dispatcher) remove(q *queue, t *task) {
+	before := q.size
+	q.remove(t)
+	d.size += q.size - before
 }
 
 // run records that a worker that may still do a task has begun it.
@@ -360,7 +382,7 @@ func (d *Dispatcher) run(t *task) {
 func (d *Dispatcher) queue(kind ledger.Kind) *queue {
 	q := d.queues[kind]
 	if q == nil {
-		q = &queue{kind: kind}
+		q = &queue{kind: kind, owned: map[*session]*readyHeap{}}
 		d.queues[kind] = q
 	}
 	return q

@@ -202,13 +202,14 @@ func TestShardsWithoutAWorkerTakeNoMemory(t *testing.T) {
 	same(t, "it has", gone.got, []string{"other0", "other1"})
 	s.Leave("gone")
 	s.apply()
-	same(t, "what it had, which it may have begun", s.queues[testKind].size, 2)
+	same(t, "what it had, which it may have begun", len(s.tasks), 2)
+	same(t, "memory of the kind", s.queues[testKind].size, 0)
 	s.readNothing()
 	s.apply(available("mine", 200))
 	same(t, "another shard's task", a.got, []string{"mine"})
 	s.Leave("a")
 	s.apply(available("t", 201))
-	same(t, "without a worker", s.queues[testKind].size, 3) // tasks that the workers had
+	same(t, "without a worker", len(s.tasks), 3) // tasks that the workers had
 }
 
 // A shard that a worker takes while the kind is being read is read from the beginning.
@@ -757,4 +758,56 @@ func TestTasksThatArriveDuringAReadAreBounded(t *testing.T) {
 		s.exchange()
 	}
 	same(t, "tasks begun", len(w.got), 100)
+}
+
+// Many tasks wait for one worker: those that it has begun and does not hold, and those of a shard that no other worker
+// takes, which its death has left. The kind's other tasks are read, and begin.
+func TestTasksThatWaitForOneWorkerDelayNoOther(t *testing.T) {
+	const limit = 8
+	for name, left := range map[string]func(*shop, *shopWorker, Event){
+		"begun": func(s *shop, one *shopWorker, e Event) { s.apply(e.as(Begun, 2, "one")) },
+		"left":  func(*shop, *shopWorker, Event) {},
+	} {
+		s := newShop(limit)
+		one := s.join("one", "1", 100, 100, 1<<1)
+		other := s.join("other", "2", 1, 1, 1<<0)
+		s.begin()
+		for i := range 4 * limit {
+			s.apply(available(fmt.Sprint(i), i+1).in(1))
+		}
+		same(t, name+": it holds", len(one.got), 4*limit)
+		one.room = 0
+		for i, id := range one.got {
+			e := available(id, i+1).in(1)
+			left(s, one, e)
+			if name == "begun" {
+				s.end(one, id)
+			}
+		}
+		if name == "left" {
+			s.Leave("one")
+		}
+		s.apply()
+		var want []string
+		for i := range 4 * limit {
+			id := fmt.Sprint("t", i)
+			want = append(want, id)
+			s.apply(available(id, 1000+i))
+		}
+		for range want {
+			for _, r := range s.Reads() {
+				from := max(0, int(r.After)-999)
+				var rows []Task
+				for i := from; i < min(len(want), from+r.Limit); i++ {
+					rows = append(rows, available(want[i], 1000+i).Task)
+				}
+				s.TakeRead(r.Kind, rows, ledger.Position(999+from+len(rows)), len(rows) < r.Limit)
+			}
+			s.exchange()
+			last := other.got[len(other.got)-1]
+			s.apply(available(last, 0).as(Ended, 2, "other"))
+			s.end(other, last)
+		}
+		same(t, name+": the other one", other.got, want)
+	}
 }

@@ -161,8 +161,7 @@ func (d *Dispatcher) takeOut(t *task) {
 	switch t.place {
 	case ready:
 		q := d.queues[t.Key.Kind]
-		q.remove(t)
-		d.size--
+		d.remove(q, t)
 		d.tidy(q)
 	case running:
 		delete(d.running[t.Actor], t.Key)

@@ -63,7 +63,7 @@ func (d *Dispatcher) matchKind(q *queue) {
 		d.share(q, q.candidates())
 	}
 	q.hasNews, q.roomier = false, nil
-	if q.size == 0 {
+	if !q.hasTasks() {
 		delete(d.busy, q.kind)
 	}
 }
@@ -91,6 +91,7 @@ func (q *queue) candidates() (free []taker) {
 	return free
 }
 
+// share shares ready tasks among those that may take them.
 func (d *Dispatcher) share(q *queue, free []taker) {
 	isScarce := q.size < len(free)
 	slices.SortStableFunc(free, func(a, b taker) int {
@@ -102,8 +103,8 @@ func (d *Dispatcher) share(q *queue, free []taker) {
 	for i, s := range free {
 		d.give(q, s.session, q.size/(len(free)-i))
 	}
-	for _, s := range slices.Backward(free) { // the remaining tasks
-		d.give(q, s.session, q.size)
+	for _, s := range slices.Backward(free) { // tasks that the others do not take or may not have
+		d.give(q, s.session, q.size+len(q.ownedBy(s.session)))
 	}
 }
 
@@ -130,8 +131,7 @@ func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 		if t == nil {
 			break
 		}
-		q.remove(t)
-		d.size--
+		d.remove(q, t)
 		size += len(t.Content) + len(t.Key.BizID)
 		s.sent++
 		s.assign(t, s.sent)

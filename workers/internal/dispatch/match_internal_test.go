@@ -9,11 +9,12 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Whatever happens, no task stays ready while a worker has room for it, although Match considers only what has changed.
+// Whatever happens, no task stays ready while a worker has room for it, although Match considers only what has changed;
+// and the dispatcher finds all tasks that a live worker takes.
 func TestNoReadyTaskStaysWhileAWorkerHasRoom(t *testing.T) {
 	for seed := range uint64(20) {
 		c := &chaos{Dispatcher: New("i", 1, 8), random: rand.New(rand.NewPCG(seed, 0)), t: t,
-			sent: map[string]int64{}, ledger: map[ledger.Key]Task{}}
+			ledger: map[ledger.Key]Task{}}
 		if seed%2 == 0 {
 			c.Activate(0)
 		}
@@ -25,6 +26,7 @@ func TestNoReadyTaskStaysWhileAWorkerHasRoom(t *testing.T) {
 				return
 			}
 		}
+		c.settle(seed)
 	}
 }
 
@@ -71,9 +73,8 @@ type chaos struct {
 
 	t        *testing.T
 	random   *rand.Rand
-	sent     map[string]int64 // numbers of reports
 	position int
-	ledger   map[ledger.Key]Task
+	ledger   map[ledger.Key]Task // the last events of tasks; Position 0: it has ended
 }
 
 func (c *chaos) kind() ledger.Kind { return ledger.Kind(fmt.Sprint("k", c.random.IntN(4))) }
@@ -110,7 +111,7 @@ func (c *chaos) step() {
 	case n < 17:
 		c.Silence(c.worker())
 	case n < 18:
-		c.read()
+		c.read(2)
 	case !c.isActive:
 		c.Activate(0)
 	}
@@ -123,7 +124,6 @@ func (c *chaos) report() {
 		return
 	}
 	s := all[c.random.IntN(len(all))]
-	c.sent[s.Session]++
 	r := Report{Session: s.Session, Incarnation: "i", Epoch: 1, Asked: map[ledger.Kind]int64{}, Received: s.sent}
 	for kind := range s.Kinds {
 		r.Asked[kind] = s.given[kind] + int64(c.random.IntN(4))
@@ -147,16 +147,17 @@ func (c *chaos) window() {
 		if e.Change == Begun {
 			e.Actor = e.Author
 		}
-		c.ledger[key] = e.Task
-		if e.Change == Ended {
-			e.Task.Position = 0
-		}
 		events = append(events, e)
+		if e.Change == Ended {
+			e.Position = 0
+		}
+		c.ledger[key] = e.Task
 	}
 	c.Apply(c.Open(), events)
 }
 
-func (c *chaos) read() {
+// read answers reads, with up to this number of windows during each.
+func (c *chaos) read(windows int) {
 	for _, r := range c.Reads() {
 		var rows []Task
 		for _, t := range c.ledger {
@@ -167,7 +168,45 @@ func (c *chaos) read() {
 		slices.SortFunc(rows, func(a, b Task) int { return int(a.Position - b.Position) })
 		isEnd := len(rows) < r.Limit
 		rows = rows[:min(len(rows), r.Limit)]
+		for range c.random.IntN(windows + 1) {
+			c.window()
+		}
 		c.TakeRead(r.Kind, rows, last(rows), isEnd)
+	}
+}
+
+// settle lets workers end all tasks, until all were read.
+func (c *chaos) settle(seed uint64) {
+	c.Activate(0)
+	c.Pause(nil)
+	var ended []Event
+	for range 200 {
+		c.Apply(c.Open(), ended)
+		ended = nil
+		for _, s := range c.ordered() {
+			r := Report{Session: s.Session, Incarnation: "i", Epoch: 1, Asked: map[ledger.Kind]int64{}, Received: s.sent}
+			for kind := range s.Kinds {
+				r.Asked[kind] = s.given[kind] + 2
+			}
+			c.Receive(r)
+		}
+		c.Match()
+		for _, o := range c.Offers() {
+			for _, t := range o.Tasks {
+				if t.Version == c.ledger[t.Key].Version {
+					t.Version++
+					ended = append(ended, Event{Task: t})
+					delete(c.ledger, t.Key)
+				}
+			}
+		}
+		c.read(0)
+	}
+	for key, t := range c.ledger {
+		q := c.queues[key.Kind]
+		if t.Position > 0 && q != nil && q.shards.Has(t.Shard) && c.tasks[key] == nil {
+			c.t.Errorf("seed %d: %v is lost", seed, t)
+		}
 	}
 }
 
@@ -177,7 +216,7 @@ func (c *chaos) check(seed uint64) {
 		return
 	}
 	for kind, q := range c.queues {
-		if (q.size > 0) != (c.busy[kind] == q) {
+		if q.hasTasks() != (c.busy[kind] == q) {
 			c.t.Errorf("seed %d: kind %s with %d ready tasks is busy: %t", seed, kind, q.size, c.busy[kind] == q)
 		}
 		for _, s := range q.sessions {

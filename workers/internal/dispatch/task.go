@@ -74,8 +74,10 @@ type queue struct {
 
 	ready  [ledger.Shards]readyHeap
 	filled ledger.ShardSet // with ready tasks
-	owned  []*task         // tasks reserved for one session
-	size   int             // of all ready tasks
+	size   int             // of ready in shards; the others wait for a worker, and do not count as memory of the kind
+	// owned are ready tasks that one session alone may have, because its worker has begun them. However many a worker
+	// has begun, they do not count as memory of the kind.
+	owned map[*session]*readyHeap
 
 	isSpilled bool
 	place     ledger.Position
@@ -108,8 +110,8 @@ func (q *queue) arrived(through ledger.Position) []Task {
 	return slices.DeleteFunc(q.late, func(t Task) bool { return t.Position > through })
 }
 
-// cover adds by to the number of sessions that take each of the shards. It returns the shards that gained their first
-// taker and the shards that lost their last.
+// cover adds by to the number of sessions that take each of the shards, and counts the ready tasks anew. It returns the
+// shards that gained their first taker and the shards that lost their last.
 func (q *queue) cover(shards ledger.ShardSet, by int) (gained, lost ledger.ShardSet) {
 	before := q.shards
 	for shard := range shards.Shards() {
@@ -120,7 +122,14 @@ func (q *queue) cover(shards ledger.ShardSet, by int) (gained, lost ledger.Shard
 			q.shards &^= 1 << shard
 		}
 	}
-	return q.shards &^ before, before &^ q.shards
+	gained, lost = q.shards&^before, before&^q.shards
+	for shard := range gained.Shards() {
+		q.size += q.ready[shard].Len()
+	}
+	for shard := range lost.Shards() {
+		q.size -= q.ready[shard].Len()
+	}
+	return gained, lost
 }
 
 // setSession records whether a session takes the kind.
@@ -140,25 +149,43 @@ func (q *queue) setSession(s *session, takes bool) {
 
 // ownedBy returns the ready tasks that one session alone may have.
 func (q *queue) ownedBy(s *session) []*task {
-	return slices.DeleteFunc(slices.Clone(q.owned), func(t *task) bool { return t.owner != s })
+	if of := q.owned[s]; of != nil {
+		return *of
+	}
+	return nil
 }
+
+// hasTasks reports whether a live worker takes a ready task.
+func (q *queue) hasTasks() bool { return q.size > 0 || len(q.owned) > 0 }
 
 func (q *queue) push(t *task) {
 	t.place = ready
-	q.size++
 	if t.owner != nil {
-		q.owned = append(q.owned, t)
+		of := q.owned[t.owner]
+		if of == nil {
+			of = &readyHeap{}
+			q.owned[t.owner] = of
+		}
+		heap.Push(of, t)
 		return
 	}
 	heap.Push(&q.ready[t.Shard], t)
 	q.filled |= 1 << t.Shard
+	if q.shards.Has(t.Shard) {
+		q.size++
+	}
 }
 
 func (q *queue) remove(t *task) {
-	q.size--
 	if t.owner != nil {
-		q.owned = slices.DeleteFunc(q.owned, func(o *task) bool { return o == t })
+		of := q.owned[t.owner]
+		if heap.Remove(of, t.index); of.Len() == 0 {
+			delete(q.owned, t.owner)
+		}
 		return
+	}
+	if q.shards.Has(t.Shard) {
+		q.size--
 	}
 	h := &q.ready[t.Shard]
 	if heap.Remove(h, t.index); h.Len() == 0 {
@@ -174,10 +201,8 @@ func (q *queue) first(s *session) (first *task) {
 			first = t
 		}
 	}
-	for _, t := range q.owned {
-		if t.owner == s && shards.Has(t.Shard) && (first == nil || t.Position < first.Position) {
-			first = t
-		}
+	if of := q.owned[s]; of != nil && (first == nil || (*of)[0].Position < first.Position) {
+		return (*of)[0]
 	}
 	return first
 }

@@ -41,7 +41,7 @@ func (d *desk) clone() *desk {
 		}
 		if tasks[t] == nil {
 			one := *t
-			one.session = sessions[t.session]
+			one.session, one.owner = sessions[t.session], sessions[t.owner]
 			tasks[t] = &one
 		}
 		return tasks[t]
@@ -74,9 +74,13 @@ func (d *desk) clone() *desk {
 		for _, s := range q.sessions {
 			one.sessions = append(one.sessions, sessions[s])
 		}
-		one.owned = nil
-		for _, t := range q.owned {
-			one.owned = append(one.owned, of(t))
+		one.owned = map[*session]*readyHeap{}
+		for s, h := range q.owned {
+			copied := &readyHeap{}
+			for _, t := range *h {
+				*copied = append(*copied, of(t))
+			}
+			one.owned[sessions[s]] = copied
 		}
 		one.moved, one.late = maps.Clone(q.moved), slices.Clone(q.late)
 		c.queues[kind] = &one
