@@ -123,7 +123,7 @@ func (d *Dispatcher) begin(t *task, e *Event) {
 	}
 	position := t.Position
 	t.Task = e.Task
-	t.isUnverified = false
+	t.isUnverified, t.isBeingRead = false, false
 	if position != 0 {
 		t.Position = position
 	}

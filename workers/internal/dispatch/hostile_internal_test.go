@@ -451,3 +451,25 @@ func TestNumbersDoNotRunOut(t *testing.T) {
 	s.apply(available("t1", 1))
 	same(t, "the worker", w.got, []string{"t1"})
 }
+
+// A worker gives back a task that it has named, and the task is read. Meanwhile another worker begins it.
+func TestATaskThatBeginsWhileItIsReadIsReadAgain(t *testing.T) {
+	s := newShop(100)
+	a := s.joinHolding("a", "1", Holding{Key: available("t1", 0).Key, Version: 1})
+	s.Join(Lease{Worker: "sql", Kinds: map[ledger.Kind]ledger.ShardSet{testKind: ledger.AllShards}})
+	s.exchange()
+	a.room = 0
+	s.end(a, "t1")
+	keys := s.Unverified() // the read begins
+	same(t, "to be verified", len(keys), 1)
+	s.begin()
+	s.apply(available("t1", 1).as(Begun, 2, "sql"))
+	old := available("t1", 1).Task
+	s.Verify(keys[0], 1, &old) // the read ends
+	now := s.tasks[keys[0]]
+	same(t, "the task", fmt.Sprintf("%d %s %t", now.Version, now.Actor, now.place == running), "2 sql true")
+	s.Verify(keys[0], 3, nil) // or it had ended when it was read
+	same(t, "the place of the task", now.place, running)
+	s.apply(available("t1", 1).as(Ended, 3, "sql"))
+	same(t, "tasks in memory", []int{len(s.tasks), len(s.running["sql"])}, []int{0, 0})
+}
