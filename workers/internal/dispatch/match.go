@@ -18,7 +18,7 @@ func (d *Dispatcher) Match() {
 	if !d.isActive {
 		return
 	}
-	for s := range d.roomier {
+	for _, s := range slices.SortedFunc(maps.Keys(d.roomier), bySession) {
 		d.addRoomier(s)
 	}
 	clear(d.roomier)
@@ -27,6 +27,8 @@ func (d *Dispatcher) Match() {
 	}
 	clear(d.due)
 }
+
+func bySession(a, b *session) int { return cmp.Compare(a.Session, b.Session) }
 
 // addRoomier adds a session to the kinds with ready tasks for which it has room.
 func (d *Dispatcher) addRoomier(s *session) {

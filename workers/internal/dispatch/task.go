@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"cmp"
 	"container/heap"
 	"slices"
 
@@ -134,9 +133,7 @@ func (q *queue) cover(shards ledger.ShardSet, by int) (gained, lost ledger.Shard
 
 // setSession records whether a session takes the kind.
 func (q *queue) setSession(s *session, takes bool) {
-	i, isIn := slices.BinarySearchFunc(q.sessions, s, func(a, b *session) int {
-		return cmp.Compare(a.Session, b.Session)
-	})
+	i, isIn := slices.BinarySearchFunc(q.sessions, s, bySession)
 	switch {
 	case takes && isIn:
 		q.sessions[i] = s
