@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// sending is the data that is being sent to clients, and stays in memory until they have read it. Above the limit, the
-// clients that have read for the longest time are disconnected, so that slow clients cost the others nothing.
-type sending struct {
+// sendBuffer is the data that clients have not read yet. Above the limit, the clients that have read for the longest
+// time are disconnected, so that slow clients do not affect the others.
+type sendBuffer struct {
 	limit int // bytes
 
 	mu    sync.Mutex
@@ -23,7 +23,7 @@ type parcel struct {
 
 // begin adds a parcel. Above the limit, it calls cut of the oldest parcels, but never of the new one. Call end when the
 // parcel was sent.
-func (s *sending) begin(bytes int, cut func()) (end func()) {
+func (s *sendBuffer) begin(bytes int, cut func()) (end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.open.PushBack(&parcel{bytes, cut})
@@ -40,7 +40,7 @@ func (s *sending) begin(bytes int, cut func()) (end func()) {
 }
 
 // remove removes a parcel, even if it was removed before. The caller holds mu.
-func (s *sending) remove(e *list.Element) *parcel {
+func (s *sendBuffer) remove(e *list.Element) *parcel {
 	p := e.Value.(*parcel)
 	s.bytes -= p.bytes
 	p.bytes = 0

@@ -25,8 +25,8 @@ type Handler struct {
 
 	waiting  *places       // of requests that wait and of streams
 	catchUps chan struct{} // one for each page of the past that is being read
-	past     sending       // pages of the past, to streams
-	answers  sending       // large answers
+	past     sendBuffer    // pages of the past, to streams
+	answers  sendBuffer    // large answers
 
 	draining context.Context // done after Drain
 	drain    func()
@@ -131,10 +131,10 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request) {
 	}
 	if allowed != "" {
 		w.Header().Set("Allow", allowed)
-		h.fail(w, r, problem(codeMethod, "the resource does not have the method "+printable.Short(r.Method, 20)))
+		h.fail(w, r, problem(codeMethod, "the resource does not support the method "+printable.Short(r.Method, 20)))
 		return
 	}
-	h.fail(w, r, problem(codeNotFound, "no call has the path "+printable.Short(r.URL.EscapedPath(), 200)))
+	h.fail(w, r, problem(codeNotFound, "there is no call with the path "+printable.Short(r.URL.EscapedPath(), 200)))
 }
 
 // serve returns the handler of an operation: it authenticates the caller, and checks its role and its rate.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/health"
-	"github.com/taskledger/taskledger/internal/kept"
+	"github.com/taskledger/taskledger/internal/cache"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -46,8 +46,8 @@ type Handler struct {
 	templates map[string]*template.Template
 	origins   *http.CrossOriginProtection
 	rates     rates
-	counts    kept.Value[[]ledger.StateCount]
-	hour      kept.Value[[]projector.KindStats] // the last one, by minute and kind
+	counts    cache.Value[[]ledger.StateCount]
+	hour      cache.Value[[]projector.KindStats] // the last one, by minute and kind
 
 	mu       sync.Mutex // held while a report is read, so that one request reads it for all
 	report   health.Report
@@ -175,7 +175,7 @@ func (h *Handler) explain(r *http.Request, err error) *failure {
 var cures = map[string]string{
 	"invalid":          "go back, and correct it",
 	"forbidden":        "sign in with a token of the named role",
-	"kind_forbidden":   "sign in with a token that has the kind",
+	"kind_forbidden":   "sign in with a token for the kind",
 	"not_found":        "load the page Schedules again: the schedule may have been removed",
 	"unknown_task":     "search the task on the page Tasks: the kind or the biz_id in the address may be wrong",
 	"state":            "load the page of the task again, and decide again",
@@ -183,7 +183,7 @@ var cures = map[string]string{
 	"too_large":        "go back, and select less",
 	"overloaded":       "wait some seconds, then load the page again",
 	"rate":             "wait some seconds, then load the page again",
-	"unavailable":      "is PostgreSQL running? the log of this server has the reason; then load the page again",
+	"unavailable":      "is PostgreSQL running? the server's log contains the reason; then reload the page",
 	"too_many_waiting": "wait some seconds, then load the page again",
 	"shutdown":         "load the page again",
 }

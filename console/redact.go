@@ -77,7 +77,7 @@ func (p *printer) value(indent string) error {
 }
 
 func (p *printer) scalar(v any) error {
-	e := json.NewEncoder(&trimmed{&p.b})
+	e := json.NewEncoder(&lineTrimmer{&p.b})
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
 }
@@ -121,10 +121,10 @@ func (p *printer) members(indent, begin, end string, isObject bool) error {
 	return err
 }
 
-// trimmed leaves out line ends, which json.Encoder adds.
-type trimmed struct{ io.Writer }
+// lineTrimmer leaves out line ends, which json.Encoder adds.
+type lineTrimmer struct{ io.Writer }
 
-func (w *trimmed) Write(text []byte) (int, error) {
+func (w *lineTrimmer) Write(text []byte) (int, error) {
 	_, err := w.Writer.Write(bytes.TrimSuffix(text, []byte("\n")))
 	return len(text), err
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/taskledger/taskledger/internal/kept"
+	"github.com/taskledger/taskledger/internal/cache"
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
@@ -25,8 +25,8 @@ const (
 // seconds. Reports return the last numbers read; reading takes at most a twentieth of the time. With fewer kinds, each
 // report reads them again. The zero Numbers is ready for use. It is safe for concurrent use.
 type Numbers struct {
-	unhandled kept.Value[unhandledKinds]
-	counts    kept.Value[[]ledger.StateCount]
+	unhandled cache.Value[unhandledKinds]
+	counts    cache.Value[[]ledger.StateCount]
 }
 
 // unhandledKinds is the kinds without workers at a time.

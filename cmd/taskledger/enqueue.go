@@ -128,7 +128,7 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 		failed.message = fmt.Sprintf("%s is committed; %s", key, failed.message)
 		unawaited = failed
 	}
-	if err := a.print(enqueued{key, answer}, func(w io.Writer) {
+	if err := a.print(enqueueResult{key, answer}, func(w io.Writer) {
 		if answer.New {
 			fmt.Fprintf(w, "enqueued %s\n", plain(key.String()))
 		} else {
@@ -192,8 +192,8 @@ func (f enqueueFlags) setAfter(o *ledger.EnqueueOptions) error {
 	return nil
 }
 
-// enqueued is the result as JSON.
-type enqueued struct {
+// enqueueResult is the result as JSON.
+type enqueueResult struct {
 	ledger.Key
 	ledger.Enqueued
 }

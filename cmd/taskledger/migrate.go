@@ -49,8 +49,8 @@ tool of your own; it connects to nothing.`,
 	return cmd
 }
 
-// migrated is the result of migrate up.
-type migrated struct {
+// migrateResult is the result of migrate up.
+type migrateResult struct {
 	Applied []string `json:"applied"` // by this command, in order
 	Current string   `json:"current"` // the newest migration
 }
@@ -64,7 +64,7 @@ func migrateUp(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	answer := migrated{Applied: []string{}, Current: all[len(all)-1].Name}
+	answer := migrateResult{Applied: []string{}, Current: all[len(all)-1].Name}
 	answer.Applied = append(answer.Applied, applied...)
 	return a.print(answer, func(w io.Writer) {
 		for _, name := range answer.Applied {

@@ -38,8 +38,8 @@ func (a *app) operateOne(ctx context.Context, o operation, key ledger.Key, audit
 	})
 }
 
-// operated is the result of an operation on many tasks, as JSON.
-type operated struct {
+// bulkResult is the result of an operation on many tasks, as JSON.
+type bulkResult struct {
 	operator.BulkResult
 	DryRun bool `json:"dry_run"`
 }
@@ -71,7 +71,7 @@ func (a *app) operateAll(ctx context.Context, o operation, f operateFlags) error
 		if err != nil {
 			return err
 		}
-		if err := a.print(operated{result, f.dryRun}, func(w io.Writer) {
+		if err := a.print(bulkResult{result, f.dryRun}, func(w io.Writer) {
 			renderBulkResult(w, o.done, result, f.dryRun)
 		}); err != nil {
 			return err

@@ -190,8 +190,8 @@ func newUnparkCommand(a *app, cmd *cobra.Command, u *unpark) *cobra.Command {
 	return cmd
 }
 
-// unparked is the result of an act on parked events as JSON.
-type unparked struct {
+// unparkResult is the result of an act on parked events as JSON.
+type unparkResult struct {
 	Done   string `json:"done"`
 	Events int    `json:"events"`
 	DryRun bool   `json:"dry_run"`
@@ -216,7 +216,7 @@ func (u *unpark) publish(
 	if err != nil {
 		return notParked(err)
 	}
-	return a.print(unparked{done, n, f.dryRun}, func(w io.Writer) {
+	return a.print(unparkResult{done, n, f.dryRun}, func(w io.Writer) {
 		fmt.Fprintf(w, "%s: %s\n", done, count(int64(n)))
 	})
 }
@@ -234,7 +234,7 @@ func (u *unpark) project(ctx context.Context, a *app, pool *pgxpool.Pool, key le
 	if err != nil {
 		return err
 	}
-	return a.print(unparked{done, n, f.dryRun}, func(w io.Writer) { fmt.Fprintf(w, "%s: %d events\n", done, n) })
+	return a.print(unparkResult{done, n, f.dryRun}, func(w io.Writer) { fmt.Fprintf(w, "%s: %d events\n", done, n) })
 }
 
 // addDryRunFlag adds --dry-run.

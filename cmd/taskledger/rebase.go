@@ -57,8 +57,8 @@ services start. The command needs the owner of the schema taskledger.`,
 	return cmd
 }
 
-// rebased is the result of rebase as JSON.
-type rebased struct {
+// rebaseResult is the result of rebase as JSON.
+type rebaseResult struct {
 	feed.RebasePlan
 	Installation string `json:"installation,omitempty"` // the new one
 	DryRun       bool   `json:"dry_run"`
@@ -69,7 +69,7 @@ func rebase(ctx context.Context, a *app, pool *pgxpool.Pool, f rebaseFlags) erro
 	if err != nil {
 		return err
 	}
-	answer := rebased{RebasePlan: plan, DryRun: !f.yes}
+	answer := rebaseResult{RebasePlan: plan, DryRun: !f.yes}
 	if f.yes {
 		if answer.Installation, err = doRebase(ctx, a, pool, f, plan); err != nil {
 			return err
@@ -120,7 +120,7 @@ func doRebase(ctx context.Context, a *app, pool *pgxpool.Pool, f rebaseFlags, pl
 	return installation, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return finish(ctx, tx) })
 }
 
-func renderRebase(w io.Writer, r rebased, f rebaseFlags) {
+func renderRebase(w io.Writer, r rebaseResult, f rebaseFlags) {
 	switch {
 	case !r.Needed && r.SequenceBehind && r.DryRun:
 		fmt.Fprintf(w, "the sequence of positions is behind the last event, %s, so enqueues fail; to advance it: "+

@@ -270,7 +270,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	} else if c.Server.Dir, err = broker.Dir(ctx, pool, a.config.dataDir); err != nil {
 		return err
 	}
-	where := serving{Database: endpoint(a.config.databaseURL), NATS: "own"}
+	where := serveResult{Database: endpoint(a.config.databaseURL), NATS: "own"}
 	if f.isOff {
 		where.Stream = "off"
 	}
@@ -341,7 +341,7 @@ func (a *app) startPostgres(ctx context.Context, f serveFlags) (*embedded.Server
 		return nil, err
 	}
 	if postgres.LastPort != 0 {
-		a.log.WarnContext(ctx, "another process listens on the port of the last start; PostgreSQL takes another one: "+
+		a.log.WarnContext(ctx, "another process listens on the last start's port; PostgreSQL uses another port: "+
 			"programs with a copy of its address need the new one, which is in server.json",
 			"port", postgres.LastPort)
 	}
@@ -352,8 +352,8 @@ func (a *app) startPostgres(ctx context.Context, f serveFlags) (*embedded.Server
 	return postgres, nil
 }
 
-// serving is the output of serve when it is ready.
-type serving struct {
+// serveResult is the output of serve when it is ready.
+type serveResult struct {
 	Database string `json:"database"` // without secrets, as is NATS
 	NATS     string `json:"nats"`
 	Stream   string `json:"stream,omitempty"` // off
@@ -361,7 +361,7 @@ type serving struct {
 	DataDir  string `json:"data_dir,omitempty"` // of the PostgreSQL started here; its address is in server.json
 }
 
-func (s serving) render(w io.Writer) {
+func (s serveResult) render(w io.Writer) {
 	fields := [][2]string{{"database", s.Database}, {"nats", s.NATS}}
 	if s.HTTP != "" {
 		fields = append(fields, [2]string{"http", s.HTTP})

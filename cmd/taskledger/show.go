@@ -28,8 +28,8 @@ type showFlags struct {
 	pageFlags
 }
 
-// shown is an object of show.
-type shown struct {
+// showObject is an object of show.
+type showObject struct {
 	name                 string // in the plural
 	argument             string // of one object: NAME, or "" if the object has only a list
 	short, long, example string
@@ -42,10 +42,10 @@ type shown struct {
 }
 
 // takesKey reports whether one object is named by KIND BIZ_ID.
-func (s shown) takesKey() bool { return s.argument == "KIND BIZ_ID" }
+func (s showObject) takesKey() bool { return s.argument == "KIND BIZ_ID" }
 
 // flagsOf returns the options that the object takes, without --watch: of its list or of one.
-func (s shown) flagsOf(isOne bool) []string {
+func (s showObject) flagsOf(isOne bool) []string {
 	flags := slices.Clone(s.flags)
 	if isOne {
 		flags = slices.Clone(s.flagsOfOne)
@@ -59,7 +59,7 @@ func (s shown) flagsOf(isOne bool) []string {
 }
 
 // usage returns the command line for the object.
-func (s shown) usage() string {
+func (s showObject) usage() string {
 	if s.argument == "" {
 		return s.name
 	}
@@ -70,14 +70,14 @@ func newShowCommand(a *app) *cobra.Command {
 	var f showFlags
 	objects := shownObjects()
 	var long strings.Builder
-	long.WriteString("List objects, or show one that is named. An object may be in the singular or the plural.\n\n")
+	long.WriteString("List objects, or show one by its name. OBJECT may be singular or plural.\n\n")
 	var names []string
 	for _, s := range objects {
 		names = append(names, s.name)
 		fmt.Fprintf(&long, "  %-23s %s\n", s.usage(), s.short)
 	}
 	long.WriteString("\nThe options of an object: taskledger show OBJECT --help.")
-	find := func(object string) shown {
+	find := func(object string) showObject {
 		return objects[slices.Index(names, object)]
 	}
 	cmd := &cobra.Command{
@@ -115,7 +115,7 @@ func newShowCommand(a *app) *cobra.Command {
 // add adds the options of all objects.
 func (f *showFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.IntVar(&f.limit, "limit", 0, "maximum number of elements; the help of each object has its default")
+	flags.IntVar(&f.limit, "limit", 0, "maximum number of elements; see each object's help for its default")
 	flags.StringVar(&f.after, "after", "", "`place` at which to continue: \"next\" of the previous call")
 	flags.StringVar(&f.kind, "kind", "", "only tasks of this kind")
 	flags.StringVar(&f.state, "state", "", "only tasks in this state")
@@ -135,7 +135,7 @@ func (f *showFlags) add(cmd *cobra.Command) {
 }
 
 // check reports arguments and options that the object does not take.
-func (s shown) check(cmd *cobra.Command, args []string) error {
+func (s showObject) check(cmd *cobra.Command, args []string) error {
 	path := cmd.CommandPath() + " " + s.name
 	if err := s.checkArgs(path, args); err != nil {
 		return err
@@ -158,7 +158,7 @@ func (s shown) check(cmd *cobra.Command, args []string) error {
 }
 
 // wrongFlag returns the error of an option that the object does not take.
-func (s shown) wrongFlag(path, flag string, isOne bool) error {
+func (s showObject) wrongFlag(path, flag string, isOne bool) error {
 	switch {
 	case isOne && slices.Contains(s.flagsOf(false), flag):
 		return usagef("--%s is for the list: %s", flag, path).hinted("run: %s --help", path)
@@ -168,7 +168,7 @@ func (s shown) wrongFlag(path, flag string, isOne bool) error {
 	return usagef("%s does not take --%s", path, flag).hinted("run: %s --help", path)
 }
 
-func (s shown) checkArgs(path string, args []string) error {
+func (s showObject) checkArgs(path string, args []string) error {
 	usage := "usage: taskledger show " + s.usage()
 	switch {
 	case len(args) == 0:
@@ -186,7 +186,7 @@ func (s shown) checkArgs(path string, args []string) error {
 }
 
 // setHelpOfObjects lets --help behind an object show the help of that object.
-func setHelpOfObjects(cmd *cobra.Command, find func(string) shown) {
+func setHelpOfObjects(cmd *cobra.Command, find func(string) showObject) {
 	whole := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		for _, word := range args[min(slices.Index(args, cmd.Name())+1, len(args)):] {
@@ -200,7 +200,7 @@ func setHelpOfObjects(cmd *cobra.Command, find func(string) shown) {
 }
 
 // showHelpOf shows the help of an object, as if it were a subcommand.
-func showHelpOf(cmd *cobra.Command, s shown) {
+func showHelpOf(cmd *cobra.Command, s showObject) {
 	one := &cobra.Command{
 		Use: s.usage(), Short: s.short, Long: s.long, Example: s.example, Run: func(*cobra.Command, []string) {},
 	}

@@ -12,13 +12,13 @@ import (
 )
 
 // shownObjects returns the objects of show.
-func shownObjects() []shown {
+func shownObjects() []showObject {
 	objects := append(shownTasks(), shownWork()...)
 	return append(append(objects, shownReaders()...), shownOthers()...)
 }
 
-func shownTasks() []shown {
-	return []shown{{
+func shownTasks() []showObject {
+	return []showObject{{
 		name: "tasks", argument: "KIND BIZ_ID",
 		short: "Tasks, newest first; the current state of one",
 		long: `List tasks of the projection, newest first. One call reads a bounded part of the ledger. Its output
@@ -58,8 +58,8 @@ At most %s tasks of each group are read: "%[1]s+" means that it has more.`, coun
 	}}
 }
 
-func shownWork() []shown {
-	return []shown{{
+func shownWork() []showObject {
+	return []showObject{{
 		name:  "kinds",
 		short: "Kinds, their tasks and workers, and which are paused",
 		long: `List the kinds that have tasks or live workers, or are paused. The projector counts the tasks, a moment
@@ -99,8 +99,8 @@ Workers in SQL do not report them.`,
 	}}
 }
 
-func shownReaders() []shown {
-	return []shown{{
+func shownReaders() []showObject {
+	return []showObject{{
 		name:    "projections",
 		short:   "Projections, how far they are, and the events that stop them",
 		example: "  taskledger show projections\n  taskledger show projections -o json",
@@ -142,8 +142,8 @@ With --projection, list the events that a projection has parked or skips.`,
 	}}
 }
 
-func shownOthers() []shown {
-	return []shown{{
+func shownOthers() []showObject {
+	return []showObject{{
 		name:    "illegal",
 		short:   "Illegal events that the projector has found",
 		example: "  taskledger show illegal\n  taskledger show illegal -o json",

@@ -13,8 +13,8 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// listed is the result as JSON.
-type listed struct {
+// taskPage is the result as JSON.
+type taskPage struct {
 	Tasks []ledger.ListedTask `json:"tasks"`
 	Next  ledger.Position     `json:"next,omitempty"`
 }
@@ -28,7 +28,7 @@ func listTasks(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) err
 	if err != nil {
 		return err
 	}
-	if err := printList(a, listed{tasks, next}, tasks, func(w io.Writer) {
+	if err := printList(a, taskPage{tasks, next}, tasks, func(w io.Writer) {
 		t := newTable([]any{"kind", "biz_id", "state", "attempt", "enqueued", "updated", "error"}, 4, 5, 6)
 		for _, task := range tasks {
 			t.AppendRow(table.Row{plain(string(task.Kind)), plain(string(task.BizID)), task.State, task.Attempt,

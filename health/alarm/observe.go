@@ -68,12 +68,12 @@ type observer struct {
 	config  Config
 	dead    cache[[]operator.DeadGroup]
 	timers  cache[[]health.Condition]
-	waiting map[ledger.Kind]*cache[waiting]
+	waiting map[ledger.Kind]*cache[waitingTask]
 	numbers health.Numbers
 }
 
-// waiting is a task of a kind that has been available for too long. The zero value is no task.
-type waiting struct {
+// waitingTask is a task of a kind that has been available for too long. The zero value is no task.
+type waitingTask struct {
 	bizID string
 	age   time.Duration
 }
@@ -161,7 +161,7 @@ func (w *observer) readKinds(ctx context.Context, o *observation) error {
 		if rule.WaitingOver == 0 {
 			continue
 		}
-		found, err := w.waiting[rule.Kind].get(func() (waiting, error) { return w.findWaiting(ctx, rule) })
+		found, err := w.waiting[rule.Kind].get(func() (waitingTask, error) { return w.findWaiting(ctx, rule) })
 		if err != nil {
 			return err
 		}
@@ -182,16 +182,16 @@ func (w *observer) readKinds(ctx context.Context, o *observation) error {
 // projector lists, up to the limit of the rule. If the limit is short or there is no list, it reads all tasks of the
 // kind: there is no index of tasks by age, because every enqueue would pay for it. If no task is available, it reads
 // none.
-func (w *observer) findWaiting(ctx context.Context, rule KindRule) (waiting, error) {
+func (w *observer) findWaiting(ctx context.Context, rule KindRule) (waitingTask, error) {
 	var available int64
 	_, err := pgquery.Row(ctx, w.config.DB, availableSQL, []any{string(rule.Kind)}, &available)
 	if err != nil || available == 0 {
-		return waiting{}, pgerr.Explain("count available tasks", err)
+		return waitingTask{}, pgerr.Explain("count available tasks", err)
 	}
 	isListed := false
 	if time.Duration(rule.WaitingOver) >= listDelay {
 		if _, err := pgquery.Row(ctx, w.config.DB, isListedSQL, nil, &isListed); err != nil {
-			return waiting{}, pgerr.Explain("look for the list of lingering tasks", err)
+			return waitingTask{}, pgerr.Explain("look for the list of lingering tasks", err)
 		}
 	}
 	if isListed {
@@ -203,7 +203,7 @@ func (w *observer) findWaiting(ctx context.Context, rule KindRule) (waiting, err
 		_, err := pgquery.Row(ctx, w.config.DB, waitingSQL,
 			[]any{string(rule.Kind), after, int64(waitingPage)}, &after, &oldest, &ms)
 		if err != nil {
-			return waiting{}, pgerr.Explain("find a task that waits", err)
+			return waitingTask{}, pgerr.Explain("find a task that waits", err)
 		}
 		if found := overdue(rule, oldest, ms); found.bizID != "" || after == "" {
 			return found, nil
@@ -212,7 +212,7 @@ func (w *observer) findWaiting(ctx context.Context, rule KindRule) (waiting, err
 }
 
 // findListed is findWaiting by the list of lingering tasks.
-func (w *observer) findListed(ctx context.Context, rule KindRule) (waiting, error) {
+func (w *observer) findListed(ctx context.Context, rule KindRule) (waitingTask, error) {
 	limit := time.Duration(rule.WaitingOver).Milliseconds()
 	var enqueuedAt int64
 	var kind, id string
@@ -223,7 +223,7 @@ func (w *observer) findListed(ctx context.Context, rule KindRule) (waiting, erro
 			[]any{string(rule.Kind), enqueuedAt, kind, id, int64(waitingPage), limit},
 			&enqueuedAt, &kind, &id, &oldest, &ms)
 		if err != nil {
-			return waiting{}, pgerr.Explain("find a task that waits", err)
+			return waitingTask{}, pgerr.Explain("find a task that waits", err)
 		}
 		if found := overdue(rule, oldest, ms); found.bizID != "" || id == "" {
 			return found, nil
@@ -232,10 +232,10 @@ func (w *observer) findListed(ctx context.Context, rule KindRule) (waiting, erro
 }
 
 // overdue returns the task that has been available longest, if that is too long.
-func overdue(rule KindRule, oldest *string, ms int64) waiting {
+func overdue(rule KindRule, oldest *string, ms int64) waitingTask {
 	age := time.Duration(ms) * time.Millisecond
 	if oldest == nil || age <= time.Duration(rule.WaitingOver) {
-		return waiting{}
+		return waitingTask{}
 	}
-	return waiting{*oldest, age}
+	return waitingTask{*oldest, age}
 }

@@ -35,9 +35,9 @@ func New(c Config) (*Watcher, error) {
 	}
 	c = c.withDefaults()
 	w := &Watcher{config: c, newsSince: make(map[string]time.Time)}
-	w.observer = observer{config: c, waiting: make(map[ledger.Kind]*cache[waiting])}
+	w.observer = observer{config: c, waiting: make(map[ledger.Kind]*cache[waitingTask])}
 	for _, rule := range c.Rules.Kinds {
-		w.observer.waiting[rule.Kind] = &cache[waiting]{}
+		w.observer.waiting[rule.Kind] = &cache[waitingTask]{}
 	}
 	return w, nil
 }

@@ -70,7 +70,7 @@ func (d *database) run(c broker.Config) (stop func()) {
 }
 
 // found waits until the server is found as a role, and returns it.
-func (d *database) found(role, user string) (f natsclient.Found) {
+func (d *database) found(role, user string) (f natsclient.Server) {
 	d.t.Helper()
 	db := ledgertest.As(d.t, d.db, role)
 	d.await("the server to be found", func() (err error) {

@@ -144,13 +144,13 @@ func (s *Findings) isFollowed() bool {
 
 // pagesAfter returns the pages after a place that were read after a moment, at most as many events as one page may
 // contain.
-func (s *Findings) pagesAfter(in database, at Place, since time.Time, o Options, free *freeEvents) found {
+func (s *Findings) pagesAfter(in database, at Place, since time.Time, o Options, free *freeEvents) followedPages {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.followed = time.Now()
 	s.pages.expire(s.followed)
 	pages, isKnown := s.pages.after(in, at, since)
-	got := found{isKnown: isKnown}
+	got := followedPages{isKnown: isKnown}
 	if len(pages) == 0 {
 		got.next, got.aliveUntil = waited(&s.next), s.until.Add(followFor)
 		if s.pages.keptAt.After(s.until) {

@@ -25,8 +25,8 @@ func windowBetween(from, to Place) Window {
 	return Window{Seen: from.Seen, Until: to.Seen}
 }
 
-// found is the reporting feed's pages after a place.
-type found struct {
+// followedPages is the reporting feed's pages after a place.
+type followedPages struct {
 	isKnown bool // the followed feed passed the place too
 	runs    []run
 	events  []ledger.Event
@@ -65,7 +65,7 @@ func (f *Feed) follow(ctx context.Context, isPatient bool) (page Page, ok bool, 
 }
 
 // take moves the feed over pages and returns them as one.
-func (f *Feed) take(got found) Page {
+func (f *Feed) take(got followedPages) Page {
 	begin := 0
 	for _, r := range got.runs {
 		f.place.unaudited.note(f.place.Place, got.events[begin:r.end], f.floor)

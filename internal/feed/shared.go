@@ -14,11 +14,11 @@ import (
 var pools = struct {
 	sync.Mutex
 
-	shared map[*pgxpool.Pool]*sharing
-}{shared: map[*pgxpool.Pool]*sharing{}}
+	shared map[*pgxpool.Pool]*poolState
+}{shared: map[*pgxpool.Pool]*poolState{}}
 
-// sharing is the shared state of the feeds of a pool.
-type sharing struct {
+// poolState is the shared state of the feeds of a pool.
+type poolState struct {
 	found *Findings
 	users [2]int // by Use
 	stop  func() // of the feed that reads for the others; nil: none
@@ -43,7 +43,7 @@ func Shared(db *pgxpool.Pool, by Use) (found *Findings, leave func()) {
 	defer pools.Unlock()
 	s := pools.shared[db]
 	if s == nil {
-		s = &sharing{found: &Findings{isOptional: true}}
+		s = &poolState{found: &Findings{isOptional: true}}
 		pools.shared[db] = s
 	}
 	s.users[by]++
@@ -54,10 +54,10 @@ func Shared(db *pgxpool.Pool, by Use) (found *Findings, leave func()) {
 }
 
 // needsReader reports whether a feed should read for all. Services alone share the dispatcher's feed, or little.
-func (s *sharing) needsReader() bool { return s.users[BySubscriber]+min(s.users[ByService], 1) >= 2 }
+func (s *poolState) needsReader() bool { return s.users[BySubscriber]+min(s.users[ByService], 1) >= 2 }
 
 // leave ends the use of one user.
-func (s *sharing) leave(db *pgxpool.Pool, by Use) {
+func (s *poolState) leave(db *pgxpool.Pool, by Use) {
 	pools.Lock()
 	var stop func()
 	if s.users[by]--; !s.needsReader() {
@@ -73,7 +73,7 @@ func (s *sharing) leave(db *pgxpool.Pool, by Use) {
 }
 
 // begin starts the feed that reads for all.
-func (s *sharing) begin(db *pgxpool.Pool) {
+func (s *poolState) begin(db *pgxpool.Pool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -92,7 +92,7 @@ const (
 )
 
 // read reads for all until ctx is done, while no other feed reports. The other feeds log outages.
-func (s *sharing) read(ctx context.Context, db *pgxpool.Pool) {
+func (s *poolState) read(ctx context.Context, db *pgxpool.Pool) {
 	delay := loop.Backoff{Min: maxIdle, Max: time.Second}
 	for {
 		err := s.tail(ctx, db)
@@ -109,7 +109,7 @@ func (s *sharing) read(ctx context.Context, db *pgxpool.Pool) {
 }
 
 // tail reads until an error, or until another feed reports.
-func (s *sharing) tail(ctx context.Context, db *pgxpool.Pool) error {
+func (s *poolState) tail(ctx context.Context, db *pgxpool.Pool) error {
 	s.found.mu.Lock()
 	isSilent := s.found.isSilent()
 	s.found.mu.Unlock()

@@ -15,7 +15,7 @@ const Every = 10 * time.Second
 // with their number as attribute "times". It is safe for concurrent use.
 type Logger struct {
 	mu       sync.Mutex
-	messages map[message]*suppressed // nil: closed, nothing is suppressed
+	messages map[message]*suppression // nil: closed, nothing is suppressed
 }
 
 // message identifies lines that stand for each other.
@@ -25,15 +25,15 @@ type message struct {
 	text   string
 }
 
-// suppressed counts the lines since the last logged line.
-type suppressed struct {
+// suppression counts the lines since the last logged line.
+type suppression struct {
 	count int
 	last  []any // attributes
 	timer *time.Timer
 }
 
 // New returns a logger. Close logs the lines that it has suppressed.
-func New() *Logger { return &Logger{messages: make(map[message]*suppressed)} }
+func New() *Logger { return &Logger{messages: make(map[message]*suppression)} }
 
 // Warn logs a line now, or within [Every].
 func (l *Logger) Warn(to *slog.Logger, text string, attributes ...any) {
@@ -61,7 +61,7 @@ func (l *Logger) log(m message, attributes []any) {
 // suppress counts the lines that follow. l.mu is held.
 func (l *Logger) suppress(m message) {
 	if l.messages != nil {
-		l.messages[m] = &suppressed{timer: time.AfterFunc(Every, func() { l.flush(m) })}
+		l.messages[m] = &suppression{timer: time.AfterFunc(Every, func() { l.flush(m) })}
 	}
 }
 
@@ -93,7 +93,7 @@ func (l *Logger) Close() {
 	l.messages = nil
 }
 
-func (s *suppressed) log(m message) { m.log(append(s.last, "times", s.count)) }
+func (s *suppression) log(m message) { m.log(append(s.last, "times", s.count)) }
 
 func (m message) log(attributes []any) {
 	m.logger.Log(context.Background(), m.level, m.text, attributes...)

@@ -51,7 +51,7 @@ type dialer struct {
 	preferred func() string // address of the server to try first, or ""
 
 	mu    sync.Mutex
-	found Found
+	found Server
 }
 
 // Dial implements [nats.CustomDialer]. It ignores the address.
@@ -64,7 +64,7 @@ func (d *dialer) Dial(network, _ string) (net.Conn, error) {
 	}
 	rand.Shuffle(len(servers), func(i, k int) { servers[i], servers[k] = servers[k], servers[i] })
 	preferred := d.preferred()
-	if own := slices.IndexFunc(servers, func(f Found) bool { return f.Address == preferred }); own > 0 {
+	if own := slices.IndexFunc(servers, func(f Server) bool { return f.Address == preferred }); own > 0 {
 		servers[0], servers[own] = servers[own], servers[0]
 	}
 	var failures []error
@@ -82,7 +82,7 @@ func (d *dialer) Dial(network, _ string) (net.Conn, error) {
 }
 
 // dialOne connects to a server. It uses only its share of the remaining time, so that all servers can be tried.
-func dialOne(ctx context.Context, network string, found Found, servers int) (net.Conn, error) {
+func dialOne(ctx context.Context, network string, found Server, servers int) (net.Conn, error) {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/time.Duration(servers))
@@ -100,10 +100,10 @@ func dialOne(ctx context.Context, network string, found Found, servers int) (net
 func (d *dialer) SkipTLSHandshake() bool { return true }
 
 // secure begins TLS at once, which the server of package broker expects.
-func secure(ctx context.Context, conn net.Conn, found Found) (net.Conn, error) {
+func secure(ctx context.Context, conn net.Conn, found Server) (net.Conn, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(found.CA)) {
-		return nil, errors.Join(errors.New("the database has an invalid CA of the NATS server"), conn.Close())
+		return nil, errors.Join(errors.New("the CA of the NATS server in the database is invalid"), conn.Close())
 	}
 	secured := tls.Client(conn, &tls.Config{RootCAs: roots, ServerName: ServerName, MinVersion: tls.VersionTLS13})
 	if err := secured.HandshakeContext(ctx); err != nil {

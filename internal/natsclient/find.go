@@ -45,8 +45,8 @@ func (e *NotFoundError) Error() string { return e.Reason }
 var (
 	errNone = &NotFoundError{
 		Reason: "no process runs a NATS server for this database",
-		Cure: "start taskledger serve with DATABASE_URL alone, or set NATS_URL; the log of a serve that runs has its " +
-			"reason",
+		Cure: "start taskledger serve with DATABASE_URL alone, or set NATS_URL; the log of a running serve " +
+			"contains the reason",
 	}
 	errElsewhere = &NotFoundError{
 		Reason: "the NATS server that this database names is not connected to it: " +
@@ -77,8 +77,8 @@ func (e *UnreachableError) Cure() string {
 	return "check that this machine reaches it; serve --advertise names its address"
 }
 
-// Found is the NATS server of a database.
-type Found struct {
+// Server is the NATS server of a database.
+type Server struct {
 	Address  string // host and port
 	CA       string // PEM of the CA of its certificate; "" if it has none
 	User     string
@@ -100,7 +100,7 @@ func RoleOf(user string) string {
 }
 
 // URL returns the address with user and password. The scheme is tls if the server requires TLS.
-func (f Found) URL() string {
+func (f Server) URL() string {
 	u := url.URL{Scheme: "nats", User: url.UserPassword(f.User, f.Password), Host: f.Address}
 	if f.CA != "" {
 		u.Scheme = "tls"
@@ -111,16 +111,16 @@ func (f Found) URL() string {
 // Find returns the server of a database for a user of package natsconfig.
 //
 // Errors: a [*NotFoundError]; the database's if the login lacks the role of the user.
-func Find(ctx context.Context, db pgquery.Querier, user string) (Found, error) {
+func Find(ctx context.Context, db pgquery.Querier, user string) (Server, error) {
 	all, err := FindAll(ctx, db, user)
 	if err != nil {
-		return Found{}, err
+		return Server{}, err
 	}
 	return all[0], nil
 }
 
 // FindAll returns all servers of a database: one, or the members of its cluster. It returns the errors of [Find].
-func FindAll(ctx context.Context, db pgquery.Querier, user string) ([]Found, error) {
+func FindAll(ctx context.Context, db pgquery.Querier, user string) ([]Server, error) {
 	servers, err := readServers(ctx, db)
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func FindAll(ctx context.Context, db pgquery.Querier, user string) ([]Found, err
 }
 
 // readServers returns the servers that are connected to this database, without credentials; at least one.
-func readServers(ctx context.Context, db pgquery.Querier) (servers []Found, err error) {
+func readServers(ctx context.Context, db pgquery.Querier) (servers []Server, err error) {
 	rows, err := db.Query(ctx, findSQL)
 	if err != nil {
 		return nil, pgerr.Explain("find the NATS server", err)
@@ -147,7 +147,7 @@ func readServers(ctx context.Context, db pgquery.Querier) (servers []Found, err 
 	defer rows.Close()
 	none := errNone
 	for rows.Next() {
-		var f Found
+		var f Server
 		var isHere bool
 		if err := rows.Scan(&f.Address, &f.CA, &isHere); err != nil {
 			return nil, pgerr.Explain("find the NATS server", err)

@@ -15,13 +15,13 @@ const KindPrefix = "taskledger."
 // FiringActorPrefix begins the actors of the firings of schedules. A schedule's name follows.
 const FiringActorPrefix = "schedule/"
 
-type allowed struct{}
+type allowKey struct{}
 
 // Allow returns a context in which package ledger enqueues tasks of reserved kinds and with reserved actors.
-func Allow(ctx context.Context) context.Context { return context.WithValue(ctx, allowed{}, true) }
+func Allow(ctx context.Context) context.Context { return context.WithValue(ctx, allowKey{}, true) }
 
 // IsAllowed reports whether ctx is one of [Allow].
-func IsAllowed(ctx context.Context) bool { return ctx.Value(allowed{}) != nil }
+func IsAllowed(ctx context.Context) bool { return ctx.Value(allowKey{}) != nil }
 
 // IsKind reports whether a kind is reserved.
 func IsKind[T ~string](kind T) bool { return strings.HasPrefix(string(kind), KindPrefix) }

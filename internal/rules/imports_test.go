@@ -203,7 +203,7 @@ var rules = []rule{
 	{
 		pkg: "/health",
 		may: []string{"/ledger", "/internal/feed", "/ledger/periodic", "/outbox", "/projector",
-			"/workers/dispatcher", "/workers/scheduler", "/workers/operator", "/webhook", "/internal/kept",
+			"/workers/dispatcher", "/workers/scheduler", "/workers/operator", "/webhook", "/internal/cache",
 			"/internal/lists",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/printable", "/internal/stream",
 			nats},
@@ -254,7 +254,7 @@ var rules = []rule{
 	{
 		pkg: "/console",
 		may: []string{"/api", "/api/client", "/health", "/ledger", "/ledger/periodic", "/ledger/seal",
-			"/outbox", "/projector", "/workers", "/workers/operator", "/internal/kept", "/internal/lists",
+			"/outbox", "/projector", "/workers", "/workers/operator", "/internal/cache", "/internal/lists",
 			"/internal/printable",
 			"/internal/strictjson", pgx},
 		reason: "pages of what the packages below it read; package api has the callers and their acts",
@@ -308,7 +308,7 @@ var rules = []rule{
 	{pkg: "/internal/tracestate", may: nil, reason: "a format of W3C, and no more"},
 	{pkg: "/internal/pgquery", may: []string{pgx}, reason: "statements of one row are run in one way"},
 	{
-		pkg: "/internal/kept", may: []string{"/internal/loop"},
+		pkg: "/internal/cache", may: []string{"/internal/loop"},
 		reason: "values that take long to read are kept in one way",
 	},
 	{pkg: "/internal/loglimit", may: nil, reason: "lines that repeat are bounded in one way"},

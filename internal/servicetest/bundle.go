@@ -33,8 +33,8 @@ type Bundle struct {
 	T  testing.TB
 	DB *pgxpool.Pool // for the test's own statements, with the roles of [Pool]
 
-	AllAsOwner bool    // the parts of the product have DB, whose sessions only a superuser can begin
-	shared     *shared // with the bundles of subtests
+	AllAsOwner bool     // the parts of the product have DB, whose sessions only a superuser can begin
+	shared     *poolSet // with the bundles of subtests
 
 	kind  ledger.TypedKind[OrderArgs]
 	kinds string // that the test counts: a pattern of LIKE
@@ -72,7 +72,7 @@ func NewDatabase(t testing.TB) *Bundle {
 
 // NewDatabaseOn is [NewDatabase] on a given database.
 func NewDatabaseOn(t testing.TB, db *pgxpool.Pool) *Bundle {
-	return &Bundle{T: t, DB: db, shared: &shared{t: t, pools: make(map[string]*pgxpool.Pool)}, kind: Order, kinds: "%"}
+	return &Bundle{T: t, DB: db, shared: &poolSet{t: t, pools: make(map[string]*pgxpool.Pool)}, kind: Order, kinds: "%"}
 }
 
 // In returns the bundle for a subtest. It has the database, the broker and the running services of b, and a kind of its
@@ -110,15 +110,15 @@ func (b *Bundle) As(role string) *pgxpool.Pool {
 	return b.shared.pool(b.DB, role)
 }
 
-// shared is the part of a bundle that its subtests share. It ends with the test that made it.
-type shared struct {
+// poolSet is the part of a bundle that its subtests share. It ends with the test that made it.
+type poolSet struct {
 	t        testing.TB
 	subtests atomic.Int32
 	mu       sync.Mutex
 	pools    map[string]*pgxpool.Pool // by role; guarded by mu
 }
 
-func (s *shared) pool(like *pgxpool.Pool, role string) *pgxpool.Pool {
+func (s *poolSet) pool(like *pgxpool.Pool, role string) *pgxpool.Pool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pool, ok := s.pools[role]

@@ -12,15 +12,15 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 )
 
-// deed is a fault that was done.
-type deed struct {
+// injection is a fault that was done.
+type injection struct {
 	fault  fault
 	target string
 	began  time.Time
 	cured  time.Time
 }
 
-func (d deed) String() string {
+func (d injection) String() string {
 	return fmt.Sprintf("%s %-14s %-22s %.1f s", d.began.Format("15:04:05.000"), d.fault.name, d.target,
 		d.cured.Sub(d.began).Seconds())
 }
@@ -33,7 +33,7 @@ type nemesis struct {
 	log    io.Writer
 
 	mu      sync.Mutex
-	deeds   []deed
+	deeds   []injection
 	skipped map[string]bool
 	busy    map[string]bool // what faults act on now
 	bag     []fault         // faults to draw before any is drawn again
@@ -99,7 +99,7 @@ func (n *nemesis) do(ctx context.Context, f fault, random *rand.Rand) error {
 		defer n.mu.Unlock()
 		n.busy[f.on] = false
 	}()
-	d := deed{fault: f, began: time.Now()}
+	d := injection{fault: f, began: time.Now()}
 	hold := f.least + time.Duration(random.Int64N(int64(f.most-f.least)+1))
 	begun, release := context.WithCancel(context.WithoutCancel(ctx)) // for the fault's actions until its cure
 	defer release()

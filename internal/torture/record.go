@@ -25,7 +25,7 @@ type record struct {
 	skipped   []string                      // audits that found events which a feed had skipped
 	ended     []string                      // services and parts that ended by themselves
 	different []projector.Difference        // of the projection
-	deeds     []deed
+	deeds     []injection
 }
 
 // call is a producer's knowledge of a task.

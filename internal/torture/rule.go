@@ -63,7 +63,7 @@ func lost(r *record) (all []string) {
 // isLostByPostgres reports whether a commit may be missing on an asynchronous standby that was promoted after the
 // commit was acknowledged.
 func (r *record) isLostByPostgres(c call) bool {
-	return slices.ContainsFunc(r.deeds, func(d deed) bool {
+	return slices.ContainsFunc(r.deeds, func(d injection) bool {
 		return d.fault.cost&losesCommits != 0 && !c.at.Before(d.began.Add(-maxReplicationDelay)) && c.at.Before(d.cured)
 	})
 }

@@ -61,7 +61,7 @@ func healthy() *record {
 }
 
 // asynchronous is the promotion of an asynchronous standby.
-var asynchronous = deed{fault: fault{name: "promote-async", cost: losesCommits}, began: time.Unix(0, 0)}
+var asynchronous = injection{fault: fault{name: "promote-async", cost: losesCommits}, began: time.Unix(0, 0)}
 
 // Each breach of a promise is found by its rule and by no other, unless it breaks other promises as well.
 func TestRulesFindBreaches(t *testing.T) {
@@ -78,7 +78,7 @@ func TestRulesFindBreaches(t *testing.T) {
 			r.seen = without(r.seen, called)
 		}, want: []string{"lost"}},
 		{name: "a committed task is gone with its primary", breach: func(r *record) {
-			r.deeds = []deed{asynchronous}
+			r.deeds = []injection{asynchronous}
 			r.calls[called] = call{op: opCommitted, at: time.Unix(-1, 0), nonce: "right"}
 			r.deeds[0].cured = time.Unix(1, 0)
 			delete(r.tasks, called)

@@ -142,7 +142,7 @@ func torture(ctx context.Context, c config) (_ *report, err error) {
 
 // finish stops the producers, waits until all tasks have ended and their events have appeared, stops the other parts
 // and checks.
-func (r *report) finish(ctx context.Context, s *stage, deeds []deed) error {
+func (r *report) finish(ctx context.Context, s *stage, deeds []injection) error {
 	if s.overload != "" {
 		r.memory = append(s.memory(ctx), fmt.Sprintf("waiting tasks: at most %d of %d", r.waiting, overloadWaiting))
 	}

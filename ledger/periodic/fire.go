@@ -33,8 +33,8 @@ const (
 	reasonChanged = "changed" // the times of the schedule changed before a runner fired it
 )
 
-// discarded is the data of the event discarded.
-type discarded struct {
+// discardData is the data of the event discarded.
+type discardData struct {
 	Reason     string `json:"reason"`
 	Firings    int    `json:"firings,omitempty"` // the number of firings that the task stands for,
 	More       bool   `json:"more,omitempty"`    // or more than that,
@@ -84,7 +84,7 @@ func enqueue(
 }
 
 // discardFiring enqueues the task of a firing that is passed over and, if the task is new, discards it.
-func discardFiring(ctx context.Context, tx pgx.Tx, s Schedule, firing time.Time, why discarded) error {
+func discardFiring(ctx context.Context, tx pgx.Tx, s Schedule, firing time.Time, why discardData) error {
 	added, err := enqueueFiring(ctx, tx, s, firing)
 	if err != nil || !added {
 		return err
@@ -116,7 +116,7 @@ func execute(ctx context.Context, tx pgx.Tx, s Status, p plan, reason string) (t
 	fault.Point(pointPlanned)
 	passedCount := p.passed.count
 	if passedCount > 0 {
-		why := discarded{
+		why := discardData{
 			Reason: reason, Firings: passedCount, More: p.passed.more,
 			From: instant(p.passed.from), To: instant(p.passed.to),
 		}
@@ -132,7 +132,7 @@ func execute(ctx context.Context, tx pgx.Tx, s Status, p plan, reason string) (t
 		}
 		if blocker != "" {
 			passedCount++
-			why := discarded{Reason: reasonOverlap, Unfinished: blocker}
+			why := discardData{Reason: reasonOverlap, Unfinished: blocker}
 			if err := discardFiring(ctx, tx, s.Schedule, firing, why); err != nil {
 				return nil, err
 			}

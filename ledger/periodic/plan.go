@@ -8,12 +8,12 @@ const maxWalk = 100_000
 // plan is the work on a schedule that is due.
 type plan struct {
 	fire   []time.Time // the firings that become tasks, in order
-	passed passed      // the firings before them
+	passed firingRange // the firings before them
 	next   time.Time   // the next firing; zero: unknown yet, or no firing follows
 }
 
-// passed is a row of firings that are passed over.
-type passed struct {
+// firingRange is a range of firings that are passed over.
+type firingRange struct {
 	count    int
 	more     bool // there are more than count
 	from, to time.Time

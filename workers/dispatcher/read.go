@@ -144,8 +144,8 @@ type answer struct {
 	isEnd   bool
 }
 
-// found is a task that became available at a position.
-type found struct {
+// availableTask is a task that became available at a position.
+type availableTask struct {
 	key      ledger.Key
 	position ledger.Position
 }
@@ -227,14 +227,14 @@ func (o *office) readOn(ctx context.Context, reads []dispatch.Read) ([]answer, e
 
 // listed reads the list of unfinished tasks, and its place.
 func (o *office) listed(ctx context.Context, kinds, afters string, limit int64) (
-	place feed.Place, byKind map[ledger.Kind][]found, err error) {
+	place feed.Place, byKind map[ledger.Kind][]availableTask, err error) {
 	rows, err := o.config.DB.Query(ctx, listedSQL, kinds, afters, limit)
 	if err != nil {
 		return place, nil, pgerr.Explain("read unfinished tasks", err)
 	}
-	byKind = map[ledger.Kind][]found{}
+	byKind = map[ledger.Kind][]availableTask{}
 	var text string
-	var f found
+	var f availableTask
 	_, err = pgx.ForEachRow(rows, []any{&text, (*string)(&f.key.Kind), (*string)(&f.key.BizID), (*int64)(&f.position)},
 		func() error {
 			if f.key.Kind != "" {
@@ -257,15 +257,15 @@ func (o *office) listed(ctx context.Context, kinds, afters string, limit int64) 
 // unlisted reads the events after the place of the list that made tasks available. It returns the position of the last
 // event, and whether no events follow it.
 func (o *office) unlisted(ctx context.Context, place feed.Place, after ledger.Position, kinds string) (
-	reached ledger.Position, isWhole bool, byKind map[ledger.Kind][]found, err error) {
+	reached ledger.Position, isWhole bool, byKind map[ledger.Kind][]availableTask, err error) {
 	rows, err := o.config.DB.Query(ctx, unlistedSQL, place.Seen.Snapshot, int64(place.Seen.Top), place.Seen.Bound,
 		int64(after), int64(unlistedPage), kinds)
 	if err != nil {
 		return 0, false, nil, pgerr.Explain("read available tasks", err)
 	}
-	byKind = map[ledger.Kind][]found{}
+	byKind = map[ledger.Kind][]availableTask{}
 	var events int64
-	var f found
+	var f availableTask
 	_, err = pgx.ForEachRow(rows, []any{&events, (*int64)(&reached), (*string)(&f.key.Kind), (*string)(&f.key.BizID),
 		(*int64)(&f.position)}, func() error {
 		if f.key.Kind != "" {

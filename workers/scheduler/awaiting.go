@@ -53,7 +53,7 @@ const (
 	awaitingRetry = time.Second
 )
 
-// awaiting makes tasks available whose predecessors have succeeded ([ledger.EnqueueOptions].After), or cancels them.
+// dependents makes tasks available whose predecessors have succeeded ([ledger.EnqueueOptions].After), or cancels them.
 //
 // While tasks wait, it follows the events of the ledger from the present on. When a task finishes, it decides the
 // tasks that wait for it, then their successors, so that a chain takes time proportional to its length.
@@ -71,7 +71,7 @@ const (
 // batch of decisions takes one task of each kind before it takes a second one.
 //
 // The goroutine of run uses it.
-type awaiting struct {
+type dependents struct {
 	config Config
 	wanted request
 	turn   time.Duration // [awaitingTurn], changed by tests
@@ -96,15 +96,15 @@ type walk struct {
 	at        time.Time // when the next one begins, or this one continues
 }
 
-func newAwaiting(c Config) awaiting {
-	return awaiting{
+func newAwaiting(c Config) dependents {
+	return dependents{
 		config: c, wanted: newRequest(), turn: awaitingTurn, known: newSuccessors(maxSuccessors),
 		walk: walk{places: make(map[ledger.Kind]ledger.BizID)},
 	}
 }
 
 // run works until ctx is done. It logs errors, and retries.
-func (a *awaiting) run(ctx context.Context) {
+func (a *dependents) run(ctx context.Context) {
 	_ = loop.Steps{ // without Stop it returns nil
 		Step: func(ctx context.Context) (time.Duration, error) {
 			a.wanted.await(ctx, unasked)
@@ -121,7 +121,7 @@ func (a *awaiting) run(ctx context.Context) {
 var errNothingWaits = errors.New("no task waits for predecessors")
 
 // follow works until no task waits, or until an error after which events may be missed.
-func (a *awaiting) follow(ctx context.Context) error {
+func (a *dependents) follow(ctx context.Context) error {
 	if page, err := a.read(ctx, ledger.Key{}); err != nil || len(page) == 0 {
 		return err
 	}
@@ -154,14 +154,14 @@ func (a *awaiting) follow(ctx context.Context) error {
 }
 
 // reset forgets everything, so that the next walk reads all tasks.
-func (a *awaiting) reset() {
+func (a *dependents) reset() {
 	places := a.walk.places // otherwise a walk that is often interrupted would never reach the last tasks
 	a.known, a.due, a.gone, a.retry = newSuccessors(a.known.limit), turns{}, nil, turns{}
 	a.walk = walk{places: places}
 }
 
 // work decides tasks as events and walks require, until an error.
-func (a *awaiting) work(ctx context.Context, pages <-chan feed.Page) error {
+func (a *dependents) work(ctx context.Context, pages <-chan feed.Page) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -204,7 +204,7 @@ var closedTimer = func() <-chan time.Time {
 }()
 
 // nextAt returns when the walk or a retry is due.
-func (a *awaiting) nextAt() time.Time {
+func (a *dependents) nextAt() time.Time {
 	if a.retry.n > 0 && a.retryAt.Before(a.walk.at) {
 		return a.retryAt
 	}
@@ -212,7 +212,7 @@ func (a *awaiting) nextAt() time.Time {
 }
 
 // note queues the tasks whose predecessors are in events, and new waiting tasks.
-func (a *awaiting) note(events []ledger.Event) {
+func (a *dependents) note(events []ledger.Event) {
 	for i := range events {
 		e := &events[i]
 		if e.Version > 1 && a.known.waiting[e.Key] != nil {
@@ -235,14 +235,14 @@ func (a *awaiting) note(events []ledger.Event) {
 }
 
 // noteEnd queues the successors of a finished task.
-func (a *awaiting) noteEnd(k ledger.Key) {
+func (a *dependents) noteEnd(k ledger.Key) {
 	for s := range a.known.of[k] {
 		a.due.add(s)
 	}
 }
 
 // meet queues a waiting task, and keeps it in memory if there is room.
-func (a *awaiting) meet(s *successor) {
+func (a *dependents) meet(s *successor) {
 	if !a.known.add(s) {
 		a.walkSoon()
 	}
@@ -250,7 +250,7 @@ func (a *awaiting) meet(s *successor) {
 }
 
 // walkSoon schedules the next walk soon, for tasks that are not in memory.
-func (a *awaiting) walkSoon() {
+func (a *dependents) walkSoon() {
 	a.walk.isPartial = true
 	if at := time.Now().Add(maxWalkRest); at.Before(a.walk.at) {
 		a.walk.at = at
@@ -258,13 +258,13 @@ func (a *awaiting) walkSoon() {
 }
 
 // end forgets a task that has moved on.
-func (a *awaiting) end(k ledger.Key) {
+func (a *dependents) end(k ledger.Key) {
 	a.known.remove(k)
 	a.gone = append(a.gone, k)
 }
 
 // endWalk plans the next walk, and reports whether no task waits.
-func (a *awaiting) endWalk() (isIdle bool) {
+func (a *dependents) endWalk() (isIdle bool) {
 	w := a.walk
 	rest := walkEvery
 	if w.isPartial {
@@ -275,7 +275,7 @@ func (a *awaiting) endWalk() (isIdle bool) {
 }
 
 // walkOn reads and queues the next page of waiting tasks. It reports whether the walk is at its end.
-func (a *awaiting) walkOn(ctx context.Context) (isAtEnd bool, err error) {
+func (a *dependents) walkOn(ctx context.Context) (isAtEnd bool, err error) {
 	w, begun := &a.walk, time.Now()
 	page, err := a.read(ctx, w.from)
 	if err != nil {
@@ -308,7 +308,7 @@ func (a *awaiting) walkOn(ctx context.Context) (isAtEnd bool, err error) {
 }
 
 // read returns the next page of waiting tasks after a key.
-func (a *awaiting) read(ctx context.Context, last ledger.Key) (page []*successor, err error) {
+func (a *dependents) read(ctx context.Context, last ledger.Key) (page []*successor, err error) {
 	batch := &pgx.Batch{}
 	batch.Queue(settingsSQL, lockTimeout(batchPatience), "on")
 	statement := batch.Queue(awaitingSQL, string(last.Kind), string(last.BizID), int64(awaitingPage))
@@ -336,7 +336,7 @@ func (a *awaiting) read(ctx context.Context, last ledger.Key) (page []*successor
 
 // decideNext decides a batch of queued tasks, and removes the timers of tasks that have moved on. It returns the errors
 // of single tasks, which it queues again later.
-func (a *awaiting) decideNext(ctx context.Context) (faults []error, err error) {
+func (a *dependents) decideNext(ctx context.Context) (faults []error, err error) {
 	if a.retry.n > 0 && !time.Now().Before(a.retryAt) {
 		for _, s := range a.retry.take(a.retry.n) {
 			a.due.add(s)
@@ -363,7 +363,7 @@ func (a *awaiting) decideNext(ctx context.Context) (faults []error, err error) {
 }
 
 // decide appends the events that end the wait of tasks.
-func (a *awaiting) decide(ctx context.Context, tasks []*successor) (faults []error, err error) {
+func (a *dependents) decide(ctx context.Context, tasks []*successor) (faults []error, err error) {
 	if len(tasks) == 0 {
 		return nil, nil
 	}
@@ -401,7 +401,7 @@ func (a *awaiting) decide(ctx context.Context, tasks []*successor) (faults []err
 }
 
 // states returns the states of the predecessors of tasks.
-func (a *awaiting) states(ctx context.Context, tasks []*successor) (map[ledger.Key]ledger.State, error) {
+func (a *dependents) states(ctx context.Context, tasks []*successor) (map[ledger.Key]ledger.State, error) {
 	all := make(map[ledger.Key]ledger.State)
 	var keys []ledger.Key
 	for _, s := range tasks {

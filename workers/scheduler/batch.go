@@ -35,8 +35,8 @@ type Batch struct {
 	Late     time.Duration // how long the first timer had been due, by the database's clock
 }
 
-// fired is a committed batch, and where to continue.
-type fired struct {
+// batchResult is a committed batch, and where to continue.
+type batchResult struct {
 	Batch
 	elsewhere    int       // of a deferred group: timers that another scheduler is firing
 	next         time.Time // timers before it are fired, or another scheduler is firing them
@@ -73,13 +73,13 @@ func (s *Scheduler) fireNext(ctx context.Context) (time.Duration, error) {
 
 // fire fires a batch of the timers that are due from a moment on, without deferred tasks. If only is not nil, it fires
 // these timers instead.
-func (s *Scheduler) fire(ctx context.Context, from string, only []dueTask) (fired, error) {
+func (s *Scheduler) fire(ctx context.Context, from string, only []dueTask) (batchResult, error) {
 	fault.Point(pointFiring)
 	except, patience := s.deferred.literal(), batchPatience
 	if only != nil {
 		except, patience = "{}", deferredPatience
 	}
-	var f fired
+	var f batchResult
 	var kept int
 	var clock, first, last time.Time
 	var dues, kinds, ids pgarray.Builder

@@ -29,11 +29,11 @@ const (
 	deferredParts = 4
 )
 
-// deferred contains due tasks, some locked by an open transaction, so that the other tasks are on time. A batch
+// deferrals contains due tasks, some locked by an open transaction, so that the other tasks are on time. A batch
 // with a locked task fails as a whole, and the error does not name the task. The tasks of the batch are tried again in
 // groups, one group between two batches of other tasks. A failed group is divided, until each locked task is a group
 // of its own. It is for the goroutine of Scheduler.Run.
-type deferred struct {
+type deferrals struct {
 	groups   []group
 	keys     string    // all keys as array literal; "": not built yet
 	warnedAt time.Time // when locked tasks were last logged
@@ -53,7 +53,7 @@ type dueTask struct {
 }
 
 // wait returns the time until a group can be tried.
-func (d *deferred) wait() time.Duration {
+func (d *deferrals) wait() time.Duration {
 	wait := maxQuiet
 	for _, g := range d.groups {
 		wait = min(wait, max(0, time.Until(g.retryAt)))
@@ -62,12 +62,12 @@ func (d *deferred) wait() time.Duration {
 }
 
 // ready returns the index of a group that can be tried, or -1.
-func (d *deferred) ready() int {
+func (d *deferrals) ready() int {
 	return slices.IndexFunc(d.groups, func(g group) bool { return !time.Now().Before(g.retryAt) })
 }
 
 // add adds tasks in several groups.
-func (d *deferred) add(tasks []dueTask) {
+func (d *deferrals) add(tasks []dueTask) {
 	for part := range slices.Chunk(tasks, max(1, (len(tasks)+deferredParts-1)/deferredParts)) {
 		d.groups = append(d.groups, group{tasks: part})
 	}
@@ -75,25 +75,25 @@ func (d *deferred) add(tasks []dueTask) {
 }
 
 // remove removes a group. Its tasks that still have due timers are in the next batch.
-func (d *deferred) remove(i int) {
+func (d *deferrals) remove(i int) {
 	d.groups = slices.Delete(d.groups, i, i+1)
 	d.keys = ""
 }
 
 // delay moves group i, as g, behind all others, so that each group gets its turn.
-func (d *deferred) delay(i int, g group, by time.Duration) {
+func (d *deferrals) delay(i int, g group, by time.Duration) {
 	g.retryAt = time.Now().Add(by)
 	d.groups = append(slices.Delete(d.groups, i, i+1), g)
 }
 
 // removeLocked removes all locked groups.
-func (d *deferred) removeLocked() {
+func (d *deferrals) removeLocked() {
 	d.groups = slices.DeleteFunc(d.groups, func(g group) bool { return g.isLocked })
 	d.keys = ""
 }
 
 // count returns the number of tasks.
-func (d *deferred) count() (n int) {
+func (d *deferrals) count() (n int) {
 	for _, g := range d.groups {
 		n += len(g.tasks)
 	}
@@ -101,7 +101,7 @@ func (d *deferred) count() (n int) {
 }
 
 // literal returns the keys of all tasks as array literal.
-func (d *deferred) literal() string {
+func (d *deferrals) literal() string {
 	if d.keys == "" {
 		var all []dueTask
 		for _, g := range d.groups {

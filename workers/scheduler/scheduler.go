@@ -26,13 +26,13 @@ type Scheduler struct {
 	config                Config
 	releasable, expirable string // types of events that released and expired may follow, as array literals
 	discarder             discarder
-	awaiting              awaiting
+	awaiting              dependents
 	obsolete              obsolete
 
 	// The fields below belong to the goroutine of Run.
 
 	horizon  horizon
-	deferred deferred
+	deferred deferrals
 	clock    time.Time // the database's, when it was last read
 	server   string    // the run of the server and the OID of its view, at the last poll
 

@@ -25,8 +25,8 @@ type attempt struct {
 	began, ended time.Time
 }
 
-// past is the history of a task as its events show it.
-type past struct {
+// taskHistory is the history of a task as its events show it.
+type taskHistory struct {
 	enqueued   time.Time
 	firstBegan time.Time // the first attempt; zero: there was none
 	failures   []attempt
@@ -36,8 +36,8 @@ type past struct {
 }
 
 // readPast returns the history that the events of a task show, up to its first success.
-func readPast(events []ledger.Event) past {
-	p := past{outcome: Other, enqueued: events[0].RecordedAt}
+func readPast(events []ledger.Event) taskHistory {
+	p := taskHistory{outcome: Other, enqueued: events[0].RecordedAt}
 	isDead := false
 	for i, e := range events {
 		switch e.Type {

@@ -13,7 +13,7 @@ type fate struct {
 const maxSimulated = 100_000
 
 // simulate returns the fate of a task with failures or without attempts, by the assumptions of the package comment.
-func (p Policy) simulate(t past) fate {
+func (p Policy) simulate(t taskHistory) fate {
 	var startBy, finishBy time.Time
 	if p.StartBy > 0 {
 		startBy = t.enqueued.Add(p.StartBy)
@@ -79,7 +79,7 @@ func (p Policy) simulate(t past) fate {
 const meanRandom = 0.5
 
 // failureAt returns the n-th recorded failure, or the last one.
-func (t past) failureAt(n int) attempt {
+func (t taskHistory) failureAt(n int) attempt {
 	if len(t.failures) == 0 {
 		return attempt{}
 	}

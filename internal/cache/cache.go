@@ -1,6 +1,6 @@
-// Package kept caches the last result of a slow read and refreshes it in the background, so that no request waits
+// Package cache caches the last result of a slow read and refreshes it in the background, so that no request waits
 // twice.
-package kept
+package cache
 
 import (
 	"context"
@@ -24,13 +24,13 @@ const (
 // safe for concurrent use.
 type Value[T any] struct {
 	mu      sync.Mutex
-	last    *reading[T] // that has succeeded; nil: none
-	pending *reading[T] // the first one, or one of a large value; nil: none
-	next    time.Time   // from when on a large value is read again
+	last    *call[T]  // that has succeeded; nil: none
+	pending *call[T]  // the first one, or one of a large value; nil: none
+	next    time.Time // from when on a large value is read again
 }
 
-// reading is one read of a value.
-type reading[T any] struct {
+// call is one read of a value.
+type call[T any] struct {
 	done    chan struct{} // closed at its end
 	value   T
 	isLarge bool
@@ -62,8 +62,8 @@ func (v *Value[T]) Get(ctx context.Context, read func(context.Context) (value T,
 // begin begins a read. While a shared read is pending, other calls wait for it. v.mu is held.
 func (v *Value[T]) begin(
 	ctx context.Context, read func(context.Context) (T, bool, error), isShared bool,
-) *reading[T] {
-	r := &reading[T]{done: make(chan struct{})}
+) *call[T] {
+	r := &call[T]{done: make(chan struct{})}
 	if isShared {
 		v.pending = r
 	}

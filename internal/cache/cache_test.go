@@ -1,4 +1,4 @@
-package kept_test
+package cache_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/taskledger/taskledger/internal/kept"
+	"github.com/taskledger/taskledger/internal/cache"
 )
 
 // source is what a value is read from. Each read takes a second.
@@ -28,7 +28,7 @@ func (s *source) read(context.Context) (int, bool, error) {
 func TestSmallValue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, v := source{}, kept.Value[int]{}
+		s, v := source{}, cache.Value[int]{}
 		for want := 1; want < 4; want++ {
 			if n, err := v.Get(t.Context(), s.read); n != want || err != nil {
 				t.Errorf("%d, want %d: %v", n, want, err)
@@ -42,7 +42,7 @@ func TestSmallValue(t *testing.T) {
 func TestLargeValue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, v := source{isLarge: true}, kept.Value[int]{}
+		s, v := source{isLarge: true}, cache.Value[int]{}
 		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		if _, err := v.Get(short, s.read); !errors.Is(err, context.DeadlineExceeded) {
@@ -83,7 +83,7 @@ func TestLargeValue(t *testing.T) {
 func TestFirstReadFails(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, v := source{isLarge: true, err: errors.New("away")}, kept.Value[int]{}
+		s, v := source{isLarge: true, err: errors.New("away")}, cache.Value[int]{}
 		if _, err := v.Get(t.Context(), s.read); !errors.Is(err, s.err) {
 			t.Error(err)
 		}
