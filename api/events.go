@@ -119,7 +119,7 @@ func (h *Handler) place(ctx context.Context, field, after string) (feed.Place, s
 		place, id, err := h.placeAfter(ctx, id)
 		if errors.Is(err, ledger.ErrUnknownPosition) {
 			p := invalid(field, "no event has the position %d", id.position)
-			p.Cure = "send the position of an event that exists and is not archived; 0 is the first one that is left"
+			p.Cure = "send the position of an event that exists and is not archived; 0 stands for the first event"
 			return place, id, p
 		}
 		return place, id, err

@@ -137,7 +137,7 @@ func (p preconditions) check(t ledger.Task, isRead bool) error {
 
 // failedPrecondition returns the problem of a request with a header that the version of the task does not meet.
 func failedPrecondition(header string, s ledger.State, v ledger.Version) error {
-	p := problem(codePrecondition, "the task has the version "+strconv.Itoa(int(v))+", which "+header+" excludes")
+	p := problem(codePrecondition, "the task is at version "+strconv.Itoa(int(v))+", which "+header+" excludes")
 	p.Field, p.State, p.Version = header, s, v
 	return p
 }

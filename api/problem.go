@@ -67,7 +67,7 @@ var problems = map[code]struct {
 	},
 	codeKindForbidden: {
 		status: http.StatusForbidden, title: "The caller is limited to other kinds.",
-		cure: "use a token that has the kind",
+		cure: "use a token for the kind",
 	},
 	codeCrossOrigin: {
 		status: http.StatusForbidden, title: "A page of another origin may not change anything.",

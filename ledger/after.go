@@ -94,7 +94,7 @@ func newAfter(k Key, o *EnqueueOptions) (a After, err error) {
 			return After{}, fmt.Errorf("%s %s: %w", memberAfter, predecessor, err)
 		}
 		if predecessor == k {
-			return invalid(k.String(), "must not have the task itself")
+			return invalid(k.String(), "must not contain the task itself")
 		}
 		if !slices.Contains(a.Keys, predecessor) {
 			a.Keys = append(a.Keys, predecessor)

@@ -81,7 +81,7 @@ func MomentAt(ctx context.Context, db DB, at time.Time) (Moment, error) {
 	case err != nil:
 		return Moment{}, err
 	case first.IsZero():
-		invalid.Rule = "the ledger has no events"
+		invalid.Rule = "the ledger contains no events"
 	case at.Before(first):
 		invalid.Rule = "must not be before the first event, of " + first.Format(time.RFC3339Nano)
 	default:

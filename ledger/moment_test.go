@@ -206,7 +206,7 @@ func TestInvalidMoments(t *testing.T) {
 	pool := ledgertest.Pool(t, ledgertest.App, "operator")
 	now := time.Now()
 	_, err := ledger.MomentAt(t.Context(), pool, now.Add(-time.Hour))
-	wantText(t, err, "the ledger has no events")
+	wantText(t, err, "the ledger contains no events")
 	_, err = ledger.MomentOf(t.Context(), pool, 5)
 	wantText(t, err, "5; the nearest events are at no position, since the ledger is empty")
 

@@ -49,7 +49,7 @@ create type taskledger.event_type as enum (
   'interrupted', 'snoozed', 'buried', 'cancelled', 'expired', 'discarded');
 
 comment on type taskledger.event_type is
-  'What happened to a task. taskledger.state_after gives the state that follows.';
+  'What happened to a task. taskledger.state_after returns the state that follows.';
 
 create type taskledger.task_state as enum (
   'available', 'scheduled', 'running', 'retrying', 'succeeded', 'dead', 'cancelled', 'expired', 'discarded');
@@ -96,7 +96,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.schema_version() is
-  'Returns the number of the last migration that is applied; 0 if they were applied without the table migration.';
+  'Returns the number of the last applied migration, or 0 if they were applied without the table migration.';
 
 -- A name may have several rows: transactions that begin with a new login at the same time add one each, so that none
 -- waits for another. Each row names the login for good, since events refer to it.
@@ -240,12 +240,13 @@ comment on column taskledger.event.login_id is
 comment on column taskledger.event.run is 'The run of the task that the event belongs to, from 1. Always 1 for now.';
 comment on column taskledger.event.data_version is
   'The version of the format of data, for programs that read old events. The producer chooses it for args.';
-comment on column taskledger.event.priority is 'The priority of the task, 0 if none was given. Always 0 for now.';
-comment on column taskledger.event.actor is 'The author of the event, as the writer claims; login_id is not claimed.';
+comment on column taskledger.event.priority is 'The task''s priority, 0 if none was given. Always 0 for now.';
+comment on column taskledger.event.actor is
+  'The author of the event, as its writer claims. login_id is recorded by the database.';
 comment on column taskledger.event.order_key is
-  'Tasks of one order key run one after the other; null: in any order. Always null for now.';
+  'Tasks with the same order key run one after another; null: in any order. Always null for now.';
 comment on column taskledger.event.partition is
-  'The id of the tenant that the task belongs to; null: none. Always null for now.';
+  'The id of the task''s tenant; null: none. Always null for now.';
 
 create index event_xid_position on taskledger.event (xid, position);
 

@@ -149,7 +149,7 @@ create table taskledger.cursor (
   with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 comment on table taskledger.cursor is
-  'How far each reader of the feed has got. Append-only: the row with the highest n is the cursor.';
+  'How far each reader of the feed has read. Append-only: the row with the highest n is the cursor.';
 
 -- A row was written in this database if its transaction ID equals the physical row's. A row that was restored from a
 -- dump into this database has a different one. A row ahead of the sequence is newer than the events, which were
@@ -167,9 +167,9 @@ select c.reader, c.n, c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.bound,
             then taskledger_internal.position_behind() = 0 else false end as ahead) was;
 
 comment on view taskledger.cursors is
-  'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. '
-  'If is_local is false, the row belongs to another database, and its transaction IDs are meaningless in this one; or '
-  'it is ahead of the sequence of positions.';
+  'The cursor of each reader of the feed: the row with the highest n. Older rows are kept for a time. If is_local '
+  'is false, the row must not be used: it belongs to another database, so that its transaction IDs are meaningless '
+  'here, or it is ahead of the sequence of positions.';
 
 -- Up to the floor, events belong to another database: they were restored, and their transaction ids are meaningless.
 -- Every snapshot except the first sees them, as if their transaction id were 3, the lowest id. A rebase raises the

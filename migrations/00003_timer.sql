@@ -30,13 +30,14 @@ create table taskledger.timer (
 create index timer_turn on taskledger.timer (kind, due_at) where reason <> 'after';
 
 comment on table taskledger.timer is
-  'One row for each event that the scheduler appends at due_at: the release of a task, or its expiry.';
+  'One row for each event that the scheduler will append at due_at: a task''s release or expiry.';
 
 create view taskledger.timers as
 select t.due_at, t.kind, t.biz_id, t.version, t.reason from taskledger.timer t;
 
 comment on view taskledger.timers is
-  'The timers of all tasks: when each is due, and why: due, retry, start_by, finish_by, or after, which is never due.';
+  'The timers of all tasks: when each is due, and its reason: due, retry, start_by, finish_by, or after (never '
+  'due).';
 
 -- The latest moment that a timer may have. Times of tasks are before it: the scheduler reads all timers at it.
 -- +goose StatementBegin

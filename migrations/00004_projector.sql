@@ -67,7 +67,8 @@ create table taskledger.task_count (
   with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 
 comment on table taskledger.task_count is
-  'The number of tasks of each kind and state. Append-only: of each kind and state the row with the highest n counts.';
+  'The number of tasks of each kind and state. Append-only: for each kind and state, the row with the highest n '
+  'counts.';
 
 -- Each page of the projector appends the changes of its minutes; rows of a minute that has passed are merged. So no row
 -- is updated, and the sum of all rows of a minute counts.
@@ -91,8 +92,8 @@ create index kind_stats_minute on taskledger.kind_stats (minute, kind);
 create index kind_stats_position on taskledger.kind_stats (last_position, minute) where last_position is not null;
 
 comment on table taskledger.kind_stats is
-  'Events of each kind and minute, and histograms of waiting and running times. Append-only: all rows of a kind and '
-  'minute are added.';
+  'Events by kind and minute, and histograms of waiting and running times. Append-only: add up all rows of a kind '
+  'and minute.';
 
 create table taskledger.illegal_event (
   kind     text collate "C" not null,
@@ -103,8 +104,9 @@ create table taskledger.illegal_event (
   primary key (kind, biz_id, version));
 
 comment on table taskledger.illegal_event is
-  'Events that cannot follow those before them: a role with INSERT on event wrote them. Their tasks are projected as '
-  'before the event. `taskledger dismiss illegal` removes rows when their cause is removed.';
+  'Events that are not allowed after the events before them: a role with INSERT on event wrote them. Their tasks '
+  'are projected without them. `taskledger dismiss illegal` removes the rows once an operator has removed the '
+  'cause.';
 
 -- Rows are rarely updated: when a projection is registered, fails, or is rebuilt.
 create table taskledger.projection (
@@ -148,8 +150,8 @@ create table taskledger.projection_parked (
   primary key (projection, kind, biz_id, version));
 
 comment on table taskledger.projection_parked is
-  'Events that projections have not applied: parked because they fail, or an earlier one of their task does, or '
-  'skipped by an operator.';
+  'Events that projections have not applied: parked because they or earlier events of their task fail, or skipped '
+  'by an operator.';
 
 create view taskledger.tasks as
 select t.kind, t.biz_id, t.shard, t.state, t.aside as exceptional, t.version, t.attempt, t.failures,
@@ -157,9 +159,9 @@ select t.kind, t.biz_id, t.shard, t.state, t.aside as exceptional, t.version, t.
   from taskledger.task t;
 
 comment on view taskledger.tasks is
-  'The current state of each task, as the projector has it, which may lag behind the events. '
-  'exceptional: the state is neither available, running nor succeeded. fingerprint: of the error of a dead task. '
-  'due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this one.';
+  'The current state of each task, as recorded by the projector, which may lag behind the events. exceptional: the '
+  'state is neither available, running nor succeeded. fingerprint: of a dead task''s error. due_at: when a '
+  'scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this task.';
 
 create view taskledger.lingering_tasks as
 select t.enqueued_at, t.kind, t.biz_id, t.shard, t.state, t.version, t.updated_at, t.lingering as position
@@ -220,15 +222,15 @@ with recursive newest as (
 select n.kind, n.state, n.value as tasks from newest n where n.value <> 0;
 
 comment on view taskledger.task_counts is
-  'The number of tasks of each kind and state, without zeros, as the projector has counted them. '
-  'Its cost grows with the number of kinds, not of tasks.';
+  'The number of tasks of each kind and state, without zeros, as counted by the projector. Its cost grows with the '
+  'number of kinds, not of tasks.';
 
 create view taskledger.kind_minutes as
 select s.kind, s.minute, s.enqueued, s.started, s.succeeded, s.failed, s.dead, s.cancelled, s.waiting, s.running
   from taskledger.kind_stats s;
 
 comment on view taskledger.kind_minutes is
-  'Events of each kind and minute: sum the rows. waiting and running are histograms: the first bucket counts times '
+  'Events by kind and minute: add up the rows. waiting and running are histograms: the first bucket counts times '
   'below 1 ms, bucket i times from 2^((i-2)/4) to 2^((i-1)/4) ms.';
 
 -- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.

@@ -20,7 +20,7 @@ create table taskledger.kind_limit (
   check (updated_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'));
 
 comment on table taskledger.kind_limit is
-  'How many tasks of a kind may wait, set by an operator. A kind without a row has no limit.';
+  'How many tasks of a kind may wait, as set by an operator. A kind without a row is unlimited.';
 
 -- An enqueue searches for a limit of its kind only if there has ever been a limit: the search costs a tenth of its time
 -- on the server, the value of a sequence a fiftieth. The value belongs to no transaction, so an enqueue that sees a
@@ -64,8 +64,8 @@ select l.kind, l.policy, l.max_waiting, l.retry_after_ms, coalesce(c.value, 0) a
     order by t.n desc limit 1) c on true;
 
 comment on view taskledger.overload is
-  'Each kind with a limit, the number of its available tasks as the projector has counted them, '
-  'and whether enqueueing is closed. Tasks that the projector has not yet counted exceed the limit.';
+  'Each kind with a limit, its number of available tasks as counted by the projector, and whether enqueueing is '
+  'closed. Tasks that the projector has not yet counted can exceed the limit.';
 
 -- Enqueue calls it only if there has been a limit, or for a payload over 4 KiB: as a part of the
 -- statement these queries cost a quarter of its time on the server, even where they find nothing. No limit of sizes

@@ -248,7 +248,7 @@ begin
           or coalesce(octet_length(entry.v ->> 'biz_id'), 0) not between 1 and 255 then
         fault := 'each key must be an object with kind and biz_id';
       elsif entry.v ->> 'kind' = check_after.kind and entry.v ->> 'biz_id' = check_after.biz_id then
-        fault := 'must not have the task itself';
+        fault := 'must not contain the task itself';
       end if;
       exit when fault is not null;
       keys := keys || json_build_object('kind', entry.v ->> 'kind', 'biz_id', entry.v ->> 'biz_id');

@@ -26,12 +26,11 @@ create table taskledger.lease (
   with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 comment on table taskledger.lease is
-  'One row for each role (relay, discarder, dispatcher, broker) and each worker process, valid until '
-  'alive_until. '
-  'term is for how long it was last taken: if alive_until is further away, it was taken while the clock was ahead. '
-  'backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. '
-  'login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. '
-  'A lease saves double work; correctness never depends on it.';
+  'One row for each service (relay, discarder, dispatcher, broker) and each worker process, valid until '
+  'alive_until. term is the duration for which it was last taken: if alive_until is further away, it was taken '
+  'while the clock was ahead. backend is the server process of a connection that the holder keeps open; null '
+  'without such a connection, or behind a pooler. login is the holder''s database login (session_user): no role '
+  'changes the lease of another login''s worker. A lease saves double work; correctness never depends on it.';
 
 create view taskledger.relay_lease as
 select l.holder, l.since, l.alive_until, l.alive_until > clock_timestamp() as is_alive, l.detail->>'note' as note,
@@ -44,11 +43,10 @@ select l.holder, l.since, l.alive_until, l.alive_until > clock_timestamp() as is
  where l.name = 'relay';
 
 comment on view taskledger.relay_lease is
-  'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' '
-  'if JetStream stores no message, ''off'' if no relay is expected to run. '
-  'If is_refusing, it does not continue before an operator acts. is_ahead: it was '
-  'taken before the clock was set back, and not renewed since. is_gone: the '
-  'server process backend of the holder''s connection has ended; a live holder connects again at once.';
+  'The last holder of the relay''s lease. note is why it cannot work, since note_since; note_cause is ''store'' if '
+  'JetStream stores no message, ''off'' if no relay is expected to run. is_refusing: it waits for an operator. '
+  'is_ahead: the lease was taken before the clock was set back, and not renewed since. is_gone: the server process '
+  'backend of the holder''s connection has ended; a live holder reconnects at once.';
 
 -- Any program can have written a row, so nothing in it may make a reader fail.
 -- +goose StatementBegin
@@ -117,8 +115,9 @@ select l.holder as worker, l.since, l.alive_until,
    and taskledger_internal.lease_kinds(l.detail) is not null;
 
 comment on view taskledger.workers is
-  'The workers that live, or were lost within about a day. alive_ms: for how many milliseconds it still counts as '
-  'alive, 0 if it is lost; term_ms: for how many after each renewal. detail: its kinds, guarantees and shards.';
+  'The workers that are alive, or were lost within about a day. alive_ms: for how many milliseconds a worker still '
+  'counts as alive, 0 if it is lost; term_ms: for how many after each renewal. detail: its kinds, guarantees and '
+  'shards.';
 
 create view taskledger.dispatcher as
 select (l.detail->>'epoch')::bigint as epoch, l.detail->>'key' as key, (l.detail->>'latency_us')::bigint as latency_us
@@ -379,9 +378,9 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.heartbeat(text, text[], interval, text) is
-  'Extends the lease of a worker, or creates it: while it lasts, no other worker takes over its tasks. kinds are the '
-  'kinds that it works on, guarantee is exactly once if their effects commit with taskledger.finish, else at least '
-  'once. A duration of 0 removes the lease. The id of a worker belongs to the login that holds its lease.';
+  'Renews or creates a worker''s lease. While it lasts, no other worker takes over its tasks. kinds are the kinds '
+  'that it works on. guarantee is exactly once if effects commit with taskledger.finish, else at least once. A '
+  'duration of 0 removes the lease. A worker''s id belongs to the login that holds its lease.';
 
 -- A worker that asks the dispatcher for tasks begins a task without a record. If other workers claim tasks of the kind,
 -- it records each start first. Once everything that it has begun is recorded, it lists the kind in its lease, under
@@ -576,8 +575,8 @@ create table taskledger.broker_user (
   password text not null check (octet_length(password) between 20 and 100));
 
 comment on table taskledger.broker_user is
-  'The users of the NATS server that serve runs, with their passwords. No role may read it: each reads the password of '
-  'its own user by a function.';
+  'The users of serve''s NATS server, with their passwords. No role may read this table: each reads its own user''s '
+  'password by a function.';
 
 -- No copy of a database contains a session's lock: neither a dump nor a physical copy. The lock counts only for the
 -- lease's login: every login can lock a number, and workers can read the nonce.
@@ -595,9 +594,9 @@ select l.holder, l.since, l.alive_until > clock_timestamp() as is_alive, l.detai
  where l.name = 'broker' or l.name like 'broker/%';
 
 comment on view taskledger.broker is
-  'The NATS server that serve runs, or with --peers one row for each member of the cluster; peers are all its members. '
-  'is_here: its process holds a lock in this very database, whose number is the nonce '
-  'of the lease. Otherwise this database is a copy, and the row belongs to its original, or the process has ended.';
+  'The NATS server that serve runs; with --peers, one row for each member of the cluster, and peers lists all '
+  'members. is_here: its process holds a lock in this database, whose number is the lease''s nonce. Otherwise this '
+  'database is a copy and the row belongs to its original, or the process has ended.';
 
 -- +goose StatementBegin
 create function taskledger_internal.broker_worker() returns text

@@ -47,7 +47,7 @@ create table taskledger.schedule (
   check (passed_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'))
   with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
-comment on table taskledger.schedule is 'The schedules of periodic tasks, and the next firing of each.';
+comment on table taskledger.schedule is 'The schedules of periodic tasks, and each schedule''s next firing.';
 
 -- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin

@@ -409,12 +409,12 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.claim(text, text, text, boolean) is
-  'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the '
-  'number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not '
-  'available, and for some seconds after the first heartbeat if live workers in Go have the kind, which then begin to '
-  'record each start. With resume, an attempt that this worker has begun counts as lost, and the next one begins. '
-  'The worker needs a lease: see '
-  'taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
+  'Starts an attempt at a task: appends started, and returns its version (for finish, fail and snooze), the '
+  'attempt''s number, the task''s args and meta, and its deadline. Returns no row if the task is not available. If '
+  'live workers in Go handle the kind, it also returns no row for some seconds after the first heartbeat, until '
+  'they record each start. With resume, an attempt that this worker has started counts as lost, and the next one '
+  'starts. The worker needs a lease: see taskledger.heartbeat. Raises TL002 without a lease, TL003 if the kind is '
+  'paused.';
 
 -- Each worker is looked up once. Indexes: primary keys.
 -- +goose StatementBegin
@@ -623,10 +623,10 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.claim_next(text, text, integer) is
-  'Claims waiting tasks of a kind, at most how_many, in the order in which they became available, as far as other '
-  'workers do not take them meanwhile. Its cost does not grow with the number of tasks that have finished, wait for a '
-  'time, or are of other kinds. Raises TL002 if the worker has no lease. Returns no row if the kind is '
-  'paused, and when claim returns none.';
+  'Claims at most how_many waiting tasks of a kind, in the order in which they became available, unless other '
+  'workers take them first. Its cost does not grow with finished tasks, tasks that wait for a time, or other '
+  'kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a '
+  'lease.';
 
 -- +goose StatementBegin
 create function taskledger.finish(kind text, biz_id text, version integer, result json default null) returns void
@@ -654,8 +654,9 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.finish(text, text, integer, json) is
-  'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is from '
-  'taskledger.claim. Raises TL001 if the attempt has ended meanwhile, TL004 if the deadline of the task has passed.';
+  'Records that an attempt has succeeded, in the transaction of its effect: both commit, or neither does. version '
+  'is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile, TL004 if the task''s deadline has '
+  'passed.';
 
 -- +goose StatementBegin
 create function taskledger.fail(kind text, biz_id text, version integer, error text, error_type text default '',
@@ -717,9 +718,9 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.fail(text, text, integer, text, text, interval, boolean, json) is
-  'Records that an attempt has failed, after its transaction was rolled back. The task is tried again by its retry '
-  'policy, else by the policy retry, else by the default; or after retry_in. It is dead if its attempts are used up, '
-  'or if the error is permanent. Returns the state of the task. version is from taskledger.claim. Raises TL001 if '
+  'Records that an attempt has failed, after its transaction was rolled back. The task is retried by its own retry '
+  'policy, or else by the policy retry, or else by the default; or after retry_in. It is dead if its attempts are '
+  'used up or the error is permanent. Returns the task''s state. version is from taskledger.claim. Raises TL001 if '
   'the attempt has ended meanwhile.';
 
 -- +goose StatementBegin
@@ -783,8 +784,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.snooze(text, text, integer, timestamptz, interval) is
-  'Ends an attempt without failure: the task is available again at run_at, or run_in from now by the database''s '
-  'clock. The second snooze in a row that is due at once waits by the retry policy. version is from '
+  'Ends an attempt without a failure. The task is available again at run_at, or after run_in by the database''s '
+  'clock. From the second in a row on, a snooze that is due at once waits by the retry policy. version is from '
   'taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
 
 -- +goose StatementBegin

@@ -139,8 +139,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.erase_salts(text, text) is
-  'Replaces the salts of the sealed events of a task by digests, so that the seal stays valid when data, '
-  'meta and actor are erased in the same transaction, and no text can be confirmed. Returns the number of events.';
+  'Replaces the salts of a task''s sealed events with digests. Call it in the transaction that erases data, meta '
+  'and actor: the seal stays valid, and no guess of the text can be confirmed. Returns the number of events.';
 
 revoke all on all tables in schema taskledger from public;
 revoke all on all functions in schema taskledger, taskledger_internal from public;

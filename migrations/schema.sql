@@ -25,7 +25,7 @@ CREATE TYPE taskledger.event_type AS ENUM (
     'discarded'
 );
 
-COMMENT ON TYPE taskledger.event_type IS 'What happened to a task. taskledger.state_after gives the state that follows.';
+COMMENT ON TYPE taskledger.event_type IS 'What happened to a task. taskledger.state_after returns the state that follows.';
 
 CREATE TYPE taskledger.task_state AS ENUM (
     'available',
@@ -134,7 +134,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Begins an attempt at a task: appends started, and returns the version, which finish, fail and snooze take, the number of the attempt, the args and the meta of the task, and its deadline. Returns no row if the task is not available, and for some seconds after the first heartbeat if live workers in Go have the kind, which then begin to record each start. With resume, an attempt that this worker has begun counts as lost, and the next one begins. The worker needs a lease: see taskledger.heartbeat. Raises TL002 if it has none, TL003 if the kind is paused.';
+COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Starts an attempt at a task: appends started, and returns its version (for finish, fail and snooze), the attempt''s number, the task''s args and meta, and its deadline. Returns no row if the task is not available. If live workers in Go handle the kind, it also returns no row for some seconds after the first heartbeat, until they record each start. With resume, an attempt that this worker has started counts as lost, and the next one starts. The worker needs a lease: see taskledger.heartbeat. Raises TL002 without a lease, TL003 if the kind is paused.';
 
 CREATE FUNCTION taskledger.claim_next(kind text, worker text, how_many integer DEFAULT 1) RETURNS TABLE(biz_id text, version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
     LANGUAGE plpgsql
@@ -216,7 +216,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims waiting tasks of a kind, at most how_many, in the order in which they became available, as far as other workers do not take them meanwhile. Its cost does not grow with the number of tasks that have finished, wait for a time, or are of other kinds. Raises TL002 if the worker has no lease. Returns no row if the kind is paused, and when claim returns none.';
+COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims at most how_many waiting tasks of a kind, in the order in which they became available, unless other workers take them first. Its cost does not grow with finished tasks, tasks that wait for a time, or other kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a lease.';
 
 CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -501,7 +501,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after. Returns a row for each entry, in their order, as taskledger.enqueue does.';
+COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after. Returns a row for each entry, in order, like taskledger.enqueue.';
 
 CREATE FUNCTION taskledger.erase_salts(kind text, biz_id text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -536,7 +536,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.erase_salts(kind text, biz_id text) IS 'Replaces the salts of the sealed events of a task by digests, so that the seal stays valid when data, meta and actor are erased in the same transaction, and no text can be confirmed. Returns the number of events.';
+COMMENT ON FUNCTION taskledger.erase_salts(kind text, biz_id text) IS 'Replaces the salts of a task''s sealed events with digests. Call it in the transaction that erases data, meta and actor: the seal stays valid, and no guess of the text can be confirmed. Returns the number of events.';
 
 CREATE FUNCTION taskledger.fail(kind text, biz_id text, version integer, error text, error_type text DEFAULT ''::text, retry_in interval DEFAULT NULL::interval, permanent boolean DEFAULT false, retry json DEFAULT NULL::json) RETURNS taskledger.task_state
     LANGUAGE plpgsql
@@ -595,7 +595,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.fail(kind text, biz_id text, version integer, error text, error_type text, retry_in interval, permanent boolean, retry json) IS 'Records that an attempt has failed, after its transaction was rolled back. The task is tried again by its retry policy, else by the policy retry, else by the default; or after retry_in. It is dead if its attempts are used up, or if the error is permanent. Returns the state of the task. version is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
+COMMENT ON FUNCTION taskledger.fail(kind text, biz_id text, version integer, error text, error_type text, retry_in interval, permanent boolean, retry json) IS 'Records that an attempt has failed, after its transaction was rolled back. The task is retried by its own retry policy, or else by the policy retry, or else by the default; or after retry_in. It is dead if its attempts are used up or the error is permanent. Returns the task''s state. version is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
 
 CREATE FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json DEFAULT NULL::json) RETURNS void
     LANGUAGE plpgsql
@@ -622,7 +622,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json) IS 'Records that an attempt has succeeded, in the transaction of its effect: both commit or neither. version is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile, TL004 if the deadline of the task has passed.';
+COMMENT ON FUNCTION taskledger.finish(kind text, biz_id text, version integer, result json) IS 'Records that an attempt has succeeded, in the transaction of its effect: both commit, or neither does. version is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile, TL004 if the task''s deadline has passed.';
 
 CREATE FUNCTION taskledger.give_subscriber(subscriber text, login text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -707,7 +707,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.heartbeat(worker text, kinds text[], lease_for interval, guarantee text) IS 'Extends the lease of a worker, or creates it: while it lasts, no other worker takes over its tasks. kinds are the kinds that it works on, guarantee is exactly once if their effects commit with taskledger.finish, else at least once. A duration of 0 removes the lease. The id of a worker belongs to the login that holds its lease.';
+COMMENT ON FUNCTION taskledger.heartbeat(worker text, kinds text[], lease_for interval, guarantee text) IS 'Renews or creates a worker''s lease. While it lasts, no other worker takes over its tasks. kinds are the kinds that it works on. guarantee is exactly once if effects commit with taskledger.finish, else at least once. A duration of 0 removes the lease. A worker''s id belongs to the login that holds its lease.';
 
 CREATE TABLE taskledger.setting (
     name text NOT NULL COLLATE pg_catalog."C",
@@ -825,7 +825,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.schema_version() IS 'Returns the number of the last migration that is applied; 0 if they were applied without the table migration.';
+COMMENT ON FUNCTION taskledger.schema_version() IS 'Returns the number of the last applied migration, or 0 if they were applied without the table migration.';
 
 CREATE FUNCTION taskledger.seek_feed(reader text, "position" bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone, only_new boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql
@@ -925,7 +925,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.snooze(kind text, biz_id text, version integer, run_at timestamp with time zone, run_in interval) IS 'Ends an attempt without failure: the task is available again at run_at, or run_in from now by the database''s clock. The second snooze in a row that is due at once waits by the retry policy. version is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
+COMMENT ON FUNCTION taskledger.snooze(kind text, biz_id text, version integer, run_at timestamp with time zone, run_in interval) IS 'Ends an attempt without a failure. The task is available again at run_at, or after run_in by the database''s clock. From the second in a row on, a snooze that is due at once waits by the retry policy. version is from taskledger.claim. Raises TL001 if the attempt has ended meanwhile.';
 
 CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskledger.task_state
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -1175,7 +1175,7 @@ CREATE TABLE taskledger.broker_user (
     CONSTRAINT broker_user_password_check CHECK (((octet_length(password) >= 20) AND (octet_length(password) <= 100)))
 );
 
-COMMENT ON TABLE taskledger.broker_user IS 'The users of the NATS server that serve runs, with their passwords. No role may read it: each reads the password of its own user by a function.';
+COMMENT ON TABLE taskledger.broker_user IS 'The users of serve''s NATS server, with their passwords. No role may read this table: each reads its own user''s password by a function.';
 
 CREATE FUNCTION taskledger_internal.broker_operator() RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1283,7 +1283,7 @@ begin
           or coalesce(octet_length(entry.v ->> 'biz_id'), 0) not between 1 and 255 then
         fault := 'each key must be an object with kind and biz_id';
       elsif entry.v ->> 'kind' = check_after.kind and entry.v ->> 'biz_id' = check_after.biz_id then
-        fault := 'must not have the task itself';
+        fault := 'must not contain the task itself';
       end if;
       exit when fault is not null;
       keys := keys || json_build_object('kind', entry.v ->> 'kind', 'biz_id', entry.v ->> 'biz_id');
@@ -1769,13 +1769,13 @@ COMMENT ON COLUMN taskledger.event.run IS 'The run of the task that the event be
 
 COMMENT ON COLUMN taskledger.event.data_version IS 'The version of the format of data, for programs that read old events. The producer chooses it for args.';
 
-COMMENT ON COLUMN taskledger.event.priority IS 'The priority of the task, 0 if none was given. Always 0 for now.';
+COMMENT ON COLUMN taskledger.event.priority IS 'The task''s priority, 0 if none was given. Always 0 for now.';
 
-COMMENT ON COLUMN taskledger.event.actor IS 'The author of the event, as the writer claims; login_id is not claimed.';
+COMMENT ON COLUMN taskledger.event.actor IS 'The author of the event, as its writer claims. login_id is recorded by the database.';
 
-COMMENT ON COLUMN taskledger.event.order_key IS 'Tasks of one order key run one after the other; null: in any order. Always null for now.';
+COMMENT ON COLUMN taskledger.event.order_key IS 'Tasks with the same order key run one after another; null: in any order. Always null for now.';
 
-COMMENT ON COLUMN taskledger.event.partition IS 'The id of the tenant that the task belongs to; null: none. Always null for now.';
+COMMENT ON COLUMN taskledger.event.partition IS 'The id of the task''s tenant; null: none. Always null for now.';
 
 CREATE FUNCTION taskledger_internal.failures_of(kind text, biz_id text, since integer) RETURNS TABLE(attempt integer, failed_at timestamp with time zone, message text)
     LANGUAGE sql STABLE ROWS 5
@@ -2040,7 +2040,7 @@ CREATE TABLE taskledger.cursor (
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
 
-COMMENT ON TABLE taskledger.cursor IS 'How far each reader of the feed has got. Append-only: the row with the highest n is the cursor.';
+COMMENT ON TABLE taskledger.cursor IS 'How far each reader of the feed has read. Append-only: the row with the highest n is the cursor.';
 
 ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME taskledger.event_position_seq
@@ -2074,7 +2074,7 @@ CREATE VIEW taskledger.cursors AS
                     ELSE false
                 END AS ahead) was);
 
-COMMENT ON VIEW taskledger.cursors IS 'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. If is_local is false, the row belongs to another database, and its transaction IDs are meaningless in this one; or it is ahead of the sequence of positions.';
+COMMENT ON VIEW taskledger.cursors IS 'The cursor of each reader of the feed: the row with the highest n. Older rows are kept for a time. If is_local is false, the row must not be used: it belongs to another database, so that its transaction IDs are meaningless here, or it is ahead of the sequence of positions.';
 
 CREATE FUNCTION taskledger_internal.feed_pending(reader text, how_many integer) RETURNS TABLE("position" bigint, recorded_at timestamp with time zone)
     LANGUAGE sql STABLE
@@ -3075,7 +3075,7 @@ CREATE TABLE taskledger.kind_stats (
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
 
-COMMENT ON TABLE taskledger.kind_stats IS 'Events of each kind and minute, and histograms of waiting and running times. Append-only: all rows of a kind and minute are added.';
+COMMENT ON TABLE taskledger.kind_stats IS 'Events by kind and minute, and histograms of waiting and running times. Append-only: add up all rows of a kind and minute.';
 
 CREATE FUNCTION taskledger_internal.merge_kind_stats(since timestamp with time zone, before timestamp with time zone) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -3521,7 +3521,7 @@ CREATE TABLE taskledger.timer (
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
 
-COMMENT ON TABLE taskledger.timer IS 'One row for each event that the scheduler appends at due_at: the release of a task, or its expiry.';
+COMMENT ON TABLE taskledger.timer IS 'One row for each event that the scheduler will append at due_at: a task''s release or expiry.';
 
 CREATE FUNCTION taskledger_internal.remove_awaiting(kinds text[], biz_ids text[]) RETURNS void
     LANGUAGE sql SECURITY DEFINER
@@ -4338,7 +4338,7 @@ CREATE TABLE taskledger.lease (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE taskledger.lease IS 'One row for each role (relay, discarder, dispatcher, broker) and each worker process, valid until alive_until. term is for how long it was last taken: if alive_until is further away, it was taken while the clock was ahead. backend is the server process of a connection that the holder keeps open; null if it keeps none, or has a pooler. login is the database login (session_user) of the holder: no role changes the lease of another one''s worker. A lease saves double work; correctness never depends on it.';
+COMMENT ON TABLE taskledger.lease IS 'One row for each service (relay, discarder, dispatcher, broker) and each worker process, valid until alive_until. term is the duration for which it was last taken: if alive_until is further away, it was taken while the clock was ahead. backend is the server process of a connection that the holder keeps open; null without such a connection, or behind a pooler. login is the holder''s database login (session_user): no role changes the lease of another login''s worker. A lease saves double work; correctness never depends on it.';
 
 CREATE FUNCTION taskledger_internal.worker_alive_ms(worker text, kind text) RETURNS TABLE(alive_ms bigint)
     LANGUAGE sql STABLE ROWS 1
@@ -4371,7 +4371,7 @@ CREATE VIEW taskledger.broker AS
    FROM taskledger.lease l
   WHERE ((l.name = 'broker'::text) OR (l.name ~~ 'broker/%'::text));
 
-COMMENT ON VIEW taskledger.broker IS 'The NATS server that serve runs, or with --peers one row for each member of the cluster; peers are all its members. is_here: its process holds a lock in this very database, whose number is the nonce of the lease. Otherwise this database is a copy, and the row belongs to its original, or the process has ended.';
+COMMENT ON VIEW taskledger.broker IS 'The NATS server that serve runs; with --peers, one row for each member of the cluster, and peers lists all members. is_here: its process holds a lock in this database, whose number is the lease''s nonce. Otherwise this database is a copy and the row belongs to its original, or the process has ended.';
 
 CREATE VIEW taskledger.claimed_kinds AS
  SELECT DISTINCT k.kind
@@ -4442,7 +4442,7 @@ CREATE TABLE taskledger.illegal_event (
     found_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
-COMMENT ON TABLE taskledger.illegal_event IS 'Events that cannot follow those before them: a role with INSERT on event wrote them. Their tasks are projected as before the event. `taskledger dismiss illegal` removes rows when their cause is removed.';
+COMMENT ON TABLE taskledger.illegal_event IS 'Events that are not allowed after the events before them: a role with INSERT on event wrote them. Their tasks are projected without them. `taskledger dismiss illegal` removes the rows once an operator has removed the cause.';
 
 CREATE TABLE taskledger.kind_limit (
     kind text NOT NULL COLLATE pg_catalog."C",
@@ -4458,7 +4458,7 @@ CREATE TABLE taskledger.kind_limit (
     CONSTRAINT kind_limit_updated_at_check CHECK (((updated_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
 );
 
-COMMENT ON TABLE taskledger.kind_limit IS 'How many tasks of a kind may wait, set by an operator. A kind without a row has no limit.';
+COMMENT ON TABLE taskledger.kind_limit IS 'How many tasks of a kind may wait, as set by an operator. A kind without a row is unlimited.';
 
 CREATE VIEW taskledger.kind_minutes AS
  SELECT s.kind,
@@ -4473,7 +4473,7 @@ CREATE VIEW taskledger.kind_minutes AS
     s.running
    FROM taskledger.kind_stats s;
 
-COMMENT ON VIEW taskledger.kind_minutes IS 'Events of each kind and minute: sum the rows. waiting and running are histograms: the first bucket counts times below 1 ms, bucket i times from 2^((i-2)/4) to 2^((i-1)/4) ms.';
+COMMENT ON VIEW taskledger.kind_minutes IS 'Events by kind and minute: add up the rows. waiting and running are histograms: the first bucket counts times below 1 ms, bucket i times from 2^((i-2)/4) to 2^((i-1)/4) ms.';
 
 CREATE VIEW taskledger.lingering_place AS
  SELECT (c.mark -> 'listed'::text) AS place
@@ -4655,7 +4655,7 @@ CREATE TABLE taskledger.task_count (
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
 
-COMMENT ON TABLE taskledger.task_count IS 'The number of tasks of each kind and state. Append-only: of each kind and state the row with the highest n counts.';
+COMMENT ON TABLE taskledger.task_count IS 'The number of tasks of each kind and state. Append-only: for each kind and state, the row with the highest n counts.';
 
 CREATE VIEW taskledger.task_totals AS
  SELECT c.kind,
@@ -4680,7 +4680,7 @@ CREATE VIEW taskledger.overload AS
           ORDER BY t.n DESC
          LIMIT 1) c ON (true));
 
-COMMENT ON VIEW taskledger.overload IS 'Each kind with a limit, the number of its available tasks as the projector has counted them, and whether enqueueing is closed. Tasks that the projector has not yet counted exceed the limit.';
+COMMENT ON VIEW taskledger.overload IS 'Each kind with a limit, its number of available tasks as counted by the projector, and whether enqueueing is closed. Tasks that the projector has not yet counted can exceed the limit.';
 
 CREATE TABLE taskledger.parked (
     "position" bigint NOT NULL,
@@ -4762,7 +4762,7 @@ CREATE TABLE taskledger.projection_parked (
     parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
 );
 
-COMMENT ON TABLE taskledger.projection_parked IS 'Events that projections have not applied: parked because they fail, or an earlier one of their task does, or skipped by an operator.';
+COMMENT ON TABLE taskledger.projection_parked IS 'Events that projections have not applied: parked because they or earlier events of their task fail, or skipped by an operator.';
 
 CREATE SEQUENCE taskledger.rejected
     START WITH 1
@@ -4790,7 +4790,7 @@ CREATE VIEW taskledger.relay_lease AS
    FROM taskledger.lease l
   WHERE (l.name = 'relay'::text);
 
-COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease; note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message, ''off'' if no relay is expected to run. If is_refusing, it does not continue before an operator acts. is_ahead: it was taken before the clock was set back, and not renewed since. is_gone: the server process backend of the holder''s connection has ended; a live holder connects again at once.';
+COMMENT ON VIEW taskledger.relay_lease IS 'The last holder of the relay''s lease. note is why it cannot work, since note_since; note_cause is ''store'' if JetStream stores no message, ''off'' if no relay is expected to run. is_refusing: it waits for an operator. is_ahead: the lease was taken before the clock was set back, and not renewed since. is_gone: the server process backend of the holder''s connection has ended; a live holder reconnects at once.';
 
 CREATE VIEW taskledger.relay_mark AS
  SELECT c.n,
@@ -4848,7 +4848,7 @@ CREATE TABLE taskledger.schedule (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE taskledger.schedule IS 'The schedules of periodic tasks, and the next firing of each.';
+COMMENT ON TABLE taskledger.schedule IS 'The schedules of periodic tasks, and each schedule''s next firing.';
 
 CREATE TABLE taskledger.seal (
     batch bigint NOT NULL,
@@ -4935,7 +4935,7 @@ CREATE VIEW taskledger.task_counts AS
    FROM newest n
   WHERE (n.value <> 0);
 
-COMMENT ON VIEW taskledger.task_counts IS 'The number of tasks of each kind and state, without zeros, as the projector has counted them. Its cost grows with the number of kinds, not of tasks.';
+COMMENT ON VIEW taskledger.task_counts IS 'The number of tasks of each kind and state, without zeros, as counted by the projector. Its cost grows with the number of kinds, not of tasks.';
 
 CREATE TABLE taskledger.task_tag (
     tag text NOT NULL COLLATE pg_catalog."C",
@@ -4961,7 +4961,7 @@ CREATE VIEW taskledger.tasks AS
     t.cause
    FROM taskledger.task t;
 
-COMMENT ON VIEW taskledger.tasks IS 'The current state of each task, as the projector has it, which may lag behind the events. exceptional: the state is neither available, running nor succeeded. fingerprint: of the error of a dead task. due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this one.';
+COMMENT ON VIEW taskledger.tasks IS 'The current state of each task, as recorded by the projector, which may lag behind the events. exceptional: the state is neither available, running nor succeeded. fingerprint: of a dead task''s error. due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this task.';
 
 CREATE VIEW taskledger.timers AS
  SELECT t.due_at,
@@ -4971,7 +4971,7 @@ CREATE VIEW taskledger.timers AS
     t.reason
    FROM taskledger.timer t;
 
-COMMENT ON VIEW taskledger.timers IS 'The timers of all tasks: when each is due, and why: due, retry, start_by, finish_by, or after, which is never due.';
+COMMENT ON VIEW taskledger.timers IS 'The timers of all tasks: when each is due, and its reason: due, retry, start_by, finish_by, or after (never due).';
 
 CREATE TABLE taskledger.token (
     id text NOT NULL COLLATE pg_catalog."C",
@@ -5021,7 +5021,7 @@ CREATE VIEW taskledger.workers AS
    FROM taskledger.lease l
   WHERE ((l.name ~~ 'worker/%'::text) AND ((l.since >= '1970-01-01 00:00:00+00'::timestamp with time zone) AND (l.since <= '9999-01-01 00:00:00+00'::timestamp with time zone)) AND (taskledger_internal.lease_kinds(l.detail) IS NOT NULL));
 
-COMMENT ON VIEW taskledger.workers IS 'The workers that live, or were lost within about a day. alive_ms: for how many milliseconds it still counts as alive, 0 if it is lost; term_ms: for how many after each renewal. detail: its kinds, guarantees and shards.';
+COMMENT ON VIEW taskledger.workers IS 'The workers that are alive, or were lost within about a day. alive_ms: for how many milliseconds a worker still counts as alive, 0 if it is lost; term_ms: for how many after each renewal. detail: its kinds, guarantees and shards.';
 
 ALTER TABLE ONLY taskledger.broker_user
     ADD CONSTRAINT broker_user_pkey PRIMARY KEY (name);

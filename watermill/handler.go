@@ -18,7 +18,7 @@ var (
 	errNacked        = errors.New("the message was nacked")
 	errNoProduces    = errors.New("handler returned messages: set Config.Produces")
 	errNoTransaction = errors.New("handler returned messages: Config.Produces needs a handler with a transaction")
-	errContextLost   = errors.New("middleware called the handler with a context other than that of its message")
+	errContextLost   = errors.New("middleware called the handler with a context other than its message's")
 )
 
 // around is a middleware of package workers that calls Watermill's.

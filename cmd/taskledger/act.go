@@ -107,7 +107,7 @@ func newActCommand(a *app, cmd *cobra.Command, acts ...act) *cobra.Command {
 func pauseKind(ctx context.Context, a *app, pool *pgxpool.Pool, name string, by operator.Audit) error {
 	unchanged := "was paused already; taskledger show kinds shows the reason"
 	if by.Reason != "" {
-		unchanged = "was paused already; it has the new reason"
+		unchanged = "was already paused; its reason is updated"
 	}
 	return a.changeKind(ctx, pool, name, "paused", unchanged,
 		func(o *operator.Operator) (bool, error) { return o.PauseKind(ctx, ledger.Kind(name), by) })

@@ -146,7 +146,7 @@ func (p *prober) read(ctx context.Context) (Readiness, error) {
 	c := p.config
 	if _, err := c.DB.Exec(ctx, "select 1"); err != nil {
 		return notReady("the database does not answer",
-			"check DATABASE_URL, and that PostgreSQL is running there; the log has the reason"), err
+			"check DATABASE_URL, and that PostgreSQL is running there; the log contains the reason"), err
 	}
 	if c.NATS != nil && !c.NATS.IsConnected() {
 		err := c.NATS.LastError()
@@ -154,7 +154,7 @@ func (p *prober) read(ctx context.Context) (Readiness, error) {
 			err = nats.ErrDisconnected
 		}
 		return notReady("NATS is not connected",
-			"check NATS_URL, and that NATS is running there; the log has the reason"), err
+			"check NATS_URL, and that NATS is running there; the log contains the reason"), err
 	}
 	ready := Readiness{Ready: true, Degraded: []health.Condition{}}
 	if c.Report == nil {
@@ -166,7 +166,7 @@ func (p *prober) read(ctx context.Context) (Readiness, error) {
 		return notReady("the database is not migrated", "run: taskledger migrate up"), err
 	case err != nil:
 		return notReady("the conditions cannot be read",
-			"the log has the reason; run: taskledger status"), err
+			"the log contains the reason; run: taskledger status"), err
 	}
 	ready.Degraded = append(ready.Degraded, report.Degraded...)
 	ready.Ready = !slices.ContainsFunc(report.Degraded, func(held health.Condition) bool {

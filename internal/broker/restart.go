@@ -78,7 +78,7 @@ func (r *restart) RelayFailed(_ context.Context, err error) {
 func (r *restart) run() {
 	err := r.server.CheckRoom()
 	if err != nil {
-		r.log.Warn("JetStream stores no messages, and its disk has no room", "error", err)
+		r.log.Warn("JetStream stores no messages, and its disk is full", "error", err)
 	} else {
 		r.log.Warn("JetStream stores no messages, and its disk has room; restarting the NATS server of this process")
 		if err := r.server.Restart(); err != nil {

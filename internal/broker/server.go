@@ -287,7 +287,7 @@ func (s *Server) hasMajority(ctx context.Context) bool {
 		return true
 	}
 	if s.missed++; s.missed == 2 {
-		s.config.Logger.WarnContext(ctx, "not connected to most servers of the cluster; clients must use another one",
+		s.config.Logger.WarnContext(ctx, "not connected to most servers of the cluster; clients must use another",
 			"peers", s.cluster.String())
 		if err := s.nats.Disconnect(); err != nil {
 			s.config.Logger.WarnContext(ctx, "cannot disconnect the clients", "error", err)

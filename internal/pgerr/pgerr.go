@@ -67,7 +67,7 @@ var (
 	ErrUnavailable      = errors.New("cannot connect to the database")
 	ErrRetryTransaction = errors.New("retry the transaction: it conflicts with a concurrent one")
 
-	errArrayNulls = errors.New("the database or the login has the setting array_nulls = off: reset it")
+	errArrayNulls = errors.New("the database or the login sets array_nulls = off: reset it")
 	errPooler     = errors.New("a pooler in transaction mode mixes up prepared statements: " +
 		"add default_query_exec_mode=exec to the address of the database")
 	errStatements = errors.New("the session has lost its prepared statements: " +

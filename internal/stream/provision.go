@@ -148,7 +148,7 @@ func Ensure(ctx context.Context, js jetstream.JetStream, c Config, installation 
 		}
 	}
 	if hasNoRoom(err) {
-		return nil, fmt.Errorf("provision stream %s: NATS has no room for %d MiB: raise its max_file_store or the "+
+		return nil, fmt.Errorf("provision stream %s: NATS lacks space for %d MiB: raise its max_file_store or the "+
 			"account's limit, or restart it when its disk has room, or: taskledger serve --stream-max-bytes: %w",
 			Name, c.WithDefaults().MaxBytes>>20, err)
 	}

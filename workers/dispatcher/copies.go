@@ -31,7 +31,7 @@ func (d *Dispatcher) confirm(ctx context.Context, holder string) (lease.Run, err
 			"NATS: if this database replaces it, end that one's services, then wait for a minute; otherwise connect "+
 			"this one to another NATS account, then: taskledger rebase --new-installation --yes", other)
 	case run.RelayRefuses:
-		err = errors.New("the relay refuses to continue, so this database may be a copy of another one: " +
+		err = errors.New("the relay refuses to continue, so this database may be a copy: " +
 			"the cure is the same as for relay_refused")
 	case run.HasAnswered: // it may only be restarting; its reason stays recorded
 		return run, errors.New("a copy of this database has worked on the same NATS within the last minute")
