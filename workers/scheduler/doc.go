@@ -14,7 +14,7 @@
 //   - Many timers of one kind are due. While batches are full, each is followed by some timers of every
 //     kind (turn.go).
 //   - An open transaction that has appended to a task blocks every batch with a timer of that task. The tasks
-//     of such a batch are deferred, and tried again in ever smaller groups (deferred.go).
+//     of such a batch are deferred, and tried again in smaller groups each time (deferred.go).
 //   - While a snapshot is held, fired timers stay in the index as dead entries. The scheduler steps over them
 //     once and not at every poll (horizon.go).
 //
@@ -28,7 +28,7 @@
 //
 // # Predecessors
 //
-// A scheduler makes tasks available whose predecessors have succeeded, or cancels them (awaiting.go). While tasks
+// A scheduler makes tasks available whose predecessors have succeeded, or cancels them (dependents.go). While tasks
 // wait, it follows the events that finish other tasks, and keeps which task waits for which (successors.go). Each
 // waiting task has a timer at the end of time, so that waiting tasks are found without reading history.
 package scheduler
