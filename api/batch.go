@@ -83,7 +83,7 @@ func (h *Handler) postBatch(w http.ResponseWriter, r *http.Request, c *caller) e
 	}
 	answer := client.BatchResult{Tasks: make([]client.Enqueued, len(enqueued))}
 	for i, e := range enqueued {
-		answer.Tasks[i] = newEnqueued(e)
+		answer.Tasks[i].Enqueued = e
 	}
 	return h.writeJSON(w, r, http.StatusOK, answer)
 }

@@ -64,7 +64,7 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 		p.State, p.Version = enqueued.State, enqueued.Version
 		return p
 	}
-	answer := newEnqueued(enqueued)
+	answer := client.Enqueued{Enqueued: enqueued}
 	status := http.StatusOK
 	switch {
 	case enqueued.New && !prefer.isAsync:
@@ -88,11 +88,6 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 	prefer.setApplied(w)
 	setVersion(w, answer.Version)
 	return h.writeJSON(w, r, status, answer)
-}
-
-func newEnqueued(e ledger.Enqueued) client.Enqueued {
-	return client.Enqueued{Key: e.Key, New: e.New, SameArgs: e.SameArgs, State: e.State, Version: e.Version,
-		Position: e.Position, Difference: e.Difference}
 }
 
 func isFinished(t ledger.Task) bool { return t.State.Finished() }

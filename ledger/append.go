@@ -39,15 +39,15 @@ type AppendRequest struct {
 	// Meta is JSON, see [Meta]. Default: no meta.
 	Meta json.RawMessage
 
-	// After is the delay until the task is released again, counted from the append by the database's
+	// In is the delay until the task is released again, counted from the append by the database's
 	// clock, in microseconds, rounded up. Default: no release.
 	//
-	// scheduled and snoozed need After or At. failed takes one of them; without it the task stays
+	// scheduled and snoozed need In or At. failed takes one of them; without it the task stays
 	// retrying until an operator releases it. Other types take neither.
 	// The database writes the time into Data as run_at, or retry_at for failed.
 	// So Data must then be an object without that member, or nil.
-	After time.Duration
-	// At is the time at which the task is released again, in place of After: microseconds, before the last microsecond
+	In time.Duration
+	// At is the time at which the task is released again, in place of In: microseconds, before the last microsecond
 	// of the year 9998. A time in the past means now. Default: no release.
 	At time.Time
 
@@ -120,7 +120,7 @@ func Append(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 	}
 	e := r.newEvent()
 	var data *string
-	after, at := dueTime{r.After, r.At}.params()
+	after, at := dueTime{r.In, r.At}.params()
 	args := append(r.args(), pgquery.Optional(after), pgquery.Optional(at))
 	ok, err := pgquery.Row(ctx, db, appendSQL, args, append(e.scanTargets(), &data)...)
 	if err != nil {

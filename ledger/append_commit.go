@@ -60,7 +60,7 @@ func (r *AppendRequest) queue(batch *pgx.Batch, guard string) {
 // AppendAndCommit appends events and commits, in one round trip: either all of it happens or nothing.
 // It needs [TxOptions].Guard. If code in the transaction has ended it by COMMIT or ROLLBACK in SQL,
 // nothing is appended or committed, even if another transaction has been begun since. It sets no timer:
-// requests with After or At are invalid.
+// requests with In or At are invalid.
 //
 // After an error the transaction is rolled back. If the connection was lost, the outcome is unknown.
 // It returns [ErrTransactionEnded] or [ErrTransactionAborted] if the transaction cannot be committed.
@@ -112,7 +112,7 @@ func (t *Tx) checkAppend(requests []AppendRequest) error {
 		if err := r.validate(); err != nil {
 			return fmt.Errorf("append to %s: %w", r.Key, err)
 		}
-		if !(dueTime{r.After, r.At}).isZero() {
+		if !(dueTime{r.In, r.At}).isZero() {
 			return &InvalidError{Field: "at", Rule: "must not be set here: use Append"}
 		}
 	}

@@ -130,7 +130,7 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 	for _, i := range order {
 		r := &g.requests[i]
 		_, ok := r.attemptAfterRead()
-		if !ok || !(dueTime{r.After, r.At}).isZero() || incarnation != "" && r.last.Incarnation != incarnation {
+		if !ok || !(dueTime{r.In, r.At}).isZero() || incarnation != "" && r.last.Incarnation != incarnation {
 			continue
 		}
 		if read == nil {
@@ -430,7 +430,7 @@ func (g *requestGroup) args(order []int, lockTimeout time.Duration) []any {
 			predecessors.Add(strings.Join(all, " "))
 			attemptEnds.Add(strings.Join(ends, " "))
 		}
-		if d := (dueTime{r.After, r.At}); !d.isZero() {
+		if d := (dueTime{r.In, r.At}); !d.isZero() {
 			after, at := d.params()
 			dueNumbers.AddInt(int64(n + 1))
 			afters.AddOptional(after)

@@ -77,16 +77,16 @@ func timeParam(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04:05.999999Z07:00")
 }
 
-// checkDue returns an [*InvalidError] if After and At do not fit each other, the type or the data.
+// checkDue returns an [*InvalidError] if In and At do not fit each other, the type or the data.
 func (r AppendRequest) checkDue() error {
-	d := dueTime{r.After, r.At}
-	if err := d.check("after", "at"); err != nil {
+	d := dueTime{r.In, r.At}
+	if err := d.check("in", "at"); err != nil {
 		return err
 	}
 	member := r.Type.dueMember()
 	switch {
 	case d.isZero() && (r.Type == EventScheduled || r.Type == EventSnoozed):
-		return &InvalidError{Field: "at", Rule: fmt.Sprintf("must be set, or after, for a %s event", r.Type)}
+		return &InvalidError{Field: "at", Rule: fmt.Sprintf("must be set, or in, for a %s event", r.Type)}
 	case d.isZero():
 		return nil
 	case member == "":

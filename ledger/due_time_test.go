@@ -160,7 +160,7 @@ func TestDelaysCountByTheDatabasesClock(t *testing.T) {
 				"BC":          {at: time.Date(-4000, 1, 1, 0, 0, 0, 0, time.UTC)},
 			} {
 				r := appending(id, 1, ledger.EventFailed)
-				r.After, r.At = test.after, test.at
+				r.In, r.At = test.after, test.at
 				ledgertest.Enqueue(t, pool, r.Key, "")
 				e, err := appendOne(t, pool, r)
 				if err != nil {
@@ -188,9 +188,9 @@ func TestAppendRefusesDueTimes(t *testing.T) {
 	tx := beginTx(t, pool, pgx.ReadCommitted)
 	ledgertest.Enqueue(t, tx, ledger.Key{Kind: "append", BizID: "1"}, "")
 	for name, change := range map[string]func(*ledger.AppendRequest){
-		"after negative": func(r *ledger.AppendRequest) { r.After = -1 },
-		"after and at":   func(r *ledger.AppendRequest) { r.After, r.At = 1, time.Now() },
-		"at year 9999":   func(r *ledger.AppendRequest) { r.At = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"in negative":  func(r *ledger.AppendRequest) { r.In = -1 },
+		"in and at":    func(r *ledger.AppendRequest) { r.In, r.At = 1, time.Now() },
+		"at year 9999": func(r *ledger.AppendRequest) { r.At = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"at year 9999 in UTC": func(r *ledger.AppendRequest) {
 			r.At = time.Date(9998, 12, 31, 23, 0, 0, 0, time.FixedZone("", -3600))
 		},
@@ -199,15 +199,15 @@ func TestAppendRefusesDueTimes(t *testing.T) {
 		},
 		"at of scheduled":   func(r *ledger.AppendRequest) { r.Type = ledger.EventScheduled },
 		"at of snoozed":     func(r *ledger.AppendRequest) { r.Type = ledger.EventSnoozed },
-		"at with succeeded": func(r *ledger.AppendRequest) { r.Type, r.After = ledger.EventSucceeded, 1 },
-		"at with released":  func(r *ledger.AppendRequest) { r.Type, r.After = ledger.EventReleased, 1 },
-		"data no object":    func(r *ledger.AppendRequest) { r.After, r.Data = 1, json.RawMessage(`[]`) },
-		"data null":         func(r *ledger.AppendRequest) { r.After, r.Data = 1, json.RawMessage(`null`) },
+		"at with succeeded": func(r *ledger.AppendRequest) { r.Type, r.In = ledger.EventSucceeded, 1 },
+		"at with released":  func(r *ledger.AppendRequest) { r.Type, r.In = ledger.EventReleased, 1 },
+		"data no object":    func(r *ledger.AppendRequest) { r.In, r.Data = 1, json.RawMessage(`[]`) },
+		"data null":         func(r *ledger.AppendRequest) { r.In, r.Data = 1, json.RawMessage(`null`) },
 		"data with the member": func(r *ledger.AppendRequest) {
-			r.After, r.Data = 1, json.RawMessage(`{"retry_at":null}`)
+			r.In, r.Data = 1, json.RawMessage(`{"retry_at":null}`)
 		},
 		"data with the member escaped": func(r *ledger.AppendRequest) {
-			r.After, r.Data = 1, json.RawMessage(`{"r\u0065try_at":1}`)
+			r.In, r.Data = 1, json.RawMessage(`{"r\u0065try_at":1}`)
 		},
 	} {
 		r := appending("1", 1, ledger.EventFailed)
@@ -225,7 +225,7 @@ func TestAppendRefusesDueTimes(t *testing.T) {
 
 	f := newCommitFixture(t)
 	r := appending("1", 1, ledger.EventFailed)
-	r.After = time.Second
+	r.In = time.Second
 	_, err := f.tx.AppendAndCommit(t.Context(), r)
 	wantErrorAs[*ledger.InvalidError](t, err)
 }
@@ -238,7 +238,7 @@ func TestFailedAppendSetsNoTimer(t *testing.T) {
 		k := ledger.Key{Kind: "append", BizID: ledger.BizID(name)}
 		ledgertest.Append(t, pool, k, ledger.EventStarted)
 		r := appending(k.BizID, 1, ledger.EventFailed)
-		r.After = time.Second
+		r.In = time.Second
 		_, err := appendOne(t, pool, r)
 		wantErrorAs[*ledger.ConflictError](t, err)
 		r.Key.BizID = "unknown"

@@ -81,7 +81,7 @@ type Entry struct {
 
 // Enqueued is the result of an enqueue.
 type Enqueued struct {
-	Key      Key      `json:"-"`
+	Key
 	New      bool     `json:"new"`       // whether this call inserted the task; if not, nothing was written
 	State    State    `json:"state"`     // the current state of the task
 	Version  Version  `json:"version"`   // of its last event

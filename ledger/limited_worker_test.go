@@ -73,7 +73,7 @@ func TestLimitedWorker(t *testing.T) {
 		if _, err := ledger.Append(t.Context(), db, r); err != nil {
 			t.Fatal(err)
 		}
-		r = ledger.AppendRequest{Key: r.Key, Expected: 2, Type: ledger.EventSnoozed, Actor: "w-1", After: 1e9}
+		r = ledger.AppendRequest{Key: r.Key, Expected: 2, Type: ledger.EventSnoozed, Actor: "w-1", In: 1e9}
 		if _, err := ledger.Append(t.Context(), db, r); err != nil {
 			t.Fatal(err)
 		}

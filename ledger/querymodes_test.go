@@ -131,7 +131,7 @@ func everyVerb(t *testing.T, db ledger.DB) {
 			Key: k, Expected: 2, Type: ledger.EventSucceeded, Actor: "o'worker",
 			Data: json.RawMessage(`{"result" : "it's \\"}`), Meta: json.RawMessage(`{}`),
 		},
-		{Key: binary, Expected: 1, Type: ledger.EventFailed, After: time.Hour},
+		{Key: binary, Expected: 1, Type: ledger.EventFailed, In: time.Hour},
 	})
 	for _, result := range group {
 		if result.Err != nil {

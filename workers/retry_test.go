@@ -65,7 +65,7 @@ func TestTimersOfOperatedTasks(t *testing.T) {
 		k := b.EnqueueIn(ledger.StateAvailable, id)
 		try(
 			ledger.Append(b.Context(), b.DB,
-				ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSnoozed, After: 50 * time.Millisecond}),
+				ledger.AppendRequest{Key: k, Expected: 1, Type: ledger.EventSnoozed, In: 50 * time.Millisecond}),
 		)(t)
 		return k
 	}

@@ -31,14 +31,7 @@ type NewTask struct {
 
 // Enqueued is the answer to a [NewTask].
 type Enqueued struct {
-	ledger.Key
-	New      bool            `json:"new"`       // whether this request made the task
-	SameArgs bool            `json:"same_args"` // whether the args are equal as JSON values
-	State    ledger.State    `json:"state"`
-	Version  ledger.Version  `json:"version"`
-	Position ledger.Position `json:"position"` // of the first event
-	// Difference is the first difference of the args, see [ledger.Enqueued].
-	Difference string `json:"difference,omitempty"`
+	ledger.Enqueued
 	// Task is the whole task, if the request asked to wait for its result.
 	Task *ledger.Task `json:"task,omitempty"`
 }

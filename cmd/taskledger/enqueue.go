@@ -128,7 +128,7 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 		failed.message = fmt.Sprintf("%s is committed; %s", key, failed.message)
 		unawaited = failed
 	}
-	if err := a.print(enqueueResult{key, answer}, func(w io.Writer) {
+	if err := a.print(answer, func(w io.Writer) {
 		if answer.New {
 			fmt.Fprintf(w, "enqueued %s\n", plain(key.String()))
 		} else {
@@ -190,12 +190,6 @@ func (f enqueueFlags) setAfter(o *ledger.EnqueueOptions) error {
 		o.After = append(o.After, k)
 	}
 	return nil
-}
-
-// enqueueResult is the result as JSON.
-type enqueueResult struct {
-	ledger.Key
-	ledger.Enqueued
 }
 
 // readArgs returns the args from the flag itself, from the file that it names, or from stdin.

@@ -143,7 +143,7 @@ func newRunScheduleCommand(a *app) *cobra.Command {
 				if err != nil {
 					return unknownSchedule(err, args[0])
 				}
-				return a.print(enqueueResult{answer.Key, answer}, func(w io.Writer) {
+				return a.print(answer, func(w io.Writer) {
 					fmt.Fprintf(w, "enqueued %s\n", plain(answer.Key.String()))
 				})
 			})

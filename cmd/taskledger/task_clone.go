@@ -53,7 +53,7 @@ func cloneTask(ctx context.Context, a *app, key ledger.Key, as ledger.BizID, aud
 		if err != nil {
 			return unknownTask(err, key)
 		}
-		return a.print(enqueueResult{clone, answer}, func(w io.Writer) {
+		return a.print(answer, func(w io.Writer) {
 			if answer.New {
 				fmt.Fprintf(w, "enqueued %s, with the args of %s\n", plain(clone.String()), plain(key.String()))
 				return

@@ -149,7 +149,7 @@ func appendTo(
 		return l, err
 	}
 	e, err := ledger.Append(ctx, db, ledger.AppendRequest{
-		Key: l.task.Key, Expected: l.task.Version, Type: t, Actor: actor, Data: text, After: after,
+		Key: l.task.Key, Expected: l.task.Version, Type: t, Actor: actor, Data: text, In: after,
 	})
 	if err != nil {
 		return l, err

@@ -71,7 +71,7 @@ func Append(t testing.TB, db ledger.DB, k ledger.Key, types ...ledger.EventType)
 func Request(k ledger.Key, expected ledger.Version, eventType ledger.EventType) ledger.AppendRequest {
 	r := ledger.AppendRequest{Key: k, Expected: expected, Type: eventType}
 	if eventType == ledger.EventScheduled || eventType == ledger.EventSnoozed {
-		r.After = time.Hour
+		r.In = time.Hour
 	}
 	return r
 }

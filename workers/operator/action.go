@@ -69,6 +69,6 @@ func (a action) request(k ledger.Key, v ledger.Version) (ledger.AppendRequest, e
 	}
 	data, err := json.Marshal(map[string]string{"reason": reason})
 	return ledger.AppendRequest{
-		Key: k, Expected: v, Type: a.event, Actor: a.audit.Actor, Data: data, At: a.due.At, After: a.due.In,
+		Key: k, Expected: v, Type: a.event, Actor: a.audit.Actor, Data: data, At: a.due.At, In: a.due.In,
 	}, err
 }

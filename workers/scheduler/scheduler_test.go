@@ -35,7 +35,7 @@ func TestSchedulerReleases(t *testing.T) {
 		"moved/'🎟":      {Type: ledger.EventScheduled},
 		"failed":        {Type: ledger.EventFailed},
 	} {
-		r.Key, r.Expected, r.After = b.Later(id, ledger.EnqueueOptions{}), 1, soon
+		r.Key, r.Expected, r.In = b.Later(id, ledger.EnqueueOptions{}), 1, soon
 		b.append(r)
 		reasons[r.Key] = map[bool]string{true: "retry", false: "due"}[r.Type == ledger.EventFailed]
 	}
@@ -171,7 +171,7 @@ func TestDeadlineOfARunningTask(t *testing.T) {
 			b, "select count(*)::integer from taskledger.timer where due_at > clock_timestamp()",
 		) == 2
 	})
-	b.append(ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventFailed, After: time.Hour})
+	b.append(ledger.AppendRequest{Key: k, Expected: 2, Type: ledger.EventFailed, In: time.Hour})
 	b.append(ledger.AppendRequest{Key: done, Expected: 2, Type: ledger.EventSucceeded})
 	b.AwaitState(k, ledger.StateExpired)
 	b.Await("the deadline of the finished task to go", func() bool {

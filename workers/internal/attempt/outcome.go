@@ -431,7 +431,7 @@ func (rec *recorder) appendFailure(ctx context.Context, err error, delay time.Du
 	case !at.IsZero():
 		r.At = at
 	case delay > 0:
-		r.After = delay
+		r.In = delay
 	default:
 		return rec.append(ctx, r, rec.request(ledger.EventReleased, json.RawMessage(`{"reason":"retry"}`)))
 	}
@@ -533,7 +533,7 @@ func (rec *recorder) snooze(ctx context.Context, d Decision) {
 	text, _ := json.Marshal(data) // strings, times and finite numbers
 	r := rec.request(ledger.EventSnoozed, text)
 	if r.At = d.At; r.At.IsZero() {
-		r.After = max(d.In, time.Microsecond)
+		r.In = max(d.In, time.Microsecond)
 	}
 	err := rec.append(ctx, r)
 	if isInvalid(err) {
