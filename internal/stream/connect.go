@@ -9,12 +9,15 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// writeTimeout bounds for how long a server that reads nothing blocks every user of a connection, also one that stops.
+const writeTimeout = 10 * time.Second
+
 // Connect connects with the options that relay and workers need: it reconnects forever, and buffers no messages
 // while the server is unavailable. A buffered message would be sent later, after its publisher has given it up and
 // published it again. The given options come after these.
 func Connect(url string, options ...nats.Option) (*nats.Conn, error) {
 	ours := []nats.Option{nats.ReconnectBufSize(-1), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
-		nats.ReconnectWait(250 * time.Millisecond)}
+		nats.ReconnectWait(250 * time.Millisecond), nats.FlusherTimeout(writeTimeout)}
 	nc, err := nats.Connect(url, append(ours, options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to NATS: %w", err)

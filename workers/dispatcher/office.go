@@ -44,6 +44,8 @@ const (
 	maxAge = time.Second
 	// maxReady is the number of ready tasks of a kind in memory.
 	maxReady = 65_536
+	// maxUnsent is how many offers wait for NATS at most. Further ones are lost.
+	maxUnsent = 10_000
 	// maxContent is the size of args in an offer.
 	maxContent = 512
 )
@@ -61,6 +63,7 @@ type office struct {
 	barrier  time.Time // from then on no worker accepts an offer of the predecessor
 
 	limited      *loglimit.Logger // for lines that repeat
+	unsent       *local.Box[outgoing]
 	wake         *feed.Wake
 	joins, reads request
 	sessions     lease.Sessions // of readSessions, which does not run twice at once
@@ -100,7 +103,7 @@ func newOffice(c Config, conn *pgxpool.Conn, identity dispatch.Identity, claim l
 	t lease.DispatcherTerm, run lease.Run, asked time.Time) *office {
 	return &office{
 		config: c, conn: conn, identity: identity, claim: claim, term: t, run: run, limited: loglimit.New(),
-		wake: feed.NewWake(), joins: newRequest(), reads: newRequest(),
+		unsent: local.NewBox[outgoing](), wake: feed.NewWake(), joins: newRequest(), reads: newRequest(),
 		machine: dispatch.New(t.Incarnation, t.Epoch, maxReady), peers: map[string]*peer{},
 		deadline: asked.Add(term), barrier: time.Now().Add(t.Before + dispatch.Freshness),
 	}
@@ -120,6 +123,7 @@ func (o *office) work(ctx context.Context) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
+	go o.unsent.Receive(ctx, o.publish) // NATS may block it for seconds, and nothing waits for it
 	group.Go(func() error { box.Receive(ctx, o.receiveHere); return context.Cause(ctx) })
 	group.Go(func() error { return o.follow(ctx) })
 	group.Go(func() error { return o.listen(ctx) })
@@ -381,7 +385,7 @@ func (o *office) match() {
 }
 
 // send sends an offer, unless the lease has ended. If windows are late, tasks may have ended since the last window, so
-// the worker reads their heads. o.mu is held.
+// the worker reads their heads. It never waits for NATS: workers of this process do without. o.mu is held.
 func (o *office) send(offer dispatch.Offer) {
 	if time.Since(o.viewed) > maxAge {
 		for i := range offer.Tasks {
@@ -392,12 +396,27 @@ func (o *office) send(offer dispatch.Offer) {
 	if p == nil || !time.Now().Before(o.deadline) || local.Workers.Put(offer.Session, offer) {
 		return
 	}
-	text, err := offer.MarshalBinary()
+	o.unsent.PutBelow(maxUnsent, outgoing{offer, p.seal, o.deadline})
+}
+
+// outgoing is an offer to a worker of another process.
+type outgoing struct {
+	offer    dispatch.Offer
+	seal     *dispatch.Seal
+	deadline time.Time // of the lease
+}
+
+// publish publishes an offer, unless it has waited until the lease may have ended. If it is lost, a probe repeats its
+// number.
+func (o *office) publish(m outgoing) {
+	if !time.Now().Before(m.deadline) {
+		return
+	}
+	text, err := m.offer.MarshalBinary()
 	if err != nil {
 		panic(fmt.Sprintf("an offer cannot be encoded: %v", err))
 	}
-	// If it is lost, a probe repeats its number.
-	_ = o.config.NATS.Publish(stream.OfferSubject(offer.Session), p.seal.Seal(text))
+	_ = o.config.NATS.Publish(stream.OfferSubject(m.offer.Session), m.seal.Seal(text))
 }
 
 // probe asks workers to confirm the offers that they have received, until ctx is done.

@@ -1,12 +1,19 @@
 package dispatcher
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"log/slog"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"github.com/taskledger/taskledger/internal/lease"
+	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
 	"github.com/taskledger/taskledger/workers/internal/local"
@@ -77,5 +84,80 @@ func TestAnInvalidKeyEndsTheSession(t *testing.T) {
 	o.joinAll([]lease.Session{rogue}, nil)
 	if n := len(o.machine.Workers()); n != 0 {
 		t.Errorf("%d sessions with an invalid key", n)
+	}
+}
+
+// deafNATS connects to a NATS server that reads nothing more after the first flush.
+func deafNATS(t *testing.T) *nats.Conn {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			<-t.Context().Done()
+			_ = conn.Close()
+		}()
+		_, _ = io.WriteString(conn, `INFO {"server_id":"deaf","version":"2.10.0","headers":true,"max_payload":1048576}`+"\r\n")
+		lines := bufio.NewScanner(conn)
+		for pings := 0; pings < 2 && lines.Scan(); {
+			if lines.Text() == "PING" {
+				pings++
+				_, _ = io.WriteString(conn, "PONG\r\n")
+			}
+		}
+	}()
+	nc, err := stream.Connect("nats://" + listener.Addr().String())
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// A NATS server reads nothing more, while a relay publishes pages on the same connection. The dispatcher goes on for the
+// workers of its process.
+func TestADeafNATSDelaysNoWorkerOfTheProcess(t *testing.T) {
+	t.Parallel()
+	nc := deafNATS(t)
+	var published atomic.Int64
+	go func() {
+		for nc.Publish("page", make([]byte, 1<<20)) == nil {
+			published.Add(1)
+		}
+	}()
+	for before := int64(-1); before != published.Load(); time.Sleep(200 * time.Millisecond) { // until it is blocked
+		before = published.Load()
+	}
+
+	identity, err := dispatch.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOffice(Config{NATS: nc, Logger: slog.New(slog.DiscardHandler)}, nil, identity, lease.DispatcherClaim{},
+		lease.DispatcherTerm{Incarnation: "i", Epoch: 1}, lease.Run{}, time.Now().Add(time.Hour))
+	defer o.limited.Close()
+	go o.unsent.Receive(t.Context(), o.publish)
+	remote := lease.Session{Worker: "remote", Key: identity.Public(), Kinds: []string{"k"}, Shards: ledger.AllShards}
+	here := remote
+	here.Worker = "here"
+	session := dispatch.SessionName(here.Worker, here.Key)
+	box, remove := local.Workers.Open(session)
+	defer remove()
+	begun := time.Now()
+	o.joinAll([]lease.Session{remote, here}, nil) // with a probe for each
+	ctx, cancel := context.WithCancel(t.Context())
+	box.Receive(ctx, func(dispatch.Offer) { cancel() })
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("the probe has waited for %s", took)
 	}
 }

@@ -4,6 +4,7 @@ package local
 
 import (
 	"context"
+	"math"
 	"sync"
 
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
@@ -24,7 +25,7 @@ type Boxes[M any] struct {
 
 // Open returns a new box. Until remove is called, messages to its name are put into it.
 func (b *Boxes[M]) Open(name string) (box *Box[M], remove func()) {
-	box = &Box[M]{due: make(chan struct{}, 1)}
+	box = NewBox[M]()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.byName == nil {
@@ -46,13 +47,7 @@ func (b *Boxes[M]) Put(name string, m M) bool {
 	if box == nil {
 		return false
 	}
-	box.mu.Lock()
-	box.waiting = append(box.waiting, m)
-	box.mu.Unlock()
-	select {
-	case box.due <- struct{}{}:
-	default:
-	}
+	box.PutBelow(math.MaxInt, m)
 	return true
 }
 
@@ -61,6 +56,22 @@ type Box[M any] struct {
 	due     chan struct{}
 	mu      sync.Mutex
 	waiting []M
+}
+
+// NewBox returns an empty box without a name.
+func NewBox[M any]() *Box[M] { return &Box[M]{due: make(chan struct{}, 1)} }
+
+// PutBelow puts a message into the box, unless at least most wait in it. It never waits.
+func (b *Box[M]) PutBelow(most int, m M) {
+	b.mu.Lock()
+	if len(b.waiting) < most {
+		b.waiting = append(b.waiting, m)
+	}
+	b.mu.Unlock()
+	select {
+	case b.due <- struct{}{}:
+	default:
+	}
 }
 
 // Receive calls f with each message, one after the other and in the order in which they were put, until ctx is done.
