@@ -342,8 +342,12 @@ func (d *Dispatcher) enqueue(t *task) {
 		return
 	}
 	q := d.queue(t.Key.Kind)
+	// If the shard has another ready task, no session has room for one, or Match considers it already.
+	isNews := t.owner != nil || q.ready[t.Shard].Len() == 0
 	d.push(q, t)
-	d.note(q)
+	if isNews {
+		d.note(q)
+	}
 }
 
 // note records that a queue may have got tasks.
@@ -382,7 +386,7 @@ func (d *Dispatcher) run(t *task) {
 func (d *Dispatcher) queue(kind ledger.Kind) *queue {
 	q := d.queues[kind]
 	if q == nil {
-		q = &queue{kind: kind, owned: map[*session]*readyHeap{}}
+		q = &queue{kind: kind, owned: map[*session]*readyHeap{}, turn: 17 * len(d.queues)}
 		d.queues[kind] = q
 	}
 	return q

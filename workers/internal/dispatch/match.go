@@ -62,6 +62,9 @@ func (d *Dispatcher) expect(q *queue) {
 // matchKind offers the tasks of a kind that has got a task, or sessions with room.
 func (d *Dispatcher) matchKind(q *queue) {
 	if !d.paused[q.kind] {
+		if q.hasNews {
+			d.share(q, q.idle())
+		}
 		d.share(q, q.candidates())
 	}
 	q.hasNews, q.roomier = false, nil
@@ -77,11 +80,34 @@ type taker struct {
 	room int
 }
 
+// idle returns, in turn, a session that holds nothing for each ready task, or none. It looks at a few sessions, so that
+// a task costs little if most of many workers are idle.
+func (q *queue) idle() (free []taker) {
+	n := len(q.sessions)
+	for i := range min(n, 2*q.size+16) {
+		if len(free) == q.size {
+			return free
+		}
+		if s := q.sessions[(i+q.turn)%n]; s.holds == 0 {
+			if room := s.room(q.kind); room > 0 {
+				free = append(free, taker{s, room})
+			}
+		}
+	}
+	if len(free) < q.size {
+		return nil
+	}
+	return free
+}
+
 // candidates returns the sessions that may take a ready task, in turn, so that equal workers get equally many tasks
 // over time.
 func (q *queue) candidates() (free []taker) {
 	all := q.roomier
-	if q.hasNews {
+	switch {
+	case !q.hasTasks():
+		return nil
+	case q.hasNews:
 		all = q.sessions
 	}
 	for i := range all {

@@ -67,6 +67,31 @@ func TestAReportIsMatchedForItsWorkerOnly(t *testing.T) {
 	same(t, "offers", len(d.Offers()), 1)
 }
 
+// A task costs little, however many workers are idle, or busy while others wait.
+func TestATaskIsMatchedWithFewWorkers(t *testing.T) {
+	const workers = 1000
+	s := newShop(10_000)
+	var all []*shopWorker
+	for i := range workers {
+		all = append(all, s.join(fmt.Sprint(i), fmt.Sprint(i), 1, 1, ledger.AllShards))
+	}
+	s.begin()
+	q := s.queues[testKind]
+	for i := range 10 {
+		s.Apply(s.Open(), []Event{available(fmt.Sprint(i), i+1)})
+		same(t, "idle workers that are considered", len(q.idle()), 1)
+		s.exchange()
+	}
+	for i := 10; i < workers+1; i++ {
+		s.apply(available(fmt.Sprint(i), i+1))
+	}
+	s.Apply(s.Open(), []Event{available("next", workers+2)})
+	same(t, "kinds to be matched while all workers are busy", len(s.due), 0)
+	s.end(all[7], all[7].got[0])
+	s.exchange()
+	same(t, "tasks of a worker that has room again", len(all[7].got), 2)
+}
+
 // chaos does anything to a dispatcher.
 type chaos struct {
 	*Dispatcher

@@ -65,7 +65,7 @@ type queue struct {
 	sessions []*session         // sessions that take the kind, by name
 	takers   [ledger.Shards]int // the number of sessions that take a shard
 	shards   ledger.ShardSet    // with takers
-	turn     int                // rises with each offered task: which of equal sessions is the first
+	turn     int                // which of equal sessions is the first; rises with each offered task
 
 	// Since the last match:
 	hasNews bool       // it has got a task
