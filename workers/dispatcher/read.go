@@ -119,6 +119,7 @@ func (o *office) readTasks(ctx context.Context) error {
 				o.machine.Verify(k, h.Version, nil)
 			}
 		}
+		o.match() // for further ones
 		o.mu.Unlock()
 	}
 	return nil

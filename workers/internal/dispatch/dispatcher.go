@@ -401,10 +401,16 @@ func (d *Dispatcher) spill(q *queue, place ledger.Position) {
 	d.spilled[q.kind] = q
 }
 
-// Unverified returns, each once, the tasks that must be read from the ledger because only a worker has named them. The
-// caller reads them by a statement that begins after the call, and passes them to [Dispatcher.Verify].
+// maxUnverified is the maximum number of tasks that one statement verifies. A worker may name many.
+const maxUnverified = 10_000
+
+// Unverified returns, each once, the next tasks that must be read from the ledger because only a worker has named them.
+// The caller reads them by a statement that begins after the call, and passes them to [Dispatcher.Verify].
 func (d *Dispatcher) Unverified() (keys []ledger.Key) {
 	for _, t := range d.doubts {
+		if len(keys) == maxUnverified {
+			break
+		}
 		if d.mustBeVerified(t) {
 			t.isBeingRead = true
 			keys = append(keys, t.Key)

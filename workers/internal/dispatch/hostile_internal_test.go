@@ -473,3 +473,30 @@ func TestATaskThatBeginsWhileItIsReadIsReadAgain(t *testing.T) {
 	s.apply(available("t1", 1).as(Ended, 3, "sql"))
 	same(t, "tasks in memory", []int{len(s.tasks), len(s.running["sql"])}, []int{0, 0})
 }
+
+// A worker names many tasks, and goes: no statement reads all of them.
+func TestManyTasksAreVerifiedStepByStep(t *testing.T) {
+	s := newShop(100)
+	const tasks = 2*maxUnverified + 1
+	s.Join(Lease{Worker: "a", Session: "1", Capacity: 999_999,
+		Kinds: map[ledger.Kind]ledger.ShardSet{testKind: ledger.AllShards}})
+	for n := 0; n < tasks; n += maxListed {
+		r := Report{Session: "1", Incarnation: "i", Epoch: 1, After: int64(n - tasks)}
+		r.Through = min(0, r.After+maxListed)
+		for i := r.After + 1; i <= r.Through; i++ {
+			r.Listed = append(r.Listed, Holding{Key: available(fmt.Sprint(-i), 0).Key, Version: 1, Number: i})
+		}
+		s.Receive(r)
+	}
+	same(t, "held", s.sessions["1"].holds, tasks)
+	s.Leave("a")
+	for _, want := range []int{maxUnverified, maxUnverified, 1, 0} {
+		keys := s.Unverified()
+		same(t, "tasks in a statement", len(keys), want)
+		for _, k := range keys {
+			s.Verify(k, 0, nil)
+		}
+	}
+	s.apply()
+	same(t, "tasks in memory", len(s.tasks), 0)
+}
