@@ -34,22 +34,34 @@ func TestPages(t *testing.T) {
 	s.project()
 	b := s.as(api.Viewer)
 	for path, texts := range map[string][]string{
-		"/":                           {"Enqueued, last hour", "coupon.send", "<svg"},
+		"/":                           {"Throughput", "coupon.send", "<svg", "by kind"},
+		"/?range=30d&by=kind":         {"Backlog", "others", "coupon.send"},
+		"/find?q=coupon":              {"coupon.send"},
+		"/find?q=order":               {"coupon.send/order-1"},
+		"/find?q=coupon.send/order-1": {"coupon.send/order-1", "available"},
+		"/find?q=sched":               {"Schedules"},
 		"/tasks":                      {"order-1", "other", "available"},
 		"/tasks?prefix=order":         {"order-1", "Sorted by kind"},
 		"/tasks?state=available":      {"order-1", "other"},
 		"/tasks?state=dead":           {"No task matches"},
 		"/tasks?kind=absent":          {"No task matches"},
+		"/tasks?error=x&since=1d":     {"No task matches", "error: x", "since: 1d"},
+		"/tasks?actor=nobody":         {"No task matches"},
 		"/task?" + keyOf(k):           {"order-1", "&#34;order&#34;: 1", "enqueued", "•••"},
 		"/task?version=1&" + keyOf(k): {"order-1"},
-		"/dead":                       {"No task is dead"},
-		"/kinds":                      {"coupon.send", "No worker is alive"},
+		"/failures":                   {"No task is dead"},
+		"/kinds":                      {"coupon.send", "no worker"},
+		"/kind?name=coupon.send":      {"coupon.send", "No live worker handles this kind", "Available<small>2</small>"},
+		"/kind?name=absent":           {"absent"},
+		"/kind?name=a&range=7d":       {"Limit of waiting tasks"},
+		"/workers":                    {"No worker is alive"},
 		"/schedules":                  {"There are no schedules"},
 		"/subscribers":                {"There are no subscribers"},
 		"/events":                     {"order-1", "enqueued"},
 		"/events?type=enqueued":       {"order-1"},
 		"/events?type=failed":         {"No event matches."},
-		"/system":                     {"Relay", "Events to publish", "PostgreSQL", "Schema</dt><dd>18<", "tasks"},
+		"/events?actor=shop":          {"data", "All", "buried"},
+		"/system":                     {"Relay", "Projector", "PostgreSQL", "Schema</dt><dd>18<", "tasks"},
 	} {
 		p := b.get(path)
 		b.want(p, http.StatusOK, texts...)
@@ -67,9 +79,10 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s offers acts to a viewer", path)
 		}
 	}
-	if p := b.get("/tasks?prefix=order"); strings.Contains(p.body, "/ <bdi>other") {
+	if p := b.get("/tasks?prefix=order"); strings.Contains(p.body, "<bdi>other") {
 		t.Error("a prefix finds other tasks")
 	}
+	b.want(b.get("/tasks?since=soon"), http.StatusBadRequest, "such as 90m")
 	b.want(b.get("/absent"), http.StatusNotFound, "There is no such page")
 	b.want(b.get("/task?kind=a&biz_id=absent"), http.StatusNotFound, "the task does not exist")
 	for _, name := range []string{"console.css", "console.js", "icon.svg"} {
@@ -135,7 +148,8 @@ func TestHostileTexts(t *testing.T) {
 	}
 	s.project()
 	b := s.as(api.Operator)
-	for _, path := range []string{"/", "/dead", "/events", "/kinds", "/tasks", "/tasks?state=dead", "/task?" + keyOf(k),
+	for _, path := range []string{"/", "/failures", "/events", "/kinds", "/kind?name=a", "/find?q=%3Cscript",
+		"/tasks", "/tasks?state=dead", "/task?" + keyOf(k),
 		"/tasks?prefix=" + url.QueryEscape(hostile), "/tasks?kind=" + url.QueryEscape(hostile)} {
 		p := b.get(path)
 		if strings.Contains(p.body, "<script>") || strings.Contains(p.body, "\x1b") ||
@@ -274,18 +288,21 @@ func TestGroupsAndKinds(t *testing.T) {
 	}
 	s.project()
 	b := s.as(api.Admin)
-	dead := b.get("/dead")
+	dead := b.get("/failures")
 	b.want(dead, http.StatusOK, "partner is down", "Release 1")
 	_, rest, _ := strings.Cut(dead.body, `name="fingerprint" value="`)
 	fingerprint, _, _ := strings.Cut(rest, `"`)
 	form := url.Values{"csrf": {token(t, dead)}, "kind": {"coupon.send"}, "fingerprint": {fingerprint},
 		"reason": {"it is up"}, "act": {"pause"}}
-	b.want(b.post("/group", form), http.StatusOK)
+	b.want(b.post("/group", form), http.StatusOK, "1 task of coupon.send released.")
+	if p := b.get("/failures"); strings.Contains(p.body, "released.") {
+		t.Error("the result of an act is shown twice")
+	}
 	if got, err := ledger.Load(t.Context(), s.db, k); err != nil || got.State != ledger.StateAvailable ||
 		got.Actor != "ada-admin" {
 		t.Errorf("got the task %v, %v", got, err)
 	}
-	b.want(b.post("/kind", form), http.StatusOK, "by ada-admin: it is up", "Resume…")
+	b.want(b.post("/kind", form), http.StatusOK, "by ada-admin: it is up", "Resume…", "coupon.send is paused.")
 	form.Set("act", "resume")
 	if p := b.post("/kind", form); strings.Contains(p.body, "Resume…") {
 		t.Error("the kind was not resumed")
@@ -293,7 +310,7 @@ func TestGroupsAndKinds(t *testing.T) {
 	b.want(b.get("/events?prefix=taskledger.operation"), http.StatusOK, "kind.pause", "kind.resume", "ada-admin")
 	form.Set("fingerprint", "\x00")
 	b.want(b.post("/group", form), http.StatusBadRequest, "must be UTF-8")
-	b.want(b.get("/dead?after_fingerprint=%ff"), http.StatusBadRequest, "must be UTF-8")
+	b.want(b.get("/failures?after_fingerprint=%ff"), http.StatusBadRequest, "must be UTF-8")
 	viewer := s.as(api.Viewer)
 	form.Set("csrf", token(t, viewer.get("/")))
 	viewer.want(viewer.post("/kind", form), http.StatusForbidden)
@@ -311,13 +328,13 @@ func TestSchedulesAreChanged(t *testing.T) {
 	}
 	b := s.as(api.Admin)
 	p := b.get("/schedules")
-	b.want(p, http.StatusOK, "nightly", "Pause or run…")
+	b.want(p, http.StatusOK, "nightly", "every hour", "Pause…", "Run now…")
 	form := url.Values{"csrf": {token(t, p)}, "name": {"nightly"}, "reason": {"month end"}, "act": {"pause"}}
-	b.want(b.post("/schedule", form), http.StatusOK, "by ada-admin: month end", "Resume or run…")
+	b.want(b.post("/schedule", form), http.StatusOK, "by ada-admin: month end", "Resume…", "nightly is paused.")
 	form.Set("act", "run")
 	b.want(b.post("/schedule", form), http.StatusOK, "<bdi>nightly@", "ada-admin") // the page of the task
 	form.Set("act", "resume")
-	b.want(b.post("/schedule", form), http.StatusOK, "Pause or run…")
+	b.want(b.post("/schedule", form), http.StatusOK, "Pause…", "nightly is resumed.")
 	var records []string
 	rows, err := owner.Query(t.Context(), `
 		select concat_ws(' ', actor, data->>'schedule', data->>'action', data->>'reason')

@@ -1,6 +1,6 @@
-// Package console is the web console of the ledger, an [http.Handler]: its state now, the tasks and their events, dead
-// tasks, kinds, workers, schedules and subscribers. `taskledger serve --listen` serves it at /, or mount it in a server
-// of yours:
+// Package console is the web console of the ledger, an [http.Handler]: troubles, the tasks and their events, failures,
+// kinds, workers, schedules and subscribers. `taskledger serve --listen` serves it at /, or mount it in a server of
+// yours:
 //
 //	callers, err := api.New(api.Config{DB: pool})
 //	handler, err := console.New(console.Config{DB: pool, API: callers})
@@ -25,6 +25,5 @@
 //
 // # Cost
 //
-// Each page but one reads a bounded part of the ledger by an index, and counts no tasks or events. The page of dead
-// tasks groups all of them, so its cost grows with their number.
+// Each page reads a bounded part of the ledger by an index, and counts no tasks or events.
 package console

@@ -69,7 +69,8 @@ func New(c Config) (*Handler, error) {
 	h.mux.HandleFunc("POST /bulk", h.bulk)
 	h.mux.HandleFunc("POST /kind", h.change("kinds", h.pauseKind))
 	h.mux.HandleFunc("POST /schedule", h.change("schedules", h.changeSchedule))
-	h.mux.HandleFunc("POST /group", h.change("dead", h.releaseGroup))
+	h.mux.HandleFunc("POST /group", h.change("failures", h.releaseGroup))
+	h.mux.HandleFunc("POST /enqueue", h.enqueue)
 	h.mux.HandleFunc("GET /stream", h.stream)
 	h.mux.HandleFunc("GET /sign-in", h.showSignIn)
 	h.mux.HandleFunc("POST /sign-in", h.signIn)
@@ -83,7 +84,8 @@ func New(c Config) (*Handler, error) {
 }
 
 // policy is the Content-Security-Policy of all answers.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; font-src 'self'; " +
+	"connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // ServeHTTP answers a request.
@@ -122,7 +124,11 @@ func serveAsset(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	w.Header().Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
+	kind := mime.TypeByExtension(path.Ext(name))
+	if path.Ext(name) == ".woff2" { // not every system knows it
+		kind = "font/woff2"
+	}
+	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	_, _ = w.Write(text)
 }

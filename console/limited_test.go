@@ -44,9 +44,12 @@ func TestLimitedCallers(t *testing.T) {
 		"/tasks":              "other.kind",
 		"/tasks?prefix=o":     "other.kind",
 		"/tasks?state=dead":   "other.kind",
-		"/dead":               "other.kind",
-		"/kinds":              "<code>other</code>",
-		"/schedules":          "<td>other</td>",
+		"/failures":           "other.kind",
+		"/kinds":              "other.kind",
+		"/workers":            "<code>other</code>",
+		"/find?q=e":           "other.kind",
+		"/?by=kind":           "is limited to kinds",
+		"/schedules":          ">other<br>",
 		"/events":             "",
 		"/subscribers":        "",
 		"/tasks?prefix=order": "order-000",
@@ -58,6 +61,7 @@ func TestLimitedCallers(t *testing.T) {
 			t.Errorf("%s has other kinds:\n%s", path, p.body)
 		}
 	}
+	limited.want(limited.get("/kind?name=unseen.kind"), http.StatusForbidden, "limited to other kinds")
 	limited.want(limited.get("/system"), http.StatusForbidden, "is limited to kinds")
 	all := s.as(api.Viewer)
 	all.want(all.get("/"), http.StatusOK, `class="condition"`)

@@ -1,160 +1,24 @@
 package console
 
 import (
-	"cmp"
 	"context"
+	"fmt"
 	"html/template"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/health"
-	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
-const (
-	// maxGroup is the number of tasks that one form releases at most.
-	maxGroup = 5000
-	// pageGroups is the number of groups of dead tasks of a page.
-	pageGroups = 25
-	// pageEvents is the number of events of a page.
-	pageEvents = 100
-)
-
-// deadData is the content of the page Dead.
-type deadData struct {
-	Groups []operator.DeadGroup
-	Next   template.URL // the query of the next page; "": this is the last
-}
-
-func (h *Handler) showDead(ctx context.Context, r *http.Request, v *view) error {
-	q := r.URL.Query()
-	search := operator.DeadSearch{
-		AfterFingerprint: q.Get("after_fingerprint"), AfterKind: ledger.Kind(q.Get("after_kind")),
-	}
-	var d deadData
-	for hasMore := true; hasMore && len(d.Groups) <= pageGroups; {
-		groups, more, err := operator.FindDead(ctx, h.config.DB, search)
-		if err != nil {
-			return err
-		}
-		hasMore = more
-		for _, g := range groups {
-			search.AfterFingerprint, search.AfterKind = g.Fingerprint, g.Kind
-			if v.Caller.MayUse(g.Kind) {
-				d.Groups = append(d.Groups, g)
-			}
-		}
-		if !v.Caller.IsLimited() && hasMore { // the last group may be named
-			d.Next = query("after_fingerprint", search.AfterFingerprint, "after_kind", search.AfterKind)
-			break
-		}
-	}
-	if len(d.Groups) > pageGroups {
-		d.Groups = d.Groups[:pageGroups]
-		last := d.Groups[pageGroups-1]
-		d.Next = query("after_fingerprint", last.Fingerprint, "after_kind", last.Kind)
-	}
-	slices.SortStableFunc(d.Groups, func(a, b operator.DeadGroup) int { return cmp.Compare(b.Tasks, a.Tasks) })
-	v.Data = d
-	return nil
-}
-
-// kindView is a kind on the page Kinds and workers.
-type kindView struct {
-	kindNow
-	Kind   ledger.Kind
-	Pause  *operator.PausedKind
-	Limit  *ledger.LimitStatus
-	Worker int64 // live workers that handle it
-}
-
-// kindsData is the content of the page Kinds and workers.
-type kindsData struct {
-	Kinds   []*kindView
-	Next    template.URL // the query of the next page of kinds; "": this is the last
-	Workers *listData[workers.Worker]
-	IsLater bool // this is not the first page of workers
-}
-
-func (h *Handler) showKinds(ctx context.Context, r *http.Request, v *view) error {
-	after, err := afterName(r)
-	if err != nil {
-		return err
-	}
-	byKind := map[ledger.Kind]*kindView{}
-	kind := func(k ledger.Kind) *kindView {
-		if byKind[k] == nil {
-			byKind[k] = &kindView{Kind: k}
-		}
-		return byKind[k]
-	}
-	if err := h.addCounts(ctx, v, func(k ledger.Kind) *kindNow { return &kind(k).kindNow }); err != nil {
-		return err
-	}
-	paused, err := operator.ReadPaused(ctx, h.config.DB, "", lists.All)
-	if err != nil {
-		return err
-	}
-	for _, p := range paused {
-		kind(p.Kind).Pause = &p
-	}
-	limits, err := ledger.ReadLimits(ctx, h.config.DB, "", lists.All)
-	if err != nil {
-		return err
-	}
-	for _, l := range limits {
-		kind(l.Kind).Limit = &l
-	}
-	live, err := workers.ReadLiveCounts(ctx, h.config.DB)
-	if err != nil {
-		return err
-	}
-	for k, n := range live {
-		kind(k).Worker = n
-	}
-	d := &kindsData{IsLater: after != ""}
-	v.Data = d
-	if d.Workers, err = h.readWorkers(ctx, v, after); err != nil {
-		return err
-	}
-	from := ledger.Kind(r.URL.Query().Get("after_kind"))
-	for _, k := range slices.Sorted(maps.Keys(byKind)) {
-		if k <= from || !v.Caller.MayUse(k) {
-			continue
-		}
-		if len(d.Kinds) == maxKinds {
-			d.Next = query("after_kind", d.Kinds[maxKinds-1].Kind)
-			break
-		}
-		d.Kinds = append(d.Kinds, byKind[k])
-	}
-	return nil
-}
-
-// readWorkers returns a page of the workers, with the kinds that the caller may use.
-func (h *Handler) readWorkers(ctx context.Context, v *view, after string) (*listData[workers.Worker], error) {
-	name := func(w workers.Worker) string { return w.ID }
-	isVisible := func(w workers.Worker) bool { return len(w.Kinds) > 0 || !v.Caller.IsLimited() }
-	return readList(after, name, isVisible, func(after string, limit int) ([]workers.Worker, error) {
-		all, err := workers.ReadWorkers(ctx, h.config.DB, after, limit)
-		for i := range all {
-			w := &all[i]
-			w.Kinds = slices.DeleteFunc(w.Kinds, func(k workers.WorkerKind) bool { return !v.Caller.MayUse(k.Kind) })
-		}
-		return all, err
-	})
-}
+// pageEvents is the number of events of a page.
+const pageEvents = 100
 
 // listData is a page of a list by name.
 type listData[T any] struct {
@@ -204,19 +68,6 @@ func afterName(r *http.Request) (string, error) {
 	return after, nil
 }
 
-func (h *Handler) showSchedules(ctx context.Context, r *http.Request, v *view) error {
-	after, err := afterName(r)
-	if err != nil {
-		return err
-	}
-	name := func(s periodic.Status) string { return s.Schedule.Name }
-	isVisible := func(s periodic.Status) bool { return v.Caller.MayUse(s.Schedule.Kind) }
-	v.Data, err = readList(after, name, isVisible, func(after string, limit int) ([]periodic.Status, error) {
-		return periodic.ReadSchedules(ctx, h.config.DB, after, limit)
-	})
-	return err
-}
-
 func (h *Handler) showSubscribers(ctx context.Context, r *http.Request, v *view) error {
 	after, err := afterName(r)
 	if err != nil {
@@ -230,9 +81,25 @@ func (h *Handler) showSubscribers(ctx context.Context, r *http.Request, v *view)
 // eventsData is the content of the page Events.
 type eventsData struct {
 	Prefix, Type, Actor string
-	Events              []ledger.Event // newest first
-	Next                template.URL   // the query of the next page; "": this is the last
+	Types               []tab
+	Events              []listedEvent // newest first
+	Next                template.URL  // the query of the next page; "": this is the last
 }
+
+// listedEvent is an event with its data, unless they are large.
+type listedEvent struct {
+	ledger.Event
+	Shown   string
+	IsLarge bool
+}
+
+// maxListedData is the number of bytes of data up to which a list of events contains them.
+const maxListedData = 4 << 10
+
+// eventTypes are the types by which events can be chosen.
+var eventTypes = []ledger.EventType{ledger.EventEnqueued, ledger.EventScheduled, ledger.EventStarted,
+	ledger.EventProgressed, ledger.EventSucceeded, ledger.EventFailed, ledger.EventReleased, ledger.EventBuried,
+	ledger.EventCancelled, ledger.EventExpired, ledger.EventDiscarded, ledger.EventInterrupted, ledger.EventSnoozed}
 
 // showEvents shows a page of events, the newest first.
 func (h *Handler) showEvents(ctx context.Context, r *http.Request, v *view) error {
@@ -255,7 +122,24 @@ func (h *Handler) showEvents(ctx context.Context, r *http.Request, v *view) erro
 	if next != 0 {
 		d.Next = query("prefix", d.Prefix, "type", d.Type, "actor", d.Actor, "before", int64(next))
 	}
-	d.Events = slices.DeleteFunc(all, func(e ledger.Event) bool { return !v.Caller.MayUse(e.Kind) })
+	choose := func(title string, t ledger.EventType) {
+		d.Types = append(d.Types, tab{Title: title, IsCurrent: string(t) == d.Type,
+			Query: query("prefix", d.Prefix, "type", t, "actor", d.Actor)})
+	}
+	choose("All", "")
+	for _, t := range eventTypes {
+		choose(string(t), t)
+	}
+	for _, e := range all {
+		if !v.Caller.MayUse(e.Kind) {
+			continue
+		}
+		one := listedEvent{Event: e, IsLarge: len(e.Data) > maxListedData}
+		if !one.IsLarge {
+			one.Shown = pretty(e.Data, h.config.Hide)
+		}
+		d.Events = append(d.Events, one)
+	}
 	return nil
 }
 
@@ -288,9 +172,16 @@ func (h *Handler) showSystem(ctx context.Context, _ *http.Request, v *view) erro
 	return err
 }
 
-// change is an act on a kind or a group of dead tasks, which a form asks for. It leads back to its page.
+// result is the result of an act: a sentence, and the task to whose page it leads. The zero key: the form's page.
+type result struct {
+	done string
+	task ledger.Key
+}
+
+// change is an act on a kind or a group of dead tasks, which a form asks for. It leads back to its page, which shows
+// the result.
 func (h *Handler) change(
-	page string, do func(context.Context, *http.Request, api.Caller, string) (task ledger.Key, err error),
+	page string, do func(context.Context, *http.Request, api.Caller, string) (result, error),
 ) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c, isAdmitted := h.admitForm(w, r, page)
@@ -298,45 +189,63 @@ func (h *Handler) change(
 			return
 		}
 		reason, err := formReason(r, true)
-		var task ledger.Key
+		ctx, cancel := database(r)
+		defer cancel()
+		var done result
 		if err == nil {
-			ctx, cancel := database(r)
-			defer cancel()
-			task, err = do(ctx, r, c, reason)
+			done, err = do(ctx, r, c, reason)
 		}
 		if err != nil {
 			h.fail(w, r, err)
 			return
 		}
+		h.awaitLists(ctx)
+		h.setDone(w, r, done.done)
 		to := page
-		if task != (ledger.Key{}) {
-			to = string(taskPath(task))
+		if done.task != (ledger.Key{}) {
+			to = string(taskPath(done.task))
 		}
 		http.Redirect(w, r, h.config.Base+to, http.StatusSeeOther)
 	}
 }
 
-func (h *Handler) pauseKind(ctx context.Context, r *http.Request, c api.Caller, reason string) (ledger.Key, error) {
+func (h *Handler) pauseKind(ctx context.Context, r *http.Request, c api.Caller, reason string) (result, error) {
 	kind, act := ledger.Kind(r.PostForm.Get("kind")), r.PostForm.Get("act")
 	if act != "pause" && act != "resume" {
-		return ledger.Key{}, invalid("act must be pause or resume")
+		return result{}, invalid("act must be pause or resume")
 	}
 	_, err := h.config.API.PauseKind(ctx, c, kind, act == "pause", reason)
-	return ledger.Key{}, err
+	return result{done: fmt.Sprintf("%s is %sd.", kind, act)}, err
 }
 
 func (h *Handler) changeSchedule(
 	ctx context.Context, r *http.Request, c api.Caller, reason string,
-) (ledger.Key, error) {
-	act := api.ScheduleAct(r.PostForm.Get("act"))
-	return h.config.API.ChangeSchedule(ctx, c, r.PostForm.Get("name"), act, reason)
+) (result, error) {
+	name, act := r.PostForm.Get("name"), api.ScheduleAct(r.PostForm.Get("act"))
+	task, err := h.config.API.ChangeSchedule(ctx, c, name, act, reason)
+	if act == api.RunSchedule {
+		return result{done: fmt.Sprintf("%s was enqueued now.", name), task: task}, err
+	}
+	return result{done: fmt.Sprintf("%s is %sd.", name, act)}, err
 }
 
-func (h *Handler) releaseGroup(ctx context.Context, r *http.Request, c api.Caller, reason string) (ledger.Key, error) {
+func (h *Handler) releaseGroup(ctx context.Context, r *http.Request, c api.Caller, reason string) (result, error) {
 	kind, fingerprint := ledger.Kind(r.PostForm.Get("kind")), r.PostForm.Get("fingerprint")
 	if kind == "" || fingerprint == "" {
-		return ledger.Key{}, invalid("a kind and a fingerprint are required")
+		return result{}, invalid("a kind and a fingerprint are required")
 	}
-	_, err := h.config.API.ReleaseGroup(ctx, c, kind, fingerprint, reason, maxGroup, false)
-	return ledger.Key{}, err
+	done, err := h.config.API.ReleaseGroup(ctx, c, kind, fingerprint, reason, maxGroup, false)
+	text := fmt.Sprintf("%s of %s released.", tasks(done.Done), kind)
+	if done.Skipped > 0 {
+		text += fmt.Sprintf(" %s moved on before.", tasks(done.Skipped))
+	}
+	return result{done: text}, err
+}
+
+// tasks returns a number of tasks in words.
+func tasks(n int) string {
+	if n == 1 {
+		return "1 task"
+	}
+	return printable.Count(int64(n)) + " tasks"
 }

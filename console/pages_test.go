@@ -34,7 +34,7 @@ func TestSchedulesInPages(t *testing.T) {
 	for path := "/schedules"; path != "" && len(seen) < 9; {
 		p := b.get(path)
 		b.want(p, http.StatusOK)
-		seen = append(seen, strings.Count(p.body, "<td>nightly-"))
+		seen = append(seen, strings.Count(p.body, ">nightly-"))
 		_, rest, _ := strings.Cut(p.body, `rel="next" href="`)
 		path, _, _ = strings.Cut(rest, `"`)
 	}

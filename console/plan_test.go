@@ -72,9 +72,11 @@ func TestPlansOfPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"/", "/tasks", "/tasks?prefix=x", "/tasks?state=dead", "/tasks?state=running",
+	for _, path := range []string{"/", "/?range=7d&by=kind", "/find?q=x", "/find?q=a/x", "/tasks",
+		"/tasks?prefix=x", "/tasks?state=dead", "/tasks?state=running",
 		"/tasks?tag=vip", "/tasks?tag=vip&kind=a&state=dead&prefix=x",
-		"/task?" + keyOf(k), "/dead", "/kinds", "/schedules", "/subscribers", "/events",
+		"/task?" + keyOf(k), "/failures", "/kinds", "/kind?name=a&range=24h", "/workers", "/schedules",
+		"/subscribers", "/events",
 		"/events?prefix=a/x&type=failed&actor=b&before=100", "/system"} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
 		r.Header.Set("Authorization", "Bearer "+secret)

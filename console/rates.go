@@ -13,15 +13,28 @@ import (
 const (
 	// openSteps is the number of the newest steps of a chart, whose events still come.
 	openSteps = 2
-	// maxRates is the number of callers, those without a limit being one, whose steps are kept.
-	maxRates = 32
+	// maxRates is the number of charts whose steps are kept.
+	maxRates = 64
+	// readSteps is the number of steps that a statement reads at most.
+	readSteps = 24
 )
 
-// rates caches the steps of the chart of a day. A day of 100 kinds has 144,000 rows, which the first page reads. Later
+// maxRatesRead is the time after which a page reads no more steps. The next pages read the older ones.
+const maxRatesRead = 700 * time.Millisecond
+
+// ratesKey names the steps of a chart: the caller, or "" for every one without a limit, one kind or all, and the length
+// of a step.
+type ratesKey struct {
+	caller string
+	kind   ledger.Kind
+	step   time.Duration
+}
+
+// rates caches the steps of charts. A day of 100 kinds has 144,000 rows, which the first page reads. Later
 // pages read only the newest steps and one other step, in turn. So late events and a rebuild appear in the chart later.
 type rates struct {
 	mu    sync.Mutex
-	known map[string]*knownRates // by the caller; "": every one without a limit
+	known map[ratesKey]*knownRates
 }
 
 // knownRates is the steps of callers that may read the same kinds.
@@ -33,41 +46,51 @@ type knownRates struct {
 	turn  int       // the step that is read again
 }
 
-// of returns the steps for a caller.
-func (r *rates) of(caller string) *knownRates {
+// of returns the steps of a chart.
+func (r *rates) of(key ratesKey) *knownRates {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.known[caller] == nil {
+	if r.known[key] == nil {
 		if r.known == nil || len(r.known) >= maxRates {
-			r.known = map[string]*knownRates{}
+			r.known = map[ratesKey]*knownRates{}
 		}
-		r.known[caller] = &knownRates{}
+		r.known[key] = &knownRates{}
 	}
-	return r.known[caller]
+	return r.known[key]
 }
 
-// read returns n steps, the last of which begins at last. It leaves out steps without events.
+// read returns the newest of n steps, up to the step that begins at last, and whether these are all. It reads unknown
+// steps, the newest first, and begins no other statement after a time. Steps without events are left out.
 func (k *knownRates) read(ctx context.Context, db ledger.DB, last time.Time, step time.Duration, n int,
-	kinds []ledger.Kind) ([]projector.KindStats, error) {
+	kinds []ledger.Kind, most time.Duration) (all []projector.KindStats, isWhole bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	begun := time.Now()
 	from, to := last.Add(-time.Duration(n-1)*step), last.Add(step)
 	since := k.to.Add(-openSteps * step)
-	if k.steps == nil || since.Before(from) || k.from.After(from) || k.to.After(to) {
-		k.steps, since = map[time.Time]projector.KindStats{}, from
-	} else {
-		k.turn = (k.turn + 1) % n
-		again := from.Add(time.Duration(k.turn) * step)
+	if k.steps == nil || since.Before(from) || k.to.After(to) || since.Before(k.from) {
+		k.steps, since = map[time.Time]projector.KindStats{}, later(from, to.Add(-readSteps*step))
+		k.from = since
+	} else if known := int(to.Sub(k.from) / step); known > openSteps {
+		k.turn = (k.turn + 1) % min(n, known)
+		again := to.Add(-time.Duration(k.turn+1) * step)
 		if err := k.replace(ctx, db, again, again.Add(step), step, kinds); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 	}
 	if err := k.replace(ctx, db, since, to, step, kinds); err != nil {
 		k.steps = nil
-		return nil, err
+		return nil, false, err
 	}
-	k.from, k.to = from, to
-	var all []projector.KindStats
+	k.to = to
+	for k.from.After(from) && time.Since(begun) < most {
+		older := later(from, k.from.Add(-readSteps*step))
+		if err := k.replace(ctx, db, older, k.from, step, kinds); err != nil {
+			return nil, false, err
+		}
+		k.from = older
+	}
+	k.from = later(k.from, from)
 	for at, s := range k.steps {
 		if at.Before(from) {
 			delete(k.steps, at)
@@ -76,7 +99,14 @@ func (k *knownRates) read(ctx context.Context, db ledger.DB, last time.Time, ste
 		all = append(all, s)
 	}
 	slices.SortFunc(all, func(a, b projector.KindStats) int { return a.Minute.Compare(b.Minute) })
-	return all, nil
+	return all, !k.from.After(from), nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // replace reads the steps of a range.

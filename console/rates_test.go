@@ -35,9 +35,9 @@ func TestRatesAreKept(t *testing.T) {
 		var known knownRates
 		read := func(last time.Time) []projector.KindStats {
 			t.Helper()
-			have, err := known.read(t.Context(), db, last, step, n, kinds)
-			if err != nil {
-				t.Fatal(err)
+			have, isWhole, err := known.read(t.Context(), db, last, step, n, kinds, time.Hour)
+			if err != nil || !isWhole {
+				t.Fatal(isWhole, err)
 			}
 			return have
 		}
@@ -71,18 +71,40 @@ func TestRatesAreKept(t *testing.T) {
 	}
 }
 
-// The steps of a limited number of callers are kept.
+// A chart whose steps take long is whole after several pages, and each begins with the newest steps.
+func TestRatesThatTakeLong(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.Pool(t, ledgertest.Owner)
+	const step, n = time.Hour, 3 * readSteps
+	last := time.Date(2026, 11, 30, 10, 0, 0, 0, time.UTC)
+	if _, err := db.Exec(t.Context(), `insert into taskledger.kind_stats
+		(minute, kind, enqueued, started, succeeded, failed, dead, cancelled)
+		select $1::text::timestamptz - i * interval '1 hour', 'a', 1, 1, 1, 0, 0, 0 from generate_series(0, 100) i`,
+		last.Format(time.RFC3339)); err != nil {
+		t.Fatal(err)
+	}
+	var hurried knownRates
+	have, isWhole, err := hurried.read(t.Context(), db, last, step, n, nil, 0)
+	if err != nil || len(have) != readSteps || isWhole || !have[readSteps-1].Minute.Equal(last) {
+		t.Errorf("a page without time has %d steps: %v", len(have), err)
+	}
+	if have, isWhole, err = hurried.read(t.Context(), db, last, step, n, nil, time.Hour); err != nil || len(have) != n {
+		t.Errorf("the next page has %d steps, and %v: %v", len(have), isWhole, err)
+	}
+}
+
+// The steps of a limited number of charts are kept.
 func TestRatesOfManyCallers(t *testing.T) {
 	t.Parallel()
 	var r rates
-	first := r.of("")
-	if r.of("") != first {
-		t.Error("the steps of one caller are not kept")
+	first := r.of(ratesKey{})
+	if r.of(ratesKey{}) != first {
+		t.Error("the steps of one chart are not kept")
 	}
 	for i := range 10 * maxRates {
-		r.of(string(rune('a' + i)))
+		r.of(ratesKey{caller: string(rune('a' + i))})
 	}
 	if len(r.known) > maxRates {
-		t.Errorf("the steps of %d callers are kept", len(r.known))
+		t.Errorf("the steps of %d charts are kept", len(r.known))
 	}
 }

@@ -121,6 +121,9 @@ func TestPagesOfALargeLedger(t *testing.T) {
 	}
 	for _, test := range []struct{ path, want string }{
 		{path: "/", want: "shop.kind-07"},
+		{path: "/?range=24h", want: "shop.kind-07"},
+		{path: "/?range=30d&by=kind", want: "shop.kind-07"},
+		{path: "/find?q=order-0001", want: "order-0001"},
 		{path: "/tasks", want: fmt.Sprintf("order-%08d", tasks)},
 		{path: fmt.Sprint("/tasks?after=", tasks), want: `rel="next"`}, // in the middle
 		{path: "/tasks?state=succeeded", want: `rel="next"`},
@@ -142,8 +145,10 @@ func TestPagesOfALargeLedger(t *testing.T) {
 		{path: "/tasks?tag=vip&state=dead&prefix=none", want: "No task matches"},
 		{path: task(11), want: "succeeded"},
 		{path: task(90 * 97), want: "refused by"},
-		{path: "/dead", want: "refused by"},
+		{path: "/failures", want: "refused by"},
 		{path: "/kinds", want: "shop.kind-07"},
+		{path: "/kind?name=shop.kind-07", want: "refused by"},
+		{path: "/workers", want: "No worker"},
 		{path: "/schedules", want: "schedule-1"},
 		{path: "/subscribers", want: "a-first"},
 		{path: "/events", want: `rel="next"`},

@@ -26,7 +26,7 @@ type sealView struct {
 // provedEvents is how many events of a task the page proves, the newest ones.
 const provedEvents = 20
 
-// readSeal returns the seal of a version of a task and of the versions before it.
+// readSeal returns the seal of a version of a task and of the versions before it, nil if nothing was ever sealed.
 func (h *Handler) readSeal(ctx context.Context, k ledger.Key, version int) (*sealView, error) {
 	s := &sealView{Version: version, First: max(1, version-provedEvents+1)}
 	events, err := s.prove(ctx, h.config.DB, k)
@@ -34,6 +34,9 @@ func (h *Handler) readSeal(ctx context.Context, k ledger.Key, version int) (*sea
 	if errors.As(err, &corrupt) || errors.Is(err, seal.ErrMismatch) {
 		s.Corrupt = err.Error()
 		return s, nil
+	}
+	if err == nil && s.Checkpoint.Size == 0 {
+		return nil, nil
 	}
 	for _, e := range events {
 		if e.Proof == nil {

@@ -3,11 +3,14 @@ package console
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
@@ -23,8 +26,15 @@ type taskData struct {
 	Version      int         // the last event that counts
 	Newest       int
 	IsPast       bool
-	IsCut        bool // there are more than maxEvents events
+	First        int // the version of the first event that is shown
+	Last         int // the version of the last one, less than Version if they are large
+	Older        int // the version to show for the events before First; 0: no others
+	Story, Why   string
+	Attempts     []*attempt
 	Args, Result string
+	Progress     string
+	Percent      float64 // of the progress, if HasPercent
+	HasPercent   bool
 	Events       []eventView
 	Tree         projector.Tree
 	HasTree      bool
@@ -34,12 +44,24 @@ type taskData struct {
 	Seal         *sealView
 }
 
+// Command returns the command that shows the task.
+func (d *taskData) Command() string {
+	return "taskledger show task " + shellQuote(string(d.Key.Kind)) + " " + shellQuote(string(d.Key.BizID))
+}
+
+// shellQuote returns a word of a command for a shell.
+func shellQuote(word string) string {
+	if strings.Trim(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-/:@+") == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
 // eventView is an event on the page of a task.
 type eventView struct {
 	ledger.Event
-	Error, Data string
-	Since       time.Duration // after the event before it
-	X, Width    float64       // of its place in the time of the task, in percent
+	Error, Reason, Data string
+	Since               time.Duration // after the event before it
 }
 
 func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error {
@@ -52,12 +74,58 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 	if !v.Caller.MayUse(d.Key.Kind) {
 		return &failure{status: http.StatusForbidden, title: "The caller is limited to other kinds."}
 	}
-	page, err := api.ReadHistory(ctx, h.config.DB, d.Key, 0, maxEvents)
+	v.Title = printable.Short(string(d.Key.BizID), 120)
+	var err error
+	if d.Task, err = ledger.Load(ctx, h.config.DB, d.Key); err != nil {
+		return err
+	}
+	d.Newest = int(d.Task.Version)
+	if err := h.chooseVersion(ctx, q, d); err != nil {
+		return err
+	}
+	events, err := h.readEvents(ctx, d)
 	if err != nil {
 		return err
 	}
-	events := page.Items
-	d.IsCut, d.Newest = page.Next != "", int(events[len(events)-1].Version)
+	first := events[0]
+	if d.First > 1 {
+		if first, err = ledger.FirstEvent(ctx, h.config.DB, d.Key); err != nil {
+			return err
+		}
+	}
+	if meta, err := ledger.ParseMeta(first.Meta); err == nil {
+		d.Traceparent, d.Tags = meta.Traceparent, meta.Tags
+	}
+	now := v.At
+	if d.IsPast {
+		now = events[len(events)-1].RecordedAt
+	}
+	d.Attempts = newAttempts(events, now)
+	d.Story = tellStory(d.Task, d.Attempts, now)
+	d.Args, d.Result = pretty(d.Task.Args, h.config.Hide), pretty(d.Task.Result, h.config.Hide)
+	if d.Task.State == ledger.StateRunning {
+		d.Progress = pretty(d.Task.Progress, h.config.Hide)
+		d.Percent, d.HasPercent = progressOf(d.Task.Progress)
+	}
+	d.Events = h.timeline(events)
+	if d.Seal, err = h.readSeal(ctx, d.Key, d.Version); err != nil {
+		return err
+	}
+	if !d.IsPast {
+		if d.Why, err = h.explainState(ctx, d.Task); err != nil {
+			return err
+		}
+		for _, a := range acts {
+			if v.Caller.MayChange(d.Key.Kind) == nil && a.allows(d.Task.State) {
+				d.Acts = append(d.Acts, a)
+			}
+		}
+	}
+	return h.addTree(ctx, v, d)
+}
+
+// chooseVersion sets the version that the parameters name, by default the newest one.
+func (h *Handler) chooseVersion(ctx context.Context, q url.Values, d *taskData) (err error) {
 	d.Version = d.Newest
 	if text := q.Get("version"); text != "" {
 		if d.Version, err = strconv.Atoi(text); err != nil || d.Version < 1 || d.Version > d.Newest {
@@ -80,37 +148,38 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 		d.Version = min(int(version), d.Newest)
 	}
 	d.IsPast = d.Version < d.Newest
-	events = events[:d.Version]
-	if !d.IsPast { // even if the history is cut
-		d.Task, err = ledger.Load(ctx, h.config.DB, d.Key)
-	} else {
-		d.Task, err = ledger.Fold(events)
-	}
+	return nil
+}
+
+// readEvents returns the last events up to the version, of a bounded size, and sets the task as of that version.
+func (h *Handler) readEvents(ctx context.Context, d *taskData) ([]ledger.Event, error) {
+	after := max(0, d.Version-maxEvents)
+	page, err := api.ReadHistory(ctx, h.config.DB, d.Key, ledger.Version(after), d.Version-after)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	d.Args, d.Result = pretty(d.Task.Args, h.config.Hide), pretty(d.Task.Result, h.config.Hide)
-	if meta, err := ledger.ParseMeta(events[0].Meta); err == nil {
-		d.Traceparent, d.Tags = meta.Traceparent, meta.Tags
+	events := page.Items
+	if len(events) == 0 {
+		return nil, ledger.ErrUnknownTask
 	}
-	d.Events = h.timeline(events)
-	if d.Seal, err = h.readSeal(ctx, d.Key, d.Version); err != nil {
-		return err
-	}
-	if !d.IsPast {
-		for _, a := range acts {
-			if v.Caller.MayChange(d.Key.Kind) == nil && a.allows(d.Task.State) {
-				d.Acts = append(d.Acts, a)
-			}
+	d.First, d.Last, d.Older = after+1, int(events[len(events)-1].Version), after
+	switch {
+	case !d.IsPast:
+	case after == 0 && d.Last == d.Version:
+		d.Task, err = ledger.Fold(events)
+	default:
+		var moment ledger.Moment
+		if moment, err = ledger.MomentOf(ctx, h.config.DB, events[len(events)-1].Position); err == nil {
+			d.Task, err = ledger.LoadAsOf(ctx, h.config.DB, d.Key, moment)
 		}
 	}
-	return h.addTree(ctx, v, d)
+	return events, err
 }
 
 // addTree adds a task's causes, its predecessors, the tasks that wait for it and the tasks that it caused. It leaves
 // out kinds that the caller may not read.
 func (h *Handler) addTree(ctx context.Context, v *view, d *taskData) error {
-	tree, err := projector.ReadTree(ctx, h.config.DB, d.Key, projector.TreeLimits{Depth: 3, Breadth: 20, Tasks: 60})
+	tree, err := projector.ReadTree(ctx, h.config.DB, d.Key, projector.TreeLimits{Depth: 3, Breadth: 20, Tasks: 100})
 	if err != nil {
 		return err
 	}
@@ -131,37 +200,27 @@ func (h *Handler) addTree(ctx context.Context, v *view, d *taskData) error {
 	return nil
 }
 
-// timeline returns events with their places in time.
+// timeline returns events, the newest first, with the time since the event before.
 func (h *Handler) timeline(events []ledger.Event) []eventView {
-	first, last := events[0].RecordedAt, events[len(events)-1].RecordedAt
-	whole := max(last.Sub(first).Seconds(), 1e-6)
 	all := make([]eventView, len(events))
-	before := first
+	before := events[0].RecordedAt
 	for i, e := range events {
 		at := e.RecordedAt
 		if began, ok := e.BeganAt(); ok && e.Type == ledger.EventStarted { // which is recorded some time after it
 			at = began
 		}
-		all[i] = eventView{Event: e, Error: lines(wholeError(e)), X: max(0, 100*at.Sub(first).Seconds()/whole)}
-		since := at.Sub(before)
-		before = at
-		if i > 0 {
-			all[i].Since = since
-			all[i].Width = max(0, all[i].X-all[i-1].X)
-			all[i].Data = pretty(e.Data, h.config.Hide)
+		one := eventView{Event: e, Since: at.Sub(before)}
+		if e.Type == ledger.EventFailed || strictjson.Text(e.Data, "error", "message") != "" {
+			one.Error = lines(errorOf(e))
 		}
+		if reason := strictjson.Text(e.Data, "reason"); reason != "" {
+			one.Reason = lines(reason)
+		}
+		if e.Version > 1 {
+			one.Data = pretty(e.Data, h.config.Hide)
+		}
+		before = at
+		all[len(events)-1-i] = one
 	}
 	return all
-}
-
-// wholeError returns the error of an event with its type and its stack.
-func wholeError(e ledger.Event) string {
-	text := e.ErrorText()
-	if name := strictjson.Text(e.Data, "error", "type"); name != "" {
-		text = name + ": " + text
-	}
-	if stack := strictjson.Text(e.Data, "error", "stack"); stack != "" {
-		text += "\n\n" + stack
-	}
-	return text
 }

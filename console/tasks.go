@@ -5,8 +5,10 @@ import (
 	"html/template"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -18,52 +20,65 @@ const (
 	walk = 20_000
 	// walkTagged is the number of tasks with a tag that a page reads back at most.
 	walkTagged = 5_000
+	// maxSorted is the number of tasks in an exceptional state up to which a page sorts them by time.
+	maxSorted = 5_000
 )
 
-// states are the states of tasks, in the filter's order.
-var states = []ledger.State{ledger.StateAvailable, ledger.StateRunning, ledger.StateScheduled, ledger.StateRetrying,
-	ledger.StateSucceeded, ledger.StateDead, ledger.StateCancelled, ledger.StateExpired, ledger.StateDiscarded}
+// states are the states of tasks, in the order of the tabs.
+var states = []ledger.State{ledger.StateAvailable, ledger.StateRunning, ledger.StateRetrying, ledger.StateScheduled,
+	ledger.StateDead, ledger.StateSucceeded, ledger.StateCancelled, ledger.StateExpired, ledger.StateDiscarded}
 
 // tasksData is the content of the page Tasks.
 type tasksData struct {
-	Kind   ledger.Kind
-	State  ledger.State
-	Prefix string
-	Tag    string
-	States []ledger.State
+	search
+	Tabs   []tab
+	Chips  []chip
 	Kinds  []ledger.Kind
 	IsCut  bool // there are more kinds
+	States []ledger.State
 	Tasks  []ledger.ListedTask
 	Next   template.URL // the query of the next page; "": this is the last
 	ByKey  bool         // sorted by key, not by time
 	Bulk   []act        // that can be applied to all tasks of the filter
 }
 
-// showTasks shows a page of tasks: the last enqueued first, or, without a tag and with a prefix or in an exceptional
-// state, by key.
+// tab is a state with its number of tasks.
+type tab struct {
+	Title, Count string
+	Query        template.URL
+	IsCurrent    bool
+}
+
+// showTasks shows a page of tasks: the last enqueued first, or by key where a prefix, or a state with many tasks, would
+// make that expensive. Without a kind and a state, it leaves out the tasks of taskledger itself.
 func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error {
 	q := r.URL.Query()
-	d := &tasksData{Kind: ledger.Kind(q.Get("kind")), State: ledger.State(q.Get("state")), Prefix: q.Get("prefix"),
-		Tag: q.Get("tag"), States: states}
+	d := &tasksData{search: newSearch(q), States: states}
 	v.Data = d
+	kinds, err := h.kinds(ctx, v.Caller)
+	if err != nil {
+		return err
+	}
+	if text := strings.TrimSpace(q.Get("q")); text != "" {
+		return redirection("tasks?" + d.add(text, kinds).Query())
+	}
 	if d.Kind != "" && !v.Caller.MayUse(d.Kind) {
 		return invalid("%s may not use this kind", v.Caller.Name())
 	}
-	var err error
-	if d.Kinds, err = h.kinds(ctx, v.Caller); err != nil {
+	d.Chips, d.Kinds = d.chips(), kinds
+	if d.IsCut = len(kinds) > maxKinds; d.IsCut {
+		d.Kinds = kinds[:maxKinds]
+	}
+	inState, err := h.addTabs(ctx, v, d)
+	if err != nil {
 		return err
 	}
-	if d.IsCut = len(d.Kinds) > maxKinds; d.IsCut {
-		d.Kinds = slices.Clone(d.Kinds[:maxKinds])
-	}
-	if d.Kind != "" && !slices.Contains(d.Kinds, d.Kind) {
-		d.Kinds = append(d.Kinds, d.Kind)
-	}
-	d.ByKey = d.Tag == "" && (d.Prefix != "" || d.State != "" && d.State.Exceptional())
-	if d.Tag == "" { // a bulk act cannot filter by tag
+	isExceptional := d.State != "" && d.State.Exceptional()
+	isMany := isExceptional && inState > maxSorted
+	d.ByKey = d.isOnlyKey() && (d.Prefix != "" && (!isExceptional || isMany) || isMany)
+	if d.isOnlyKey() {
 		d.Bulk = bulkActs(d.State)
 	}
-	filter := []any{"kind", d.Kind, "state", d.State, "prefix", d.Prefix, "tag", d.Tag}
 	if d.ByKey {
 		after := ledger.Key{Kind: ledger.Kind(q.Get("after_kind")), BizID: ledger.BizID(q.Get("after_id"))}
 		tasks, next, err := h.find(ctx, v.Caller, projector.Search{Kind: d.Kind, State: d.State, Prefix: d.Prefix,
@@ -72,30 +87,76 @@ func (h *Handler) showTasks(ctx context.Context, r *http.Request, v *view) error
 			return err
 		}
 		if next != (ledger.Key{}) {
-			d.Next = query(append(filter, "after_kind", next.Kind, "after_id", next.BizID)...)
+			d.Next = query(append(d.Fields(), "after_kind", next.Kind, "after_id", next.BizID)...)
 		}
 		d.Tasks = tasks
-	} else {
-		after, err := position(q, "after")
-		if err != nil {
-			return err
-		}
-		f := projector.Filter{Kind: d.Kind, State: d.State, Prefix: d.Prefix, Tag: d.Tag, After: after,
-			Limit: pageTasks, Walk: walk}
-		if d.Tag != "" {
-			f.Walk = walkTagged
-		}
-		tasks, next, err := projector.ReadTasks(ctx, h.config.DB, f)
-		if err != nil {
-			return err
-		}
-		if next != 0 {
-			d.Next = query(append(filter, "after", int64(next))...)
-		}
-		d.Tasks = tasks
+	} else if err := h.readNewest(ctx, r, v, d, isMany); err != nil {
+		return err
 	}
 	d.Tasks = slices.DeleteFunc(d.Tasks, func(t ledger.ListedTask) bool { return !v.Caller.MayUse(t.Kind) })
 	return nil
+}
+
+// readNewest reads the last enqueued tasks. If many tasks are in the state, it reads back tasks in all states, because
+// no index has them by time.
+func (h *Handler) readNewest(ctx context.Context, r *http.Request, v *view, d *tasksData, isMany bool) error {
+	after, err := position(r.URL.Query(), "after")
+	if err != nil {
+		return err
+	}
+	f, err := d.filter(v.At, after)
+	if err != nil {
+		return err
+	}
+	if isMany && d.Tag == "" {
+		f.State = ""
+	}
+	f.IsWithoutOwn = d.Kind == "" && d.State == ""
+	tasks, next, err := projector.ReadTasks(ctx, h.config.DB, f)
+	if err != nil {
+		return err
+	}
+	if next != 0 {
+		d.Next = query(append(d.Fields(), "after", int64(next))...)
+	}
+	d.Tasks = slices.DeleteFunc(tasks, func(t ledger.ListedTask) bool { return d.State != "" && t.State != d.State })
+	return nil
+}
+
+// addTabs adds the states with their numbers of tasks of the kind, or of all kinds that the caller may read. It returns
+// the number of tasks in the state of the search, of the kinds that are searched.
+func (h *Handler) addTabs(ctx context.Context, v *view, d *tasksData) (inState int64, err error) {
+	counts, err := h.readCounts(ctx)
+	if err != nil {
+		return 0, err
+	}
+	sums, all := map[ledger.State]int64{}, int64(0)
+	for _, n := range counts {
+		if n.State == d.State && (d.Kind == "" || n.Kind == d.Kind) {
+			inState += n.Tasks
+		}
+		if v.Caller.MayUse(n.Kind) && (d.Kind == "" || n.Kind == d.Kind) {
+			sums[n.State] += n.Tasks
+			if d.Kind != "" || !strings.HasPrefix(string(n.Kind), ownPrefix) {
+				all += n.Tasks
+			}
+		}
+	}
+	isExact := d.isOnlyKey() && d.Prefix == "" // else the numbers are of other tasks, too
+	add := func(title string, s ledger.State, n int64) {
+		t := tab{Title: title, Query: d.with("state", string(s)).Query(), IsCurrent: s == d.State}
+		if isExact {
+			t.Count = printable.Count(n)
+		}
+		d.Tabs = append(d.Tabs, t)
+	}
+	add("All", "", all)
+	for i, s := range states {
+		if i < 6 || s == d.State || sums[s] > 0 {
+			add(strings.ToUpper(string(s[:1]))+string(s[1:]), s, sums[s])
+		}
+	}
+	return inState, nil
 }
 
 // kinds returns the kinds that have tasks and that the caller may read.

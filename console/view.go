@@ -5,6 +5,7 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"fmt"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -25,46 +26,61 @@ var templateFiles embed.FS
 type view struct {
 	Base, Tag   string // the path of the console, and the tag of its assets
 	Name, Title string
-	Pages       []pageDef
+	Theme       string      // light or dark; "": the system's
+	Done        string      // the result of the session's last act
 	Caller      *api.Caller // nil: none is signed in
 	HasSession  bool        // the caller has entered a token
 	CSRF        string
 	At          time.Time // of the answer
 	Degraded    int       // conditions that hold
+	Rail        rail
 	Data        any
 }
 
 // CanOperate reports whether the caller may change tasks.
 func (v *view) CanOperate() bool { return v.Caller != nil && v.Caller.Has(api.Operator) }
 
+// CanEnqueue reports whether the caller may enqueue tasks.
+func (v *view) CanEnqueue() bool { return v.Caller != nil && v.Caller.Has(api.Producer) }
+
 // CanControl reports whether the caller may pause and resume kinds and schedules.
 func (v *view) CanControl() bool { return v.Caller != nil && v.Caller.Has(api.Admin) }
 
 // pageDef is a page.
 type pageDef struct {
-	name, path string
+	name, path string // name is the path below the console's path
 	Title      string
-	IsListed   bool // in the menu
 	make       func(*Handler, context.Context, *http.Request, *view) error
 }
 
-// Name returns the path of the page below the console's path.
-func (p pageDef) Name() string { return p.name }
+// parents are the pages of the menu to which the others belong.
+var parents = map[string]string{"task": "tasks", "kind": "kinds", "enqueue": "tasks",
+	"find": ""}
+
+// isListed reports whether the page is in the menu.
+func (p pageDef) isListed() bool {
+	_, isBelow := parents[p.name]
+	return !isBelow
+}
 
 // pages are the pages that show the ledger. A function sets them, because templates and functions refer to them.
 var pages []pageDef
 
 func init() {
 	pages = []pageDef{
-		{"", "/{$}", "Now", true, (*Handler).showNow},
-		{"tasks", "/tasks", "Tasks", true, (*Handler).showTasks},
-		{"task", "/task", "Task", false, (*Handler).showTask},
-		{"dead", "/dead", "Dead", true, (*Handler).showDead},
-		{"kinds", "/kinds", "Kinds and workers", true, (*Handler).showKinds},
-		{"schedules", "/schedules", "Schedules", true, (*Handler).showSchedules},
-		{"subscribers", "/subscribers", "Subscribers", true, (*Handler).showSubscribers},
-		{"events", "/events", "Events", true, (*Handler).showEvents},
-		{"system", "/system", "System", true, (*Handler).showSystem},
+		{"", "/{$}", "Overview", (*Handler).showOverview},
+		{"tasks", "/tasks", "Tasks", (*Handler).showTasks},
+		{"task", "/task", "Task", (*Handler).showTask},
+		{"failures", "/failures", "Failures", (*Handler).showFailures},
+		{"kinds", "/kinds", "Kinds", (*Handler).showKinds},
+		{"kind", "/kind", "Kind", (*Handler).showKind},
+		{"workers", "/workers", "Workers", (*Handler).showWorkers},
+		{"schedules", "/schedules", "Schedules", (*Handler).showSchedules},
+		{"subscribers", "/subscribers", "Subscribers", (*Handler).showSubscribers},
+		{"events", "/events", "Events", (*Handler).showEvents},
+		{"system", "/system", "System", (*Handler).showSystem},
+		{"enqueue", "/enqueue", "Enqueue a task", (*Handler).showEnqueue},
+		{"find", "/find", "Go to", (*Handler).showFind},
 	}
 }
 
@@ -87,20 +103,41 @@ func templates(zone *time.Location) map[string]*template.Template {
 // functions are the functions that templates call.
 func functions(zone *time.Location) template.FuncMap {
 	return template.FuncMap{
-		"when":    func(t time.Time) string { return formatTime(t, zone) },
-		"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
-		"ago":     ago,
-		"dur":     printable.Age,
+		"when":    func(t time.Time) template.HTML { return whenTime(t, zone) },
+		"ago":     func(now, t time.Time) template.HTML { return agoTime(now, t, zone) },
+		"dur":     age,
 		"count":   func(n any) string { return printable.Count(toInt(n)) },
 		"counted": func(n any) string { return printable.Counted(toInt(n)) },
+		"size":    size,
 		"text":    func(s any) string { return printable.Text(toText(s)) },
 		"short":   func(limit int, s any) string { return printable.Short(toText(s), limit) },
 		"parts":   func(limit int, s any) template.HTML { return parts(printable.Short(toText(s), limit)) },
 		"lines":   lines,
 		"task":    taskPathOf,
+		"kind":    kindPath,
+		"label":   func(label string, n int64) labelled { return labelled{label, n} },
 		"query":   query,
+		"on":      func(v *view, data any) map[string]any { return map[string]any{"V": v, "Data": data} },
 		"pair":    func(base string, node any) map[string]any { return map[string]any{"base": base, "node": node} },
 	}
+}
+
+// size returns a number of bytes in a unit that fits.
+func size(bytes any) string {
+	n := float64(toInt(bytes))
+	for _, unit := range []string{"B", "KiB", "MiB", "GiB"} {
+		if n < 1024 {
+			return fmt.Sprintf("%.3g %s", n, unit)
+		}
+		n /= 1024
+	}
+	return fmt.Sprintf("%.3g TiB", n)
+}
+
+// labelled is a number with its name.
+type labelled struct {
+	Label string
+	N     int64
 }
 
 func toInt(n any) int64 {
@@ -166,22 +203,58 @@ func formatTime(t time.Time, zone *time.Location) string {
 	return t.In(zone).Format("2006-01-02 15:04:05 MST")
 }
 
-// ago returns how long t is before or after now.
-func ago(now, t time.Time) string {
+// whenTime returns a time as an element, to the second and with its zone.
+func whenTime(t time.Time, zone *time.Location) template.HTML {
+	return timeElement(t, zone, formatTime(t, zone))
+}
+
+// agoTime returns how long t is before or after now, as an element with the exact time.
+func agoTime(now, t time.Time, zone *time.Location) template.HTML {
+	text := age(now.Sub(t).Abs())
 	switch d := now.Sub(t); {
-	case t.IsZero():
-		return "–"
+	case d > -time.Second && d < time.Second:
+		text = "now"
 	case d < 0:
-		return "in " + printable.Age(-d)
+		text = "in " + text
 	default:
-		return printable.Age(d) + " ago"
+		text += " ago"
 	}
+	return timeElement(t, zone, text)
+}
+
+// timeElement returns a text for a time as an element with the exact time.
+func timeElement(t time.Time, zone *time.Location, text string) template.HTML {
+	if t.IsZero() {
+		return "–"
+	}
+	exact := t.In(zone).Format("2006-01-02 15:04:05.000 MST")
+	//nolint:gosec // times and the names of zones have no markup
+	return template.HTML(`<time datetime="` + t.UTC().Format(time.RFC3339Nano) + `" title="` + exact + `">` +
+		template.HTMLEscapeString(text) + `</time>`)
+}
+
+// age returns a duration in its largest unit, rounded down, for people.
+func age(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", max(0, d.Milliseconds()))
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d d", int(d.Hours()/24))
 }
 
 // taskPath returns the address of a task, below the console's path.
 func taskPath(k ledger.Key) template.URL {
 	return "task?" + query("kind", k.Kind, "biz_id", k.BizID)
 }
+
+// kindPath returns the address of a kind, below the console's path.
+func kindPath(k ledger.Kind) template.URL { return "kind?" + query("name", k) }
 
 // query returns parameters. It leaves out empty ones.
 func query(pairs ...any) template.URL {
@@ -197,6 +270,11 @@ func query(pairs ...any) template.URL {
 	}
 	return template.URL(values.Encode()) //nolint:gosec // it is encoded
 }
+
+// redirection is the error of a page that leads to another address, below the console's path.
+type redirection template.URL
+
+func (r redirection) Error() string { return "the page is at " + string(r) }
 
 // servePage returns the handler of a page.
 func (h *Handler) servePage(p pageDef) http.HandlerFunc {
@@ -223,10 +301,20 @@ func (h *Handler) servePage(p pageDef) http.HandlerFunc {
 		v.Name, v.Title = p.name, p.Title
 		ctx, cancel := database(r)
 		defer cancel()
-		if err := p.make(h, ctx, r, v); err != nil {
+		err = p.make(h, ctx, r, v)
+		var to redirection
+		if errors.As(err, &to) {
+			http.Redirect(w, r, h.config.Base+string(to), http.StatusSeeOther)
+			return
+		}
+		if err != nil {
 			h.failAs(w, r, v, err)
 			return
 		}
+		if n, err := h.readRail(ctx, v); err == nil {
+			v.Rail = n
+		}
+		v.Done = h.takeDone(w, r)
 		if !c.IsLimited() {
 			if report, err := h.readReport(ctx); err == nil {
 				v.Degraded = len(report.Degraded)
@@ -238,7 +326,7 @@ func (h *Handler) servePage(p pageDef) http.HandlerFunc {
 
 func templateName(page string) string {
 	if page == "" {
-		return "now"
+		return "overview"
 	}
 	return page
 }
@@ -279,7 +367,7 @@ func (h *Handler) failAs(w http.ResponseWriter, r *http.Request, v *view, err er
 
 // render answers with a page.
 func (h *Handler) render(w http.ResponseWriter, r *http.Request, status int, name string, v *view) {
-	v.Base, v.Tag, v.Pages = h.config.Base, assetsTag(), pages
+	v.Base, v.Tag, v.Theme = h.config.Base, assetsTag(), theme(r)
 	if v.At.IsZero() {
 		v.At = time.Now()
 	}

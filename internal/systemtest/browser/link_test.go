@@ -40,7 +40,7 @@ func TestLinkOfAnotherSiteInABrowser(t *testing.T) {
 		t.Error("the forms of open pages have become invalid")
 	}
 
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/dead", nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/failures", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestKeysOnAPhoneInABrowser(t *testing.T) {
 	s := serve(t)
 	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "warehouse.inventory.recount/nightly-report@2026-11-25"), `{}`)
 	s.project()
-	c := s.open(t, 390, 844)
+	c := s.open(t, 360, 780)
 	c.signInAs(api.Viewer)
 	for _, path := range []string{"/tasks", "/events"} {
 		c.visit(path)

@@ -1,0 +1,65 @@
+package console_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// Dead and retrying tasks are in one group if their errors differ only in parts that vary. The group leads to its
+// tasks, and releases the dead ones.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	fail := func(n int, isDead bool) ledger.Key {
+		k := ledgertest.Key(t, fmt.Sprintf("webhook.deliver/evt-%d", n))
+		ledgertest.Enqueue(t, s.db, k, `{}`)
+		text := fmt.Sprintf(`{"error":{"type":"E","message":"POST https://p-%d.example/v1: no answer <after> %d ms"}}`,
+			n, 10*n)
+		events := []ledger.AppendRequest{{Type: ledger.EventFailed, Data: json.RawMessage(text), After: time.Hour}}
+		if isDead {
+			events = []ledger.AppendRequest{{Type: ledger.EventFailed, Data: json.RawMessage(text)},
+				{Type: ledger.EventBuried, Data: json.RawMessage(text)}}
+		}
+		s.appendAll(k, events...)
+		return k
+	}
+	var dead []ledger.Key
+	for n := range 5 {
+		if k := fail(n+1, n < 3); n < 3 {
+			dead = append(dead, k)
+		}
+	}
+	s.bury(1, "coupon.send")
+	s.project()
+	b := s.as(api.Operator)
+	p := b.get("/failures")
+	b.want(p, http.StatusOK, "5 dead, 2 retrying", "POST https://p-•.example/•: no answer &lt;after&gt; • ms",
+		"<b>3</b> dead", "<b>2</b> retrying", "partner is down", "Release 3")
+	if n := strings.Count(p.body, "no answer"); n > 3 { // the text, the key of the row, and its links
+		t.Errorf("the group is shown %d times:\n%s", n, p.content())
+	}
+	if p := b.get("/failures?kind=coupon.send"); strings.Contains(p.body, "no answer") {
+		t.Error("the groups of a kind have those of another one")
+	}
+	_, rest, _ := strings.Cut(p.body, `href="/tasks?error=`)
+	query, _, _ := strings.Cut(rest, `"`)
+	tasks := b.get("/tasks?error=" + strings.ReplaceAll(query, "&amp;", "&"))
+	b.want(tasks, http.StatusOK, "evt-1", "evt-3")
+	_, rest, _ = strings.Cut(p.body, `value="webhook.deliver"><input type="hidden" name="fingerprint" value="`)
+	fingerprint, _, _ := strings.Cut(rest, `"`)
+	done := b.post("/group", url.Values{"csrf": {token(t, p)}, "kind": {"webhook.deliver"},
+		"fingerprint": {fingerprint}, "reason": {"it answers again"}})
+	b.want(done, http.StatusOK, "3 tasks of webhook.deliver released.")
+	for _, k := range dead {
+		s.wantVersion(k, 4)
+	}
+}

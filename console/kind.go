@@ -1,0 +1,141 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"html/template"
+	"maps"
+	"net/http"
+	"slices"
+
+	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// kindsData is the content of the page Kinds.
+type kindsData struct {
+	Kinds []*kindNow
+	Limit map[ledger.Kind]ledger.LimitStatus
+	Next  template.URL // the query of the next page of kinds; "": this is the last
+}
+
+// showKinds shows the kinds by name, at most maxKinds on a page.
+func (h *Handler) showKinds(ctx context.Context, r *http.Request, v *view) error {
+	kinds, _, _, err := h.readKinds(ctx, v)
+	if err != nil {
+		return err
+	}
+	limits, err := ledger.ReadLimits(ctx, h.config.DB, "", lists.All)
+	if err != nil {
+		return err
+	}
+	live, err := workers.ReadLiveCounts(ctx, h.config.DB)
+	if err != nil {
+		return err
+	}
+	d := &kindsData{Limit: map[ledger.Kind]ledger.LimitStatus{}}
+	v.Data = d
+	add := func(k ledger.Kind) {
+		if kinds[k] == nil && v.Caller.MayUse(k) {
+			kinds[k] = &kindNow{KindStats: projector.KindStats{Kind: k}, Workers: live[k]}
+		}
+	}
+	for _, l := range limits {
+		add(l.Kind)
+		d.Limit[l.Kind] = l
+	}
+	for k := range live {
+		add(k)
+	}
+	from := ledger.Kind(r.URL.Query().Get("after_kind"))
+	for _, k := range slices.Sorted(maps.Keys(kinds)) {
+		if k <= from {
+			continue
+		}
+		if len(d.Kinds) == maxKinds {
+			d.Next = query("after_kind", d.Kinds[maxKinds-1].Kind)
+			break
+		}
+		d.Kinds = append(d.Kinds, kinds[k])
+	}
+	return nil
+}
+
+const (
+	// maxKindWorkers is the number of workers among which the page of a kind finds its workers.
+	maxKindWorkers = 200
+	// maxKindFailures is the number of dead tasks on the page of a kind.
+	maxKindFailures = 10
+)
+
+// kindData is the content of the page of a kind.
+type kindData struct {
+	*kindNow
+	Chart     chart
+	Tabs      []tab
+	Limit     *ledger.LimitStatus
+	Live      []workerView // workers
+	LastDead  []ledger.ListedTask
+	HasOthers bool // there may be other workers of the kind
+}
+
+// showKind shows a kind: its tasks by state, its attempts in time, its workers and its last dead tasks.
+func (h *Handler) showKind(ctx context.Context, r *http.Request, v *view) error {
+	q := r.URL.Query()
+	kind := ledger.Kind(q.Get("name"))
+	if err := kind.ValidateStored(); err != nil {
+		return err
+	}
+	if kind == "" {
+		return invalid("name must be a kind")
+	}
+	if !v.Caller.MayUse(kind) {
+		return &failure{status: http.StatusForbidden, title: "The caller is limited to other kinds."}
+	}
+	kinds, _, minutes, err := h.readKinds(ctx, v)
+	if err != nil {
+		return err
+	}
+	d := &kindData{kindNow: cmp.Or(kinds[kind], &kindNow{KindStats: projector.KindStats{Kind: kind}})}
+	v.Title, v.Data = printable.Short(string(kind), 128), d
+	if d.Chart, err = h.makeChart(ctx, v, q.Get("range"), "", kind, minutes); err != nil {
+		return err
+	}
+	limits, err := ledger.ReadLimits(ctx, h.config.DB, "", lists.All)
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(limits, func(l ledger.LimitStatus) bool { return l.Kind == kind }); i >= 0 {
+		d.Limit = &limits[i]
+	}
+	t := &tasksData{search: search{Kind: kind}}
+	if _, err := h.addTabs(ctx, v, t); err != nil {
+		return err
+	}
+	d.Tabs = t.Tabs
+	all, err := workers.ReadWorkers(ctx, h.config.DB, "", maxKindWorkers)
+	if err != nil {
+		return err
+	}
+	d.HasOthers = len(all) == maxKindWorkers
+	for _, w := range all {
+		w.Kinds = slices.DeleteFunc(w.Kinds, func(k workers.WorkerKind) bool { return k.Kind != kind })
+		if len(w.Kinds) > 0 && w.Alive {
+			d.Live = append(d.Live, newWorkerView(w))
+		}
+	}
+	if d.Dead == 0 {
+		return nil
+	}
+	f := projector.Filter{Kind: kind, State: ledger.StateDead, Limit: maxKindFailures}
+	if d.Dead+d.Scheduled+d.Retrying > maxSorted { // no index has them by time
+		d.LastDead, _, err = projector.FindTasks(ctx, h.config.DB,
+			projector.Search{Kind: kind, State: ledger.StateDead, Limit: maxKindFailures})
+		return err
+	}
+	d.LastDead, _, err = projector.ReadTasks(ctx, h.config.DB, f)
+	return err
+}

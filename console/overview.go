@@ -1,0 +1,384 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+const (
+	// maxMarks is the number of starts of versions on a chart.
+	maxMarks = 20
+	// maxKinds is the maximum number of kinds on a page.
+	maxKinds = 200
+	// ownPrefix begins the kinds of taskledger itself.
+	ownPrefix = "taskledger."
+)
+
+// overviewData is the content of the page Overview.
+type overviewData struct {
+	Troubles  []trouble
+	Unread    string // why the conditions could not be read
+	IsLimited bool   // the caller is limited to kinds, and reads no conditions
+	Tiles     []tile
+	Chart     chart
+	Kinds     []*kindNow
+	Others    int // kinds that are not among Kinds
+	Own       int // kinds of taskledger that are left out
+}
+
+// kindNow is a kind with its last hour and its tasks by state.
+type kindNow struct {
+	projector.KindStats
+	Available, Busy, Retrying, Scheduled, Dead int64
+	OldestAt                                   time.Time
+	Workers                                    int64 // live
+	Pause                                      *operator.PausedKind
+	Attempts, Failures                         [sparkSteps]float64
+}
+
+const (
+	// sparkSteps is the number of steps of a sparkline.
+	sparkSteps = 12
+	// sparkStep is the length of a step of a sparkline of the last hour.
+	sparkStep = 5 * time.Minute
+	// failingShare is the share of failed attempts, in the last hour, from which a kind is failing.
+	failingShare = 0.2
+	// failingLeast is the number of failed attempts from which a kind can be failing.
+	failingLeast = 5
+)
+
+// Waits returns a quantile of the waiting times, or a dash if no attempt has begun.
+func (k *kindNow) Waits(q float64) string { return quantile(k.Waiting, q) }
+
+// Runs returns a quantile of the running times, or a dash if no attempt has ended.
+func (k *kindNow) Runs(q float64) string { return quantile(k.Running, q) }
+
+// Spark returns the attempts of the last hour.
+func (k *kindNow) Spark() spark {
+	say := fmt.Sprintf("%s attempts in the last hour, %s failed", printable.Count(k.Succeeded+k.Failed),
+		printable.Count(k.KindStats.Failed))
+	return newSpark(say, k.Attempts[:], k.Failures[:])
+}
+
+// Share returns the share of failed attempts, "" without any.
+func (k *kindNow) Share() string { return percent(k.Failed, k.Succeeded+k.Failed) }
+
+// Trouble returns the trouble of the kind in one or two words, "" without any.
+func (k *kindNow) Trouble() string {
+	switch {
+	case k.Pause != nil:
+		return "paused"
+	case k.Workers == 0 && k.Available > 0:
+		return "no worker"
+	case k.isFailing():
+		return "failing"
+	}
+	return ""
+}
+
+func (k *kindNow) isFailing() bool {
+	return k.Failed >= failingLeast && float64(k.Failed) >= failingShare*float64(k.Succeeded+k.Failed)
+}
+
+// rank returns a number for the order of kinds by their trouble.
+func (k *kindNow) rank() int {
+	switch {
+	case k.Trouble() == "no worker":
+		return 5
+	case k.isFailing():
+		return 4
+	case k.Pause != nil:
+		return 3
+	case k.KindStats.Dead > 0:
+		return 2
+	case k.Dead > 0:
+		return 1
+	}
+	return 0
+}
+
+func quantile(h projector.Histogram, q float64) string {
+	if h.Count() == 0 {
+		return "–"
+	}
+	return age(h.Quantile(q))
+}
+
+// percent returns a share as a text, "" of nothing.
+func percent(n, of int64) string {
+	switch {
+	case of == 0 || n == 0:
+		return ""
+	case n*100 < of:
+		return "< 1 %"
+	}
+	return fmt.Sprintf("%d %%", n*100/of)
+}
+
+func (h *Handler) showOverview(ctx context.Context, r *http.Request, v *view) error {
+	d := &overviewData{IsLimited: v.Caller.IsLimited()}
+	v.Data = d
+	kinds, total, minutes, err := h.readKinds(ctx, v)
+	if err != nil {
+		return err
+	}
+	if err := h.addTroubles(ctx, v, d, kinds); err != nil {
+		return err
+	}
+	day, _, err := h.readRates(ctx, v, spans[1], "")
+	if err != nil {
+		return err
+	}
+	d.Tiles = newTiles(v.At, total, minutes, day)
+	q := r.URL.Query()
+	if d.Chart, err = h.makeChart(ctx, v, q.Get("range"), q.Get("by"), "", minutes); err != nil {
+		return err
+	}
+	d.Own = len(kinds)
+	maps.DeleteFunc(kinds, func(k ledger.Kind, _ *kindNow) bool { return strings.HasPrefix(string(k), ownPrefix) })
+	d.Own -= len(kinds)
+	d.Kinds, d.Others = worst(kinds)
+	return nil
+}
+
+// readKinds returns the kinds that the caller may read, the sum of them, and the minutes of the last hour.
+func (h *Handler) readKinds(ctx context.Context, v *view) (
+	kinds map[ledger.Kind]*kindNow, total *kindNow, minutes []projector.KindStats, err error) {
+	kinds, total = map[ledger.Kind]*kindNow{}, &kindNow{}
+	kind := func(k ledger.Kind) *kindNow {
+		if kinds[k] == nil {
+			kinds[k] = &kindNow{KindStats: projector.KindStats{Kind: k}}
+		}
+		return kinds[k]
+	}
+	last := v.At.UTC().Truncate(time.Minute)
+	all, err := h.readHour(ctx, last)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	from := last.Add(time.Minute - sparkSteps*sparkStep)
+	for _, s := range all {
+		if !v.Caller.MayUse(s.Kind) {
+			continue
+		}
+		minutes = append(minutes, s)
+		i := min(max(int(s.Minute.Sub(from)/sparkStep), 0), sparkSteps-1)
+		for _, k := range []*kindNow{kind(s.Kind), total} {
+			k.Add(s)
+			k.Attempts[i] += float64(s.Succeeded + s.Failed)
+			k.Failures[i] += float64(s.Failed)
+		}
+	}
+	if err := h.addCounts(ctx, v, kind); err != nil {
+		return nil, nil, nil, err
+	}
+	oldest, err := projector.ReadOldestWaiting(ctx, h.config.DB)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	for k, at := range oldest {
+		if v.Caller.MayUse(k) {
+			kind(k).OldestAt = at
+			if total.OldestAt.IsZero() || at.Before(total.OldestAt) {
+				total.OldestAt, total.Kind = at, k
+			}
+		}
+	}
+	paused, err := operator.ReadPaused(ctx, h.config.DB, "", lists.All)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	for _, p := range paused {
+		if v.Caller.MayUse(p.Kind) {
+			kind(p.Kind).Pause = &p
+		}
+	}
+	live, err := workers.ReadLiveCounts(ctx, h.config.DB)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	for k, one := range kinds {
+		one.Workers = live[k]
+		if strings.HasPrefix(string(k), ownPrefix) {
+			one.Workers = max(1, one.Workers) // serve handles them
+		}
+		total.Available += one.Available
+		total.Busy += one.Busy
+		total.Dead += one.Dead
+	}
+	return kinds, total, minutes, nil
+}
+
+// manyRows is the number of rows by kind from which they are kept: a page reads them in about 50 ms.
+const manyRows = 5000
+
+// readCounts returns the number of tasks by kind and state. The slice must not be changed.
+func (h *Handler) readCounts(ctx context.Context) ([]ledger.StateCount, error) {
+	return h.counts.Get(ctx, func(ctx context.Context) ([]ledger.StateCount, bool, error) {
+		counts, err := projector.ReadCounts(ctx, h.config.DB, "", lists.All)
+		return counts, len(counts) >= manyRows, err
+	})
+}
+
+// readHour returns the statistics of the hour that ends with a minute. The slice must not be changed.
+func (h *Handler) readHour(ctx context.Context, last time.Time) ([]projector.KindStats, error) {
+	return h.hour.Get(ctx, func(ctx context.Context) ([]projector.KindStats, bool, error) {
+		all, err := projector.ReadKindStats(ctx, h.config.DB, "", last.Add(-59*time.Minute), last.Add(time.Minute))
+		return all, len(all) >= manyRows, err
+	})
+}
+
+// readRates returns the steps of a range with the sums of a kind, or of all that the caller may read, and whether these
+// are all steps.
+func (h *Handler) readRates(ctx context.Context, v *view, s span, kind ledger.Kind) (
+	all []projector.KindStats, isWhole bool, err error) {
+	key := ratesKey{kind: kind, step: s.step}
+	var kinds []ledger.Kind
+	switch {
+	case kind != "":
+		kinds = []ledger.Kind{kind}
+	case v.Caller.IsLimited():
+		key.caller = v.Caller.ID()
+		if kinds, err = h.kinds(ctx, v.Caller); err != nil || len(kinds) == 0 {
+			return nil, true, err
+		}
+	}
+	return h.rates.of(key).read(ctx, h.config.DB, s.last(v.At), s.step, s.steps, kinds, maxRatesRead)
+}
+
+// maxSeries is the number of kinds that a chart by kind shows. The last series are the others.
+const maxSeries = 5
+
+// makeChart returns the chart of attempts, by outcome or by kind, of a kind or of all that the caller may read. minutes
+// is the last hour.
+func (h *Handler) makeChart(ctx context.Context, v *view, name, by string, kind ledger.Kind,
+	minutes []projector.KindStats) (chart, error) {
+	s := findSpan(name)
+	read := func(k ledger.Kind) ([]projector.KindStats, bool, error) {
+		if s.step > time.Minute {
+			return h.readRates(ctx, v, s, k)
+		}
+		return slices.DeleteFunc(slices.Clone(minutes), func(m projector.KindStats) bool {
+			return k != "" && m.Kind != k
+		}), true, nil
+	}
+	steps, isWhole, err := read(kind)
+	if err != nil {
+		return chart{}, err
+	}
+	values := func(all []projector.KindStats, of func(projector.KindStats) int64) []int64 {
+		sums := make([]int64, s.steps)
+		for _, one := range all {
+			if i := int(one.Minute.Sub(s.first(v.At)) / s.step); i >= 0 && i < s.steps {
+				sums[i] += of(one)
+			}
+		}
+		return sums
+	}
+	attempts := func(s projector.KindStats) int64 { return s.Succeeded + s.Failed }
+	var all []series
+	if by == "kind" && kind == "" {
+		others := values(steps, attempts)
+		for i, k := range mostOf(minutes, maxSeries) {
+			one, isAll, err := read(k)
+			if err != nil {
+				return chart{}, err
+			}
+			isWhole = isWhole && isAll
+			of := values(one, attempts)
+			for j, n := range of {
+				others[j] = max(0, others[j]-n)
+			}
+			all = append(all, series{string(k), fmt.Sprintf("c%d", i), of})
+		}
+		all = append(all, series{"others", "c5", others})
+	} else {
+		by = ""
+		all = []series{
+			{"succeeded", "good", values(steps, func(s projector.KindStats) int64 { return s.Succeeded })},
+			{"failed", "bad", values(steps, func(s projector.KindStats) int64 { return s.Failed })}}
+	}
+	c := newChart("Attempts", s, v.At, h.config.Zone, all)
+	c.IsPartial = !isWhole
+	own := []any{"name", kind}
+	for _, o := range spans {
+		c.Ranges = append(c.Ranges, choice{"?" + string(query(append(own, "range", o.name, "by", by)...)), o.title,
+			o.name == s.name})
+	}
+	if kind == "" {
+		c.By = []choice{{"?" + string(query("range", s.name)), "by outcome", by == ""},
+			{"?" + string(query("range", s.name, "by", "kind")), "by kind", by != ""}}
+	}
+	if !v.Caller.IsLimited() { // a start is not recorded by kind
+		starts, err := workers.ReadVersionStarts(ctx, h.config.DB, c.From, maxMarks)
+		if err != nil {
+			return chart{}, err
+		}
+		c.addMarks(starts, s.last(v.At).Add(s.step))
+	}
+	return c, nil
+}
+
+// mostOf returns the kinds with the most attempts, at most n.
+func mostOf(minutes []projector.KindStats, n int) []ledger.Kind {
+	sums := map[ledger.Kind]int64{}
+	for _, s := range minutes {
+		sums[s.Kind] += s.Succeeded + s.Failed
+	}
+	all := slices.SortedFunc(maps.Keys(sums), func(a, b ledger.Kind) int {
+		return cmp.Or(cmp.Compare(sums[b], sums[a]), cmp.Compare(a, b))
+	})
+	return all[:min(len(all), n)]
+}
+
+// worst returns at most maxKinds kinds: those in trouble first, then those with the most attempts. It also returns how
+// many others there are, because a producer can create any number of kinds.
+func worst(kinds map[ledger.Kind]*kindNow) (shown []*kindNow, others int) {
+	all := slices.SortedFunc(maps.Values(kinds), func(a, b *kindNow) int {
+		return cmp.Or(cmp.Compare(b.rank(), a.rank()), cmp.Compare(b.Failed, a.Failed), cmp.Compare(b.Dead, a.Dead),
+			cmp.Compare(b.Available, a.Available), cmp.Compare(b.Succeeded, a.Succeeded), cmp.Compare(a.Kind, b.Kind))
+	})
+	n := min(len(all), maxKinds)
+	return all[:n], len(all) - n
+}
+
+// addCounts adds the numbers of tasks to the kinds that the caller may read.
+func (h *Handler) addCounts(ctx context.Context, v *view, kind func(ledger.Kind) *kindNow) error {
+	counts, err := h.readCounts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range counts {
+		if !v.Caller.MayUse(n.Kind) {
+			continue
+		}
+		k := kind(n.Kind)
+		switch n.State {
+		case ledger.StateAvailable:
+			k.Available += n.Tasks
+		case ledger.StateRunning:
+			k.Busy += n.Tasks
+		case ledger.StateRetrying:
+			k.Retrying += n.Tasks
+		case ledger.StateScheduled:
+			k.Scheduled += n.Tasks
+		case ledger.StateDead:
+			k.Dead += n.Tasks
+		default: // not on the pages of kinds
+		}
+	}
+	return nil
+}

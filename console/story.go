@@ -1,0 +1,314 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/strictjson"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+// attempt is one attempt of a task, with the wait before it and the back-off after it.
+type attempt struct {
+	Number                      ledger.Attempt
+	Available, Began, Ended, At time.Time // At is the time of its last event
+	Until                       time.Time // the end of the back-off; zero: none
+	Outcome                     string    // a state or the type of an event
+	Worker, Error, Stack        string
+	IsSame                      bool // as the Error of the attempt before
+	Wait, Run, Back             barPlace
+}
+
+// barPlace is a part of a bar, in percent of the time of the task.
+type barPlace struct{ X, Width float64 }
+
+// Waited returns how long the task was available before the attempt, "" if that is unknown.
+func (a *attempt) Waited() string {
+	if a.Available.IsZero() || a.Began.Before(a.Available) {
+		return ""
+	}
+	return age(a.Began.Sub(a.Available))
+}
+
+// Ran returns how long the attempt ran.
+func (a *attempt) Ran() string { return age(a.Ended.Sub(a.Began)) }
+
+// BackedOff returns the length of the back-off, "" without one.
+func (a *attempt) BackedOff() string {
+	if a.Until.IsZero() {
+		return ""
+	}
+	return age(a.Until.Sub(a.Ended))
+}
+
+// newAttempts returns the attempts in events, which are in order. now ends what goes on.
+func newAttempts(events []ledger.Event, now time.Time) []*attempt {
+	var all []*attempt
+	var available time.Time
+	var open *attempt // has begun and not ended
+	begin := func(e ledger.Event) *attempt {
+		began, isKnown := e.BeganAt()
+		if !isKnown {
+			began = e.RecordedAt
+		}
+		a := &attempt{Number: e.Attempt, Available: available, Began: began, Ended: now, Outcome: "running",
+			Worker: e.Actor}
+		all = append(all, a)
+		return a
+	}
+	for _, e := range events {
+		switch e.Type {
+		case ledger.EventEnqueued, ledger.EventReleased:
+			available, open = e.RecordedAt, nil
+			if n := len(all); n > 0 && !all[n-1].Until.IsZero() && e.Type == ledger.EventReleased {
+				all[n-1].Until = e.RecordedAt
+			}
+		case ledger.EventStarted, ledger.EventProgressed:
+			if open == nil || open.Number != e.Attempt {
+				open = begin(e)
+			}
+			open.At = e.RecordedAt
+		case ledger.EventSucceeded, ledger.EventFailed, ledger.EventInterrupted, ledger.EventSnoozed:
+			if open == nil || open.Number != e.Attempt {
+				open = begin(e)
+			}
+			open.Ended, open.At, open.Outcome, open.Worker = e.RecordedAt, e.RecordedAt, string(e.Type), e.Actor
+			if e.Type == ledger.EventFailed {
+				open.Error, open.Stack = lines(errorOf(e)), lines(strictjson.Text(e.Data, "error", "stack"))
+				if n := len(all); n > 1 && all[n-2].Error == open.Error {
+					open.IsSame = true
+				}
+			}
+			open.Until = e.DueAt()
+			open, available = nil, time.Time{}
+		default: // a person or a deadline ended the run
+			if open != nil {
+				open.Ended, open.At, open.Outcome = e.RecordedAt, e.RecordedAt, string(e.Type)
+			} else if n := len(all); n > 0 {
+				all[n-1].Until = time.Time{}
+			}
+			open, available = nil, time.Time{}
+		}
+	}
+	if len(all) > 0 {
+		place(all, events[0].RecordedAt, later(events[len(events)-1].RecordedAt, all[len(all)-1].Ended))
+	}
+	return all
+}
+
+// place sets the places of attempts in the time of the task. A part that is too short to be seen gets half a percent.
+func place(all []*attempt, from, to time.Time) {
+	if until := all[len(all)-1].Until; until.After(to) {
+		to = until
+	}
+	whole := max(to.Sub(from).Seconds(), 1e-6)
+	part := func(a, b time.Time) barPlace {
+		if a.IsZero() || b.Before(a) {
+			return barPlace{}
+		}
+		x := min(max(100*a.Sub(from).Seconds()/whole, 0), 99.5)
+		width := min(max(100*b.Sub(a).Seconds()/whole, 0.5), 100-x)
+		return barPlace{math.Round(x*100) / 100, math.Round(width*100) / 100}
+	}
+	for _, a := range all {
+		a.Wait, a.Run, a.Back = part(a.Available, a.Began), part(a.Began, a.Ended), part(a.Ended, a.Until)
+		if a.Until.IsZero() {
+			a.Back = barPlace{}
+		}
+	}
+}
+
+// errorOf returns the error of an event with its type.
+func errorOf(e ledger.Event) string {
+	text := e.ErrorText()
+	if name := strictjson.Text(e.Data, "error", "type"); name != "" && name != "*errors.errorString" {
+		text = name + ": " + text
+	}
+	return text
+}
+
+// maxStory is the number of characters of an error in a story.
+const maxStory = 240
+
+// tellStory returns the state of a task and how it came to it, in a sentence.
+func tellStory(t ledger.Task, attempts []*attempt, now time.Time) string {
+	lived := age(t.UpdatedAt.Sub(t.EnqueuedAt))
+	n := fmt.Sprintf("%d attempts", t.Attempt)
+	if t.Attempt == 1 {
+		n = "1 attempt"
+	}
+	because := func(text string) string {
+		if text == "" {
+			return "."
+		}
+		return ": " + printable.Short(text, maxStory)
+	}
+	var last *attempt
+	if len(attempts) > 0 {
+		last = attempts[len(attempts)-1]
+	}
+	switch t.State {
+	case ledger.StateSucceeded:
+		text := fmt.Sprintf("Succeeded after %s, %s after it was enqueued", n, lived)
+		if last != nil {
+			text += fmt.Sprintf("; it ran for %s on %s", last.Ran(), printable.Text(last.Worker))
+		}
+		return text + "."
+	case ledger.StateDead:
+		return fmt.Sprintf("Dead after %s, %s after it was enqueued", n, lived) + because(t.Error)
+	case ledger.StateCancelled, ledger.StateExpired, ledger.StateDiscarded:
+		text := strings.ToUpper(string(t.State[:1])) + string(t.State[1:]) + " " + age(now.Sub(t.UpdatedAt)) + " ago"
+		if t.Actor != "" {
+			text += " by " + printable.Text(t.Actor)
+		}
+		return text + because(t.Reason)
+	case ledger.StateRetrying:
+		text := fmt.Sprintf("Attempt %d failed %s ago%s", t.Attempt, age(now.Sub(t.UpdatedAt)), because(t.Error))
+		return strings.TrimSuffix(text, ".") + dueIn(t, now, ". It is tried again")
+	case ledger.StateScheduled:
+		if len(t.After) > 0 && t.DueAt.IsZero() {
+			return fmt.Sprintf("Scheduled: it begins when %s succeeded.", haveTasks(len(t.After)))
+		}
+		return "Scheduled" + dueIn(t, now, ": it is due")
+	case ledger.StateRunning:
+		if last != nil {
+			return fmt.Sprintf("Attempt %d runs on %s for %s.", t.Attempt, printable.Text(last.Worker),
+				age(now.Sub(last.Began)))
+		}
+		return fmt.Sprintf("Attempt %d is running.", t.Attempt)
+	case ledger.StateAvailable:
+		return fmt.Sprintf("Waits for a worker for %s.", age(now.Sub(t.UpdatedAt)))
+	default:
+		return ""
+	}
+}
+
+func haveTasks(n int) string {
+	if n == 1 {
+		return "1 task has"
+	}
+	return tasks(n) + " have"
+}
+
+func dueIn(t ledger.Task, now time.Time, text string) string {
+	switch d := t.DueAt.Sub(now); {
+	case t.DueAt.IsZero():
+		return "."
+	case d <= 0:
+		return text + " at once: it has been due for " + age(-d) + "."
+	default:
+		return text + " in " + age(d) + "."
+	}
+}
+
+// explainState returns why a task does not begin, or why it is dead, in a sentence. "" if there is nothing to explain.
+func (h *Handler) explainState(ctx context.Context, t ledger.Task) (string, error) {
+	switch t.State {
+	case ledger.StateDead:
+		return deadReason(t), nil
+	case ledger.StateScheduled:
+		return h.explainPredecessors(ctx, t)
+	case ledger.StateAvailable:
+	default:
+		return "", nil
+	}
+	paused, err := operator.ReadPaused(ctx, h.config.DB, "", lists.All)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range paused {
+		if p.Kind == t.Kind {
+			why := fmt.Sprintf("It does not begin because %s paused the kind: %s", p.Actor, p.Reason)
+			return printable.Text(why), nil
+		}
+	}
+	if strings.HasPrefix(string(t.Kind), ownPrefix) {
+		return "", nil
+	}
+	live, err := workers.ReadLiveCounts(ctx, h.config.DB)
+	if err != nil {
+		return "", err
+	}
+	if live[t.Kind] == 0 {
+		return "It does not begin because no live worker handles the kind. Start the program that registers it.", nil
+	}
+	counts, err := h.readCounts(ctx)
+	if err != nil {
+		return "", err
+	}
+	waiting := int64(0)
+	for _, c := range counts {
+		if c.Kind == t.Kind && c.State == ledger.StateAvailable {
+			waiting += c.Tasks
+		}
+	}
+	return fmt.Sprintf("Waiting tasks of the kind: %s; live workers: %d. It begins when a slot is free.",
+		printable.Count(max(waiting, 1)), live[t.Kind]), nil
+}
+
+// deadReason returns the recorded reason why a task is dead.
+func deadReason(t ledger.Task) string {
+	switch t.Reason {
+	case "":
+		return ""
+	case "attempts used up":
+		return "It is dead because its attempts are used up. A release gives it all of them again."
+	}
+	return "It is dead because: " + printable.Short(t.Reason, maxStory)
+}
+
+// maxNamed is the number of predecessors that a sentence names.
+const maxNamed = 5
+
+func (h *Handler) explainPredecessors(ctx context.Context, t ledger.Task) (string, error) {
+	if len(t.After) == 0 {
+		return "", nil
+	}
+	found, err := ledger.States(ctx, h.config.DB, t.After)
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for _, k := range t.After {
+		if found[k] != ledger.StateSucceeded {
+			names = append(names, fmt.Sprintf("%s (%s)", k, found[k]))
+		}
+	}
+	if len(names) == 0 {
+		return "", nil
+	}
+	return "It waits for " + printable.Names(names, maxNamed) + ".", nil
+}
+
+// progressOf returns the share of a report of progress in percent, and whether it has one: a number from 0 to 1 or to
+// 100, or an object with percent, or with done and total.
+func progressOf(report json.RawMessage) (share float64, isKnown bool) {
+	var n float64
+	if json.Unmarshal(report, &n) == nil {
+		if n <= 1 {
+			n *= 100
+		}
+		return n, n >= 0 && n <= 100
+	}
+	var o struct{ Percent, Done, Total *float64 }
+	if json.Unmarshal(report, &o) != nil {
+		return 0, false
+	}
+	switch {
+	case o.Percent != nil:
+		n = *o.Percent
+	case o.Done != nil && o.Total != nil && *o.Total > 0:
+		n = 100 * *o.Done / *o.Total
+	default:
+		return 0, false
+	}
+	return n, n >= 0 && n <= 100
+}

@@ -1,0 +1,97 @@
+package console_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+// appendAll appends events to a task, the first of which must have been appended.
+func (s *site) appendAll(k ledger.Key, events ...ledger.AppendRequest) {
+	s.t.Helper()
+	owner := ledgertest.As(s.t, s.db, ledgertest.Owner)
+	for i, r := range events {
+		r.Key, r.Expected = k, ledger.Version(i+1)
+		if _, err := ledger.Append(s.t.Context(), owner, r); err != nil {
+			s.t.Fatalf("%s: %v", r.Type, err)
+		}
+	}
+}
+
+// The page of a dead task contains its story in a sentence, with the recorded reason, and each attempt once.
+func TestStoryOfADeadTask(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	k := ledgertest.Key(t, "webhook.deliver/evt-1")
+	ledgertest.Enqueue(t, s.db, k, `{}`)
+	const failure = `{"duration_ms":120,
+		"error":{"type":"*url.Error","message":"partner <is> down","stack":"main.go:7"}}`
+	s.appendAll(k,
+		ledger.AppendRequest{Type: ledger.EventFailed, Actor: "w-1", Data: []byte(failure), After: time.Hour},
+		ledger.AppendRequest{Type: ledger.EventReleased, Actor: "scheduler", Data: []byte(`{"reason":"retry"}`)},
+		ledger.AppendRequest{Type: ledger.EventFailed, Actor: "w-2", Data: []byte(failure), After: time.Hour},
+		ledger.AppendRequest{Type: ledger.EventBuried, Actor: "w-2",
+			Data: []byte(`{"reason":"attempts used up","error":{"message":"partner <is> down"}}`)})
+	s.project()
+	p := s.as(api.Operator).get("/task?" + keyOf(k))
+	(&browser{site: s}).want(p, http.StatusOK, "Dead after 2 attempts",
+		"after it was enqueued: partner &lt;is&gt; down", "its attempts are used up", "w-1", "w-2", "The same error.",
+		"main.go:7", "taskledger show task webhook.deliver evt-1",
+		"Release…", "ran 120 ms")
+	if strings.Contains(p.body, ">retry</pre>") || strings.Contains(p.body, "Seal") {
+		t.Errorf("a reason is shown as an error, or there is a seal:\n%s", p.content())
+	}
+}
+
+// The page of a task that does not begin contains the cause: a paused kind, no worker, or a predecessor.
+func TestWhyATaskDoesNotBegin(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	k, next := ledgertest.Key(t, "coupon.send/order-1"), ledgertest.Key(t, "mail.send/order-1")
+	ledgertest.Enqueue(t, s.db, k, `{}`)
+	after := &ledger.EnqueueOptions{After: []ledger.Key{k}}
+	if _, err := ledger.Enqueue(t.Context(), s.db, next, nil, after); err != nil {
+		t.Fatal(err)
+	}
+	s.project()
+	b := s.as(api.Viewer)
+	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, "Waits for a worker for", "no live worker handles the kind")
+	b.want(b.get("/task?"+keyOf(next)), http.StatusOK, "begins when 1 task has succeeded",
+		"It waits for coupon.send/order-1 (available).")
+	ledgertest.ExecAsOwner(t, s.db, `insert into taskledger.lease (name, holder, since, alive_until, detail) values
+		('worker/w-1', 'w-1', now(), now() + interval '1 hour', '{"kinds":["coupon.send"],"shards":"all"}')`)
+	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, "Waiting tasks of the kind: 1; live workers: 1.")
+	o := operator.New(ledgertest.As(t, s.db, "operator"))
+	audit := operator.Audit{Actor: "ada", Reason: "wrong price"}
+	if _, err := o.PauseKind(t.Context(), "coupon.send", audit); err != nil {
+		t.Fatal(err)
+	}
+	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, "ada paused the kind: wrong price")
+}
+
+// The page of a running task shows its newest progress, and that of a long history its newest events.
+func TestProgressAndLongHistory(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	k := ledgertest.Key(t, "customer.export/c-1")
+	ledgertest.Enqueue(t, s.db, k, `{}`)
+	events := []ledger.AppendRequest{{Type: ledger.EventStarted, Actor: "w-1"}}
+	for range 230 {
+		events = append(events, ledger.AppendRequest{Type: ledger.EventProgressed, Actor: "w-1",
+			Data: []byte(`{"progress":{"done":30,"total":120}}`)})
+	}
+	s.appendAll(k, events...)
+	s.project()
+	b := s.as(api.Viewer)
+	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, "Attempt 1 runs on w-1", "Progress of the attempt: 25 %",
+		`data-key="e232"`, `data-key="e33"`, "Earlier events")
+	earlier := b.get("/task?version=32&" + keyOf(k))
+	b.want(earlier, http.StatusOK, "As of version 32 of 232", `data-key="e1"`)
+	b.want(b.get("/task?version=210&"+keyOf(k)), http.StatusOK, "As of version 210 of 232", `data-key="e210"`)
+}

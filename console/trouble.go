@@ -1,0 +1,106 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// trouble is a sentence about a fault, with links to its cure.
+type trouble struct {
+	Name        string // of the condition; "" for another trouble
+	Text, Cure  string
+	Since       time.Time
+	Links       []choice
+	IsCondition bool
+}
+
+// addTroubles adds the conditions that hold, and the troubles of kinds.
+func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kinds map[ledger.Kind]*kindNow) error {
+	if !d.IsLimited { // conditions name all kinds
+		report, err := h.readReport(ctx)
+		if err != nil {
+			d.Unread = h.explain((&http.Request{}).WithContext(ctx), err).title
+		}
+		for _, c := range report.Degraded {
+			d.Troubles = append(d.Troubles, newTrouble(v.Base, c, report))
+		}
+	}
+	var failing, paused []*kindNow
+	for _, k := range kinds {
+		if k.isFailing() {
+			failing = append(failing, k)
+		}
+		if k.Pause != nil {
+			paused = append(paused, k)
+		}
+	}
+	slices.SortFunc(failing, func(a, b *kindNow) int { return cmp.Compare(b.Failed, a.Failed) })
+	slices.SortFunc(paused, func(a, b *kindNow) int { return a.Pause.Since.Compare(b.Pause.Since) })
+	const most = 5 // the table shows the others
+	for _, k := range failing[:min(len(failing), most)] {
+		text := fmt.Sprintf("%s of the attempts of %s failed in the last hour: %s of %s", k.Share(), k.Kind,
+			printable.Count(k.Failed), printable.Count(k.Succeeded+k.Failed))
+		if k.KindStats.Dead > 0 {
+			text += fmt.Sprintf("; %s died", tasks(int(k.KindStats.Dead)))
+		}
+		d.Troubles = append(d.Troubles, trouble{Text: text + ".", Links: []choice{
+			{Query: v.Base + "failures?" + string(query("kind", k.Kind)), Text: "Show failures"},
+			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
+	}
+	for _, k := range paused[:min(len(paused), most)] {
+		text := fmt.Sprintf("%s is paused by %s: %s", k.Kind, k.Pause.Actor, k.Pause.Reason)
+		if k.Available > 0 {
+			text += fmt.Sprintf(" (%s waiting)", tasks(int(k.Available)))
+		}
+		d.Troubles = append(d.Troubles, trouble{Text: text, Since: k.Pause.Since, Links: []choice{
+			{Query: v.Base + string(kindPath(k.Kind)), Text: "Resume…"}}})
+	}
+	return nil
+}
+
+// newTrouble returns a condition as a sentence with links.
+func newTrouble(base string, c health.Condition, r health.Report) trouble {
+	text := c.Text
+	if text != "" {
+		text = strings.ToUpper(text[:1]) + text[1:] + "."
+	}
+	t := trouble{Name: string(c.Name), Text: text, Cure: c.Cure, Since: c.Since, IsCondition: true}
+	link := func(path, text string) { t.Links = append(t.Links, choice{Query: base + path, Text: text}) }
+	switch c.Name {
+	case health.KindUnhandled:
+		if len(r.Unhandled) == 1 {
+			link("tasks?"+string(query("kind", r.Unhandled[0].Kind, "state", ledger.StateAvailable)), "Show tasks")
+		}
+		link("tasks?state=available", "Show waiting tasks")
+		t.Links = t.Links[:1]
+	case health.TasksUnbegun:
+		if len(r.Unbegun) > 0 {
+			link("tasks?"+string(query("kind", r.Unbegun[0].Kind, "state", ledger.StateAvailable)), "Show tasks")
+		}
+		link("workers", "Show workers")
+	case health.AttemptsRepeated, health.SnoozedInARow:
+		link("tasks?state=running", "Show running tasks")
+	case health.TimersLate:
+		link("tasks?state=scheduled", "Show scheduled tasks")
+	case health.ScheduleLate:
+		link("schedules", "Show schedules")
+	case health.SubscriberBehind, health.WebhookStopped:
+		link("subscribers", "Show subscribers")
+	case health.AlarmUndelivered:
+		link("tasks?"+string(query("kind", health.AlarmKind)), "Show alarms")
+	case health.OperationOpen:
+		link("tasks?"+string(query("kind", ledger.Kind(ownPrefix+"operation"))), "Show operations")
+	default: // of the services
+		link("system", "Show services")
+	}
+	return t
+}
