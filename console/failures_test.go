@@ -24,7 +24,7 @@ func TestFailures(t *testing.T) {
 		ledgertest.Enqueue(t, s.db, k, `{}`)
 		text := fmt.Sprintf(`{"error":{"type":"E","message":"POST https://p-%d.example/v1: no answer <after> %d ms"}}`,
 			n, 10*n)
-		events := []ledger.AppendRequest{{Type: ledger.EventFailed, Data: json.RawMessage(text), After: time.Hour}}
+		events := []ledger.AppendRequest{{Type: ledger.EventFailed, Data: json.RawMessage(text), In: time.Hour}}
 		if isDead {
 			events = []ledger.AppendRequest{{Type: ledger.EventFailed, Data: json.RawMessage(text)},
 				{Type: ledger.EventBuried, Data: json.RawMessage(text)}}
