@@ -133,6 +133,7 @@ type Session struct {
 	Capacity int
 	Kinds    []string
 	Shards   ledger.ShardSet
+	Digest   string // of the lease's detail: all fields but Worker and Term follow from it
 }
 
 // Sessions reads the sessions of the live workers. It reads and checks the detail of a lease once. The zero value is
@@ -180,7 +181,7 @@ func (r *Sessions) Read(ctx context.Context, db ledger.DB) (
 		current[digest] = detail
 		if detail != nil {
 			s := *detail
-			s.Worker, s.Term = read.Worker, time.Duration(term)*time.Millisecond
+			s.Worker, s.Term, s.Digest = read.Worker, time.Duration(term)*time.Millisecond, digest
 			all = append(all, s)
 		}
 	}

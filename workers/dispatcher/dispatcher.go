@@ -64,6 +64,8 @@ type Dispatcher struct {
 	config Config
 	found  *feed.Findings // of the other feeds of DB, such as the relay's
 	only   *only.Task     // nil: all tasks
+	// sessions are the workers' leases that were read and checked. With many kinds that takes longer than term.
+	sessions lease.Sessions
 }
 
 func init() {
@@ -140,6 +142,9 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 	if _, err := feed.Tail(ctx, conn, nil); err != nil {
 		return err
 	}
+	if _, _, err := d.sessions.Read(ctx, d.config.DB); err != nil {
+		return err
+	}
 	asked := time.Now()
 	taken, ok, err := takeLease(ctx, conn, c)
 	if err != nil || !ok {
@@ -147,7 +152,7 @@ func (d *Dispatcher) standBy(ctx context.Context) error {
 	}
 	c.Displaced = ""
 	o := newOffice(d.config, conn, identity, c, taken, run, asked)
-	o.found, o.only = d.found, d.only
+	o.found, o.only, o.sessions = d.found, d.only, &d.sessions
 	log := d.config.Logger.With("epoch", taken.Epoch)
 	log.InfoContext(ctx, "dispatcher is active")
 	err = o.work(ctx)

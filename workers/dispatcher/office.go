@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -66,11 +67,14 @@ type office struct {
 	unsent       *local.Box[outgoing]
 	wake         *feed.Wake
 	joins, reads request
-	sessions     lease.Sessions // of readSessions, which does not run twice at once
+
+	// Of readSessions, which does not run twice at once:
+	sessions *lease.Sessions
+	members  map[string]member // by worker
 
 	mu       sync.Mutex // guards the fields below
 	machine  *dispatch.Dispatcher
-	peers    map[string]*peer // by session
+	peers    map[string]*peer // by session; only readSessions changes the map
 	seen     string           // snapshot of the last window; "": its last page is not read yet
 	viewed   time.Time        // when the last window was opened that is applied
 	deadline time.Time        // of the lease
@@ -105,6 +109,7 @@ func newOffice(c Config, conn *pgxpool.Conn, identity dispatch.Identity, claim l
 		config: c, conn: conn, identity: identity, claim: claim, term: t, run: run, limited: loglimit.New(),
 		unsent: local.NewBox[outgoing](), wake: feed.NewWake(), joins: newRequest(), reads: newRequest(),
 		machine: dispatch.New(t.Incarnation, t.Epoch, maxReady), peers: map[string]*peer{},
+		sessions: new(lease.Sessions), members: map[string]member{},
 		deadline: asked.Add(term), barrier: time.Now().Add(t.Before + dispatch.Freshness),
 	}
 }
@@ -255,27 +260,34 @@ func (o *office) readSessions(ctx context.Context) error {
 	return nil
 }
 
+// member is a worker as it has joined.
+type member struct{ digest, session string }
+
 // joinAll joins the sessions of all live workers. It reports false if all of them are silent.
 func (o *office) joinAll(all []lease.Session, paused map[ledger.Kind]bool) (hasReports bool) {
+	peers := o.newPeers(all)
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	maps.Copy(o.peers, peers)
+	o.mu.Unlock()
 	alive := make(map[string]bool, len(all))
 	sessions := make(map[string]bool, len(all))
 	for _, s := range all {
 		alive[s.Worker] = true
-		o.join(s, sessions)
+		o.mu.Lock() // not for all: a lease may have many kinds
+		o.join(s)
+		o.mu.Unlock()
+		sessions[o.members[s.Worker].session] = true
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	for _, worker := range o.machine.Workers() {
 		if !alive[worker] {
 			o.machine.Leave(worker)
 		}
 	}
+	maps.DeleteFunc(o.members, func(worker string, _ member) bool { return !alive[worker] })
+	maps.DeleteFunc(o.peers, func(session string, _ *peer) bool { return !sessions[session] })
 	hasReports = true
-	for session := range o.peers {
-		if !sessions[session] {
-			delete(o.peers, session)
-		}
-	}
 	for _, p := range o.peers {
 		if hasReports = !p.isSilent(); hasReports {
 			break
@@ -286,49 +298,71 @@ func (o *office) joinAll(all []lease.Session, paused map[ledger.Kind]bool) (hasR
 	return hasReports
 }
 
-// join joins a session, and checks from time to time that it does something. o.mu is held.
-func (o *office) join(s lease.Session, sessions map[string]bool) {
+// newPeers returns the peers of sessions that have none. It notes the sessions of the workers whose leases have
+// changed. A seal takes 0.1 ms, and a worker may change its keys at any time: o.mu is not held meanwhile.
+func (o *office) newPeers(all []lease.Session) map[string]*peer {
+	peers := map[string]*peer{}
+	for _, s := range all {
+		if m, isKnown := o.members[s.Worker]; len(s.Key) == 0 || isKnown && m.digest == s.Digest {
+			continue
+		}
+		session := dispatch.SessionName(s.Worker, s.Key)
+		if o.peers[session] != nil {
+			continue
+		}
+		seal, err := dispatch.NewSeal(dispatch.DispatcherSide, o.identity, s.Key, dispatch.Conversation{
+			Session: session, Incarnation: o.term.Incarnation, Epoch: o.term.Epoch,
+		})
+		if err != nil {
+			o.limited.Warn(o.config.Logger, "worker with an invalid key gets no tasks", "id", s.Worker, "error", err)
+		}
+		peers[session] = &peer{seal: seal, checked: time.Now(), reported: time.Now(), sent: -1}
+	}
+	return peers
+}
+
+// join joins a session if its lease has changed, and checks from time to time that it does something. o.mu is held.
+func (o *office) join(s lease.Session) {
+	m, isKnown := o.members[s.Worker]
+	if !isKnown || m.digest != s.Digest {
+		m = o.joinChanged(s)
+		o.members[s.Worker] = m
+	}
+	p := o.peers[m.session]
+	if p == nil || p.seal == nil {
+		return
+	}
+	if time.Since(p.checked) >= max(s.Term, idleAfter) {
+		p.checked = time.Now()
+		o.machine.Check(s.Worker)
+	}
+	if p.isSilent() {
+		o.machine.Silence(s.Worker)
+	}
+}
+
+// joinChanged joins a session. o.mu is held.
+func (o *office) joinChanged(s lease.Session) member {
 	l := dispatch.Lease{Worker: s.Worker, Capacity: s.Capacity,
 		Kinds: make(map[ledger.Kind]ledger.ShardSet, len(s.Kinds))}
 	if len(s.Key) > 0 {
 		l.Session = dispatch.SessionName(s.Worker, s.Key)
-		sessions[l.Session] = true
-		p := o.peers[l.Session]
-		if p == nil {
-			seal, err := dispatch.NewSeal(dispatch.DispatcherSide, o.identity, s.Key, dispatch.Conversation{
-				Session: l.Session, Incarnation: o.term.Incarnation, Epoch: o.term.Epoch,
-			})
-			if err != nil {
-				o.limited.Warn(o.config.Logger, "worker with an invalid key gets no tasks", "id", s.Worker,
-					"error", err)
-			}
-			p = &peer{seal: seal, checked: time.Now(), reported: time.Now(), sent: -1}
-			o.peers[l.Session] = p
-		}
-		if p.seal == nil {
+		if o.peers[l.Session].seal == nil {
 			o.machine.Leave(s.Worker) // the session of an earlier key
-			return
-		}
-		if time.Since(p.checked) >= max(s.Term, idleAfter) {
-			p.checked = time.Now()
-			o.machine.Check(s.Worker)
-		}
-		if p.isSilent() {
-			o.machine.Silence(s.Worker)
+			return member{s.Digest, l.Session}
 		}
 	}
 	for _, k := range s.Kinds {
 		l.Kinds[ledger.Kind(k)] = s.Shards
 	}
 	o.machine.Join(l)
+	return member{s.Digest, l.Session}
 }
 
 // receive takes a report of a worker.
 func (o *office) receive(m *nats.Msg) {
 	session := stream.SessionOf(m.Subject)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	p := o.peers[session]
+	p := o.peerOf(session)
 	if p == nil {
 		o.joins.ask() // a worker that began a moment ago
 		return
@@ -336,7 +370,7 @@ func (o *office) receive(m *nats.Msg) {
 	if p.seal == nil {
 		return
 	}
-	text, err := p.seal.Open(m.Data)
+	text, err := p.seal.Open(m.Data) // without o.mu: any client can send large messages
 	if err != nil {
 		return // of another epoch, which a probe ends, or forged
 	}
@@ -345,9 +379,17 @@ func (o *office) receive(m *nats.Msg) {
 		o.limited.Warn(o.config.Logger, "report of a worker refused", "error", err)
 		return
 	}
-	if r.Session == session {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if r.Session == session && o.peers[session] == p {
 		o.take(p, r)
 	}
+}
+
+func (o *office) peerOf(session string) *peer {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.peers[session]
 }
 
 // receiveHere takes a report of a worker of this process.

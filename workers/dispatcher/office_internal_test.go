@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -80,7 +81,7 @@ func TestAnInvalidKeyEndsTheSession(t *testing.T) {
 	if n := len(o.machine.Workers()); n != 1 {
 		t.Errorf("%d sessions with a valid key", n)
 	}
-	rogue.Key = make([]byte, len(rogue.Key)) // X25519 refuses it
+	rogue.Key, rogue.Digest = make([]byte, len(rogue.Key)), "changed" // X25519 refuses it
 	o.joinAll([]lease.Session{rogue}, nil)
 	if n := len(o.machine.Workers()); n != 0 {
 		t.Errorf("%d sessions with an invalid key", n)
@@ -104,7 +105,8 @@ func deafNATS(t *testing.T) *nats.Conn {
 			<-t.Context().Done()
 			_ = conn.Close()
 		}()
-		_, _ = io.WriteString(conn, `INFO {"server_id":"deaf","version":"2.10.0","headers":true,"max_payload":1048576}`+"\r\n")
+		const info = `INFO {"server_id":"deaf","version":"2.10.0","headers":true,"max_payload":1048576}`
+		_, _ = io.WriteString(conn, info+"\r\n")
 		lines := bufio.NewScanner(conn)
 		for pings := 0; pings < 2 && lines.Scan(); {
 			if lines.Text() == "PING" {
@@ -124,8 +126,8 @@ func deafNATS(t *testing.T) *nats.Conn {
 	return nc
 }
 
-// A NATS server reads nothing more, while a relay publishes pages on the same connection. The dispatcher goes on for the
-// workers of its process.
+// A NATS server reads nothing more, while a relay publishes pages on the same connection. The dispatcher goes on for
+// the workers of its process.
 func TestADeafNATSDelaysNoWorkerOfTheProcess(t *testing.T) {
 	t.Parallel()
 	nc := deafNATS(t)
@@ -159,5 +161,38 @@ func TestADeafNATSDelaysNoWorkerOfTheProcess(t *testing.T) {
 	box.Receive(ctx, func(dispatch.Offer) { cancel() })
 	if took := time.Since(begun); took > 5*time.Second {
 		t.Errorf("the probe has waited for %s", took)
+	}
+}
+
+// The lease of a worker that has not changed costs nothing again, whatever its kinds. A changed lease is joined.
+func TestLeasesThatHaveNotChangedAreJoinedOnce(t *testing.T) {
+	identity, err := dispatch.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newOffice(Config{Logger: slog.New(slog.DiscardHandler)}, nil, identity, lease.DispatcherClaim{},
+		lease.DispatcherTerm{Incarnation: "i", Epoch: 1}, lease.Run{}, time.Now())
+	defer o.limited.Close()
+	sessions := make([]lease.Session, 100)
+	for i := range sessions {
+		sessions[i] = lease.Session{Worker: fmt.Sprint(i), Key: identity.Public(), Shards: ledger.AllShards,
+			Digest: "1"}
+		for k := range 1000 {
+			sessions[i].Kinds = append(sessions[i].Kinds, fmt.Sprint("kind.", k))
+		}
+	}
+	o.joinAll(sessions, nil)
+	if n := testing.AllocsPerRun(10, func() { o.joinAll(sessions, nil) }); n > 1000 {
+		t.Errorf("%v allocations for 100 leases that have not changed", n)
+	}
+	sessions[0].Digest, sessions[0].Kinds = "2", nil
+	o.joinAll(sessions[:1], nil)
+	if n := len(o.machine.Workers()); n != 1 || len(o.members) != 1 || len(o.peers) != 1 {
+		t.Errorf("%d workers, %d members and %d peers with one lease", n, len(o.members), len(o.peers))
+	}
+	o.joinAll(nil, nil)
+	o.joinAll(sessions, nil)
+	if n := len(o.machine.Workers()); n != 100 {
+		t.Errorf("%d workers whose leases live again", n)
 	}
 }

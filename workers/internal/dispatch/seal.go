@@ -53,7 +53,7 @@ func (c Conversation) label() string {
 // Seal seals and opens the messages of one side of a conversation, by AES-256-GCM with a key for each direction. The
 // keys follow from X25519 of the two identities by HKDF with SHA-256. A message begins with its nonce: four random
 // bytes, because a session may get a second seal with the same keys, and the message's number. A replayed message
-// opens again; the protocol's own numbers refuse it. It is not safe for concurrent use.
+// opens again; the protocol's own numbers refuse it. One goroutine at a time may seal; any number may open.
 type Seal struct {
 	send, receive cipher.AEAD
 	nonce         [nonceSize]byte // of the last message
