@@ -423,8 +423,11 @@ func (a *asker) nextReport(isAlways bool) []byte {
 	wants := make([]want, len(kinds))
 	for i, k := range kinds {
 		wants[i].n, wants[i].limit = k.Tasks.Wanted()
-		if k.isPaused.Load() {
+		switch {
+		case k.isPaused.Load():
 			wants[i].n = 0
+		case k.isLate.Load():
+			wants[i].n = min(wants[i].n, k.pool.slots.Free(k.line))
 		}
 	}
 	a.mu.Lock()

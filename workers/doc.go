@@ -212,8 +212,9 @@
 //
 // A process keeps one task of a kind in flight per slot, and about 100 ms of work ahead of the slots: at most 1000
 // tasks, and none while the payloads in flight exceed 8 MiB. So a slow handler does not hold back tasks that another
-// worker could begin. If handlers become slow, tasks that have waited for 5 s are given back ([NoticeGivenBack]). The
-// dispatcher sends only tasks that the worker has asked for.
+// worker could begin. If handlers become slow, tasks that have waited for 5 s are given back ([NoticeGivenBack]), and
+// the kind takes no further tasks until it finds a slot free. The dispatcher sends only tasks that the worker has asked
+// for.
 //
 // A pool may have very many kinds. An idle kind costs its name in the lease row and some memory: no connection, no
 // subscription and no goroutine.

@@ -29,6 +29,7 @@ type kind struct {
 
 	// Each is safe for concurrent use.
 	isPaused atomic.Bool // by an operator; set by watch
+	isLate   atomic.Bool // its tasks wait too long for slots
 	isShed   atomic.Bool // the oldest waiting tasks are discarded; set by watch
 	claims   claims
 	isBusy   atomic.Bool // a goroutine runs dispatch

@@ -28,8 +28,14 @@ func (p *Pool) giveBackLate(quit context.Context, kinds []*kind) {
 	}
 }
 
+// giveBackLate gives back the kind's late tasks. From then on the kind asks for as many as find a slot at once, until a
+// slot is free: handlers of this kind may hold its slots, or those of other kinds all slots of the pool.
 func (k *kind) giveBackLate(now time.Time) {
-	for _, r := range k.pool.slots.TakeOlder(k.line, now.Add(-k.pool.maxWait())) {
+	late := k.pool.slots.TakeOlder(k.line, now.Add(-k.pool.maxWait()))
+	if len(late) > 0 || k.pool.slots.Free(k.line) > 0 {
+		k.isLate.Store(len(late) > 0)
+	}
+	for _, r := range late {
 		k.Tasks.SetPace(k.pool.maxWait())
 		k.noticed(NoticeGivenBack)
 		r.GiveBack()

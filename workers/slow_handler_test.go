@@ -2,10 +2,13 @@ package workers_test
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
 )
 
@@ -31,4 +34,35 @@ func TestSlowHandlersGiveBack(t *testing.T) {
 	close(slow)
 	b.AwaitSucceeded(220)
 	b.WantOneEffectEach(220)
+}
+
+// Another kind's handlers hold all slots of a worker. It gives back the tasks that it has not begun, and takes no more:
+// others do them meanwhile.
+func TestHandlersOfAnotherKindHoldAllSlots(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Dispatch()
+	hang, begun := make(chan struct{}), make(chan struct{})
+	other := ledger.MustKind[struct{}]("test.hangs")
+	orders := b.exactly(insertEffect, &workers.KindConfig{Slots: 5})
+	first := b.Work(workers.Config{Slots: 1}, func(p *workers.Pool) error {
+		return errors.Join(orders(p), p.Register(workers.HandleAtLeastOnce(other,
+			func(context.Context, *workers.Job, struct{}) error {
+				close(begun)
+				<-hang
+				return nil
+			}, nil)))
+	})
+	try(other.Enqueue(t.Context(), b.As("producer"), "hangs", struct{}{}, nil))(t)
+	<-begun
+	b.EnqueueMany(5)
+	b.Await("all tasks to be given back", func() bool { return first.KindStatus().GivenBack == 5 })
+	time.Sleep(time.Second) // two reports
+	b.Await("the worker to hold nothing", func() bool { return first.KindStatus().InFlight == 0 })
+	b.Work(workers.Config{}, b.exactly(insertEffect, nil))
+	b.AwaitSucceeded(5)
+	close(hang)
+	b.EnqueueRound("after", 5)
+	b.AwaitSucceeded(10)
+	b.WantOneEffectEach(10)
 }

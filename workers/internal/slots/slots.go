@@ -124,12 +124,28 @@ func (p *Pool[T]) Drain(l *Line[T]) (values []T) {
 	return values
 }
 
+// free returns how many more items of a line may run now. p.mu is held.
+func (p *Pool[T]) free(l *Line[T]) int {
+	n := l.slots - l.running
+	if p.slots > 0 {
+		n = min(n, p.slots-p.running)
+	}
+	return max(0, n)
+}
+
+// Free returns how many more items of a line may run now, besides those that wait.
+func (p *Pool[T]) Free(l *Line[T]) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return max(0, p.free(l)-len(l.ready))
+}
+
 // TakeOlder removes and returns the items of a line that have waited since before a moment, oldest first, but for as
-// many as the line has free slots.
+// many as may run now.
 func (p *Pool[T]) TakeOlder(l *Line[T], before time.Time) (values []T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	kept := min(len(l.ready), max(0, l.slots-l.running))
+	kept := min(len(l.ready), p.free(l))
 	left := slices.DeleteFunc(l.ready[kept:], func(i item[T]) bool {
 		isOlder := i.since.Before(before)
 		if isOlder {

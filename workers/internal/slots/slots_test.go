@@ -232,6 +232,34 @@ func TestTakeOlderAndDrain(t *testing.T) {
 	})
 }
 
+// A line has free slots of its own, but another line has taken all slots: its items are late too.
+func TestTakeOlderWithoutAFreeSlotOverAllLines(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var p slots.Pool[int]
+		p.SetSlots(3)
+		p.Start(func(int) { <-release })
+		begin := time.Now()
+		hangs, other := slots.NewLine[int](2), slots.NewLine[int](5)
+		p.Add(hangs, begin, 0, 1)
+		synctest.Wait()
+		p.Add(other, begin, 2, 3, 4)
+		synctest.Wait() // 2 runs
+		if n := p.Free(other); n != 0 {
+			t.Errorf("%d free slots", n)
+		}
+		if diff := cmp.Diff([]int{3, 4}, p.TakeOlder(other, begin.Add(time.Second))); diff != "" {
+			t.Error(diff)
+		}
+		p.SetSlots(5)
+		if n := p.Free(other); n != 2 {
+			t.Errorf("%d free slots, want 2", n)
+		}
+		close(release)
+	})
+}
+
 // Every item of concurrent writers runs once, while slots change.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
