@@ -138,11 +138,13 @@ func (b *bundle) die(kind, prefix string, n int, message string) {
 
 // config returns the configuration of a watcher that reports and retries without delay.
 func (b *bundle) config(receivers ...alarm.Receiver) alarm.Config {
-	return alarm.Config{
-		DB: b.db, Interval: 10 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(b.t.Output(), nil)),
-		File:  alarm.File{Rules: alarm.Rules{Gather: -1, Every: 1}, Receivers: receivers},
-		Retry: &ledger.RetryPolicy{Ladder: []time.Duration{time.Millisecond}, Attempts: 1000},
+	c := alarm.Config{
+		DB: b.db, Logger: slog.New(slog.NewTextHandler(b.t.Output(), nil)),
+		File: alarm.File{Rules: alarm.Rules{Gather: -1, Every: 1}, Receivers: receivers},
 	}
+	c.SetInterval(10 * time.Millisecond)
+	c.SetRetry(ledger.RetryPolicy{Ladder: []time.Duration{time.Millisecond}, Attempts: 1000})
+	return c
 }
 
 func (b *bundle) watcher(c alarm.Config) *alarm.Watcher {

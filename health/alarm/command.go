@@ -36,7 +36,7 @@ func runCommand(ctx context.Context, words []string, m Message) error {
 	err = cmd.Run()
 	switch {
 	case ctx.Err() != nil:
-		return fmt.Errorf("killed after %s: %w", Timeout, ctx.Err())
+		return fmt.Errorf("killed after %s: %w", timeout, ctx.Err())
 	case err != nil:
 		return fmt.Errorf("%w: %s", err, printable.Text(strings.TrimSpace(string(output.kept))))
 	}

@@ -2,7 +2,6 @@ package alarm
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -11,8 +10,8 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// DefaultInterval is the default of [Config].Interval.
-const DefaultInterval = 5 * time.Second
+// defaultInterval is the pause between two polls.
+const defaultInterval = 5 * time.Second
 
 // Config configures a [Watcher].
 type Config struct {
@@ -20,17 +19,16 @@ type Config struct {
 	DB *pgxpool.Pool
 	// File contains the rules and the receivers. Required.
 	File
-	// Interval is the pause between two polls. Default: 5 s.
-	Interval time.Duration
-	// Retry is the policy for failed deliveries, after which the alarm is dead. Default: [Retry].
-	Retry *ledger.RetryPolicy
 	// Logger receives alarms, failed deliveries and outages. Default: [slog.Default].
 	Logger *slog.Logger
+
+	interval time.Duration       // between two polls; 0: the default
+	retry    *ledger.RetryPolicy // for failed deliveries; nil: the default
 }
 
-// Retry is the default policy for failed deliveries: eight attempts within two hours. A dead alarm is no loss,
-// because the next alarm reports the same news.
-var Retry = ledger.RetryPolicy{Ladder: []time.Duration{
+// defaultRetry is the policy for failed deliveries: eight attempts within two hours. A dead alarm is no loss, because
+// the next alarm reports the same news.
+var defaultRetry = ledger.RetryPolicy{Ladder: []time.Duration{
 	10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour,
 }}
 
@@ -40,22 +38,16 @@ func (c Config) Validate() error {
 	if c.DB == nil {
 		faults = append(faults, errors.New("alarm: DB is required"))
 	}
-	if c.Interval < 0 {
-		faults = append(faults, fmt.Errorf("alarm: Interval must not be negative, got %s", c.Interval))
-	}
-	if c.Retry != nil {
-		faults = append(faults, c.Retry.Validate())
-	}
 	return errors.Join(faults...)
 }
 
 func (c Config) withDefaults() Config {
 	c.Rules = c.Rules.withDefaults()
-	if c.Interval == 0 {
-		c.Interval = DefaultInterval
+	if c.interval == 0 {
+		c.interval = defaultInterval
 	}
-	if c.Retry == nil {
-		c.Retry = &Retry
+	if c.retry == nil {
+		c.retry = &defaultRetry
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

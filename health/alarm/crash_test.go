@@ -39,7 +39,9 @@ func runChild() error {
 	if err != nil {
 		return err
 	}
-	w, err := alarm.New(alarm.Config{DB: db, File: f, Interval: 10 * time.Millisecond})
+	c := alarm.Config{DB: db, File: f}
+	c.SetInterval(10 * time.Millisecond)
+	w, err := alarm.New(c)
 	if err != nil {
 		return err
 	}

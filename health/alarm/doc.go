@@ -26,8 +26,8 @@
 //
 // # Delivery
 //
-// The watcher appends started, then succeeded or failed, as for any task. It retries a failed delivery by the
-// [Retry] policy and the database's clock. It delivers itself and not through a worker pool, because alarms must
+// The watcher appends started, then succeeded or failed, as for any task. It retries a failed delivery eight times
+// within two hours, by the database's clock. It delivers itself and not through a worker pool, because alarms must
 // arrive while relay, JetStream or projector are unavailable: a delivery needs PostgreSQL only. A webhook is sent and
 // signed as all others are ([webhook.Endpoint]), without its subscribers and workers.
 //

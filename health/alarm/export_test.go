@@ -5,7 +5,14 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/ledger"
 )
+
+// SetInterval replaces the pause between two polls.
+func (c *Config) SetInterval(d time.Duration) { c.interval = d }
+
+// SetRetry replaces the policy for failed deliveries.
+func (c *Config) SetRetry(p ledger.RetryPolicy) { c.retry = &p }
 
 // Thresholds returns the thresholds of the conditions of package health.
 func (r Rules) Thresholds() map[health.Name]time.Duration { return r.thresholds() }

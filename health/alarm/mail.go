@@ -93,7 +93,7 @@ func (m *Mail) client() (*mail.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ca_file: %w", err)
 	}
-	options := []mail.Option{mail.WithTimeout(Timeout), mail.WithTLSConfig(&tls.Config{
+	options := []mail.Option{mail.WithTimeout(timeout), mail.WithTLSConfig(&tls.Config{
 		ServerName: strings.Trim(m.Host, "[]"), RootCAs: roots, MinVersion: tls.VersionTLS12,
 	})}
 	port := m.Port

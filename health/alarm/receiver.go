@@ -10,8 +10,8 @@ import (
 	"github.com/taskledger/taskledger/webhook"
 )
 
-// Timeout is the timeout of one delivery.
-const Timeout = 30 * time.Second
+// timeout is the timeout of one delivery.
+const timeout = 30 * time.Second
 
 // Receiver gets alarms. Exactly one of Mail, Webhook and Command is required.
 type Receiver struct {
@@ -64,8 +64,8 @@ func (r Receiver) faults() (faults []error) {
 }
 
 func (r Receiver) webhookFaults() (faults []error) {
-	if t := time.Duration(r.Webhook.Timeout); t > Timeout {
-		faults = append(faults, invalid("timeout", t.String(), "must be at most %s", Timeout))
+	if t := time.Duration(r.Webhook.Timeout); t > timeout {
+		faults = append(faults, invalid("timeout", t.String(), "must be at most %s", timeout))
 	}
 	return append(faults, split(r.Webhook.Validate())...)
 }
@@ -75,7 +75,7 @@ func (r Receiver) webhookFaults() (faults []error) {
 func (r Receiver) sendWebhook(ctx context.Context, m Message) error {
 	endpoint := *r.Webhook
 	if endpoint.Timeout == 0 {
-		endpoint.Timeout = Duration(Timeout)
+		endpoint.Timeout = Duration(timeout)
 	}
 	name := strings.ReplaceAll(m.Alarm, ".", "/") // an id must not contain dots; a receiver's name contains no slash
 	return endpoint.Send(ctx, webhook.Message{
@@ -83,9 +83,9 @@ func (r Receiver) sendWebhook(ctx context.Context, m Message) error {
 	})
 }
 
-// send delivers a message. It returns within [Timeout], or soon after.
+// send delivers a message. It returns within timeout, or soon after.
 func (r Receiver) send(ctx context.Context, m Message) error {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	switch {
 	case r.Mail != nil:

@@ -12,10 +12,10 @@ import (
 
 // Defaults of [Rules].
 const (
-	DefaultEvery  = 5 * time.Minute
-	DefaultGather = 30 * time.Second
-	DefaultRemind = 4 * time.Hour
-	DefaultLate   = 5 * time.Minute // of ScheduleLate and TimersLate; a status shows delays sooner
+	defaultEvery  = 5 * time.Minute
+	defaultGather = 30 * time.Second
+	defaultRemind = 4 * time.Hour
+	defaultLate   = 5 * time.Minute // of ScheduleLate and TimersLate; a status shows delays sooner
 )
 
 // Duration is a [time.Duration] whose text form is such as 90s or 4h.
@@ -101,11 +101,11 @@ func (r Rules) withDefaults() Rules {
 		field *Duration
 		value time.Duration
 	}{
-		{&r.Every, DefaultEvery},
-		{&r.Gather, DefaultGather},
-		{&r.Remind, DefaultRemind},
-		{&r.ScheduleLate, DefaultLate},
-		{&r.TimersLate, DefaultLate},
+		{&r.Every, defaultEvery},
+		{&r.Gather, defaultGather},
+		{&r.Remind, defaultRemind},
+		{&r.ScheduleLate, defaultLate},
+		{&r.TimersLate, defaultLate},
 	} {
 		if *d.field == 0 {
 			*d.field = Duration(d.value)

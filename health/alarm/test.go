@@ -62,7 +62,7 @@ func Test(ctx context.Context, db *pgxpool.Pool, r Receiver) (TestResult, error)
 // deliverTest delivers the newest alarm, or waits for the watcher that delivers it.
 func deliverTest(ctx context.Context, db *pgxpool.Pool, r Receiver) (TestResult, error) {
 	for {
-		if _, err := (deliverer{db, r, Retry}).deliver(ctx); err != nil && !isConflict(err) {
+		if _, err := (deliverer{db, r, defaultRetry}).deliver(ctx); err != nil && !isConflict(err) {
 			return TestResult{}, err
 		}
 		l, err := loadNewest(ctx, db, r.Name)

@@ -48,13 +48,13 @@ func (w *Watcher) Run(ctx context.Context) error {
 	return loop.Steps{
 		Step: func(ctx context.Context) (time.Duration, error) {
 			err := w.pass(ctx)
-			return loop.Jitter(w.config.Interval), err // watchers of several processes spread
+			return loop.Jitter(w.config.interval), err // watchers of several processes spread
 		},
 		Stop: pgerr.NotMigrated,
 		Failed: func(ctx context.Context, err error, in time.Duration) {
 			w.config.Logger.WarnContext(ctx, "alarms interrupted; retrying", "error", err, "retry_in", in)
 		},
-		Backoff: loop.Backoff{Max: w.config.Interval},
+		Backoff: loop.Backoff{Max: w.config.interval},
 	}.Run(ctx)
 }
 
@@ -124,7 +124,7 @@ func (w *Watcher) deliver(ctx context.Context, r Receiver) error {
 	if err != nil || !last.exists() || last.task.State.Finished() {
 		return err
 	}
-	failure, err := deliverer{w.config.DB, r, *w.config.Retry}.deliver(ctx)
+	failure, err := deliverer{w.config.DB, r, *w.config.retry}.deliver(ctx)
 	if failure != nil && ctx.Err() == nil {
 		w.config.Logger.WarnContext(ctx, "cannot deliver an alarm", "alarm", string(last.task.BizID), "error", failure)
 	}

@@ -37,7 +37,7 @@ func TestDeadAlarm(t *testing.T) {
 	b, h := setup(t), newWebhookServer(t)
 	h.answer(500)
 	c := b.config(h.receiver("hook"))
-	c.Retry = &ledger.RetryPolicy{Attempts: 1}
+	c.SetRetry(ledger.RetryPolicy{Attempts: 1})
 	c.Rules.Kinds = []alarm.KindRule{{Kind: "coupon.send", DeadOver: 1}}
 	w := b.watcher(c)
 	b.die("coupon.send", "a-", 2, "out of coupons")
@@ -84,7 +84,7 @@ func TestCancelledAlarm(t *testing.T) {
 	b, h := setup(t), newWebhookServer(t)
 	h.answer(500)
 	c := b.config(h.receiver("hook"))
-	c.Retry = &ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}}
+	c.SetRetry(ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}})
 	w := b.watcher(c)
 	b.die("coupon.send", "a-", 2, "out of coupons")
 	b.pass(w)
@@ -281,7 +281,7 @@ func TestAlarmThatKills(t *testing.T) {
 	b, h := setup(t), newWebhookServer(t)
 	h.answer(500)
 	c := b.config(h.receiver("hook"))
-	c.Retry = &ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}}
+	c.SetRetry(ledger.RetryPolicy{Ladder: []time.Duration{time.Hour}})
 	w := b.watcher(c)
 	b.die("coupon.send", "a-", 2, "out of coupons")
 	b.pass(w)
