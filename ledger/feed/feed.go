@@ -29,10 +29,9 @@ func IsRefusal(err error) bool { return feed.IsRefusal(err) }
 
 // Options configures a feed. Nil is the default of every field.
 type Options struct {
-	// PageSize is the maximum number of events in a page. Default: 1000.
+	// PageSize is the maximum number of events in a page, which also ends after the event with which their data exceeds
+	// 8 MiB. Default: 1000.
 	PageSize int
-	// PageBytes bounds the data of a page's events: a page ends after the event that exceeds it. Default: 8 MiB.
-	PageBytes int
 	// Logger logs events that an audit found missing; the feed delivers them late. Default: [slog.Default].
 	Logger *slog.Logger
 }
@@ -41,7 +40,7 @@ func (o *Options) options() *feed.Options {
 	if o == nil {
 		return nil
 	}
-	return &feed.Options{PageSize: o.PageSize, PageBytes: o.PageBytes, Logger: o.Logger}
+	return &feed.Options{PageSize: o.PageSize, Logger: o.Logger}
 }
 
 // Feed is a reader of the ledger. A Feed is for one goroutine. Another goroutine may advance pages, in order, while the
