@@ -1,5 +1,5 @@
--- Creates the tables of the floor. The event has the columns and indexes of taskledger.event in commit 3f4d70b, so that
--- what the ledger added later is not part of the floor. No parameters.
+-- Creates the tables of the floor. Their event has the columns and indexes of taskledger.event in commit 3f4d70b, so
+-- later additions to the ledger are not part of the floor. No parameters.
 create schema floor;
 create type floor.event_type as enum ('enqueued', 'succeeded');
 create table floor.event (

@@ -1,7 +1,7 @@
--- Inserts finished tasks, with the events enqueued and succeeded like those of the ledger. The xid comes
--- from a materialized CTE so that it is older than the positions. $1 number before the first task, $2 of
--- the last one, $3 their args (JSON text). The login is looked up once.
--- Takes no locks beside those of the inserted rows.
+-- Inserts finished tasks with the events enqueued and succeeded, as the ledger does. The xid comes from a
+-- materialized CTE so that it is older than the positions. $1 number before the first task, $2 of the
+-- last task, $3 their args (JSON text). The login is looked up once.
+-- Locks only the inserted rows.
 with tx as materialized (
   select pg_current_xact_id() as xid, taskledger_internal.login_id() as login_id
 )

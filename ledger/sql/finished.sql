@@ -1,7 +1,7 @@
 -- The tasks of keys: the first events of a finished task, the last event of another task, without data.
 -- $1 kinds, $2 biz_ids: text array literals of one length; $3 number of events.
 -- Each row begins with the number of the key, from 1, and whether its task is finished; the rows of a task are in the
--- order of its events. A key without a task has no row.
+-- order of its events. No row for a key without a task.
 -- Locks nothing. Index: primary key, for the head backwards. A subquery hides the lists from the planner, so that one
 -- plan serves all of them.
 select k.i, head.is_finished,

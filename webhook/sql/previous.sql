@@ -1,9 +1,9 @@
--- For each of these events, selects the newest delivery of the previous event of its task, with the number of the event
--- in the list. It considers events of the wanted types that have a delivery. An event does not have one if it was not
+-- For each of these events, selects the newest delivery of the previous event of its task, with the number of the
+-- event in the list. It considers events of the wanted types with a delivery. An event has no delivery if it was not
 -- wanted when the subscriber passed it, or if the subscriber was moved past it. The search ends after 100 events, to
 -- bound the cost. $1 kind of the deliveries; $2 kinds, $3 biz_ids and $4 versions of the events, $5 wanted types,
--- empty: all (array literals). Locks nothing. Index: primary key of event, from each event back to the one before, and
--- for its deliveries.
+-- empty: all (array literals). Locks nothing. Index: primary key of event, from each event back to the previous one,
+-- and for its deliveries.
 select q.i, d.biz_id
   from unnest($2::text::text[], $3::text::text[], $4::text::integer[]) with ordinality q(kind, biz_id, version, i)
  cross join lateral (

@@ -2,8 +2,8 @@
 -- inserts nothing, even if the rows after it have been thinned.
 -- $1 reader, $2 n, $3 seen, $4 seen_top, $5 seen_bound, $6 until or '', $7 top, $8 bound, $9 after_position,
 -- $10 mark (JSON text or null), $11 the incarnation in which the page was read: after a crash, an earlier
--- page advances nothing. Nor does one that is ahead of the sequence of positions: it was read before a copy of the
--- data, which has the same incarnation, was put back. $12 audited or '', $13 unaudited, $14 unaudited_xor; $15 origin
+-- page advances nothing. Nor does a page ahead of the sequence of positions: it was read before an older copy of the
+-- data, with the same incarnation, was put back. $12 audited or '', $13 unaudited, $14 unaudited_xor; $15 origin
 -- of the database in that incarnation. $16 is 1 if the commit does not wait for the disk, so that a crash may undo it,
 -- else 0. $17 timeline of the database in that incarnation. A subscriber without a login gets the session's.
 -- Locks row $2 against deletion; waits for a concurrent insert of the same n.

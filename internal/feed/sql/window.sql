@@ -1,17 +1,17 @@
--- Opens a window: the events visible now and not in $1. It reads three values, in this order: until, the snapshot;
--- top, the last position drawn; bound, an xid newer than both. It also returns the incarnation of the database (in
--- another incarnation the arguments have no meaning) and the time, in microseconds. Bound is null if no further event
+-- Opens a window: the events visible now and not in $1. It reads three values, in this order: until, the snapshot; top,
+-- the last position drawn; bound, an xid newer than both. It also returns the incarnation of the database (the
+-- arguments are meaningless in another incarnation) and the time, in microseconds. Bound is null if no further event
 -- can have become visible, so that an idle poll draws no xid. Otherwise the window's first page follows, as page.sql
 -- returns it: the snapshot of this statement is until. Only the first row contains the texts of the edge; without
 -- events there is one row, whose position is 0.
--- $1 seen (pg_snapshot), $2 seen_top, $3 seen_bound (xid8) of the window before; $4 maximum number of rows; $5 for how
--- many microseconds from now on wake notifies the reader; below 0, not any more; 0 for another reader.
+-- $1 seen (pg_snapshot), $2 seen_top, $3 seen_bound (xid8) of the previous window; $4 maximum number of rows; $5 for
+-- how many microseconds from now on wake notifies the reader; below 0, not any more; 0 for another reader.
 -- Unless it is 0, it returns whether a process waits for outcomes.
 -- The caller fails if is_standby (its snapshot lists no running transactions) or has_xid (bound would be older than
 -- top). top comes from the sequence and not from the rows, so that rows that are not visible yet are stepped over once
 -- and not at every poll.
 -- Locks nothing. Indexes: as page.sql. No part of it is a CTE: each one would cost as much as reading an event. The
--- parameters are columns of a subquery: as constants they would make each plan seem cheaper than the one for all, and
+-- parameters are columns of a subquery: as constants they would make each plan seem cheaper than the generic plan, and
 -- PostgreSQL would plan the statement at each execution, for as long as it takes to execute.
 select o.is_standby, o.has_xid, o.top,
        case when coalesce(e.ordinality, 1) = 1 then o.incarnation end,

@@ -1,6 +1,6 @@
 -- Takes or extends the lease of the scheduler that discards, unless another holder is alive.
 -- $1 holder, $2 milliseconds until it expires.
--- Returns a row if the holder has the lease now. Writes nothing while another holder is alive.
+-- Returns a row if the holder now has the lease. Writes nothing while another holder is alive.
 -- Locks the row. Index: primary key.
 insert into taskledger.lease as held (name, holder, alive_until, term)
 select 'discarder', $1::text, clock_timestamp() + $2::bigint * interval '1 millisecond',

@@ -1,5 +1,5 @@
--- Reports whether a watermill-sql outbox has messages behind a place, including those that page.sql does
--- not return yet because an older transaction is under way.
+-- Reports whether a watermill-sql outbox contains messages after a place, including messages that page.sql
+-- does not return yet because an older transaction is open.
 -- $1 last transaction, $2 last offset within it. {messages} is the table, quoted.
 -- Locks nothing. Index: primary key.
 select exists (

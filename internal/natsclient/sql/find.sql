@@ -1,5 +1,5 @@
--- Selects the NATS servers of this database that are alive, one or those of a cluster: the address, the CA of the
--- certificate or '', and whether the process is connected to this very database.
+-- Selects the live NATS servers of this database, a single server or the members of a cluster: the address, the CA of
+-- the certificate or '', and whether the process is connected to this very database.
 -- Locks nothing. Reads the whole small table.
 select b.address, coalesce(b.ca, ''), b.is_here
   from taskledger.broker b

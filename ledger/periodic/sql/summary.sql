@@ -1,6 +1,5 @@
--- Counts the schedules, and lists those that have been due longest. Returns a row for each listed schedule, or one
--- row.
--- $1 most schedules that are listed.
+-- Counts the schedules, and lists the most overdue ones. Returns a row for each listed schedule, or a single row.
+-- $1 maximum number of listed schedules.
 -- Locks nothing. Reads the whole small table, without the args of its rows.
 with due as materialized (
   select s.name, s.next_at from taskledger.schedule s where s.paused_at is null and s.next_at <= clock_timestamp()
