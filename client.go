@@ -12,7 +12,6 @@ import (
 
 	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
-	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgpool"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
@@ -277,9 +276,9 @@ func connectReason(err error, user string) string {
 	if unreachable, ok := errors.AsType[*natsclient.UnreachableError](err); ok {
 		return unreachable.Error() + ": " + unreachable.Cure()
 	}
-	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
-		return fmt.Sprintf("%s: grant the login the role %s of this database, or set NATS_URL", err,
-			natsclient.RoleOf(user))
+	if noUser, ok := errors.AsType[*natsclient.NoUserError](err); ok {
+		return fmt.Sprintf("%s: grant it the role %s of this database, or set NATS_URL", err,
+			natsclient.RoleOf(noUser.User))
 	}
 	return err.Error()
 }

@@ -1,14 +1,13 @@
 -- Leases: which processes are alive.
 -- Owner: package internal/lease.
 --
---   lease        written and read by internal/lease: the row relay for outbox, the row discarder for schedulers, the
+--   lease  written and read by internal/lease: the row relay for outbox, the row discarder for schedulers, the
 --                row dispatcher, the row broker for the NATS server of serve, or one of each member of its cluster; for
 --                workers one row of each worker process
---   mutex        rows that functions lock and no role may read or lock otherwise
---   broker_user  users of the NATS server of serve, which functions read and add
+--   mutex  rows that functions lock and no role may read or lock otherwise
 --
--- Other packages read the views relay_lease, workers, worker_kinds and broker, and call worker_alive_ms. Packages
--- internal/broker and internal/natsclient call the functions of broker_user. Workers in other languages call heartbeat.
+-- Other packages read the views relay_lease, workers, worker_kinds and broker, and call worker_alive_ms. Workers in
+-- other languages call heartbeat.
 
 -- +goose Up
 
@@ -570,14 +569,6 @@ comment on function taskledger_internal.may_have_lease(text, json) is
   'otherwise: reading all leases must not take long because of one login. A worker holds one lease, and one more if it '
   'divides shards.';
 
-create table taskledger.broker_user (
-  name     text collate "C" primary key check (name ~ '^[A-Za-z0-9_-]{1,64}$'),
-  password text not null check (octet_length(password) between 20 and 100));
-
-comment on table taskledger.broker_user is
-  'The users of serve''s NATS server, with their passwords. No role may read this table: each reads its own user''s '
-  'password by a function.';
-
 -- No copy of a database contains a session's lock: neither a dump nor a physical copy. The lock counts only for the
 -- lease's login: every login can lock a number, and workers can read the nonce.
 create view taskledger.broker as
@@ -597,75 +588,3 @@ comment on view taskledger.broker is
   'The NATS server that serve runs; with --peers, one row for each member of the cluster, and peers lists all '
   'members. is_here: its process holds a lock in this database, whose number is the lease''s nonce. Otherwise this '
   'database is a copy and the row belongs to its original, or the process has ended.';
-
--- +goose StatementBegin
-create function taskledger_internal.broker_worker() returns text
-language sql stable security definer set search_path = pg_catalog, pg_temp
-begin atomic
-  select u.password from taskledger.broker_user u where u.name = 'worker';
-end;
--- +goose StatementEnd
-
-comment on function taskledger_internal.broker_worker() is
-  'Returns the password of the user worker of the NATS server that serve runs; null if there is none.';
-
--- +goose StatementBegin
-create function taskledger_internal.broker_operator() returns text
-language sql stable security definer set search_path = pg_catalog, pg_temp
-begin atomic
-  select u.password from taskledger.broker_user u where u.name = 'operator';
-end;
--- +goose StatementEnd
-
-comment on function taskledger_internal.broker_operator() is
-  'Returns the password of the user operator of the NATS server that serve runs; null if there is none.';
-
--- +goose StatementBegin
-create function taskledger_internal.broker_waiter() returns text
-language sql stable security definer set search_path = pg_catalog, pg_temp
-begin atomic
-  select u.password from taskledger.broker_user u where u.name = 'waiter';
-end;
--- +goose StatementEnd
-
-comment on function taskledger_internal.broker_waiter() is
-  'Returns the password of the user waiter of the NATS server that serve runs; null if there is none.';
-
--- +goose StatementBegin
-create function taskledger_internal.broker_subscriber(name text) returns text
-language sql stable security definer set search_path = pg_catalog, pg_temp
-begin atomic
-  select u.password
-    from taskledger.broker_user u
-   where u.name = broker_subscriber.name
-     and u.name in ('subscriber', 'served', 'served-server');
-end;
--- +goose StatementEnd
-
-comment on function taskledger_internal.broker_subscriber(text) is
-  'Returns the password of a user of the NATS server that serve runs, if it is one for subscribers: '
-  'subscriber, served or served-server; null if there is none.';
-
--- +goose StatementBegin
-create function taskledger_internal.broker_users() returns table (name text, password text)
-language sql stable security definer set search_path = pg_catalog, pg_temp
-begin atomic
-  select u.name, u.password from taskledger.broker_user u order by u.name;
-end;
--- +goose StatementEnd
-
-comment on function taskledger_internal.broker_users() is
-  'Returns the users of the NATS server that serve runs, with their passwords.';
-
--- With its owner's rights, because no role may read the table. An existing user keeps its password.
--- +goose StatementBegin
-create function taskledger_internal.add_broker_user(name text, password text) returns void
-language sql volatile security definer set search_path = pg_catalog, pg_temp
-begin atomic
-  insert into taskledger.broker_user (name, password) values (add_broker_user.name, add_broker_user.password)
-      on conflict on constraint broker_user_pkey do nothing;
-end;
--- +goose StatementEnd
-
-comment on function taskledger_internal.add_broker_user(text, text) is
-  'Adds a user of the NATS server that serve runs, unless it exists.';

@@ -115,13 +115,16 @@ grant select on taskledger.token to api, operator;
 grant insert (id, name, hash, role, kinds, rate, actor, expires_at) on taskledger.token to operator;
 grant update (expires_at, revoked_at, revoked_by) on taskledger.token to operator;
 
--- The NATS server of serve: each role may read the password of its own user in NATS.
+-- The NATS server of serve: each role reads the password of its own user in NATS, and the relay adds the users.
 grant select on taskledger.broker to producer, subscriber, worker, relay, operator, reader, archiver;
-grant execute on function taskledger_internal.broker_worker to worker;
-grant execute on function taskledger_internal.broker_operator to operator;
-grant execute on function taskledger_internal.broker_waiter to producer;
-grant execute on function taskledger_internal.broker_subscriber to subscriber;
-grant execute on function taskledger_internal.broker_users, taskledger_internal.add_broker_user to relay;
+grant select on taskledger.broker_user to producer, worker, relay, operator, subscriber;
+grant insert on taskledger.broker_user to relay;
+create policy producer on taskledger.broker_user for select to producer using (name = 'waiter');
+create policy worker on taskledger.broker_user for select to worker using (name = 'worker');
+create policy operator on taskledger.broker_user for select to operator using (name = 'operator');
+create policy subscriber on taskledger.broker_user for select to subscriber using (
+  name in ('subscriber', 'served', 'served-server'));
+create policy relay on taskledger.broker_user for all to relay using (true);
 
 -- Locks of rows that no role may lock otherwise.
 grant execute on function taskledger_internal.lock_workers to worker;

@@ -1168,71 +1168,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.bound_leases() IS 'Makes leases that were taken before the clock was set back end after one more term.';
 
-CREATE TABLE taskledger.broker_user (
-    name text NOT NULL COLLATE pg_catalog."C",
-    password text NOT NULL,
-    CONSTRAINT broker_user_name_check CHECK ((name ~ '^[A-Za-z0-9_-]{1,64}$'::text)),
-    CONSTRAINT broker_user_password_check CHECK (((octet_length(password) >= 20) AND (octet_length(password) <= 100)))
-);
-
-COMMENT ON TABLE taskledger.broker_user IS 'The users of serve''s NATS server, with their passwords. No role may read this table: each reads its own user''s password by a function.';
-
-CREATE FUNCTION taskledger_internal.broker_operator() RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    BEGIN ATOMIC
- SELECT u.password
-    FROM taskledger.broker_user u
-   WHERE (u.name = 'operator'::text);
-END;
-
-COMMENT ON FUNCTION taskledger_internal.broker_operator() IS 'Returns the password of the user operator of the NATS server that serve runs; null if there is none.';
-
-CREATE FUNCTION taskledger_internal.broker_subscriber(name text) RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    BEGIN ATOMIC
- SELECT u.password
-    FROM taskledger.broker_user u
-   WHERE ((u.name = broker_subscriber.name) AND (u.name = ANY (ARRAY['subscriber'::text, 'served'::text, 'served-server'::text])));
-END;
-
-COMMENT ON FUNCTION taskledger_internal.broker_subscriber(name text) IS 'Returns the password of a user of the NATS server that serve runs, if it is one for subscribers: subscriber, served or served-server; null if there is none.';
-
-CREATE FUNCTION taskledger_internal.broker_users() RETURNS TABLE(name text, password text)
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    BEGIN ATOMIC
- SELECT u.name,
-     u.password
-    FROM taskledger.broker_user u
-   ORDER BY u.name;
-END;
-
-COMMENT ON FUNCTION taskledger_internal.broker_users() IS 'Returns the users of the NATS server that serve runs, with their passwords.';
-
-CREATE FUNCTION taskledger_internal.broker_waiter() RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    BEGIN ATOMIC
- SELECT u.password
-    FROM taskledger.broker_user u
-   WHERE (u.name = 'waiter'::text);
-END;
-
-COMMENT ON FUNCTION taskledger_internal.broker_waiter() IS 'Returns the password of the user waiter of the NATS server that serve runs; null if there is none.';
-
-CREATE FUNCTION taskledger_internal.broker_worker() RETURNS text
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    BEGIN ATOMIC
- SELECT u.password
-    FROM taskledger.broker_user u
-   WHERE (u.name = 'worker'::text);
-END;
-
-COMMENT ON FUNCTION taskledger_internal.broker_worker() IS 'Returns the password of the user worker of the NATS server that serve runs; null if there is none.';
-
 CREATE FUNCTION taskledger_internal.check_actor(actor text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -4373,6 +4308,15 @@ CREATE VIEW taskledger.broker AS
 
 COMMENT ON VIEW taskledger.broker IS 'The NATS server that serve runs; with --peers, one row for each member of the cluster, and peers lists all members. is_here: its process holds a lock in this database, whose number is the lease''s nonce. Otherwise this database is a copy and the row belongs to its original, or the process has ended.';
 
+CREATE TABLE taskledger.broker_user (
+    name text NOT NULL COLLATE pg_catalog."C",
+    password text NOT NULL,
+    CONSTRAINT broker_user_name_check CHECK ((name ~ '^[A-Za-z0-9_-]{1,64}$'::text)),
+    CONSTRAINT broker_user_password_check CHECK (((octet_length(password) >= 20) AND (octet_length(password) <= 100)))
+);
+
+COMMENT ON TABLE taskledger.broker_user IS 'The users of the NATS server that serve runs, with their passwords. A role reads the row of its own user alone.';
+
 CREATE VIEW taskledger.claimed_kinds AS
  SELECT DISTINCT k.kind
    FROM (taskledger.lease l
@@ -5026,16 +4970,6 @@ COMMENT ON VIEW taskledger.workers IS 'The workers that are alive, or were lost 
 ALTER TABLE ONLY taskledger.broker_user
     ADD CONSTRAINT broker_user_pkey PRIMARY KEY (name);
 
-CREATE FUNCTION taskledger_internal.add_broker_user(name text, password text) RETURNS void
-    LANGUAGE sql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    BEGIN ATOMIC
- INSERT INTO taskledger.broker_user (name, password)
-   VALUES (add_broker_user.name, add_broker_user.password) ON CONFLICT ON CONSTRAINT broker_user_pkey DO NOTHING;
-END;
-
-COMMENT ON FUNCTION taskledger_internal.add_broker_user(name text, password text) IS 'Adds a user of the NATS server that serve runs, unless it exists.';
-
 ALTER TABLE ONLY taskledger.cursor
     ADD CONSTRAINT cursor_pkey PRIMARY KEY (reader, n);
 
@@ -5147,6 +5081,8 @@ CREATE TRIGGER kind_limit_noted BEFORE INSERT ON taskledger.kind_limit FOR EACH 
 ALTER TABLE taskledger.kind_limit ENABLE ALWAYS TRIGGER kind_limit_noted;
 
 CREATE TRIGGER seal_append_only BEFORE DELETE OR UPDATE OF batch, first_leaf, first_node, top, is_late, positions, leaves, nodes, sealed_at OR TRUNCATE ON taskledger.seal FOR EACH STATEMENT EXECUTE FUNCTION taskledger_internal.refuse_change();
+
+ALTER TABLE taskledger.broker_user ENABLE ROW LEVEL SECURITY;
 
 ALTER TABLE taskledger.cursor ENABLE ROW LEVEL SECURITY;
 

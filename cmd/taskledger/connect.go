@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/taskledger/taskledger/internal/natsclient"
-	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgpool"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -104,9 +103,9 @@ func (a *app) findNATS(wait bool, options ...nats.Option) (*nats.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), pgpool.ConnectTimeout)
 	defer cancel()
 	_, err := natsclient.Find(ctx, a.db, a.natsUser)
-	missing := (*natsclient.NotFoundError)(nil)
+	missing, refused := (*natsclient.NotFoundError)(nil), (*natsclient.NoUserError)(nil)
 	switch {
-	case pgerr.Is(err, pgerr.InsufficientPrivilege):
+	case errors.As(err, &refused):
 		return nil, noUser(a.natsUser)
 	case err != nil && a.hasAnnouncedNATS():
 		return nil, a.errNoNATS()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,7 +14,6 @@ import (
 	"github.com/taskledger/taskledger/internal/embedded"
 	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
-	"github.com/taskledger/taskledger/internal/pgerr"
 )
 
 // natsUsers are the users of the NATS server of serve that programs may be.
@@ -79,7 +79,7 @@ func printNATSURL(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 		})
 	}
 	servers, err := natsclient.FindAll(ctx, pool, a.natsUser)
-	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
+	if refused := (*natsclient.NoUserError)(nil); errors.As(err, &refused) {
 		return noUser(a.natsUser)
 	}
 	if err != nil {

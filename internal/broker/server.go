@@ -31,8 +31,6 @@ import (
 )
 
 var (
-	//go:embed sql/add_user.sql
-	addUserSQL string
 	//go:embed sql/lock.sql
 	lockSQL string
 )
@@ -375,8 +373,8 @@ func (s *Server) readAccounts(ctx context.Context, conn *pgx.Conn) (accounts, se
 		wanted[clusterUser] = newSecret()
 	}
 	for name, password := range wanted {
-		if _, err := conn.Exec(ctx, addUserSQL, name, password); err != nil {
-			return "", "", pgerr.Explain("add the NATS user "+name, err)
+		if err := natsclient.AddUser(ctx, conn, name, password); err != nil {
+			return "", "", err
 		}
 	}
 	if users, err = natsclient.Users(ctx, conn); err != nil { // another process may have added them first

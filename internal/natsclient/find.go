@@ -19,16 +19,10 @@ import (
 var (
 	//go:embed sql/find.sql
 	findSQL string
-	//go:embed sql/password_worker.sql
-	passwordWorkerSQL string
-	//go:embed sql/password_operator.sql
-	passwordOperatorSQL string
-	//go:embed sql/password_waiter.sql
-	passwordWaiterSQL string
-	//go:embed sql/password_subscriber.sql
-	passwordSubscriberSQL string
 	//go:embed sql/users.sql
 	usersSQL string
+	//go:embed sql/add_user.sql
+	addUserSQL string
 )
 
 // dialTimeout bounds finding the server and connecting to it.
@@ -54,6 +48,11 @@ var (
 		Cure: "start taskledger serve with the DATABASE_URL of this database",
 	}
 )
+
+// NoUserError is returned to a login that lacks the role of a user, which [RoleOf] returns.
+type NoUserError struct{ User string }
+
+func (e *NoUserError) Error() string { return "the login may not use the NATS user " + e.User }
 
 // UnreachableError is returned if the NATS server that a database names cannot be reached from this machine.
 type UnreachableError struct {
@@ -110,7 +109,7 @@ func (f Server) URL() string {
 
 // Find returns the server of a database for a user of package natsconfig.
 //
-// Errors: a [*NotFoundError]; the database's if the login lacks the role of the user.
+// Errors: a [*NotFoundError]; a [*NoUserError] if the login lacks the role of the user.
 func Find(ctx context.Context, db pgquery.Querier, user string) (Server, error) {
 	all, err := FindAll(ctx, db, user)
 	if err != nil {
@@ -125,15 +124,15 @@ func FindAll(ctx context.Context, db pgquery.Querier, user string) ([]Server, er
 	if err != nil {
 		return nil, err
 	}
-	password, err := readPassword(ctx, db, user)
-	if err == nil && password == "" {
-		err = errNone
+	users, err := Users(ctx, db)
+	if pgerr.Is(err, pgerr.InsufficientPrivilege) || err == nil && users[user] == "" {
+		return nil, &NoUserError{User: user}
 	}
 	if err != nil {
 		return nil, err
 	}
 	for i := range servers {
-		servers[i].User, servers[i].Password = user, password
+		servers[i].User, servers[i].Password = user, users[user]
 	}
 	return servers, nil
 }
@@ -185,24 +184,7 @@ func Await(ctx context.Context, db pgquery.Querier, user string) error {
 	}
 }
 
-func readPassword(ctx context.Context, db pgquery.Querier, user string) (password string, err error) {
-	switch user {
-	case natsconfig.Worker:
-		_, err = pgquery.Row(ctx, db, passwordWorkerSQL, nil, &password)
-	case natsconfig.Operator:
-		_, err = pgquery.Row(ctx, db, passwordOperatorSQL, nil, &password)
-	case natsconfig.Waiter:
-		_, err = pgquery.Row(ctx, db, passwordWaiterSQL, nil, &password)
-	case natsconfig.Subscriber, natsconfig.Served, natsconfig.ServerOf(natsconfig.Served):
-		_, err = pgquery.Row(ctx, db, passwordSubscriberSQL, []any{user}, &password)
-	default:
-		users, err := Users(ctx, db)
-		return users[user], err
-	}
-	return password, pgerr.Explain("read the password of the NATS user "+user, err)
-}
-
-// Users returns the passwords of all users, for a login with the role relay.
+// Users returns the passwords of the users that the login may use: all of them with the role relay.
 func Users(ctx context.Context, db pgquery.Querier) (natsconfig.Passwords, error) {
 	rows, err := db.Query(ctx, usersSQL)
 	if err != nil {
@@ -218,4 +200,11 @@ func Users(ctx context.Context, db pgquery.Querier) (natsconfig.Passwords, error
 		users[name] = password
 	}
 	return users, pgerr.Explain("read the NATS users", rows.Err())
+}
+
+// AddUser adds a user, unless it exists, for a login with the role relay.
+func AddUser(ctx context.Context, db pgquery.Querier, name, password string) error {
+	var isNew bool
+	_, err := pgquery.Row(ctx, db, addUserSQL, []any{name, password}, &isNew)
+	return pgerr.Explain("add the NATS user "+name, err)
 }

@@ -48,7 +48,7 @@ var tables = map[string]string{
 	"parked":             "outbox",
 	"lease":              "internal/lease",
 	"mutex":              "internal/lease",
-	"broker_user":        "internal/lease",
+	"broker_user":        "internal/natsclient",
 	"pause":              "workers/operator",
 	"schedule":           "ledger/periodic",
 	"migration":          "migrations",

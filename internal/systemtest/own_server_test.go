@@ -58,7 +58,7 @@ func TestCopiesFindNoServer(t *testing.T) {
 		t.Helper()
 		var hasPassword, isAlive bool
 		if err := copied.QueryRow(t.Context(), `
-			select taskledger_internal.broker_worker() is not null, b.is_alive and b.address is not null
+			select exists (select from taskledger.broker_user), b.is_alive and b.address is not null
 			  from taskledger.broker b`).Scan(&hasPassword, &isAlive); err != nil || !hasPassword || !isAlive {
 			t.Fatalf("%s has the password %t and the lease %t: %v", name, hasPassword, isAlive, err)
 		}

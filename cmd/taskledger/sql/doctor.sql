@@ -19,5 +19,5 @@ select current_setting('server_version_num')::bigint, current_setting('fsync'), 
        exists (select
                  from pg_catalog.pg_proc p
                  join pg_catalog.pg_namespace n on n.oid = p.pronamespace
-                where n.nspname = 'taskledger_internal' and p.proname = 'broker_worker'
+                where n.nspname = 'taskledger' and p.proname = 'claim'
                   and has_function_privilege(p.oid, 'execute'))

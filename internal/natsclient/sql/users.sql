@@ -1,3 +1,3 @@
--- Selects all users with their passwords.
+-- Selects the users whose passwords the login may read, with their passwords: row-level security hides all others.
 -- Locks nothing. Reads the whole small table.
-select u.name, u.password from taskledger_internal.broker_users() u
+select u.name, u.password from taskledger.broker_user u
