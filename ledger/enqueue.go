@@ -20,8 +20,8 @@ var (
 	enqueueSQL string
 	//go:embed sql/enqueue_many.sql
 	enqueueManySQL string
-	//go:embed sql/enqueue_timed.sql
-	enqueueTimedSQL string
+	//go:embed sql/enqueue_all.sql
+	enqueueAllSQL string
 )
 
 // EnqueueOptions are the optional properties of a new task. Nil means all defaults.
@@ -268,9 +268,9 @@ func enqueueRows(ctx context.Context, db DB, rows []firstEvent, order []int, ign
 	if err := checkPredecessors(ctx, db, rows); err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
 	}
-	added, err := insertMany(ctx, db, rows, order, ignoreLimits)
+	added, err := insertMany(ctx, db, rows, order, insertOptions{ignoreLimits: ignoreLimits})
 	if err != nil {
-		return nil, pgerr.Explain("enqueue", err)
+		return nil, err
 	}
 	answers := make([]Enqueued, len(rows))
 	var rest []int // the rows that were not inserted
@@ -307,17 +307,27 @@ func (r firstEvent) enqueueArgs() []any {
 	}
 }
 
-// newEnqueued returns the result for a task that was inserted with a first event of type first.
-func newEnqueued(k Key, position Position, first EventType) Enqueued {
-	return Enqueued{Key: k, New: true, State: first.State(), Version: 1, SameArgs: true, Position: position}
+// newEnqueued returns the result for a task that was inserted, with its last event of type last.
+func newEnqueued(k Key, position Position, last EventType) Enqueued {
+	version := Version(1)
+	if last == EventDiscarded {
+		version = 2
+	}
+	return Enqueued{Key: k, New: true, State: last.State(), Version: version, SameArgs: true, Position: position}
+}
+
+// insertOptions are the options of insertMany.
+type insertOptions struct {
+	ignoreLimits bool // the limits of the tasks' kinds do not apply
+	mayDiscard   bool // the limit of a kind may be reached and discard
 }
 
 // insertMany inserts rows in the given order and returns the results of the rows that were inserted.
 func insertMany(
-	ctx context.Context, db DB, rows []firstEvent, order []int, ignoreLimits bool,
+	ctx context.Context, db DB, rows []firstEvent, order []int, o insertOptions,
 ) (map[Key]Enqueued, error) {
-	statement := enqueueManySQL
 	var kinds, ids, shards, actors, args, metas, versions, runAfters, runAts, startBys, finishBys, waits pgarray.Builder
+	needsAll := o.mayDiscard
 	actors.Empties = true
 	for _, i := range order {
 		row := rows[i]
@@ -334,36 +344,34 @@ func insertMany(
 		startBys.AddOptional(timeParam(row.startBy))
 		finishBys.AddOptional(timeParam(row.finishBy))
 		waits.Add(strconv.FormatBool(len(row.after) > 0))
-		if row.hasTimes() {
-			statement = enqueueTimedSQL
-		}
+		needsAll = needsAll || row.hasTimes()
 	}
 	ignore := int64(0)
-	if ignoreLimits {
+	if o.ignoreLimits {
 		ignore = 1
 	}
-	values := []any{
+	statement, values := enqueueManySQL, []any{
 		kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String(), ignore,
 		versions.String(),
 	}
-	if statement == enqueueTimedSQL {
-		values = append(values, runAfters.String(), runAts.String(), startBys.String(), finishBys.String(),
-			waits.String())
+	if needsAll {
+		statement, values = enqueueAllSQL, append(values, runAfters.String(), runAts.String(), startBys.String(),
+			finishBys.String(), waits.String())
 	}
 	result, err := db.Query(ctx, statement, values...)
 	if err != nil {
-		return nil, err
+		return nil, pgerr.Explain("enqueue", err)
 	}
 	defer result.Close()
 	added := make(map[Key]Enqueued, len(order))
 	for result.Next() {
-		var kind, id, first string
+		var kind, id, last string
 		var position int64
-		if err := result.Scan(&kind, &id, &position, &first); err != nil {
-			return nil, err
+		if err := result.Scan(&kind, &id, &position, &last); err != nil {
+			return nil, pgerr.Explain("enqueue", err)
 		}
 		k := Key{Kind(kind), BizID(id)}
-		added[k] = newEnqueued(k, Position(position), EventType(first))
+		added[k] = newEnqueued(k, Position(position), EventType(last))
 	}
-	return added, result.Err()
+	return added, pgerr.Explain("enqueue", result.Err())
 }

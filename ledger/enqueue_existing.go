@@ -22,15 +22,15 @@ func resolveExisting(ctx context.Context, db DB, rows []firstEvent) ([]Enqueued,
 	if err != nil || len(discard) == 0 {
 		return answers, err
 	}
-	discarded := make([]firstEvent, len(discard))
+	order := make([]int, len(discard))
 	for j, d := range discard {
-		discarded[j] = rows[d.row]
+		order[j] = d.row
 	}
-	added, err := enqueueDiscarded(ctx, db, discarded)
+	added, err := insertMany(ctx, db, rows, order, insertOptions{mayDiscard: true})
 	if err != nil {
 		return nil, err
 	}
-	var rest []int // rows that exist by now: another transaction inserted them, or their key occurs twice
+	var rest []int // not inserted: the rows exist by now, or the limit has changed
 	var restRows []firstEvent
 	for _, d := range discard {
 		i := d.row

@@ -33,7 +33,7 @@ type firstEvent struct {
 	startBy, finishBy time.Time
 }
 
-// hasTimes reports whether the task needs enqueue_timed.sql: for a due time, a deadline or predecessors.
+// hasTimes reports whether the task needs enqueue_all.sql: for a due time, a deadline or predecessors.
 func (r firstEvent) hasTimes() bool {
 	return len(r.after) > 0 || !r.run.isZero() || !r.startBy.IsZero() || !r.finishBy.IsZero()
 }

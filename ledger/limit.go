@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/reserved"
@@ -20,8 +19,6 @@ var (
 	limitRemoveSQL string
 	//go:embed sql/limits.sql
 	limitsSQL string
-	//go:embed sql/enqueue_discarded.sql
-	enqueueDiscardedSQL string
 )
 
 // OverloadPolicy determines how a task is enqueued while the [Limit] of its kind is reached.
@@ -125,39 +122,4 @@ func ReadLimits(ctx context.Context, db DB, after Kind, limit int) ([]LimitStatu
 		all = append(all, l)
 	}
 	return all, pgerr.Explain("read limits", rows.Err())
-}
-
-// enqueueDiscarded inserts rows as discarded tasks and returns the results of the rows that were inserted.
-func enqueueDiscarded(ctx context.Context, db DB, rows []firstEvent) (map[Key]Enqueued, error) {
-	var kinds, ids, shards, actors, args, metas, versions pgarray.Builder
-	actors.Empties = true
-	for _, row := range rows {
-		kinds.Add(string(row.key.Kind))
-		ids.Add(string(row.key.BizID))
-		shards.Add(fmt.Sprint(int(row.shard)))
-		actors.AddOptional(row.actor)
-		args.AddOptional(string(row.args))
-		metas.AddOptional(string(row.meta))
-		versions.Add(fmt.Sprint(row.dataVersion))
-	}
-	result, err := db.Query(ctx, enqueueDiscardedSQL,
-		kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String(),
-		versions.String())
-	if err != nil {
-		return nil, pgerr.Explain("enqueue", err)
-	}
-	defer result.Close()
-	added := make(map[Key]Enqueued, len(rows))
-	for result.Next() {
-		var kind, id string
-		var position int64
-		if err := result.Scan(&kind, &id, &position); err != nil {
-			return nil, pgerr.Explain("enqueue", err)
-		}
-		k := Key{Kind(kind), BizID(id)}
-		added[k] = Enqueued{
-			Key: k, New: true, State: StateDiscarded, Version: 2, SameArgs: true, Position: Position(position),
-		}
-	}
-	return added, pgerr.Explain("enqueue", result.Err())
 }
