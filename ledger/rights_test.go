@@ -244,7 +244,7 @@ func TestPublicHasNoRights(t *testing.T) {
 	}()
 	for _, statement := range []string{
 		`select taskledger.enqueue('payment.send', 'forged-1', '{"eur":1000000}', actor => 'cfo@example.com')`,
-		`select taskledger.enqueue_many('[]')`, `select taskledger_internal.count_rejection()`,
+		`select taskledger.enqueue_many('[]')`, `select nextval('taskledger.rejected')`,
 		`select taskledger.installation()`,
 		`select 1 from taskledger.event`,
 	} {

@@ -254,7 +254,7 @@ create index event_xid_position on taskledger.event (xid, position);
 -- are not in the index, so that it costs them nothing but the comparison.
 create index event_long on taskledger.event (kind, biz_id, type, version) where version > 64;
 
--- The snoozes of less than a second: taskledger_internal.snoozed_in_a_row.
+-- The snoozes of less than a second: workers/operator/sql/snoozed.sql.
 create index event_short_snooze on taskledger.event (position)
  where type = 'snoozed' and strpos(data::text, '"short_in_a_row"') > 0;
 

@@ -5,8 +5,8 @@
 --   cursor       written and read by feed, for the readers relay and projector
 --   floor        written and read by feed
 --
--- Other packages read the view cursors, and call incarnation, late_xids, feed_page, feed_floor, feed_passed,
--- feed_pending and feed_lag. The order of the past is in 00014_moment.sql.
+-- Other packages read the view cursors, and call incarnation, late_xids, feed_page, feed_floor, feed_passed
+-- and feed_lag. The order of the past is in 00014_moment.sql.
 
 -- +goose Up
 
@@ -614,72 +614,59 @@ comment on function taskledger_internal.feed_passed(xid8, bigint, bigint, pg_sna
   'position), with floor as feed_floor() returns it. Null for the event means false, null for until no open window.';
 
 -- Three arms, where the feed has two: late events below the window, events within the passed part of the window that
--- are not visible in it, and events above. The cost depends on the events it returns, not on the size of the ledger.
--- Comparing rows, not columns, leaves the planner no index but (xid, position). SQL: it is inlined, so that the limit
--- reaches the arms.
--- +goose StatementBegin
-create function taskledger_internal.feed_pending(reader text, how_many integer)
-returns table ("position" bigint, recorded_at timestamptz)
-language sql stable
-begin atomic
-  with newest as materialized (
-    select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position,
-           taskledger_internal.feed_floor() as floor
-      from (select n.* from taskledger.cursors n where n.reader = feed_pending.reader order by n.n desc limit 1) c
-     where c.is_local)
-  (select late.position, late.recorded_at
-     from newest c
-    cross join lateral taskledger_internal.late_xids(c.seen, c.seen_bound) x
-    cross join lateral (
-      select e.position, e.recorded_at
-        from taskledger.event e
-       where (e.xid, e.position) > (x, c.floor) and (e.xid, e.position) <= (x, c.seen_top)
-         and (c.until is null or e.position > c.after_position or not pg_visible_in_snapshot(x, c.until))
-       order by e.xid, e.position
-       limit feed_pending.how_many) late
-    limit feed_pending.how_many)
-  union all
-  (select unseen.position, unseen.recorded_at
-     from newest c
-    cross join lateral taskledger_internal.late_xids(c.until, c.bound) x
-    cross join lateral (
-      select e.position, e.recorded_at
-        from taskledger.event e
-       where (e.xid, e.position) > (x, greatest(c.seen_top, c.floor)) and (e.xid, e.position) <= (x, c.after_position)
-         and not pg_visible_in_snapshot(x, c.until)
-       order by e.xid, e.position
-       limit feed_pending.how_many) unseen
-    where c.until is not null
-    limit feed_pending.how_many)
-  union all
-  (select e.position, e.recorded_at
-     from taskledger.event e
-    where e.position > coalesce((select greatest(c.seen_top, c.after_position) from newest c), 0)
-    order by e.position
-    limit feed_pending.how_many);
-end;
--- +goose StatementEnd
-
-comment on function taskledger_internal.feed_pending(text, integer) is
-  'Returns the committed events that a reader of the feed has not passed, at most how_many of each of three '
-  'groups, and the oldest of each. A reader without a cursor in this database has passed none.';
-
--- Planned as feed_page is. Inlined into a statement, feed_pending's estimated cost grows with the history, so
--- PostgreSQL compiled the statement at each execution, which took a hundred times as long as the rest.
+-- are not visible in it, and events above. The cost depends on the events that it counts, not on the ledger's size.
+-- Comparing rows, not columns, leaves the planner no index but (xid, position). Planned as feed_page is.
 -- +goose StatementBegin
 create function taskledger_internal.feed_lag(reader text, how_many integer, out events bigint, out oldest timestamptz)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off
 set plan_cache_mode = force_generic_plan set jit = off as $$
 begin
+  with newest as materialized (
+    select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position,
+           taskledger_internal.feed_floor() as floor
+      from (select n.* from taskledger.cursors n where n.reader = feed_lag.reader order by n.n desc limit 1) c
+     where c.is_local
+  )
   select count(*), min(p.recorded_at)
     into events, oldest
-    from (select f.recorded_at from taskledger_internal.feed_pending(feed_lag.reader, feed_lag.how_many) f
-           limit feed_lag.how_many) p;
+    from (
+      (select late.recorded_at
+         from newest c
+        cross join lateral taskledger_internal.late_xids(c.seen, c.seen_bound) x
+        cross join lateral (
+          select e.position, e.recorded_at
+            from taskledger.event e
+           where (e.xid, e.position) > (x, c.floor) and (e.xid, e.position) <= (x, c.seen_top)
+             and (c.until is null or e.position > c.after_position or not pg_visible_in_snapshot(x, c.until))
+           order by e.xid, e.position
+           limit how_many) late
+        limit how_many)
+      union all
+      (select unseen.recorded_at
+         from newest c
+        cross join lateral taskledger_internal.late_xids(c.until, c.bound) x
+        cross join lateral (
+          select e.position, e.recorded_at
+            from taskledger.event e
+           where (e.xid, e.position) > (x, greatest(c.seen_top, c.floor))
+             and (e.xid, e.position) <= (x, c.after_position)
+             and not pg_visible_in_snapshot(x, c.until)
+           order by e.xid, e.position
+           limit how_many) unseen
+        where c.until is not null
+        limit how_many)
+      union all
+      (select e.recorded_at
+         from taskledger.event e
+        where e.position > coalesce((select greatest(c.seen_top, c.after_position) from newest c), 0)
+        order by e.position
+        limit how_many)
+      limit how_many) p;
 end
 $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.feed_lag(text, integer) is
   'Returns how many committed events a reader of the feed has not passed, at most how_many, and when the '
-  'oldest of them was recorded.';
+  'oldest of them was recorded. A reader without a cursor in this database has passed none.';

@@ -113,22 +113,6 @@ $$;
 comment on function taskledger_internal.times_of(json) is
   'Returns the times of an entry of taskledger.enqueue_many; raises an error for an invalid one, by name.';
 
--- +goose StatementBegin
-create function taskledger_internal.set_timers(kind text, biz_id text, run_at timestamptz, start_by timestamptz,
-                                               finish_by timestamptz) returns void
-language sql volatile
-begin atomic
-  insert into taskledger.timer (due_at, kind, biz_id, version, reason)
-  select taskledger_internal.due_at(null, t.at), set_timers.kind, set_timers.biz_id, 1, t.reason
-    from (values (set_timers.run_at, 'due'), (set_timers.start_by, 'start_by'),
-                 (set_timers.finish_by, 'finish_by')) t(at, reason)
-   where t.at is not null;
-end;
--- +goose StatementEnd
-
-comment on function taskledger_internal.set_timers(text, text, timestamptz, timestamptz, timestamptz) is
-  'Sets the timers of a new task. A deadline that has passed is due now.';
-
 -- Appends the events of due timers and removes the timers, or does neither.
 --
 -- released is appended if the event that set the timer is the task's last one. A deadline concerns the task: start_by

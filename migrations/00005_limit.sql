@@ -29,12 +29,6 @@ create sequence taskledger.limits_set;
 
 comment on sequence taskledger.limits_set is 'Internal: how many limits have been set; null while there has been none.';
 
-create function taskledger_internal.has_limits() returns boolean
-language sql volatile
-return pg_sequence_last_value('taskledger.limits_set'::regclass) is not null;
-
-comment on function taskledger_internal.has_limits() is 'Returns whether a limit has ever been set.';
-
 -- +goose StatementBegin
 create function taskledger_internal.note_limit() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -95,18 +89,6 @@ create sequence taskledger.rejected;
 
 comment on sequence taskledger.rejected is
   'Counts the calls that were rejected because too many tasks of their kind wait, rolled back or not.';
-
--- Runs with its owner's rights, so that a producer needs no grant to be counted.
--- +goose StatementBegin
-create function taskledger_internal.count_rejection() returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-  perform nextval('taskledger.rejected');
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.count_rejection() is 'Counts a call that is about to be rejected.';
 
 -- With its owner's rights: a role with the privilege DELETE may lock the whole table. Index: primary key.
 -- +goose StatementBegin

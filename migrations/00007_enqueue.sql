@@ -417,7 +417,7 @@ begin
     elsif full_kind.policy is not null and not exists (
         select from taskledger.event e
          where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
-      perform taskledger_internal.count_rejection();
+      perform nextval('taskledger.rejected');
       raise exception 'taskledger: too many tasks of kind % wait: %, of at most %',
           enqueue.kind, full_kind.waiting, full_kind.max_waiting
         using errcode = 'configuration_limit_exceeded',
@@ -459,12 +459,13 @@ begin
     return;
   end if;
   if added_position is not null then
-    if timed then
-      perform taskledger_internal.set_timers(enqueue.kind, enqueue.biz_id, due, enqueue.start_by, enqueue.finish_by);
-    end if;
-    if predecessors is not null then
+    if timed or predecessors is not null then
       insert into taskledger.timer (due_at, kind, biz_id, version, reason)
-      values (taskledger_internal.end_of_time(), enqueue.kind, enqueue.biz_id, 1, 'after');
+      select taskledger_internal.due_at(null, t.at), enqueue.kind, enqueue.biz_id, 1, t.reason
+        from (values (due, 'due'), (enqueue.start_by, 'start_by'), (enqueue.finish_by, 'finish_by'),
+                     (case when predecessors is not null then taskledger_internal.end_of_time() end, 'after')
+             ) t(at, reason)
+       where t.at is not null;
     end if;
     return query select true, taskledger.state_after(first_type), 1, true, added_position;
     return;

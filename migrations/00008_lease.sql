@@ -4,7 +4,7 @@
 --   lease  written and read by internal/lease: the row relay for outbox, the row discarder for schedulers, the
 --                row dispatcher, the row broker for the NATS server of serve, or one of each member of its cluster; for
 --                workers one row of each worker process
---   mutex  rows that functions lock and no role may read or lock otherwise
+--   mutex  rows to lock: each role locks those of its job
 --
 -- Other packages read the views relay_lease, workers, worker_kinds and broker, and call worker_alive_ms. Workers in
 -- other languages call heartbeat.
@@ -164,21 +164,6 @@ comment on function taskledger_internal.worker_alive_ms(text, text) is
   'no row if it has no lease for this kind.';
 
 -- +goose StatementBegin
-create function taskledger_internal.has_lease(worker text, kind text) returns boolean
-language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
-begin
-  return exists (
-    select from taskledger.lease l
-     where l.name = 'worker/' || worker and l.login = session_user and l.alive_until > clock_timestamp()
-       and has_lease.kind = any (taskledger_internal.lease_kinds(l.detail)));
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.has_lease(text, text) is
-  'Returns whether a worker of a kind and of the session''s login is alive.';
-
--- +goose StatementBegin
 create function taskledger_internal.is_anothers_worker(worker text, kind text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -194,53 +179,43 @@ comment on function taskledger_internal.is_anothers_worker(text, text) is
   'Returns whether a worker of a kind and of another login is alive, so that the session''s login must not '
   'act as it.';
 
--- As the policy of the table.
+-- Another login's lease counts as the policy of the table has it: until it has ended, and then for a session's login
+-- that may not work on all its kinds.
 -- +goose StatementBegin
-create function taskledger_internal.is_anothers_lease(worker text) returns boolean
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-begin
-  return exists (
-    select from taskledger.lease l
-     where l.name = 'worker/' || worker and l.login <> session_user
-       and (l.alive_until > clock_timestamp()
-            or taskledger_internal.login_refused(taskledger_internal.lease_kinds(l.detail)) is not null));
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.is_anothers_lease(text) is
-  'Returns whether another login has the lease of a worker, and the session''s login must not take it.';
-
--- +goose StatementBegin
-create function taskledger_internal.raise_anothers_worker(worker text) returns void
+create function taskledger_internal.check_lease(worker text, kind text) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 begin
-  raise exception 'taskledger: worker % belongs to another login than %', quote_literal(left(worker, 260)), session_user
-    using errcode = 'insufficient_privilege',
-          hint = 'choose another id: an id belongs to the login that has its lease; when the lease has ended, another '
-                 'login may have it that may work on all its kinds';
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.raise_anothers_worker(text) is
-  'Raises the error of a session that would act as a worker of another login.';
-
--- +goose StatementBegin
-create function taskledger_internal.raise_no_lease(worker text, kind text) returns void
-language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
-begin
-  if taskledger_internal.is_anothers_lease(worker) then
-    perform taskledger_internal.raise_anothers_worker(worker);
+  if exists (
+      select from taskledger.lease l
+       where l.name = 'worker/' || worker and l.login = session_user and l.alive_until > clock_timestamp()
+         and check_lease.kind = any (taskledger_internal.lease_kinds(l.detail))) then
+    return;
   end if;
-  raise exception 'taskledger: worker % has no lease for kind %', quote_literal(left(worker, 260)), kind
-    using errcode = 'TL002', hint = 'call taskledger.heartbeat with this kind, and again before the lease ends';
+  if kind is not null then
+    perform taskledger_internal.check_kinds(array[kind]);
+  end if;
+  if exists (
+      select from taskledger.lease l
+       where l.name = 'worker/' || worker and l.login <> session_user
+         and (l.alive_until > clock_timestamp()
+              or taskledger_internal.refused_kind(taskledger_internal.lease_kinds(l.detail), true) is not null)) then
+    raise exception 'taskledger: worker % belongs to another login than %', quote_literal(left(worker, 260)),
+        session_user
+      using errcode = 'insufficient_privilege',
+            hint = 'choose another id: an id belongs to the login that has its lease; when the lease has ended, '
+                   'another login may have it that may work on all its kinds';
+  end if;
+  if kind is not null then
+    raise exception 'taskledger: worker % has no lease for kind %', quote_literal(left(worker, 260)), kind
+      using errcode = 'TL002', hint = 'call taskledger.heartbeat with this kind, and again before the lease ends';
+  end if;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.raise_no_lease(text, text) is
-  'Raises the error of a worker whose lease has ended or belongs to another login.';
+comment on function taskledger_internal.check_lease(text, text) is
+  'Raises an error unless a worker of the session''s login is alive and has a kind. With null for the kind, only if '
+  'the worker belongs to another login.';
 
 -- With its owner's rights: a role with the privilege DELETE may lock the whole table, which stops every worker.
 -- Locks the row. Index: primary key.
@@ -253,7 +228,7 @@ begin
    where l.name = remove_lease.name and l.name like 'worker/%'
      and (l.login = session_user
           or l.alive_until <= statement_timestamp()
-             and taskledger_internal.login_refused(taskledger_internal.lease_kinds(l.detail)) is null);
+             and taskledger_internal.refused_kind(taskledger_internal.lease_kinds(l.detail), true) is null);
 end
 $$;
 -- +goose StatementEnd
@@ -346,9 +321,7 @@ begin
   end if;
   if lease_for = interval '0' then
     perform taskledger_internal.remove_lease('worker/' || worker);
-    if taskledger_internal.is_anothers_lease(worker) then
-      perform taskledger_internal.raise_anothers_worker(worker);
-    end if;
+    perform taskledger_internal.check_lease(worker, null);
     return;
   end if;
   if lease_for is null or date_part('epoch', lease_for) not between 1 and 86400 then
@@ -356,8 +329,8 @@ begin
       using errcode = 'invalid_parameter_value', hint = '0 removes the lease';
   end if;
   lease_for := date_part('epoch', lease_for) * interval '1 second';  -- without months, whose length differs
-  if row_security_active('taskledger.lease') and taskledger_internal.is_anothers_lease(worker) then
-    perform taskledger_internal.raise_anothers_worker(worker);
+  if row_security_active('taskledger.lease') then
+    perform taskledger_internal.check_lease(worker, null);
   end if;
   if not exists (
       select from taskledger.lease l
@@ -443,14 +416,17 @@ $$;
 comment on function taskledger_internal.set_poll_place(text, text, json) is
   'Stores the place after which a worker continues to look for waiting tasks of a kind.';
 
--- Advisory locks cannot be granted or revoked: any role that may connect could hold one. The rows of this table are
--- locked by functions with their owner's rights, which only the roles concerned may execute.
+-- Advisory locks cannot be granted or revoked: any role that may connect could hold one. The policies of roles.sql
+-- admit the rows that each role locks. Functions with their owner's rights lock the others.
 create table taskledger.mutex (
-  name text collate "C" primary key);
+  name      text collate "C" primary key,
+  is_locked boolean);  -- never written: the privilege to update it is the privilege to lock the row
 
 comment on table taskledger.mutex is
-  'Internal: the rows that functions lock: schedules, workers/ with each kind, alarm/ with each receiver of alarms, '
+  'Internal: rows to lock: schedules, seal, workers/ with each kind, alarm/ with each receiver of alarms, '
   'subscribers/ with each login that has subscribers, leases/ with each login that has leases of workers.';
+
+alter table taskledger.mutex enable row level security;
 
 insert into taskledger.mutex (name) values ('schedules');
 
@@ -461,7 +437,7 @@ insert into taskledger.mutex (name) values ('schedules');
 create function taskledger_internal.lock_workers(kinds text[]) returns void
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
-  perform taskledger_internal.check_login_kinds(lock_workers.kinds);
+  perform taskledger_internal.check_kinds(lock_workers.kinds, true);
   insert into taskledger.mutex (name)
   select 'workers/' || k.kind from unnest(lock_workers.kinds) k(kind) order by k.kind collate "C"
       on conflict do nothing;
@@ -475,60 +451,6 @@ $$;
 
 comment on function taskledger_internal.lock_workers(text[]) is
   'Locks workers of these kinds that take their first lease against each other, until the transaction ends.';
-
--- Locks a row until the transaction ends. Index: primary key.
--- +goose StatementBegin
-create function taskledger_internal.lock_schedules() returns void
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-begin
-  perform from taskledger.mutex m where m.name = 'schedules' for update;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.lock_schedules() is
-  'Locks the set of schedules against others that apply schedules, until the transaction ends.';
-
--- Its transaction is short, because lock_receiver does not find an uncommitted row. Index: primary key.
--- +goose StatementBegin
-create function taskledger_internal.add_receiver(receiver text) returns void
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-begin
-  insert into taskledger.mutex (name) values ('alarm/' || receiver) on conflict do nothing;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.add_receiver(text) is
-  'Adds the row that lock_receiver locks.';
-
--- Locks a row until the transaction ends, and does not wait. Index: primary key.
--- +goose StatementBegin
-create function taskledger_internal.lock_receiver(receiver text) returns boolean
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-begin
-  perform from taskledger.mutex m where m.name = 'alarm/' || receiver for update skip locked;
-  return found;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.lock_receiver(text) is
-  'Locks a receiver of alarms until the transaction ends; false if another transaction has locked it.';
-
--- Only functions with their owner's rights call it. Locks a row until the transaction ends. Index: primary key.
--- +goose StatementBegin
-create function taskledger_internal.lock_subscribers() returns void
-language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
-begin
-  insert into taskledger.mutex (name) values ('subscribers/' || session_user) on conflict do nothing;
-  perform from taskledger.mutex m where m.name = 'subscribers/' || session_user for update;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.lock_subscribers() is
-  'Locks the subscribers of the session''s login against sessions of this login that add one.';
 
 -- With its owner's rights: no role may take the lock, which makes sessions of one login count one after the other. A
 -- volatile function sees the rows that the calling statement has written. Extending a lease takes no lock. Reads the

@@ -47,22 +47,6 @@ return version is null
 comment on function taskledger_internal.is_first(integer, integer, smallint, taskledger.event_type, text, text) is
   'Reports whether an event may begin a task.';
 
--- For args or meta over 4 KiB. The times that an enqueue adds to a meta do not count against its limit.
--- +goose StatementBegin
-create function taskledger_internal.fits(args_bytes integer, meta_bytes integer) returns boolean
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
-begin
-  return not exists (
-    select from taskledger.setting s
-     where s.name = 'max_args_bytes' and args_bytes > s.value::integer
-        or s.name = 'max_meta_bytes' and meta_bytes > s.value::integer + 256);
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.fits(integer, integer) is
-  'Returns whether args and meta of these sizes are within their limits.';
-
 -- The same tables as ledger.Transitions in Go. Arrays: an expression that calls state_after takes longer to prepare for
 -- each transaction than all the rest of an append.
 -- +goose StatementBegin
@@ -96,10 +80,12 @@ comment on function taskledger_internal.begins_attempt(taskledger.event_type, ta
   'Returns whether an event of type that follows one of type last belongs to a new attempt.';
 
 -- With its owner's rights, because a policy cannot read its own table. Volatile, so that it also sees the rows that the
--- calling statement has inserted. Index: primary key.
+-- calling statement has inserted. The login comes first: an attempt of the session's own login need not read the
+-- leases. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint,
-                                            type taskledger.event_type) returns taskledger.event_type
+                                            type taskledger.event_type, login_id integer default null)
+returns taskledger.event_type
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   return (
@@ -108,41 +94,19 @@ begin
      where e.kind = follows.kind and e.biz_id = follows.biz_id and e.version = follows.version - 1
        and e.shard = follows.shard
        and follows.attempt = e.attempt + taskledger_internal.begins_attempt(follows.type, e.type)::integer
-       and taskledger_internal.may_follow(follows.type, e.type));
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.follows(text, text, integer, integer, smallint, taskledger.event_type) is
-  'Returns the type of the event that an event follows; null if it may not follow that event, or if its '
-  'attempt or shard differs from the ledger''s.';
-
--- As follows. The login comes first: an attempt of the session's own login need not read the leases. Index: primary
--- key.
--- +goose StatementBegin
-create function taskledger_internal.follows_as_worker(kind text, biz_id text, version integer, attempt integer,
-                                                      shard smallint, type taskledger.event_type, login_id integer)
-returns taskledger.event_type
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-begin
-  return (
-    select e.type
-      from taskledger.event e
-     where e.kind = follows_as_worker.kind and e.biz_id = follows_as_worker.biz_id
-       and e.version = follows_as_worker.version - 1 and e.shard = follows_as_worker.shard
-       and follows_as_worker.attempt
-         = e.attempt + taskledger_internal.begins_attempt(follows_as_worker.type, e.type)::integer
-       and taskledger_internal.may_follow(follows_as_worker.type, e.type)
-       and case when e.type not in ('started', 'progressed') or e.login_id = follows_as_worker.login_id then true
+       and taskledger_internal.may_follow(follows.type, e.type)
+       and case when follows.login_id is null or e.type not in ('started', 'progressed')
+                     or e.login_id = follows.login_id then true
                 else not taskledger_internal.is_anothers_worker(e.actor, e.kind) end);
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.follows_as_worker(text, text, integer, integer, smallint, taskledger.event_type,
-                                                          integer)
-is
-  'As follows; also null if the event would end or continue an attempt of a live worker of another login.';
+comment on function taskledger_internal.follows(text, text, integer, integer, smallint, taskledger.event_type,
+                                                integer) is
+  'Returns the type of the event that an event follows; null if it may not follow that event, or if its '
+  'attempt or shard differs from the ledger''s. With a login_id, also null if the event would end or continue an '
+  'attempt of a live worker of another login.';
 
 -- Volatile, so that it also reads a login that the calling statement has added. Index: login_name.
 -- +goose StatementBegin
@@ -162,7 +126,7 @@ create policy login on taskledger.event as restrictive for insert
   with check (login_id = any ((select taskledger_internal.own_logins())::integer[]));
 
 -- For the policy workers_fence of roles.sql, which cannot read its own table by name: a view has its owner's rights. In
--- the policy it costs a fifth of follows_as_worker per row. Unlike that function it does not see the rows that the
+-- the policy it costs a fifth of follows per row. Unlike that function it does not see the rows that the
 -- calling statement has inserted.
 create view taskledger.event_fence as
 select kind, biz_id, version, attempt, shard, type, login_id, actor from taskledger.event;
@@ -170,7 +134,8 @@ select kind, biz_id, version, attempt, shard, type, login_id, actor from taskled
 comment on view taskledger.event_fence is
   'Internal: the events that workers'' events must follow. Only a policy needs it.';
 
--- Feeds read whole pages of events. A result has at most workers.MaxResultBytes.
+-- Feeds read whole pages of events. A result has at most workers.MaxResultBytes. The times that an enqueue adds to a
+-- meta do not count against its limit.
 create policy size on taskledger.event as restrictive for insert
   with check (
     coalesce(octet_length(actor), 0) <= 255
@@ -179,7 +144,7 @@ create policy size on taskledger.event as restrictive for insert
           when version is null then true -- see is_first
           when version > 1 then coalesce(octet_length(data::text), 0) <= 524288
                             and coalesce(octet_length(meta::text), 0) <= 65536
-          else taskledger_internal.fits(octet_length(data::text), octet_length(meta::text))
+          else taskledger_internal.admits(null, octet_length(data::text), octet_length(meta::text) - 256)
         end);
 
 -- As follows. The row's inserting transaction decides, too: where the sequence of positions is behind, a restored event
@@ -201,26 +166,23 @@ $$;
 comment on function taskledger_internal.appended_here(text, text, integer) is
   'Returns the type of an event if the calling transaction has inserted it, else null.';
 
+-- A function with its owner's rights asks for the login (session_user) and the roles that it may set, any other for the
+-- current role. The catalogue contains the kinds of each policy, even while a kind has no tasks. A policy that
+-- `taskledger migrate roles` has not made counts as a policy for all kinds. Index: pg_policy by table.
 -- +goose StatementBegin
-create function taskledger_internal.is_timer_of(reason text, type taskledger.event_type) returns boolean
-language sql immutable parallel safe
-return case reason
-  when 'due'   then type in ('scheduled', 'snoozed')
-  when 'retry' then type = 'failed'
-  when 'after' then type = 'scheduled'
-  else type in ('enqueued', 'scheduled')
-end;
--- +goose StatementEnd
-
-comment on function taskledger_internal.is_timer_of(text, taskledger.event_type) is
-  'Reports whether an event of this type may set a timer with this reason.';
-
--- The catalogue contains the kinds of each policy, even while a kind has no tasks. A policy that `taskledger migrate
--- roles` has not made counts as a policy for all kinds. Index: pg_policy by table.
--- +goose StatementBegin
-create function taskledger_internal.refused_kind(kinds text[], worker name, how text) returns text
+create function taskledger_internal.refused_kind(kinds text[], of_login boolean) returns text
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  worker constant name := case when of_login then session_user else current_user end;
+  how constant text := case when of_login then 'member' else 'usage' end;
 begin
+  if not of_login and not row_security_active('taskledger.event')
+     or of_login and exists (
+          select from pg_roles r, pg_class c
+           where r.rolname = session_user and c.oid = 'taskledger.event'::regclass
+             and (r.rolbypassrls or pg_has_role(r.oid, c.relowner, 'member'))) then
+    return null;
+  end if;
   return (
     select k.kind
       from unnest(kinds) k(kind)
@@ -242,78 +204,28 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.refused_kind(text[], name, text) is
-  'Returns the first of some kinds on which a role may not work, as usage or member of roles; null if none.';
+comment on function taskledger_internal.refused_kind(text[], boolean) is
+  'Returns the first of some kinds on which the current role may not work, or the session''s login; null if none.';
 
 -- +goose StatementBegin
-create function taskledger_internal.raise_refused(kind text) returns void
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
-begin
-  raise exception 'taskledger: login % may not work on kind %', session_user, kind
-    using errcode = 'insufficient_privilege',
-          hint = 'grant it the role worker, or one for this kind: taskledger migrate roles --worker NAME=' || kind;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.raise_refused(text) is
-  'Raises the error of a login that may not work on a kind.';
-
--- +goose StatementBegin
-create function taskledger_internal.check_kinds(kinds text[]) returns boolean
+create function taskledger_internal.check_kinds(kinds text[], of_login boolean default false) returns boolean
 language plpgsql stable set search_path = pg_catalog, pg_temp as $$
 declare
-  refused text;
+  refused constant text := taskledger_internal.refused_kind(kinds, of_login);
 begin
-  if row_security_active('taskledger.event') then
-    refused := taskledger_internal.refused_kind(kinds, current_user, 'usage');
-  end if;
   if refused is not null then
-    perform taskledger_internal.raise_refused(refused);
+    raise exception 'taskledger: login % may not work on kind %', session_user, refused
+      using errcode = 'insufficient_privilege',
+            hint = 'grant it the role worker, or one for this kind: taskledger migrate roles --worker NAME=' || refused;
   end if;
   return true;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.check_kinds(text[]) is
-  'Returns true if the role may work on all these kinds, else raises an error that names the first refused.';
-
--- +goose StatementBegin
-create function taskledger_internal.login_refused(kinds text[]) returns text
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
-declare
-  refused constant text := taskledger_internal.refused_kind(kinds, session_user, 'member');
-begin
-  if refused is not null and exists (
-      select from pg_roles r, pg_class c
-       where r.rolname = session_user and c.oid = 'taskledger.event'::regclass
-         and (r.rolbypassrls or pg_has_role(r.oid, c.relowner, 'member'))) then
-    return null;
-  end if;
-  return refused;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.login_refused(text[]) is
-  'Returns the first of some kinds on which the session''s login may not work; null if none.';
-
--- +goose StatementBegin
-create function taskledger_internal.check_login_kinds(kinds text[]) returns void
-language plpgsql stable set search_path = pg_catalog, pg_temp as $$
-declare
-  refused constant text := taskledger_internal.login_refused(kinds);
-begin
-  if refused is not null then
-    perform taskledger_internal.raise_refused(refused);
-  end if;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.check_login_kinds(text[]) is
-  'Raises an error if the login may not work on all these kinds. For functions with their owner''s rights.';
+comment on function taskledger_internal.check_kinds(text[], boolean) is
+  'Returns true if the current role, or the session''s login, may work on all these kinds, else raises an error that '
+  'names the first refused.';
 
 -- For a statement that has found no event of a task. With its owner's rights, and stable, so that it reads that
 -- statement's snapshot without policies: a plan in a connection can contain the policies of an earlier moment, for

@@ -1,8 +1,7 @@
 -- Attempts in SQL, for workers in every language: the events of package workers in Go, under the same fence.
 -- Owner: package ledger. No tables: the functions write event and timer. The lease of a worker is in 00008_lease.sql.
 --
--- All functions but listed_tasks, unlisted_tasks and lock_task run with the rights of their caller, so that the
--- policies of its role apply.
+-- All functions but lock_waiting run with the rights of their caller, so that the policies of its role apply.
 --
 -- SQLSTATE TL001: the attempt has ended. TL002: the worker has no lease. TL003: the kind is paused. TL004: the task's
 -- deadline has passed.
@@ -254,7 +253,9 @@ begin
             hint = 'roll back, and pass the version that taskledger.claim returned; the task may have been archived';
   end if;
   if head.version <> attempt_of.version then
-    perform taskledger_internal.raise_fenced(attempt_of.kind, attempt_of.biz_id, attempt_of.version);
+    raise exception 'taskledger: the attempt at task %/% with version % has ended', kind, biz_id, version
+      using errcode = 'TL001',
+            hint = 'roll back: another worker has the task, or an operator or a deadline has ended it';
   end if;
   if found.login_id is distinct from (select l.id from taskledger.logins l where l.name = session_user limit 1)
       and row_security_active('taskledger.event') and taskledger_internal.is_anothers_worker(found.actor, kind) then
@@ -275,20 +276,6 @@ $$;
 comment on function taskledger_internal.attempt_of(text, text, integer) is
   'Returns the worker of an attempt that runs, its number and the members that the data of its outcome '
   'begins with; raises TL001 if the attempt has ended.';
-
--- +goose StatementBegin
-create function taskledger_internal.raise_fenced(kind text, biz_id text, version integer) returns void
-language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
-begin
-  raise exception 'taskledger: the attempt at task %/% with version % has ended', kind, biz_id, version
-    using errcode = 'TL001',
-          hint = 'roll back: another worker has the task, or an operator or a deadline has ended it';
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.raise_fenced(text, text, integer) is
-  'Raises the error of a worker that no longer has its task.';
 
 -- A task whose worker has lost its lease is taken over, by the rules of package workers: it is buried after five
 -- workers in a row, or if its attempt must not be repeated.
@@ -359,10 +346,7 @@ declare
   appended integer;
 begin
   perform taskledger_internal.check_key(claim.kind, claim.biz_id);
-  if not taskledger_internal.has_lease(claim.worker, claim.kind) then
-    perform taskledger_internal.check_kinds(array[claim.kind]);
-    perform taskledger_internal.raise_no_lease(claim.worker, claim.kind);
-  end if;
+  perform taskledger_internal.check_lease(claim.worker, claim.kind);
   if exists (select from taskledger.paused_kinds p where p.kind = claim.kind) then
     perform taskledger_internal.check_kinds(array[claim.kind]);
     raise exception 'taskledger: kind % is paused', claim.kind
@@ -416,122 +400,97 @@ comment on function taskledger.claim(text, text, text, boolean) is
   'starts. The worker needs a lease: see taskledger.heartbeat. Raises TL002 without a lease, TL003 if the kind is '
   'paused.';
 
--- Each worker is looked up once. Indexes: primary keys.
+-- The list of unfinished tasks, or with null for listed the events after its place. Events that were visible at the
+-- moment at are not read, if there is such a moment and the list has not passed it: the caller has read them.
+--
+-- With its owner's rights, because a worker may read neither the projection, which has errors, nor, if it is limited to
+-- kinds, other events, and because only the owner may lock rows of events: so a locked row is one of a worker of the
+-- kind, while any login could hold an advisory lock. Each worker is looked up once. Indexes: task_next, primary keys,
+-- and as feed_page.
 -- +goose StatementBegin
-create function taskledger_internal.unclaimed(kind text, inout positions bigint[], inout biz_ids text[])
-language plpgsql stable set search_path = pg_catalog, pg_temp
+create function taskledger_internal.lock_waiting(kind text, listed bigint, at timestamptz, after bigint, page integer,
+                                                 how_many integer, out biz_ids text[], out entries integer,
+                                                 out last bigint, out is_end boolean, out newest timestamptz)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
+declare
+  waking constant taskledger.event_type[] := '{enqueued,released,interrupted}';
+  place constant json := (select p.place -> 'seen' from taskledger.lingering_place p);
+  seen pg_snapshot := coalesce(place ->> 'snapshot', '3:3:');
+  seen_top bigint := coalesce(place ->> 'top', '0');
+  seen_bound xid8 := coalesce(place ->> 'bound', '3');
+  positions bigint[];
+  found_ids text[];
+  read record;
 begin
+  perform taskledger_internal.check_kinds(array[lock_waiting.kind], true);
+  if listed is not null then
+    select array_agg(l.position), array_agg(l.biz_id), count(*), max(l.position)
+      into positions, found_ids, entries, last
+      from (
+        select t.position, t.biz_id
+          from taskledger.lingering_tasks t
+         where t.kind = lock_waiting.kind and t.position > listed
+         order by t.position
+         limit page) l;
+  else
+    select m.snapshot, m.top, m.bound into read from taskledger.moments m where m.at = lock_waiting.at;
+    if read.top > seen_top then
+      seen := read.snapshot;
+      seen_top := read.top;
+      seen_bound := read.bound;
+    end if;
+    newest := (select m.at from taskledger.moments m order by m.at desc limit 1);
+    select array_agg(e.position) filter (where e.kind = lock_waiting.kind and e.type = any (waking)),
+           array_agg(e.biz_id) filter (where e.kind = lock_waiting.kind and e.type = any (waking)),
+           count(*), max(e.position)
+      into positions, found_ids, entries, last
+      from taskledger_internal.feed_page(seen, seen_top, seen_bound, pg_current_snapshot(), 9223372036854775807,
+                                         lock_waiting.after, page) e;
+  end if;
+  is_end := entries < page;
   with head as materialized (
     select t.position, t.biz_id, h.type, h.actor
-      from unnest(unclaimed.positions, unclaimed.biz_ids) t(position, biz_id)
+      from unnest(positions, found_ids) t(position, biz_id)
      cross join lateral (
        select e.type, e.actor
          from taskledger.event e
-        where e.kind = unclaimed.kind and e.biz_id = t.biz_id
+        where e.kind = lock_waiting.kind and e.biz_id = t.biz_id
         order by e.version desc
         limit 1) h
   ), lost as materialized (
     select r.actor
       from (select distinct h.actor from head h where h.type in ('started', 'progressed')) r
-     where not exists (select from taskledger_internal.worker_alive_ms(r.actor, unclaimed.kind) w where w.alive_ms > 0)
+     where not exists (
+       select from taskledger_internal.worker_alive_ms(r.actor, lock_waiting.kind) w where w.alive_ms > 0)
   )
   select array_agg(h.position order by h.position), array_agg(h.biz_id order by h.position)
-    into positions, biz_ids
+    into positions, found_ids
     from head h
-   where h.type in ('enqueued', 'released', 'interrupted')
+   where h.type = any (waking)
       or h.type in ('started', 'progressed') and h.actor in (select l.actor from lost l);
+  for i in 1 .. coalesce(cardinality(found_ids), 0) loop
+    perform from taskledger.event e
+      where e.kind = lock_waiting.kind and e.biz_id = found_ids[i] and e.version = 1
+        for update skip locked;
+    if found then
+      biz_ids := biz_ids || found_ids[i];
+    end if;
+    if cardinality(biz_ids) = how_many then
+      last := positions[i];
+      is_end := false;
+      exit;
+    end if;
+  end loop;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.unclaimed(text, bigint[], text[]) is
-  'Returns the tasks among these that are available, or run in a lost worker, in the order of their '
-  'positions.';
-
--- With its owner's rights, because a worker may not read the projection, which has errors. Index: task_next.
--- +goose StatementBegin
-create function taskledger_internal.listed_tasks(kind text, after bigint, how_many integer, out positions bigint[],
-                                                 out biz_ids text[], out entries integer, out last bigint)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
-begin
-  perform taskledger_internal.check_login_kinds(array[listed_tasks.kind]);
-  select array_agg(l.position), array_agg(l.biz_id), count(*), max(l.position)
-    into positions, biz_ids, entries, last
-    from (
-      select t.position, t.biz_id
-        from taskledger.lingering_tasks t
-       where t.kind = listed_tasks.kind and t.position > listed_tasks.after
-       order by t.position
-       limit listed_tasks.how_many) l;
-  select u.positions, u.biz_ids into positions, biz_ids from taskledger_internal.unclaimed(kind, positions, biz_ids) u;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.listed_tasks(text, bigint, integer) is
-  'Reads the next how_many entries of a kind in the list of unfinished tasks after a position. Returns the '
-  'tasks among them that may be claimed, in the order in which they begin, how many entries there were, and the '
-  'position of the last.';
-
--- Events that were visible at the moment at are not read, if there is such a moment and the list has not passed it: the
--- caller has read them. With its owner's rights, as above. Indexes: primary key of moment, and as feed_page.
--- +goose StatementBegin
-create function taskledger_internal.unlisted_tasks(kind text, at timestamptz, after bigint, how_many integer,
-                                                   out positions bigint[], out biz_ids text[], out entries integer,
-                                                   out last bigint, out newest timestamptz)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
-declare
-  waking constant taskledger.event_type[] := '{enqueued,released,interrupted}';
-  listed constant json := (select p.place -> 'seen' from taskledger.lingering_place p);
-  seen pg_snapshot := coalesce(listed ->> 'snapshot', '3:3:');
-  seen_top bigint := coalesce(listed ->> 'top', '0');
-  seen_bound xid8 := coalesce(listed ->> 'bound', '3');
-  read record;
-begin
-  perform taskledger_internal.check_login_kinds(array[unlisted_tasks.kind]);
-  select m.snapshot, m.top, m.bound into read from taskledger.moments m where m.at = unlisted_tasks.at;
-  if read.top > seen_top then
-    seen := read.snapshot;
-    seen_top := read.top;
-    seen_bound := read.bound;
-  end if;
-  newest := (select m.at from taskledger.moments m order by m.at desc limit 1);
-  select array_agg(e.position) filter (where e.kind = unlisted_tasks.kind and e.type = any (waking)),
-         array_agg(e.biz_id) filter (where e.kind = unlisted_tasks.kind and e.type = any (waking)),
-         count(*), max(e.position)
-    into positions, biz_ids, entries, last
-    from taskledger_internal.feed_page(seen, seen_top, seen_bound, pg_current_snapshot(), 9223372036854775807,
-                                       unlisted_tasks.after, unlisted_tasks.how_many) e;
-  select u.positions, u.biz_ids into positions, biz_ids from taskledger_internal.unclaimed(kind, positions, biz_ids) u;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.unlisted_tasks(text, timestamptz, bigint, integer) is
-  'Reads the next how_many events of all kinds after a position that are after the place of the list of '
-  'unfinished tasks, and after a moment. Returns the tasks of a kind that they made available and that may be claimed, '
-  'how many events there were, the position of the last, and the time of the newest moment.';
-
--- Advisory locks cannot be granted or revoked, so any login could hold one. Only the owner may lock rows of events: so
--- a row that is locked here is one of a worker of the kind. Index: primary key.
--- +goose StatementBegin
-create function taskledger_internal.lock_task(kind text, biz_id text) returns boolean
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-begin
-  perform taskledger_internal.check_login_kinds(array[lock_task.kind]);
-  perform from taskledger.event e
-    where e.kind = lock_task.kind and e.biz_id = lock_task.biz_id and e.version = 1
-      for update skip locked;
-  return found;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.lock_task(text, text) is
-  'Locks a task against other calls of claim_next until the transaction ends; false if it is locked.';
+comment on function taskledger_internal.lock_waiting(text, bigint, timestamptz, bigint, integer, integer) is
+  'Reads the next entries of a kind in the list of unfinished tasks after position listed, or the next events of all '
+  'kinds after a moment and a position, at most page of them. Locks the first how_many tasks among them that may be '
+  'claimed, against other calls until the transaction ends. Returns these in the order in which they begin, how many '
+  'entries there were, the position of the last, whether there are no more, and the time of the newest moment.';
 
 -- The list comes first, then the events after its place. A call steps over at most about 5,000 entries of each that it
 -- cannot claim, and the next call continues there.
@@ -566,43 +525,33 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger_internal.check_kinds(array[claim_next.kind]);
-  if not taskledger_internal.has_lease(claim_next.worker, claim_next.kind) then
-    perform taskledger_internal.raise_no_lease(claim_next.worker, claim_next.kind);
-  end if;
+  perform taskledger_internal.check_lease(claim_next.worker, claim_next.kind);
   if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind)
       or not taskledger_internal.may_claim(claim_next.worker, claim_next.kind) then
     return;
   end if;
   loop
-    if is_listed then
-      tasks := taskledger_internal.listed_tasks(claim_next.kind, listed, page);
-    else
-      tasks := taskledger_internal.unlisted_tasks(claim_next.kind, at, after, page);
-      later := coalesce(later, tasks.newest);
-    end if;
+    tasks := taskledger_internal.lock_waiting(claim_next.kind, case when is_listed then listed end, at, after, page,
+                                              how_many - claimed);
     for i in 1 .. coalesce(cardinality(tasks.biz_ids), 0) loop
-      continue when not taskledger_internal.lock_task(claim_next.kind, tasks.biz_ids[i]);
       for found in select c.* from taskledger.claim(claim_next.kind, tasks.biz_ids[i], claim_next.worker) c loop
         return query select tasks.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
         claimed := claimed + 1;
       end loop;
-      if claimed >= how_many then
-        tasks.last := tasks.positions[i];
-        exit;
-      end if;
     end loop;
     stepped := stepped + tasks.entries;
     if is_listed then
-      listed := case when claimed < how_many and tasks.entries = page then tasks.last else 0 end;
+      listed := case when claimed < how_many and not tasks.is_end then tasks.last else 0 end;
       exit when claimed >= how_many;
-      is_listed := tasks.entries = page and stepped < most;
+      is_listed := not tasks.is_end and stepped < most;
       page := 4 * page;
       if not is_listed then
         page := few;
         stepped := 0;
       end if;
     else
-      if claimed < how_many and tasks.entries < page then
+      later := coalesce(later, tasks.newest);
+      if tasks.is_end then
         at := later;
         after := 0;
         later := null;
@@ -647,7 +596,7 @@ begin
   perform taskledger_internal.check_nesting('result', result::text);
   if taskledger_internal.append_event(kind, biz_id, version, 'succeeded', own.worker,
        '{' || own.data || coalesce(',"result":' || result::text, '') || '}') is null then
-    perform taskledger_internal.raise_fenced(kind, biz_id, version);
+    perform taskledger_internal.attempt_of(kind, biz_id, version); -- raises: another event has come first
   end if;
 end
 $$;
@@ -699,7 +648,7 @@ begin
     kind, biz_id, version, 'failed', own.worker, '{"error":' || described || ',' || own.data || '}',
     case when reason is null then nullif(delay_us, 0) end);
   if appended is null then
-    perform taskledger_internal.raise_fenced(kind, biz_id, version);
+    perform taskledger_internal.attempt_of(kind, biz_id, version); -- raises: another event has come first
   end if;
   if reason is not null then
     perform taskledger_internal.append_event(kind, biz_id, appended, 'buried', own.worker,
@@ -777,7 +726,7 @@ begin
   end if;
   if taskledger_internal.append_event(kind, biz_id, version, 'snoozed', own.worker, '{' || own.data || short || '}',
        null, due) is null then
-    perform taskledger_internal.raise_fenced(kind, biz_id, version);
+    perform taskledger_internal.attempt_of(kind, biz_id, version); -- raises: another event has come first
   end if;
 end
 $$;
@@ -796,29 +745,5 @@ return coalesce(substring(data::text from '"short_in_a_row":([0-9]{1,9})')::inte
 
 comment on function taskledger_internal.short_in_a_row(json) is
   'Returns the number in a row of a snooze of less than a second; 0: it was longer.';
-
--- Indexes: event_short_snooze, backwards; primary key and event_long for the events after each.
--- +goose StatementBegin
-create function taskledger_internal.snoozed_in_a_row(how_many integer)
-returns table (kind text, biz_id text, times integer, snoozed_at timestamptz)
-language sql stable
-begin atomic
-  select s.kind, s.biz_id, taskledger_internal.short_in_a_row(s.data), s.recorded_at
-    from (
-      select e.kind, e.biz_id, e.version, e.data, e.recorded_at
-        from taskledger.event e
-       where e.type = 'snoozed' and strpos(e.data::text, '"short_in_a_row"') > 0
-       order by e.position desc
-       limit how_many) s
-   where taskledger_internal.short_in_a_row(s.data) >= 5
-     and s.version = taskledger_internal.newest_of(s.kind, s.biz_id,
-           '{snoozed,succeeded,failed,interrupted,scheduled,buried,cancelled,expired,discarded}')
-   order by 3 desc, s.kind, s.biz_id;
-end;
--- +goose StatementEnd
-
-comment on function taskledger_internal.snoozed_in_a_row(integer) is
-  'Returns the tasks among the newest snoozes of less than a second that were only snoozed like this, five '
-  'times or more in a row.';
 
 revoke all on all functions in schema taskledger, taskledger_internal from public;

@@ -3,7 +3,7 @@
 --
 --   moment  written and read by feed
 --
--- Other packages call place_at, place_of and heads_page.
+-- Other packages call place and heads_page.
 
 -- +goose Up
 
@@ -29,79 +29,41 @@ comment on view taskledger.moments is
   'The rows of the table moment whose transaction IDs belong to this database.';
 
 -- A place in the order of the feed: the events visible in seen, and all events visible in until up to after_position.
--- Between two moments the position decides, which is drawn at the insert: the place is before the first event that was
--- recorded after the time. So it never includes a version of a task without the earlier ones, whatever the clocks did.
--- The search takes as many descents of an index as the number of positions between the moments has bits.
+--
+-- Of a time: between two moments the position decides, which is drawn at the insert: the place is before the first
+-- event that was recorded after the time. So it never includes a version of a task without the earlier ones, whatever
+-- the clocks did. The search takes as many descents of an index as the number of positions between the moments has
+-- bits.
+--
+-- Of an event: the first moment at which the event was visible ends the window that the event is in.
 -- +goose StatementBegin
-create function taskledger_internal.place_at(at timestamptz)
+create function taskledger_internal.place(at timestamptz, "position" bigint)
 returns table (seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint,
                bound xid8)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off set jit = off as $$
 declare
+  since timestamptz := at;  -- the window ends at a moment since then
+  of_xid xid8;              -- at which this transaction is visible
   low record;
   high record;
   probe record;
   past bigint;   -- the lowest position known to be recorded after the time
   middle bigint;
 begin
-  select m.snapshot, m.top, m.bound into low
-    from taskledger.moments m where m.at <= place_at.at order by m.at desc limit 1;
-  select m.snapshot, m.top, m.bound into high
-    from taskledger.moments m where m.at > place_at.at order by m.at limit 1;
-  if high.snapshot is null and pg_is_in_recovery() then
-    raise exception 'taskledger: the database is a standby' using errcode = 'read_only_sql_transaction';
-  end if;
-  seen := coalesce(low.snapshot, '3:3:'); seen_top := coalesce(low.top, 0); seen_bound := coalesce(low.bound, '3');
-  until := coalesce(high.snapshot, pg_current_snapshot());
-  top := coalesce(high.top, (select e.position from taskledger.event e order by e.position desc limit 1), 0);
-  bound := high.bound;
-  after_position := seen_top;
-  past := greatest(top, seen_top) + 1;
-  while past - after_position > 1 loop
-    middle := after_position + (past - after_position) / 2;
-    select e.position, e.recorded_at into probe
+  if place.position is not null then
+    select case when e.position <= taskledger_internal.feed_floor() then '3'::xid8 else e.xid end, e.recorded_at
+      into of_xid, since
       from taskledger.event e
-     where e.position >= middle and e.position < past
-     order by e.position
-     limit 1;
-    if probe.position is null or probe.recorded_at > place_at.at then
-      past := middle;
-    else
-      after_position := probe.position;
+     where e.position = place.position;
+    if of_xid is null then
+      return;
     end if;
-  end loop;
-  return next;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.place_at(timestamptz) is
-  'Returns the place of a time in the order of commits: the columns of a cursor. Null for bound means that '
-  'it must be drawn now.';
-
--- The first moment at which the event was visible ends the window that the event is in.
--- +goose StatementBegin
-create function taskledger_internal.place_of("position" bigint)
-returns table (seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint,
-               bound xid8)
-language plpgsql stable
-set search_path = pg_catalog, pg_temp set enable_bitmapscan = off set enable_seqscan = off set jit = off as $$
-declare
-  low record;
-  high record;
-  found record;
-begin
-  select case when e.position <= taskledger_internal.feed_floor() then '3'::xid8 else e.xid end as xid, e.recorded_at
-    into found
-    from taskledger.event e
-   where e.position = place_of.position;
-  if found.xid is null then
-    return;
   end if;
   select m.at, m.snapshot, m.top, m.bound into high
     from taskledger.moments m
-   where m.at >= found.recorded_at and pg_visible_in_snapshot(found.xid, m.snapshot)
+   where m.at >= since
+     and case when of_xid is null then m.at > since else pg_visible_in_snapshot(of_xid, m.snapshot) end
    order by m.at
    limit 1;
   if high.snapshot is null and pg_is_in_recovery() then
@@ -116,15 +78,29 @@ begin
   until := coalesce(high.snapshot, pg_current_snapshot());
   top := coalesce(high.top, (select e.position from taskledger.event e order by e.position desc limit 1), 0);
   bound := high.bound;
-  after_position := place_of.position;
+  after_position := coalesce(place.position, seen_top);
+  past := case when of_xid is null then greatest(top, seen_top) + 1 else after_position end;
+  while past - after_position > 1 loop
+    middle := after_position + (past - after_position) / 2;
+    select e.position, e.recorded_at into probe
+      from taskledger.event e
+     where e.position >= middle and e.position < past
+     order by e.position
+     limit 1;
+    if probe.position is null or probe.recorded_at > place.at then
+      past := middle;
+    else
+      after_position := probe.position;
+    end if;
+  end loop;
   return next;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.place_of(bigint) is
-  'Returns the place of an event, by its position, in the order of commits; no row without such an event. '
-  'Null for bound as in place_at.';
+comment on function taskledger_internal.place(timestamptz, bigint) is
+  'Returns the place of a time, or of an event by its position, in the order of commits: the columns of a cursor. '
+  'No row without such an event. Null for bound means that it must be drawn now.';
 
 -- Of each minute that is older than an hour it keeps the first moment and the last, so that a longer time without
 -- commits keeps both its ends. With its owner's rights: a role with the privilege DELETE may lock the whole table, and

@@ -388,13 +388,13 @@ begin
     select '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound, null::pg_snapshot as until,
            null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
   elsif "position" is not null then
-    select * into p from taskledger_internal.place_of(seek_feed.position);
+    select * into p from taskledger_internal.place(null, seek_feed.position);
     if p.seen is null then
       raise exception 'taskledger: invalid position %: no event has it', "position"
         using errcode = 'TL006', hint = 'An event that was archived or never committed cannot be a place.';
     end if;
   elsif at is not null then
-    select * into p from taskledger_internal.place_at(seek_feed.at);
+    select * into p from taskledger_internal.place(seek_feed.at, null);
   else
     select pg_current_snapshot() as seen, null::bigint as seen_top, null::xid8 as seen_bound,
            null::pg_snapshot as until, null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
@@ -523,8 +523,7 @@ select substr(n.reader, 12) as name, c.n, coalesce(c.mark ->> 'paused' = 'true',
  where n.reader is not null;
 
 comment on view taskledger.subscribers is
-  'The subscribers: each continues about at a position, unless it is paused. '
-  'taskledger_internal.feed_pending returns the '
+  'The subscribers: each continues about at a position, unless it is paused. taskledger_internal.feed_lag counts the '
   'events that it has not passed.';
 
 -- With its owner's rights: no role may take the lock, which makes sessions of one login count one after the other. A
@@ -539,7 +538,8 @@ begin
   if n > 1 then
     return true;
   end if;
-  perform taskledger_internal.lock_subscribers();
+  insert into taskledger.mutex (name) values ('subscribers/' || session_user) on conflict do nothing;
+  perform from taskledger.mutex m where m.name = 'subscribers/' || session_user for update;
   select count(*) into counted
     from (select from taskledger.subscribers s
            where s.login = session_user and s.name <> substr(may_add_subscriber.reader, 12)

@@ -126,14 +126,18 @@ create policy subscriber on taskledger.broker_user for select to subscriber usin
   name in ('subscriber', 'served', 'served-server'));
 create policy relay on taskledger.broker_user for all to relay using (true);
 
--- Locks of rows that no role may lock otherwise.
+-- The rows that each role locks. Nothing writes the column.
 grant execute on function taskledger_internal.lock_workers to worker;
-grant execute on function taskledger_internal.lock_schedules to operator;
-grant execute on function taskledger_internal.add_receiver, taskledger_internal.lock_receiver to relay, operator;
+grant select on taskledger.mutex to relay, operator;
+grant update (is_locked) on taskledger.mutex to relay, operator;
+grant insert (name) on taskledger.mutex to relay, operator;
+create policy relay on taskledger.mutex for all to relay using (starts_with(name, 'alarm/'));
+create policy operator on taskledger.mutex for all to operator using (
+  name = 'schedules' or starts_with(name, 'alarm/'));
 
--- Whether there are limits.
+-- Whether there are limits, and the count of rejected calls.
 grant select on taskledger.limits_set to producer, worker, relay, operator;
-grant execute on function taskledger_internal.has_limits to producer, worker, relay, operator;
+grant usage on taskledger.rejected to producer, relay, operator;
 
 -- Whether the relay sleeps, and the notification that wakes it.
 grant select on taskledger.asleep_until to producer, worker, relay, operator;
@@ -160,19 +164,17 @@ grant execute on function taskledger.installation, taskledger.state_after, taskl
 grant execute on function taskledger_internal.due_at, taskledger_internal.with_moment, taskledger_internal.is_reserved,
    taskledger_internal.is_first to producer, worker, relay, operator;
 grant execute on function taskledger_internal.follows, taskledger_internal.appended_here,
-   taskledger_internal.is_timer_of to producer, worker, relay, operator;
-grant execute on function taskledger_internal.with_times, taskledger_internal.admits,
-   taskledger_internal.existing_tasks, taskledger_internal.check_existing, taskledger_internal.count_rejection to
-   producer, relay, operator;
+   taskledger_internal.admits to producer, worker, relay, operator;
+grant execute on function taskledger_internal.with_times, taskledger_internal.existing_tasks,
+   taskledger_internal.check_existing to producer, relay, operator;
 grant execute on function taskledger_internal.origin, taskledger_internal.timeline, taskledger_internal.incarnation,
    taskledger_internal.feed_floor, taskledger_internal.rebased_at, taskledger_internal.foreign_position,
    taskledger_internal.position_behind, taskledger_internal.late_xids, taskledger_internal.late_shares to relay,
    operator, reader, archiver, subscriber;
 grant execute on function taskledger_internal.feed_page, taskledger_internal.feed_tally,
-   taskledger_internal.feed_passed, taskledger_internal.feed_pending, taskledger_internal.feed_lag to relay, operator,
-   reader, archiver, subscriber;
-grant execute on function taskledger_internal.place_at, taskledger_internal.place_of, taskledger_internal.heads_page to
-   relay, operator, reader, archiver, subscriber;
+   taskledger_internal.feed_passed, taskledger_internal.feed_lag to relay, operator, reader, archiver, subscriber;
+grant execute on function taskledger_internal.place, taskledger_internal.heads_page to relay,
+   operator, reader, archiver, subscriber;
 grant execute on function taskledger.read_feed, taskledger.advance_feed, taskledger_internal.may_add_subscriber to
    subscriber;
 grant execute on function taskledger_internal.subscriber_reader, taskledger_internal.check_window,
@@ -190,9 +192,7 @@ grant execute on function taskledger_internal.is_hidden to worker;
 grant execute on function taskledger_internal.worker_alive_ms, taskledger_internal.lease_kinds to worker,
    relay, operator, reader, archiver;
 grant execute on function taskledger_internal.is_lease, taskledger_internal.check_kinds,
-   taskledger_internal.refused_kind, taskledger_internal.login_refused, taskledger_internal.raise_refused to worker,
-   relay;
-grant execute on function taskledger_internal.fits to producer, worker, relay, operator;
+   taskledger_internal.refused_kind to worker, relay;
 grant execute on function taskledger.enqueue, taskledger.enqueue_many to producer;
 grant execute on function taskledger_internal.fire_timers, taskledger_internal.remove_awaiting,
    taskledger_internal.remove_obsolete_timers to relay;
@@ -204,15 +204,12 @@ grant execute on function taskledger_internal.append_event, taskledger_internal.
 -- Workers in SQL, with the functions that they call with the rights of their caller.
 grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.claim_next, taskledger.finish,
    taskledger.fail, taskledger.snooze to worker;
-grant execute on function taskledger_internal.follows_as_worker, taskledger_internal.is_anothers_worker,
-   taskledger_internal.is_anothers_lease, taskledger_internal.raise_anothers_worker, taskledger_internal.has_lease,
-   taskledger_internal.raise_no_lease, taskledger_internal.may_have_lease, taskledger_internal.poll_place,
-   taskledger_internal.set_poll_place, taskledger_internal.may_claim, taskledger_internal.listed_tasks,
-   taskledger_internal.unlisted_tasks, taskledger_internal.lock_task, taskledger_internal.take_over,
-   taskledger_internal.attempt_of, taskledger_internal.raise_fenced to worker;
+grant execute on function taskledger_internal.is_anothers_worker, taskledger_internal.check_lease,
+   taskledger_internal.may_have_lease, taskledger_internal.poll_place, taskledger_internal.set_poll_place,
+   taskledger_internal.may_claim, taskledger_internal.lock_waiting, taskledger_internal.take_over,
+   taskledger_internal.attempt_of to worker;
 grant execute on function taskledger_internal.short_in_a_row, taskledger_internal.newest_of to worker, relay, operator,
    reader, archiver;
-grant execute on function taskledger_internal.snoozed_in_a_row to relay, operator, reader, archiver;
 grant execute on function taskledger_internal.failures_of, taskledger_internal.policy_of,
    taskledger_internal.retry_delay, taskledger_internal.retry_limit, taskledger_internal.deadline_of to worker;
 grant execute on function taskledger_internal.shortened, taskledger_internal.error_text, taskledger_internal.check_key,
@@ -287,7 +284,7 @@ create policy worker on taskledger.event for insert to worker with check (
   or not taskledger_internal.is_reserved(kind)
   and (type in ('succeeded', 'failed', 'interrupted', 'snoozed', 'buried', 'expired', 'discarded', 'started',
                 'progressed')
-  and taskledger_internal.follows_as_worker(kind, biz_id, version, attempt, shard, type, login_id)
+  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, type, login_id)
       in ('enqueued', 'released', 'interrupted', 'started', 'progressed', 'failed')
   and (type not in ('started', 'progressed') or not taskledger_internal.is_anothers_worker(actor, kind))
   or type = 'released' and taskledger_internal.follows(kind, biz_id, version, attempt, shard, type) = 'failed'));
@@ -321,12 +318,16 @@ create policy producer on taskledger.timer for insert to producer, relay, operat
   due_at >= statement_timestamp()
   and case reason when 'after' then due_at = taskledger_internal.end_of_time()
                   else due_at < taskledger_internal.end_of_time() end
-  and taskledger_internal.is_timer_of(reason, taskledger_internal.appended_here(kind, biz_id, version)));
+  and reason || ' ' || taskledger_internal.appended_here(kind, biz_id, version) = any (
+    '{due scheduled,due snoozed,retry failed,after scheduled,start_by enqueued,start_by scheduled,finish_by enqueued,
+      finish_by scheduled}'::text[]));
 create policy worker on taskledger.timer for insert to worker with check (
   due_at >= statement_timestamp()
   and case reason when 'after' then due_at = taskledger_internal.end_of_time()
                   else due_at < taskledger_internal.end_of_time() end
-  and taskledger_internal.is_timer_of(reason, taskledger_internal.appended_here(kind, biz_id, version)));
+  and reason || ' ' || taskledger_internal.appended_here(kind, biz_id, version) = any (
+    '{due scheduled,due snoozed,retry failed,after scheduled,start_by enqueued,start_by scheduled,finish_by enqueued,
+      finish_by scheduled}'::text[]));
 
 -- A worker holds the leases of its own login, and a login may hold a limited number of them. A worker's ended lease
 -- counts as free: another login may take it, and with it the worker's name, if it may work on all its kinds.
@@ -334,7 +335,7 @@ create policy worker on taskledger.lease for all to worker using (
   name like 'worker/%'
   and (login = session_user
        or alive_until <= statement_timestamp()
-          and taskledger_internal.login_refused(taskledger_internal.lease_kinds(detail)) is null))
+          and taskledger_internal.refused_kind(taskledger_internal.lease_kinds(detail), true) is null))
   with check (name like 'worker/%' and login = session_user
               and taskledger_internal.may_have_lease(name, detail));
 

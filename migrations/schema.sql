@@ -86,10 +86,7 @@ declare
   appended integer;
 begin
   perform taskledger_internal.check_key(claim.kind, claim.biz_id);
-  if not taskledger_internal.has_lease(claim.worker, claim.kind) then
-    perform taskledger_internal.check_kinds(array[claim.kind]);
-    perform taskledger_internal.raise_no_lease(claim.worker, claim.kind);
-  end if;
+  perform taskledger_internal.check_lease(claim.worker, claim.kind);
   if exists (select from taskledger.paused_kinds p where p.kind = claim.kind) then
     perform taskledger_internal.check_kinds(array[claim.kind]);
     raise exception 'taskledger: kind % is paused', claim.kind
@@ -161,43 +158,33 @@ begin
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger_internal.check_kinds(array[claim_next.kind]);
-  if not taskledger_internal.has_lease(claim_next.worker, claim_next.kind) then
-    perform taskledger_internal.raise_no_lease(claim_next.worker, claim_next.kind);
-  end if;
+  perform taskledger_internal.check_lease(claim_next.worker, claim_next.kind);
   if exists (select from taskledger.paused_kinds p where p.kind = claim_next.kind)
       or not taskledger_internal.may_claim(claim_next.worker, claim_next.kind) then
     return;
   end if;
   loop
-    if is_listed then
-      tasks := taskledger_internal.listed_tasks(claim_next.kind, listed, page);
-    else
-      tasks := taskledger_internal.unlisted_tasks(claim_next.kind, at, after, page);
-      later := coalesce(later, tasks.newest);
-    end if;
+    tasks := taskledger_internal.lock_waiting(claim_next.kind, case when is_listed then listed end, at, after, page,
+                                              how_many - claimed);
     for i in 1 .. coalesce(cardinality(tasks.biz_ids), 0) loop
-      continue when not taskledger_internal.lock_task(claim_next.kind, tasks.biz_ids[i]);
       for found in select c.* from taskledger.claim(claim_next.kind, tasks.biz_ids[i], claim_next.worker) c loop
         return query select tasks.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
         claimed := claimed + 1;
       end loop;
-      if claimed >= how_many then
-        tasks.last := tasks.positions[i];
-        exit;
-      end if;
     end loop;
     stepped := stepped + tasks.entries;
     if is_listed then
-      listed := case when claimed < how_many and tasks.entries = page then tasks.last else 0 end;
+      listed := case when claimed < how_many and not tasks.is_end then tasks.last else 0 end;
       exit when claimed >= how_many;
-      is_listed := tasks.entries = page and stepped < most;
+      is_listed := not tasks.is_end and stepped < most;
       page := 4 * page;
       if not is_listed then
         page := few;
         stepped := 0;
       end if;
     else
-      if claimed < how_many and tasks.entries < page then
+      later := coalesce(later, tasks.newest);
+      if tasks.is_end then
         at := later;
         after := 0;
         later := null;
@@ -298,7 +285,7 @@ begin
     elsif full_kind.policy is not null and not exists (
         select from taskledger.event e
          where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
-      perform taskledger_internal.count_rejection();
+      perform nextval('taskledger.rejected');
       raise exception 'taskledger: too many tasks of kind % wait: %, of at most %',
           enqueue.kind, full_kind.waiting, full_kind.max_waiting
         using errcode = 'configuration_limit_exceeded',
@@ -340,12 +327,13 @@ begin
     return;
   end if;
   if added_position is not null then
-    if timed then
-      perform taskledger_internal.set_timers(enqueue.kind, enqueue.biz_id, due, enqueue.start_by, enqueue.finish_by);
-    end if;
-    if predecessors is not null then
+    if timed or predecessors is not null then
       insert into taskledger.timer (due_at, kind, biz_id, version, reason)
-      values (taskledger_internal.end_of_time(), enqueue.kind, enqueue.biz_id, 1, 'after');
+      select taskledger_internal.due_at(null, t.at), enqueue.kind, enqueue.biz_id, 1, t.reason
+        from (values (due, 'due'), (enqueue.start_by, 'start_by'), (enqueue.finish_by, 'finish_by'),
+                     (case when predecessors is not null then taskledger_internal.end_of_time() end, 'after')
+             ) t(at, reason)
+       where t.at is not null;
     end if;
     return query select true, taskledger.state_after(first_type), 1, true, added_position;
     return;
@@ -578,7 +566,7 @@ begin
     kind, biz_id, version, 'failed', own.worker, '{"error":' || described || ',' || own.data || '}',
     case when reason is null then nullif(delay_us, 0) end);
   if appended is null then
-    perform taskledger_internal.raise_fenced(kind, biz_id, version);
+    perform taskledger_internal.attempt_of(kind, biz_id, version); -- raises: another event has come first
   end if;
   if reason is not null then
     perform taskledger_internal.append_event(kind, biz_id, appended, 'buried', own.worker,
@@ -617,7 +605,7 @@ begin
   perform taskledger_internal.check_nesting('result', result::text);
   if taskledger_internal.append_event(kind, biz_id, version, 'succeeded', own.worker,
        '{' || own.data || coalesce(',"result":' || result::text, '') || '}') is null then
-    perform taskledger_internal.raise_fenced(kind, biz_id, version);
+    perform taskledger_internal.attempt_of(kind, biz_id, version); -- raises: another event has come first
   end if;
 end
 $$;
@@ -678,9 +666,7 @@ begin
   end if;
   if lease_for = interval '0' then
     perform taskledger_internal.remove_lease('worker/' || worker);
-    if taskledger_internal.is_anothers_lease(worker) then
-      perform taskledger_internal.raise_anothers_worker(worker);
-    end if;
+    perform taskledger_internal.check_lease(worker, null);
     return;
   end if;
   if lease_for is null or date_part('epoch', lease_for) not between 1 and 86400 then
@@ -688,8 +674,8 @@ begin
       using errcode = 'invalid_parameter_value', hint = '0 removes the lease';
   end if;
   lease_for := date_part('epoch', lease_for) * interval '1 second';  -- without months, whose length differs
-  if row_security_active('taskledger.lease') and taskledger_internal.is_anothers_lease(worker) then
-    perform taskledger_internal.raise_anothers_worker(worker);
+  if row_security_active('taskledger.lease') then
+    perform taskledger_internal.check_lease(worker, null);
   end if;
   if not exists (
       select from taskledger.lease l
@@ -853,13 +839,13 @@ begin
     select '3:3:'::pg_snapshot as seen, 0::bigint as seen_top, '3'::xid8 as seen_bound, null::pg_snapshot as until,
            null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
   elsif "position" is not null then
-    select * into p from taskledger_internal.place_of(seek_feed.position);
+    select * into p from taskledger_internal.place(null, seek_feed.position);
     if p.seen is null then
       raise exception 'taskledger: invalid position %: no event has it', "position"
         using errcode = 'TL006', hint = 'An event that was archived or never committed cannot be a place.';
     end if;
   elsif at is not null then
-    select * into p from taskledger_internal.place_at(seek_feed.at);
+    select * into p from taskledger_internal.place(seek_feed.at, null);
   else
     select pg_current_snapshot() as seen, null::bigint as seen_top, null::xid8 as seen_bound,
            null::pg_snapshot as until, null::bigint as top, 0::bigint as after_position, null::xid8 as bound into p;
@@ -920,7 +906,7 @@ begin
   end if;
   if taskledger_internal.append_event(kind, biz_id, version, 'snoozed', own.worker, '{' || own.data || short || '}',
        null, due) is null then
-    perform taskledger_internal.raise_fenced(kind, biz_id, version);
+    perform taskledger_internal.attempt_of(kind, biz_id, version); -- raises: another event has come first
   end if;
 end
 $$;
@@ -932,17 +918,6 @@ CREATE FUNCTION taskledger.state_after(type taskledger.event_type) RETURNS taskl
     RETURN CASE type WHEN 'enqueued'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'scheduled'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'released'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'started'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'progressed'::taskledger.event_type THEN 'running'::taskledger.task_state WHEN 'succeeded'::taskledger.event_type THEN 'succeeded'::taskledger.task_state WHEN 'failed'::taskledger.event_type THEN 'retrying'::taskledger.task_state WHEN 'interrupted'::taskledger.event_type THEN 'available'::taskledger.task_state WHEN 'snoozed'::taskledger.event_type THEN 'scheduled'::taskledger.task_state WHEN 'buried'::taskledger.event_type THEN 'dead'::taskledger.task_state WHEN 'cancelled'::taskledger.event_type THEN 'cancelled'::taskledger.task_state WHEN 'expired'::taskledger.event_type THEN 'expired'::taskledger.task_state WHEN 'discarded'::taskledger.event_type THEN 'discarded'::taskledger.task_state ELSE NULL::taskledger.task_state END;
 
 COMMENT ON FUNCTION taskledger.state_after(type taskledger.event_type) IS 'Returns the state of a task whose last event has this type.';
-
-CREATE FUNCTION taskledger_internal.add_receiver(receiver text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  insert into taskledger.mutex (name) values ('alarm/' || receiver) on conflict do nothing;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.add_receiver(receiver text) IS 'Adds the row that lock_receiver locks.';
 
 CREATE FUNCTION taskledger_internal.admits(kind text, args_bytes integer, meta_bytes integer) RETURNS boolean
     LANGUAGE plpgsql STABLE SECURITY DEFINER
@@ -1100,7 +1075,9 @@ begin
             hint = 'roll back, and pass the version that taskledger.claim returned; the task may have been archived';
   end if;
   if head.version <> attempt_of.version then
-    perform taskledger_internal.raise_fenced(attempt_of.kind, attempt_of.biz_id, attempt_of.version);
+    raise exception 'taskledger: the attempt at task %/% with version % has ended', kind, biz_id, version
+      using errcode = 'TL001',
+            hint = 'roll back: another worker has the task, or an operator or a deadline has ended it';
   end if;
   if found.login_id is distinct from (select l.id from taskledger.logins l where l.name = session_user limit 1)
       and row_security_active('taskledger.event') and taskledger_internal.is_anothers_worker(found.actor, kind) then
@@ -1280,39 +1257,57 @@ $_$;
 
 COMMENT ON FUNCTION taskledger_internal.check_key(kind text, biz_id text) IS 'Raises an error with the rule for a key that package ledger rejects.';
 
-CREATE FUNCTION taskledger_internal.check_kinds(kinds text[]) RETURNS boolean
+CREATE FUNCTION taskledger_internal.check_kinds(kinds text[], of_login boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
-  refused text;
+  refused constant text := taskledger_internal.refused_kind(kinds, of_login);
 begin
-  if row_security_active('taskledger.event') then
-    refused := taskledger_internal.refused_kind(kinds, current_user, 'usage');
-  end if;
   if refused is not null then
-    perform taskledger_internal.raise_refused(refused);
+    raise exception 'taskledger: login % may not work on kind %', session_user, refused
+      using errcode = 'insufficient_privilege',
+            hint = 'grant it the role worker, or one for this kind: taskledger migrate roles --worker NAME=' || refused;
   end if;
   return true;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.check_kinds(kinds text[]) IS 'Returns true if the role may work on all these kinds, else raises an error that names the first refused.';
+COMMENT ON FUNCTION taskledger_internal.check_kinds(kinds text[], of_login boolean) IS 'Returns true if the current role, or the session''s login, may work on all these kinds, else raises an error that names the first refused.';
 
-CREATE FUNCTION taskledger_internal.check_login_kinds(kinds text[]) RETURNS void
-    LANGUAGE plpgsql STABLE
+CREATE FUNCTION taskledger_internal.check_lease(worker text, kind text) RETURNS void
+    LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
-declare
-  refused constant text := taskledger_internal.login_refused(kinds);
 begin
-  if refused is not null then
-    perform taskledger_internal.raise_refused(refused);
+  if exists (
+      select from taskledger.lease l
+       where l.name = 'worker/' || worker and l.login = session_user and l.alive_until > clock_timestamp()
+         and check_lease.kind = any (taskledger_internal.lease_kinds(l.detail))) then
+    return;
+  end if;
+  if kind is not null then
+    perform taskledger_internal.check_kinds(array[kind]);
+  end if;
+  if exists (
+      select from taskledger.lease l
+       where l.name = 'worker/' || worker and l.login <> session_user
+         and (l.alive_until > clock_timestamp()
+              or taskledger_internal.refused_kind(taskledger_internal.lease_kinds(l.detail), true) is not null)) then
+    raise exception 'taskledger: worker % belongs to another login than %', quote_literal(left(worker, 260)),
+        session_user
+      using errcode = 'insufficient_privilege',
+            hint = 'choose another id: an id belongs to the login that has its lease; when the lease has ended, '
+                   'another login may have it that may work on all its kinds';
+  end if;
+  if kind is not null then
+    raise exception 'taskledger: worker % has no lease for kind %', quote_literal(left(worker, 260)), kind
+      using errcode = 'TL002', hint = 'call taskledger.heartbeat with this kind, and again before the lease ends';
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.check_login_kinds(kinds text[]) IS 'Raises an error if the login may not work on all these kinds. For functions with their owner''s rights.';
+COMMENT ON FUNCTION taskledger_internal.check_lease(worker text, kind text) IS 'Raises an error unless a worker of the session''s login is alive and has a kind. With null for the kind, only if the worker belongs to another login.';
 
 CREATE FUNCTION taskledger_internal.check_meta(meta json, args json) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -1545,17 +1540,6 @@ CREATE FUNCTION taskledger_internal.commit_durably() RETURNS text
     RETURN CASE WHEN (current_setting('synchronous_commit'::text) = 'off'::text) THEN set_config('synchronous_commit'::text, 'on'::text, true) ELSE NULL::text END;
 
 COMMENT ON FUNCTION taskledger_internal.commit_durably() IS 'Makes the commit of this transaction wait for the disk if synchronous_commit is off.';
-
-CREATE FUNCTION taskledger_internal.count_rejection() RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  perform nextval('taskledger.rejected');
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.count_rejection() IS 'Counts a call that is about to be rejected.';
 
 CREATE FUNCTION taskledger_internal.deadline_of(meta json) RETURNS timestamp with time zone
     LANGUAGE plpgsql STABLE
@@ -1806,14 +1790,51 @@ CREATE FUNCTION taskledger_internal.feed_lag(reader text, how_many integer, OUT 
     SET jit TO 'off'
     AS $$
 begin
+  with newest as materialized (
+    select c.seen, c.seen_top, c.seen_bound, c.until, c.bound, c.after_position,
+           taskledger_internal.feed_floor() as floor
+      from (select n.* from taskledger.cursors n where n.reader = feed_lag.reader order by n.n desc limit 1) c
+     where c.is_local
+  )
   select count(*), min(p.recorded_at)
     into events, oldest
-    from (select f.recorded_at from taskledger_internal.feed_pending(feed_lag.reader, feed_lag.how_many) f
-           limit feed_lag.how_many) p;
+    from (
+      (select late.recorded_at
+         from newest c
+        cross join lateral taskledger_internal.late_xids(c.seen, c.seen_bound) x
+        cross join lateral (
+          select e.position, e.recorded_at
+            from taskledger.event e
+           where (e.xid, e.position) > (x, c.floor) and (e.xid, e.position) <= (x, c.seen_top)
+             and (c.until is null or e.position > c.after_position or not pg_visible_in_snapshot(x, c.until))
+           order by e.xid, e.position
+           limit how_many) late
+        limit how_many)
+      union all
+      (select unseen.recorded_at
+         from newest c
+        cross join lateral taskledger_internal.late_xids(c.until, c.bound) x
+        cross join lateral (
+          select e.position, e.recorded_at
+            from taskledger.event e
+           where (e.xid, e.position) > (x, greatest(c.seen_top, c.floor))
+             and (e.xid, e.position) <= (x, c.after_position)
+             and not pg_visible_in_snapshot(x, c.until)
+           order by e.xid, e.position
+           limit how_many) unseen
+        where c.until is not null
+        limit how_many)
+      union all
+      (select e.recorded_at
+         from taskledger.event e
+        where e.position > coalesce((select greatest(c.seen_top, c.after_position) from newest c), 0)
+        order by e.position
+        limit how_many)
+      limit how_many) p;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.feed_lag(reader text, how_many integer, OUT events bigint, OUT oldest timestamp with time zone) IS 'Returns how many committed events a reader of the feed has not passed, at most how_many, and when the oldest of them was recorded.';
+COMMENT ON FUNCTION taskledger_internal.feed_lag(reader text, how_many integer, OUT events bigint, OUT oldest timestamp with time zone) IS 'Returns how many committed events a reader of the feed has not passed, at most how_many, and when the oldest of them was recorded. A reader without a cursor in this database has passed none.';
 
 CREATE FUNCTION taskledger_internal.feed_page(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, how_many integer) RETURNS SETOF taskledger.event
     LANGUAGE plpgsql STABLE STRICT
@@ -1894,190 +1915,6 @@ CREATE FUNCTION taskledger_internal.feed_passed(xid xid8, "position" bigint, flo
     RETURN COALESCE(pg_visible_in_snapshot(CASE WHEN ("position" <= floor) THEN '3'::xid8 ELSE xid END, COALESCE(CASE WHEN ("position" <= after_position) THEN until ELSE NULL::pg_snapshot END, seen)), false);
 
 COMMENT ON FUNCTION taskledger_internal.feed_passed(xid xid8, "position" bigint, floor bigint, seen pg_snapshot, until pg_snapshot, after_position bigint) IS 'Reports whether a cursor (its columns seen, until, after_position) has passed an event (its xid and position), with floor as feed_floor() returns it. Null for the event means false, null for until no open window.';
-
-CREATE FUNCTION taskledger_internal.late_xids(seen pg_snapshot, seen_bound xid8, below xid8 DEFAULT pg_snapshot_xmax(pg_current_snapshot())) RETURNS SETOF xid8
-    LANGUAGE plpgsql IMMUTABLE ROWS 20 PARALLEL SAFE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return query
-  select x from pg_snapshot_xip(late_xids.seen) x
-  union
-  select g::text::xid8
-    from generate_series(pg_snapshot_xmax(late_xids.seen)::text::bigint,
-                         least(late_xids.seen_bound, late_xids.below)::text::bigint - 1) g;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.late_xids(seen pg_snapshot, seen_bound xid8, below xid8) IS 'Returns the transaction ids that a window must read one by one: ids running in the snapshot seen, and ids below below that were assigned between it and seen_bound.';
-
-CREATE FUNCTION taskledger_internal.origin() RETURNS text
-    LANGUAGE plpgsql IMMUTABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return (select c.system_identifier::text from pg_control_system() c) || '/'
-      || (select d.oid::text from pg_database d where d.datname = current_database());
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.origin() IS 'Returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
-
-CREATE FUNCTION taskledger_internal.position_behind() RETURNS bigint
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET jit TO 'off'
-    AS $$
-begin
-  return coalesce((
-    select e.position
-      from (select e.position from taskledger.event e order by e.position desc limit 1) e
-     cross join taskledger.event_position_seq s
-     where e.position > s.last_value or e.position = s.last_value and not s.is_called), 0);
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.position_behind() IS 'Returns the newest position if the sequence of positions is behind it, so that enqueues fail, else 0.';
-
-CREATE FUNCTION taskledger_internal.timeline() RETURNS bigint
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  if pg_is_in_recovery() then
-    return null;
-  end if;
-  return ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.timeline() IS 'Returns the timeline of the database, which changes when a standby is promoted or an archive is restored; null on a standby.';
-
-CREATE TABLE taskledger.cursor (
-    reader text NOT NULL COLLATE pg_catalog."C",
-    n bigint NOT NULL,
-    seen pg_snapshot NOT NULL,
-    seen_top bigint NOT NULL,
-    seen_bound xid8 NOT NULL,
-    until pg_snapshot,
-    top bigint,
-    bound xid8,
-    after_position bigint DEFAULT 0 NOT NULL,
-    audited pg_snapshot,
-    unaudited bigint DEFAULT 0 NOT NULL,
-    unaudited_xor bigint DEFAULT 0 NOT NULL,
-    origin text NOT NULL,
-    timeline bigint DEFAULT taskledger_internal.timeline() NOT NULL,
-    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
-    mark json,
-    login text,
-    recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
-)
-WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
-
-COMMENT ON TABLE taskledger.cursor IS 'How far each reader of the feed has read. Append-only: the row with the highest n is the cursor.';
-
-ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
-    SEQUENCE NAME taskledger.event_position_seq
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1
-);
-
-CREATE VIEW taskledger.cursors AS
- SELECT c.reader,
-    c.n,
-    c.seen,
-    c.seen_top,
-    c.seen_bound,
-    c.until,
-    c.top,
-    c.bound,
-    c.after_position,
-    c.mark,
-    c.login,
-    c.recorded_at,
-    c.timeline,
-    (was.written_here AND (NOT was.ahead)) AS is_local,
-    was.written_here
-   FROM (taskledger.cursor c
-     CROSS JOIN LATERAL ( SELECT ((c.origin = taskledger_internal.origin()) OR (((c.xmin)::text)::bigint = ((((c.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint)) AS written_here,
-                CASE
-                    WHEN (GREATEST(c.seen_top, c.top) > pg_sequence_last_value('taskledger.event_position_seq'::regclass)) THEN (taskledger_internal.position_behind() = 0)
-                    ELSE false
-                END AS ahead) was);
-
-COMMENT ON VIEW taskledger.cursors IS 'The cursor of each reader of the feed: the row with the highest n. Older rows are kept for a time. If is_local is false, the row must not be used: it belongs to another database, so that its transaction IDs are meaningless here, or it is ahead of the sequence of positions.';
-
-CREATE FUNCTION taskledger_internal.feed_pending(reader text, how_many integer) RETURNS TABLE("position" bigint, recorded_at timestamp with time zone)
-    LANGUAGE sql STABLE
-    BEGIN ATOMIC
- WITH newest AS MATERIALIZED (
-          SELECT c.seen,
-             c.seen_top,
-             c.seen_bound,
-             c.until,
-             c.bound,
-             c.after_position,
-             taskledger_internal.feed_floor() AS floor
-            FROM ( SELECT n.reader,
-                     n.n,
-                     n.seen,
-                     n.seen_top,
-                     n.seen_bound,
-                     n.until,
-                     n.top,
-                     n.bound,
-                     n.after_position,
-                     n.mark,
-                     n.login,
-                     n.recorded_at,
-                     n.timeline,
-                     n.is_local,
-                     n.written_here
-                    FROM taskledger.cursors n
-                   WHERE (n.reader = feed_pending.reader)
-                   ORDER BY n.n DESC
-                  LIMIT 1) c
-           WHERE c.is_local
-         )
- ( SELECT late."position",
-     late.recorded_at
-    FROM ((newest c
-      CROSS JOIN LATERAL taskledger_internal.late_xids(c.seen, c.seen_bound) x(x))
-      CROSS JOIN LATERAL ( SELECT e."position",
-             e.recorded_at
-            FROM taskledger.event e
-           WHERE ((ROW(e.xid, e."position") > ROW(x.x, c.floor)) AND (ROW(e.xid, e."position") <= ROW(x.x, c.seen_top)) AND ((c.until IS NULL) OR (e."position" > c.after_position) OR (NOT pg_visible_in_snapshot(x.x, c.until))))
-           ORDER BY e.xid, e."position"
-          LIMIT feed_pending.how_many) late)
-  LIMIT feed_pending.how_many)
- UNION ALL
- ( SELECT unseen."position",
-     unseen.recorded_at
-    FROM ((newest c
-      CROSS JOIN LATERAL taskledger_internal.late_xids(c.until, c.bound) x(x))
-      CROSS JOIN LATERAL ( SELECT e."position",
-             e.recorded_at
-            FROM taskledger.event e
-           WHERE ((ROW(e.xid, e."position") > ROW(x.x, GREATEST(c.seen_top, c.floor))) AND (ROW(e.xid, e."position") <= ROW(x.x, c.after_position)) AND (NOT pg_visible_in_snapshot(x.x, c.until)))
-           ORDER BY e.xid, e."position"
-          LIMIT feed_pending.how_many) unseen)
-   WHERE (c.until IS NOT NULL)
-  LIMIT feed_pending.how_many)
- UNION ALL
- ( SELECT e."position",
-     e.recorded_at
-    FROM taskledger.event e
-   WHERE (e."position" > COALESCE(( SELECT GREATEST(c.seen_top, c.after_position) AS "greatest"
-            FROM newest c), (0)::bigint))
-   ORDER BY e."position"
-  LIMIT feed_pending.how_many);
-END;
-
-COMMENT ON FUNCTION taskledger_internal.feed_pending(reader text, how_many integer) IS 'Returns the committed events that a reader of the feed has not passed, at most how_many of each of three groups, and the oldest of each. A reader without a cursor in this database has passed none.';
 
 CREATE FUNCTION taskledger_internal.feed_tally(since pg_snapshot, until pg_snapshot, how_many integer, INOUT xid xid8, INOUT "position" bigint, OUT entries bigint, OUT events bigint, OUT positions bigint) RETURNS record
     LANGUAGE plpgsql STABLE
@@ -2246,21 +2083,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.fire_timers(due_from timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_due timestamp with time zone[], only_kinds text[], only_biz_ids text[]) IS 'Appends the events of at most how_many timers due since due_from, and removes the timers. may_release and may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out. only_due, only_kinds and only_biz_ids, of one length: the only timers, instead; empty for all. Returns the clock that decided, the numbers of timers locked, of released and expired events, and of timers kept; how many of the only timers another session has locked; due_at of the first and the last timer locked.';
 
-CREATE FUNCTION taskledger_internal.fits(args_bytes integer, meta_bytes integer) RETURNS boolean
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return not exists (
-    select from taskledger.setting s
-     where s.name = 'max_args_bytes' and args_bytes > s.value::integer
-        or s.name = 'max_meta_bytes' and meta_bytes > s.value::integer + 256);
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.fits(args_bytes integer, meta_bytes integer) IS 'Returns whether args and meta of these sizes are within their limits.';
-
-CREATE FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) RETURNS taskledger.event_type
+CREATE FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type, login_id integer DEFAULT NULL::integer) RETURNS taskledger.event_type
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2271,31 +2094,14 @@ begin
      where e.kind = follows.kind and e.biz_id = follows.biz_id and e.version = follows.version - 1
        and e.shard = follows.shard
        and follows.attempt = e.attempt + taskledger_internal.begins_attempt(follows.type, e.type)::integer
-       and taskledger_internal.may_follow(follows.type, e.type));
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type) IS 'Returns the type of the event that an event follows; null if it may not follow that event, or if its attempt or shard differs from the ledger''s.';
-
-CREATE FUNCTION taskledger_internal.follows_as_worker(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type, login_id integer) RETURNS taskledger.event_type
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return (
-    select e.type
-      from taskledger.event e
-     where e.kind = follows_as_worker.kind and e.biz_id = follows_as_worker.biz_id
-       and e.version = follows_as_worker.version - 1 and e.shard = follows_as_worker.shard
-       and follows_as_worker.attempt
-         = e.attempt + taskledger_internal.begins_attempt(follows_as_worker.type, e.type)::integer
-       and taskledger_internal.may_follow(follows_as_worker.type, e.type)
-       and case when e.type not in ('started', 'progressed') or e.login_id = follows_as_worker.login_id then true
+       and taskledger_internal.may_follow(follows.type, e.type)
+       and case when follows.login_id is null or e.type not in ('started', 'progressed')
+                     or e.login_id = follows.login_id then true
                 else not taskledger_internal.is_anothers_worker(e.actor, e.kind) end);
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.follows_as_worker(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type, login_id integer) IS 'As follows; also null if the event would end or continue an attempt of a live worker of another login.';
+COMMENT ON FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type, login_id integer) IS 'Returns the type of the event that an event follows; null if it may not follow that event, or if its attempt or shard differs from the ledger''s. With a login_id, also null if the event would end or continue an attempt of a live worker of another login.';
 
 CREATE FUNCTION taskledger_internal.foreign_position() RETURNS bigint
     LANGUAGE plpgsql STABLE
@@ -2322,35 +2128,6 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.foreign_position() IS 'Returns the position of an event above the floor that belongs to another database, because this database has not reached its transaction id; 0 if the floor itself belongs to another database; null: no such event.';
-
-CREATE FUNCTION taskledger_internal.has_lease(worker text, kind text) RETURNS boolean
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return exists (
-    select from taskledger.lease l
-     where l.name = 'worker/' || worker and l.login = session_user and l.alive_until > clock_timestamp()
-       and has_lease.kind = any (taskledger_internal.lease_kinds(l.detail)));
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.has_lease(worker text, kind text) IS 'Returns whether a worker of a kind and of the session''s login is alive.';
-
-CREATE SEQUENCE taskledger.limits_set
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1;
-
-COMMENT ON SEQUENCE taskledger.limits_set IS 'Internal: how many limits have been set; null while there has been none.';
-
-CREATE FUNCTION taskledger_internal.has_limits() RETURNS boolean
-    LANGUAGE sql
-    RETURN (pg_sequence_last_value('taskledger.limits_set'::regclass) IS NOT NULL);
-
-COMMENT ON FUNCTION taskledger_internal.has_limits() IS 'Returns whether a limit has ever been set.';
 
 CREATE FUNCTION taskledger_internal.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint, kind text, biz_id text, last_kind text, how_many integer) RETURNS SETOF taskledger.event
     LANGUAGE plpgsql STABLE
@@ -2402,21 +2179,6 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.incarnation() IS 'Returns the id in the table incarnation; null on a standby, and until a feed is opened after a crash or a restore.';
-
-CREATE FUNCTION taskledger_internal.is_anothers_lease(worker text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return exists (
-    select from taskledger.lease l
-     where l.name = 'worker/' || worker and l.login <> session_user
-       and (l.alive_until > clock_timestamp()
-            or taskledger_internal.login_refused(taskledger_internal.lease_kinds(l.detail)) is not null));
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.is_anothers_lease(worker text) IS 'Returns whether another login has the lease of a worker, and the session''s login must not take it.';
 
 CREATE FUNCTION taskledger_internal.is_anothers_worker(worker text, kind text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2571,12 +2333,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.is_same_json(a text, b text) IS 'Returns whether two JSON texts have the same value, or are both null. The order of members, spaces, and the notation of strings and numbers do not matter.';
 
-CREATE FUNCTION taskledger_internal.is_timer_of(reason text, type taskledger.event_type) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN CASE reason WHEN 'due'::text THEN (type = ANY (ARRAY['scheduled'::taskledger.event_type, 'snoozed'::taskledger.event_type])) WHEN 'retry'::text THEN (type = 'failed'::taskledger.event_type) WHEN 'after'::text THEN (type = 'scheduled'::taskledger.event_type) ELSE (type = ANY (ARRAY['enqueued'::taskledger.event_type, 'scheduled'::taskledger.event_type])) END;
-
-COMMENT ON FUNCTION taskledger_internal.is_timer_of(reason text, type taskledger.event_type) IS 'Reports whether an event of this type may set a timer with this reason.';
-
 CREATE FUNCTION taskledger_internal.json_value(document text, OUT in_order text, OUT value text, OUT is_unique boolean) RETURNS record
     LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2662,6 +2418,22 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) IS 'Returns, for each transaction, how many of the next how_many events up to position top are its own.';
 
+CREATE FUNCTION taskledger_internal.late_xids(seen pg_snapshot, seen_bound xid8, below xid8 DEFAULT pg_snapshot_xmax(pg_current_snapshot())) RETURNS SETOF xid8
+    LANGUAGE plpgsql IMMUTABLE ROWS 20 PARALLEL SAFE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return query
+  select x from pg_snapshot_xip(late_xids.seen) x
+  union
+  select g::text::xid8
+    from generate_series(pg_snapshot_xmax(late_xids.seen)::text::bigint,
+                         least(late_xids.seen_bound, late_xids.below)::text::bigint - 1) g;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.late_xids(seen pg_snapshot, seen_bound xid8, below xid8) IS 'Returns the transaction ids that a window must read one by one: ids running in the snapshot seen, and ids below below that were assigned between it and seen_bound.';
+
 CREATE FUNCTION taskledger_internal.lease_kinds(detail json) RETURNS text[]
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2697,30 +2469,6 @@ $_$;
 
 COMMENT ON FUNCTION taskledger_internal.lease_kinds(detail json) IS 'Returns the kinds in the detail of a worker''s lease; null if the detail is malformed.';
 
-CREATE FUNCTION taskledger_internal.listed_tasks(kind text, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint) RETURNS record
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $$
-begin
-  perform taskledger_internal.check_login_kinds(array[listed_tasks.kind]);
-  select array_agg(l.position), array_agg(l.biz_id), count(*), max(l.position)
-    into positions, biz_ids, entries, last
-    from (
-      select t.position, t.biz_id
-        from taskledger.lingering_tasks t
-       where t.kind = listed_tasks.kind and t.position > listed_tasks.after
-       order by t.position
-       limit listed_tasks.how_many) l;
-  select u.positions, u.biz_ids into positions, biz_ids from taskledger_internal.unclaimed(kind, positions, biz_ids) u;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.listed_tasks(kind text, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint) IS 'Reads the next how_many entries of a kind in the list of unfinished tasks after a position. Returns the tasks among them that may be claimed, in the order in which they begin, how many entries there were, and the position of the last.';
-
 CREATE FUNCTION taskledger_internal.lock_cursor(reader text) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2748,29 +2496,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.lock_cursor(reader text) IS 'Locks the newest cursor row of a subscriber, so that no process moves it, and returns its n; null: none.';
 
-CREATE FUNCTION taskledger_internal.lock_receiver(receiver text) RETURNS boolean
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  perform from taskledger.mutex m where m.name = 'alarm/' || receiver for update skip locked;
-  return found;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.lock_receiver(receiver text) IS 'Locks a receiver of alarms until the transaction ends; false if another transaction has locked it.';
-
-CREATE FUNCTION taskledger_internal.lock_schedules() RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  perform from taskledger.mutex m where m.name = 'schedules' for update;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.lock_schedules() IS 'Locks the set of schedules against others that apply schedules, until the transaction ends.';
-
 CREATE FUNCTION taskledger_internal.lock_seal() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2782,39 +2507,94 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.lock_seal() IS 'Locks the seal against other transactions that seal or erase, until the transaction ends.';
 
-CREATE FUNCTION taskledger_internal.lock_subscribers() RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  insert into taskledger.mutex (name) values ('subscribers/' || session_user) on conflict do nothing;
-  perform from taskledger.mutex m where m.name = 'subscribers/' || session_user for update;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.lock_subscribers() IS 'Locks the subscribers of the session''s login against sessions of this login that add one.';
-
-CREATE FUNCTION taskledger_internal.lock_task(kind text, biz_id text) RETURNS boolean
+CREATE FUNCTION taskledger_internal.lock_waiting(kind text, listed bigint, at timestamp with time zone, after bigint, page integer, how_many integer, OUT biz_ids text[], OUT entries integer, OUT last bigint, OUT is_end boolean, OUT newest timestamp with time zone) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
     AS $$
+declare
+  waking constant taskledger.event_type[] := '{enqueued,released,interrupted}';
+  place constant json := (select p.place -> 'seen' from taskledger.lingering_place p);
+  seen pg_snapshot := coalesce(place ->> 'snapshot', '3:3:');
+  seen_top bigint := coalesce(place ->> 'top', '0');
+  seen_bound xid8 := coalesce(place ->> 'bound', '3');
+  positions bigint[];
+  found_ids text[];
+  read record;
 begin
-  perform taskledger_internal.check_login_kinds(array[lock_task.kind]);
-  perform from taskledger.event e
-    where e.kind = lock_task.kind and e.biz_id = lock_task.biz_id and e.version = 1
-      for update skip locked;
-  return found;
+  perform taskledger_internal.check_kinds(array[lock_waiting.kind], true);
+  if listed is not null then
+    select array_agg(l.position), array_agg(l.biz_id), count(*), max(l.position)
+      into positions, found_ids, entries, last
+      from (
+        select t.position, t.biz_id
+          from taskledger.lingering_tasks t
+         where t.kind = lock_waiting.kind and t.position > listed
+         order by t.position
+         limit page) l;
+  else
+    select m.snapshot, m.top, m.bound into read from taskledger.moments m where m.at = lock_waiting.at;
+    if read.top > seen_top then
+      seen := read.snapshot;
+      seen_top := read.top;
+      seen_bound := read.bound;
+    end if;
+    newest := (select m.at from taskledger.moments m order by m.at desc limit 1);
+    select array_agg(e.position) filter (where e.kind = lock_waiting.kind and e.type = any (waking)),
+           array_agg(e.biz_id) filter (where e.kind = lock_waiting.kind and e.type = any (waking)),
+           count(*), max(e.position)
+      into positions, found_ids, entries, last
+      from taskledger_internal.feed_page(seen, seen_top, seen_bound, pg_current_snapshot(), 9223372036854775807,
+                                         lock_waiting.after, page) e;
+  end if;
+  is_end := entries < page;
+  with head as materialized (
+    select t.position, t.biz_id, h.type, h.actor
+      from unnest(positions, found_ids) t(position, biz_id)
+     cross join lateral (
+       select e.type, e.actor
+         from taskledger.event e
+        where e.kind = lock_waiting.kind and e.biz_id = t.biz_id
+        order by e.version desc
+        limit 1) h
+  ), lost as materialized (
+    select r.actor
+      from (select distinct h.actor from head h where h.type in ('started', 'progressed')) r
+     where not exists (
+       select from taskledger_internal.worker_alive_ms(r.actor, lock_waiting.kind) w where w.alive_ms > 0)
+  )
+  select array_agg(h.position order by h.position), array_agg(h.biz_id order by h.position)
+    into positions, found_ids
+    from head h
+   where h.type = any (waking)
+      or h.type in ('started', 'progressed') and h.actor in (select l.actor from lost l);
+  for i in 1 .. coalesce(cardinality(found_ids), 0) loop
+    perform from taskledger.event e
+      where e.kind = lock_waiting.kind and e.biz_id = found_ids[i] and e.version = 1
+        for update skip locked;
+    if found then
+      biz_ids := biz_ids || found_ids[i];
+    end if;
+    if cardinality(biz_ids) = how_many then
+      last := positions[i];
+      is_end := false;
+      exit;
+    end if;
+  end loop;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.lock_task(kind text, biz_id text) IS 'Locks a task against other calls of claim_next until the transaction ends; false if it is locked.';
+COMMENT ON FUNCTION taskledger_internal.lock_waiting(kind text, listed bigint, at timestamp with time zone, after bigint, page integer, how_many integer, OUT biz_ids text[], OUT entries integer, OUT last bigint, OUT is_end boolean, OUT newest timestamp with time zone) IS 'Reads the next entries of a kind in the list of unfinished tasks after position listed, or the next events of all kinds after a moment and a position, at most page of them. Locks the first how_many tasks among them that may be claimed, against other calls until the transaction ends. Returns these in the order in which they begin, how many entries there were, the position of the last, whether there are no more, and the time of the newest moment.';
 
 CREATE FUNCTION taskledger_internal.lock_workers(kinds text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
-  perform taskledger_internal.check_login_kinds(lock_workers.kinds);
+  perform taskledger_internal.check_kinds(lock_workers.kinds, true);
   insert into taskledger.mutex (name)
   select 'workers/' || k.kind from unnest(lock_workers.kinds) k(kind) order by k.kind collate "C"
       on conflict do nothing;
@@ -2855,25 +2635,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.locked_events(kinds text[], biz_ids text[], expected integer[], types text[], actors text[]) IS 'Returns the numbers of the events that cannot be appended after versions expected now, because other transactions have their keys locked. Appends nothing.';
 
-CREATE FUNCTION taskledger_internal.login_refused(kinds text[]) RETURNS text
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-declare
-  refused constant text := taskledger_internal.refused_kind(kinds, session_user, 'member');
-begin
-  if refused is not null and exists (
-      select from pg_roles r, pg_class c
-       where r.rolname = session_user and c.oid = 'taskledger.event'::regclass
-         and (r.rolbypassrls or pg_has_role(r.oid, c.relowner, 'member'))) then
-    return null;
-  end if;
-  return refused;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.login_refused(kinds text[]) IS 'Returns the first of some kinds on which the session''s login may not work; null if none.';
-
 CREATE FUNCTION taskledger_internal.mark_feed(reader text, mark json) RETURNS boolean
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2911,7 +2672,8 @@ begin
   if n > 1 then
     return true;
   end if;
-  perform taskledger_internal.lock_subscribers();
+  insert into taskledger.mutex (name) values ('subscribers/' || session_user) on conflict do nothing;
+  perform from taskledger.mutex m where m.name = 'subscribers/' || session_user for update;
   select count(*) into counted
     from (select from taskledger.subscribers s
            where s.login = session_user and s.name <> substr(may_add_subscriber.reader, 12)
@@ -3151,6 +2913,18 @@ $_$;
 
 COMMENT ON FUNCTION taskledger_internal.number_value(number text) IS 'Returns a text that is the same for all notations of a JSON number, such as 5e2 for 500.0.';
 
+CREATE FUNCTION taskledger_internal.origin() RETURNS text
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return (select c.system_identifier::text from pg_control_system() c) || '/'
+      || (select d.oid::text from pg_database d where d.datname = current_database());
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.origin() IS 'Returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
+
 CREATE FUNCTION taskledger_internal.own_logins() RETURNS integer[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3190,7 +2964,7 @@ actor '::text) || COALESCE(((octet_length(actor) || ' '::text) || actor), '-'::t
 
 COMMENT ON FUNCTION taskledger_internal.personal_digest(salt bytea, data text, meta text, actor text) IS 'Returns the digest of the personal data of an event, which its leaf covers.';
 
-CREATE FUNCTION taskledger_internal.place_at(at timestamp with time zone) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, bound xid8)
+CREATE FUNCTION taskledger_internal.place(at timestamp with time zone, "position" bigint) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, bound xid8)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_bitmapscan TO 'off'
@@ -3198,66 +2972,27 @@ CREATE FUNCTION taskledger_internal.place_at(at timestamp with time zone) RETURN
     SET jit TO 'off'
     AS $$
 declare
+  since timestamptz := at;  -- the window ends at a moment since then
+  of_xid xid8;              -- at which this transaction is visible
   low record;
   high record;
   probe record;
   past bigint;   -- the lowest position known to be recorded after the time
   middle bigint;
 begin
-  select m.snapshot, m.top, m.bound into low
-    from taskledger.moments m where m.at <= place_at.at order by m.at desc limit 1;
-  select m.snapshot, m.top, m.bound into high
-    from taskledger.moments m where m.at > place_at.at order by m.at limit 1;
-  if high.snapshot is null and pg_is_in_recovery() then
-    raise exception 'taskledger: the database is a standby' using errcode = 'read_only_sql_transaction';
-  end if;
-  seen := coalesce(low.snapshot, '3:3:'); seen_top := coalesce(low.top, 0); seen_bound := coalesce(low.bound, '3');
-  until := coalesce(high.snapshot, pg_current_snapshot());
-  top := coalesce(high.top, (select e.position from taskledger.event e order by e.position desc limit 1), 0);
-  bound := high.bound;
-  after_position := seen_top;
-  past := greatest(top, seen_top) + 1;
-  while past - after_position > 1 loop
-    middle := after_position + (past - after_position) / 2;
-    select e.position, e.recorded_at into probe
+  if place.position is not null then
+    select case when e.position <= taskledger_internal.feed_floor() then '3'::xid8 else e.xid end, e.recorded_at
+      into of_xid, since
       from taskledger.event e
-     where e.position >= middle and e.position < past
-     order by e.position
-     limit 1;
-    if probe.position is null or probe.recorded_at > place_at.at then
-      past := middle;
-    else
-      after_position := probe.position;
+     where e.position = place.position;
+    if of_xid is null then
+      return;
     end if;
-  end loop;
-  return next;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.place_at(at timestamp with time zone) IS 'Returns the place of a time in the order of commits: the columns of a cursor. Null for bound means that it must be drawn now.';
-
-CREATE FUNCTION taskledger_internal.place_of("position" bigint) RETURNS TABLE(seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, after_position bigint, bound xid8)
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_bitmapscan TO 'off'
-    SET enable_seqscan TO 'off'
-    SET jit TO 'off'
-    AS $$
-declare
-  low record;
-  high record;
-  found record;
-begin
-  select case when e.position <= taskledger_internal.feed_floor() then '3'::xid8 else e.xid end as xid, e.recorded_at
-    into found
-    from taskledger.event e
-   where e.position = place_of.position;
-  if found.xid is null then
-    return;
   end if;
   select m.at, m.snapshot, m.top, m.bound into high
     from taskledger.moments m
-   where m.at >= found.recorded_at and pg_visible_in_snapshot(found.xid, m.snapshot)
+   where m.at >= since
+     and case when of_xid is null then m.at > since else pg_visible_in_snapshot(of_xid, m.snapshot) end
    order by m.at
    limit 1;
   if high.snapshot is null and pg_is_in_recovery() then
@@ -3272,12 +3007,26 @@ begin
   until := coalesce(high.snapshot, pg_current_snapshot());
   top := coalesce(high.top, (select e.position from taskledger.event e order by e.position desc limit 1), 0);
   bound := high.bound;
-  after_position := place_of.position;
+  after_position := coalesce(place.position, seen_top);
+  past := case when of_xid is null then greatest(top, seen_top) + 1 else after_position end;
+  while past - after_position > 1 loop
+    middle := after_position + (past - after_position) / 2;
+    select e.position, e.recorded_at into probe
+      from taskledger.event e
+     where e.position >= middle and e.position < past
+     order by e.position
+     limit 1;
+    if probe.position is null or probe.recorded_at > place.at then
+      past := middle;
+    else
+      after_position := probe.position;
+    end if;
+  end loop;
   return next;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.place_of("position" bigint) IS 'Returns the place of an event, by its position, in the order of commits; no row without such an event. Null for bound as in place_at.';
+COMMENT ON FUNCTION taskledger_internal.place(at timestamp with time zone, "position" bigint) IS 'Returns the place of a time, or of an event by its position, in the order of commits: the columns of a cursor. No row without such an event. Null for bound means that it must be drawn now.';
 
 CREATE FUNCTION taskledger_internal.policy_of(kind text, biz_id text, otherwise json) RETURNS json
     LANGUAGE plpgsql STABLE
@@ -3313,60 +3062,21 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.poll_place(worker text, kind text) IS 'Returns the place after which a worker continues to look for waiting tasks of a kind; null: none.';
 
-CREATE FUNCTION taskledger_internal.raise_anothers_worker(worker text) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  raise exception 'taskledger: worker % belongs to another login than %', quote_literal(left(worker, 260)), session_user
-    using errcode = 'insufficient_privilege',
-          hint = 'choose another id: an id belongs to the login that has its lease; when the lease has ended, another '
-                 'login may have it that may work on all its kinds';
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.raise_anothers_worker(worker text) IS 'Raises the error of a session that would act as a worker of another login.';
-
-CREATE FUNCTION taskledger_internal.raise_fenced(kind text, biz_id text, version integer) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  raise exception 'taskledger: the attempt at task %/% with version % has ended', kind, biz_id, version
-    using errcode = 'TL001',
-          hint = 'roll back: another worker has the task, or an operator or a deadline has ended it';
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.raise_fenced(kind text, biz_id text, version integer) IS 'Raises the error of a worker that no longer has its task.';
-
-CREATE FUNCTION taskledger_internal.raise_no_lease(worker text, kind text) RETURNS void
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  if taskledger_internal.is_anothers_lease(worker) then
-    perform taskledger_internal.raise_anothers_worker(worker);
-  end if;
-  raise exception 'taskledger: worker % has no lease for kind %', quote_literal(left(worker, 260)), kind
-    using errcode = 'TL002', hint = 'call taskledger.heartbeat with this kind, and again before the lease ends';
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.raise_no_lease(worker text, kind text) IS 'Raises the error of a worker whose lease has ended or belongs to another login.';
-
-CREATE FUNCTION taskledger_internal.raise_refused(kind text) RETURNS void
+CREATE FUNCTION taskledger_internal.position_behind() RETURNS bigint
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
+    SET jit TO 'off'
     AS $$
 begin
-  raise exception 'taskledger: login % may not work on kind %', session_user, kind
-    using errcode = 'insufficient_privilege',
-          hint = 'grant it the role worker, or one for this kind: taskledger migrate roles --worker NAME=' || kind;
+  return coalesce((
+    select e.position
+      from (select e.position from taskledger.event e order by e.position desc limit 1) e
+     cross join taskledger.event_position_seq s
+     where e.position > s.last_value or e.position = s.last_value and not s.is_called), 0);
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.raise_refused(kind text) IS 'Raises the error of a login that may not work on a kind.';
+COMMENT ON FUNCTION taskledger_internal.position_behind() IS 'Returns the newest position if the sequence of positions is behind it, so that enqueues fail, else 0.';
 
 CREATE FUNCTION taskledger_internal.rebased_at() RETURNS timestamp with time zone
     LANGUAGE plpgsql STABLE
@@ -3392,11 +3102,21 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.refuse_change() IS 'The trigger that keeps a table append-only.';
 
-CREATE FUNCTION taskledger_internal.refused_kind(kinds text[], worker name, how text) RETURNS text
+CREATE FUNCTION taskledger_internal.refused_kind(kinds text[], of_login boolean) RETURNS text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
+declare
+  worker constant name := case when of_login then session_user else current_user end;
+  how constant text := case when of_login then 'member' else 'usage' end;
 begin
+  if not of_login and not row_security_active('taskledger.event')
+     or of_login and exists (
+          select from pg_roles r, pg_class c
+           where r.rolname = session_user and c.oid = 'taskledger.event'::regclass
+             and (r.rolbypassrls or pg_has_role(r.oid, c.relowner, 'member'))) then
+    return null;
+  end if;
   return (
     select k.kind
       from unnest(kinds) k(kind)
@@ -3417,7 +3137,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger_internal.refused_kind(kinds text[], worker name, how text) IS 'Returns the first of some kinds on which a role may not work, as usage or member of roles; null if none.';
+COMMENT ON FUNCTION taskledger_internal.refused_kind(kinds text[], of_login boolean) IS 'Returns the first of some kinds on which the current role may not work, or the session''s login; null if none.';
 
 CREATE UNLOGGED SEQUENCE taskledger.asleep_until
     START WITH 1
@@ -3496,7 +3216,7 @@ begin
    where l.name = remove_lease.name and l.name like 'worker/%'
      and (l.login = session_user
           or l.alive_until <= statement_timestamp()
-             and taskledger_internal.login_refused(taskledger_internal.lease_kinds(l.detail)) is null);
+             and taskledger_internal.refused_kind(taskledger_internal.lease_kinds(l.detail), true) is null);
 end
 $$;
 
@@ -3781,20 +3501,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.set_poll_place(worker text, kind text, place json) IS 'Stores the place after which a worker continues to look for waiting tasks of a kind.';
 
-CREATE FUNCTION taskledger_internal.set_timers(kind text, biz_id text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
-    LANGUAGE sql
-    BEGIN ATOMIC
- INSERT INTO taskledger.timer (due_at, kind, biz_id, version, reason)  SELECT taskledger_internal.due_at(NULL::bigint, t.at) AS due_at,
-             set_timers.kind AS kind,
-             set_timers.biz_id AS biz_id,
-             1,
-             t.reason
-            FROM ( VALUES (set_timers.run_at,'due'::text), (set_timers.start_by,'start_by'::text), (set_timers.finish_by,'finish_by'::text)) t(at, reason)
-           WHERE (t.at IS NOT NULL);
-END;
-
-COMMENT ON FUNCTION taskledger_internal.set_timers(kind text, biz_id text, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Sets the timers of a new task. A deadline that has passed is due now.';
-
 CREATE FUNCTION taskledger_internal.short_in_a_row(data json) RETURNS integer
     LANGUAGE sql IMMUTABLE
     RETURN COALESCE(("substring"((data)::text, '"short_in_a_row":([0-9]{1,9})'::text))::integer, 0);
@@ -3833,28 +3539,6 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.skip_projection(projection text, kind text, biz_id text) IS 'Skips the failed events of a task, parked or stopping the projection, and returns their versions.';
-
-CREATE FUNCTION taskledger_internal.snoozed_in_a_row(how_many integer) RETURNS TABLE(kind text, biz_id text, times integer, snoozed_at timestamp with time zone)
-    LANGUAGE sql STABLE
-    BEGIN ATOMIC
- SELECT s.kind,
-     s.biz_id,
-     taskledger_internal.short_in_a_row(s.data) AS short_in_a_row,
-     s.recorded_at
-    FROM ( SELECT e.kind,
-             e.biz_id,
-             e.version,
-             e.data,
-             e.recorded_at
-            FROM taskledger.event e
-           WHERE ((e.type = 'snoozed'::taskledger.event_type) AND (strpos((e.data)::text, '"short_in_a_row"'::text) > 0))
-           ORDER BY e."position" DESC
-          LIMIT snoozed_in_a_row.how_many) s
-   WHERE ((taskledger_internal.short_in_a_row(s.data) >= 5) AND (s.version = taskledger_internal.newest_of(s.kind, s.biz_id, '{snoozed,succeeded,failed,interrupted,scheduled,buried,cancelled,expired,discarded}'::taskledger.event_type[])))
-   ORDER BY (taskledger_internal.short_in_a_row(s.data)) DESC, s.kind, s.biz_id;
-END;
-
-COMMENT ON FUNCTION taskledger_internal.snoozed_in_a_row(how_many integer) IS 'Returns the tasks among the newest snoozes of less than a second that were only snoozed like this, five times or more in a row.';
 
 CREATE FUNCTION taskledger_internal.split_args(entries json, OUT others json, OUT args text[]) RETURNS record
     LANGUAGE plpgsql IMMUTABLE
@@ -4021,6 +3705,20 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.thin_moments(since timestamp with time zone) IS 'Removes moments since a time that are older than an hour, and returns the time to continue at.';
 
+CREATE FUNCTION taskledger_internal.timeline() RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if pg_is_in_recovery() then
+    return null;
+  end if;
+  return ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.timeline() IS 'Returns the timeline of the database, which changes when a standby is promoted or an archive is restored; null on a standby.';
+
 CREATE FUNCTION taskledger_internal.times_of(entry json, OUT run_at timestamp with time zone, OUT run_in interval, OUT start_by timestamp with time zone, OUT finish_by timestamp with time zone) RETURNS record
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -4111,39 +3809,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.unbegun_kinds(older_than interval, max_aged bigint) IS 'Returns the kinds with live workers that are not paused and have tasks that became available before older_than ago: the available tasks as the projector has counted them, how many of these are so old, and when the oldest became available, null for a kind with more than max_aged tasks in all.';
 
-CREATE FUNCTION taskledger_internal.unclaimed(kind text, INOUT positions bigint[], INOUT biz_ids text[]) RETURNS record
-    LANGUAGE plpgsql STABLE
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $$
-begin
-  with head as materialized (
-    select t.position, t.biz_id, h.type, h.actor
-      from unnest(unclaimed.positions, unclaimed.biz_ids) t(position, biz_id)
-     cross join lateral (
-       select e.type, e.actor
-         from taskledger.event e
-        where e.kind = unclaimed.kind and e.biz_id = t.biz_id
-        order by e.version desc
-        limit 1) h
-  ), lost as materialized (
-    select r.actor
-      from (select distinct h.actor from head h where h.type in ('started', 'progressed')) r
-     where not exists (select from taskledger_internal.worker_alive_ms(r.actor, unclaimed.kind) w where w.alive_ms > 0)
-  )
-  select array_agg(h.position order by h.position), array_agg(h.biz_id order by h.position)
-    into positions, biz_ids
-    from head h
-   where h.type in ('enqueued', 'released', 'interrupted')
-      or h.type in ('started', 'progressed') and h.actor in (select l.actor from lost l);
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.unclaimed(kind text, INOUT positions bigint[], INOUT biz_ids text[]) IS 'Returns the tasks among these that are available, or run in a lost worker, in the order of their positions.';
-
 CREATE FUNCTION taskledger_internal.unhandled_kinds(max_aged bigint) RETURNS TABLE(kind text, waiting bigint, oldest_ms bigint)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -4195,42 +3860,6 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.unhandled_kinds(max_aged bigint) IS 'Returns the kinds with tasks in the projection that are available or running, and no live worker: the number of these tasks, and how many milliseconds the oldest has been so, -1 for a kind with more than max_aged tasks in all.';
-
-CREATE FUNCTION taskledger_internal.unlisted_tasks(kind text, at timestamp with time zone, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint, OUT newest timestamp with time zone) RETURNS record
-    LANGUAGE plpgsql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET plan_cache_mode TO 'force_generic_plan'
-    SET jit TO 'off'
-    AS $$
-declare
-  waking constant taskledger.event_type[] := '{enqueued,released,interrupted}';
-  listed constant json := (select p.place -> 'seen' from taskledger.lingering_place p);
-  seen pg_snapshot := coalesce(listed ->> 'snapshot', '3:3:');
-  seen_top bigint := coalesce(listed ->> 'top', '0');
-  seen_bound xid8 := coalesce(listed ->> 'bound', '3');
-  read record;
-begin
-  perform taskledger_internal.check_login_kinds(array[unlisted_tasks.kind]);
-  select m.snapshot, m.top, m.bound into read from taskledger.moments m where m.at = unlisted_tasks.at;
-  if read.top > seen_top then
-    seen := read.snapshot;
-    seen_top := read.top;
-    seen_bound := read.bound;
-  end if;
-  newest := (select m.at from taskledger.moments m order by m.at desc limit 1);
-  select array_agg(e.position) filter (where e.kind = unlisted_tasks.kind and e.type = any (waking)),
-         array_agg(e.biz_id) filter (where e.kind = unlisted_tasks.kind and e.type = any (waking)),
-         count(*), max(e.position)
-    into positions, biz_ids, entries, last
-    from taskledger_internal.feed_page(seen, seen_top, seen_bound, pg_current_snapshot(), 9223372036854775807,
-                                       unlisted_tasks.after, unlisted_tasks.how_many) e;
-  select u.positions, u.biz_ids into positions, biz_ids from taskledger_internal.unclaimed(kind, positions, biz_ids) u;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.unlisted_tasks(kind text, at timestamp with time zone, after bigint, how_many integer, OUT positions bigint[], OUT biz_ids text[], OUT entries integer, OUT last bigint, OUT newest timestamp with time zone) IS 'Reads the next how_many events of all kinds after a position that are after the place of the list of unfinished tasks, and after a moment. Returns the tasks of a kind that they made available and that may be claimed, how many events there were, the position of the last, and the time of the newest moment.';
 
 CREATE FUNCTION taskledger_internal.wake(enqueued bigint DEFAULT NULL::bigint) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4325,6 +3954,64 @@ CREATE VIEW taskledger.claimed_kinds AS
 
 COMMENT ON VIEW taskledger.claimed_kinds IS 'Internal: the kinds of live workers that claim tasks, and do not ask the dispatcher for them.';
 
+CREATE TABLE taskledger.cursor (
+    reader text NOT NULL COLLATE pg_catalog."C",
+    n bigint NOT NULL,
+    seen pg_snapshot NOT NULL,
+    seen_top bigint NOT NULL,
+    seen_bound xid8 NOT NULL,
+    until pg_snapshot,
+    top bigint,
+    bound xid8,
+    after_position bigint DEFAULT 0 NOT NULL,
+    audited pg_snapshot,
+    unaudited bigint DEFAULT 0 NOT NULL,
+    unaudited_xor bigint DEFAULT 0 NOT NULL,
+    origin text NOT NULL,
+    timeline bigint DEFAULT taskledger_internal.timeline() NOT NULL,
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    mark json,
+    login text,
+    recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
+
+COMMENT ON TABLE taskledger.cursor IS 'How far each reader of the feed has got. Append-only: the row with the highest n is the cursor.';
+
+ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME taskledger.event_position_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE VIEW taskledger.cursors AS
+ SELECT c.reader,
+    c.n,
+    c.seen,
+    c.seen_top,
+    c.seen_bound,
+    c.until,
+    c.top,
+    c.bound,
+    c.after_position,
+    c.mark,
+    c.login,
+    c.recorded_at,
+    c.timeline,
+    (was.written_here AND (NOT was.ahead)) AS is_local,
+    was.written_here
+   FROM (taskledger.cursor c
+     CROSS JOIN LATERAL ( SELECT ((c.origin = taskledger_internal.origin()) OR (((c.xmin)::text)::bigint = ((((c.xid)::text)::numeric % ('4294967296'::bigint)::numeric))::bigint)) AS written_here,
+                CASE
+                    WHEN (GREATEST(c.seen_top, c.top) > pg_sequence_last_value('taskledger.event_position_seq'::regclass)) THEN (taskledger_internal.position_behind() = 0)
+                    ELSE false
+                END AS ahead) was);
+
+COMMENT ON VIEW taskledger.cursors IS 'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. If is_local is false, the row belongs to another database, and its transaction IDs are meaningless in this one; or it is ahead of the sequence of positions.';
+
 CREATE VIEW taskledger.dispatcher AS
  SELECT ((l.detail ->> 'epoch'::text))::bigint AS epoch,
     (l.detail ->> 'key'::text) AS key,
@@ -4418,6 +4105,15 @@ CREATE VIEW taskledger.kind_minutes AS
    FROM taskledger.kind_stats s;
 
 COMMENT ON VIEW taskledger.kind_minutes IS 'Events by kind and minute: add up the rows. waiting and running are histograms: the first bucket counts times below 1 ms, bucket i times from 2^((i-2)/4) to 2^((i-1)/4) ms.';
+
+CREATE SEQUENCE taskledger.limits_set
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+COMMENT ON SEQUENCE taskledger.limits_set IS 'Internal: how many limits have been set; null while there has been none.';
 
 CREATE VIEW taskledger.lingering_place AS
  SELECT (c.mark -> 'listed'::text) AS place
@@ -4519,10 +4215,11 @@ CREATE VIEW taskledger.moments AS
 COMMENT ON VIEW taskledger.moments IS 'The rows of the table moment whose transaction IDs belong to this database.';
 
 CREATE TABLE taskledger.mutex (
-    name text NOT NULL COLLATE pg_catalog."C"
+    name text NOT NULL COLLATE pg_catalog."C",
+    is_locked boolean
 );
 
-COMMENT ON TABLE taskledger.mutex IS 'Internal: the rows that functions lock: schedules, workers/ with each kind, alarm/ with each receiver of alarms, subscribers/ with each login that has subscribers, leases/ with each login that has leases of workers.';
+COMMENT ON TABLE taskledger.mutex IS 'Internal: rows to lock: schedules, seal, workers/ with each kind, alarm/ with each receiver of alarms, subscribers/ with each login that has subscribers, leases/ with each login that has leases of workers.';
 
 CREATE VIEW taskledger.outbox AS
  WITH relay AS MATERIALIZED (
@@ -4850,7 +4547,7 @@ CREATE VIEW taskledger.subscribers AS
          LIMIT 1) c)
   WHERE (n.reader IS NOT NULL);
 
-COMMENT ON VIEW taskledger.subscribers IS 'The subscribers: each continues about at a position, unless it is paused. taskledger_internal.feed_pending returns the events that it has not passed.';
+COMMENT ON VIEW taskledger.subscribers IS 'The subscribers: each continues about at a position, unless it is paused. taskledger_internal.feed_lag counts the events that it has not passed.';
 
 CREATE VIEW taskledger.task_counts AS
  WITH RECURSIVE newest AS (
@@ -5096,6 +4793,8 @@ ALTER TABLE taskledger.lease ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY login ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK ((login_id = ANY (( SELECT taskledger_internal.own_logins() AS own_logins)::integer[])));
 
+ALTER TABLE taskledger.mutex ENABLE ROW LEVEL SECURITY;
+
 CREATE POLICY readable ON taskledger.cursor FOR SELECT USING (true);
 
 CREATE POLICY readable ON taskledger.lease FOR SELECT USING (true);
@@ -5107,7 +4806,7 @@ CASE
     WHEN ((COALESCE(octet_length((data)::text), 0) <= 4096) AND (COALESCE(octet_length((meta)::text), 0) <= 4096)) THEN true
     WHEN (version IS NULL) THEN true
     WHEN (version > 1) THEN ((COALESCE(octet_length((data)::text), 0) <= 524288) AND (COALESCE(octet_length((meta)::text), 0) <= 65536))
-    ELSE taskledger_internal.fits(octet_length((data)::text), octet_length((meta)::text))
+    ELSE taskledger_internal.admits(NULL::text, octet_length((data)::text), (octet_length((meta)::text) - 256))
 END));
 
 ALTER TABLE taskledger.timer ENABLE ROW LEVEL SECURITY;

@@ -48,7 +48,7 @@ func TestPositionsAreGivenAgain(t *testing.T) {
 	passed := func(reader string, n int) {
 		t.Helper()
 		s.await(reader+" has passed all", func() bool {
-			return s.count(`select count(*) from taskledger_internal.feed_pending('subscriber/' || $1, 1000)`,
+			return s.count(`select events from taskledger_internal.feed_lag('subscriber/' || $1, 1000)`,
 				reader) == n
 		})
 	}
@@ -124,7 +124,7 @@ func TestPositionsAreGivenAgain(t *testing.T) {
 	})
 	s.await("the served subscriber has passed all", func() bool {
 		c.receiveSome()
-		return s.count(`select count(*) from taskledger_internal.feed_pending('subscriber/mails', 1000)`) == 0
+		return s.count(`select events from taskledger_internal.feed_lag('subscriber/mails', 1000)`) == 0
 	})
 	for task := range want {
 		if c.versions[task] != 1 {

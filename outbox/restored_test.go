@@ -101,7 +101,7 @@ func TestSubscribersStayOverARestore(t *testing.T) {
 	}
 	s.start(outbox.Subscription{Name: "table", Handle: toTable})
 	s.await("the subscriber has passed all", func() bool {
-		return s.count(`select count(*) from taskledger_internal.feed_pending('subscriber/table', 1000)`) == 0
+		return s.count(`select events from taskledger_internal.feed_lag('subscriber/table', 1000)`) == 0
 	})
 	s.wantEach(25)
 	if n, err := read(); err != nil || n != 25 {

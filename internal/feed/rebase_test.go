@@ -184,7 +184,7 @@ func TestRestoredTransactionIDsMeanNothing(t *testing.T) {
 	if text := logs.String(); text != "" {
 		t.Errorf("the feed logged: %s", text)
 	}
-	pending := f.count("select count(*) from taskledger_internal.feed_pending('test', 1000)")
+	pending := f.count("select events from taskledger_internal.feed_lag('test', 1000)")
 	passed := f.count(`
 		select count(*) from taskledger.event e
 		 cross join (select * from taskledger.cursors where reader = 'test' order by n desc limit 1) c

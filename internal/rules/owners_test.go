@@ -56,8 +56,9 @@ var tables = map[string]string{
 	"token":              "api",
 }
 
-// published are the tables that all SQL may read: the interface of the ledger. Writing is the owner's.
-var published = []string{"event"}
+// published are the tables that all SQL may read: the interface of the ledger, and the rows to lock. Writing is the
+// owner's.
+var published = []string{"event", "mutex"}
 
 // markOwners own the fields of the marks in their cursor rows.
 var markOwners = []string{"outbox", "projector", "internal/feed"}
@@ -100,6 +101,14 @@ var foreigners = []foreign{
 	{
 		table: "mutex", path: "migrations/00018_seal.sql",
 		reason: "the row that lock_seal locks",
+	},
+	{
+		table: "mutex", path: "migrations/00015_subscriber.sql",
+		reason: "the row that a login locks to add a subscriber",
+	},
+	{
+		table: "mutex", path: "health/alarm/sql/receiver.sql",
+		reason: "the row that a delivery locks",
 	},
 	{
 		table: "event_position_seq", path: "internal/feed/errors.go",

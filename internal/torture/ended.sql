@@ -6,4 +6,4 @@ select not exists (
                        order by e.kind, e.biz_id, e.version desc) head
           where head.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded'))
    and not exists (select from taskledger.outbox)
-   and not exists (select from taskledger_internal.feed_pending('projector', 1))
+   and (select l.events = 0 from taskledger_internal.feed_lag('projector', 1) l)

@@ -10,7 +10,7 @@ insert into taskledger.event (version, attempt, shard, type, data_version, kind,
 select 1, 0, $3::integer, 'enqueued', $7::integer, $1::text, $2::text, coalesce($4::text, session_user),
        $5::text::json, $6::text::json
  where coalesce(octet_length($5::text), 0) <= 4096 and coalesce(octet_length($6::text), 0) <= 4096
-       and not taskledger_internal.has_limits()
+       and pg_sequence_last_value('taskledger.limits_set'::regclass) is null
     or taskledger_internal.admits($1::text, octet_length($5::text), octet_length($6::text))
     on conflict (kind, biz_id, version) do nothing
 returning position, case when taskledger_internal.relay_sleeps() then taskledger_internal.wake(position) end

@@ -1,6 +1,6 @@
 -- The place of a time in the order of commits.
--- $1 time in microseconds since 1970. Returns one row: the place (see place_at), whether the time is in the
--- future, and when the first event was recorded, null without events.
+-- $1 time in microseconds since 1970. Returns one row: the place (see taskledger_internal.place), whether the time is
+-- in the future, and when the first event was recorded, null without events.
 -- Locks nothing. Indexes: primary key of moment, (position).
 select p.seen::text, p.seen_top, p.seen_bound::text, p.until::text, p.top, p.after_position,
        timestamptz 'epoch' + $1::bigint * interval '1 microsecond' > clock_timestamp(),
@@ -8,4 +8,4 @@ select p.seen::text, p.seen_top, p.seen_bound::text, p.until::text, p.top, p.aft
           from taskledger.event e
          order by e.position
          limit 1)
-  from taskledger_internal.place_at(timestamptz 'epoch' + $1::bigint * interval '1 microsecond') p
+  from taskledger_internal.place(timestamptz 'epoch' + $1::bigint * interval '1 microsecond', null) p

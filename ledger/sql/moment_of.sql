@@ -8,4 +8,4 @@ select p.seen::text, p.seen_top, p.seen_bound::text, p.until::text, p.top, p.aft
        coalesce((select e.position from taskledger.event e
                   where e.position > $1::bigint order by e.position limit 1), 0)
   from (select) one
-  left join taskledger_internal.place_of($1::bigint) p on true
+  left join taskledger_internal.place(null, $1::bigint) p on true

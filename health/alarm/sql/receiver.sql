@@ -1,3 +1,4 @@
 -- Adds the row that a delivery to a receiver locks, unless it exists.
 -- $1 receiver. Locks the row for the statement. Index: primary key.
-select taskledger_internal.add_receiver($1::text)
+insert into taskledger.mutex (name) values ('alarm/' || $1::text)
+    on conflict (name) do nothing
