@@ -3,6 +3,7 @@ package workers_test
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -91,6 +92,7 @@ func TestRunRefuses(t *testing.T) {
 	t.Run("wrong password", func(t *testing.T) {
 		config := b.DB.Config()
 		config.ConnConfig.Password = "wrong"
+		config.ConnConfig.DialFunc = (&net.Dialer{}).DialContext // an earlier test's connection has logged in
 		db := try(pgxpool.NewWithConfig(b.Context(), config))(t)
 		defer db.Close()
 		if err := run(db); err == nil || !strings.Contains(err.Error(), "password") {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxIdle is the number of connections that a [Shelf] keeps.
-	maxIdle = 24
+	// MaxIdle is the number of connections that a [Shelf] keeps.
+	MaxIdle = 24
 	// patience bounds what normally takes a millisecond.
 	patience = 5 * time.Second
 )
@@ -129,7 +129,7 @@ func (s *Shelf) put(l *link) {
 		isClean := l.reset() == nil
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if !isClean || s.isClosed || s.count >= maxIdle {
+		if !isClean || s.isClosed || s.count >= MaxIdle {
 			l.end()
 			return
 		}

@@ -26,6 +26,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -207,7 +208,9 @@ func findServer() (*templates, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := pgserver.StartPrepared(ctx, pgserver.Config{NoSync: true, Fetch: fetchPostgres()}, "shared-"+sum,
+	config := pgserver.Config{NoSync: true, Fetch: fetchPostgres(), Settings: map[string]string{
+		"max_connections": strconv.Itoa(maxFree*backends.MaxIdle + 200)}}
+	server, err := pgserver.StartPrepared(ctx, config, "shared-"+sum,
 		func(ctx context.Context, s *pgserver.Server) error {
 			t, err := newTemplates(ctx, s.URL("postgres"))
 			if err == nil {

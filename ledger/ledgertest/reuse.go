@@ -4,7 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,9 +37,12 @@ type database struct {
 
 // pristine describes a freshly migrated database.
 type pristine struct {
-	catalog   string            // hash of the catalog
-	rows      map[string]string // hashes of the tables that are not empty, by name
-	sequences string            // statement that sets them
+	catalog      string   // fingerprint of the catalog
+	tables       []string // those that are not empty
+	rows         string   // hash of their rows, by rowsSQL
+	rowsSQL      string
+	deleteOthers string // statements that delete all other rows of these tables
+	sequences    string // statement that sets them
 }
 
 // reuse holds the databases of a test process between tests.
@@ -55,7 +58,7 @@ type reuse struct {
 func newReuse() *reuse { return &reuse{inUse: make(map[string]*database)} }
 
 // maxFree is the number of databases that wait for a test.
-var maxFree = 2 * runtime.GOMAXPROCS(0)
+const maxFree = 16
 
 // take returns a database that waits, or nil.
 func (r *reuse) take() *database {
@@ -114,21 +117,9 @@ func (r *reuse) learn(ctx context.Context, address string) error {
 		return err
 	}
 	defer conn.Close(ctx)
-	p := &pristine{rows: make(map[string]string)}
-	if p.catalog, err = queryOne[string](ctx, conn, catalogSQL); err != nil {
-		return err
-	}
-	if p.sequences, err = queryOne[string](ctx, conn, sequencesSQL); err != nil {
-		return err
-	}
-	tables, err := queryOne[[]string](ctx, conn, filledSQL)
+	p, err := describe(ctx, conn)
 	if err != nil {
 		return err
-	}
-	for _, table := range tables {
-		if p.rows[table], err = rowsOf(ctx, conn, table); err != nil {
-			return err
-		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,10 +127,33 @@ func (r *reuse) learn(ctx context.Context, address string) error {
 	return nil
 }
 
-// rowsOf returns a hash of the rows of a table, and of the transactions that wrote them.
-func rowsOf(ctx context.Context, conn *pgx.Conn, table string) (string, error) {
-	return queryOne[string](ctx, conn, "select coalesce(md5(string_agg(row(r.xmin, r.*)::text, ',' "+
-		"order by r::text)), '') from "+table+" r")
+// describe describes a freshly migrated database.
+func describe(ctx context.Context, conn *pgx.Conn) (p *pristine, err error) {
+	p = &pristine{}
+	if p.catalog, err = queryOne[string](ctx, conn, catalogSQL); err != nil {
+		return nil, err
+	}
+	if p.sequences, err = queryOne[string](ctx, conn, sequencesSQL); err != nil {
+		return nil, err
+	}
+	if p.tables, err = queryOne[[]string](ctx, conn, filledSQL); err != nil {
+		return nil, err
+	}
+	var rows, deletes []string
+	for _, table := range p.tables {
+		// The transactions that wrote the rows count, too: a test may read them.
+		rows = append(rows, "(select string_agg(row(r.xmin, r.*)::text, ',' order by r::text) from "+table+" r)")
+		transactions, err := queryOne[string](ctx, conn,
+			"select string_agg(distinct quote_literal(r.xmin), ', ') from "+table+" r")
+		if err != nil {
+			return nil, err
+		}
+		deletes = append(deletes, "delete from "+table+" r where r.xmin::text not in ("+transactions+")")
+	}
+	p.rowsSQL = "select md5(concat_ws(';', " + strings.Join(rows, ", ") + "))"
+	p.deleteOthers = strings.Join(deletes, "; ")
+	p.rows, err = queryOne[string](ctx, conn, p.rowsSQL)
+	return p, err
 }
 
 // clean restores a database to its state before the test. It reports false if that is not possible.
@@ -193,33 +207,22 @@ func (d *database) awaitStrangers(ctx context.Context) (hasLeft bool, err error)
 	}
 }
 
-// restore empties the tables that were empty, and sets the sequences. It reports false if the rows of the migrations
-// have changed: they know which transaction wrote them.
+// restore deletes the rows that the migrations have not written, and sets the sequences. It reports false if a row of
+// the migrations has changed: it contains the transaction that wrote it.
 func (p *pristine) restore(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	if _, err := conn.Exec(ctx, p.deleteOthers); err != nil {
+		return false, err
+	}
+	rows, err := queryOne[string](ctx, conn, p.rowsSQL)
+	if err != nil || rows != p.rows {
+		return false, err
+	}
 	tables, err := queryOne[[]string](ctx, conn, filledSQL)
 	if err != nil {
 		return false, err
 	}
-	unchanged := 0
-	var filled []string
-	for _, table := range tables {
-		before, wasFilled := p.rows[table]
-		if !wasFilled {
-			filled = append(filled, table)
-			continue
-		}
-		now, err := rowsOf(ctx, conn, table)
-		if err != nil {
-			return false, err
-		}
-		if now == before {
-			unchanged++
-		}
-	}
-	if unchanged < len(p.rows) {
-		return false, nil
-	}
 	statements := p.sequences + "; select pg_stat_reset()"
+	filled := slices.DeleteFunc(tables, func(name string) bool { return slices.Contains(p.tables, name) })
 	if len(filled) > 0 {
 		statements += "; truncate " + strings.Join(filled, ", ")
 	}
