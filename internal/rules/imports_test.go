@@ -311,6 +311,7 @@ var rules = []rule{
 		pkg: "/internal/cache", may: []string{"/internal/loop"},
 		reason: "values that take long to read are kept in one way",
 	},
+	{pkg: "/internal/longtest", may: nil, reason: "long forms of tests are chosen in one way"},
 	{pkg: "/internal/loglimit", may: nil, reason: "lines that repeat are bounded in one way"},
 	{pkg: "/internal/loop", may: nil, reason: "services wait, back off and stop in one way"},
 	{pkg: "/internal/printable", may: nil, reason: "untrusted text is escaped in one way"},
