@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/longtest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
@@ -68,7 +69,7 @@ func between(enqueuedAt []time.Time, from, to time.Time) (ids []string) {
 func TestListOfARangeFarFromBothEnds(t *testing.T) {
 	defer projector.SetMaxWalk(1000)()
 	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
-	const tasks = 50_000
+	tasks := longtest.Of(30_000, 50_000)
 	begin := time.Now().Add(-48 * time.Hour).Truncate(time.Second)
 	enqueuedAt := history(t, pool, stretch{from: begin, tasks: tasks})
 	second := func(n int) time.Time { return begin.Add(time.Duration(n) * time.Second) }
@@ -136,7 +137,8 @@ func TestListOfRangesAfterStepsOfTheClock(t *testing.T) {
 	for _, minutes := range []int{20_000, 3, 1} {
 		restore := projector.SetMaxMinutes(minutes)
 		for _, width := range []time.Duration{100 * time.Second, 10 * time.Minute, 3 * time.Hour} {
-			for from := begin.Add(-time.Hour); from.Before(begin.Add(2 * time.Hour)); from = from.Add(width) {
+			step := max(width, longtest.Of(11*time.Minute, 0))
+			for from := begin.Add(-time.Hour); from.Before(begin.Add(2 * time.Hour)); from = from.Add(step) {
 				for _, f := range []projector.Filter{{From: from, To: from.Add(width)}, {From: from}, {To: from}} {
 					got, _ := listAll(t, pool, f)
 					if diff := cmp.Diff(between(enqueuedAt, f.From, f.To), got); diff != "" {
