@@ -17,7 +17,3 @@ create table taskledger.task_tag (
 
 comment on table taskledger.task_tag is
   'The tags of tasks, by the position of the first event. Rows are only added; a rebuild recreates them.';
-
-update taskledger.projection
-   set tables = '{task,task_count,kind_stats,illegal_event,task_tag}'
- where name = 'tasks';

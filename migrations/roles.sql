@@ -87,7 +87,7 @@ grant update (version, shape, tables, parks, since, failed_position, failed_kind
    on taskledger.projection to relay;
 grant update (projection, state, error, failures) on taskledger.projection_parked to relay;
 grant execute on function taskledger_internal.retry_projection, taskledger_internal.skip_projection,
-   taskledger_internal.ask_projection to operator;
+   taskledger_internal.failing_event, taskledger_internal.ask_projection to operator;
 grant update (next_at, last_at, last_kind, last_biz_id, passed, passed_at) on taskledger.schedule to relay, operator;
 grant update (kind, args, cron, zone, every_ms, anchor, after_ms, missed, missed_limit, overlap, paused_at, paused_by,
    pause_reason, revision, actor, updated_at) on taskledger.schedule to operator;

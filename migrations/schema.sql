@@ -1610,6 +1610,47 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.existing_tasks(kinds text[], biz_ids text[], args text[]) IS 'Returns for each key whose task exists its number in the arrays, the position of the first event, the version and the type of the last one, and whether the task has these args. If the args differ and the session''s login enqueued it, also its args.';
 
+CREATE TABLE taskledger.projection (
+    name text NOT NULL COLLATE pg_catalog."C",
+    version integer NOT NULL,
+    shape text NOT NULL,
+    tables text[] NOT NULL,
+    parks boolean NOT NULL,
+    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    failed_position bigint,
+    failed_kind text COLLATE pg_catalog."C",
+    failed_biz_id text COLLATE pg_catalog."C",
+    failed_version integer,
+    failures integer DEFAULT 0 NOT NULL,
+    failing_since timestamp with time zone,
+    failed_at timestamp with time zone,
+    failure text,
+    wanted text,
+    work text,
+    work_at timestamp with time zone,
+    work_done bigint,
+    work_total bigint,
+    work_result json
+);
+
+COMMENT ON TABLE taskledger.projection IS 'The projections: their tables, the event that stops one, and its rebuild or verification.';
+
+CREATE FUNCTION taskledger_internal.failing_event(projection text) RETURNS TABLE("position" bigint, kind text, biz_id text, version integer, error text, failures integer)
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ SELECT p.failed_position,
+     p.failed_kind,
+     p.failed_biz_id,
+     p.failed_version,
+     p.failure,
+     p.failures
+    FROM taskledger.projection p
+   WHERE ((p.name = failing_event.projection) AND (p.failures > 0));
+END;
+
+COMMENT ON FUNCTION taskledger_internal.failing_event(projection text) IS 'Returns the event that stops a projection; no row: none does.';
+
 CREATE FUNCTION taskledger_internal.login_id() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3524,11 +3565,9 @@ begin
   ), stopped as (
     insert into taskledger.projection_parked
            (projection, kind, biz_id, version, position, state, error, failures)
-    select p.name, p.failed_kind, p.failed_biz_id, p.failed_version, p.failed_position, 'skipped', p.failure,
-           p.failures
-      from taskledger.projection p
-     where p.name = skip_projection.projection and p.failures > 0 and p.failed_kind = skip_projection.kind
-       and p.failed_biz_id = skip_projection.biz_id
+    select skip_projection.projection, f.kind, f.biz_id, f.version, f.position, 'skipped', f.error, f.failures
+      from taskledger_internal.failing_event(skip_projection.projection) f
+     where f.kind = skip_projection.kind and f.biz_id = skip_projection.biz_id
         on conflict do nothing
     returning version
   )
@@ -4365,31 +4404,6 @@ CREATE VIEW taskledger.paused_kinds AS
    FROM taskledger.pause p;
 
 COMMENT ON VIEW taskledger.paused_kinds IS 'The kinds whose tasks no worker starts, since when, by whom and why.';
-
-CREATE TABLE taskledger.projection (
-    name text NOT NULL COLLATE pg_catalog."C",
-    version integer NOT NULL,
-    shape text NOT NULL,
-    tables text[] NOT NULL,
-    parks boolean NOT NULL,
-    since timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    failed_position bigint,
-    failed_kind text COLLATE pg_catalog."C",
-    failed_biz_id text COLLATE pg_catalog."C",
-    failed_version integer,
-    failures integer DEFAULT 0 NOT NULL,
-    failing_since timestamp with time zone,
-    failed_at timestamp with time zone,
-    failure text,
-    wanted text,
-    work text,
-    work_at timestamp with time zone,
-    work_done bigint,
-    work_total bigint,
-    work_result json
-);
-
-COMMENT ON TABLE taskledger.projection IS 'The projections: their tables, the event that stops one, and its rebuild or verification.';
 
 CREATE TABLE taskledger.projection_parked (
     projection text NOT NULL COLLATE pg_catalog."C",

@@ -179,7 +179,7 @@ func TestRelayCannotChooseWhatTheOwnerReplaces(t *testing.T) {
 		values ('coupons', 0, '', '{precious}', false)`)
 	p := coupons()
 	if err := projector.Rebuild(t.Context(), pool, p, nil); !errors.As(err, &tables) ||
-		!strings.Contains(err.Error(), "was not made for the projection") {
+		!strings.Contains(err.Error(), "was not made for it") {
 		t.Errorf("rebuild in a schema of users: %v", err)
 	}
 	exec(`select from coupons.precious`)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/rebuild"
 )
 
 var (
@@ -17,8 +18,6 @@ var (
 	transactionIDSQL string
 	//go:embed sql/transaction_committed.sql
 	transactionCommittedSQL string
-	//go:embed sql/invalidate.sql
-	invalidateSQL string
 )
 
 // brokenError reports that Apply has ended the transaction of a page or left rows open in it, which makes it useless,
@@ -100,7 +99,4 @@ func (t *ownTables) breaks(ctx context.Context, broken *brokenError) error {
 }
 
 // invalidate makes the tables in use invalid, so that they are rebuilt.
-func (o *own) invalidate(ctx context.Context) error {
-	_, err := o.db.Exec(ctx, invalidateSQL, o.Name)
-	return pgerr.Explain("invalidate the tables of "+o.Name, err)
-}
+func (o *own) invalidate(ctx context.Context) error { return rebuild.Invalidate(ctx, o.db, o.Name) }

@@ -3,9 +3,9 @@ package projector
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,6 +16,8 @@ import (
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/rebuild"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -61,51 +63,79 @@ func RebuildTasks(ctx context.Context, db *pgxpool.Pool, o *RebuildOptions) erro
 }
 
 func rebuildTasks(ctx context.Context, db *pgxpool.Pool, actor string, o *RebuildOptions) error {
-	options := o.withDefaults()
-	show, last := options.Progress, time.Time{}
+	options := o.WithDefaults()
+	show := options.Progress
+	record := rebuild.ShowProgress(ctx, db, TasksName, WorkRebuild, options.Logger)
 	options.Progress = func(done, total int64) {
 		show(done, total)
-		if time.Since(last) < progressEvery {
-			return
-		}
-		last = time.Now()
-		if err := recordProgress(ctx, db, TasksName, WorkRebuild, done, total); err != nil {
-			options.Logger.DebugContext(ctx, "progress is not recorded", "error", err)
-		}
+		record(done, total)
 	}
-	schema := buildSchema(TasksName)
+	schema := rebuild.Schema(TasksName)
 	tables := newTasks(schema, options.Logger)
-	b := &build{
-		db: db, options: options, actor: actor, name: TasksName, schema: schema, inUse: inUse, parks: true,
-		mark: buildMark{Version: 1, Tagged: true}, target: tables,
-		tables: func(Registered) []string { return builtInTables },
-		make: func(ctx context.Context, tx pgx.Tx) error {
-			err := execAll(ctx, tx, buildTablesSQL, schema, pgarray.Of(builtInTables...))
-			if pgerr.Is(err, pgerr.UndefinedTable) {
-				return &TablesError{
-					Projection: TasksName, Tables: []string{"a table of the ledger"}, Reason: err.Error(),
-					Cure: "make it by its statement in taskledger migrate up --print, then: taskledger migrate roles",
-				}
-			}
-			return pgerr.Explain("rebuild tasks", err)
-		},
+	b := &rebuild.Build{
+		DB: db, Options: options, Operation: rebuildOf(TasksName, Act{Actor: actor}),
+		Name: TasksName, Reader: reader(TasksName), Builder: reader(buildOf(TasksName)), Schema: schema, InUse: inUse,
+		Owned: builtInTables, Mark: rebuild.Mark{Version: 1, Tagged: true}, Parks: true,
+		Target: &tasksBuild{tables, db},
 	}
 	l := loader{build: b, tasks: tables}
-	b.load = l.load
-	err := b.run(ctx)
-	if err == nil || ctx.Err() != nil || errors.Is(err, feed.ErrSuperseded) || isOutage(err) {
+	b.Load = l.load
+	err := b.Run(ctx)
+	if err == nil || ctx.Err() != nil || errors.Is(err, feed.ErrSuperseded) || rebuild.IsOutage(err) {
 		return err
 	}
-	if err := recordWorkEnd(ctx, db, TasksName, WorkRebuild, workError{describeFailure(err)}, nil); err != nil {
+	if err := rebuild.RecordEnd(ctx, db, TasksName, WorkRebuild, nil, err, operation.Operation{}); err != nil {
 		options.Logger.DebugContext(ctx, "the failure is not recorded", "error", err)
 	}
 	return err
 }
 
+// tasksBuild are the tables of the built-in projection that are being built.
+type tasksBuild struct {
+	*tasks
+
+	db *pgxpool.Pool
+}
+
+// ApplyPage is part of the interface [rebuild.Target].
+func (t *tasksBuild) ApplyPage(ctx context.Context, advance func(pgx.Tx) error, events []ledger.Event) error {
+	return transact(ctx, t.db, t, advance, events)
+}
+
+// InPage is part of the interface [rebuild.Target].
+func (t *tasksBuild) InPage(ctx context.Context, f func(pgx.Tx) error) error {
+	return inPage(ctx, t.db, t, f)
+}
+
+// Apply is part of the interface [rebuild.Target].
+func (t *tasksBuild) Apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
+	return t.apply(ctx, tx, events)
+}
+
+// Make is part of the interface [rebuild.Target].
+func (t *tasksBuild) Make(ctx context.Context, tx pgx.Tx) error {
+	err := pgquery.ExecAll(ctx, tx, buildTablesSQL, t.schema, pgarray.Of(builtInTables...))
+	if pgerr.Is(err, pgerr.UndefinedTable) {
+		return &TablesError{
+			Of: TasksName, Tables: []string{"a table of the ledger"}, Reason: err.Error(),
+			Cure: "make it by its statement in taskledger migrate up --print, then: taskledger migrate roles",
+		}
+	}
+	return pgerr.Explain("rebuild tasks", err)
+}
+
+// Clear is part of the interface [rebuild.Target]. A build stores nothing elsewhere.
+func (*tasksBuild) Clear(context.Context, pgx.Tx) error { return nil }
+
+// Swap is part of the interface [rebuild.Target]. The list of lingering tasks begins again.
+func (*tasksBuild) Swap(context.Context, pgx.Tx) (json.RawMessage, error) {
+	return markOf(feed.Place{Window: feed.Window{Seen: feed.Beginning()}}, tagHistory{}), nil
+}
+
 // loader fills the tables of the built-in projection with the events of one window, in the order of the keys. The
 // window never changes, so a later process continues where an earlier one has stopped.
 type loader struct {
-	build *build
+	build *rebuild.Build
 	tasks *tasks
 }
 
@@ -148,7 +178,7 @@ func (l *loader) fold(ctx context.Context, f *feed.Feed, w feed.Window) error {
 
 // read sends the events after the last one written.
 func (l *loader) read(ctx context.Context, w feed.Window, batches chan<- []ledger.Event) error {
-	after := l.build.mark.After
+	after := l.build.Mark.After
 	for limit := loadBatch; ; {
 		events, err := l.readBatch(ctx, w, after, limit)
 		if err != nil {
@@ -176,7 +206,7 @@ func (l *loader) read(ctx context.Context, w feed.Window, batches chan<- []ledge
 }
 
 func (l *loader) readBatch(ctx context.Context, w feed.Window, after ledger.Key, limit int) ([]ledger.Event, error) {
-	rows, err := l.build.db.Query(ctx, buildEventsSQL, w.Until.Snapshot, string(after.Kind), string(after.BizID),
+	rows, err := l.build.DB.Query(ctx, buildEventsSQL, w.Until.Snapshot, string(after.Kind), string(after.BizID),
 		int64(limit))
 	if err != nil {
 		return nil, err
@@ -186,11 +216,11 @@ func (l *loader) readBatch(ctx context.Context, w feed.Window, after ledger.Key,
 
 // write folds the tasks of a batch into the new tables, and records how far the build is.
 func (l *loader) write(ctx context.Context, f *feed.Feed, events []ledger.Event) error {
-	mark := l.build.mark
+	mark := l.build.Mark
 	mark.Done += int64(len(events))
 	mark.After = events[len(events)-1].Key
-	err := pgx.BeginTxFunc(ctx, l.build.db, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
-		if err := f.Mark(ctx, tx, mark.text()); err != nil {
+	err := pgx.BeginTxFunc(ctx, l.build.DB, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
+		if err := f.Mark(ctx, tx, mark.Text()); err != nil {
 			return err
 		}
 		return l.tasks.insert(ctx, tx, events)
@@ -198,8 +228,8 @@ func (l *loader) write(ctx context.Context, f *feed.Feed, events []ledger.Event)
 	if err != nil {
 		return pgerr.Explain("rebuild tasks", err)
 	}
-	l.build.mark = mark
-	l.build.options.Progress(min(mark.Done, l.build.total), l.build.total)
+	l.build.Mark = mark
+	l.build.Options.Progress(min(mark.Done, l.build.Total), l.build.Total)
 	return nil
 }
 
@@ -226,30 +256,30 @@ func (p *tasks) insert(ctx context.Context, tx pgx.Tx, events []ledger.Event) er
 // index makes the indexes, counts the tasks, and passes the window, in one transaction.
 func (l *loader) index(ctx context.Context, f *feed.Feed) error {
 	b := l.build
-	mark := b.mark
+	mark := b.Mark
 	mark.Loaded, mark.After = true, ledger.Key{}
-	err := pgx.BeginTxFunc(ctx, b.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, b.DB, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		for _, sql := range []string{buildCountsSQL, buildStatsSQL} {
-			if err := execAll(ctx, tx, sql, b.schema); err != nil {
+			if err := pgquery.ExecAll(ctx, tx, sql, b.Schema); err != nil {
 				return err
 			}
 		}
-		if err := execAll(ctx, tx, buildIndexesSQL, b.schema, pgarray.Of(builtInTables...)); err != nil {
+		if err := pgquery.ExecAll(ctx, tx, buildIndexesSQL, b.Schema, pgarray.Of(builtInTables...)); err != nil {
 			return err
 		}
 		fault.Point(fault.BuildIndex)
-		return f.Pass(ctx, tx, mark.text())
+		return f.Pass(ctx, tx, mark.Text())
 	})
 	if err != nil {
 		return pgerr.Explain("rebuild tasks", err)
 	}
-	b.mark = mark
-	statements, err := texts(ctx, b.db, buildAnalyzeSQL, b.schema)
+	b.Mark = mark
+	statements, err := pgquery.Texts(ctx, b.DB, buildAnalyzeSQL, b.Schema)
 	if err != nil {
 		return pgerr.Explain("rebuild tasks", err)
 	}
 	for _, statement := range statements { // outside of a transaction
-		if _, err := b.db.Exec(ctx, statement); err != nil {
+		if _, err := b.DB.Exec(ctx, statement); err != nil {
 			return fmt.Errorf("rebuild tasks: %w", err)
 		}
 	}

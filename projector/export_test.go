@@ -81,13 +81,6 @@ func SetLoadBatch(n int) (restore func()) {
 	return func() { loadBatch = old }
 }
 
-// SetBuildStopped sets the time without progress after which another program takes over a build.
-func SetBuildStopped(d time.Duration) (restore func()) {
-	old := buildStopped
-	buildStopped = d
-	return func() { buildStopped = old }
-}
-
 // HistogramOf returns the histogram of one duration.
 func HistogramOf(d time.Duration) Histogram { return Histogram(nil).add(d) }
 

@@ -12,23 +12,15 @@ import (
 
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/loop"
-	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/rebuild"
 	"github.com/taskledger/taskledger/ledger"
 )
 
 var (
-	//go:embed sql/use_schema.sql
-	useSchemaSQL string
 	//go:embed sql/constraints_check.sql
 	constraintsCheckSQL string
 	//go:embed sql/constraints_defer.sql
 	constraintsDeferSQL string
-	//go:embed sql/create_schema.sql
-	createSchemaSQL string
-	//go:embed sql/schema_content.sql
-	schemaContentSQL string
-	//go:embed sql/missing_tables.sql
-	missingTablesSQL string
 )
 
 // own is a [Projection] that this process may run.
@@ -72,7 +64,7 @@ func (r *recovering) apply(ctx context.Context, tx pgx.Tx, events []ledger.Event
 	if err := r.ownTables.apply(ctx, tx, events); err != nil || !r.own.failing {
 		return err
 	}
-	return clearFailure(ctx, tx, r.Name)
+	return rebuild.ClearFailure(ctx, tx, r.Name)
 }
 
 var (
@@ -97,7 +89,7 @@ func (o *own) waitAfter(err error) (time.Duration, bool) {
 		o.log.Error("an event stops the projection; it is tried again", "error", err, "retry_in", o.config.RetryFailed)
 		ctx, cancel := context.WithTimeout(context.Background(), recordTimeout)
 		defer cancel()
-		if err := recordFailure(ctx, o.db, failure); err != nil {
+		if err := rebuild.RecordFailure(ctx, o.db, o.Name, failure.Event, failure.Err); err != nil {
 			o.log.Warn("the failure is not recorded", "error", err)
 		}
 		return o.config.RetryFailed, true
@@ -113,7 +105,7 @@ const (
 
 // prepare makes the tables of a new projection. It returns an error if tables of another version exist.
 func (o *own) prepare(ctx context.Context) error {
-	have, found, err := readRegistered(ctx, o.db, o.Name)
+	have, found, err := rebuild.Read(ctx, o.db, o.Name)
 	if err != nil {
 		return err
 	}
@@ -121,7 +113,7 @@ func (o *own) prepare(ctx context.Context) error {
 		if err := o.create(ctx); err != nil {
 			return err
 		}
-		have, _, err = readRegistered(ctx, o.db, o.Name)
+		have, _, err = rebuild.Read(ctx, o.db, o.Name)
 		if err != nil {
 			return err
 		}
@@ -131,12 +123,12 @@ func (o *own) prepare(ctx context.Context) error {
 }
 
 // compare returns nil if the registered tables match this program.
-func (o *own) compare(have Registered) error {
+func (o *own) compare(have rebuild.State) error {
 	switch {
 	case have.Version < o.Version:
 		return errBuilding
-	case have.Version > o.Version, have.shape != o.shape():
-		return &VersionError{Projection: o.Name, Tables: have.Version, Program: o.Version}
+	case have.Version > o.Version, have.Shape != o.shape():
+		return &VersionError{Of: o.Name, Tables: have.Version, Program: o.Version}
 	}
 	return nil
 }
@@ -144,7 +136,7 @@ func (o *own) compare(have Registered) error {
 // checkTables reads the registry after the feed was opened: another process that replaces the tables later moves the
 // cursor.
 func (o *own) checkTables(ctx context.Context) error {
-	have, found, err := readRegistered(ctx, o.db, o.Name)
+	have, found, err := rebuild.Read(ctx, o.db, o.Name)
 	if err != nil {
 		return err
 	}
@@ -154,13 +146,13 @@ func (o *own) checkTables(ctx context.Context) error {
 	if err := o.compare(have); err != nil {
 		return err
 	}
-	missing, err := texts(ctx, o.db, missingTablesSQL, o.Name)
+	missing, err := rebuild.MissingTables(ctx, o.db, o.Name)
 	if err != nil {
-		return pgerr.Explain("read the tables of "+o.Name, err)
+		return err
 	}
 	if len(missing) > 0 {
 		return &TablesError{
-			Projection: o.Name, Tables: missing, Reason: "missing", Cure: "taskledger rebuild projection " + o.Name,
+			Of: o.Name, Tables: missing, Reason: "missing", Cure: "taskledger rebuild projection " + o.Name,
 		}
 	}
 	return nil
@@ -169,78 +161,16 @@ func (o *own) checkTables(ctx context.Context) error {
 // create registers the projection and makes its tables, in one transaction.
 func (o *own) create(ctx context.Context) error {
 	return pgx.BeginTxFunc(ctx, o.db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		isNew, err := register(ctx, tx, o.Projection)
+		isNew, err := rebuild.Register(ctx, tx, o.Name, o.Version, o.shape(), o.OnFailure == Park)
 		if err != nil || !isNew {
 			return err
 		}
-		tables, err := makeTables(ctx, tx, o.Projection, o.Name)
+		tables, err := rebuild.MakeTables(ctx, tx, o.Name, o.Name, o.DDL)
 		if err != nil {
 			return err
 		}
-		return setTables(ctx, tx, o.Name, tables)
+		return rebuild.SetTables(ctx, tx, o.Name, tables)
 	})
-}
-
-// schemaComment is the comment of a schema that was made for a projection.
-func schemaComment(name string) string {
-	return "Tables of the projection " + name + " of taskledger. A rebuild replaces them."
-}
-
-// makeSchema makes a schema for tables of a projection.
-func makeSchema(ctx context.Context, tx pgx.Tx, name, schema string) error {
-	err := execAll(ctx, tx, createSchemaSQL, schema, schemaComment(name))
-	if err == nil || isOutage(err) {
-		return pgerr.Explain("make schema "+schema, err)
-	}
-	cure := "drop or rename the schema, or give the projection another Name"
-	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
-		cure = "grant the login of this program CREATE on the database"
-	}
-	return &TablesError{Projection: name, Tables: []string{"schema " + schema}, Reason: err.Error(), Cure: cure}
-}
-
-// makeTables makes a schema with the tables of a projection, and returns their names.
-func makeTables(ctx context.Context, tx pgx.Tx, p Projection, schema string) ([]string, error) {
-	fail := func(tables []string, reason, cure string) error {
-		return &TablesError{Projection: p.Name, Tables: tables, Reason: reason, Cure: cure}
-	}
-	if err := makeSchema(ctx, tx, p.Name, schema); err != nil {
-		return nil, err
-	}
-	if _, err := useSchema(ctx, tx, schema); err != nil {
-		return nil, err
-	}
-	if _, err := tx.Exec(ctx, p.DDL); err != nil {
-		if isOutage(err) {
-			return nil, pgerr.Explain("make the tables of "+p.Name, err)
-		}
-		return nil, fail([]string{"DDL"}, err.Error(), "correct the DDL")
-	}
-	rows, err := tx.Query(ctx, schemaContentSQL, schema)
-	if err != nil {
-		return nil, pgerr.Explain("read schema "+schema, err)
-	}
-	var tables, others []string
-	var name string
-	var isTable bool
-	if _, err := pgx.ForEachRow(rows, []any{&name, &isTable}, func() error {
-		if isTable {
-			tables = append(tables, name)
-		} else {
-			others = append(others, name)
-		}
-		return nil
-	}); err != nil {
-		return nil, pgerr.Explain("read schema "+schema, err)
-	}
-	if len(others) > 0 {
-		return nil, fail(others, "not a table", "let the DDL make tables and their indexes only")
-	}
-	if len(tables) == 0 {
-		return nil, fail([]string{"DDL"}, "it makes no table in the schema",
-			"name tables without a schema in the DDL")
-	}
-	return tables, nil
 }
 
 // watchRequests returns errAttention when the follower must begin again: an operator has asked for a retry.
@@ -293,14 +223,14 @@ func (o *own) retryTask(ctx context.Context, f *feed.Feed, events []ledger.Event
 		case failure == nil:
 			o.log.InfoContext(ctx, "parked events are applied", "task", key.String())
 			return removeParked(ctx, tx, o.Name, &key)
-		case ctx.Err() != nil || isOutage(failure):
+		case ctx.Err() != nil || rebuild.IsOutage(failure):
 			return failure
 		case errors.As(failure, &broken):
 			err := errors.Join(live.breaks(ctx, broken), broken)
 			return &ApplyError{Projection: o.Name, Event: failed, Err: err}
 		}
 		o.log.WarnContext(ctx, "a parked event fails again", "event", failed.ID(), "error", failure)
-		return parkAgain(ctx, tx, o.Name, failed, describeFailure(failure))
+		return parkAgain(ctx, tx, o.Name, failed, rebuild.DescribeFailure(failure))
 	})
 }
 
@@ -310,13 +240,4 @@ func logger(log *slog.Logger) *slog.Logger {
 		return slog.Default()
 	}
 	return log
-}
-
-// texts returns the column of texts that a statement selects.
-func texts(ctx context.Context, db ledger.DB, sql string, args ...any) ([]string, error) {
-	rows, err := db.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
 }

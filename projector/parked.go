@@ -35,6 +35,10 @@ var (
 	parkedAgainSQL string
 	//go:embed sql/parked_remove.sql
 	parkedRemoveSQL string
+	//go:embed sql/swap_retire_parked.sql
+	swapRetireParkedSQL string
+	//go:embed sql/swap_parked.sql
+	swapParkedSQL string
 	//go:embed sql/parked_of_task.sql
 	parkedOfTaskSQL string
 	//go:embed sql/parked_retry.sql
@@ -141,8 +145,21 @@ func removeParked(ctx context.Context, tx pgx.Tx, name string, k *ledger.Key) er
 	if k != nil {
 		kind, id = (*string)(&k.Kind), (*string)(&k.BizID)
 	}
-	_, err := texts(ctx, tx, parkedRemoveSQL, name, kind, id)
+	_, err := pgquery.Texts(ctx, tx, parkedRemoveSQL, name, kind, id)
 	return pgerr.Explain("remove parked events", err)
+}
+
+// replaceParked replaces the parked events of a projection by those of its build. Skipped ones stay.
+func replaceParked(ctx context.Context, tx pgx.Tx, name, build string) error {
+	retired := name + "+retired"
+	if _, err := tx.Exec(ctx, swapRetireParkedSQL, name, retired); err != nil {
+		return err
+	}
+	if err := removeParked(ctx, tx, retired, nil); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, swapParkedSQL, build, name)
+	return err
 }
 
 // parkAgain records that a parked event has failed again.
@@ -237,7 +254,7 @@ func actOnParked(ctx context.Context, db DB, name string, k ledger.Key, a Act, a
 	if err := mustExist(ctx, tx, name); err != nil {
 		return 0, err
 	}
-	versions, err := texts(ctx, tx, parkedOfTaskSQL, name, string(k.Kind), string(k.BizID),
+	versions, err := pgquery.Texts(ctx, tx, parkedOfTaskSQL, name, string(k.Kind), string(k.BizID),
 		number(action == operation.SkipProjection))
 	if err != nil {
 		return 0, pgerr.Explain(action, err)
@@ -252,7 +269,7 @@ func actOnParked(ctx context.Context, db DB, name string, k ledger.Key, a Act, a
 	if err := operation.Record(ctx, tx, o); err != nil {
 		return 0, err
 	}
-	done, err := texts(ctx, tx, sql, name, string(k.Kind), string(k.BizID))
+	done, err := pgquery.Texts(ctx, tx, sql, name, string(k.Kind), string(k.BizID))
 	if err == nil && !slices.Equal(done, versions) {
 		err = fmt.Errorf("projection %s: %s: its parked events have changed meanwhile: %w", name, k,
 			ledger.ErrRetryTransaction)
@@ -261,6 +278,14 @@ func actOnParked(ctx context.Context, db DB, name string, k ledger.Key, a Act, a
 		return 0, pgerr.Explain(action, err)
 	}
 	return len(versions), pgerr.Explain(action, tx.Commit(ctx))
+}
+
+// number returns 1 for true and 0 for false.
+func number(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // maxRecorded is the number of events that the record of an act names.

@@ -5,150 +5,133 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
-	"time"
+	"maps"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
-	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/rebuild"
 	"github.com/taskledger/taskledger/ledger"
 )
 
-var (
-	//go:embed sql/projections.sql
-	projectionsSQL string
-	//go:embed sql/register.sql
-	registerSQL string
-	//go:embed sql/set_tables.sql
-	setTablesSQL string
-	//go:embed sql/failure_record.sql
-	failureRecordSQL string
-	//go:embed sql/failure_clear.sql
-	failureClearSQL string
-)
+//go:embed sql/parked_count.sql
+var parkedCountSQL string
 
 // Registered is a projection as stored in the database.
 type Registered struct {
-	Name    string    `json:"name"`
-	Version int       `json:"version"` // of its tables; 0: a rebase has made them invalid, and they are rebuilt
-	Tables  []string  `json:"tables"`  // in the schema of that name; of the built-in one in schema taskledger
-	Parks   bool      `json:"parks"`   // an event that cannot be applied is parked; else it stops the projection
-	Since   time.Time `json:"since"`   // when the tables came into use
-	Failing *Failing  `json:"failing"` // the event that stops it; null: none
-	Parked  int       `json:"parked"`  // events; at most maxListed
-	Skipped int       `json:"skipped"` // events; at most maxListed
-	Work    *Work     `json:"work"`    // the rebuild or verification that is under way, or was the last; null: none
-	Wanted  string    `json:"wanted"`  // an operator's request: rebuild or verify; "": none
-
-	shape string
-}
-
-// Failing is an event that stops a projection.
-type Failing struct {
-	Position ledger.Position `json:"position"`
-	Key      ledger.Key      `json:"key"`
-	Version  ledger.Version  `json:"version"`
-	Failures int             `json:"failures"` // in a row
-	Since    time.Time       `json:"since"`    // of the first failure
-	LastAt   time.Time       `json:"last_at"`
-	Error    string          `json:"error"`
-}
-
-// Work is a rebuild or a verification.
-type Work struct {
-	Name   string          `json:"name"` // rebuild or verify
-	At     time.Time       `json:"at"`   // of its last progress
-	Done   int64           `json:"done"` // events
-	Total  int64           `json:"total"`
-	Result json.RawMessage `json:"result"` // null: it has not ended
+	rebuild.State
+	Parked  int `json:"parked"`  // events; at most maxListed
+	Skipped int `json:"skipped"` // events; at most maxListed
 }
 
 // maxListed is the highest number of events that [Registered] counts.
 const maxListed = 10_000
 
+type (
+	// Failing is an event that stops a projection.
+	Failing = rebuild.Failing
+	// Work is a rebuild or a verification.
+	Work = rebuild.Work
+)
+
+// The work that an operator may ask the program for that runs a projection.
+const (
+	WorkRebuild = rebuild.WorkRebuild
+	WorkVerify  = rebuild.WorkVerify
+)
+
 // ReadProjections returns the registered projections by name. It never commits. Errors: [ledger.ErrNotMigrated].
 func ReadProjections(ctx context.Context, db ledger.DB) ([]Registered, error) {
-	return listRegistered(ctx, db, "")
+	states, err := rebuild.ReadAll(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	return countParked(ctx, db, states)
 }
 
 // ReadProjection returns the projection that is registered under a name. It never commits.
 //
 // Errors: [ErrUnknownProjection], [ledger.ErrNotMigrated].
 func ReadProjection(ctx context.Context, db ledger.DB, name string) (Registered, error) {
-	r, found, err := readRegistered(ctx, db, name)
+	state, found, err := rebuild.Read(ctx, db, name)
 	if err == nil && !found {
 		err = fmt.Errorf("projection %q: %w", name, ErrUnknownProjection)
 	}
+	if err != nil {
+		return Registered{}, err
+	}
+	all, err := countParked(ctx, db, []rebuild.State{state})
+	if err != nil {
+		return Registered{}, err
+	}
+	return all[0], nil
+}
+
+// countParked adds the numbers of events that are parked and skipped.
+func countParked(ctx context.Context, db ledger.DB, states []rebuild.State) ([]Registered, error) {
+	all := make([]Registered, len(states))
+	at := make(map[string]*Registered, len(states))
+	var names pgarray.Builder
+	for i, s := range states {
+		all[i].State, at[s.Name] = s, &all[i]
+		names.Add(s.Name)
+	}
+	rows, err := db.Query(ctx, parkedCountSQL, names.String(), int64(maxListed))
+	if err != nil {
+		return nil, pgerr.Explain("count parked events", err)
+	}
+	var name string
+	var parked, skipped int
+	_, err = pgx.ForEachRow(rows, []any{&name, &parked, &skipped}, func() error {
+		at[name].Parked, at[name].Skipped = parked, skipped
+		return nil
+	})
+	return all, pgerr.Explain("count parked events", err)
+}
+
+// Ask asks the program that runs a projection for [WorkRebuild] or [WorkVerify]. The program begins within seconds.
+// Once it has ended, [Registered].Wanted is "" again, and [Registered].Work contains its result. A rebuild is recorded:
+// its record is open until it succeeds in the transaction that replaces the tables, or is dead with the error. Ask
+// commits.
+//
+// Errors: [ErrUnknownProjection], [*ledger.InvalidError], [ledger.ErrNotMigrated].
+func Ask(ctx context.Context, db DB, name, work string, a Act) error {
+	if work != WorkRebuild && work != WorkVerify {
+		return &ledger.InvalidError{Field: "work", Value: work, Rule: "must be rebuild or verify"}
+	}
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		have, err := ReadProjection(ctx, tx, name)
+		if err != nil {
+			return err
+		}
+		if work == WorkRebuild {
+			act := rebuildOf(name, a)
+			act.Detail["version"] = fmt.Sprint(have.Version)
+			if _, err := operation.Begin(ctx, tx, act); err != nil {
+				return err
+			}
+		}
+		_, err = rebuild.Ask(ctx, tx, name, work)
+		return err
+	})
+	return pgerr.Explain("ask for "+work+" of "+name, err)
+}
+
+// ReadReport returns the outcome of a verification that has succeeded.
+func ReadReport(w Work) (r Report, err error) {
+	err = json.Unmarshal(w.Result, &r)
 	return r, err
 }
 
-func readRegistered(ctx context.Context, db ledger.DB, name string) (r Registered, found bool, err error) {
-	all, err := listRegistered(ctx, db, name)
-	if err != nil || len(all) == 0 {
-		return Registered{}, false, err
+// runnerActor is the author of the end of a rebuild that a runner does.
+const runnerActor = "projector"
+
+// rebuildOf returns the operation of rebuilding a projection.
+func rebuildOf(name string, a Act) operation.Operation {
+	about := map[string]string{"projection": name}
+	return operation.Operation{
+		Action: operation.RebuildProjection, Actor: a.Actor, Reason: a.Reason, Same: about, Detail: maps.Clone(about),
 	}
-	return all[0], true, nil
-}
-
-func listRegistered(ctx context.Context, db ledger.DB, name string) ([]Registered, error) {
-	rows, err := db.Query(ctx, projectionsSQL, name, int64(maxListed))
-	if err != nil {
-		return nil, pgerr.Explain("read projections", err)
-	}
-	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (r Registered, err error) {
-		var f Failing
-		var w Work
-		var tables, result string
-		err = row.Scan(&r.Name, &r.Version, &r.shape, &tables, &r.Parks, pgquery.Micros(&r.Since),
-			(*int64)(&f.Position), (*string)(&f.Key.Kind), (*string)(&f.Key.BizID), (*int32)(&f.Version), &f.Failures,
-			pgquery.Micros(&f.Since), pgquery.Micros(&f.LastAt), &f.Error, &r.Wanted,
-			&w.Name, pgquery.Micros(&w.At), &w.Done, &w.Total, &result, &r.Parked, &r.Skipped)
-		if err != nil {
-			return r, err
-		}
-		if f.Failures > 0 {
-			r.Failing = &f
-		}
-		if w.Name != "" {
-			r.Work = &w
-			if result != "" {
-				w.Result = json.RawMessage(result)
-			}
-		}
-		return r, json.Unmarshal([]byte(tables), &r.Tables)
-	})
-	return all, pgerr.Explain("read projections", err)
-}
-
-// register adds a projection to the registry, and reports whether it is new.
-func register(ctx context.Context, tx pgx.Tx, p Projection) (bool, error) {
-	var version int
-	isNew, err := pgquery.Row(ctx, tx, registerSQL,
-		[]any{p.Name, int64(p.Version), p.shape(), number(p.OnFailure == Park)}, &version)
-	return isNew, pgerr.Explain("register "+p.Name, err)
-}
-
-func setTables(ctx context.Context, tx pgx.Tx, name string, tables []string) error {
-	_, err := tx.Exec(ctx, setTablesSQL, name, pgarray.Of(tables...))
-	return pgerr.Explain("register "+name, err)
-}
-
-func recordFailure(ctx context.Context, db ledger.DB, e *ApplyError) error {
-	_, err := db.Exec(ctx, failureRecordSQL, e.Projection, int64(e.Event.Position), string(e.Event.Kind),
-		string(e.Event.BizID), int64(e.Event.Version), describeFailure(e.Err))
-	return pgerr.Explain("record a failure of "+e.Projection, err)
-}
-
-func clearFailure(ctx context.Context, db ledger.DB, name string) error {
-	_, err := db.Exec(ctx, failureClearSQL, name)
-	return pgerr.Explain("clear the failure of "+name, err)
-}
-
-// number returns 1 for true and 0 for false.
-func number(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
 }

@@ -7,23 +7,18 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/rebuild"
 )
 
-var (
-	//go:embed sql/reset.sql
-	resetSQL string
-	//go:embed sql/reset_own.sql
-	resetOwnSQL string
-)
+//go:embed sql/reset.sql
+var resetSQL string
 
 // Reset empties the tables of the built-in projection, before a runner begins again at the first event. It requests
 // that users' projections be rebuilt; their old tables can be read until then. The caller moves the cursors in the same
 // transaction. It needs the owner of the tables.
 func Reset(ctx context.Context, tx pgx.Tx) error {
-	for _, sql := range []string{resetSQL, resetOwnSQL} {
-		if _, err := tx.Exec(ctx, sql); err != nil {
-			return pgerr.Explain("empty the projections", err)
-		}
+	if _, err := tx.Exec(ctx, resetSQL); err != nil {
+		return pgerr.Explain("empty the projections", err)
 	}
-	return nil
+	return rebuild.InvalidateAll(ctx, tx)
 }

@@ -33,7 +33,7 @@ func TestStatementsPrepare(t *testing.T) {
 	operator := ledgertest.URLAs(t, relay, "operator")
 	plantest.PrepareAs(t, func(file string) string {
 		switch file {
-		case "sql/illegal_dismiss.sql", "sql/parked_retry.sql", "sql/parked_skip.sql", "sql/work_want.sql":
+		case "sql/illegal_dismiss.sql", "sql/parked_retry.sql", "sql/parked_skip.sql":
 			return operator
 		}
 		return relay

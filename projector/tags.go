@@ -14,6 +14,7 @@ import (
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/rebuild"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -114,7 +115,8 @@ func openTagHistory(ctx context.Context, db ledger.DB, at feed.Cursor) (h tagHis
 	case m.Tagging != nil:
 		return *m.Tagging, nil
 	}
-	_, err = pgquery.Row(ctx, db, lastPositionSQL, nil, (*int64)(&h.Until))
+	last, err := rebuild.LastPosition(ctx, db)
+	h.Until = ledger.Position(last)
 	return h, pgerr.Explain("read tags", err)
 }
 

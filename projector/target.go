@@ -2,6 +2,7 @@ package projector
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
-	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/rebuild"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -50,7 +51,7 @@ func transact(
 	}
 	var broken *brokenError
 	isBroken := errors.As(failure.Err, &broken)
-	if t.name() == TasksName || ctx.Err() != nil || !isBroken && isOutage(failure.Err) {
+	if t.name() == TasksName || ctx.Err() != nil || !isBroken && rebuild.IsOutage(failure.Err) {
 		return failure.Err
 	}
 	if isBroken {
@@ -139,7 +140,7 @@ func applyEach(
 				return failure
 			case errors.As(failure, &broken):
 				return &ApplyError{Projection: t.name(), Event: e, Err: failure}
-			case isOutage(failure):
+			case rebuild.IsOutage(failure):
 				return failure
 			}
 		}
@@ -215,7 +216,7 @@ func (t *ownTables) call(ctx context.Context, tx pgx.Tx, events []ledger.Event) 
 	if err != nil {
 		return err
 	}
-	xid, err := useSchema(ctx, tx, t.schema)
+	xid, err := rebuild.UseSchema(ctx, tx, t.schema)
 	if err != nil {
 		return err
 	}
@@ -241,13 +242,8 @@ func (t *ownTables) park(ctx context.Context, tx pgx.Tx, e ledger.Event, reason 
 	}
 	logger(t.log).WarnContext(ctx, "an event cannot be applied; it is parked with the later ones of its task",
 		"event", e.ID(), "error", reason)
-	return true, addParked(ctx, tx, t.parkedAs, []ledger.Event{e}, describeFailure(reason))
+	return true, addParked(ctx, tx, t.parkedAs, []ledger.Event{e}, rebuild.DescribeFailure(reason))
 }
-
-// maxFailure is the length of the text of an error that is stored, in bytes.
-const maxFailure = 4 << 10
-
-func describeFailure(err error) string { return printable.Storable(err.Error(), maxFailure) }
 
 var errOwnTx = errors.New("Apply must not commit or roll back: the runner commits tables and cursor together")
 
@@ -260,10 +256,40 @@ func (ownTx) Commit(context.Context) error { return errOwnTx }
 // Rollback returns an error.
 func (ownTx) Rollback(context.Context) error { return errOwnTx }
 
-// useSchema makes a schema the only one in which unqualified tables are found, until the end of the transaction, and
-// returns the id of the transaction, "" if it has none.
-func useSchema(ctx context.Context, tx pgx.Tx, schema string) (xid string, err error) {
-	var path string
-	_, err = pgquery.Row(ctx, tx, useSchemaSQL, []any{schema}, &path, &xid)
-	return xid, pgerr.Explain("use schema "+schema, err)
+// ownBuild are the tables of a [Projection] that are being built.
+type ownBuild struct {
+	ownTables
+
+	pool *pgxpool.Pool
+}
+
+// ApplyPage is part of the interface [rebuild.Target].
+func (t *ownBuild) ApplyPage(ctx context.Context, advance func(pgx.Tx) error, events []ledger.Event) error {
+	return transact(ctx, t.pool, t, advance, events)
+}
+
+// InPage is part of the interface [rebuild.Target].
+func (t *ownBuild) InPage(ctx context.Context, f func(pgx.Tx) error) error {
+	return inPage(ctx, t.pool, t, f)
+}
+
+// Apply is part of the interface [rebuild.Target].
+func (t *ownBuild) Apply(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
+	return t.apply(ctx, tx, events)
+}
+
+// Make is part of the interface [rebuild.Target].
+func (t *ownBuild) Make(ctx context.Context, tx pgx.Tx) error {
+	_, err := rebuild.MakeTables(ctx, tx, t.Name, t.schema, t.DDL)
+	return err
+}
+
+// Clear is part of the interface [rebuild.Target].
+func (t *ownBuild) Clear(ctx context.Context, tx pgx.Tx) error {
+	return removeParked(ctx, tx, t.parkedAs, nil)
+}
+
+// Swap replaces the parked events of the projection by those of the build.
+func (t *ownBuild) Swap(ctx context.Context, tx pgx.Tx) (json.RawMessage, error) {
+	return nil, replaceParked(ctx, tx, t.Name, t.parkedAs)
 }

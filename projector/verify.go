@@ -15,6 +15,7 @@ import (
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/rebuild"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -87,10 +88,10 @@ func verify(ctx context.Context, tx pgx.Tx, progress func(done, total int64)) (R
 		v.progress = progress
 	}
 	defer v.runs.close()
-	if _, err := pgquery.Row(ctx, tx, lastPositionSQL, nil, &v.total); err != nil {
+	var err error
+	if v.total, err = rebuild.LastPosition(ctx, tx); err != nil {
 		return Report{}, err
 	}
-	var err error
 	if v.isTagged, err = tagsAreWhole(ctx, tx); err != nil {
 		return Report{}, err
 	}

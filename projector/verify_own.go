@@ -12,6 +12,7 @@ import (
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/rebuild"
 )
 
 var (
@@ -30,7 +31,7 @@ func VerifyProjection(ctx context.Context, db *pgxpool.Pool, p Projection, o *Re
 		return Report{}, err
 	}
 	v := ownVerifier{
-		Projection: p, db: db, options: o.withDefaults(), schema: "taskledger_verify_" + p.Name,
+		Projection: p, db: db, options: o.WithDefaults(), schema: "taskledger_verify_" + p.Name,
 		reader: reader(p.Name + "+verify"),
 	}
 	err := v.run(ctx)
@@ -79,14 +80,14 @@ func (v *ownVerifier) claim(ctx context.Context, tx pgx.Tx) error {
 }
 
 func (v *ownVerifier) verify(ctx context.Context) error {
-	have, found, err := readRegistered(ctx, v.tx, v.Name)
+	have, found, err := rebuild.Read(ctx, v.tx, v.Name)
 	switch {
 	case err != nil:
 		return err
 	case !found:
 		return fmt.Errorf("projection %q: %w", v.Name, ErrUnknownProjection)
-	case have.Version != v.Version || have.shape != v.shape():
-		return &VersionError{Projection: v.Name, Tables: have.Version, Program: v.Version}
+	case have.Version != v.Version || have.Shape != v.shape():
+		return &VersionError{Of: v.Name, Tables: have.Version, Program: v.Version}
 	}
 	if err := feed.CheckOrigin(ctx, v.tx, reader(v.Name)); err != nil {
 		return err
@@ -110,7 +111,7 @@ func (v *ownVerifier) verify(ctx context.Context) error {
 
 // begin makes the other tables, which belong to this verification alone.
 func (v *ownVerifier) begin(ctx context.Context) (*feed.Feed, error) {
-	if _, err := checkSchema(ctx, v.db, v.Name, v.schema); err != nil {
+	if _, err := rebuild.CheckSchema(ctx, v.db, v.Name, v.schema); err != nil {
 		return nil, err
 	}
 	f, err := v.open(ctx, v.reader)
@@ -121,13 +122,21 @@ func (v *ownVerifier) begin(ctx context.Context) (*feed.Feed, error) {
 		if err := f.Restart(ctx, tx, nil); err != nil {
 			return err
 		}
-		if err := dropTables(ctx, tx, v.Name, v.schema, v.Name+"+verify"); err != nil {
+		if err := v.drop(ctx, tx); err != nil {
 			return err
 		}
-		_, err := makeTables(ctx, tx, v.Projection, v.schema)
+		_, err := rebuild.MakeTables(ctx, tx, v.Name, v.schema, v.DDL)
 		return err
 	})
 	return f, err
+}
+
+// drop removes the other tables of an earlier verification, and the events it has parked.
+func (v *ownVerifier) drop(ctx context.Context, tx pgx.Tx) error {
+	if err := rebuild.DropSchema(ctx, tx, v.schema); err != nil {
+		return err
+	}
+	return removeParked(ctx, tx, v.Name+"+verify", nil)
 }
 
 // claimed returns the name of the cursor that the verification at work has locked. It never moves.
@@ -145,7 +154,7 @@ func (v *ownVerifier) end(ctx context.Context) {
 		if isOwn, err := feed.Claim(ctx, tx, v.claimed()); err != nil || !isOwn {
 			return err
 		}
-		if err := dropTables(ctx, tx, v.Name, v.schema, v.Name+"+verify"); err != nil {
+		if err := v.drop(ctx, tx); err != nil {
 			return err
 		}
 		return errors.Join(feed.Forget(ctx, tx, v.reader), feed.Forget(ctx, tx, v.claimed()))
@@ -158,8 +167,8 @@ func (v *ownVerifier) end(ctx context.Context) {
 // apply applies the events that the tables in use contain. The cursor row of each page fences off other calls.
 func (v *ownVerifier) apply(ctx context.Context, f *feed.Feed, to feed.Place) error {
 	t := &ownTables{Projection: v.Projection, schema: v.schema, parkedAs: v.Name + "+verify", db: v.db}
-	var total int64
-	if _, err := pgquery.Row(ctx, v.tx, lastPositionSQL, nil, &total); err != nil {
+	total, err := rebuild.LastPosition(ctx, v.tx)
+	if err != nil {
 		return err
 	}
 	for {

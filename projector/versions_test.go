@@ -5,11 +5,13 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/rebuild"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -107,7 +109,7 @@ func TestStoppedBuildIsTakenOver(t *testing.T) {
 	if err := projector.Rebuild(t.Context(), pool, couponsOf(2), nil); !errors.Is(err, feed.ErrSuperseded) {
 		t.Errorf("at once: %v", err)
 	}
-	defer projector.SetBuildStopped(0)()
+	defer setStopped(0)()
 	if err := projector.Rebuild(t.Context(), pool, couponsOf(2), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -177,4 +179,11 @@ func TestTwoVerifications(t *testing.T) {
 	}
 	verifyCoupons(t, pool, coupons())
 	checkNothingLeft(t, pool)
+}
+
+// setStopped sets the time without progress after which another program takes over a build.
+func setStopped(d time.Duration) (restore func()) {
+	old := rebuild.Stopped
+	rebuild.Stopped = d
+	return func() { rebuild.Stopped = old }
 }

@@ -274,7 +274,7 @@ func readReport(ctx context.Context, a *app, pool *pgxpool.Pool, name string) (r
 		if err != nil {
 			return err
 		}
-		report, err = work.Report()
+		report, err = projector.ReadReport(work)
 		return err
 	})
 	return report, err

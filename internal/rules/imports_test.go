@@ -235,8 +235,14 @@ var rules = []rule{
 		reason: "alarms report conditions of package health, and need PostgreSQL only to be delivered",
 	},
 	{
+		pkg: "/internal/rebuild",
+		may: []string{"/ledger", "/internal/fault", "/internal/feed", "/internal/loop", "/internal/operation",
+			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/printable", pgx},
+		reason: "tables are replaced in one way, whichever reader derives them",
+	},
+	{
 		pkg: "/projector",
-		may: []string{"/ledger",
+		may: []string{"/ledger", "/internal/rebuild",
 			"/internal/eventrows", "/internal/feed", "/internal/abandon", "/internal/pgarray", "/internal/lists",
 			"/internal/loop", "/internal/pgerr",
 			"/internal/operation", "/internal/pgquery", "/internal/printable", "/internal/fault", pgx, xSync},

@@ -43,7 +43,7 @@ var tables = map[string]string{
 	"task_tag":           "projector",
 	"kind_stats":         "projector",
 	"illegal_event":      "projector",
-	"projection":         "projector",
+	"projection":         "internal/rebuild",
 	"projection_parked":  "projector",
 	"parked":             "outbox",
 	"lease":              "internal/lease",

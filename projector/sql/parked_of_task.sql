@@ -8,12 +8,10 @@ select v.version::text
     where p.projection = $1::text and p.kind = $2::text and p.biz_id = $3::text and p.state <> 'skipped'
       and ($4::bigint = 0 or p.error <> '')
     union
-   select p.failed_version
-     from taskledger.projection p
-    where $4::bigint = 1 and p.name = $1::text and p.failures > 0 and p.failed_kind = $2::text
-      and p.failed_biz_id = $3::text
+   select f.version
+     from taskledger_internal.failing_event($1::text) f
+    where $4::bigint = 1 and f.kind = $2::text and f.biz_id = $3::text
       and not exists (
         select from taskledger.projection_parked k
-         where k.projection = p.name and k.kind = p.failed_kind and k.biz_id = p.failed_biz_id
-           and k.version = p.failed_version)) v
+         where k.projection = $1::text and k.kind = f.kind and k.biz_id = f.biz_id and k.version = f.version)) v
  order by v.version
