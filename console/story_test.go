@@ -33,9 +33,9 @@ func TestStoryOfADeadTask(t *testing.T) {
 	const failure = `{"duration_ms":120,
 		"error":{"type":"*url.Error","message":"partner <is> down","stack":"main.go:7"}}`
 	s.appendAll(k,
-		ledger.AppendRequest{Type: ledger.EventFailed, Actor: "w-1", Data: []byte(failure), After: time.Hour},
+		ledger.AppendRequest{Type: ledger.EventFailed, Actor: "w-1", Data: []byte(failure), In: time.Hour},
 		ledger.AppendRequest{Type: ledger.EventReleased, Actor: "scheduler", Data: []byte(`{"reason":"retry"}`)},
-		ledger.AppendRequest{Type: ledger.EventFailed, Actor: "w-2", Data: []byte(failure), After: time.Hour},
+		ledger.AppendRequest{Type: ledger.EventFailed, Actor: "w-2", Data: []byte(failure), In: time.Hour},
 		ledger.AppendRequest{Type: ledger.EventBuried, Actor: "w-2",
 			Data: []byte(`{"reason":"attempts used up","error":{"message":"partner <is> down"}}`)})
 	s.project()

@@ -46,7 +46,7 @@ func TestHandlersOfAnotherKindHoldAllSlots(t *testing.T) {
 	other := ledger.MustKind[struct{}]("test.hangs")
 	orders := b.exactly(insertEffect, &workers.KindConfig{Slots: 5})
 	first := b.Work(workers.Config{Slots: 1}, func(p *workers.Pool) error {
-		return errors.Join(orders(p), p.Register(workers.HandleAtLeastOnce(other,
+		return errors.Join(orders(p), p.Register(workers.Handle(other,
 			func(context.Context, *workers.Job, struct{}) error {
 				close(begun)
 				<-hang
