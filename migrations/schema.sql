@@ -4015,7 +4015,7 @@ CREATE TABLE taskledger.cursor (
 )
 WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='1000');
 
-COMMENT ON TABLE taskledger.cursor IS 'How far each reader of the feed has got. Append-only: the row with the highest n is the cursor.';
+COMMENT ON TABLE taskledger.cursor IS 'How far each reader of the feed has read. Append-only: the row with the highest n is the cursor.';
 
 ALTER TABLE taskledger.event ALTER COLUMN "position" ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME taskledger.event_position_seq
@@ -4049,7 +4049,7 @@ CREATE VIEW taskledger.cursors AS
                     ELSE false
                 END AS ahead) was);
 
-COMMENT ON VIEW taskledger.cursors IS 'The cursor of each reader of the feed: the row with the highest n; older rows are kept for a time. If is_local is false, the row belongs to another database, and its transaction IDs are meaningless in this one; or it is ahead of the sequence of positions.';
+COMMENT ON VIEW taskledger.cursors IS 'The cursor of each reader of the feed: the row with the highest n. Older rows are kept for a time. If is_local is false, the row must not be used: it belongs to another database, so that its transaction IDs are meaningless here, or it is ahead of the sequence of positions.';
 
 CREATE VIEW taskledger.dispatcher AS
  SELECT ((l.detail ->> 'epoch'::text))::bigint AS epoch,
