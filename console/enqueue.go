@@ -79,7 +79,7 @@ func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request) {
 		Args: strings.TrimSpace(f.Get("args")), From: f.Get("from")}
 	v := h.newView(w, r, c)
 	v.Name, v.Title, v.Data = "enqueue", "Enqueue a task", d
-	status := http.StatusOK
+	var status int
 	switch {
 	case d.Args != "" && !json.Valid([]byte(d.Args)):
 		status, d.Problem, d.Cure = http.StatusBadRequest, "The args are not JSON.", "Correct them."

@@ -166,9 +166,9 @@
 //   - before the handler or in it (crash points worker.ready, worker.claimed): the server rolls the transaction back.
 //     The dispatcher offers its tasks to others, which record the start first: 5 s after its last report, or when its
 //     lease has expired if the start was recorded; then the loss is counted. A task that has lost MaxLost workers (5)
-//     in a row is buried, since it seems to kill them. (A loss in the first second of a first attempt is not counted.) All other tasks that ran in
-//     the process count as lost as well. To keep them from being buried with the culprit, tasks with two losses left
-//     before burial run one at a time.
+//     in a row is buried, since it seems to kill them. (A loss in the first second of a first attempt is not counted.)
+//     All other tasks that ran in the process count as lost as well. To keep them from being buried with the culprit,
+//     tasks with two losses left before burial run one at a time.
 //   - between handler and commit (worker.handler): the same.
 //   - after the commit (worker.committed): nothing is left to do. The dispatcher reads the outcome in the ledger.
 //

@@ -26,7 +26,7 @@ func TestNoReadyTaskStaysWhileAWorkerHasRoom(t *testing.T) {
 				return
 			}
 		}
-		c.settle(seed)
+		c.finish(seed)
 	}
 }
 
@@ -200,8 +200,8 @@ func (c *chaos) read(windows int) {
 	}
 }
 
-// settle lets workers end all tasks, until all were read.
-func (c *chaos) settle(seed uint64) {
+// finish lets workers end all tasks, until all were read.
+func (c *chaos) finish(seed uint64) {
 	c.Activate(0)
 	c.Pause(nil)
 	var ended []Event
@@ -209,7 +209,8 @@ func (c *chaos) settle(seed uint64) {
 		c.Apply(c.Open(), ended)
 		ended = nil
 		for _, s := range c.ordered() {
-			r := Report{Session: s.Session, Incarnation: "i", Epoch: 1, Asked: map[ledger.Kind]int64{}, Received: s.sent}
+			r := Report{Session: s.Session, Incarnation: "i", Epoch: 1, Received: s.sent,
+				Asked: map[ledger.Kind]int64{}}
 			for kind := range s.Kinds {
 				r.Asked[kind] = s.given[kind] + 2
 			}
