@@ -123,7 +123,9 @@ func cmdReadAll(ts *testscript.TestScript, _ bool, args []string) {
 			}
 		}
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+args[0]+"/v1/events?after=0", nil)
+	following, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	request, err := http.NewRequestWithContext(following, http.MethodGet, "http://"+args[0]+"/v1/events?after=0", nil)
 	ts.Check(err)
 	request.Header.Set("Accept", "text/event-stream")
 	answer, err := http.DefaultClient.Do(request)
