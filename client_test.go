@@ -337,7 +337,7 @@ func TestOpenWithUnreachableNATS(t *testing.T) {
 	}
 	select {
 	case line := <-producerLines:
-		if !strings.Contains(line, "grant the login the role worker of this database, or set NATS_URL") {
+		if !strings.Contains(line, "grant it the role worker of this database, or set NATS_URL") {
 			t.Errorf("logged %s without the cure", line)
 		}
 	case <-time.After(patience):

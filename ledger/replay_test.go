@@ -255,9 +255,9 @@ func TestEventsEndWithTheLoop(t *testing.T) {
 	}
 }
 
-// The memory of a replay does not grow with the ledger, nor with its args.
+// The memory of a replay does not grow with the ledger, nor with its args. It measures the heap of the process, so no
+// other test runs meanwhile.
 func TestReplayInFlatMemory(t *testing.T) {
-	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.Owner)
 	history(t, pool, 20_000)
 	large(t, pool, 400, 200_000)
