@@ -61,7 +61,7 @@ func TestPages(t *testing.T) {
 		"/events?type=enqueued":       {"order-1"},
 		"/events?type=failed":         {"No event matches."},
 		"/events?actor=shop":          {"data", "All", "buried"},
-		"/system":                     {"Relay", "Projector", "PostgreSQL", "Schema</dt><dd>18<", "tasks"},
+		"/system":                     {"Relay", "Projector", "PostgreSQL", "Schema</dt><dd>20<", "tasks"},
 	} {
 		p := b.get(path)
 		b.want(p, http.StatusOK, texts...)
