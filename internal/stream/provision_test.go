@@ -13,7 +13,7 @@ func TestStreamWithoutRoomNamesTheCure(t *testing.T) {
 	t.Parallel()
 	_, _, js := start(t, natsserver.Config{MaxStore: 1 << 20})
 	_, err := stream.Ensure(t.Context(), js, stream.Config{}, "i")
-	for _, part := range []string{"no room for 4096 MiB", "max_file_store", "--stream-max-bytes"} {
+	for _, part := range []string{"lacks space for 4096 MiB", "max_file_store", "--stream-max-bytes"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("the error is without %q: %v", part, err)
 		}
