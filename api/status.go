@@ -79,7 +79,7 @@ type status struct {
 // boundedReport returns a report whose lists have at most maxList items: kinds may be many.
 func boundedReport(r health.Report) status {
 	s := status{Report: r}
-	s.Projections = truncate(&s.Truncated, "projections", s.Projections)
+	s.SubscriberStates = truncate(&s.Truncated, "subscriber_states", s.SubscriberStates)
 	s.Subscribers = truncate(&s.Truncated, "subscribers", s.Subscribers)
 	s.Tasks = truncate(&s.Truncated, "tasks", s.Tasks)
 	s.Unhandled = truncate(&s.Truncated, "unhandled", s.Unhandled)

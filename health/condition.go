@@ -26,8 +26,8 @@ const (
 	DispatcherStopped Name = "dispatcher_stopped"
 	ProjectionLag     Name = "projection_lag"
 	ProjectorRefused  Name = "projector_refused"
-	ProjectionFailed  Name = "projection_failed"
-	ProjectionParked  Name = "projection_parked"
+	SubscriberFailed  Name = "subscriber_failed"
+	SubscriberParked  Name = "subscriber_parked"
 	EventsIllegal     Name = "events_illegal"
 	TimersLate        Name = "timers_late"
 	ScheduleLate      Name = "schedule_late"
@@ -179,17 +179,17 @@ var definitions = []Definition{
 			"taskledger rebase --yes --new-installation",
 	},
 	{
-		Name:    ProjectionFailed,
-		Meaning: "A projection fails on the event in the text and keeps retrying it. Its tables are out of date.",
-		Cure: "fix the program that runs it, and raise its Version if its tables are wrong; or: " +
-			"taskledger discard parked --projection NAME KIND BIZ_ID",
+		Name:    SubscriberFailed,
+		Meaning: "A subscriber fails on the event in the text and keeps retrying it. It handles no later events.",
+		Cure: "fix its program, and raise Tables.Version if its tables are wrong; or: " +
+			"taskledger discard parked --subscriber NAME KIND BIZ_ID",
 	},
 	{
-		Name:    ProjectionParked,
-		Meaning: "A projection has parked events that it cannot apply, and later events of their tasks.",
-		Cure: "taskledger show parked --projection NAME; fix the program, " +
-			"then: taskledger retry parked --projection NAME KIND BIZ_ID; " +
-			"or: taskledger discard parked --projection NAME KIND BIZ_ID",
+		Name:    SubscriberParked,
+		Meaning: "A subscriber has parked events that it cannot handle, and later events of their tasks.",
+		Cure: "taskledger show parked --subscriber NAME; fix the program, " +
+			"then: taskledger retry parked --subscriber NAME KIND BIZ_ID; " +
+			"or: taskledger discard parked --subscriber NAME KIND BIZ_ID",
 	},
 	{
 		Name: EventsIllegal,
@@ -240,7 +240,7 @@ var definitions = []Definition{
 		Meaning: "A rebuild or replay was recorded as begun and has not ended. A rebuild has made no progress for a " +
 			"minute, or a replay began an hour ago.",
 		Cure: "if no process is working on it, run the same command again, which ends the record; " +
-			"rebuilding your own projection needs the program that runs it; " +
+			"rebuilding a subscriber needs its program; " +
 			"or: taskledger cancel taskledger.operation BIZ_ID",
 	},
 	{

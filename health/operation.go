@@ -1,12 +1,15 @@
 package health
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 )
 
@@ -16,11 +19,9 @@ const replaySilence = time.Hour
 
 // checkOperations examines the records of acts that have not ended.
 func checkOperations(ctx context.Context, c Config, r *Report) error {
-	projections, err := projector.ReadProjections(ctx, c.DB)
-	if err != nil {
-		return err
-	}
-	for _, action := range []string{operation.RebuildProjection, operation.RebuildStream, operation.ReplayEvents} {
+	for _, action := range []string{
+		operation.RebuildProjection, operation.RebuildSubscriber, operation.RebuildStream, operation.ReplayEvents,
+	} {
 		open, err := operation.ReadOpen(ctx, c.DB, action)
 		if err != nil {
 			return err
@@ -31,9 +32,13 @@ func checkOperations(ctx context.Context, c Config, r *Report) error {
 		}
 		for _, o := range open {
 			about := ""
-			if name := o.Detail["projection"]; name != "" {
+			if name := cmp.Or(o.Detail["projection"], o.Detail["subscriber"]); name != "" {
 				about = " of " + name
-				if isBuiltNow(projections, name, r.At) {
+				work, err := readWork(ctx, c, o)
+				if err != nil {
+					return err
+				}
+				if isBuilt(work, r.At) {
 					continue
 				}
 			}
@@ -50,12 +55,14 @@ func checkOperations(ctx context.Context, c Config, r *Report) error {
 	return nil
 }
 
-// isBuiltNow reports whether new tables of the projection of a name are being built.
-func isBuiltNow(all []projector.Registered, name string, now time.Time) bool {
-	for _, p := range all {
-		if p.Name == name {
-			return isBuilt(p, now)
-		}
+// readWork returns the rebuild of the built-in projection or of a subscriber, whichever a record is about.
+func readWork(ctx context.Context, c Config, o operation.Open) (*outbox.Work, error) {
+	if o.Detail["projection"] != "" {
+		return projector.ReadWork(ctx, c.DB)
 	}
-	return false
+	state, err := outbox.ReadSubscriberState(ctx, c.DB, o.Detail["subscriber"])
+	if errors.Is(err, outbox.ErrUnknownSubscriber) {
+		err = nil // it was removed
+	}
+	return state.Work, err
 }

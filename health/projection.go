@@ -10,14 +10,9 @@ import (
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 )
-
-// RegisteredProjection is a registered projection with its lag.
-type RegisteredProjection struct {
-	projector.Registered
-	Projection
-}
 
 // Projection is the lag of a projection behind the ledger.
 type Projection struct {
@@ -55,39 +50,28 @@ func projectionOf(lag projector.Lag) Projection {
 	}
 }
 
-// checkProjections examines the registered projections.
-func checkProjections(ctx context.Context, c Config, r *Report) error {
-	all, err := projector.ReadProjections(ctx, c.DB)
+// checkStates examines what the database contains of subscribers: the events that stop them or that they have parked.
+func checkStates(ctx context.Context, c Config, r *Report) error {
+	all, err := outbox.ReadSubscriberStates(ctx, c.DB)
 	if err != nil {
 		return err
 	}
-	for _, p := range all {
-		lag, err := projector.ReadLagOf(ctx, c.DB, p.Name)
-		if err != nil {
-			return err
-		}
-		r.Projections = append(r.Projections, RegisteredProjection{p, projectionOf(lag)})
-		switch f := p.Failing; {
-		case f != nil:
+	r.SubscriberStates = all
+	for _, s := range all {
+		if f := s.Failing; f != nil {
 			task := f.Key.String() + "/" + strconv.Itoa(int(f.Version))
 			reason, _, _ := strings.Cut(f.Error, "\n") // a stack may follow
 			r.add(Condition{
-				Name: ProjectionFailed, About: p.Name, Since: f.Since,
-				Text: fmt.Sprintf("projection %s cannot apply the event at position %d, %s, and has tried %s: %s",
-					p.Name, f.Position, printable.Short(task, maxTask), times(f.Failures),
+				Name: SubscriberFailed, About: s.Name, Since: f.Since,
+				Text: fmt.Sprintf("subscriber %s cannot handle the event at position %d, %s, and has tried %s: %s",
+					s.Name, f.Position, printable.Short(task, maxTask), times(f.Failures),
 					printable.Short(reason, maxReason)),
 			})
-		case p.Name != projector.TasksName && !isBuilt(p, r.At) && isExceeded(lag.Age, c.Thresholds[ProjectionLag]):
-			r.add(Condition{
-				Name: ProjectionLag, About: p.Name, Since: lag.Oldest, Threshold: c.Thresholds[ProjectionLag],
-				Text: "projection " + p.Name + ": " + lagText("projected", lag.Age, c.Thresholds[ProjectionLag]),
-				Cure: "is the program that runs this projection running?",
-			})
 		}
-		if p.Parked > 0 {
+		if s.Parked > 0 {
 			r.add(Condition{
-				Name: ProjectionParked, About: p.Name,
-				Text: fmt.Sprintf("projection %s has parked events: %s", p.Name, printable.Counted(int64(p.Parked))),
+				Name: SubscriberParked, About: s.Name,
+				Text: fmt.Sprintf("subscriber %s has parked events: %s", s.Name, printable.Counted(int64(s.Parked))),
 			})
 		}
 	}
@@ -107,11 +91,10 @@ func times(n int) string {
 	return printable.Count(int64(n)) + " times"
 }
 
-// isBuilt reports whether new tables of a projection are being built. Until then the tables in use may be late. After a
-// deploy the program of their version is gone, and after a rebase nothing is applied to them.
-func isBuilt(p projector.Registered, now time.Time) bool {
-	w := p.Work
-	return w != nil && w.Name == projector.WorkRebuild && w.Result == nil && now.Sub(w.At) < buildSilence
+// isBuilt reports whether new tables are being built. Until then the tables in use may be late. After a deploy the
+// program of their version is gone, and after a rebase nothing is written to them.
+func isBuilt(w *outbox.Work, now time.Time) bool {
+	return w != nil && w.Name == outbox.WorkRebuild && w.Result == nil && now.Sub(w.At) < buildSilence
 }
 
 // buildSilence is the time without progress after which a build counts as stopped.

@@ -29,13 +29,12 @@ type Report struct {
 	Outbox     outbox.Status     `json:"outbox"`
 	Projection Projection        `json:"projection"`
 	Dispatcher dispatcher.Status `json:"dispatcher"`
-	// Projections are the registered projections, by name. Projection is the built-in one.
-	Projections []RegisteredProjection `json:"projections"`
-
 	// Subscribers are at most 100 subscribers of the feed, the furthest behind, by name. Consumers of the stream are in
 	// Outbox.
 	Subscribers      []outbox.Subscriber `json:"subscribers"`
 	SubscribersTotal int                 `json:"subscribers_total"`
+	// SubscriberStates are the subscribers with tables or that park events, by name.
+	SubscriberStates []outbox.SubscriberState `json:"subscriber_states"`
 
 	Timers    scheduler.TimerStatus    `json:"timers"`
 	Schedules periodic.Summary         `json:"schedules"`
@@ -61,7 +60,7 @@ var checks = []check{
 	}, checkOutbox},
 	{[]Name{DispatcherStopped}, checkDispatcher},
 	{[]Name{ProjectorRefused, ProjectionLag}, checkProjection},
-	{[]Name{ProjectionFailed, ProjectionParked, ProjectionLag}, checkProjections},
+	{[]Name{SubscriberFailed, SubscriberParked, SubscriberBehind}, checkStates},
 	{[]Name{EventsIllegal}, checkIllegal},
 	{[]Name{TimersLate}, checkTimers},
 	{[]Name{ScheduleLate}, checkSchedules},
@@ -93,8 +92,8 @@ func Read(ctx context.Context, c Config) (Report, error) {
 	r := Report{
 		Tasks: []ledger.StateCount{}, Unhandled: []operator.UnhandledKind{}, Unbegun: []operator.UnbegunKind{},
 		Paused: []operator.PausedKind{},
-		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{}, Projections: []RegisteredProjection{},
-		Subscribers: []outbox.Subscriber{},
+		Alarms: []UndeliveredAlarm{}, Degraded: []Condition{},
+		Subscribers: []outbox.Subscriber{}, SubscriberStates: []outbox.SubscriberState{},
 	}
 	if _, err := pgquery.Row(ctx, c.DB, nowSQL, nil, pgquery.Micros(&r.At), &r.PostgreSQL, &r.Schema); err != nil {
 		return Report{}, pgerr.Explain("read the time", err)

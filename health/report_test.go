@@ -161,26 +161,27 @@ var conditionTests = map[health.Name]conditionTest{
 		},
 		text: "the projector refuses to continue: cursor",
 	},
-	health.ProjectionFailed: {
+	health.SubscriberFailed: {
 		arrange: func(b *bundle, _ *health.Config) {
 			ledgertest.ExecAsOwner(b.t, b.db, `
-				insert into taskledger.projection (name, version, shape, tables, parks, failed_position, failed_kind,
-				                                   failed_biz_id, failed_version, failures, failing_since, failure)
-				values ('coupons', 1, '', '{}', false, 17, 'coupon.send', 'A-1', 2, 12, clock_timestamp(),
+				insert into taskledger.subscriber_state
+				  (reader, version, shape, tables, parks, failed_position, failed_kind, failed_biz_id, failed_version,
+				   failures, failing_since, failure)
+				values ('subscriber/coupons', 1, '', '{}', false, 17, 'coupon.send', 'A-1', 2, 12, clock_timestamp(),
 				        e'no\nstack')`)
 		},
-		text:  "cannot apply the event at position 17, coupon.send/A-1/2, and has tried 12 times: no",
+		text:  "cannot handle the event at position 17, coupon.send/A-1/2, and has tried 12 times: no",
 		about: "coupons", isSince: true,
 	},
-	health.ProjectionParked: {
+	health.SubscriberParked: {
 		arrange: func(b *bundle, _ *health.Config) {
 			ledgertest.ExecAsOwner(b.t, b.db, `
-				insert into taskledger.projection (name, version, shape, tables, parks)
-				values ('coupons', 1, '', '{}', true);
-				insert into taskledger.projection_parked (projection, kind, biz_id, version, position, error, failures)
-				select 'coupons', 'a', 'b', v, v, '', 0 from generate_series(1, 3) v`)
+				insert into taskledger.subscriber_state (reader, version, shape, tables, parks)
+				values ('subscriber/coupons', 1, '', '{}', true);
+				insert into taskledger.subscriber_parked (reader, kind, biz_id, version, position, error, failures)
+				select 'subscriber/coupons', 'a', 'b', v, v, '', 0 from generate_series(1, 3) v`)
 		},
-		text: "projection coupons has parked events: 3", about: "coupons",
+		text: "subscriber coupons has parked events: 3", about: "coupons",
 	},
 	health.ProjectionLag: {
 		arrange: func(b *bundle, c *health.Config) {
@@ -344,7 +345,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// A projection whose new tables are being built is not late until the build stops.
+// A subscriber whose new tables are being built is not late until the build stops.
 func TestLongRebuildIsNoLag(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -352,19 +353,22 @@ func TestLongRebuildIsNoLag(t *testing.T) {
 	ledgertest.Enqueue(b.t, b.db, ledgertest.Key(b.t, "coupon.send/1"), "")
 	b.project()
 	ledgertest.ExecAsOwner(b.t, b.db, `
-		insert into taskledger.projection (name, version, shape, tables, parks, work, work_at, work_done, work_total)
-		values ('coupons', 1, '', '{}', false, 'rebuild', clock_timestamp(), 7, 9)`)
+		select taskledger.seek_feed('coupons', 0);
+		insert into taskledger.subscriber_state
+		  (reader, version, shape, tables, parks, work, work_at, work_done, work_total)
+		values ('subscriber/coupons', 1, '', '{}', false, 'rebuild', clock_timestamp(), 7, 9)`)
 	time.Sleep(2 * time.Millisecond)
 	c := health.Config{
-		Thresholds: map[health.Name]time.Duration{health.ProjectionLag: time.Millisecond},
-		Only:       []health.Name{health.ProjectionLag},
+		Thresholds: map[health.Name]time.Duration{health.SubscriberBehind: time.Millisecond},
+		Only:       []health.Name{health.SubscriberBehind},
 	}
 	if r := b.read(c); len(r.Degraded) != 0 {
 		t.Errorf("during the build: %+v", r.Degraded)
 	}
 	for _, end := range []string{"work_at = clock_timestamp() - interval '2 minutes'",
 		"work_at = clock_timestamp(), work_result = '{}'"} {
-		ledgertest.ExecAsOwner(b.t, b.db, "update taskledger.projection set "+end+" where name = 'coupons'")
+		ledgertest.ExecAsOwner(b.t, b.db,
+			"update taskledger.subscriber_state set "+end+" where reader = 'subscriber/coupons'")
 		if r := b.read(c); len(r.Degraded) != 1 || r.Degraded[0].About != "coupons" {
 			t.Errorf("%s: %+v", end, r.Degraded)
 		}

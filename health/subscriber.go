@@ -28,7 +28,7 @@ func checkSubscribers(ctx context.Context, c Config, r *Report) error {
 			last = s
 		}
 		age := time.Duration(s.Age) * time.Millisecond
-		if !isExceeded(age, c.Thresholds[SubscriberBehind]) {
+		if !isExceeded(age, c.Thresholds[SubscriberBehind]) || r.isBuilt(s.Name) {
 			continue
 		}
 		events := printable.Count(s.Lag)
@@ -54,4 +54,14 @@ func checkSubscribers(ctx context.Context, c Config, r *Report) error {
 		})
 	}
 	return nil
+}
+
+// isBuilt reports whether new tables of a subscriber are being built.
+func (r *Report) isBuilt(subscriber string) bool {
+	for _, s := range r.SubscriberStates {
+		if s.Name == subscriber {
+			return isBuilt(s.Work, r.At)
+		}
+	}
+	return false
 }

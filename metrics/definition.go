@@ -91,8 +91,8 @@ var (
 		"Committed events not yet applied by the built-in projection, at most 10,000.")
 	projectionLagSeconds = define(gauge, "taskledger_projection_lag_seconds",
 		"Age of the oldest event not yet applied by the built-in projection.")
-	projectionParked = define(gauge, "taskledger_projection_parked_events",
-		"Events parked by a projection.", "projection")
+	subscriberParked = define(gauge, "taskledger_subscriber_parked_events",
+		"Events parked by a subscriber.", "subscriber")
 	subscribersLeftOut = define(gauge, "taskledger_subscribers_left_out",
 		"Subscribers without metrics: all but the 100 that are furthest behind.")
 	subscriberLag = define(gauge, "taskledger_subscriber_lag_events",

@@ -209,12 +209,12 @@ func (v *values) relay(r health.Report) {
 	}
 }
 
-// readers adds the projections and the subscribers.
+// readers adds the projection and the subscribers.
 func (v *values) readers(r health.Report) {
 	v.number(projectionLag, r.Projection.Waiting)
 	v.seconds(projectionLagSeconds, time.Duration(r.Projection.OldestWaitingMS)*time.Millisecond)
-	for _, p := range r.Projections {
-		v.number(projectionParked, p.Parked, p.Name)
+	for _, s := range r.SubscriberStates {
+		v.number(subscriberParked, s.Parked, s.Name)
 	}
 	v.number(subscribersLeftOut, r.SubscribersTotal-len(r.Subscribers))
 	for _, s := range r.Subscribers {

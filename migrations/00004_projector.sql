@@ -1,11 +1,10 @@
 -- The projections: the current state of the tasks, derived from the events. They can be dropped and rebuilt.
 -- Owner: package projector.
 --
---   task               written and read by projector
---   task_count         written and read by projector
---   kind_stats         written and read by projector
---   illegal_event      written and read by projector
---   projection_parked  written and read by projector
+--   task           written and read by projector
+--   task_count     written and read by projector
+--   kind_stats     written and read by projector
+--   illegal_event  written and read by projector
 --
 -- Other packages and programs read the views tasks, task_counts and kind_minutes. The view task_totals is for
 -- statements that need the total of one kind and state, and lingering_tasks for statements that need the unfinished
@@ -106,22 +105,6 @@ comment on table taskledger.illegal_event is
   'Events that are not allowed after the events before them: a role with INSERT on event wrote them. Their tasks '
   'are projected without them. `taskledger dismiss illegal` removes the rows once an operator has removed the '
   'cause.';
-
-create table taskledger.projection_parked (
-  projection text collate "C" not null,
-  kind       text collate "C" not null,
-  biz_id     text collate "C" not null,
-  version    integer not null,
-  position   bigint not null,
-  state      text collate "C" not null default 'parked',  -- parked, retry, skipped
-  error      text not null,             -- of an event that has failed; '': an earlier event of its task is parked
-  failures   integer not null,
-  parked_at  timestamptz not null default clock_timestamp(),
-  primary key (projection, kind, biz_id, version));
-
-comment on table taskledger.projection_parked is
-  'Events that projections have not applied: parked because they or earlier events of their task fail, or skipped '
-  'by an operator.';
 
 create view taskledger.tasks as
 select t.kind, t.biz_id, t.shard, t.state, t.aside as exceptional, t.version, t.attempt, t.failures,
@@ -267,79 +250,3 @@ end;
 
 comment on function taskledger_internal.merge_kind_stats(timestamptz, timestamptz) is
   'Merges the rows of kind_stats of each kind and minute in a range of minutes that have passed.';
-
--- With its owner's rights, as above. Index: primary key.
--- +goose StatementBegin
-create function taskledger_internal.remove_projection_parked(projection text, kind text, biz_id text)
-returns setof integer
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_column
-begin
-  return query
-  delete from taskledger.projection_parked p
-   where p.projection = remove_projection_parked.projection
-     and (remove_projection_parked.kind is null
-          or p.kind = remove_projection_parked.kind and p.biz_id = remove_projection_parked.biz_id
-             and p.state <> 'skipped')
-  returning p.version;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.remove_projection_parked(text, text, text) is
-  'Removes the parked events of a task from the list of a projection, or with null its whole list, and '
-  'returns their versions.';
-
--- An operator changes the following columns by functions, which check that the act is on record.
--- Locks the rows. Index: primary key.
--- +goose StatementBegin
-create function taskledger_internal.retry_projection(projection text, kind text, biz_id text) returns setof integer
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_column
-begin
-  perform taskledger_internal.check_recorded('projection.retry', retry_projection.projection);
-  return query
-  update taskledger.projection_parked p
-     set state = 'retry'
-   where p.projection = retry_projection.projection and p.kind = retry_projection.kind
-     and p.biz_id = retry_projection.biz_id and p.state <> 'skipped'
-  returning p.version;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.retry_projection(text, text, text) is
-  'Marks the parked events of a task to be applied again, and returns their versions.';
-
--- Events that wait for the skipped event are to be applied. Locks the rows. Indexes: primary keys.
--- +goose StatementBegin
-create function taskledger_internal.skip_projection(projection text, kind text, biz_id text) returns setof integer
-language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
-#variable_conflict use_column
-begin
-  perform taskledger_internal.check_recorded('projection.skip', skip_projection.projection);
-  return query
-  with parked as (
-    update taskledger.projection_parked p
-       set state = case when p.error <> '' then 'skipped' else 'retry' end
-     where p.projection = skip_projection.projection and p.kind = skip_projection.kind
-       and p.biz_id = skip_projection.biz_id and p.state <> 'skipped'
-    returning p.version, p.state
-  ), stopped as (
-    insert into taskledger.projection_parked
-           (projection, kind, biz_id, version, position, state, error, failures)
-    select skip_projection.projection, f.kind, f.biz_id, f.version, f.position, 'skipped', f.error, f.failures
-      from taskledger_internal.failing_event(skip_projection.projection) f
-     where f.kind = skip_projection.kind and f.biz_id = skip_projection.biz_id
-        on conflict do nothing
-    returning version
-  )
-  select parked.version from parked where parked.state = 'skipped'
-   union all
-  select stopped.version from stopped;
-end
-$$;
--- +goose StatementEnd
-
-comment on function taskledger_internal.skip_projection(text, text, text) is
-  'Skips the failed events of a task, parked or stopping the projection, and returns their versions.';

@@ -1,7 +1,8 @@
--- The outbox: events that the relay has yet to publish, or could not.
+-- The outbox: events that the relay has yet to publish, or could not, and that subscribers could not handle.
 -- Owner: package outbox.
 --
---   parked  written and read by outbox
+--   parked             written and read by outbox
+--   subscriber_parked  written and read by outbox
 --
 -- Other packages read the views parked_events and relay_mark. The view outbox is for operators.
 
@@ -110,3 +111,96 @@ $$;
 comment on function taskledger_internal.remove_parked(bigint[]) is
   'Removes events from the list of those that cannot be published, except discarded ones, and returns their '
   'positions.';
+
+create table taskledger.subscriber_parked (
+  reader     text collate "C" not null,  -- of the subscriber, or rebuild/ or verify/ and it
+  kind       text collate "C" not null,
+  biz_id     text collate "C" not null,
+  version    integer not null,
+  position   bigint not null,
+  state      text collate "C" not null default 'parked',  -- parked, retry, discarded
+  error      text not null,             -- of an event that has failed; '': an earlier event of its task is parked
+  failures   integer not null,
+  parked_at  timestamptz not null default clock_timestamp(),
+  primary key (reader, kind, biz_id, version));
+
+comment on table taskledger.subscriber_parked is
+  'Events that subscribers have not handled: parked because they fail, or an earlier one of their task does, or '
+  'discarded by an operator.';
+
+-- With its owner's rights, as above. Index: primary key.
+-- +goose StatementBegin
+create function taskledger_internal.remove_subscriber_parked(reader text, kind text, biz_id text)
+returns setof integer
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.subscriber_parked p
+   where p.reader = remove_subscriber_parked.reader
+     and (remove_subscriber_parked.kind is null
+          or p.kind = remove_subscriber_parked.kind and p.biz_id = remove_subscriber_parked.biz_id
+             and p.state <> 'discarded')
+  returning p.version;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.remove_subscriber_parked(text, text, text) is
+  'Removes the parked events of a task from the list of a subscriber, or with null its whole list, and '
+  'returns their versions.';
+
+-- An operator changes the following columns by functions, which check that the act is on record.
+-- Locks the rows. Index: primary key.
+-- +goose StatementBegin
+create function taskledger_internal.retry_subscriber(subscriber text, kind text, biz_id text) returns setof integer
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  perform taskledger_internal.check_recorded('subscriber.retry', retry_subscriber.subscriber);
+  return query
+  update taskledger.subscriber_parked p
+     set state = 'retry'
+   where p.reader = 'subscriber/' || retry_subscriber.subscriber and p.kind = retry_subscriber.kind
+     and p.biz_id = retry_subscriber.biz_id and p.state <> 'discarded'
+  returning p.version;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.retry_subscriber(text, text, text) is
+  'Marks the parked events of a task to be handled again, and returns their versions.';
+
+-- Events that wait for the discarded event are to be handled. Locks the rows. Indexes: primary keys.
+-- +goose StatementBegin
+create function taskledger_internal.discard_subscriber(subscriber text, kind text, biz_id text) returns setof integer
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  perform taskledger_internal.check_recorded('subscriber.discard', discard_subscriber.subscriber);
+  return query
+  with parked as (
+    update taskledger.subscriber_parked p
+       set state = case when p.error <> '' then 'discarded' else 'retry' end
+     where p.reader = 'subscriber/' || discard_subscriber.subscriber and p.kind = discard_subscriber.kind
+       and p.biz_id = discard_subscriber.biz_id and p.state <> 'discarded'
+    returning p.version, p.state
+  ), stopped as (
+    insert into taskledger.subscriber_parked
+           (reader, kind, biz_id, version, position, state, error, failures)
+    select 'subscriber/' || discard_subscriber.subscriber, f.kind, f.biz_id, f.version, f.position, 'discarded',
+           f.error, f.failures
+      from taskledger_internal.failing_event('subscriber/' || discard_subscriber.subscriber) f
+     where f.kind = discard_subscriber.kind and f.biz_id = discard_subscriber.biz_id
+        on conflict do nothing
+    returning version
+  )
+  select parked.version from parked where parked.state = 'discarded'
+   union all
+  select stopped.version from stopped;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.discard_subscriber(text, text, text) is
+  'Discards the failed events of a task, parked or stopping the subscriber, and returns their versions.';

@@ -409,6 +409,11 @@ begin
   if only_new and newest is not null then
     return false;
   end if;
+  if newest is not null and taskledger_internal.has_tables(of_cursor) then
+    raise exception 'taskledger: subscriber % has tables, which a move would make wrong', reader
+      using errcode = 'object_not_in_prerequisite_state',
+            hint = 'taskledger rebuild subscriber; to leave out an event: taskledger discard parked --subscriber';
+  end if;
   select n.n, n.mark, n.login into c from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if not taskledger_internal.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until,
                                            p.top, p.bound, p.after_position, c.mark, coalesce(c.login, owner)) then
@@ -491,6 +496,8 @@ create function taskledger.remove_subscriber(subscriber text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 begin
   perform taskledger_internal.lock_cursor('subscriber/' || subscriber);
+  perform taskledger_internal.remove_subscriber_state('subscriber/' || subscriber);
+  perform taskledger_internal.remove_subscriber_parked('subscriber/' || subscriber, null, null);
   delete from taskledger.cursor c where c.reader = 'subscriber/' || subscriber;
   return found;
 end
@@ -498,7 +505,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.remove_subscriber(text) is
-  'Removes a subscriber, and reports whether there was one.';
+  'Removes a subscriber, and reports whether there was one. Its tables stay.';
 
 -- The newest row of each, by a step from name to name: the cost does not grow with the number of rows.
 create view taskledger.subscribers as

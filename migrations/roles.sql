@@ -50,8 +50,8 @@ grant select on taskledger.task, taskledger.task_tag, taskledger.tasks, taskledg
 grant select on taskledger.parked, taskledger.parked_events,
    taskledger.relay_lease, taskledger.schedule, taskledger.pause, taskledger.illegal_event
    to relay, operator, reader, archiver;
-grant select on taskledger.kind_stats, taskledger.kind_minutes, taskledger.projection,
-   taskledger.projection_parked to relay, operator, reader, archiver;
+grant select on taskledger.kind_stats, taskledger.kind_minutes, taskledger.subscriber_state,
+   taskledger.subscriber_parked to relay, operator, reader, archiver;
 grant select on taskledger.migration to relay, operator, reader, archiver, subscriber;
 grant execute on function taskledger.schema_version to relay, operator, reader, archiver;
 
@@ -79,15 +79,15 @@ grant update (state, aside, version, attempt, failures, updated_at, error, finge
    taskledger.task to relay;
 grant insert, delete on taskledger.task_count to relay;
 grant insert on taskledger.kind_stats to relay;
-grant execute on function taskledger_internal.merge_kind_stats, taskledger_internal.remove_projection_parked to relay;
--- Registering, rebuilding and failing projections is the work of the program that runs them.
-grant insert on taskledger.projection, taskledger.projection_parked to relay;
+grant execute on function taskledger_internal.merge_kind_stats, taskledger_internal.remove_subscriber_parked to relay;
+-- Registering, rebuilding and failing subscribers with tables is the work of their programs.
+grant insert on taskledger.subscriber_state, taskledger.subscriber_parked to relay;
 grant update (version, shape, tables, parks, since, failed_position, failed_kind, failed_biz_id, failed_version,
    failures, failing_since, failed_at, failure, wanted, work, work_at, work_done, work_total, work_result)
-   on taskledger.projection to relay;
-grant update (projection, state, error, failures) on taskledger.projection_parked to relay;
-grant execute on function taskledger_internal.retry_projection, taskledger_internal.skip_projection,
-   taskledger_internal.failing_event, taskledger_internal.ask_projection to operator;
+   on taskledger.subscriber_state to relay;
+grant update (reader, state, error, failures) on taskledger.subscriber_parked to relay;
+grant execute on function taskledger_internal.retry_subscriber, taskledger_internal.discard_subscriber,
+   taskledger_internal.failing_event, taskledger_internal.ask_subscriber to operator;
 grant update (next_at, last_at, last_kind, last_biz_id, passed, passed_at) on taskledger.schedule to relay, operator;
 grant update (kind, args, cron, zone, every_ms, anchor, after_ms, missed, missed_limit, overlap, paused_at, paused_by,
    pause_reason, revision, actor, updated_at) on taskledger.schedule to operator;
@@ -179,7 +179,8 @@ grant execute on function taskledger.read_feed, taskledger.advance_feed, taskled
    subscriber;
 grant execute on function taskledger_internal.subscriber_reader, taskledger_internal.check_window,
    taskledger_internal.append_cursor, taskledger_internal.thin_cursor, taskledger_internal.lock_cursor,
-   taskledger.seek_feed, taskledger_internal.subscriber_login, taskledger_internal.is_cursor to operator, subscriber;
+   taskledger.seek_feed, taskledger_internal.has_tables, taskledger_internal.subscriber_login,
+   taskledger_internal.is_cursor to operator, subscriber;
 -- A feed in Go that has advanced nothing calls it, whatever its role.
 grant execute on function taskledger_internal.check_owner to relay, operator, subscriber;
 grant execute on function taskledger_internal.mark_feed, taskledger.remove_subscriber, taskledger.give_subscriber to
@@ -290,13 +291,13 @@ create policy worker on taskledger.event for insert to worker with check (
   or type = 'released' and taskledger_internal.follows(kind, biz_id, version, attempt, shard, type) = 'failed'));
 
 -- The services enqueue firings and alarms, and release, bury, cancel or discard tasks. They finish no attempt but of
--- alarms, and end the records of rebuilds of projections and the stream, which they do.
+-- alarms, and end the records of rebuilds of subscribers and the stream, which they do.
 create policy relay on taskledger.event for insert to relay with check (
   taskledger_internal.is_first(version, attempt, shard, type, kind, biz_id)
   and (kind = 'taskledger.alarm' or not starts_with(kind, 'taskledger.'))
   or (kind = 'taskledger.alarm' or not taskledger_internal.is_reserved(kind)
       and type in ('released', 'interrupted', 'buried', 'discarded', 'cancelled')
-      or kind = 'taskledger.operation' and biz_id ^@ any ('{projection.rebuild/,stream.rebuild/}'::text[])
+      or kind = 'taskledger.operation' and biz_id ^@ any ('{subscriber.rebuild/,stream.rebuild/}'::text[])
       and type in ('succeeded', 'buried'))
   and taskledger_internal.follows(kind, biz_id, version, attempt, shard, type) is not null);
 

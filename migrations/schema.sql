@@ -792,12 +792,14 @@ CREATE FUNCTION taskledger.remove_subscriber(subscriber text) RETURNS boolean
     AS $$
 begin
   perform taskledger_internal.lock_cursor('subscriber/' || subscriber);
+  perform taskledger_internal.remove_subscriber_state('subscriber/' || subscriber);
+  perform taskledger_internal.remove_subscriber_parked('subscriber/' || subscriber, null, null);
   delete from taskledger.cursor c where c.reader = 'subscriber/' || subscriber;
   return found;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.remove_subscriber(subscriber text) IS 'Removes a subscriber, and reports whether there was one.';
+COMMENT ON FUNCTION taskledger.remove_subscriber(subscriber text) IS 'Removes a subscriber, and reports whether there was one. Its tables stay.';
 
 CREATE FUNCTION taskledger.schema_version() RETURNS bigint
     LANGUAGE plpgsql STABLE
@@ -859,6 +861,11 @@ begin
   newest := taskledger_internal.lock_cursor(of_cursor);
   if only_new and newest is not null then
     return false;
+  end if;
+  if newest is not null and taskledger_internal.has_tables(of_cursor) then
+    raise exception 'taskledger: subscriber % has tables, which a move would make wrong', reader
+      using errcode = 'object_not_in_prerequisite_state',
+            hint = 'taskledger rebuild subscriber; to leave out an event: taskledger discard parked --subscriber';
   end if;
   select n.n, n.mark, n.login into c from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if not taskledger_internal.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until,
@@ -1032,25 +1039,25 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.appended_here(kind text, biz_id text, version integer) IS 'Returns the type of an event if the calling transaction has inserted it, else null.';
 
-CREATE FUNCTION taskledger_internal.ask_projection(projection text, work text) RETURNS SETOF integer
+CREATE FUNCTION taskledger_internal.ask_subscriber(subscriber text, work text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 begin
   if work = 'rebuild' then
-    perform taskledger_internal.check_recorded('projection.rebuild', projection);
+    perform taskledger_internal.check_recorded('subscriber.rebuild', subscriber);
   elsif work <> 'verify' then
     raise exception 'taskledger: work must be rebuild or verify, got %', work using errcode = 'invalid_parameter_value';
   end if;
   return query
-  update taskledger.projection p
-     set wanted = ask_projection.work
-   where p.name = ask_projection.projection
+  update taskledger.subscriber_state p
+     set wanted = ask_subscriber.work
+   where p.reader = 'subscriber/' || ask_subscriber.subscriber
   returning p.version;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.ask_projection(projection text, work text) IS 'Asks the program that runs a projection for a rebuild or a verification, and returns the version of the tables; no row if the projection is not registered.';
+COMMENT ON FUNCTION taskledger_internal.ask_subscriber(subscriber text, work text) IS 'Asks the program of a subscriber for a rebuild or a verification, and returns the version of the tables; no row if the subscriber is not registered.';
 
 CREATE FUNCTION taskledger_internal.attempt_of(kind text, biz_id text, version integer, OUT worker text, OUT number integer, OUT data text) RETURNS record
     LANGUAGE plpgsql
@@ -1406,7 +1413,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.check_owner(subscriber text, login text) IS 'Raises an error if a subscriber does not belong to the session''s login.';
 
-CREATE FUNCTION taskledger_internal.check_recorded(action text, projection text) RETURNS void
+CREATE FUNCTION taskledger_internal.check_recorded(action text, subscriber text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -1417,15 +1424,15 @@ begin
           and e.position > (select f.foreign_until from taskledger.floors f)
           and e.kind = 'taskledger.operation' and e.version = 1
           and e.data->>'action' = check_recorded.action
-          and e.data->'detail'->>'projection' = check_recorded.projection) then
-    raise exception 'taskledger: this transaction has no record of % of %', action, projection
+          and e.data->'detail'->>'subscriber' = check_recorded.subscriber) then
+    raise exception 'taskledger: this transaction has no record of % of %', action, subscriber
       using errcode = 'insufficient_privilege',
-            hint = 'Run: taskledger ' || replace(action, '.', ' ') || ' ' || projection;
+            hint = 'Run: taskledger rebuild subscriber, or retry parked or discard parked with --subscriber';
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.check_recorded(action text, projection text) IS 'Raises an error unless the calling transaction has recorded an act about a projection.';
+COMMENT ON FUNCTION taskledger_internal.check_recorded(action text, subscriber text) IS 'Raises an error unless the calling transaction has recorded an act about a subscriber.';
 
 CREATE FUNCTION taskledger_internal.check_retry(retry json, field text DEFAULT 'meta: retry'::text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -1561,6 +1568,38 @@ $_$;
 
 COMMENT ON FUNCTION taskledger_internal.deadline_of(meta json) IS 'Returns the deadline in the meta of a task''s first event; null if there is none or it is not a time.';
 
+CREATE FUNCTION taskledger_internal.discard_subscriber(subscriber text, kind text, biz_id text) RETURNS SETOF integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  perform taskledger_internal.check_recorded('subscriber.discard', discard_subscriber.subscriber);
+  return query
+  with parked as (
+    update taskledger.subscriber_parked p
+       set state = case when p.error <> '' then 'discarded' else 'retry' end
+     where p.reader = 'subscriber/' || discard_subscriber.subscriber and p.kind = discard_subscriber.kind
+       and p.biz_id = discard_subscriber.biz_id and p.state <> 'discarded'
+    returning p.version, p.state
+  ), stopped as (
+    insert into taskledger.subscriber_parked
+           (reader, kind, biz_id, version, position, state, error, failures)
+    select 'subscriber/' || discard_subscriber.subscriber, f.kind, f.biz_id, f.version, f.position, 'discarded',
+           f.error, f.failures
+      from taskledger_internal.failing_event('subscriber/' || discard_subscriber.subscriber) f
+     where f.kind = discard_subscriber.kind and f.biz_id = discard_subscriber.biz_id
+        on conflict do nothing
+    returning version
+  )
+  select parked.version from parked where parked.state = 'discarded'
+   union all
+  select stopped.version from stopped;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.discard_subscriber(subscriber text, kind text, biz_id text) IS 'Discards the failed events of a task, parked or stopping the subscriber, and returns their versions.';
+
 CREATE FUNCTION taskledger_internal.due_at(after_us bigint, at timestamp with time zone) RETURNS timestamp with time zone
     LANGUAGE sql
     RETURN CASE WHEN (at IS NOT NULL) THEN GREATEST(at, clock_timestamp()) WHEN (after_us IS NOT NULL) THEN (clock_timestamp() + ((after_us)::double precision * '00:00:00.000001'::interval)) ELSE NULL::timestamp with time zone END;
@@ -1610,8 +1649,8 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.existing_tasks(kinds text[], biz_ids text[], args text[]) IS 'Returns for each key whose task exists its number in the arrays, the position of the first event, the version and the type of the last one, and whether the task has these args. If the args differ and the session''s login enqueued it, also its args.';
 
-CREATE TABLE taskledger.projection (
-    name text NOT NULL COLLATE pg_catalog."C",
+CREATE TABLE taskledger.subscriber_state (
+    reader text NOT NULL COLLATE pg_catalog."C",
     version integer NOT NULL,
     shape text NOT NULL,
     tables text[] NOT NULL,
@@ -1633,9 +1672,9 @@ CREATE TABLE taskledger.projection (
     work_result json
 );
 
-COMMENT ON TABLE taskledger.projection IS 'The projections: their tables, the event that stops one, and its rebuild or verification.';
+COMMENT ON TABLE taskledger.subscriber_state IS 'What is known of a subscriber, or of the built-in projection (projector), beside its place: its tables, the event that stops it, and its rebuild or verification.';
 
-CREATE FUNCTION taskledger_internal.failing_event(projection text) RETURNS TABLE("position" bigint, kind text, biz_id text, version integer, error text, failures integer)
+CREATE FUNCTION taskledger_internal.failing_event(reader text) RETURNS TABLE("position" bigint, kind text, biz_id text, version integer, error text, failures integer)
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     BEGIN ATOMIC
@@ -1645,11 +1684,11 @@ CREATE FUNCTION taskledger_internal.failing_event(projection text) RETURNS TABLE
      p.failed_version,
      p.failure,
      p.failures
-    FROM taskledger.projection p
-   WHERE ((p.name = failing_event.projection) AND (p.failures > 0));
+    FROM taskledger.subscriber_state p
+   WHERE ((p.reader = failing_event.reader) AND (p.failures > 0));
 END;
 
-COMMENT ON FUNCTION taskledger_internal.failing_event(projection text) IS 'Returns the event that stops a projection; no row: none does.';
+COMMENT ON FUNCTION taskledger_internal.failing_event(reader text) IS 'Returns the event that stops a subscriber; no row: none does.';
 
 CREATE FUNCTION taskledger_internal.login_id() RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2169,6 +2208,46 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.foreign_position() IS 'Returns the position of an event above the floor that belongs to another database, because this database has not reached its transaction id; 0 if the floor itself belongs to another database; null: no such event.';
+
+CREATE FUNCTION taskledger_internal.has_lease(worker text, kind text) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return exists (
+    select from taskledger.lease l
+     where l.name = 'worker/' || worker and l.login = session_user and l.alive_until > clock_timestamp()
+       and has_lease.kind = any (taskledger_internal.lease_kinds(l.detail)));
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.has_lease(worker text, kind text) IS 'Returns whether a worker of a kind and of the session''s login is alive.';
+
+CREATE SEQUENCE taskledger.limits_set
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+COMMENT ON SEQUENCE taskledger.limits_set IS 'Internal: how many limits have been set; null while there has been none.';
+
+CREATE FUNCTION taskledger_internal.has_limits() RETURNS boolean
+    LANGUAGE sql
+    RETURN (pg_sequence_last_value('taskledger.limits_set'::regclass) IS NOT NULL);
+
+COMMENT ON FUNCTION taskledger_internal.has_limits() IS 'Returns whether a limit has ever been set.';
+
+CREATE FUNCTION taskledger_internal.has_tables(reader text) RETURNS boolean
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ SELECT (EXISTS ( SELECT
+            FROM taskledger.subscriber_state p
+           WHERE ((p.reader = has_tables.reader) AND (p.tables <> '{}'::text[])))) AS "exists";
+END;
+
+COMMENT ON FUNCTION taskledger_internal.has_tables(reader text) IS 'Reports whether a reader of the feed has registered tables.';
 
 CREATE FUNCTION taskledger_internal.heads_page(seen pg_snapshot, until pg_snapshot, after_position bigint, top bigint, kind text, biz_id text, last_kind text, how_many integer) RETURNS SETOF taskledger.event
     LANGUAGE plpgsql STABLE
@@ -3349,24 +3428,6 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.remove_pause(kind text) IS 'Ends the pause of a kind, and returns the kind if it was paused.';
 
-CREATE FUNCTION taskledger_internal.remove_projection_parked(projection text, kind text, biz_id text) RETURNS SETOF integer
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-begin
-  return query
-  delete from taskledger.projection_parked p
-   where p.projection = remove_projection_parked.projection
-     and (remove_projection_parked.kind is null
-          or p.kind = remove_projection_parked.kind and p.biz_id = remove_projection_parked.biz_id
-             and p.state <> 'skipped')
-  returning p.version;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.remove_projection_parked(projection text, kind text, biz_id text) IS 'Removes the parked events of a task from the list of a projection, or with null its whole list, and returns their versions.';
-
 CREATE FUNCTION taskledger_internal.remove_schedule(name text) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3379,6 +3440,34 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.remove_schedule(name text) IS 'Removes a schedule, and returns its name if it existed.';
+
+CREATE FUNCTION taskledger_internal.remove_subscriber_parked(reader text, kind text, biz_id text) RETURNS SETOF integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.subscriber_parked p
+   where p.reader = remove_subscriber_parked.reader
+     and (remove_subscriber_parked.kind is null
+          or p.kind = remove_subscriber_parked.kind and p.biz_id = remove_subscriber_parked.biz_id
+             and p.state <> 'discarded')
+  returning p.version;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.remove_subscriber_parked(reader text, kind text, biz_id text) IS 'Removes the parked events of a task from the list of a subscriber, or with null its whole list, and returns their versions.';
+
+CREATE FUNCTION taskledger_internal.remove_subscriber_state(reader text) RETURNS void
+    LANGUAGE sql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    BEGIN ATOMIC
+ DELETE FROM taskledger.subscriber_state p
+   WHERE (p.reader = remove_subscriber_state.reader);
+END;
+
+COMMENT ON FUNCTION taskledger_internal.remove_subscriber_state(reader text) IS 'Removes a subscriber from the registry. Its tables stay.';
 
 CREATE FUNCTION taskledger_internal.reset_session(settings text, noted_login text DEFAULT current_setting('taskledger.login'::text, true), noted_id text DEFAULT current_setting('taskledger.login_id'::text, true), noted_run text DEFAULT current_setting('taskledger.incarnation'::text, true)) RETURNS void
     LANGUAGE plpgsql
@@ -3455,23 +3544,23 @@ CREATE FUNCTION taskledger_internal.retry_limit(policy json) RETURNS integer
 
 COMMENT ON FUNCTION taskledger_internal.retry_limit(policy json) IS 'Returns the number of failures after which a task with this retry policy is dead.';
 
-CREATE FUNCTION taskledger_internal.retry_projection(projection text, kind text, biz_id text) RETURNS SETOF integer
+CREATE FUNCTION taskledger_internal.retry_subscriber(subscriber text, kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 #variable_conflict use_column
 begin
-  perform taskledger_internal.check_recorded('projection.retry', retry_projection.projection);
+  perform taskledger_internal.check_recorded('subscriber.retry', retry_subscriber.subscriber);
   return query
-  update taskledger.projection_parked p
+  update taskledger.subscriber_parked p
      set state = 'retry'
-   where p.projection = retry_projection.projection and p.kind = retry_projection.kind
-     and p.biz_id = retry_projection.biz_id and p.state <> 'skipped'
+   where p.reader = 'subscriber/' || retry_subscriber.subscriber and p.kind = retry_subscriber.kind
+     and p.biz_id = retry_subscriber.biz_id and p.state <> 'discarded'
   returning p.version;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.retry_projection(projection text, kind text, biz_id text) IS 'Marks the parked events of a task to be applied again, and returns their versions.';
+COMMENT ON FUNCTION taskledger_internal.retry_subscriber(subscriber text, kind text, biz_id text) IS 'Marks the parked events of a task to be handled again, and returns their versions.';
 
 CREATE FUNCTION taskledger_internal.sealed_leaf("position" bigint) RETURNS TABLE(batch bigint, place integer, leaf bigint)
     LANGUAGE plpgsql STABLE ROWS 1
@@ -3548,36 +3637,27 @@ CREATE FUNCTION taskledger_internal.short_in_a_row(data json) RETURNS integer
 
 COMMENT ON FUNCTION taskledger_internal.short_in_a_row(data json) IS 'Returns the number in a row of a snooze of less than a second; 0: it was longer.';
 
-CREATE FUNCTION taskledger_internal.skip_projection(projection text, kind text, biz_id text) RETURNS SETOF integer
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-#variable_conflict use_column
-begin
-  perform taskledger_internal.check_recorded('projection.skip', skip_projection.projection);
-  return query
-  with parked as (
-    update taskledger.projection_parked p
-       set state = case when p.error <> '' then 'skipped' else 'retry' end
-     where p.projection = skip_projection.projection and p.kind = skip_projection.kind
-       and p.biz_id = skip_projection.biz_id and p.state <> 'skipped'
-    returning p.version, p.state
-  ), stopped as (
-    insert into taskledger.projection_parked
-           (projection, kind, biz_id, version, position, state, error, failures)
-    select skip_projection.projection, f.kind, f.biz_id, f.version, f.position, 'skipped', f.error, f.failures
-      from taskledger_internal.failing_event(skip_projection.projection) f
-     where f.kind = skip_projection.kind and f.biz_id = skip_projection.biz_id
-        on conflict do nothing
-    returning version
-  )
-  select parked.version from parked where parked.state = 'skipped'
-   union all
-  select stopped.version from stopped;
-end
-$$;
+CREATE FUNCTION taskledger_internal.snoozed_in_a_row(how_many integer) RETURNS TABLE(kind text, biz_id text, times integer, snoozed_at timestamp with time zone)
+    LANGUAGE sql STABLE
+    BEGIN ATOMIC
+ SELECT s.kind,
+     s.biz_id,
+     taskledger_internal.short_in_a_row(s.data) AS short_in_a_row,
+     s.recorded_at
+    FROM ( SELECT e.kind,
+             e.biz_id,
+             e.version,
+             e.data,
+             e.recorded_at
+            FROM taskledger.event e
+           WHERE ((e.type = 'snoozed'::taskledger.event_type) AND (strpos((e.data)::text, '"short_in_a_row"'::text) > 0))
+           ORDER BY e."position" DESC
+          LIMIT snoozed_in_a_row.how_many) s
+   WHERE ((taskledger_internal.short_in_a_row(s.data) >= 5) AND (s.version = taskledger_internal.newest_of(s.kind, s.biz_id, '{snoozed,succeeded,failed,interrupted,scheduled,buried,cancelled,expired,discarded}'::taskledger.event_type[])))
+   ORDER BY (taskledger_internal.short_in_a_row(s.data)) DESC, s.kind, s.biz_id;
+END;
 
-COMMENT ON FUNCTION taskledger_internal.skip_projection(projection text, kind text, biz_id text) IS 'Skips the failed events of a task, parked or stopping the projection, and returns their versions.';
+COMMENT ON FUNCTION taskledger_internal.snoozed_in_a_row(how_many integer) IS 'Returns the tasks among the newest snoozes of less than a second that were only snoozed like this, five times or more in a row.';
 
 CREATE FUNCTION taskledger_internal.split_args(entries json, OUT others json, OUT args text[]) RETURNS record
     LANGUAGE plpgsql IMMUTABLE
@@ -4405,20 +4485,6 @@ CREATE VIEW taskledger.paused_kinds AS
 
 COMMENT ON VIEW taskledger.paused_kinds IS 'The kinds whose tasks no worker starts, since when, by whom and why.';
 
-CREATE TABLE taskledger.projection_parked (
-    projection text NOT NULL COLLATE pg_catalog."C",
-    kind text NOT NULL COLLATE pg_catalog."C",
-    biz_id text NOT NULL COLLATE pg_catalog."C",
-    version integer NOT NULL,
-    "position" bigint NOT NULL,
-    state text DEFAULT 'parked'::text NOT NULL COLLATE pg_catalog."C",
-    error text NOT NULL,
-    failures integer NOT NULL,
-    parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
-);
-
-COMMENT ON TABLE taskledger.projection_parked IS 'Events that projections have not applied: parked because they or earlier events of their task fail, or skipped by an operator.';
-
 CREATE SEQUENCE taskledger.rejected
     START WITH 1
     INCREMENT BY 1
@@ -4522,6 +4588,20 @@ ALTER TABLE ONLY taskledger.seal ALTER COLUMN leaves SET STORAGE EXTERNAL;
 ALTER TABLE ONLY taskledger.seal ALTER COLUMN nodes SET STORAGE EXTERNAL;
 
 COMMENT ON TABLE taskledger.seal IS 'The sealed events: leaves of a Merkle tree, batch by batch. Append-only, except that erasure replaces salts.';
+
+CREATE TABLE taskledger.subscriber_parked (
+    reader text NOT NULL COLLATE pg_catalog."C",
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    version integer NOT NULL,
+    "position" bigint NOT NULL,
+    state text DEFAULT 'parked'::text NOT NULL COLLATE pg_catalog."C",
+    error text NOT NULL,
+    failures integer NOT NULL,
+    parked_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+);
+
+COMMENT ON TABLE taskledger.subscriber_parked IS 'Events that subscribers have not handled: parked because they fail, or an earlier one of their task does, or discarded by an operator.';
 
 CREATE VIEW taskledger.subscribers AS
  WITH RECURSIVE name AS (
@@ -4720,12 +4800,6 @@ ALTER TABLE ONLY taskledger.parked
 ALTER TABLE ONLY taskledger.pause
     ADD CONSTRAINT pause_pkey PRIMARY KEY (kind);
 
-ALTER TABLE ONLY taskledger.projection_parked
-    ADD CONSTRAINT projection_parked_pkey PRIMARY KEY (projection, kind, biz_id, version);
-
-ALTER TABLE ONLY taskledger.projection
-    ADD CONSTRAINT projection_pkey PRIMARY KEY (name);
-
 ALTER TABLE ONLY taskledger.schedule
     ADD CONSTRAINT schedule_pkey PRIMARY KEY (name);
 
@@ -4737,6 +4811,12 @@ ALTER TABLE ONLY taskledger.seal
 
 ALTER TABLE ONLY taskledger.setting
     ADD CONSTRAINT setting_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY taskledger.subscriber_parked
+    ADD CONSTRAINT subscriber_parked_pkey PRIMARY KEY (reader, kind, biz_id, version);
+
+ALTER TABLE ONLY taskledger.subscriber_state
+    ADD CONSTRAINT subscriber_state_pkey PRIMARY KEY (reader);
 
 ALTER TABLE ONLY taskledger.task_count
     ADD CONSTRAINT task_count_pkey PRIMARY KEY (kind, state, n);

@@ -30,6 +30,10 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(childVariable) != "" {
+		fmt.Fprintln(os.Stderr, tableProcess())
+		os.Exit(1)
+	}
 	if os.Getenv(relayDatabase) != "" {
 		process := relayProcess
 		if os.Getenv(replaySubject) != "" {

@@ -8,6 +8,12 @@
 // The stream is a pipe. It discards its oldest messages by age and size, and workers do not need it. A program that
 // must not lose an event reads the ledger: [Subscribe], [ServeSubscriber], or read_feed in SQL.
 //
+// A subscriber may have [Tables] of its own, which are derived from the events and can be rebuilt. With them, or with
+// [Park], an event that its handler fails for is found by handling the events of its page one at a time. It stops the
+// subscriber, or is parked with the later events of its task; status reports it, and [RetrySubscriberParked] and
+// [DiscardSubscriberParked] continue. Tables of a higher version are built next to the tables in use and replace them
+// when they have caught up, as [RebuildTables] does. [VerifyTables] returns the rows that differ.
+//
 // # Messages
 //
 // The subject of an event is ledger.<shard>.<type>.<kind>, where the kind keeps its dots. For a reserved kind the type

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/feed"
 )
 
 // SetPageSize sets the number of events that a relay reads at a time.
@@ -51,4 +53,13 @@ func NewLease(db *pgxpool.Pool, name string, ttl time.Duration) *Lease {
 // Await waits until the relay holds the lease.
 func (l *lease) Await(ctx context.Context) error {
 	return l.await(ctx, func() bool { return true }, func() {})
+}
+
+// RetrySubscriber handles the parked events that an operator wants to be retried, at the place of a feed.
+func RetrySubscriber(ctx context.Context, s Subscription, f *feed.Feed) error {
+	s, err := s.withDefaults()
+	if err != nil {
+		return err
+	}
+	return (&subscriber{Subscription: s, reader: "subscriber/" + s.Name}).retryParked(ctx, f)
 }

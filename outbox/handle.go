@@ -65,7 +65,10 @@ func (s *subscriber) handleOn(ctx context.Context, conn *pgx.Conn, page feed.Pag
 	if len(events) == 0 {
 		return tx.Commit(ctx)
 	}
-	err := loop.Guard(func() error { return s.Handle(ctx, tx, events) })
+	upcast, err := s.Upcasts.All(events)
+	if err == nil {
+		err = loop.Guard(func() error { return s.Handle(ctx, tx, upcast) })
+	}
 	fault.Point(fault.SubscriberHandled)
 	if err == nil {
 		if err = checkHandled(ctx, conn, tx); err == nil {

@@ -13,7 +13,8 @@ import (
 )
 
 // SeekSubscriber moves a subscriber and records the act; it creates a missing subscriber. A process that works as the
-// subscriber notices at its next page. It commits. Default of actor: the database's session_user.
+// subscriber notices at its next page. A subscriber with [Tables] is not moved, which would make them wrong. It
+// commits. Default of actor: the database's session_user.
 //
 // Errors: [*ledger.InvalidError]; [ledger.ErrUnknownPosition] for a position without an event; [ErrSubscriberBusy].
 func SeekSubscriber(ctx context.Context, db DB, name string, to Start, actor, reason string) error {
@@ -49,8 +50,9 @@ func GiveSubscriber(ctx context.Context, db DB, name, login, actor, reason strin
 	})
 }
 
-// RemoveSubscriber removes a subscriber, whose processes end with [ErrSubscriberRemoved], and records the act. It
-// commits. Default of actor and errors: as in [PauseSubscriber].
+// RemoveSubscriber removes a subscriber, whose processes end with [ErrSubscriberRemoved], and records the act. Its
+// [Tables] stay: drop their schema before the name is used again. It commits. Default of actor and errors: as in
+// [PauseSubscriber].
 func RemoveSubscriber(ctx context.Context, db DB, name, actor, reason string) error {
 	o := operation.Operation{Action: operation.DeleteSubscriber, Actor: actor, Reason: reason}
 	o.Detail = map[string]string{"subscriber": name}

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
@@ -23,7 +25,9 @@ import (
 
 // Subscription configures a subscriber.
 type Subscription struct {
-	// DB is the primary database, with the role subscriber. Required. Up to two of its connections are in use.
+	// DB is the primary database, with the role subscriber; with Tables or Park also with the role relay, and with
+	// Tables with CREATE on the database. Required. Up to two of its connections are in use, and two more while Tables
+	// are rebuilt.
 	DB *pgxpool.Pool
 	// Name of the subscriber: 1 to 64 of A-Z, a-z, 0-9, _ and -. It keeps its place in the database. Required.
 	Name string
@@ -47,6 +51,19 @@ type Subscription struct {
 	// subscriber is paused, moved or removed. It is also done when another process takes over because this one could
 	// not reach the database for Standby.
 	Receive func(ctx context.Context, events []ledger.Event) error
+
+	// Tables are tables that Handle derives from the events, so that they can be rebuilt. Handle names them without a
+	// schema, and all others with theirs. It must depend on the events alone: no clock, no random number, no sequence.
+	// From must be the beginning. Default: none.
+	Tables Tables
+	// OnFailure decides about an event that Handle fails for. With Park or Tables, the events of the page are then
+	// handled one at a time in one transaction. Park needs Handle. Default: [Stop].
+	OnFailure OnFailure
+	// Upcasts bring the data of old events to today's shape before Handle or Receive. Default: none.
+	Upcasts ledger.Upcasts
+	// RetryFailed is the delay after which an event that stops a subscriber with Tables or Park is retried.
+	// Default: 5 s.
+	RetryFailed time.Duration
 
 	// PageSize is the maximum number of events of a call. Default: 1000.
 	PageSize int
@@ -96,6 +113,7 @@ func (s Subscription) Validate() error {
 	if (s.Handle == nil) == (s.Receive == nil) {
 		faults = append(faults, errors.New("either Handle or Receive is required"))
 	}
+	faults = append(faults, s.stateFaults()...)
 	for _, kind := range s.Kinds {
 		if err := kind.Validate(); err != nil {
 			faults = append(faults, err)
@@ -110,7 +128,10 @@ func (s Subscription) Validate() error {
 	for _, number := range []struct {
 		name string
 		n    int64
-	}{{"PageSize", int64(s.PageSize)}, {"Idle", int64(s.Idle)}, {"Standby", int64(s.Standby)}} {
+	}{
+		{"PageSize", int64(s.PageSize)}, {"Idle", int64(s.Idle)}, {"Standby", int64(s.Standby)},
+		{"RetryFailed", int64(s.RetryFailed)},
+	} {
 		if number.n < 0 {
 			faults = append(faults, fmt.Errorf("%s must not be negative, got %d", number.name, number.n))
 		}
@@ -119,6 +140,56 @@ func (s Subscription) Validate() error {
 		return fmt.Errorf("outbox: invalid Subscription: %w", errors.Join(faults...))
 	}
 	return nil
+}
+
+// stateFaults returns the faults of the fields that need more than a place.
+func (s Subscription) stateFaults() []error {
+	faults := s.withSchema().Tables.faults()
+	if s.OnFailure != Stop && s.OnFailure != Park {
+		faults = append(faults, fmt.Errorf("OnFailure must be Stop or Park, got %d", s.OnFailure))
+	}
+	if s.isKept() && s.Handle == nil {
+		faults = append(faults, errors.New("Tables and Park need Handle"))
+	}
+	if s.Tables.isSet() && s.From != (Start{}) {
+		faults = append(faults, errors.New("with Tables, From must be the beginning: a rebuild begins there"))
+	}
+	if err := s.Upcasts.Validate(); err != nil {
+		faults = append(faults, err)
+	}
+	return faults
+}
+
+// withSchema returns s with the default of the schema of its tables.
+func (s Subscription) withSchema() Subscription {
+	if s.Tables.isSet() && s.Tables.Schema == "" {
+		s.Tables.Schema = s.Name
+	}
+	return s
+}
+
+// withDefaults returns s with the default of every field that is not set, if it is valid.
+func (s Subscription) withDefaults() (Subscription, error) {
+	if err := s.Validate(); err != nil {
+		return s, err
+	}
+	s = s.withSchema()
+	if s.Logger == nil {
+		s.Logger = slog.Default()
+	}
+	if s.Standby == 0 {
+		s.Standby = 2 * time.Second
+	}
+	if s.Idle == 0 {
+		s.Idle = 250 * time.Millisecond
+	}
+	if s.PageSize == 0 {
+		s.PageSize = 1000
+	}
+	if s.RetryFailed == 0 {
+		s.RetryFailed = 5 * time.Second
+	}
+	return s, nil
 }
 
 // Subscribe handles every committed event of the ledger, from the place of the subscriber on, until ctx is done. It
@@ -138,20 +209,9 @@ func (s Subscription) Validate() error {
 // which IsRefusal of package ledger/feed is true; [ledger.ErrUnknownPosition] if the subscriber is new and no event has
 // the position in From; a database error if the login lacks a right.
 func Subscribe(ctx context.Context, s Subscription) error {
-	if err := s.Validate(); err != nil {
+	s, err := s.withDefaults()
+	if err != nil {
 		return err
-	}
-	if s.Logger == nil {
-		s.Logger = slog.Default()
-	}
-	if s.Standby == 0 {
-		s.Standby = 2 * time.Second
-	}
-	if s.Idle == 0 {
-		s.Idle = 250 * time.Millisecond
-	}
-	if s.PageSize == 0 {
-		s.PageSize = 1000
 	}
 	reader, err := feed.SubscriberReader(s.Name)
 	if err != nil {
@@ -166,7 +226,7 @@ func Subscribe(ctx context.Context, s Subscription) error {
 			var handler *handlerError
 			var owner *SubscriberOwnerError
 			switch {
-			case errors.As(err, &handler):
+			case errors.As(err, &handler), errors.As(err, new(*TablesError)):
 				return nil
 			case errors.Is(err, ErrSubscriberRemoved), errors.As(err, &owner), feed.IsRefusal(err),
 				errors.Is(err, ledger.ErrUnknownPosition): // of From
@@ -178,7 +238,17 @@ func Subscribe(ctx context.Context, s Subscription) error {
 			s.Logger.WarnContext(ctx, "subscriber failed; retrying", "subscriber", s.Name, "retry_in", in, "error", err)
 		},
 	}
-	return steps.Run(ctx)
+	if !s.Tables.isSet() {
+		return steps.Run(ctx)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	ended, end := context.WithCancel(ctx)
+	group.Go(func() error {
+		defer end()
+		return steps.Run(ctx)
+	})
+	group.Go(func() error { return w.runBuilds(ended) })
+	return group.Wait()
 }
 
 // subscriber is a subscriber that works.
@@ -196,18 +266,30 @@ type subscriber struct {
 	passed  *feed.Page  // without events for the handler, and not yet advanced
 	few     int         // greatest size of a page after an error of the handler; 0: PageSize
 	renewed time.Time   // when this process has appended a cursor row, before that statement
+
+	isFailing bool      // the registry contains an event that stopped the subscriber
+	looked    time.Time // when requests of operators were looked for
 }
 
 // work handles one page. Without an open feed it opens one.
 func (s *subscriber) work(ctx context.Context) (time.Duration, error) {
 	if s.feed == nil {
-		if wait, err := s.open(ctx); err != nil || s.feed == nil {
+		wait, err := s.open(ctx)
+		if waitAfter, ok := s.waitAfter(ctx, err); ok {
+			s.close()
+			return waitAfter, nil
+		}
+		if err != nil || s.feed == nil {
 			return wait, err
 		}
 	}
 	page, err := s.next(ctx)
 	if err == nil {
 		err = s.handle(ctx, page)
+	}
+	if wait, ok := s.waitAfter(ctx, err); ok {
+		s.close()
+		return wait, nil
 	}
 	var handler *handlerError
 	switch {
@@ -261,6 +343,10 @@ func (s *subscriber) next(ctx context.Context) (feed.Page, error) {
 		if s.passed != nil {
 			due = s.renewed.Add(s.Standby / 4)
 		}
+		if asked, err := s.isAsked(ctx); err != nil || asked {
+			return feed.Page{}, cmp.Or(err, errUnpassed)
+		}
+		due = s.lookBy(due)
 		page, err := s.feed.LookBy(ctx, due)
 		isPassed := s.passed != nil
 		switch {
@@ -269,7 +355,7 @@ func (s *subscriber) next(ctx context.Context) (feed.Page, error) {
 		case len(page.Events) > 0 && isPassed:
 			page = s.feed.Cover(*s.passed, page)
 		case len(page.Events) > 0:
-		case isPassed && !time.Now().Before(due):
+		case isPassed && !time.Now().Before(s.renewed.Add(s.Standby/4)):
 			page = *s.passed
 		default:
 			continue
@@ -308,6 +394,11 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 	if found[0].IsPaused {
 		return s.Standby, nil
 	}
+	if s.isKept() {
+		if err := s.prepare(ctx, found[0].Position == 0); err != nil {
+			return 0, err
+		}
+	}
 	size := s.PageSize
 	if s.few > 0 {
 		size = s.few
@@ -321,6 +412,16 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 	if n := f.Cursor().N; s.n != 0 && n != s.n { // another process works
 		s.n = n
 		return s.Standby + loop.Jitter(s.Standby/4), nil
+	}
+	if s.isKept() {
+		err := s.resume(ctx, f)
+		if errors.Is(err, feed.ErrSuperseded) {
+			s.n = -1
+			return 0, nil
+		}
+		if err != nil {
+			return 0, err
+		}
 	}
 	s.feed, s.mark, s.n = f, f.Cursor().Mark, 0
 	isMoved := s.row != f.Cursor().N
@@ -342,10 +443,7 @@ func (s *subscriber) open(ctx context.Context) (time.Duration, error) {
 // second, which keeps other processes from taking over, and the lag correct. After an error of the handler it does so
 // for each page, so that none of them is repeated before the failing event.
 func (s *subscriber) handle(ctx context.Context, page feed.Page) error {
-	events := page.Events
-	if !s.wantsAll(events) {
-		events = slices.DeleteFunc(slices.Clone(events), func(e ledger.Event) bool { return !s.wants(e) })
-	}
+	events := s.wanted(page.Events)
 	if len(events) == 0 && s.few == 0 && time.Since(s.renewed) < s.Standby/4 {
 		s.passed = &page // the next page covers it
 		return nil
@@ -358,6 +456,14 @@ func (s *subscriber) handle(ctx context.Context, page feed.Page) error {
 			fault.Point(fault.SubscriberHandled)
 		}
 		return s.append(func() error { return page.Advance(ctx, nil, s.mark) })
+	}
+	if s.isKept() {
+		advance := func(tx pgx.Tx) error { return page.Advance(ctx, tx, s.mark) }
+		err := s.append(func() error { return s.inUse().transact(ctx, s.DB, advance, events) })
+		if err == nil && len(events) > 0 {
+			s.isFailing = false
+		}
+		return err
 	}
 	return s.append(func() error { return s.handleInTx(ctx, page, events) })
 }
@@ -399,9 +505,12 @@ func (s *subscriber) receive(ctx context.Context, page feed.Page, events []ledge
 			}
 		}
 	})
-	err := loop.Bound(ctx, loop.Grace, func() error {
-		return loop.Guard(func() error { return s.Receive(handling, events) })
-	})
+	upcast, err := s.Upcasts.All(events)
+	if err == nil {
+		err = loop.Bound(ctx, loop.Grace, func() error {
+			return loop.Guard(func() error { return s.Receive(handling, upcast) })
+		})
+	}
 	lost := context.Cause(handling)
 	cancel(nil)
 	renewing.Wait()
@@ -416,7 +525,7 @@ func (s *subscriber) receive(ctx context.Context, page feed.Page, events []ledge
 	return nil
 }
 
-func (s *subscriber) wantsAll(events []ledger.Event) bool {
+func (s *Subscription) wantsAll(events []ledger.Event) bool {
 	for i := range events {
 		if !s.wants(events[i]) {
 			return false
@@ -425,7 +534,7 @@ func (s *subscriber) wantsAll(events []ledger.Event) bool {
 	return true
 }
 
-func (s *subscriber) wants(e ledger.Event) bool {
+func (s *Subscription) wants(e ledger.Event) bool {
 	if len(s.Types) > 0 && !slices.Contains(s.Types, e.Type) {
 		return false
 	}

@@ -30,6 +30,15 @@ func (l *logText) Write(line []byte) (int, error) {
 	return l.text.Write(line)
 }
 
+// all returns the whole log.
+func (l *logText) all() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *logText) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
 func (l *logText) has(words ...string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

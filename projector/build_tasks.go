@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -40,10 +41,40 @@ var (
 // the owner replaces these and no others.
 var builtInTables = []string{"task", "task_count", "kind_stats", "illegal_event", "task_tag"}
 
+// RebuildOptions configures [RebuildTasks]. Nil is the default of every field.
+type RebuildOptions = rebuild.Options
+
+// TablesError reports tables of the built-in projection that do not exist, or that cannot be made or replaced.
+type TablesError = rebuild.TablesError
+
+// Act is the author and the reason of an act of an operator.
+type Act struct {
+	Actor  string // Default: the database's session_user.
+	Reason string // Default: none.
+}
+
+// rebuildTasksOf returns the operation of rebuilding the built-in projection.
+func rebuildTasksOf(a Act) operation.Operation {
+	about := map[string]string{"projection": TasksName}
+	return operation.Operation{
+		Action: operation.RebuildProjection, Actor: a.Actor, Reason: a.Reason, Same: about, Detail: maps.Clone(about),
+	}
+}
+
+// Work is a rebuild of the built-in projection.
+type Work = rebuild.Work
+
+// ReadWork returns the rebuild of the built-in projection that is under way, or was the last; nil: none. It never
+// commits. Errors: [ledger.ErrNotMigrated].
+func ReadWork(ctx context.Context, db ledger.DB) (*Work, error) {
+	state, _, err := rebuild.Read(ctx, db, feed.ProjectorReader)
+	return state.Work, err
+}
+
 // RebuildTasksAs is [RebuildTasks] with a record of its beginning and its end. The record succeeds in the transaction
 // that replaces the tables, together with the records of killed calls; or it is dead with the error.
 func RebuildTasksAs(ctx context.Context, db *pgxpool.Pool, a Act, o *RebuildOptions) error {
-	key, err := operation.Begin(ctx, db, rebuildOf(TasksName, a))
+	key, err := operation.Begin(ctx, db, rebuildTasksOf(a))
 	if err != nil {
 		return err
 	}
@@ -53,8 +84,11 @@ func RebuildTasksAs(ctx context.Context, db *pgxpool.Pool, a Act, o *RebuildOpti
 	return nil
 }
 
-// RebuildTasks is [Rebuild] of the built-in projection. It needs the owner of the ledger's tables. It folds the events
-// of one snapshot, task by task, and applies later events as a [Runner] does.
+// RebuildTasks builds the tables of the built-in projection from the first event in a separate schema, and replaces the
+// tables in use when it has caught up. Runners may work meanwhile, and readers read the old tables until the new ones
+// are complete. It recreates views that use the tables, and keeps rights on the tables. It commits after each batch. If
+// it is killed, the next call continues. It needs the owner of the ledger's tables. It folds the events of one
+// snapshot, task by task, and applies later events as a [Runner] does.
 //
 // If several calls run at a time, one works and the others return [feed.ErrSuperseded]. Other errors: [*TablesError],
 // [ledger.ErrNotMigrated].
@@ -65,7 +99,7 @@ func RebuildTasks(ctx context.Context, db *pgxpool.Pool, o *RebuildOptions) erro
 func rebuildTasks(ctx context.Context, db *pgxpool.Pool, actor string, o *RebuildOptions) error {
 	options := o.WithDefaults()
 	show := options.Progress
-	record := rebuild.ShowProgress(ctx, db, TasksName, WorkRebuild, options.Logger)
+	record := rebuild.ShowProgress(ctx, db, feed.ProjectorReader, rebuild.WorkRebuild, options.Logger)
 	options.Progress = func(done, total int64) {
 		show(done, total)
 		record(done, total)
@@ -73,8 +107,8 @@ func rebuildTasks(ctx context.Context, db *pgxpool.Pool, actor string, o *Rebuil
 	schema := rebuild.Schema(TasksName)
 	tables := newTasks(schema, options.Logger)
 	b := &rebuild.Build{
-		DB: db, Options: options, Operation: rebuildOf(TasksName, Act{Actor: actor}),
-		Name: TasksName, Reader: reader(TasksName), Builder: reader(buildOf(TasksName)), Schema: schema, InUse: inUse,
+		DB: db, Options: options, Operation: rebuildTasksOf(Act{Actor: actor}),
+		Name: "projection " + TasksName, Reader: feed.ProjectorReader, Schema: schema, InUse: inUse,
 		Owned: builtInTables, Mark: rebuild.Mark{Version: 1, Tagged: true}, Parks: true,
 		Target: &tasksBuild{tables, db},
 	}
@@ -84,7 +118,8 @@ func rebuildTasks(ctx context.Context, db *pgxpool.Pool, actor string, o *Rebuil
 	if err == nil || ctx.Err() != nil || errors.Is(err, feed.ErrSuperseded) || rebuild.IsOutage(err) {
 		return err
 	}
-	if err := rebuild.RecordEnd(ctx, db, TasksName, WorkRebuild, nil, err, operation.Operation{}); err != nil {
+	ended := rebuild.RecordEnd(ctx, db, feed.ProjectorReader, rebuild.WorkRebuild, nil, err, operation.Operation{})
+	if err := ended; err != nil {
 		options.Logger.DebugContext(ctx, "the failure is not recorded", "error", err)
 	}
 	return err
@@ -99,12 +134,12 @@ type tasksBuild struct {
 
 // ApplyPage is part of the interface [rebuild.Target].
 func (t *tasksBuild) ApplyPage(ctx context.Context, advance func(pgx.Tx) error, events []ledger.Event) error {
-	return transact(ctx, t.db, t, advance, events)
+	return t.transact(ctx, t.db, advance, func(tx pgx.Tx) error { return t.apply(ctx, tx, events) })
 }
 
 // InPage is part of the interface [rebuild.Target].
 func (t *tasksBuild) InPage(ctx context.Context, f func(pgx.Tx) error) error {
-	return inPage(ctx, t.db, t, f)
+	return t.inPage(ctx, t.db, f)
 }
 
 // Apply is part of the interface [rebuild.Target].
@@ -117,7 +152,7 @@ func (t *tasksBuild) Make(ctx context.Context, tx pgx.Tx) error {
 	err := pgquery.ExecAll(ctx, tx, buildTablesSQL, t.schema, pgarray.Of(builtInTables...))
 	if pgerr.Is(err, pgerr.UndefinedTable) {
 		return &TablesError{
-			Of: TasksName, Tables: []string{"a table of the ledger"}, Reason: err.Error(),
+			Of: "projection " + TasksName, Tables: []string{"a table of the ledger"}, Reason: err.Error(),
 			Cure: "make it by its statement in taskledger migrate up --print, then: taskledger migrate roles",
 		}
 	}

@@ -2,7 +2,6 @@ package projector_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,12 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
-	"github.com/taskledger/taskledger/internal/feed"
-	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -31,20 +27,6 @@ var programs = map[string]func(context.Context, *pgxpool.Pool) error{
 	"rebuild tasks by alice": func(ctx context.Context, db *pgxpool.Pool) error {
 		defer projector.SetLoadBatch(30)()
 		return projector.RebuildTasksAs(ctx, db, alice, nil)
-	},
-	"rebuild coupons": func(ctx context.Context, db *pgxpool.Pool) error {
-		return projector.Rebuild(ctx, db, coupons(), &projector.RebuildOptions{PageSize: 20})
-	},
-	"verify coupons": func(ctx context.Context, db *pgxpool.Pool) error {
-		_, err := projector.VerifyProjection(ctx, db, coupons(), &projector.RebuildOptions{PageSize: 20})
-		return err
-	},
-	"run coupons": func(ctx context.Context, db *pgxpool.Pool) error {
-		r, err := projector.New(quick(db, coupons()))
-		if err != nil {
-			return err
-		}
-		return r.Run(ctx)
 	},
 }
 
@@ -116,83 +98,6 @@ func TestRebuildOfTasksKilled(t *testing.T) {
 	}
 }
 
-func TestRebuildOfCouponsKilled(t *testing.T) {
-	t.Parallel()
-	for _, point := range buildPoints {
-		t.Run(point, func(t *testing.T) {
-			t.Parallel()
-			pool := ownPool(t)
-			registerCoupons(1)(t, pool)
-			enqueueCoupons(t, pool, "spring", 0, 60)
-			before := campaigns(t, pool)
-			runUntilKilled(t, "rebuild coupons", pool.Config().ConnString(), point)
-			have := campaigns(t, pool)
-			want := before
-			if point == fault.SwapDone {
-				want = "spring 60 60"
-			}
-			if have != want {
-				t.Errorf("campaigns after the kill: %s, want %s", have, want)
-			}
-			enqueueCoupons(t, pool, "spring", 100, 20)
-			counted, applied := coupons(), 0
-			counted.Apply = func(ctx context.Context, tx pgx.Tx, events []ledger.Event) error {
-				applied += len(events)
-				return applyCoupons(ctx, tx, events)
-			}
-			if err := projector.Rebuild(t.Context(), pool, counted, nil); err != nil {
-				t.Fatal(err)
-			}
-			if point == fault.BuildBatch+":3" && applied != 160-3*20 {
-				t.Errorf("%d events were applied after three pages of 20 were", applied)
-			}
-			if have := campaigns(t, pool); have != "spring 80 80" {
-				t.Errorf("campaigns after the rebuild: %s", have)
-			}
-			verifyCoupons(t, pool, coupons())
-			checkNothingLeft(t, pool)
-		})
-	}
-}
-
-// A verification that is killed holds up no other, which removes what it has left.
-func TestVerificationKilled(t *testing.T) {
-	t.Parallel()
-	pool := ownPool(t)
-	registerCoupons(1)(t, pool)
-	enqueueCoupons(t, pool, "spring", 0, 60)
-	stop := start(t, quick(pool, coupons()))
-	awaitApplied(t, pool)
-	stop()
-	for _, point := range []string{"projector.applied", "projector.applied:3"} {
-		runUntilKilled(t, "verify coupons", pool.Config().ConnString(), point)
-	}
-	await(t, "the connections of the process have ended", func() bool {
-		_, err := projector.VerifyProjection(t.Context(), pool, coupons(), nil)
-		return !errors.Is(err, feed.ErrSuperseded)
-	})
-	verifyCoupons(t, pool, coupons())
-	checkNothingLeft(t, pool)
-}
-
-// A runner that is killed in a page has applied all of it or nothing.
-func TestRunnerKilled(t *testing.T) {
-	t.Parallel()
-	pool := ownPool(t)
-	enqueueCoupons(t, pool, "spring", 0, 60)
-	for _, point := range []string{"projector.applied", "projector.applied:3"} {
-		runUntilKilled(t, "run coupons", pool.Config().ConnString(), point)
-	}
-	stop := start(t, quick(pool, coupons()))
-	await(t, "the projection is registered", func() bool { return registered(t, pool).Version == 1 })
-	awaitApplied(t, pool)
-	stop()
-	if have := campaigns(t, pool); have != "spring 60 60" {
-		t.Errorf("campaigns: %s", have)
-	}
-	verifyCoupons(t, pool, coupons())
-}
-
 // shapeOf returns everything about the tables of the built-in projection that a rebuild must keep.
 func shapeOf(tb testing.TB, owner *pgxpool.Pool) (shape string) {
 	tb.Helper()
@@ -241,9 +146,8 @@ func checkNothingLeft(tb testing.TB, pool *pgxpool.Pool) {
 	var left int
 	err := pool.QueryRow(tb.Context(), `
 		select (select count(*) from pg_namespace where nspname like 'taskledger\_build\_%')
-		     + (select count(*) from taskledger.cursor where reader like '%+%')
-		     + (select count(*) from taskledger.projection_parked where projection like '%+%')`).Scan(&left)
+		     + (select count(*) from taskledger.cursor where reader like 'rebuild/%')`).Scan(&left)
 	if err != nil || left != 0 {
-		tb.Errorf("%d schemas, cursors and parked events are left, %v", left, err)
+		tb.Errorf("%d schemas and cursors are left, %v", left, err)
 	}
 }

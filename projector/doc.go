@@ -1,4 +1,4 @@
-// Package projector keeps the read models of the ledger: tables that are derived from its events and can be
+// Package projector keeps the built-in read models of the ledger: tables that are derived from its events and can be
 // dropped and rebuilt.
 //
 // # Tables
@@ -12,14 +12,7 @@
 // rebuilds them. To read the current state of a task, use ledger.Load, which does not need a projection. To read an
 // event's effect on a projection, use [WaitFor].
 //
-// # Projections of yours
-//
-// A [Projection] in [Config] writes its own tables, in a schema of its name. It uses its own cursor: a projection that
-// is slow or stopped delays no other. The program's login needs the role relay, and CREATE on the database to make
-// schemas. An event for which Apply fails stops the projection, or is parked with the later events of its task; status
-// reports it, and [RetryParkedTask] and [SkipParkedTask] continue. Tables of a higher [Projection].Version are built
-// next to the tables in use and replace them when they have caught up, as [Rebuild] does. [VerifyProjection] returns
-// the rows that differ.
+// Tables of your own are those of a subscriber: see package outbox.
 //
 // This package alone writes its tables; by package feed it writes its rows of taskledger.cursor. It inserts no
 // event except the records of operators' acts.

@@ -20,7 +20,7 @@ func ApplyPage(ctx context.Context, r *Runner, page feed.Page) error {
 
 // newUnlistedFollower returns a follower of the built-in projection that lists no lingering tasks.
 func newUnlistedFollower(r *Runner) *follower {
-	f := newTasksFollower(r.config)
+	f := newFollower(r.config)
 	f.lingering = &lingering{known: f.known, due: time.Now().Add(time.Hour)}
 	return f
 }
@@ -97,8 +97,7 @@ func ApplyAll(tb testing.TB, r *Runner, db *pgxpool.Pool) {
 func Applier(r *Runner, db *pgxpool.Pool, edit func(sql string) string) (apply func(context.Context) error) {
 	f := newUnlistedFollower(r)
 	if edit != nil {
-		t := f.target.(*tasks)
-		t.sql.update = edit(t.sql.update)
+		f.tasks.sql.update = edit(f.tasks.sql.update)
 	}
 	return func(ctx context.Context) error {
 		reader, err := feed.Open(ctx, db, feed.ProjectorReader, &feed.Options{PageSize: r.config.PageSize})
@@ -153,14 +152,6 @@ func ListTimes(n int, events func(i int) int) (due []int) {
 	}
 	return due
 }
-
-// RetryParked applies the parked events that an operator wants to be tried again, at the place of a feed.
-func RetryParked(ctx context.Context, r *Runner, p Projection, f *feed.Feed) error {
-	return newOwn(r.config, p).retryParked(ctx, f)
-}
-
-// ReaderOf returns the name of the cursor of a projection.
-func ReaderOf(p Projection) string { return reader(p.Name) }
 
 // GroupEvents returns a function that groups events by task and releases the groups, and one that reports whether their
 // memory refers to nothing.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -27,11 +28,8 @@ type Lag struct {
 
 // ReadLag returns the lag of the built-in projection behind the events that are visible to db. If no
 // projector ever ran, every event counts. The cost does not grow with the ledger.
-func ReadLag(ctx context.Context, db ledger.DB) (Lag, error) { return ReadLagOf(ctx, db, TasksName) }
-
-// ReadLagOf is [ReadLag] of the projection with a name.
-func ReadLagOf(ctx context.Context, db ledger.DB, name string) (Lag, error) {
-	rows, err := db.Query(ctx, lagSQL, reader(name), int64(MaxLag))
+func ReadLag(ctx context.Context, db ledger.DB) (Lag, error) {
+	rows, err := db.Query(ctx, lagSQL, feed.ProjectorReader, int64(MaxLag))
 	if err != nil {
 		return Lag{}, pgerr.Explain("read lag", err)
 	}

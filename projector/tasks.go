@@ -66,15 +66,9 @@ func statementsIn(schema string) statements {
 	}
 }
 
-func (*tasks) name() string { return TasksName }
-
 func (*tasks) begin(ctx context.Context, conn *pgx.Conn) (pgx.Tx, error) {
 	return conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: begin})
 }
-
-// park reports that no event stops this projection permanently: events that do not fold are recorded.
-func (*tasks) park(context.Context, pgx.Tx, ledger.Event, error) (bool, error) { return false, nil }
-func (*tasks) breaks(context.Context, *brokenError) error                      { return nil }
 
 // begin starts the transaction of a page. Its commit does not wait for the disk: a crash undoes tables and
 // cursor together. The transaction reads rows by key or address, so sequential scans are off: a plan made

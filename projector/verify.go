@@ -26,41 +26,12 @@ var (
 	verifyTasksSQL string
 )
 
-// Report is the outcome of [Verify] and [VerifyProjection].
-type Report struct {
-	Events      int64        `json:"events"`         // applied by the projection, and folded here
-	Tasks       int64        `json:"tasks"`          // of these events; 0 from VerifyProjection
-	Rows        int64        `json:"rows,omitempty"` // of VerifyProjection: rows that were compared
-	Different   int64        `json:"different"`      // the number of differences
-	Differences []Difference `json:"differences"`    // the first 100
-}
-
-// Equal reports whether the projection equals the fold of its events.
-func (r Report) Equal() bool { return r.Different == 0 }
-
-// Difference is one place where the projection and the fold of its events differ.
-type Difference struct {
-	// Subject is a task's key and column, "count of <kind> <state>", or "statistics of <kind> <minute>". For a user's
-	// projection it is a table and the primary key of a row as JSON.
-	Subject string `json:"subject"`
-	Table   string `json:"table"`  // the value in the projection; empty: no such row
-	Events  string `json:"events"` // the value by the events
-}
-
-func (d Difference) String() string {
-	return fmt.Sprintf("%s: table has %q, events have %q", d.Subject, d.Table, d.Events)
-}
-
-const maxDifferences = 100
-
-func (r *Report) compare(subject, table, events string) {
-	if table == events {
-		return
-	}
-	if r.Different++; len(r.Differences) < maxDifferences {
-		r.Differences = append(r.Differences, Difference{subject, table, events})
-	}
-}
+type (
+	// Report is the outcome of [Verify].
+	Report = rebuild.Report
+	// Difference is one place where the projection and the fold of its events differ.
+	Difference = rebuild.Difference
+)
 
 // Verify folds all events that the built-in projection has applied and compares the result with the tables
 // task, task_count, kind_stats and task_tag. It reads everything in one snapshot, so it is exact while writers and the
@@ -173,22 +144,22 @@ func (v *verifier) batch(ctx context.Context, events []ledger.Event, after, end 
 		v.report.Tasks++
 		want, err := v.fold(c.events)
 		if err != nil {
-			v.report.compare(c.key.String()+" events", "", err.Error())
+			v.report.Compare(c.key.String()+" events", "", err.Error())
 		}
 		v.counts[total{want.Kind, want.State}]++
 		for len(table) > 0 && table[0].Key.Compare(c.key) < 0 {
-			v.report.compare(table[0].Key.String(), string(table[0].State), "")
+			v.report.Compare(table[0].Key.String(), string(table[0].State), "")
 			table = table[1:]
 		}
 		if len(table) == 0 || table[0].Key != c.key {
-			v.report.compare(c.key.String(), "", string(want.State))
+			v.report.Compare(c.key.String(), "", string(want.State))
 			continue
 		}
 		v.compareTask(table[0], want)
 		table = table[1:]
 	}
 	for _, t := range table {
-		v.report.compare(t.Key.String(), string(t.State), "")
+		v.report.Compare(t.Key.String(), string(t.State), "")
 	}
 	v.progress(min(v.report.Events, v.total), v.total)
 	if len(v.stats.rows) < statsInMemory {
@@ -221,7 +192,7 @@ type row struct {
 
 func (v *verifier) compareTask(have row, want ledger.Task) {
 	subject := want.Key.String()
-	compare := func(column, table, events string) { v.report.compare(subject+" "+column, table, events) }
+	compare := func(column, table, events string) { v.report.Compare(subject+" "+column, table, events) }
 	number := func(column string, table, events int64) {
 		compare(column, strconv.FormatInt(table, 10), strconv.FormatInt(events, 10))
 	}
@@ -254,7 +225,7 @@ func (v *verifier) totals(ctx context.Context) error {
 		v.counts[total{c.Kind, c.State}] += 0 // so that it is compared
 	}
 	for t, events := range v.counts {
-		v.report.compare(fmt.Sprintf("count of %s %s", t.kind, t.state),
+		v.report.Compare(fmt.Sprintf("count of %s %s", t.kind, t.state),
 			strconv.FormatInt(table[t], 10), strconv.FormatInt(events, 10))
 	}
 	return nil
@@ -289,7 +260,7 @@ func (v *verifier) statistics(ctx context.Context) error {
 			named, inTable = want, KindStats{}
 		}
 		minute := time.UnixMicro(named.Key.minute * microsPerMinute).UTC().Format(time.RFC3339)
-		v.report.compare(fmt.Sprintf("statistics of %s %s", named.Key.kind, minute), inTable.numbers(),
+		v.report.Compare(fmt.Sprintf("statistics of %s %s", named.Key.kind, minute), inTable.numbers(),
 			byEvents.numbers())
 		if order <= 0 {
 			have, haveErr, hasHave = table()

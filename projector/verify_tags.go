@@ -49,7 +49,7 @@ func (v *verifier) compareTags(ctx context.Context, events []ledger.Event) error
 	}
 	indexes, err := pgx.CollectRows(missing, pgx.RowTo[int])
 	for _, i := range indexes {
-		v.report.compare(subjects[i], "", "true")
+		v.report.Compare(subjects[i], "", "true")
 	}
 	return err
 }
@@ -61,6 +61,6 @@ func (v *verifier) compareTagCount(ctx context.Context) error {
 	}
 	var have int64
 	_, err := pgquery.Row(ctx, v.tx, verifyTagCountSQL, nil, &have)
-	v.report.compare("number of tags", strconv.FormatInt(have, 10), strconv.FormatInt(v.tags, 10))
+	v.report.Compare("number of tags", strconv.FormatInt(have, 10), strconv.FormatInt(v.tags, 10))
 	return err
 }

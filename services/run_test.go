@@ -245,7 +245,7 @@ func TestProjectorTakesPagesOfOthers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := projector.WaitFor(ctx, db, projector.TasksName, last[tasks-1].Position); err != nil {
+		if err := projector.WaitFor(ctx, db, last[tasks-1].Position); err != nil {
 			t.Fatal(err)
 		}
 		byProjector = pages.projector.Load() - projected

@@ -21,18 +21,21 @@ func TestBoundedCountsReportTheirBound(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	if _, err := pool.Exec(t.Context(), `
-		insert into taskledger.projection (name, version, shape, tables, parks) values ('coupons', 1, '', '{}', true);
-		insert into taskledger.projection_parked (projection, kind, biz_id, version, position, error, failures, state)
-		select 'coupons', s, n::text, 1, n, 'bad', 1, s
-		  from unnest(array['parked', 'skipped']) s, generate_series(1, 10500) n;
+		select taskledger.seek_feed('coupons', 0);
+		insert into taskledger.subscriber_state (reader, version, shape, tables, parks)
+		values ('subscriber/coupons', 0, '', '{}', true);
+		insert into taskledger.subscriber_parked (reader, kind, biz_id, version, position, error, failures, state)
+		select 'subscriber/coupons', s, n::text, 1, n, 'bad', 1, s
+		  from unnest(array['parked', 'discarded']) s, generate_series(1, 10500) n;
 		insert into taskledger.parked (position, kind, biz_id, version, reason)
 		select n, 'a', n::text, 1, 'too large' from generate_series(1, 10500) n`); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ command, want string }{
-		{command: "show projections", want: `coupons.*\b10,000\+.*\b10,000\+`},
+		{command: "show subscribers", want: `coupons.*\b10,000\+`},
+		{command: "show subscriber coupons", want: `discarded +10,000\+`},
 		{command: "status", want: `parked +10,000\+`},
-		{command: "status", want: `projection coupons has parked events: 10,000\+`},
+		{command: "status", want: `subscriber coupons has parked events: 10,000\+`},
 		{command: "status", want: `cannot be published: 10,000\+`},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)

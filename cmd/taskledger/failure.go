@@ -136,14 +136,14 @@ func describe(err error) *failure {
 		f.exit = exitUsage
 	case errors.Is(err, ledger.ErrUnknownTask), errors.Is(err, periodic.ErrUnknownSchedule),
 		errors.Is(err, outbox.ErrNotParked), errors.Is(err, outbox.ErrUnknownSubscriber),
-		errors.Is(err, projector.ErrNotIllegal), errors.Is(err, projector.ErrNotParked):
+		errors.Is(err, projector.ErrNotIllegal):
 		f.exit = exitNotFound
 	case errors.Is(err, ledger.ErrUnknownPosition):
 		f.exit = exitNotFound
 		f.hint = "it was archived, or never existed: give the position of another event (taskledger events)"
-	case errors.Is(err, projector.ErrUnknownProjection):
+	case errors.Is(err, outbox.ErrNoTables):
 		f.exit = exitNotFound
-		f.hint = "list projections with: taskledger show projections; a program registers its own when it first runs"
+		f.hint = "its program makes them when it first runs with Subscription.Tables"
 	case errors.As(err, &timeout):
 		f.exit, f.message = exitTimeout, timeout.Error()
 	case errors.As(err, &task):

@@ -38,7 +38,7 @@ var pagedLists = map[string]pagedList{
 		list: "illegal", name: "key.kind,key.biz_id,version",
 		want: []string{"a 1/2 1", "a 1/2 2", "a/1 2 1", "a/1 2/3 1", "b%2Fc x 1"},
 	},
-	"taskledger show parked --projection": {
+	"taskledger show parked --subscriber": {
 		args: "coupons", list: "parked", name: "key.kind,key.biz_id,version",
 		want: []string{"a 1/2 1", "a 1/2 2", "a/1 2 1", "a/1 2/3 1", "b%2Fc x 1"},
 	},
@@ -62,20 +62,20 @@ var pagedLists = map[string]pagedList{
 
 // unpaged are the other commands with --limit, each with the reason.
 var unpaged = map[string]string{
-	"taskledger show alarms":      "lists the newest of each receiver: the script alarm has it",
-	"taskledger show projections": "is whole",
-	"taskledger show stream":      "is whole",
-	"taskledger show tokens":      "is whole",
-	"taskledger history":          "continues with earlier events, by --before: the script task has it",
-	"taskledger tree":             "each node has its own cut: TestTreeReportsItsCuts",
-	"taskledger release":          "changes tasks, and reports how many",
-	"taskledger bury":             "changes tasks, and reports how many",
-	"taskledger cancel":           "changes tasks, and reports how many",
-	"taskledger reschedule":       "changes tasks, and reports how many",
+	"taskledger show alarms": "lists the newest of each receiver: the script alarm has it",
+	"taskledger show stream": "is whole",
+	"taskledger show tokens": "is whole",
+	"taskledger history":     "continues with earlier events, by --before: the script task has it",
+	"taskledger tree":        "each node has its own cut: TestTreeReportsItsCuts",
+	"taskledger release":     "changes tasks, and reports how many",
+	"taskledger bury":        "changes tasks, and reports how many",
+	"taskledger cancel":      "changes tasks, and reports how many",
+	"taskledger reschedule":  "changes tasks, and reports how many",
 }
 
 // fillLists makes the elements of pagedLists. Some kinds have a slash: a role with INSERT can forge them.
 const fillLists = `
+	select taskledger.seek_feed('coupons', 0);
 	insert into taskledger.lease (name, holder, alive_until, detail)
 	select 'worker/' || w, w, clock_timestamp() + interval '1 hour', '{"kinds":["a"],"shards":"0-31"}'
 	  from unnest(array['w 1', 'w/2', 'w3']) w;
@@ -86,12 +86,11 @@ const fillLists = `
 	select 'k' || n, 1, 'reject', 1000, 'alice' from generate_series(1, 3) n;
 	insert into taskledger.parked (position, kind, biz_id, version, reason)
 	select n, 'a', n::text, 1, 'too large' from generate_series(7, 9) n;
-	insert into taskledger.projection (name, version, shape, tables, parks) values ('coupons', 1, '', '{}', true);
-	insert into taskledger.projection_parked (projection, kind, biz_id, version, position, error, failures)
-	select 'coupons', k, b, v, v, 'bad', 1
+	insert into taskledger.subscriber_parked (reader, kind, biz_id, version, position, error, failures)
+	select 'subscriber/coupons', k, b, v, v, 'bad', 1
 	  from (values ('a', '1/2', 1), ('a', '1/2', 2), ('a/1', '2', 1), ('a/1', '2/3', 1), ('b%2Fc', 'x', 1)) e(k, b, v);
 	insert into taskledger.illegal_event (kind, biz_id, version, reason)
-	select p.kind, p.biz_id, p.version, 'bad' from taskledger.projection_parked p;
+	select p.kind, p.biz_id, p.version, 'bad' from taskledger.subscriber_parked p;
 	select taskledger.enqueue('t', n::text, meta => '{"tags":["t"]}') from generate_series(1, 3) n;
 	select taskledger.enqueue('seal', 's');
 	insert into taskledger.event (version, attempt, shard, type, kind, biz_id, recorded_at)

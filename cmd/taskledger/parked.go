@@ -13,7 +13,6 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/projector"
 )
 
 func listParked(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
@@ -92,62 +91,61 @@ func parkedCure(p outbox.Parked) string {
 	return cure
 }
 
-// unpark is an act on parked events: of the stream, and of a task that a projection has not applied.
+// unpark is an act on parked events: of the stream, and of a task that a subscriber has not handled.
 type unpark struct {
-	done         string // past participle of the act on events of the stream
+	done         string // past participle of the act
 	ofStream     func(context.Context, outbox.DB, []ledger.Position, string, string) error
-	projected    string // past participle of the act on events of a projection
-	ofProjection func(context.Context, projector.DB, string, ledger.Key, projector.Act) (int, error)
-	isAwaited    bool          // it waits for the program that runs the projection
+	ofSubscriber func(ctx context.Context, db outbox.DB, name string, k ledger.Key, actor, reason string) (int, error)
+	isAwaited    bool          // it waits for the program of the subscriber
 	wait         time.Duration // how long
 }
 
 // unparkFlags are the options of an act on parked events.
 type unparkFlags struct {
-	projection  string
-	all, dryRun bool
-	by          projector.Act
+	subscriber    string
+	all, dryRun   bool
+	actor, reason string
 }
 
 func newRetryParkedCommand(a *app) *cobra.Command {
 	u := &unpark{
 		done: "retried", ofStream: outbox.RetryParked,
-		projected: "retried", ofProjection: projector.RetryParkedTask,
-		isAwaited: true, wait: 10 * time.Second,
+		ofSubscriber: outbox.RetrySubscriberParked,
+		isAwaited:    true, wait: 10 * time.Second,
 	}
 	cmd := newUnparkCommand(a, &cobra.Command{
 		Use:   "parked [POSITION... | KIND BIZ_ID]",
-		Short: "Let the relay publish parked events again, or a projection apply them",
+		Short: "Let the relay publish parked events again, or a subscriber handle them",
 		Long: `Let the relay publish parked events again, in the order of their positions. Remove the cause first, for
 example a max_payload of the NATS server that is too small. An event that still cannot be published is parked
 again. Subscribers may receive the event after later events of its task.
 
-With --projection, let the program that runs the projection apply the parked events of a task again, in their order,
-and wait for it. If one fails, they stay parked, and the exit code is 1. An event that stops a projection is retried
-without this command.`,
+With --subscriber, let the program of the subscriber handle the parked events of a task again, in their order, and wait
+for it. If one fails, they stay parked, and the exit code is 1. An event that stops a subscriber is retried without this
+command.`,
 		Example: "  taskledger retry parked 4711 4712 --reason 'max_payload raised'\n" +
 			"  taskledger retry parked --all\n" +
-			"  taskledger retry parked --projection coupons coupon.send order-17 --reason 'fixed in 1.4.2'",
+			"  taskledger retry parked --subscriber coupons coupon.send order-17 --reason 'fixed in 1.4.2'",
 	}, u)
-	addDuration(cmd.Flags(), &u.wait, "wait", "with --projection: how long to wait for the program; 0: not at all")
+	addDuration(cmd.Flags(), &u.wait, "wait", "with --subscriber: how long to wait for its program; 0: not at all")
 	return cmd
 }
 
 func newDiscardParkedCommand(a *app) *cobra.Command {
 	return newUnparkCommand(a, &cobra.Command{
 		Use:   "parked [POSITION... | KIND BIZ_ID]",
-		Short: "Remove parked events from the list; they are never published or applied",
+		Short: "Remove parked events from the list; they are never published or handled",
 		Long: `Remove parked events from the list. They are never published, not even by taskledger rebuild stream, and
 stay in the ledger. Their tasks do not change: workers begin the available ones. First cancel a task that must not run
 (taskledger cancel).
 
-With --projection, let the projection skip the failing event of a task, whether it is parked or stops the projection.
-Later events of the task are applied. A rebuild skips the event as well.`,
+With --subscriber, let the subscriber leave out the failing event of a task, whether it is parked or stops the
+subscriber. Later events of the task are handled. A rebuild of its tables leaves the event out as well.`,
 		Example: "  taskledger discard parked 4711 --reason 'written by mistake'\n" +
-			"  taskledger discard parked --projection coupons coupon.send order-17 --reason 'test data'",
+			"  taskledger discard parked --subscriber coupons coupon.send order-17 --reason 'test data'",
 	}, &unpark{
 		done: "discarded", ofStream: outbox.DiscardParked,
-		projected: "skipped", ofProjection: projector.SkipParkedTask,
+		ofSubscriber: outbox.DiscardSubscriberParked,
 	})
 }
 
@@ -156,23 +154,23 @@ func newUnparkCommand(a *app, cmd *cobra.Command, u *unpark) *cobra.Command {
 	var f unparkFlags
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		switch {
-		case f.projection != "" && (f.all || len(args) != 2):
-			return usagef("name a task whose events the projection has parked, as KIND BIZ_ID").
-				hinted("list them with: taskledger show parked --projection %s", shellWord(f.projection))
-		case f.projection == "" && f.all == (len(args) > 0):
+		case f.subscriber != "" && (f.all || len(args) != 2):
+			return usagef("name a task whose events the subscriber has parked, as KIND BIZ_ID").
+				hinted("list them with: taskledger show parked --subscriber %s", shellWord(f.subscriber))
+		case f.subscriber == "" && f.all == (len(args) > 0):
 			return usagef("name events by their positions, or --all").
 				hinted("list them with: taskledger show parked")
-		case f.projection == "" && cmd.Flags().Changed("wait"):
-			return usagef("--wait is for --projection")
+		case f.subscriber == "" && cmd.Flags().Changed("wait"):
+			return usagef("--wait is for --subscriber")
 		}
 		return nil
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		f.by.Actor = actorOr(f.by.Actor)
+		f.actor = actorOr(f.actor)
 		return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-			if f.projection != "" {
+			if f.subscriber != "" {
 				// The key of a parked event may be invalid.
-				return u.project(ctx, a, pool, ledger.Key{Kind: ledger.Kind(args[0]), BizID: ledger.BizID(args[1])}, f)
+				return u.handle(ctx, a, pool, ledger.Key{Kind: ledger.Kind(args[0]), BizID: ledger.BizID(args[1])}, f)
 			}
 			positions, err := parsePositions(args)
 			if err != nil {
@@ -181,12 +179,12 @@ func newUnparkCommand(a *app, cmd *cobra.Command, u *unpark) *cobra.Command {
 			return u.publish(ctx, a, pool, positions, f)
 		})
 	}
-	cmd.Flags().StringVar(&f.projection, "projection", "", "the events of a task that the projection with this `name` "+
+	cmd.Flags().StringVar(&f.subscriber, "subscriber", "", "the events of a task that the subscriber with this `name` "+
 		"has parked (default: events that could not be published)")
-	refuseZero(cmd.Flags(), "projection")
+	refuseZero(cmd.Flags(), "subscriber")
 	cmd.Flags().BoolVar(&f.all, "all", false, "all events that could not be published")
 	addDryRunFlag(cmd, &f.dryRun)
-	addActFlags(cmd, &f.by)
+	addActFlags(cmd, &f.actor, &f.reason)
 	return cmd
 }
 
@@ -201,7 +199,7 @@ type unparkResult struct {
 func (u *unpark) publish(
 	ctx context.Context, a *app, pool *pgxpool.Pool, positions []ledger.Position, f unparkFlags,
 ) error {
-	act := func(p []ledger.Position) error { return u.ofStream(ctx, pool, p, f.by.Actor, f.by.Reason) }
+	act := func(p []ledger.Position) error { return u.ofStream(ctx, pool, p, f.actor, f.reason) }
 	done := u.done
 	if f.dryRun {
 		act, done = checkParked(ctx, pool), "would be "+done
@@ -221,15 +219,15 @@ func (u *unpark) publish(
 	})
 }
 
-// project acts on the events of a task that a projection has not applied.
-func (u *unpark) project(ctx context.Context, a *app, pool *pgxpool.Pool, key ledger.Key, f unparkFlags) error {
-	act, done := u.ofProjection, u.projected
+// handle acts on the events of a task that a subscriber has not handled.
+func (u *unpark) handle(ctx context.Context, a *app, pool *pgxpool.Pool, key ledger.Key, f unparkFlags) error {
+	act, done := u.ofSubscriber, u.done
 	if f.dryRun {
-		act, done = countUnapplied, "would be "+done
+		act, done = countUnhandled, "would be "+done
 	}
-	n, err := act(ctx, pool, f.projection, key, f.by)
+	n, err := act(ctx, pool, f.subscriber, key, f.actor, f.reason)
 	if err == nil && u.isAwaited && !f.dryRun {
-		done, err = awaitRetry(ctx, pool, f.projection, key, u.wait)
+		done, err = awaitRetry(ctx, pool, f.subscriber, key, u.wait)
 	}
 	if err != nil {
 		return err

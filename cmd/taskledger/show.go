@@ -23,7 +23,7 @@ type showFlags struct {
 	all          bool
 	utc, local   bool
 	asOf         when
-	projection   string
+	subscriber   string
 
 	pageFlags
 }
@@ -129,9 +129,9 @@ func (f *showFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&f.utc, "utc", false, "show times in UTC (default: ages)")
 	flags.BoolVar(&f.local, "local", false, "show local times (default: ages)")
 	flags.Var(&f.asOf, "as-of", "one task as it was then (default: now)")
-	flags.StringVar(&f.projection, "projection", "",
-		"the events that the projection with this `name` has parked or skips")
-	refuseZero(flags, "kind", "state", "actor", "tag", "error", "limit", "projection")
+	flags.StringVar(&f.subscriber, "subscriber", "",
+		"the events that the subscriber with this `name` has parked or leaves out")
+	refuseZero(flags, "kind", "state", "actor", "tag", "error", "limit", "subscriber")
 }
 
 // check reports arguments and options that the object does not take.

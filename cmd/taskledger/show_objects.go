@@ -101,15 +101,11 @@ Workers in SQL do not report them.`,
 
 func shownReaders() []showObject {
 	return []showObject{{
-		name:    "projections",
-		short:   "Projections, how far they are, and the events that stop them",
-		example: "  taskledger show projections\n  taskledger show projections -o json",
-		list:    listProjections,
-	}, {
 		name: "subscribers", argument: "NAME",
-		short: "Subscribers, and how far each is behind",
-		long: `List the subscribers in Go (outbox.Subscribe) and SQL (taskledger.read_feed), and how many events each
-has not passed. Consumers of the stream are not among them: taskledger show stream.`,
+		short: "Subscribers, how far each is behind, and the events that stop them",
+		long: `List the subscribers in Go (outbox.Subscribe) and SQL (taskledger.read_feed), how many events each has
+not passed and, of one with tables or that parks events, what the database contains of it. Consumers
+of the stream are not among them: taskledger show stream.`,
 		example: "  taskledger show subscribers\n  taskledger show subscriber mails -o json",
 		limit:   defaultPage, maxLimit: maxPage, list: listSubscribers,
 		one: func(ctx context.Context, a *app, pool *pgxpool.Pool, args []string, _ showFlags) error {
@@ -124,15 +120,15 @@ has not passed. Consumers of the stream are not among them: taskledger show stre
 		},
 	}, {
 		name: "parked", argument: "POSITION",
-		short: "Events that could not be published, or that a projection cannot apply",
+		short: "Events that could not be published, or that a subscriber cannot handle",
 		long: `List the events that could not be published, oldest first; of one, show the whole reason.
-With --projection, list the events that a projection has parked or skips.`,
+With --subscriber, list the events that a subscriber has parked or leaves out.`,
 		example: "  taskledger show parked\n  taskledger show parked 4711\n" +
-			"  taskledger show parked --projection coupons",
-		limit: 100, maxLimit: maxPage, flags: []string{"projection"},
+			"  taskledger show parked --subscriber coupons",
+		limit: 100, maxLimit: maxPage, flags: []string{"subscriber"},
 		list: func(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
-			if f.projection != "" {
-				return listProjectionParked(ctx, a, pool, f)
+			if f.subscriber != "" {
+				return listSubscriberParked(ctx, a, pool, f)
 			}
 			return listParked(ctx, a, pool, f)
 		},

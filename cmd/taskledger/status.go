@@ -21,7 +21,6 @@ import (
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
-	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers/operator"
 	"github.com/taskledger/taskledger/workers/scheduler"
 )
@@ -173,7 +172,7 @@ func (s status) renderSubscribers(w io.Writer) {
 			return cmp.Or(cmp.Compare(b.Age, a.Age), cmp.Compare(b.Lag, a.Lag))
 		})[:shown]
 	}
-	renderReaders(w, subscribers)
+	renderReaders(w, withStates(subscribers, s.SubscriberStates))
 	if n := s.SubscribersTotal - len(subscribers); n > 0 {
 		fmt.Fprintf(w, "other subscribers, less far behind: %s; all: taskledger show subscribers\n", count(int64(n)))
 	}
@@ -187,22 +186,6 @@ func (s status) fields() [][2]string {
 		fields = append(fields, [2]string{"to publish", waitingText(o.Waiting, o.WaitingCapped, o.OldestWaiting)})
 	}
 	fields = append(fields, [2]string{"to project", waitingText(int64(p.Waiting), p.WaitingCapped, oldest)})
-	others := 0
-	for i, own := range s.Projections {
-		switch {
-		case own.Name == projector.TasksName:
-		case i >= maxNamed && !s.all:
-			others++
-		default:
-			oldest := time.Duration(own.OldestWaitingMS) * time.Millisecond
-			fields = append(fields, [2]string{"to project, " + plain(own.Name),
-				waitingText(int64(own.Waiting), own.WaitingCapped, oldest)})
-		}
-	}
-	if others > 0 {
-		fields = append(fields, [2]string{"other projections",
-			count(int64(others)) + "; all: taskledger show projections"})
-	}
 	fields = append(fields, [][2]string{
 		{"timers", timersText(s.Timers)},
 		{"parked", printable.Counted(o.Parked)},

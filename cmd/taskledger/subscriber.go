@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
 )
@@ -21,25 +24,54 @@ func listSubscribers(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlag
 	if err != nil {
 		return err
 	}
+	states, err := outbox.ReadSubscriberStates(ctx, pool)
+	if err != nil {
+		return err
+	}
+	listed := withStates(all, states)
 	list := struct {
-		Subscribers []outbox.Subscriber `json:"subscribers"`
-		Next        string              `json:"next,omitempty"`
-	}{all, next}
+		Subscribers []listedSubscriber `json:"subscribers"`
+		Next        string             `json:"next,omitempty"`
+	}{listed, next}
 	if len(all) == 0 {
 		fmt.Fprintln(a.stderr, "no subscribers")
 	}
-	err = printList(a, list, all, func(w io.Writer) { renderReaders(w, all) })
+	err = printList(a, list, listed, func(w io.Writer) { renderReaders(w, listed) })
 	noteNext(a, next)
 	return err
 }
 
-func renderReaders(w io.Writer, all []outbox.Subscriber) {
+// listedSubscriber is a subscriber with its state, as JSON.
+type listedSubscriber struct {
+	outbox.Subscriber
+	State *outbox.SubscriberState `json:"state"` // null: it has no tables and parks no events
+}
+
+// withStates adds the states of the subscribers that have one.
+func withStates(all []outbox.Subscriber, states []outbox.SubscriberState) []listedSubscriber {
+	listed := make([]listedSubscriber, len(all))
+	for i, s := range all {
+		listed[i].Subscriber = s
+		if at := slices.IndexFunc(states, func(o outbox.SubscriberState) bool { return o.Name == s.Name }); at >= 0 {
+			listed[i].State = &states[at]
+		}
+	}
+	return listed
+}
+
+func renderReaders(w io.Writer, all []listedSubscriber) {
 	if len(all) == 0 {
 		return
 	}
-	t := newTable([]any{"subscriber", "behind", "position", "moved", "state"}, 3)
+	t := newTable([]any{"subscriber", "behind", "position", "moved", "parked", "state"}, 3, 5)
 	for _, s := range all {
-		t.AppendRow(table.Row{plain(s.Name), lagOf(s), int64(s.Position), ago(s.MovedAt), stateOf(s)})
+		parked := ""
+		if s.State != nil {
+			parked = printable.Counted(int64(s.State.Parked))
+		}
+		t.AppendRow(table.Row{
+			plain(s.Name), lagOf(s.Subscriber), int64(s.Position), ago(s.MovedAt), parked, s.stateText(),
+		})
 	}
 	renderTable(w, t)
 }
@@ -58,6 +90,26 @@ func stateOf(s outbox.Subscriber) string {
 	return "active"
 }
 
+// stateText returns the state of a subscriber in one line.
+func (s listedSubscriber) stateText() string {
+	if s.State == nil {
+		return stateOf(s.Subscriber)
+	}
+	switch f, w := s.State.Failing, s.State.Work; {
+	case f != nil:
+		return shorten(fmt.Sprintf("stopped at position %d, %s version %d, failed %s times since %s: %s",
+			f.Position, f.Key, f.Version, count(int64(f.Failures)), ago(f.Since), f.Error), maxState)
+	case w != nil && w.Result == nil:
+		return fmt.Sprintf("%s: %s of %s events", w.Name, count(w.Done), count(w.Total))
+	case s.State.Wanted != "":
+		return s.State.Wanted + " asked for"
+	}
+	return stateOf(s.Subscriber)
+}
+
+// maxState is the length of the state of a subscriber in a list.
+const maxState = 160
+
 // unknownSubscriber is the error for a name without a subscriber.
 func unknownSubscriber(err error) error {
 	if f := describe(err); f.exit == exitNotFound {
@@ -72,15 +124,31 @@ func showSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name string
 	if err != nil {
 		return unknownSubscriber(err)
 	}
-	return a.print(s, func(w io.Writer) {
+	listed := listedSubscriber{Subscriber: s}
+	state, err := outbox.ReadSubscriberState(ctx, pool, name)
+	if err != nil {
+		return unknownSubscriber(err)
+	}
+	if !state.Since.IsZero() {
+		listed.State = &state
+	}
+	return a.print(listed, func(w io.Writer) {
 		renderFields(w,
 			[2]string{"subscriber", plain(s.Name)},
-			[2]string{"state", stateOf(s)},
+			[2]string{"state", listed.stateText()},
 			[2]string{"behind", lagOf(s)},
 			[2]string{"position", strconv.FormatInt(int64(s.Position), 10)},
 			[2]string{"moved", ago(s.MovedAt)},
 			[2]string{"login", plain(s.Login)},
 		)
+		if t := listed.State; t != nil {
+			renderFields(w,
+				[2]string{"version", strconv.Itoa(t.Version)},
+				[2]string{"tables", strings.Join(t.Tables, ", ")},
+				[2]string{"parked", printable.Counted(int64(t.Parked))},
+				[2]string{"discarded", printable.Counted(int64(t.Discarded))},
+			)
+		}
 	})
 }
 

@@ -12,12 +12,12 @@ const (
 	SubscriberTake    = "subscriber.take"    // before a process reads where the stream of a served subscriber ends
 	SubscriberWave    = "subscriber.wave"    // before it publishes
 
-	BuildMade  = "projection.build.made"  // the new tables of a rebuild are made and empty
-	BuildBatch = "projection.build.batch" // a part of them is filled
-	BuildIndex = "projection.build.index" // the indexes are made and not committed
-	SwapHeld   = "projection.swap.held"   // the cursor is held
-	SwapMoved  = "projection.swap.moved"  // the new tables are in place and not committed
-	SwapDone   = "projection.swap.done"   // they are committed
+	BuildMade  = "tables.build.made"  // the new tables of a rebuild are made and empty
+	BuildBatch = "tables.build.batch" // a part of them is filled
+	BuildIndex = "tables.build.index" // the indexes are made and not committed
+	SwapHeld   = "tables.swap.held"   // the cursor is held
+	SwapMoved  = "tables.swap.moved"  // the new tables are in place and not committed
+	SwapDone   = "tables.swap.done"   // they are committed
 
 	SealBatch = "seal.batch" // before a page is committed
 	SealEnd   = "seal.end"   // after a page is committed

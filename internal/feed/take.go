@@ -4,9 +4,12 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/ledger"
@@ -79,7 +82,8 @@ func (f *Feed) Restart(ctx context.Context, tx pgx.Tx, mark json.RawMessage) err
 	return pgerr.Explain("restart cursor "+f.reader, err)
 }
 
-// Take moves the cursor of a reader to the place of another reader, with a mark. A process that works as reader gets
+// Take moves the cursor of a reader to the place of another reader, with a mark. A subscriber keeps its mark and its
+// login. A process that works as reader gets
 // [ErrSuperseded]. It does not commit. Call [Hold] first, in the same transaction.
 func Take(ctx context.Context, tx pgx.Tx, reader, from string, mark json.RawMessage) error {
 	var n int64
@@ -101,6 +105,31 @@ func Forget(ctx context.Context, db ledger.DB, reader string) error {
 func Passed(ctx context.Context, db ledger.DB, reader string, p ledger.Position) (passed, found bool, err error) {
 	found, err = pgquery.Row(ctx, db, passedSQL, []any{reader, int64(p)}, &passed)
 	return passed, found, pgerr.Explain("read cursor "+reader, err)
+}
+
+// The interval at which AwaitPassed polls.
+const (
+	firstPoll = 2 * time.Millisecond
+	maxPoll   = 50 * time.Millisecond
+)
+
+// AwaitPassed waits until a reader has passed the event at a position. Errors: the error of ctx,
+// [ledger.ErrUnknownPosition], [ledger.ErrNotMigrated].
+func AwaitPassed(ctx context.Context, db ledger.DB, reader string, p ledger.Position) error {
+	for poll := firstPoll; ; poll = min(2*poll, maxPoll) {
+		passed, found, err := Passed(ctx, db, reader, p)
+		switch {
+		case err != nil:
+			return err
+		case !found:
+			return fmt.Errorf("%w: %d", ledger.ErrUnknownPosition, p)
+		case passed:
+			return nil
+		}
+		if err := loop.Sleep(ctx, poll); err != nil {
+			return fmt.Errorf("position %d: %w", p, err)
+		}
+	}
 }
 
 // PlaceOf returns the place of a reader as db sees it, and false without a cursor. If db is a transaction whose

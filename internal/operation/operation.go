@@ -42,8 +42,6 @@ const (
 	RebuildStream  = "stream.rebuild"
 	Rebase         = "rebase"
 
-	RetryProjection   = "projection.retry"
-	SkipProjection    = "projection.skip"
 	RebuildProjection = "projection.rebuild"
 	ReplayEvents      = "events.replay"
 
@@ -52,6 +50,10 @@ const (
 	ResumeSubscriber = "subscriber.resume"
 	DeleteSubscriber = "subscriber.delete"
 	GiveSubscriber   = "subscriber.give"
+
+	RebuildSubscriber = "subscriber.rebuild"
+	RetrySubscriber   = "subscriber.retry"
+	DiscardSubscriber = "subscriber.discard"
 )
 
 // MaxReasonBytes is the maximum length of a reason.

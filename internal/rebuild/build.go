@@ -75,9 +75,8 @@ type Build struct {
 	Options Options
 	// Operation is the record of the rebuild, which ends in the transaction that replaces the tables.
 	Operation operation.Operation
-	Name      string // in the registry
-	Reader    string // whose cursor moves when the tables are replaced
-	Builder   string // the reader that fills the new tables
+	Name      string // in errors, such as "subscriber coupons"
+	Reader    string // whose tables are replaced, and whose cursor moves with them
 	Schema    string // of the new tables
 	InUse     string // schema of those in use
 	// Owned are the names of the tables in use. Nil: the registry has them, and the schema was made for them alone.
@@ -110,8 +109,11 @@ func (m Mark) Text() json.RawMessage {
 	return text
 }
 
-// Schema returns the schema in which the tables of a name are built.
-func Schema(name string) string { return "taskledger_build_" + name }
+// Schema returns the schema in which tables are built that are to be in another schema.
+func Schema(inUse string) string { return "taskledger_build_" + inUse }
+
+// Builder returns the name of the reader that fills new tables of a reader. Events are parked under it meanwhile.
+func Builder(reader string) string { return "rebuild/" + reader }
 
 // LastPosition returns the last position of the ledger.
 func LastPosition(ctx context.Context, db ledger.DB) (last int64, err error) {
@@ -174,7 +176,7 @@ func (b *Build) Run(ctx context.Context) (err error) {
 }
 
 func (b *Build) openFeed(ctx context.Context) (*feed.Feed, error) {
-	return feed.Open(ctx, b.DB, b.Builder, &feed.Options{
+	return feed.Open(ctx, b.DB, Builder(b.Reader), &feed.Options{
 		PageSize: b.Options.PageSize, AuditEvery: -1,
 	})
 }
@@ -229,7 +231,7 @@ var Stopped = time.Minute
 // mustHaveStopped returns an error if the build of other tables is under way.
 func (b *Build) mustHaveStopped(ctx context.Context, have Mark) error {
 	var age int64
-	found, err := pgquery.Row(ctx, b.DB, buildAgeSQL, []any{b.Builder}, &age)
+	found, err := pgquery.Row(ctx, b.DB, buildAgeSQL, []any{Builder(b.Reader)}, &age)
 	if err == nil && found && time.Duration(age)*time.Microsecond < Stopped {
 		err = fmt.Errorf("version %d is being built: %w", have.Version, feed.ErrSuperseded)
 	}

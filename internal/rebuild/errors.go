@@ -11,7 +11,7 @@ import (
 // VersionError reports that the version of tables is newer than the program's, or that the DDL has changed but not the
 // version.
 type VersionError struct {
-	Of      string // the name of the projection
+	Of      string // such as "subscriber coupons"
 	Tables  int    // the version of the tables
 	Program int    // the version of the program
 }
@@ -27,7 +27,7 @@ func (e *VersionError) Error() string {
 
 // TablesError reports derived tables that do not exist, or that cannot be made or replaced.
 type TablesError struct {
-	Of     string // the name of the projection
+	Of     string // such as "subscriber coupons"
 	Tables []string
 	Reason string
 	Cure   string

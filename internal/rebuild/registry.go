@@ -4,10 +4,12 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
@@ -33,19 +35,20 @@ var (
 
 // State is the state of the tables of a reader, as stored in the database.
 type State struct {
-	Name    string    `json:"name"`
-	Version int       `json:"version"` // of its tables; 0: a rebase has made them invalid, and they are rebuilt
-	Tables  []string  `json:"tables"`  // in the schema of that name; of the built-in one in schema taskledger
-	Parks   bool      `json:"parks"`   // an event that cannot be applied is parked; else it stops the projection
+	Name    string    `json:"name"`    // of the subscriber; of the built-in projection projector
+	Version int       `json:"version"` // of its tables; 0: none, or a rebase has made them invalid: they are rebuilt
+	Tables  []string  `json:"tables"`
+	Parks   bool      `json:"parks"`   // an event that cannot be handled is parked; else it stops the reader
 	Since   time.Time `json:"since"`   // when the tables came into use
 	Failing *Failing  `json:"failing"` // the event that stops it; null: none
 	Work    *Work     `json:"work"`    // the rebuild or verification that is under way, or was the last; null: none
 	Wanted  string    `json:"wanted"`  // an operator's request: rebuild or verify; "": none
 
-	Shape string `json:"-"` // digest of the DDL
+	Shape     string `json:"-"` // digest of the DDL
+	IsBuiltIn bool   `json:"-"` // the tables of the built-in projection
 }
 
-// Failing is an event that stops a projection.
+// Failing is an event that stops a reader.
 type Failing struct {
 	Position ledger.Position `json:"position"`
 	Key      ledger.Key      `json:"key"`
@@ -65,20 +68,24 @@ type Work struct {
 	Result json.RawMessage `json:"result"` // null: it has not ended
 }
 
-// ReadAll returns the registered states by name. It never commits. Errors: [ledger.ErrNotMigrated].
+// subscriberPrefix begins the readers of subscribers.
+const subscriberPrefix = "subscriber/"
+
+// ReadAll returns the registered states by reader. It never commits. Errors: [ledger.ErrNotMigrated].
 func ReadAll(ctx context.Context, db ledger.DB) ([]State, error) { return list(ctx, db, "") }
 
-// Read returns the state that is registered under a name. It never commits. Errors: [ledger.ErrNotMigrated].
-func Read(ctx context.Context, db ledger.DB, name string) (s State, found bool, err error) {
-	all, err := list(ctx, db, name)
+// Read returns the state of a reader, and false if none is registered. It never commits. Errors:
+// [ledger.ErrNotMigrated].
+func Read(ctx context.Context, db ledger.DB, reader string) (s State, found bool, err error) {
+	all, err := list(ctx, db, reader)
 	if err != nil || len(all) == 0 {
 		return State{}, false, err
 	}
 	return all[0], true, nil
 }
 
-func list(ctx context.Context, db ledger.DB, name string) ([]State, error) {
-	rows, err := db.Query(ctx, statesSQL, name)
+func list(ctx context.Context, db ledger.DB, reader string) ([]State, error) {
+	rows, err := db.Query(ctx, statesSQL, reader)
 	if err != nil {
 		return nil, pgerr.Explain("read the registry of tables", err)
 	}
@@ -93,6 +100,8 @@ func list(ctx context.Context, db ledger.DB, name string) ([]State, error) {
 		if err != nil {
 			return r, err
 		}
+		r.IsBuiltIn = r.Name == feed.ProjectorReader
+		r.Name = strings.TrimPrefix(r.Name, subscriberPrefix)
 		if f.Failures > 0 {
 			r.Failing = &f
 		}
@@ -108,22 +117,22 @@ func list(ctx context.Context, db ledger.DB, name string) ([]State, error) {
 }
 
 // Register adds tables to the registry, and reports whether they are new.
-func Register(ctx context.Context, tx pgx.Tx, name string, version int, shape string, parks bool) (bool, error) {
+func Register(ctx context.Context, tx pgx.Tx, reader string, version int, shape string, parks bool) (bool, error) {
 	var have int
-	isNew, err := pgquery.Row(ctx, tx, registerSQL, []any{name, int64(version), shape, number(parks)}, &have)
-	return isNew, pgerr.Explain("register "+name, err)
+	isNew, err := pgquery.Row(ctx, tx, registerSQL, []any{reader, int64(version), shape, number(parks)}, &have)
+	return isNew, pgerr.Explain("register "+reader, err)
 }
 
 // SetTables sets the names of registered tables.
-func SetTables(ctx context.Context, tx pgx.Tx, name string, tables []string) error {
-	_, err := tx.Exec(ctx, setTablesSQL, name, pgarray.Of(tables...))
-	return pgerr.Explain("register "+name, err)
+func SetTables(ctx context.Context, tx pgx.Tx, reader string, tables []string) error {
+	_, err := tx.Exec(ctx, setTablesSQL, reader, pgarray.Of(tables...))
+	return pgerr.Explain("register "+reader, err)
 }
 
 // Invalidate makes registered tables invalid, so that they are rebuilt.
-func Invalidate(ctx context.Context, db ledger.DB, name string) error {
-	_, err := db.Exec(ctx, invalidateSQL, name)
-	return pgerr.Explain("invalidate the tables of "+name, err)
+func Invalidate(ctx context.Context, db ledger.DB, reader string) error {
+	_, err := db.Exec(ctx, invalidateSQL, reader)
+	return pgerr.Explain("invalidate the tables of "+reader, err)
 }
 
 // InvalidateAll makes the tables of all readers invalid, except those of the built-in projection. They are rebuilt.
@@ -133,16 +142,16 @@ func InvalidateAll(ctx context.Context, db ledger.DB) error {
 }
 
 // RecordFailure records that an event stops a reader.
-func RecordFailure(ctx context.Context, db ledger.DB, name string, e ledger.Event, failure error) error {
-	_, err := db.Exec(ctx, failureRecordSQL, name, int64(e.Position), string(e.Kind), string(e.BizID),
+func RecordFailure(ctx context.Context, db ledger.DB, reader string, e ledger.Event, failure error) error {
+	_, err := db.Exec(ctx, failureRecordSQL, reader, int64(e.Position), string(e.Kind), string(e.BizID),
 		int64(e.Version), DescribeFailure(failure))
-	return pgerr.Explain("record a failure of "+name, err)
+	return pgerr.Explain("record a failure of "+reader, err)
 }
 
 // ClearFailure records that no event stops a reader.
-func ClearFailure(ctx context.Context, db ledger.DB, name string) error {
-	_, err := db.Exec(ctx, failureClearSQL, name)
-	return pgerr.Explain("clear the failure of "+name, err)
+func ClearFailure(ctx context.Context, db ledger.DB, reader string) error {
+	_, err := db.Exec(ctx, failureClearSQL, reader)
+	return pgerr.Explain("clear the failure of "+reader, err)
 }
 
 // number returns 1 for true and 0 for false.

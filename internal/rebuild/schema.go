@@ -28,7 +28,7 @@ var (
 
 // schemaComment is the comment of a schema that was made for a reader.
 func schemaComment(name string) string {
-	return "Tables of the projection " + name + " of taskledger. A rebuild replaces them."
+	return "Tables of the " + name + " of taskledger. A rebuild replaces them."
 }
 
 // makeSchema makes a schema for tables of a reader.
@@ -37,14 +37,15 @@ func makeSchema(ctx context.Context, tx pgx.Tx, name, schema string) error {
 	if err == nil || IsOutage(err) {
 		return pgerr.Explain("make schema "+schema, err)
 	}
-	cure := "drop or rename the schema, or give the projection another Name"
+	cure := "drop or rename the schema, or set another Schema"
 	if pgerr.Is(err, pgerr.InsufficientPrivilege) {
 		cure = "grant the login of this program CREATE on the database"
 	}
 	return &TablesError{Of: name, Tables: []string{"schema " + schema}, Reason: err.Error(), Cure: cure}
 }
 
-// MakeTables makes a schema with the tables of a reader, and returns their names. It does not commit.
+// MakeTables makes a schema with the tables of a reader, and returns their names. name is
+// "subscriber " and its name. It does not commit.
 //
 // Errors: [*TablesError], and errors of the database.
 func MakeTables(ctx context.Context, tx pgx.Tx, name, schema, ddl string) ([]string, error) {
@@ -90,10 +91,10 @@ func MakeTables(ctx context.Context, tx pgx.Tx, name, schema, ddl string) ([]str
 	return tables, nil
 }
 
-// MissingTables returns the registered tables that do not exist.
-func MissingTables(ctx context.Context, db ledger.DB, name string) ([]string, error) {
-	missing, err := pgquery.Texts(ctx, db, missingTablesSQL, name)
-	return missing, pgerr.Explain("read the tables of "+name, err)
+// MissingTables returns the registered tables of a reader that do not exist in a schema.
+func MissingTables(ctx context.Context, db ledger.DB, reader, schema string) ([]string, error) {
+	missing, err := pgquery.Texts(ctx, db, missingTablesSQL, reader, schema)
+	return missing, pgerr.Explain("read the tables of "+reader, err)
 }
 
 // UseSchema makes a schema the only one in which unqualified tables are found, until the end of the transaction, and

@@ -104,14 +104,14 @@ func (b *Build) replace(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, swapPatienceSQL, fmt.Sprint(lockPatience)); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, swapVersionSQL, b.Name); err != nil {
+	if _, err := tx.Exec(ctx, swapVersionSQL, b.Reader); err != nil {
 		return err
 	}
 	// A later request of an operator waits for the row, and starts a new rebuild.
 	if err := operation.End(ctx, tx, b.Operation, nil); err != nil {
 		return err
 	}
-	have, _, err := Read(ctx, tx, b.Name)
+	have, _, err := Read(ctx, tx, b.Reader)
 	if err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (b *Build) replace(ctx context.Context, tx pgx.Tx) error {
 	return b.register(ctx, tx, names)
 }
 
-// checkInUse returns an error if the schema of the tables in use does not belong to the projection, and makes it if it
+// checkInUse returns an error if the schema of the tables in use was not made for them, and makes it if it
 // was dropped. Names of tables come from the registry, which the role relay may write.
 func (b *Build) checkInUse(ctx context.Context, tx pgx.Tx) error {
 	if b.Owned != nil {
@@ -179,7 +179,7 @@ func (b *Build) checkInUse(ctx context.Context, tx pgx.Tx) error {
 		return &TablesError{
 			Of: b.Name, Tables: []string{"schema " + b.InUse}, Reason: "it belongs to " + owner +
 				" and was not made for it",
-			Cure: "rename it, or give the projection another Name",
+			Cure: "rename it, or set another Schema",
 		}
 	}
 	return nil
@@ -196,7 +196,7 @@ func (b *Build) tables(have State) []string {
 // users returns the sessions that use the tables, as far as the login may see them.
 func (b *Build) users(ctx context.Context) []string {
 	var all []string
-	have, _, err := Read(ctx, b.DB, b.Name)
+	have, _, err := Read(ctx, b.DB, b.Reader)
 	if err == nil {
 		all, err = pgquery.Texts(ctx, b.DB, swapUsersSQL, b.InUse, pgarray.Of(b.tables(have)...))
 	}
@@ -208,7 +208,7 @@ func (b *Build) users(ctx context.Context) []string {
 
 // register records that the new tables are in use, at the place of the build.
 func (b *Build) register(ctx context.Context, tx pgx.Tx, tables string) error {
-	_, err := tx.Exec(ctx, swapRegistrySQL, b.Name, int64(b.Mark.Version), b.Mark.Shape, tables, number(b.Parks),
+	_, err := tx.Exec(ctx, swapRegistrySQL, b.Reader, int64(b.Mark.Version), b.Mark.Shape, tables, number(b.Parks),
 		b.Mark.Done)
 	if err != nil {
 		return err
@@ -217,10 +217,10 @@ func (b *Build) register(ctx context.Context, tx pgx.Tx, tables string) error {
 	if err != nil {
 		return err
 	}
-	if err := feed.Take(ctx, tx, b.Reader, b.Builder, mark); err != nil {
+	if err := feed.Take(ctx, tx, b.Reader, Builder(b.Reader), mark); err != nil {
 		return err
 	}
-	return feed.Forget(ctx, tx, b.Builder)
+	return feed.Forget(ctx, tx, Builder(b.Reader))
 }
 
 // explain returns an error of the replacement with its cure.

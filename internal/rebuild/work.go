@@ -30,12 +30,12 @@ const (
 	WorkVerify  = "verify"
 )
 
-// Ask asks the program of a reader for work, in a transaction that has recorded a rebuild. It reports false if the
-// reader is not registered. It does not commit.
-func Ask(ctx context.Context, tx pgx.Tx, name, work string) (bool, error) {
+// Ask asks the program of a subscriber for work, in a transaction that has recorded a rebuild. It reports false if the
+// subscriber is not registered. It does not commit.
+func Ask(ctx context.Context, tx pgx.Tx, subscriber, work string) (bool, error) {
 	var version int
-	found, err := pgquery.Row(ctx, tx, workWantSQL, []any{name, work}, &version)
-	return found, pgerr.Explain("ask for "+work+" of "+name, err)
+	found, err := pgquery.Row(ctx, tx, workWantSQL, []any{subscriber, work}, &version)
+	return found, pgerr.Explain("ask for "+work+" of subscriber "+subscriber, err)
 }
 
 // Failure returns the error with which work has ended, "" if it has succeeded or not ended.
@@ -46,15 +46,15 @@ func (w Work) Failure() string {
 }
 
 // RecordProgress records the progress of work.
-func RecordProgress(ctx context.Context, db ledger.DB, name, work string, done, total int64) error {
-	_, err := db.Exec(ctx, workProgressSQL, name, work, done, total)
-	return pgerr.Explain("record the progress of "+name, err)
+func RecordProgress(ctx context.Context, db ledger.DB, reader, work string, done, total int64) error {
+	_, err := db.Exec(ctx, workProgressSQL, reader, work, done, total)
+	return pgerr.Explain("record the progress of "+reader, err)
 }
 
 // RecordEnd records the result of work, or its failure, and that the request for it is done. The records of a failed
 // rebuild end with it; the swap has ended the records of a successful one.
 func RecordEnd(
-	ctx context.Context, db operation.DB, name, work string, result any, failure error, o operation.Operation,
+	ctx context.Context, db operation.DB, reader, work string, result any, failure error, o operation.Operation,
 ) error {
 	if failure != nil {
 		result = workError{DescribeFailure(failure)}
@@ -64,7 +64,7 @@ func RecordEnd(
 		return err
 	}
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, workEndSQL, name, work, string(text)); err != nil {
+		if _, err := tx.Exec(ctx, workEndSQL, reader, work, string(text)); err != nil {
 			return err
 		}
 		if work != WorkRebuild || failure == nil || o.Action == "" {
@@ -72,7 +72,7 @@ func RecordEnd(
 		}
 		return operation.End(ctx, tx, o, failure)
 	})
-	return pgerr.Explain("record the result of "+name, err)
+	return pgerr.Explain("record the result of "+reader, err)
 }
 
 // workError is the result of work that has failed.
@@ -82,7 +82,7 @@ type workError struct {
 
 // ShowProgress returns a function that records progress now and then.
 func ShowProgress(
-	ctx context.Context, db ledger.DB, name, work string, log *slog.Logger,
+	ctx context.Context, db ledger.DB, reader, work string, log *slog.Logger,
 ) func(done, total int64) {
 	var last time.Time
 	return func(done, total int64) {
@@ -90,7 +90,7 @@ func ShowProgress(
 			return
 		}
 		last = time.Now()
-		if err := RecordProgress(ctx, db, name, work, done, total); err != nil {
+		if err := RecordProgress(ctx, db, reader, work, done, total); err != nil {
 			log.DebugContext(ctx, "progress is not recorded", "error", err)
 		}
 	}

@@ -83,7 +83,8 @@ var rules = []rule{
 			"/internal/feed", "/internal/copies", "/internal/lease", "/internal/pgarray", "/internal/lists",
 			"/internal/loop",
 			"/internal/operation", "/internal/pgerr", "/internal/pgquery", "/internal/stream", "/internal/fault",
-			"/internal/loglimit", "/internal/reserved", "/internal/unexported", pgx, nats, xSync},
+			"/internal/eventrows", "/internal/loglimit", "/internal/rebuild", "/internal/reserved",
+			"/internal/unexported", pgx, nats, xSync},
 		reason: "relay, workers and projector meet in the ledger and on the stream, never in each other",
 	},
 	{
@@ -243,7 +244,7 @@ var rules = []rule{
 	{
 		pkg: "/projector",
 		may: []string{"/ledger", "/internal/rebuild",
-			"/internal/eventrows", "/internal/feed", "/internal/abandon", "/internal/pgarray", "/internal/lists",
+			"/internal/feed", "/internal/abandon", "/internal/pgarray", "/internal/lists",
 			"/internal/loop", "/internal/pgerr",
 			"/internal/operation", "/internal/pgquery", "/internal/printable", "/internal/fault", pgx, xSync},
 		reason: "projections read the ledger, and work without a broker",

@@ -53,17 +53,17 @@ var listReaders = map[string]func(ctx context.Context, limit int) error{
 		_, _, err := ledger.ReadBack(ctx, nil, ledger.Range{}, ledger.BackOptions{Limit: limit})
 		return err
 	},
-	"ledger.ReadLimits":      after(ledger.ReadLimits, ""),
-	"operator.ReadPaused":    after(operator.ReadPaused, ""),
-	"outbox.ReadParked":      after(outbox.ReadParked, 0),
-	"outbox.ReadSubscribers": after(outbox.ReadSubscribers, ""),
-	"periodic.ReadSchedules": after(periodic.ReadSchedules, ""),
-	"projector.ListIllegal":  after(projector.ListIllegal, projector.EventName{}),
-	"projector.ReadCounts":   after(projector.ReadCounts, ""),
-	"projector.ReadProjectionParked": func(ctx context.Context, limit int) error {
-		_, err := projector.ReadProjectionParked(ctx, nil, "tasks", projector.EventName{}, limit)
+	"ledger.ReadLimits":   after(ledger.ReadLimits, ""),
+	"operator.ReadPaused": after(operator.ReadPaused, ""),
+	"outbox.ReadParked":   after(outbox.ReadParked, 0),
+	"outbox.ReadSubscriberParked": func(ctx context.Context, limit int) error {
+		_, err := outbox.ReadSubscriberParked(ctx, nil, "mails", outbox.EventName{}, limit)
 		return err
 	},
+	"outbox.ReadSubscribers":    after(outbox.ReadSubscribers, ""),
+	"periodic.ReadSchedules":    after(periodic.ReadSchedules, ""),
+	"projector.ListIllegal":     after(projector.ListIllegal, projector.EventName{}),
+	"projector.ReadCounts":      after(projector.ReadCounts, ""),
 	"webhook.ReadStopped":       after(webhook.ReadStopped, time.Second),
 	"workers.ReadVersionStarts": after(workers.ReadVersionStarts, time.Now()),
 	"workers.ReadWorkers":       after(workers.ReadWorkers, ""),

@@ -194,12 +194,12 @@ var goDocuments = map[string][]*fragment{
 		{parameters: "client *taskledger.Client", used: "err"},
 		{parameters: "ctx context.Context", used: "client, err"},
 	},
-	"docs/projections.md": {nil},
 	"docs/subscribers.md": {
 		{
 			declarations: "func insertMails(context.Context, pgx.Tx, []ledger.Event) error { return nil }",
 			parameters:   "ctx context.Context, pool *pgxpool.Pool", used: "err",
 		},
+		nil,
 	},
 	"docs/time.md": {
 		{parameters: enqueues + ", key ledger.Key, args json.RawMessage, christmas time.Time"},
@@ -286,12 +286,12 @@ func TestGoOfTheDocuments(t *testing.T) {
 	}
 }
 
-// The program of docs/projections.md counts coupons.
-func TestDocumentedProjection(t *testing.T) {
+// The program of docs/subscribers.md counts coupons.
+func TestDocumentedTables(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	program := filepath.Join(dir, "program")
-	source := documentedProgram(t, "projections.md", "go")
+	source := documentedProgram(t, "subscribers.md", "go", "package main\n")
 	if err := os.WriteFile(program+".go", []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func TestDocumentedProjection(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	d := newLedger(t)
-	db := ledgertest.As(t, d.db, "relay")
+	db := ledgertest.As(t, d.db, "relay", "subscriber")
 	ledgertest.AllowSchemas(t, db)
 	coupon := ledger.Key{Kind: "coupon.send", BizID: "A-1"}
 	ledgertest.Enqueue(t, d.db, coupon, `{"campaign": "autumn"}`)
@@ -310,7 +310,7 @@ func TestDocumentedProjection(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), program)
-	cmd.Env = append(os.Environ(), "DATABASE_URL="+ledgertest.URLAs(t, d.db.Config().ConnString(), "relay"))
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+db.Config().ConnString())
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -321,7 +321,7 @@ func TestDocumentedProjection(t *testing.T) {
 			t.Errorf("the program ended: %v", err)
 		}
 	}()
-	d.await("the coupon in the projection", func() bool {
+	d.await("the coupon in the table", func() bool {
 		var cents int
 		err := db.QueryRow(t.Context(), `select cents from coupons.per_day where campaign = 'autumn'`).Scan(&cents)
 		return err == nil && cents == 500

@@ -51,19 +51,19 @@ func installNode(ctx context.Context, dir string) string {
 	return ""
 }
 
-// documentedProgram returns the first example of a language in a file of docs.
-func documentedProgram(t *testing.T, file, language string) string {
+// documentedProgram returns the first example of a language that begins with a text in a file of docs.
+func documentedProgram(t *testing.T, file, language, begin string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/" + file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, code, found := strings.Cut(string(text), "\n```"+language+"\n")
+	_, code, found := strings.Cut(string(text), "\n```"+language+"\n"+begin)
 	code, _, isClosed := strings.Cut(code, "\n```")
 	if !found || !isClosed {
 		t.Fatalf("docs/%s has no example in %s", file, language)
 	}
-	return code + "\n"
+	return begin + code + "\n"
 }
 
 // The documented programs, with a NATS client alone and the key of their user in docs/nats.conf, receive the past and
@@ -97,7 +97,7 @@ func TestDocumentedPrograms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			program := documentedProgram(t, "subscribers.md", language)
+			program := documentedProgram(t, "subscribers.md", language, "")
 			files := map[string]string{"orders.nk": string(seed), example.file: program}
 			for name, text := range files {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

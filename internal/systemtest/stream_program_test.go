@@ -53,7 +53,7 @@ func TestProgramsOfTheStream(t *testing.T) {
 	for language, example := range streamPrograms {
 		t.Run(language, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), example.file)
-			code := documentedProgram(t, "events.md", language)
+			code := documentedProgram(t, "events.md", language, "")
 			if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
 				t.Fatal(err)
 			}

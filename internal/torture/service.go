@@ -78,7 +78,7 @@ func project(ctx context.Context, p *part) error {
 func keepProjecting(ctx context.Context, p *part, db *pgxpool.Pool) {
 	p.keepRunning(ctx, "projector", func() (runner, error) {
 		return projector.New(projector.Config{
-			DB: db, Logger: p.log, Standby: time.Second, RetryFailed: time.Second,
+			DB: db, Logger: p.log, Standby: time.Second,
 		})
 	})
 }

@@ -1,5 +1,5 @@
--- Makes the tables of a projection invalid, so that they are rebuilt.
--- $1 projection. Locks the row. Index: primary key.
-update taskledger.projection p
+-- Makes the tables of a reader invalid, so that they are rebuilt.
+-- $1 reader. Locks the row. Index: primary key.
+update taskledger.subscriber_state p
    set version = 0
- where p.name = $1::text
+ where p.reader = $1::text

@@ -1,5 +1,5 @@
--- Makes the tables of users' projections invalid, so that they are rebuilt.
+-- Makes the tables of subscribers invalid, so that they are rebuilt.
 -- Locks the rows.
-update taskledger.projection p
+update taskledger.subscriber_state p
    set version = 0
- where p.name <> 'tasks'
+ where p.tables <> '{}' and p.reader <> 'projector'

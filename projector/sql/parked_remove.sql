@@ -1,4 +1,0 @@
--- Removes the parked events of a task from the list of a projection, or all of its list.
--- $1 projection; $2 kind and $3 biz_id of the task, null for all. Returns their versions. Locks the rows. Index:
--- primary key.
-select r.version::text from taskledger_internal.remove_projection_parked($1::text, $2::text, $3::text) r(version)
