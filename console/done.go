@@ -45,6 +45,6 @@ func (h *Handler) awaitLists(ctx context.Context) {
 	defer cancel()
 	newest, _, err := ledger.ReadBack(ctx, h.config.DB, ledger.Range{}, ledger.BackOptions{Limit: 1, Walk: 1})
 	if err == nil && len(newest) == 1 {
-		_ = projector.WaitFor(ctx, h.config.DB, projector.TasksName, newest[0].Position) // else the lists follow later
+		_ = projector.WaitFor(ctx, h.config.DB, newest[0].Position) // else the lists follow later
 	}
 }

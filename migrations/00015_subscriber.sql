@@ -412,7 +412,7 @@ begin
   if newest is not null and taskledger_internal.has_tables(of_cursor) then
     raise exception 'taskledger: subscriber % has tables, which a move would make wrong', reader
       using errcode = 'object_not_in_prerequisite_state',
-            hint = 'taskledger rebuild subscriber; to leave out an event: taskledger discard parked --subscriber';
+            hint = 'taskledger rebuild tables NAME; to leave out an event: taskledger discard parked --subscriber';
   end if;
   select n.n, n.mark, n.login into c from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if not taskledger_internal.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until,

@@ -50,7 +50,7 @@ begin
           and e.data->'detail'->>'subscriber' = check_recorded.subscriber) then
     raise exception 'taskledger: this transaction has no record of % of %', action, subscriber
       using errcode = 'insufficient_privilege',
-            hint = 'Run: taskledger rebuild subscriber, or retry parked or discard parked with --subscriber';
+            hint = 'Run: taskledger rebuild tables NAME, or retry parked or discard parked with --subscriber';
   end if;
 end
 $$;

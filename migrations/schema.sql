@@ -865,7 +865,7 @@ begin
   if newest is not null and taskledger_internal.has_tables(of_cursor) then
     raise exception 'taskledger: subscriber % has tables, which a move would make wrong', reader
       using errcode = 'object_not_in_prerequisite_state',
-            hint = 'taskledger rebuild subscriber; to leave out an event: taskledger discard parked --subscriber';
+            hint = 'taskledger rebuild tables NAME; to leave out an event: taskledger discard parked --subscriber';
   end if;
   select n.n, n.mark, n.login into c from taskledger.cursor n where n.reader = of_cursor and n.n = newest;
   if not taskledger_internal.append_cursor(of_cursor, coalesce(c.n, 0), p.seen, p.seen_top, p.seen_bound, p.until,
@@ -1427,7 +1427,7 @@ begin
           and e.data->'detail'->>'subscriber' = check_recorded.subscriber) then
     raise exception 'taskledger: this transaction has no record of % of %', action, subscriber
       using errcode = 'insufficient_privilege',
-            hint = 'Run: taskledger rebuild subscriber, or retry parked or discard parked with --subscriber';
+            hint = 'Run: taskledger rebuild tables NAME, or retry parked or discard parked with --subscriber';
   end if;
 end
 $$;
@@ -2208,35 +2208,6 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.foreign_position() IS 'Returns the position of an event above the floor that belongs to another database, because this database has not reached its transaction id; 0 if the floor itself belongs to another database; null: no such event.';
-
-CREATE FUNCTION taskledger_internal.has_lease(worker text, kind text) RETURNS boolean
-    LANGUAGE plpgsql
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-begin
-  return exists (
-    select from taskledger.lease l
-     where l.name = 'worker/' || worker and l.login = session_user and l.alive_until > clock_timestamp()
-       and has_lease.kind = any (taskledger_internal.lease_kinds(l.detail)));
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.has_lease(worker text, kind text) IS 'Returns whether a worker of a kind and of the session''s login is alive.';
-
-CREATE SEQUENCE taskledger.limits_set
-    START WITH 1
-    INCREMENT BY 1
-    NO MINVALUE
-    NO MAXVALUE
-    CACHE 1;
-
-COMMENT ON SEQUENCE taskledger.limits_set IS 'Internal: how many limits have been set; null while there has been none.';
-
-CREATE FUNCTION taskledger_internal.has_limits() RETURNS boolean
-    LANGUAGE sql
-    RETURN (pg_sequence_last_value('taskledger.limits_set'::regclass) IS NOT NULL);
-
-COMMENT ON FUNCTION taskledger_internal.has_limits() IS 'Returns whether a limit has ever been set.';
 
 CREATE FUNCTION taskledger_internal.has_tables(reader text) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -3636,28 +3607,6 @@ CREATE FUNCTION taskledger_internal.short_in_a_row(data json) RETURNS integer
     RETURN COALESCE(("substring"((data)::text, '"short_in_a_row":([0-9]{1,9})'::text))::integer, 0);
 
 COMMENT ON FUNCTION taskledger_internal.short_in_a_row(data json) IS 'Returns the number in a row of a snooze of less than a second; 0: it was longer.';
-
-CREATE FUNCTION taskledger_internal.snoozed_in_a_row(how_many integer) RETURNS TABLE(kind text, biz_id text, times integer, snoozed_at timestamp with time zone)
-    LANGUAGE sql STABLE
-    BEGIN ATOMIC
- SELECT s.kind,
-     s.biz_id,
-     taskledger_internal.short_in_a_row(s.data) AS short_in_a_row,
-     s.recorded_at
-    FROM ( SELECT e.kind,
-             e.biz_id,
-             e.version,
-             e.data,
-             e.recorded_at
-            FROM taskledger.event e
-           WHERE ((e.type = 'snoozed'::taskledger.event_type) AND (strpos((e.data)::text, '"short_in_a_row"'::text) > 0))
-           ORDER BY e."position" DESC
-          LIMIT snoozed_in_a_row.how_many) s
-   WHERE ((taskledger_internal.short_in_a_row(s.data) >= 5) AND (s.version = taskledger_internal.newest_of(s.kind, s.biz_id, '{snoozed,succeeded,failed,interrupted,scheduled,buried,cancelled,expired,discarded}'::taskledger.event_type[])))
-   ORDER BY (taskledger_internal.short_in_a_row(s.data)) DESC, s.kind, s.biz_id;
-END;
-
-COMMENT ON FUNCTION taskledger_internal.snoozed_in_a_row(how_many integer) IS 'Returns the tasks among the newest snoozes of less than a second that were only snoozed like this, five times or more in a row.';
 
 CREATE FUNCTION taskledger_internal.split_args(entries json, OUT others json, OUT args text[]) RETURNS record
     LANGUAGE plpgsql IMMUTABLE

@@ -119,7 +119,7 @@ func (s *subscriber) check(ctx context.Context) error {
 	if len(missing) > 0 {
 		return &TablesError{
 			Of: "subscriber " + s.Name, Tables: missing, Reason: "missing",
-			Cure: "taskledger rebuild subscriber " + s.Name,
+			Cure: "taskledger rebuild tables " + s.Name,
 		}
 	}
 	return nil

@@ -213,7 +213,7 @@ func TestTablesAreRefused(t *testing.T) {
 			before: func(t *testing.T, pool *pgxpool.Pool) {
 				ledgertest.ExecAsOwner(t, pool, "create schema coupons")
 			}},
-		{name: "dropped table", logged: "campaign: missing: taskledger rebuild subscriber coupons",
+		{name: "dropped table", logged: "campaign: missing: taskledger rebuild tables coupons",
 			before: func(t *testing.T, pool *pgxpool.Pool) {
 				registerCoupons(1)(t, pool)
 				ledgertest.ExecAsOwner(t, pool, "drop table coupons.campaign")

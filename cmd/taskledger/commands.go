@@ -46,14 +46,13 @@ func (a *app) commandGroups() []commandGroup {
 			group(&cobra.Command{Use: "dismiss", Short: "Remove illegal events from their list"},
 				newDismissIllegalCommand(a)),
 			group(&cobra.Command{Use: "rebuild", Short: "Rebuild tables, or the stream"},
-				newRebuildSubscriberCommand(a), newRebuildProjectionCommand(a), newRebuildStreamCommand(a)),
+				newRebuildTablesCommand(a), newRebuildStreamCommand(a)),
 		}},
 		{"history", "History and proof:", []*cobra.Command{
 			newStateCommand(a), newStatsCommand(a), newReplayCommand(a), newWhatIfCommand(a), newSealCommand(a),
 			newProveCommand(a),
 			group(&cobra.Command{Use: "verify", Short: "Verify tables, the seal, or proofs"},
-				newVerifySubscriberCommand(a), newVerifyProjectionCommand(a), newVerifySealCommand(a),
-				newVerifyProofsCommand(a)),
+				newVerifyTablesCommand(a), newVerifySealCommand(a), newVerifyProofsCommand(a)),
 		}},
 		{"run", "Running taskledger:", []*cobra.Command{
 			newServeCommand(a), newMigrateCommand(a), newDoctorCommand(a), newDemoCommand(a), newRebaseCommand(a),

@@ -12,33 +12,29 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-func newRebuildProjectionCommand(a *app) *cobra.Command {
+func newRebuildTablesCommand(a *app) *cobra.Command {
 	var act projector.Act
 	var dryRun bool
 	cmd := &cobra.Command{
-		Use:   "projection " + projector.TasksName,
-		Short: "Rebuild the tables of the built-in projection from all events, then replace the tables in use",
-		Long: `Rebuild the tables of the built-in projection from all events, as the owner of the schema taskledger, and
-replace the tables in use when the new ones have caught up. Readers read the old tables until then, and wait for less
-than a second while they are replaced. If the command is interrupted or killed, run it again: it continues.
-Tables of a subscriber: taskledger rebuild subscriber NAME.`,
-		Example: "  taskledger rebuild projection tasks --reason 'table changed by hand'",
-		Args:    builtInProjection,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Use:   "tables [SUBSCRIBER]",
+		Short: "Rebuild the lists of tasks, or a subscriber's tables, from all events",
+		Long: `Rebuild tables from all events, and replace the tables in use when the new ones have caught up. Readers read
+the old tables until then, and wait for less than a second while they are replaced.
+
+Without an argument: the built-in tables, such as the list of tasks, as the owner of the schema taskledger. If the
+command is interrupted or killed, run it again: it continues.
+With a subscriber: its tables. The subscriber's program rebuilds them, even if this command ends early.`,
+		Example: `  taskledger rebuild tables --reason 'table changed by hand'
+  taskledger rebuild tables coupons --reason 'table changed by hand'`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 				act.Actor = actorOr(act.Actor)
-				if dryRun {
-					return planRebuild(a, "projection", projector.TasksName, 1)
+				if len(args) == 1 {
+					a.command = rebuildOfSubscriber
+					return rebuildSubscriber(ctx, a, pool, args[0], act, dryRun)
 				}
-				began := time.Now()
-				events, err := withProgress(a, "rebuilt", func(show func(done, total int64)) error {
-					o := &projector.RebuildOptions{Progress: show, Logger: a.log}
-					return projector.RebuildTasksAs(ctx, pool, act, o)
-				})
-				if err != nil {
-					return err
-				}
-				return printRebuilt(a, "projection", projector.TasksName, events, time.Since(began))
+				return rebuildBuiltIn(ctx, a, pool, act, dryRun)
 			})
 		},
 	}
@@ -47,42 +43,54 @@ Tables of a subscriber: taskledger rebuild subscriber NAME.`,
 	return cmd
 }
 
-// builtInProjection checks the name of the built-in projection.
-func builtInProjection(cmd *cobra.Command, args []string) error {
-	if err := exactArgs(1)(cmd, args); err != nil {
+func rebuildBuiltIn(ctx context.Context, a *app, pool *pgxpool.Pool, act projector.Act, dryRun bool) error {
+	if dryRun {
+		return planRebuild(a, "projection", projector.TasksName, 1)
+	}
+	began := time.Now()
+	events, err := withProgress(a, "rebuilt", func(show func(done, total int64)) error {
+		o := &projector.RebuildOptions{Progress: show, Logger: a.log}
+		return projector.RebuildTasksAs(ctx, pool, act, o)
+	})
+	if err != nil {
 		return err
 	}
-	if args[0] != projector.TasksName {
-		return failf(exitNotFound, "projection %s: the built-in projection is %s", plain(args[0]), projector.TasksName).
-			hinted("for the tables of a subscriber: taskledger %s subscriber %s", cmd.Parent().Name(),
-				shellWord(args[0]))
-	}
-	return nil
+	return printRebuilt(a, "projection", projector.TasksName, events, time.Since(began))
 }
 
-func newVerifyProjectionCommand(a *app) *cobra.Command {
+func newVerifyTablesCommand(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "projection " + projector.TasksName,
-		Short: "Compare the tables of the built-in projection with the events",
-		Long: `Compare the tables of the built-in projection with the events, without stopping anything. The exit code
-is 7 if they differ; the output contains the rows. To correct them: taskledger rebuild projection tasks.
-Tables of a subscriber: taskledger verify subscriber NAME.`,
-		Example: "  taskledger verify projection tasks\n  taskledger verify projection tasks -o json",
-		Args:    builtInProjection,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Use:   "tables [SUBSCRIBER]",
+		Short: "Compare the lists of tasks, or a subscriber's tables, with the events",
+		Long: `Compare tables with the events, without stopping anything. The exit code is 7 if they differ; the output
+contains the rows. To correct them: taskledger rebuild tables.
+
+Without an argument: the built-in tables, such as the list of tasks.
+With a subscriber: its tables. The subscriber's program builds them again from the events in the tables in use, and
+compares both.`,
+		Example: "  taskledger verify tables\n  taskledger verify tables coupons -o json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				var report projector.Report
-				_, err := withProgress(a, "verified", func(show func(done, total int64)) (err error) {
-					report, err = projector.Verify(ctx, pool, show)
-					return err
-				})
-				if err != nil {
-					return err
+				if len(args) == 1 {
+					return verifySubscriber(ctx, a, pool, args[0])
 				}
-				return printReport(a, "projection", projector.TasksName, report)
+				return verifyBuiltIn(ctx, a, pool)
 			})
 		},
 	}
+}
+
+func verifyBuiltIn(ctx context.Context, a *app, pool *pgxpool.Pool) error {
+	var report projector.Report
+	_, err := withProgress(a, "verified", func(show func(done, total int64)) (err error) {
+		report, err = projector.Verify(ctx, pool, show)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return printReport(a, "projection", projector.TasksName, report)
 }
 
 // planRebuild shows the tables that a rebuild would replace. what is projection or subscriber.
@@ -119,8 +127,11 @@ func printReport(a *app, what, name string, r projector.Report) error {
 	if err := a.print(answer, func(w io.Writer) { renderReport(w, name, r) }); err != nil || r.Equal() {
 		return err
 	}
-	return failf(exitIntegrity, "%s %s: %s differences", what, name, count(r.Different)).
-		hinted("taskledger rebuild %s %s", what, name)
+	failed := failf(exitIntegrity, "%s %s: %s differences", what, name, count(r.Different))
+	if what == "subscriber" {
+		return failed.hinted("taskledger rebuild tables %s", shellWord(name))
+	}
+	return failed.hinted("taskledger rebuild tables")
 }
 
 func renderReport(w io.Writer, name string, r projector.Report) {

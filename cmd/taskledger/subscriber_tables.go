@@ -10,46 +10,26 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/projector"
 )
 
-func newRebuildSubscriberCommand(a *app) *cobra.Command {
-	var actor, reason string
-	var dryRun bool
-	cmd := &cobra.Command{
-		Use:   "subscriber NAME",
-		Short: "Rebuild the tables of a subscriber from all events, then replace the tables in use",
-		Long: `Rebuild the tables of a subscriber from all events, and replace the tables in use when the new ones have
-caught up. Readers read the old tables until then, and wait for less than a second while they are replaced.
-The program of the subscriber does it, even if this command ends early.`,
-		Example: "  taskledger rebuild subscriber coupons --reason 'table changed by hand'",
-		Args:    exactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				if dryRun {
-					s, err := outbox.ReadSubscriberState(ctx, pool, args[0])
-					if err != nil {
-						return unknownSubscriber(err)
-					}
-					return planRebuild(a, "subscriber", args[0], s.Version)
-				}
-				return rebuildSubscriber(ctx, a, pool, args[0], actorOr(actor), reason)
-			})
-		},
+func rebuildSubscriber(
+	ctx context.Context, a *app, pool *pgxpool.Pool, name string, act projector.Act, dryRun bool,
+) error {
+	if dryRun {
+		s, err := outbox.ReadSubscriberState(ctx, pool, name)
+		if err != nil {
+			return unknownSubscriber(err)
+		}
+		return planRebuild(a, "subscriber", name, s.Version)
 	}
-	addActFlags(cmd, &actor, &reason)
-	addDryRunFlag(cmd, &dryRun)
-	return cmd
-}
-
-func rebuildSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name, actor, reason string) error {
 	began := time.Now()
 	events, err := withProgress(a, "rebuilt", func(show func(done, total int64)) error {
-		if err := outbox.RequestRebuild(ctx, pool, name, actor, reason); err != nil {
+		if err := outbox.RequestRebuild(ctx, pool, name, act.Actor, act.Reason); err != nil {
 			return unknownSubscriber(err)
 		}
 		work, err := awaitWork(ctx, a, pool, name, outbox.WorkRebuild, show)
@@ -62,24 +42,6 @@ func rebuildSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name, ac
 		return err
 	}
 	return printRebuilt(a, "subscriber", name, events, time.Since(began))
-}
-
-func newVerifySubscriberCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "subscriber NAME",
-		Short: "Compare the tables of a subscriber with the events",
-		Long: `Compare the tables of a subscriber with the events, without stopping anything. The exit code is 7 if they
-differ; the output contains the rows. To correct them: taskledger rebuild subscriber NAME.
-The program of the subscriber does it: it builds the tables again from the events in the tables in use, and compares
-both.`,
-		Example: "  taskledger verify subscriber coupons\n  taskledger verify subscriber coupons -o json",
-		Args:    exactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return verifySubscriber(ctx, a, pool, args[0])
-			})
-		},
-	}
 }
 
 func verifySubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name string) error {
