@@ -310,7 +310,8 @@ func TestDocumentedTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), program)
-	cmd.Env = append(os.Environ(), "DATABASE_URL="+db.Config().ConnString())
+	address := ledgertest.URLAs(t, d.db.Config().ConnString(), "relay", "subscriber")
+	cmd.Env = append(os.Environ(), "DATABASE_URL="+address)
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
