@@ -28,7 +28,7 @@ type pagedList struct {
 var pagedLists = map[string]pagedList{
 	"taskledger show workers":     {list: "workers", name: "id", want: []string{"w 1", "w/2", "w3"}},
 	"taskledger show schedules":   {list: "schedules", name: "schedule.name", want: []string{"s1", "s2", "s3"}},
-	"taskledger show subscribers": {list: "subscribers", name: "name", want: []string{"s1", "s2", "s3"}},
+	"taskledger show subscribers": {list: "subscribers", name: "name", want: []string{"coupons", "s1", "s2", "s3"}},
 	"taskledger show kinds": {
 		list: "kinds", name: "kind", want: []string{"a", "d", "d/e", "f%2Fg", "k1", "k2", "k3", "seal", "t"},
 	},
