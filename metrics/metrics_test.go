@@ -65,6 +65,8 @@ func TestLedgerAtWork(t *testing.T) {
 	if _, err := b.As("subscriber").Exec(b.Context(), "select taskledger.seek_feed('mails', 0)"); err != nil {
 		t.Fatal(err)
 	}
+	b.Forge(`insert into taskledger.subscriber_state (reader, version, shape, tables, parks)
+		values ($1, 0, '', '{}', true)`, "subscriber/mails")
 	process.AddDatabase(b.DB)
 	process.AddNATS(b.NC)
 	process.AddWorkers(w.Pool)
@@ -86,6 +88,7 @@ func TestLedgerAtWork(t *testing.T) {
 		`taskledger_unhandled_tasks{kind="test.order"} 1`,
 		`taskledger_oldest_waiting_task_seconds{kind="test.order"} 36`, // 3600 and the time of the test
 		`taskledger_subscriber_lag_events{subscriber="mails"} `,
+		`taskledger_subscriber_parked_events{subscriber="mails"} 0`,
 		`taskledger_stream_max_bytes 1.073741824e+09`,
 		`taskledger_nats_connected 1`,
 		`taskledger_worker_attempts_total{kind="test.order",outcome="succeeded"} 20`,

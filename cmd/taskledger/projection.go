@@ -18,8 +18,8 @@ func newRebuildTablesCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tables [SUBSCRIBER]",
 		Short: "Rebuild the lists of tasks, or a subscriber's tables, from all events",
-		Long: `Rebuild tables from all events, and replace the tables in use when the new ones have caught up. Until then
-readers read the old tables. They wait for less than a second while these are replaced.
+		Long: `Rebuild tables from all events, and replace the tables in use when the new ones have caught up.
+Until then, readers read the old tables. They wait for less than a second while these are replaced.
 
 Without an argument: the built-in tables, such as the list of tasks, as the owner of the schema taskledger. If the
 command is interrupted or killed, run it again: it continues.

@@ -64,7 +64,7 @@ func TestRestoredTransactionIDsGiveNoRights(t *testing.T) {
 			}
 			f.exec(tx, fmt.Sprintf(discard, "own"))
 			f.exec(tx, `set local role taskledger_test_operator`)
-			refused(`select taskledger_internal.retry_projection('p', 'k', 'victim')`)
+			refused(`select taskledger_internal.retry_subscriber('p', 'k', 'victim')`)
 			if err := tx.Commit(f.ctx); err != nil {
 				t.Error(err)
 			}
