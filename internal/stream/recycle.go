@@ -1,6 +1,8 @@
 package stream
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/nats-io/nats.go"
@@ -36,11 +38,7 @@ func blank() (*nats.Msg, *plainValues) {
 // its headers afterwards, and must not have changed the headers that Encode made.
 func Recycle(m *nats.Msg) {
 	if len(m.Header) > len(plainNames) {
-		delete(m.Header, headerTraceparent)
-		delete(m.Header, headerEnvelope)
-		delete(m.Header, headerFinishBy)
-		delete(m.Header, headerTracestate)
-		delete(m.Header, nats.ExpectedLastSeqHdr)
+		maps.DeleteFunc(m.Header, func(name string, _ []string) bool { return !slices.Contains(plainNames[:], name) })
 	}
 	*m = nats.Msg{Header: m.Header}
 	published.Put(m)
