@@ -12,9 +12,9 @@
 // rebuilds them. To read the current state of a task, use ledger.Load, which does not need a projection. To read an
 // event's effect on a projection, use [WaitFor].
 //
-// Tables of your own are those of a subscriber: see package outbox.
+// For tables of your own, use a subscriber: see package outbox.
 //
-// This package alone writes its tables; by package feed it writes its rows of taskledger.cursor. It inserts no
+// This package alone writes its tables. It writes its rows of taskledger.cursor through package feed. It inserts no
 // event except the records of operators' acts.
 //
 // # Concurrency

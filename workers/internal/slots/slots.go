@@ -133,7 +133,7 @@ func (p *Pool[T]) free(l *Line[T]) int {
 	return max(0, n)
 }
 
-// Free returns how many more items of a line may run now, besides those that wait.
+// Free returns how many more items of a line may run now, in addition to those that wait.
 func (p *Pool[T]) Free(l *Line[T]) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
