@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 
@@ -49,6 +50,9 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 		enqueued, err = ledger.Enqueue(ctx, tx, entry.Key, entry.Args, entry.Options)
 		return err
 	})
+	if other, ok := errors.AsType[*ledger.OtherArgsError](err); ok {
+		enqueued, err = other.Existing, nil
+	}
 	if err != nil {
 		return err
 	}
@@ -56,7 +60,7 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 	if isCreateOnly && !enqueued.New {
 		return failedPrecondition("If-None-Match", enqueued.State, enqueued.Version)
 	}
-	if !enqueued.SameArgs {
+	if !enqueued.SameArgs && entry.Options.IfExists != ledger.IfExistsIgnore {
 		p := problem(codeOtherArgs, "the task "+entry.Key.String()+" exists with other args")
 		if enqueued.Difference != "" {
 			p.Detail += ": " + enqueued.Difference
@@ -126,7 +130,10 @@ func (c *caller) entry(t client.NewTask, header http.Header) (ledger.Entry, erro
 		return e, err
 	}
 	o := &ledger.EnqueueOptions{Shard: t.Shard, Actor: c.name, RunAt: t.RunAt, RunIn: runIn, StartBy: t.StartBy,
-		FinishBy: t.FinishBy, DataVersion: t.DataVersion, AcceptOtherArgs: true} // which the answer has
+		FinishBy: t.FinishBy, DataVersion: t.DataVersion}
+	if o.IfExists, err = ledger.ParseIfExists(string(t.IfExists)); err != nil {
+		return e, err
+	}
 	o.Meta.Tags = t.Tags
 	o.Meta.Traceparent, o.Meta.Tracestate = traceContext(header)
 	if len(t.Retry) > 0 && string(t.Retry) != "null" {

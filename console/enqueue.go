@@ -55,7 +55,7 @@ func (h *Handler) showEnqueue(ctx context.Context, r *http.Request, v *view) err
 	} else if err := key.ValidateStored(); err != nil {
 		return err
 	}
-	first, err := ledger.FirstEvent(ctx, h.config.DB, key)
+	first, err := ledger.ArgsEvent(ctx, h.config.DB, key)
 	if err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 	}
 	first := events[0]
 	if d.First > 1 {
-		if first, err = ledger.FirstEvent(ctx, h.config.DB, d.Key); err != nil {
+		if first, err = ledger.ArgsEvent(ctx, h.config.DB, d.Key); err != nil {
 			return err
 		}
 	}
@@ -216,7 +216,7 @@ func (h *Handler) timeline(events []ledger.Event) []eventView {
 		if reason := strictjson.Text(e.Data, "reason"); reason != "" {
 			one.Reason = lines(reason)
 		}
-		if e.Version > 1 {
+		if !e.HasArgs() {
 			one.Data = pretty(e.Data, h.config.Hide)
 		}
 		before = at

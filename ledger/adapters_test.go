@@ -334,12 +334,12 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 		{Key: ledger.Key{Kind: "a.first", BizID: "1"}, Args: json.RawMessage(`{"n": 1}`)},
 		{Key: ledger.Key{Kind: "z.last", BizID: "1"}, Args: json.RawMessage(`{"n": 1}`)},
 		{Key: ledger.Key{Kind: "z.last", BizID: "1"}, Args: json.RawMessage(`{"n":1}`), // equal, in other bytes
-			Options: &ledger.EnqueueOptions{AcceptOtherArgs: true}},
-		{Key: ledger.Key{Kind: "z.last", BizID: "1"}, Options: &ledger.EnqueueOptions{AcceptOtherArgs: true}},
+			Options: &ledger.EnqueueOptions{IfExists: ledger.IfExistsIgnore}},
+		{Key: ledger.Key{Kind: "z.last", BizID: "1"}, Options: &ledger.EnqueueOptions{IfExists: ledger.IfExistsIgnore}},
 		{Key: ledger.Key{Kind: "none", BizID: "1"}},
 		{Key: ledger.Key{Kind: "none", BizID: "1"}},
 		{Key: ledger.Key{Kind: "none", BizID: "1"}, Args: json.RawMessage(`null`),
-			Options: &ledger.EnqueueOptions{AcceptOtherArgs: true}},
+			Options: &ledger.EnqueueOptions{IfExists: ledger.IfExistsIgnore}},
 		{Key: ledger.Key{Kind: "null", BizID: "1"}, Args: json.RawMessage(`null`)},
 		{Key: ledger.Key{Kind: "bytes", BizID: "1"}, Args: json.RawMessage(
 			"{\"b\" : [ 1,2 ],\n\t\"a\":\"\\ud83d\\ude00 \\\\ \\\" % $1 {}\",\"a\":1e999}")},
@@ -351,7 +351,7 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 				RunAt: time.Date(2101, 2, 3, 4, 5, 6, 123456000, time.FixedZone("", 5400)), DataVersion: 32767,
 				Meta: ledger.Meta{Tags: []string{"x"}}}},
 		{Key: ledger.Key{Kind: "timed", BizID: "later"}, Options: &ledger.EnqueueOptions{
-			RunAt: time.Date(2102, 2, 3, 4, 5, 6, 0, time.UTC), AcceptOtherArgs: true}},
+			RunAt: time.Date(2102, 2, 3, 4, 5, 6, 0, time.UTC), IfExists: ledger.IfExistsIgnore}},
 		{Key: ledger.Key{Kind: "timed", BizID: "past"}, Options: &ledger.EnqueueOptions{
 			RunAt: time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC)}},
 		{Key: ledger.Key{Kind: "timed", BizID: "until"}, Options: &ledger.EnqueueOptions{

@@ -154,7 +154,7 @@ func checkPredecessors(ctx context.Context, db DB, rows []firstEvent) error {
 //
 // It returns [ErrUnknownTask] if the task does not exist, or db's login may not read a predecessor.
 func Predecessors(ctx context.Context, db DB, k Key) ([]Task, error) {
-	first, err := FirstEvent(ctx, db, k)
+	first, err := ArgsEvent(ctx, db, k)
 	if err != nil {
 		return nil, err
 	}

@@ -119,14 +119,14 @@ func (t EventType) dueMember() string {
 }
 
 // DueAt returns the due time of the task that e leaves scheduled or retrying, as the database decided it:
-// meta.run_at of a first event, data.run_at or data.retry_at of a later one. It returns the zero time if
+// meta.run_at of an event with args, data.run_at or data.retry_at of another one. It returns the zero time if
 // there is no such member or it is not a time.
 func (e Event) DueAt() time.Time {
 	member := e.Type.dueMember()
 	switch {
 	case member == "":
 		return time.Time{}
-	case e.Version == 1:
+	case e.HasArgs():
 		return timeMember(e.Meta, member)
 	}
 	return timeMember(e.Data, member)

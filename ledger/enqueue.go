@@ -58,9 +58,9 @@ type EnqueueOptions struct {
 	// DataVersion is the version of the format of args, 1 to 32767. [Event].DataVersion returns it to programs that
 	// read old tasks: see [Upcasts]. Default: 1.
 	DataVersion int
-	// AcceptOtherArgs accepts an existing task with other args: [Enqueued].SameArgs is then false, and there is no
-	// error. Default: an [*OtherArgsError] is returned.
-	AcceptOtherArgs bool
+	// IfExists is what to do if a task with this key exists: return it, run it again, or replace its args. The last two
+	// cannot be combined with After and CanRun. Default: [IfExistsSame].
+	IfExists IfExists
 	// CanRun declares that the caller can run the task itself, in the same transaction. If the kind's
 	// limit is reached and its policy is [CallerRuns], the task is then enqueued, and [Enqueued].MustRun
 	// is set. Only [Enqueue] accepts it. The type Caller of package workers does all of this.
@@ -82,11 +82,11 @@ type Entry struct {
 // Enqueued is the result of an enqueue.
 type Enqueued struct {
 	Key
-	New      bool     `json:"new"`       // whether this call inserted the task; if not, nothing was written
+	New      bool     `json:"new"`       // whether this call wrote args: a new task or run, or a replacement
 	State    State    `json:"state"`     // the current state of the task
 	Version  Version  `json:"version"`   // of its last event
 	SameArgs bool     `json:"same_args"` // whether the task has these args: see [Enqueue]
-	Position Position `json:"position"`  // of its first event
+	Position Position `json:"position"`  // of the event with its args
 	// Difference is the first difference of the args, such as "args.cents was 500, is 600". It is bounded and
 	// printable. It is empty if another login enqueued the task.
 	Difference string `json:"difference,omitempty"`
@@ -99,15 +99,16 @@ type Enqueued struct {
 // If a task with this key and these args exists, Enqueue writes nothing and returns that task. If another
 // transaction has enqueued the key and is open, Enqueue waits until it ends. It never commits.
 //
-// If the task exists with other args, Enqueue writes nothing and returns an [*OtherArgsError] with that task, unless
-// AcceptOtherArgs is set. To run a finished task again, enqueue another biz_id, such as order-17/2.
+// If the task exists with other args, Enqueue writes nothing and returns an [*OtherArgsError] with that task.
+// [EnqueueOptions].IfExists accepts other args, runs a finished task again, or replaces the args of a task that has not
+// begun. Racing callers and workers are serialized by the task's versions, as for each append.
 //
 // Args are the same if they are equal as JSON values: the order of members, spaces, and the notation of strings and
 // numbers do not matter, so 1 equals 1.0 and 1e0. Numbers are exact. Exponents of more than 15 digits, and objects
-// with a repeated name, are compared as written. The task keeps the args of its first enqueue.
+// with a repeated name, are compared as written. A run keeps the args with which it was enqueued.
 // [TypedKind.WithSameArgs] compares Go values.
 //
-// It takes one statement for a new task and two for an existing one.
+// It takes one statement for a new task and two for an existing one, three if IfExists cannot apply to it.
 //
 // It returns an [*InvalidError] before anything is sent. It also returns one if args or meta exceed the
 // limits of the database: setting max_args_bytes, 256 KiB, and max_meta_bytes, 16 KiB. It returns an
@@ -163,7 +164,7 @@ func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, e
 	if ok {
 		return newEnqueued(k, position, EventEnqueued), nil
 	}
-	answers, err := resolveExisting(ctx, db, []firstEvent{row})
+	answers, err := resolve(ctx, db, []firstEvent{row})
 	if err != nil {
 		return Enqueued{}, err
 	}
@@ -218,7 +219,7 @@ func enqueueAll(ctx context.Context, db DB, entries []Entry, sorted bool) ([]Enq
 // checkArgs returns an [*OtherArgsError], wrapped, if answer is a task with other args than r and r does not accept
 // that.
 func (r firstEvent) checkArgs(answer Enqueued) error {
-	if answer.New || answer.SameArgs || r.acceptOtherArgs {
+	if answer.New || answer.SameArgs || r.ifExists == IfExistsIgnore {
 		return nil
 	}
 	return fmt.Errorf("enqueue: %w", &OtherArgsError{Existing: answer})
@@ -289,7 +290,7 @@ func enqueueRows(ctx context.Context, db DB, rows []firstEvent, order []int, ign
 	for j, i := range rest {
 		restRows[j] = rows[i]
 	}
-	restAnswers, err := resolveExisting(ctx, db, restRows)
+	restAnswers, err := resolve(ctx, db, restRows)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 var enqueueRequiredSQL string
 
 // EnqueueAndCommit enqueues a task as [Enqueue] does and commits the transaction in the same round trip. It takes two
-// round trips for a task with a due time or a deadline, or of a kind [TypedKind.WithSameArgs]. It also commits the
+// round trips for a task with a due time or a deadline, of a kind [TypedKind.WithSameArgs], or that may run again. It also commits the
 // transaction if the task exists with the same args.
 //
 // It returns the errors of [Enqueue], and [ErrTransactionAborted] or [ErrTransactionEnded] if the
@@ -65,7 +65,7 @@ func (t *Tx) finishOne(ctx context.Context, e Entry) (Enqueued, error) {
 	if row.canRun {
 		return Enqueued{}, t.abort(ctx, fmt.Errorf("enqueue %s: %w", e.Key, errCanRun))
 	}
-	if !row.hasTimes() && row.isSame == nil {
+	if !row.hasTimes() && row.isSame == nil && !row.again() {
 		return t.enqueueAndCommit(ctx, row)
 	}
 	answer, err := enqueueRow(ctx, t, row, false)
@@ -154,7 +154,7 @@ func (t *Tx) failEnqueue(ctx context.Context, row firstEvent, err error) error {
 // enqueueRequiredArgs returns the parameters of enqueue_required.sql.
 func (r firstEvent) enqueueRequiredArgs() []any {
 	accept := int64(0)
-	if r.acceptOtherArgs {
+	if r.ifExists == IfExistsIgnore {
 		accept = 1
 	}
 	return append(r.enqueueArgs(), accept)

@@ -135,7 +135,7 @@ func (e *WaitTimeoutError) Error() string {
 func (e *WaitTimeoutError) Unwrap() error { return context.DeadlineExceeded }
 
 // OtherArgsError is the error of an enqueue whose task exists with other args. Nothing was written for the task, and
-// the transaction stays usable; [Tx.EnqueueAndCommit] rolls back. [EnqueueOptions].AcceptOtherArgs disables it.
+// the transaction stays usable; [Tx.EnqueueAndCommit] rolls back. [IfExistsIgnore] disables it.
 type OtherArgsError struct {
 	Existing Enqueued // the existing task; of [EnqueueMany] the first one in the order of the entries
 	More     int      // number of further entries whose tasks exist with other args

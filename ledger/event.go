@@ -32,11 +32,14 @@ type Event struct {
 	// Login is the database login (session_user) of the session that wrote the event. The database records it: no
 	// caller chooses it.
 	Login string `json:"login,omitempty"`
-	// DataVersion is the version of the format of Data: [EnqueueOptions].DataVersion for a first event, the
-	// [DataVersion] of this package for others.
-	DataVersion int             `json:"data_version"`
-	Data        json.RawMessage `json:"data,omitempty"` // as stored, byte for byte; see [Event.Payload]
-	Meta        json.RawMessage `json:"meta,omitempty"` // as stored; see [Meta]
+	// DataVersion is the version of the format of Data: [EnqueueOptions].DataVersion for args, the [DataVersion] of
+	// this package for others.
+	DataVersion int `json:"data_version"`
+	// Run is the number of the run that the event begins, or whose args it replaces. It is 0 for other events, and for
+	// a task's first event, which begins run 1.
+	Run  int             `json:"run,omitempty"`
+	Data json.RawMessage `json:"data,omitempty"` // as stored, byte for byte; see [Event.Payload]
+	Meta json.RawMessage `json:"meta,omitempty"` // as stored; see [Meta]
 }
 
 // String returns the key, the version, the type, the attempt and the error, if any, such as "coupon.send/A-1 version 6
@@ -48,6 +51,10 @@ func (e Event) String() string {
 	}
 	return text
 }
+
+// HasArgs reports whether Data and Meta are the args and the meta of the task: e enqueued it, or a later run of it, or
+// replaced its args.
+func (e Event) HasArgs() bool { return e.Version == 1 || e.Run > 0 }
 
 // ID returns the unique ID of this event: <kind>/<biz_id>/<version>@<recorded_at in microseconds>. The key
 // and the version alone are not unique: a fail-over that loses commits can assign a version twice.

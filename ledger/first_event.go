@@ -22,8 +22,8 @@ type firstEvent struct {
 
 	dataVersion int // of args
 
-	canRun          bool // see [EnqueueOptions].CanRun
-	acceptOtherArgs bool // see [EnqueueOptions].AcceptOtherArgs
+	canRun   bool     // see [EnqueueOptions].CanRun
+	ifExists IfExists // see [EnqueueOptions].IfExists
 
 	isSame func(was, is json.RawMessage) bool // see [TypedKind.WithSameArgs], or nil
 
@@ -72,11 +72,14 @@ func newFirstEvent(e Entry) (firstEvent, error) {
 	}
 	row := firstEvent{key: e.Key, shard: e.Key.BizID.Shard(), actor: o.Actor, args: e.Args,
 		dataVersion: max(o.DataVersion, 1), canRun: o.CanRun,
-		acceptOtherArgs: o.AcceptOtherArgs, isSame: e.isSame}
+		ifExists: o.IfExists, isSame: e.isSame}
 	if err := e.Key.Validate(); err != nil {
 		return row, err
 	}
 	if err := row.setTimes(o); err != nil {
+		return row, err
+	}
+	if err := o.IfExists.check(o); err != nil {
 		return row, err
 	}
 	if o.Shard != nil {

@@ -24,7 +24,7 @@ const longTask = 64
 
 // Load returns the task in db's snapshot, by folding its events. It needs no projection, so the task is always
 // current. If the task has more than 64 events, Load reads the first 64 and, in a second statement, the newest of each
-// type and the number of failures.
+// type, the newest with args, and the number of failures.
 //
 // It returns [ErrUnknownTask] if the task does not exist, the [*InvalidError] of [Key.ValidateStored], and an
 // [*IllegalError] if the events that it folds do not fold; [Fold] of the [History] checks all events.
@@ -93,9 +93,9 @@ func loadUpTo(ctx context.Context, db DB, k Key, version Version) (Task, error) 
 
 // later contains the facts that decide the state of a task after its first events.
 type later struct {
-	newest   []Event // of each type, oldest first; the last one is the head
-	failures int     // since the last release from a finished state, or since the first events
-	released bool    // the task was released from a finished state after the first events
+	newest   []Event // of each type, and the newest with args, oldest first; the last one is the head
+	failures int     // since the task was last finished, or since the first events
+	released bool    // the task was finished and then released or enqueued again, after the first events
 }
 
 // applyLong returns the task after later events up to a version, as the fold does.
@@ -108,6 +108,9 @@ func (t Task) applyLong(ctx context.Context, db DB, last Version) (Task, error) 
 	for e, err := range scanEvents(rows, &l.failures, &l.released) {
 		if err != nil {
 			return t, pgerr.Explain("load "+t.Key.String(), err)
+		}
+		if n := len(l.newest); n > 0 && l.newest[n-1].Version == e.Version {
+			continue // the newest of its type also has the args
 		}
 		l.newest = append(l.newest, e)
 	}
@@ -129,6 +132,10 @@ func (t Task) applyLater(l later) Task {
 		next.Failures += t.Failures
 	}
 	for _, e := range l.newest {
+		if failures := next.Failures; e.HasArgs() {
+			next.setArgs(e)
+			next.Failures = failures
+		}
 		switch e.Type {
 		case EventFailed, EventBuried:
 			next.Error = e.ErrorText()

@@ -16,16 +16,18 @@ var (
 	historyEndSQL string
 	//go:embed sql/newest_of.sql
 	newestOfSQL string
+	//go:embed sql/args_event.sql
+	argsEventSQL string
 )
 
-// FirstEvent returns the event with which a task was enqueued: its args and meta. It returns [ErrUnknownTask] if the
-// task does not exist.
-func FirstEvent(ctx context.Context, db DB, k Key) (Event, error) {
-	first, err := readHistory(ctx, db, k, loadSQL, string(k.Kind), string(k.BizID), int64(1))
+// ArgsEvent returns the event that contains the args and meta of a task: the event that enqueued its last run, or
+// replaced its args. It returns [ErrUnknownTask] if the task does not exist.
+func ArgsEvent(ctx context.Context, db DB, k Key) (Event, error) {
+	events, err := readHistory(ctx, db, k, argsEventSQL, string(k.Kind), string(k.BizID))
 	if err != nil {
 		return Event{}, err
 	}
-	return first[0], nil
+	return events[0], nil
 }
 
 // NewestOptions select events of [NewestOf].

@@ -30,7 +30,7 @@ func TestPartsOfAHistory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if first, err := ledger.FirstEvent(t.Context(), pool, k); err != nil || first.Version != 1 {
+		if first, err := ledger.ArgsEvent(t.Context(), pool, k); err != nil || first.Version != 1 {
 			t.Fatalf("first event %v, %v", first, err)
 		}
 		o := ledger.NewestOptions{Limit: 1 + random.IntN(80), Before: ledger.Version(random.IntN(len(history) + 2))}

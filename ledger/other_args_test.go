@@ -47,7 +47,7 @@ func TestEnqueueWithOtherArgs(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	accept := &ledger.EnqueueOptions{AcceptOtherArgs: true}
+	accept := &ledger.EnqueueOptions{IfExists: ledger.IfExistsIgnore}
 	answer, err := ledger.Enqueue(t.Context(), pool, k, nil, accept)
 	if err != nil || answer.New || answer.SameArgs || answer.Position != made.Position {
 		t.Errorf("accepted: %+v, %v", answer, err)
@@ -77,7 +77,7 @@ func TestEnqueueManyWithOtherArgs(t *testing.T) {
 			o    *ledger.EnqueueOptions
 		}{
 			{id: "same", args: 1}, {id: "other-2", args: 2}, {id: "new", args: 1}, {id: "other-1", args: 2},
-			{id: "accepted", args: 2, o: &ledger.EnqueueOptions{AcceptOtherArgs: true}},
+			{id: "accepted", args: 2, o: &ledger.EnqueueOptions{IfExists: ledger.IfExistsIgnore}},
 		} {
 			entry, err := kind.Entry(e.id, e.args, e.o)
 			if err != nil {

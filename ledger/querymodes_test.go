@@ -144,7 +144,7 @@ func everyVerb(t *testing.T, db ledger.DB) {
 		t.Fatal(err)
 	}
 	want := ledger.Task{
-		Key: k, Shard: 7, State: ledger.StateSucceeded, Version: 3, Attempt: 1, Actor: "o'worker",
+		Key: k, Shard: 7, State: ledger.StateSucceeded, Run: 1, Version: 3, Attempt: 1, Actor: "o'worker",
 		Args: args, Result: json.RawMessage(`"it's \\"`),
 		EnqueuedAt: task.EnqueuedAt, UpdatedAt: group[0].Event.RecordedAt,
 	}

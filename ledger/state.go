@@ -7,10 +7,11 @@ type EventType string
 
 // The types of events, with the main members of their data.
 const (
-	// EventEnqueued: a producer enqueued the task, due now. The data are the args.
+	// EventEnqueued: a producer enqueued the task, due now, or a later run of it, or replaced the args of a task that had
+	// not begun. The data are the args.
 	EventEnqueued EventType = "enqueued"
-	// EventScheduled: a producer enqueued the task, due in the future, or an operator postponed it. A first event's
-	// data are the args, and its due time is meta.run_at. Later it is data.run_at.
+	// EventScheduled: a producer did so, due in the future, or an operator postponed the task. The data of a producer's
+	// event are the args, and the due time is meta.run_at. In an operator's event it is data.run_at.
 	EventScheduled EventType = "scheduled"
 	// EventReleased: the task became available again; data.reason.
 	EventReleased EventType = "released"
@@ -53,7 +54,8 @@ const (
 	StateDiscarded State = "discarded"
 )
 
-// Finished reports whether a task in state s stays in it unless an operator releases it.
+// Finished reports whether a task in state s stays in it unless an operator releases it or a producer enqueues another
+// run of it.
 func (s State) Finished() bool {
 	switch s {
 	case StateSucceeded, StateDead, StateCancelled, StateExpired, StateDiscarded:

@@ -16,9 +16,10 @@ type Task struct {
 	Shard      Shard     `json:"shard"`
 	State      State     `json:"state"`
 	Version    Version   `json:"version"`            // of the last event
-	Attempt    Attempt   `json:"attempt"`            // number of attempts that have begun
-	Failures   int       `json:"failures"`           // failed attempts since the last release from a finished state
-	EnqueuedAt time.Time `json:"enqueued_at"`        // time of the first event
+	Run        int       `json:"run,omitempty"`      // number of the run, from 1
+	Attempt    Attempt   `json:"attempt"`            // number of attempts of the run that have begun
+	Failures   int       `json:"failures"`           // failed attempts since the task was last finished
+	EnqueuedAt time.Time `json:"enqueued_at"`        // time of the first event of the first run
 	UpdatedAt  time.Time `json:"updated_at"`         // time of the last event
 	DueAt      time.Time `json:"due_at,omitzero"`    // time of the release, if the task is scheduled or retrying
 	StartBy    time.Time `json:"start_by,omitzero"`  // see [EnqueueOptions]
@@ -29,9 +30,9 @@ type Task struct {
 	LostInARow int       `json:"lost_in_a_row"`      // consecutive attempts without an outcome before this one
 
 	// Retry is the policy that the producer chose, see [ParseRetryPolicy]. Default: the kind's. It is stored in the
-	// meta of the first event, and is not in the JSON of a task.
+	// meta of the event with the args, and is not in the JSON of a task.
 	Retry json.RawMessage `json:"-"`
-	// Cause is the key of the task whose event is the causation in meta.
+	// Cause is the key of the task whose event is the causation in the meta of the first run.
 	Cause Key `json:"cause,omitzero"`
 
 	After []Key `json:"after,omitempty"` // its predecessors, see [EnqueueOptions]
@@ -68,11 +69,18 @@ func (t Task) Apply(e Event) (Task, error) {
 	case e.Version != t.Version+1:
 		reason := fmt.Sprintf("the version must be %d, got %d", t.Version+1, e.Version)
 		return t, &IllegalError{Event: e, State: t.State, Reason: reason}
+	case t.enqueues(e):
+		if reason := t.refuses(e); reason != "" {
+			return t, &IllegalError{Event: e, State: t.State, Reason: reason}
+		}
 	case !e.Type.allowedAfter(t.State):
 		return t, &IllegalError{Event: e, State: t.State, Reason: "the transition does not exist"}
 	}
 	attempt := t.Attempt
-	if e.Type.beginsAttempt(t.State) {
+	switch {
+	case t.enqueues(e):
+		attempt = 0
+	case e.Type.beginsAttempt(t.State):
 		attempt++
 	}
 	if e.Attempt != attempt {
@@ -86,12 +94,11 @@ func (t Task) Apply(e Event) (Task, error) {
 	next.DueAt, next.LostInARow, next.Fingerprint = e.DueAt(), 0, ""
 	next.Reason, next.Progress = e.reason(), e.progress()
 	if t.Version == 0 {
-		next.Key, next.Shard, next.EnqueuedAt, next.Args = e.Key, e.Shard, e.RecordedAt, e.Data
-		next.ArgsEncoding, _ = parseEncoding(e.Meta) // an invalid meta must not make the task unreadable
-		next.StartBy, next.FinishBy = parseDeadlines(e.Meta)
+		next.Key, next.Shard, next.EnqueuedAt, next.Run = e.Key, e.Shard, e.RecordedAt, 1
 		next.Cause = parseCause(e.Meta)
-		next.Retry = parseRetry(e.Meta)
-		next.After = parseAfter(e.Meta).Keys
+	}
+	if e.HasArgs() {
+		next.setArgs(e)
 	}
 	switch e.Type {
 	case EventStarted:
@@ -117,7 +124,39 @@ func (t Task) Apply(e Event) (Task, error) {
 	return next, nil
 }
 
-// parseRetry returns the retry policy in the meta of a first event, nil without one.
+// setArgs takes args and meta from an event that has args.
+func (t *Task) setArgs(e Event) {
+	if e.Run > 0 {
+		t.Run, t.Failures, t.Error, t.Result = e.Run, 0, "", nil
+	}
+	t.Args = e.Data
+	t.ArgsEncoding, _ = parseEncoding(e.Meta) // an invalid meta must not make the task unreadable
+	t.StartBy, t.FinishBy = parseDeadlines(e.Meta)
+	t.Retry = parseRetry(e.Meta)
+	t.After = parseAfter(e.Meta).Keys
+}
+
+// enqueues reports whether e enqueues a later run of the task, or replaces its args.
+func (t Task) enqueues(e Event) bool { return t.Version > 0 && e.Run > 0 }
+
+// refuses returns why e may not enqueue a run of the task or replace its args, or "".
+func (t Task) refuses(e Event) string {
+	run := t.Run
+	if t.State.Finished() {
+		run++
+	}
+	switch {
+	case e.Type != EventEnqueued && e.Type != EventScheduled:
+		return "only enqueued and scheduled events have args"
+	case !t.State.Finished() && (t.Attempt > 0 || t.State != StateAvailable && t.State != StateScheduled):
+		return "the run has begun"
+	case e.Run != run && t.Run > 0:
+		return fmt.Sprintf("the run must be %d, got %d", run, e.Run)
+	}
+	return ""
+}
+
+// parseRetry returns the retry policy in the meta of an event with args, nil without one.
 func parseRetry(meta json.RawMessage) json.RawMessage {
 	if !bytes.Contains(meta, []byte(`"retry"`)) { // most metas: saves decoding
 		return nil

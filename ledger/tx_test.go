@@ -348,7 +348,7 @@ func TestEnqueueAndCommitOfAnExistingTask(t *testing.T) {
 	if _, err := ledger.Enqueue(t.Context(), rival, businessKey, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	accept := &ledger.EnqueueOptions{AcceptOtherArgs: true}
+	accept := &ledger.EnqueueOptions{IfExists: ledger.IfExistsIgnore}
 	refused := beginLedgerTx(t, b.pool, nil)
 	b.exec(refused, "insert into business (id) values ($1)", 3)
 	tx := b.begin(nil)

@@ -217,7 +217,7 @@ create table taskledger.event (
   attempt      integer not null,
   type         taskledger.event_type not null,
   login_id     integer not null default taskledger_internal.session_login(),
-  run          integer not null default 1,
+  run          integer,
   shard        smallint not null,
   data_version smallint not null default 1,
   priority     smallint not null default 0,
@@ -237,7 +237,9 @@ comment on table taskledger.event is
   'Rows are appended, never changed or deleted.';
 comment on column taskledger.event.login_id is
   'The database login (session_user) of the session that wrote the event: an id of the view logins.';
-comment on column taskledger.event.run is 'The run of the task that the event belongs to, from 1. Always 1 for now.';
+comment on column taskledger.event.run is
+  'The number of the run whose args are in data, if the event begins a later run of the task or replaces its args; '
+  'null for other events. Version 1 begins run 1.';
 comment on column taskledger.event.data_version is
   'The version of the format of data, for programs that read old events. The producer chooses it for args.';
 comment on column taskledger.event.priority is 'The task''s priority, 0 if none was given. Always 0 for now.';
@@ -254,9 +256,29 @@ create index event_xid_position on taskledger.event (xid, position);
 -- are not in the index, so that it costs them nothing but the comparison.
 create index event_long on taskledger.event (kind, biz_id, type, version) where version > 64;
 
+-- The event that contains the args of a task: the newest in this index, or else version 1. Most tasks are not in it.
+create index event_run on taskledger.event (kind, biz_id, version) where run is not null;
+
 -- The snoozes of less than a second: workers/operator/sql/snoozed.sql.
 create index event_short_snooze on taskledger.event (position)
  where type = 'snoozed' and strpos(data::text, '"short_in_a_row"') > 0;
+
+-- +goose StatementBegin
+create function taskledger_internal.args_version(kind text, biz_id text) returns integer
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  return coalesce((
+    select e.version
+      from taskledger.event e
+     where e.kind = args_version.kind and e.biz_id = args_version.biz_id and e.run is not null
+     order by e.version desc
+     limit 1), 1);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.args_version(text, text) is
+  'Returns the version of the event that contains the args of a task.';
 
 -- +goose StatementBegin
 create function taskledger_internal.refuse_change() returns trigger

@@ -10,7 +10,8 @@
 -- reason selects the event that the scheduler appends: due (after scheduled and snoozed) and retry append
 -- released; start_by and finish_by append expired.
 -- due and retry belong to the event that set the timer (version): they have no effect once the task has another event.
--- start_by and finish_by belong to the task. after marks a task that waits for its predecessors. It is never due: the
+-- start_by and finish_by belong to the args, in the event of the timer's version: they have no effect once another run
+-- was enqueued, or the args were replaced. after marks a task that waits for its predecessors. It is never due: the
 -- scheduler reads the row until the task has another event. The transaction that appends the event writes the row, and
 -- the event contains the time, too: this table can be rebuilt from the events.
 --
@@ -115,8 +116,8 @@ comment on function taskledger_internal.times_of(json) is
 
 -- Appends the events of due timers and removes the timers, or does neither.
 --
--- released is appended if the event that set the timer is the task's last one. A deadline concerns the task: start_by
--- expires a waiting task that has never begun, finish_by any waiting task. If both events fit a task, it expires. If a
+-- released is appended if the event that set the timer is the task's last one. A deadline concerns the run: start_by
+-- expires a waiting task that has not begun, finish_by any waiting task. If both events fit a task, it expires. If a
 -- task is running at its finish_by, the timer is due again in a second. Every other timer is removed without an event.
 --
 -- A deadline whose task gets another event at the same time is kept: the next batch reads the new head.
@@ -172,7 +173,9 @@ begin
         limit fire_timers.how_many
           for update skip locked) mine
   ), headed as materialized (
-    select d.*, h.version as head, h.attempt, h.shard, h.type
+    select d.*, h.version as head, h.attempt, h.shard, h.type,
+           d.reason in ('start_by', 'finish_by')
+             and d.version = taskledger_internal.args_version(d.kind, d.biz_id) as is_deadline
       from due d
      cross join lateral (
        select e.version, e.attempt, e.shard, e.type
@@ -184,9 +187,9 @@ begin
     select j.*,
            case when j.reason in ('due', 'retry') and j.version = j.head
                      and j.type = any (fire_timers.may_release) then 'released'
-                when (j.reason = 'finish_by' or j.reason = 'start_by' and j.attempt = 0)
+                when j.is_deadline and (j.reason = 'finish_by' or j.attempt = 0)
                      and j.type = any (fire_timers.may_expire) then 'expired'
-                when j.reason = 'finish_by' and taskledger.state_after(j.type) = 'running' then 'later'
+                when j.is_deadline and j.reason = 'finish_by' and taskledger.state_after(j.type) = 'running' then 'later'
            end as answer
       from headed j
   ), chosen as materialized (
@@ -265,8 +268,8 @@ comment on function taskledger_internal.remove_awaiting(text[], text[]) is
   'Removes the timers of tasks with predecessors that have more than their first event.';
 
 -- Without it, the timer of a cancelled task would stay until its time, and a deadline's timer long after the success. A
--- timer is obsolete if no later event can give it an effect: versions and attempts only grow, and succeeded is final. A
--- task in another finished state may be released, with its deadlines.
+-- timer is obsolete if no later event can give it an effect: versions grow, and so do attempts in a run, which succeeded
+-- ends for good. A task in another finished state may be released, with its deadlines.
 --
 -- Locks only the timers that it removes. Index: primary keys; see fire_timers for the settings.
 -- +goose StatementBegin
@@ -297,7 +300,8 @@ begin
         order by e.version desc
         limit 1) h
      where case when p.reason in ('due', 'retry') then h.version > p.version
-                else h.type = 'succeeded' or p.reason = 'start_by' and h.attempt > 0 end
+                else h.type = 'succeeded' or p.reason = 'start_by' and h.attempt > 0
+                  or p.version < taskledger_internal.args_version(p.kind, p.biz_id) end
   ), gone as (
     delete from taskledger.timer t where t.ctid = any (array(select o.address from obsolete o))
     returning 1

@@ -220,6 +220,43 @@ comment on function taskledger_internal.check_times(timestamptz, interval, times
   'Raises an error with the name of a time that package ledger rejects.';
 
 -- +goose StatementBegin
+create function taskledger_internal.check_size(name text, setting text, text text) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+declare
+  most constant integer := (select s.value::integer from taskledger.setting s where s.name = check_size.setting);
+begin
+  if octet_length(text) > most then
+    raise exception 'taskledger: invalid %: must have at most % bytes, got %', name, most, octet_length(text)
+      using errcode = 'invalid_parameter_value',
+            hint = case name when 'args' then 'enqueue a reference to a larger payload' else '' end;
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.check_size(text, text, text) is
+  'Raises an error for args or meta that exceed the limit of a setting.';
+
+-- +goose StatementBegin
+create function taskledger_internal.check_if_exists(if_exists text, after json) returns void
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+begin
+  if if_exists is null or if_exists not in ('same', 'ignore', 'replace', 'rerun') then
+    raise exception 'taskledger: invalid if_exists %: must be same, ignore, replace or rerun',
+        coalesce(quote_literal(left(if_exists, 80)), 'null')
+      using errcode = 'invalid_parameter_value';
+  elsif if_exists in ('replace', 'rerun') and after is not null and json_typeof(after) <> 'null' then
+    raise exception 'taskledger: invalid if_exists: must not be % together with after', if_exists
+      using errcode = 'invalid_parameter_value';
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.check_if_exists(text, json) is
+  'Raises an error for a value that package ledger rejects as the option IfExists.';
+
+-- +goose StatementBegin
 create function taskledger_internal.check_after(after json, kind text, biz_id text) returns json
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 declare

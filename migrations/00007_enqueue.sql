@@ -123,7 +123,8 @@ begin
     from unnest(kinds, biz_ids, existing_tasks.args) with ordinality as e(kind, biz_id, args, i)
    cross join lateral (
      select f.position, f.login_id, f.data::text as args from taskledger.event f
-      where f.kind = e.kind and f.biz_id = e.biz_id and f.version = 1) first
+      where f.kind = e.kind and f.biz_id = e.biz_id
+        and f.version = taskledger_internal.args_version(e.kind, e.biz_id)) first
    cross join lateral (
      select taskledger_internal.is_same_json(first.args, e.args) as is_same offset 0) compared
    cross join lateral (
@@ -135,7 +136,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.existing_tasks(text[], text[], text[]) is
-  'Returns for each key whose task exists its number in the arrays, the position of the first event, the '
+  'Returns for each key whose task exists its number in the arrays, the position of the event with its args, the '
   'version and the type of the last one, and whether the task has these args. If the args differ and the '
   'session''s login enqueued it, also its args.';
 
@@ -160,6 +161,128 @@ $$;
 
 comment on function taskledger_internal.check_existing(text, text, text, boolean) is
   'Raises not_null_violation unless the task exists, and with these args if others are not accepted.';
+
+-- +goose StatementBegin
+create function taskledger_internal.refuse_overload(kind text) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  full_kind record;
+begin
+  select o.* into full_kind from taskledger.overload o where o.kind = refuse_overload.kind;
+  perform nextval('taskledger.rejected');
+  raise exception 'taskledger: too many tasks of kind % wait: %, of at most %',
+      refuse_overload.kind, full_kind.waiting, full_kind.max_waiting
+    using errcode = 'configuration_limit_exceeded',
+          detail = json_build_object('kind', refuse_overload.kind, 'waiting', full_kind.waiting,
+                                     'max_waiting', full_kind.max_waiting,
+                                     'retry_after_ms', full_kind.retry_after_ms, 'policy', full_kind.policy)::text,
+          hint = 'try again after ' || full_kind.retry_after_ms || ' ms'
+                 || case full_kind.policy
+                      when 'caller_runs' then ', or run it in your transaction by workers.Caller in Go'
+                      else '' end;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.refuse_overload(text) is
+  'Raises the error that too many tasks of a kind wait, and counts it.';
+
+-- Enqueues the next run of a finished task, or, if replaces is true, replaces the args and times of a task that has not
+-- begun. A compare-and-set on the primary key, like each append: if it is lost, the new head decides. A worker that has
+-- begun the replaced version, and has not recorded it, is fenced off by it.
+--
+-- It waits for concurrent transactions that append to the task. Volatile, so that each of its statements sees the winner
+-- of a race. Run numbers follow the newest event with args. Indexes: primary key, event_run.
+-- +goose StatementBegin
+create function taskledger_internal.enqueue_again(kind text, biz_id text, replaces boolean, args text, meta text,
+                                                  actor text, data_version integer, run_after bigint,
+                                                  run_at timestamptz, start_by timestamptz, finish_by timestamptz,
+                                                  out "position" bigint, out version integer,
+                                                  out type taskledger.event_type, out is_full boolean)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  head record;
+  next_run integer;
+  due timestamptz;
+begin
+  perform taskledger_internal.check_key(enqueue_again.kind, enqueue_again.biz_id);
+  perform taskledger_internal.check_actor(enqueue_again.actor);
+  perform taskledger_internal.check_nesting('args', enqueue_again.args);
+  perform taskledger_internal.check_nesting('meta', enqueue_again.meta);
+  perform taskledger_internal.check_meta(enqueue_again.meta::json, enqueue_again.args::json);
+  perform taskledger_internal.check_times(enqueue_again.run_at, null, enqueue_again.start_by, enqueue_again.finish_by);
+  perform taskledger_internal.check_size('args', 'max_args_bytes', enqueue_again.args);
+  perform taskledger_internal.check_size('meta', 'max_meta_bytes', enqueue_again.meta);
+  if enqueue_again.data_version not between 1 and 32767 then
+    raise exception 'taskledger: invalid data_version %: must be between 1 and 32767', enqueue_again.data_version
+      using errcode = 'invalid_parameter_value';
+  end if;
+  is_full := false;
+  loop
+    select h.version, h.type, h.attempt, h.shard into head
+      from taskledger.event h
+     where h.kind = enqueue_again.kind and h.biz_id = enqueue_again.biz_id
+     order by h.version desc
+     limit 1;
+    next_run := 1 + coalesce((
+      select r.run
+        from taskledger.event r
+       where r.kind = enqueue_again.kind and r.biz_id = enqueue_again.biz_id and r.run is not null
+       order by r.version desc
+       limit 1), 1);
+    if head.version is null then
+      return;
+    elsif head.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') then
+      if not replaces or head.attempt > 0 or head.type not in ('enqueued', 'scheduled', 'released')
+          or exists (
+               select from taskledger.timer t
+                where t.due_at = taskledger_internal.end_of_time() and t.kind = enqueue_again.kind
+                  and t.biz_id = enqueue_again.biz_id and t.version = head.version and t.reason = 'after') then
+        return;
+      end if;
+      next_run := next_run - 1;
+    end if;
+    perform pg_current_xact_id();  -- before the clock is read: see table timer
+    due := taskledger_internal.due_at(nullif(enqueue_again.run_after, 0),
+                                      case when enqueue_again.run_at > clock_timestamp()
+                                           then enqueue_again.run_at end);
+    if due is null and head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') and exists (
+         select from taskledger.overload o where o.kind = enqueue_again.kind and o.closed) then
+      is_full := true;
+      return;
+    end if;
+    with tx as materialized (
+      select pg_current_xact_id() as xid,
+             coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                      taskledger_internal.login_id()) as login_id)
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, run, data_version, kind, biz_id, actor,
+                                  data, meta)
+    select tx.xid, head.version + 1, 0, head.shard,
+           case when due is null then 'enqueued' else 'scheduled' end::taskledger.event_type, tx.login_id, next_run,
+           enqueue_again.data_version, enqueue_again.kind, enqueue_again.biz_id,
+           coalesce(nullif(enqueue_again.actor, ''), session_user::text), enqueue_again.args::json,
+           taskledger_internal.with_times(enqueue_again.meta, due, enqueue_again.start_by,
+                                          enqueue_again.finish_by)::json
+      from tx
+        on conflict (kind, biz_id, version) do nothing
+    returning event.position, event.version, event.type into "position", version, type;
+    exit when "position" is not null;
+  end loop;
+  insert into taskledger.timer (due_at, kind, biz_id, version, reason)
+  select taskledger_internal.due_at(null, t.at), enqueue_again.kind, enqueue_again.biz_id, head.version + 1, t.reason
+    from (values (due, 'due'), (enqueue_again.start_by, 'start_by'), (enqueue_again.finish_by, 'finish_by')) t(at, reason)
+   where t.at is not null;
+  perform taskledger_internal.wake(case when due is null then "position" end);
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.enqueue_again(text, text, boolean, text, text, text, integer, bigint,
+                                                      timestamptz, timestamptz, timestamptz) is
+  'Enqueues the next run of a finished task, or replaces the args of a task that has not begun. Returns the new event; '
+  'or null as position if the task does not exist, has begun, waits for predecessors or must not be replaced; is_full '
+  'if too many tasks of the kind wait.';
 
 -- PostgreSQL cannot read a member of an entry that contains the escape \u0000 or half of a surrogate pair, and args may
 -- contain these. A marker that the entries do not contain replaces their escapes until args are separated.
@@ -254,11 +377,14 @@ begin
         perform taskledger_internal.check_after(entry.v -> 'after', entry.kind, entry.biz_id);
         one_by_one := true;
         in_order := true;
+      elsif key = 'if_exists' then
+        perform taskledger_internal.check_if_exists(entry.v ->> 'if_exists', entry.v -> 'after');
+        one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun');
       elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version') then
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
                 hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-                       'data_version and after';
+                       'data_version, after and if_exists';
       end if;
     end loop;
   end loop;
@@ -279,7 +405,8 @@ begin
           from taskledger_internal.times_of(entry.v) t
          cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
                                                entry.meta, t.run_in, t.start_by, t.finish_by,
-                                               coalesce(entry.data_version, 1), entry.v -> 'after') first
+                                               coalesce(entry.data_version, 1), entry.v -> 'after',
+                                               coalesce(entry.v ->> 'if_exists', 'same')) first
          where first.is_new);
     end loop;
   else
@@ -319,7 +446,8 @@ begin
         from json_array_elements(entries) with ordinality as e(v, i)) w
    cross join lateral (
       select f.position, f.data from taskledger.event f
-       where f.kind = w.kind and f.biz_id = w.biz_id and f.version = 1) first
+       where f.kind = w.kind and f.biz_id = w.biz_id
+         and f.version = taskledger_internal.args_version(w.kind, w.biz_id)) first
    cross join lateral (
       select h.version, h.type from taskledger.event h
        where h.kind = w.kind and h.biz_id = w.biz_id order by h.version desc limit 1) head
@@ -331,19 +459,18 @@ $$;
 comment on function taskledger.enqueue_many(json) is
   'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of '
   'taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-  'data_version, after. Returns a row for each entry, in order, like taskledger.enqueue.';
+  'data_version, after, if_exists. Returns a row for each entry, in order, like taskledger.enqueue.';
 
 -- +goose StatementBegin
 create function taskledger.enqueue(kind text, biz_id text, args json default null, run_at timestamptz default null,
                                    shard integer default null, actor text default null, meta json default null,
                                    run_in interval default null, start_by timestamptz default null,
                                    finish_by timestamptz default null, data_version integer default 1,
-                                   after json default null)
+                                   after json default null, if_exists text default 'same')
 returns table (is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
-  max_args constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_args_bytes');
   max_meta constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes');
   timed constant boolean := num_nonnulls(run_at, run_in, start_by, finish_by) > 0;
   due timestamptz;         -- null: now
@@ -354,19 +481,12 @@ declare
   full_kind record;
   discard boolean := false;
   added_position bigint;
+  again record;
 begin
   perform taskledger_internal.check_key(enqueue.kind, enqueue.biz_id);
   perform taskledger_internal.check_actor(enqueue.actor);
-  if octet_length(enqueue.args::text) > max_args then
-    raise exception 'taskledger: invalid args: must have at most % bytes, got %',
-        max_args, octet_length(enqueue.args::text)
-      using errcode = 'invalid_parameter_value', hint = 'enqueue a reference to a larger payload';
-  end if;
-  if octet_length(enqueue.meta::text) > max_meta then
-    raise exception 'taskledger: invalid meta: must have at most % bytes, got %',
-        max_meta, octet_length(enqueue.meta::text)
-      using errcode = 'invalid_parameter_value';
-  end if;
+  perform taskledger_internal.check_size('args', 'max_args_bytes', enqueue.args::text);
+  perform taskledger_internal.check_size('meta', 'max_meta_bytes', enqueue.meta::text);
   if enqueue.shard not between 0 and 63 then
     raise exception 'taskledger: invalid shard %: must be between 0 and 63', enqueue.shard
       using errcode = 'invalid_parameter_value';
@@ -378,6 +498,7 @@ begin
   perform taskledger_internal.check_nesting('args', enqueue.args::text);
   perform taskledger_internal.check_nesting('meta', enqueue.meta::text);
   perform taskledger_internal.check_meta(enqueue.meta, enqueue.args);
+  perform taskledger_internal.check_if_exists(enqueue.if_exists, enqueue.after);
 
   if timed then
     perform taskledger_internal.check_times(run_at, run_in, start_by, finish_by);
@@ -417,17 +538,7 @@ begin
     elsif full_kind.policy is not null and not exists (
         select from taskledger.event e
          where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
-      perform nextval('taskledger.rejected');
-      raise exception 'taskledger: too many tasks of kind % wait: %, of at most %',
-          enqueue.kind, full_kind.waiting, full_kind.max_waiting
-        using errcode = 'configuration_limit_exceeded',
-              detail = json_build_object('kind', enqueue.kind, 'waiting', full_kind.waiting,
-                                         'max_waiting', full_kind.max_waiting,
-                                         'retry_after_ms', full_kind.retry_after_ms, 'policy', full_kind.policy)::text,
-              hint = 'try again after ' || full_kind.retry_after_ms || ' ms'
-                     || case full_kind.policy
-                          when 'caller_runs' then ', or run it in your transaction by workers.Caller in Go'
-                          else '' end;
+      perform taskledger_internal.refuse_overload(enqueue.kind);
     end if;
   end if;
   with tx as materialized (
@@ -471,6 +582,20 @@ begin
     return;
   end if;
 
+  if enqueue.if_exists in ('replace', 'rerun') then
+    select a.* into again
+      from taskledger_internal.enqueue_again(
+             enqueue.kind, enqueue.biz_id, enqueue.if_exists = 'replace', enqueue.args::text,
+             case when json_typeof(enqueue.meta) = 'object' then enqueue.meta::text end, enqueue.actor,
+             coalesce(enqueue.data_version, 1), (extract(epoch from enqueue.run_in) * 1e6)::bigint, enqueue.run_at,
+             enqueue.start_by, enqueue.finish_by) a;
+    if again.is_full then
+      perform taskledger_internal.refuse_overload(enqueue.kind);
+    elsif again.position is not null then
+      return query select true, taskledger.state_after(again.type), again.version, true, again.position;
+      return;
+    end if;
+  end if;
   return query
   select false, taskledger.state_after(head.type), head.version,
          taskledger_internal.is_same_json(first.data::text, enqueue.args::text), first.position
@@ -478,16 +603,18 @@ begin
    cross join lateral (
       select h.version, h.type from taskledger.event h
        where h.kind = first.kind and h.biz_id = first.biz_id order by h.version desc limit 1) head
-   where first.kind = enqueue.kind and first.biz_id = enqueue.biz_id and first.version = 1;
+   where first.kind = enqueue.kind and first.biz_id = enqueue.biz_id
+     and first.version = taskledger_internal.args_version(enqueue.kind, enqueue.biz_id);
 end
 $$;
 -- +goose StatementEnd
 
 comment on function taskledger.enqueue(text, text, json, timestamptz, integer, text, json, interval, timestamptz,
-                                       timestamptz, integer, json) is
+                                       timestamptz, integer, json, text) is
   'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; '
   'a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. '
   'data_version is the version of the format of args. after contains the keys of tasks that must have succeeded '
   'before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. '
   'If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args '
-  'are equal as JSON values.';
+  'are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args '
+  'and times; ''replace'' also replaces those of a task that has not begun. Then is_new is true.';

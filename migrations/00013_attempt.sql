@@ -332,7 +332,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.deadline_of(json) is
-  'Returns the deadline in the meta of a task''s first event; null if there is none or it is not a time.';
+  'Returns the deadline in the meta of a task; null if there is none or it is not a time.';
 
 -- +goose StatementBegin
 create function taskledger.claim(kind text, biz_id text, worker text, resume boolean default false)
@@ -371,7 +371,8 @@ begin
   end if;
   select f.data, f.meta into first
     from taskledger.event f
-   where f.kind = claim.kind and f.biz_id = claim.biz_id and f.version = 1;
+   where f.kind = claim.kind and f.biz_id = claim.biz_id
+     and f.version = taskledger_internal.args_version(claim.kind, claim.biz_id);
   deadline := taskledger_internal.deadline_of(first.meta);
   if deadline <= clock_timestamp() then -- the scheduler ends the task, unless it is running
     if head.type in ('started', 'progressed') then
@@ -585,7 +586,8 @@ declare
 begin
   if (select taskledger_internal.deadline_of(f.meta) <= clock_timestamp()
         from taskledger.event f
-       where f.kind = finish.kind and f.biz_id = finish.biz_id and f.version = 1) then
+       where f.kind = finish.kind and f.biz_id = finish.biz_id
+         and f.version = taskledger_internal.args_version(finish.kind, finish.biz_id)) then
     raise exception 'taskledger: the deadline of task %/% has passed', kind, biz_id
       using errcode = 'TL004', hint = 'roll back, and call taskledger.fail';
   end if;
@@ -617,7 +619,7 @@ declare
   described constant json := json_build_object(
     'message', taskledger_internal.shortened(coalesce(error, ''), 4096),
     'type', taskledger_internal.shortened(coalesce(error_type, ''), 512));
-  ended constant integer := taskledger_internal.newest_of(kind, biz_id, '{buried,cancelled,expired,discarded}');
+  ended constant integer := taskledger_internal.newest_of(kind, biz_id, '{succeeded,buried,cancelled,expired,discarded}');
   policy json;
   failures integer;
   reason text;
@@ -681,7 +683,8 @@ begin
   -- Not in a declaration: its errors are not caught. A producer can have written any JSON.
   policy := (
     select f.meta -> 'retry' from taskledger.event f
-     where f.kind = policy_of.kind and f.biz_id = policy_of.biz_id and f.version = 1);
+     where f.kind = policy_of.kind and f.biz_id = policy_of.biz_id
+       and f.version = taskledger_internal.args_version(policy_of.kind, policy_of.biz_id));
   if json_typeof(policy) = 'object' then
     perform taskledger_internal.check_retry(policy);
     return policy;

@@ -166,7 +166,7 @@ grant execute on function taskledger_internal.due_at, taskledger_internal.with_m
 grant execute on function taskledger_internal.follows, taskledger_internal.appended_here,
    taskledger_internal.admits to producer, worker, relay, operator;
 grant execute on function taskledger_internal.with_times, taskledger_internal.existing_tasks,
-   taskledger_internal.check_existing to producer, relay, operator;
+   taskledger_internal.check_existing, taskledger_internal.enqueue_again to producer, relay, operator;
 grant execute on function taskledger_internal.origin, taskledger_internal.timeline, taskledger_internal.incarnation,
    taskledger_internal.feed_floor, taskledger_internal.rebased_at, taskledger_internal.foreign_position,
    taskledger_internal.position_behind, taskledger_internal.late_xids, taskledger_internal.late_shares to relay,
@@ -208,7 +208,7 @@ grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.cla
 grant execute on function taskledger_internal.is_anothers_worker, taskledger_internal.check_lease,
    taskledger_internal.may_have_lease, taskledger_internal.poll_place, taskledger_internal.set_poll_place,
    taskledger_internal.may_claim, taskledger_internal.lock_waiting, taskledger_internal.take_over,
-   taskledger_internal.attempt_of to worker;
+   taskledger_internal.attempt_of, taskledger_internal.args_version to worker;
 grant execute on function taskledger_internal.short_in_a_row, taskledger_internal.newest_of to worker, relay, operator,
    reader, archiver;
 grant execute on function taskledger_internal.failures_of, taskledger_internal.policy_of,

@@ -111,7 +111,8 @@ begin
   end if;
   select f.data, f.meta into first
     from taskledger.event f
-   where f.kind = claim.kind and f.biz_id = claim.biz_id and f.version = 1;
+   where f.kind = claim.kind and f.biz_id = claim.biz_id
+     and f.version = taskledger_internal.args_version(claim.kind, claim.biz_id);
   deadline := taskledger_internal.deadline_of(first.meta);
   if deadline <= clock_timestamp() then -- the scheduler ends the task, unless it is running
     if head.type in ('started', 'progressed') then
@@ -205,13 +206,12 @@ $$;
 
 COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims at most how_many waiting tasks of a kind, in the order in which they became available, unless other workers take them first. Its cost does not grow with finished tasks, tasks that wait for a time, or other kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a lease.';
 
-CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
+CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json, if_exists text DEFAULT 'same'::text) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
 #variable_conflict use_column
 declare
-  max_args constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_args_bytes');
   max_meta constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes');
   timed constant boolean := num_nonnulls(run_at, run_in, start_by, finish_by) > 0;
   due timestamptz;         -- null: now
@@ -222,19 +222,12 @@ declare
   full_kind record;
   discard boolean := false;
   added_position bigint;
+  again record;
 begin
   perform taskledger_internal.check_key(enqueue.kind, enqueue.biz_id);
   perform taskledger_internal.check_actor(enqueue.actor);
-  if octet_length(enqueue.args::text) > max_args then
-    raise exception 'taskledger: invalid args: must have at most % bytes, got %',
-        max_args, octet_length(enqueue.args::text)
-      using errcode = 'invalid_parameter_value', hint = 'enqueue a reference to a larger payload';
-  end if;
-  if octet_length(enqueue.meta::text) > max_meta then
-    raise exception 'taskledger: invalid meta: must have at most % bytes, got %',
-        max_meta, octet_length(enqueue.meta::text)
-      using errcode = 'invalid_parameter_value';
-  end if;
+  perform taskledger_internal.check_size('args', 'max_args_bytes', enqueue.args::text);
+  perform taskledger_internal.check_size('meta', 'max_meta_bytes', enqueue.meta::text);
   if enqueue.shard not between 0 and 63 then
     raise exception 'taskledger: invalid shard %: must be between 0 and 63', enqueue.shard
       using errcode = 'invalid_parameter_value';
@@ -246,6 +239,7 @@ begin
   perform taskledger_internal.check_nesting('args', enqueue.args::text);
   perform taskledger_internal.check_nesting('meta', enqueue.meta::text);
   perform taskledger_internal.check_meta(enqueue.meta, enqueue.args);
+  perform taskledger_internal.check_if_exists(enqueue.if_exists, enqueue.after);
 
   if timed then
     perform taskledger_internal.check_times(run_at, run_in, start_by, finish_by);
@@ -285,17 +279,7 @@ begin
     elsif full_kind.policy is not null and not exists (
         select from taskledger.event e
          where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
-      perform nextval('taskledger.rejected');
-      raise exception 'taskledger: too many tasks of kind % wait: %, of at most %',
-          enqueue.kind, full_kind.waiting, full_kind.max_waiting
-        using errcode = 'configuration_limit_exceeded',
-              detail = json_build_object('kind', enqueue.kind, 'waiting', full_kind.waiting,
-                                         'max_waiting', full_kind.max_waiting,
-                                         'retry_after_ms', full_kind.retry_after_ms, 'policy', full_kind.policy)::text,
-              hint = 'try again after ' || full_kind.retry_after_ms || ' ms'
-                     || case full_kind.policy
-                          when 'caller_runs' then ', or run it in your transaction by workers.Caller in Go'
-                          else '' end;
+      perform taskledger_internal.refuse_overload(enqueue.kind);
     end if;
   end if;
   with tx as materialized (
@@ -339,6 +323,20 @@ begin
     return;
   end if;
 
+  if enqueue.if_exists in ('replace', 'rerun') then
+    select a.* into again
+      from taskledger_internal.enqueue_again(
+             enqueue.kind, enqueue.biz_id, enqueue.if_exists = 'replace', enqueue.args::text,
+             case when json_typeof(enqueue.meta) = 'object' then enqueue.meta::text end, enqueue.actor,
+             coalesce(enqueue.data_version, 1), (extract(epoch from enqueue.run_in) * 1e6)::bigint, enqueue.run_at,
+             enqueue.start_by, enqueue.finish_by) a;
+    if again.is_full then
+      perform taskledger_internal.refuse_overload(enqueue.kind);
+    elsif again.position is not null then
+      return query select true, taskledger.state_after(again.type), again.version, true, again.position;
+      return;
+    end if;
+  end if;
   return query
   select false, taskledger.state_after(head.type), head.version,
          taskledger_internal.is_same_json(first.data::text, enqueue.args::text), first.position
@@ -346,11 +344,12 @@ begin
    cross join lateral (
       select h.version, h.type from taskledger.event h
        where h.kind = first.kind and h.biz_id = first.biz_id order by h.version desc limit 1) head
-   where first.kind = enqueue.kind and first.biz_id = enqueue.biz_id and first.version = 1;
+   where first.kind = enqueue.kind and first.biz_id = enqueue.biz_id
+     and first.version = taskledger_internal.args_version(enqueue.kind, enqueue.biz_id);
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values.';
+COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json, if_exists text) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args and times; ''replace'' also replaces those of a task that has not begun. Then is_new is true.';
 
 CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -416,11 +415,14 @@ begin
         perform taskledger_internal.check_after(entry.v -> 'after', entry.kind, entry.biz_id);
         one_by_one := true;
         in_order := true;
+      elsif key = 'if_exists' then
+        perform taskledger_internal.check_if_exists(entry.v ->> 'if_exists', entry.v -> 'after');
+        one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun');
       elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version') then
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
                 hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-                       'data_version and after';
+                       'data_version, after and if_exists';
       end if;
     end loop;
   end loop;
@@ -441,7 +443,8 @@ begin
           from taskledger_internal.times_of(entry.v) t
          cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
                                                entry.meta, t.run_in, t.start_by, t.finish_by,
-                                               coalesce(entry.data_version, 1), entry.v -> 'after') first
+                                               coalesce(entry.data_version, 1), entry.v -> 'after',
+                                               coalesce(entry.v ->> 'if_exists', 'same')) first
          where first.is_new);
     end loop;
   else
@@ -481,7 +484,8 @@ begin
         from json_array_elements(entries) with ordinality as e(v, i)) w
    cross join lateral (
       select f.position, f.data from taskledger.event f
-       where f.kind = w.kind and f.biz_id = w.biz_id and f.version = 1) first
+       where f.kind = w.kind and f.biz_id = w.biz_id
+         and f.version = taskledger_internal.args_version(w.kind, w.biz_id)) first
    cross join lateral (
       select h.version, h.type from taskledger.event h
        where h.kind = w.kind and h.biz_id = w.biz_id order by h.version desc limit 1) head
@@ -489,7 +493,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after. Returns a row for each entry, in order, like taskledger.enqueue.';
+COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after, if_exists. Returns a row for each entry, in order, like taskledger.enqueue.';
 
 CREATE FUNCTION taskledger.erase_salts(kind text, biz_id text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -535,7 +539,7 @@ declare
   described constant json := json_build_object(
     'message', taskledger_internal.shortened(coalesce(error, ''), 4096),
     'type', taskledger_internal.shortened(coalesce(error_type, ''), 512));
-  ended constant integer := taskledger_internal.newest_of(kind, biz_id, '{buried,cancelled,expired,discarded}');
+  ended constant integer := taskledger_internal.newest_of(kind, biz_id, '{succeeded,buried,cancelled,expired,discarded}');
   policy json;
   failures integer;
   reason text;
@@ -594,7 +598,8 @@ declare
 begin
   if (select taskledger_internal.deadline_of(f.meta) <= clock_timestamp()
         from taskledger.event f
-       where f.kind = finish.kind and f.biz_id = finish.biz_id and f.version = 1) then
+       where f.kind = finish.kind and f.biz_id = finish.biz_id
+         and f.version = taskledger_internal.args_version(finish.kind, finish.biz_id)) then
     raise exception 'taskledger: the deadline of task %/% has passed', kind, biz_id
       using errcode = 'TL004', hint = 'roll back, and call taskledger.fail';
   end if;
@@ -713,7 +718,7 @@ END;
 
 COMMENT ON FUNCTION taskledger.installation() IS 'Returns the id of this ledger, which its stream and its CloudEvents carry.';
 
-CREATE FUNCTION taskledger.read_feed(reader text, how_many integer DEFAULT 100) RETURNS TABLE(page text, "position" bigint, kind text, biz_id text, version integer, type text, attempt integer, shard smallint, recorded_at timestamp with time zone, actor text, login text, data_version smallint, data json, meta json)
+CREATE FUNCTION taskledger.read_feed(reader text, how_many integer DEFAULT 100) RETURNS TABLE(page text, "position" bigint, kind text, biz_id text, version integer, type text, attempt integer, shard smallint, recorded_at timestamp with time zone, actor text, login text, data_version smallint, run integer, data json, meta json)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -753,7 +758,7 @@ begin
     end if;
     return query
     select c.n || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
-           e.recorded_at, e.actor, l.name, e.data_version, e.data, e.meta
+           e.recorded_at, e.actor, l.name, e.data_version, e.run, e.data, e.meta
       from taskledger_internal.feed_page(c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.after_position,
                                          read_feed.how_many) e
       left join taskledger.logins l on l.id = e.login_id;
@@ -778,7 +783,7 @@ begin
   end if;
   return query
   select c.n + 1 || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
-         e.recorded_at, e.actor, l.name, e.data_version, e.data, e.meta
+         e.recorded_at, e.actor, l.name, e.data_version, e.run, e.data, e.meta
     from taskledger_internal.feed_page(c.seen, c.seen_top, c.seen_bound, snapshot, last, 0, read_feed.how_many) e
     left join taskledger.logins l on l.id = e.login_id;
 end
@@ -1039,6 +1044,22 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.appended_here(kind text, biz_id text, version integer) IS 'Returns the type of an event if the calling transaction has inserted it, else null.';
 
+CREATE FUNCTION taskledger_internal.args_version(kind text, biz_id text) RETURNS integer
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return coalesce((
+    select e.version
+      from taskledger.event e
+     where e.kind = args_version.kind and e.biz_id = args_version.biz_id and e.run is not null
+     order by e.version desc
+     limit 1), 1);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.args_version(kind text, biz_id text) IS 'Returns the version of the event that contains the args of a task.';
+
 CREATE FUNCTION taskledger_internal.ask_subscriber(subscriber text, work text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1238,6 +1259,24 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.check_existing(kind text, biz_id text, args text, accepts_other_args boolean) IS 'Raises not_null_violation unless the task exists, and with these args if others are not accepted.';
+
+CREATE FUNCTION taskledger_internal.check_if_exists(if_exists text, after json) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if if_exists is null or if_exists not in ('same', 'ignore', 'replace', 'rerun') then
+    raise exception 'taskledger: invalid if_exists %: must be same, ignore, replace or rerun',
+        coalesce(quote_literal(left(if_exists, 80)), 'null')
+      using errcode = 'invalid_parameter_value';
+  elsif if_exists in ('replace', 'rerun') and after is not null and json_typeof(after) <> 'null' then
+    raise exception 'taskledger: invalid if_exists: must not be % together with after', if_exists
+      using errcode = 'invalid_parameter_value';
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.check_if_exists(if_exists text, after json) IS 'Raises an error for a value that package ledger rejects as the option IfExists.';
 
 CREATE FUNCTION taskledger_internal.check_key(kind text, biz_id text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -1480,6 +1519,23 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.check_retry(retry json, field text) IS 'Raises an error for a retry policy, in an argument or member, that package ledger rejects.';
 
+CREATE FUNCTION taskledger_internal.check_size(name text, setting text, text text) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  most constant integer := (select s.value::integer from taskledger.setting s where s.name = check_size.setting);
+begin
+  if octet_length(text) > most then
+    raise exception 'taskledger: invalid %: must have at most % bytes, got %', name, most, octet_length(text)
+      using errcode = 'invalid_parameter_value',
+            hint = case name when 'args' then 'enqueue a reference to a larger payload' else '' end;
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.check_size(name text, setting text, text text) IS 'Raises an error for args or meta that exceed the limit of a setting.';
+
 CREATE FUNCTION taskledger_internal.check_times(run_at timestamp with time zone, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS void
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1566,7 +1622,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger_internal.deadline_of(meta json) IS 'Returns the deadline in the meta of a task''s first event; null if there is none or it is not a time.';
+COMMENT ON FUNCTION taskledger_internal.deadline_of(meta json) IS 'Returns the deadline in the meta of a task; null if there is none or it is not a time.';
 
 CREATE FUNCTION taskledger_internal.discard_subscriber(subscriber text, kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1612,6 +1668,89 @@ CREATE FUNCTION taskledger_internal.end_of_time() RETURNS timestamp with time zo
 
 COMMENT ON FUNCTION taskledger_internal.end_of_time() IS 'Returns when the timers of tasks with predecessors are due, which is never.';
 
+CREATE FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, replaces boolean, args text, meta text, actor text, data_version integer, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type, OUT is_full boolean) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  head record;
+  next_run integer;
+  due timestamptz;
+begin
+  perform taskledger_internal.check_key(enqueue_again.kind, enqueue_again.biz_id);
+  perform taskledger_internal.check_actor(enqueue_again.actor);
+  perform taskledger_internal.check_nesting('args', enqueue_again.args);
+  perform taskledger_internal.check_nesting('meta', enqueue_again.meta);
+  perform taskledger_internal.check_meta(enqueue_again.meta::json, enqueue_again.args::json);
+  perform taskledger_internal.check_times(enqueue_again.run_at, null, enqueue_again.start_by, enqueue_again.finish_by);
+  perform taskledger_internal.check_size('args', 'max_args_bytes', enqueue_again.args);
+  perform taskledger_internal.check_size('meta', 'max_meta_bytes', enqueue_again.meta);
+  if enqueue_again.data_version not between 1 and 32767 then
+    raise exception 'taskledger: invalid data_version %: must be between 1 and 32767', enqueue_again.data_version
+      using errcode = 'invalid_parameter_value';
+  end if;
+  is_full := false;
+  loop
+    select h.version, h.type, h.attempt, h.shard into head
+      from taskledger.event h
+     where h.kind = enqueue_again.kind and h.biz_id = enqueue_again.biz_id
+     order by h.version desc
+     limit 1;
+    next_run := 1 + coalesce((
+      select r.run
+        from taskledger.event r
+       where r.kind = enqueue_again.kind and r.biz_id = enqueue_again.biz_id and r.run is not null
+       order by r.version desc
+       limit 1), 1);
+    if head.version is null then
+      return;
+    elsif head.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') then
+      if not replaces or head.attempt > 0 or head.type not in ('enqueued', 'scheduled', 'released')
+          or exists (
+               select from taskledger.timer t
+                where t.due_at = taskledger_internal.end_of_time() and t.kind = enqueue_again.kind
+                  and t.biz_id = enqueue_again.biz_id and t.version = head.version and t.reason = 'after') then
+        return;
+      end if;
+      next_run := next_run - 1;
+    end if;
+    perform pg_current_xact_id();  -- before the clock is read: see table timer
+    due := taskledger_internal.due_at(nullif(enqueue_again.run_after, 0),
+                                      case when enqueue_again.run_at > clock_timestamp()
+                                           then enqueue_again.run_at end);
+    if due is null and head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') and exists (
+         select from taskledger.overload o where o.kind = enqueue_again.kind and o.closed) then
+      is_full := true;
+      return;
+    end if;
+    with tx as materialized (
+      select pg_current_xact_id() as xid,
+             coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                      taskledger_internal.login_id()) as login_id)
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, run, data_version, kind, biz_id, actor,
+                                  data, meta)
+    select tx.xid, head.version + 1, 0, head.shard,
+           case when due is null then 'enqueued' else 'scheduled' end::taskledger.event_type, tx.login_id, next_run,
+           enqueue_again.data_version, enqueue_again.kind, enqueue_again.biz_id,
+           coalesce(nullif(enqueue_again.actor, ''), session_user::text), enqueue_again.args::json,
+           taskledger_internal.with_times(enqueue_again.meta, due, enqueue_again.start_by,
+                                          enqueue_again.finish_by)::json
+      from tx
+        on conflict (kind, biz_id, version) do nothing
+    returning event.position, event.version, event.type into "position", version, type;
+    exit when "position" is not null;
+  end loop;
+  insert into taskledger.timer (due_at, kind, biz_id, version, reason)
+  select taskledger_internal.due_at(null, t.at), enqueue_again.kind, enqueue_again.biz_id, head.version + 1, t.reason
+    from (values (due, 'due'), (enqueue_again.start_by, 'start_by'), (enqueue_again.finish_by, 'finish_by')) t(at, reason)
+   where t.at is not null;
+  perform taskledger_internal.wake(case when due is null then "position" end);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, replaces boolean, args text, meta text, actor text, data_version integer, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type, OUT is_full boolean) IS 'Enqueues the next run of a finished task, or replaces the args of a task that has not begun. Returns the new event; or null as position if the task does not exist, has begun, waits for predecessors or must not be replaced; is_full if too many tasks of the kind wait.';
+
 CREATE FUNCTION taskledger_internal.error_text(data json) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1637,7 +1776,8 @@ begin
     from unnest(kinds, biz_ids, existing_tasks.args) with ordinality as e(kind, biz_id, args, i)
    cross join lateral (
      select f.position, f.login_id, f.data::text as args from taskledger.event f
-      where f.kind = e.kind and f.biz_id = e.biz_id and f.version = 1) first
+      where f.kind = e.kind and f.biz_id = e.biz_id
+        and f.version = taskledger_internal.args_version(e.kind, e.biz_id)) first
    cross join lateral (
      select taskledger_internal.is_same_json(first.args, e.args) as is_same offset 0) compared
    cross join lateral (
@@ -1647,7 +1787,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.existing_tasks(kinds text[], biz_ids text[], args text[]) IS 'Returns for each key whose task exists its number in the arrays, the position of the first event, the version and the type of the last one, and whether the task has these args. If the args differ and the session''s login enqueued it, also its args.';
+COMMENT ON FUNCTION taskledger_internal.existing_tasks(kinds text[], biz_ids text[], args text[]) IS 'Returns for each key whose task exists its number in the arrays, the position of the event with its args, the version and the type of the last one, and whether the task has these args. If the args differ and the session''s login enqueued it, also its args.';
 
 CREATE TABLE taskledger.subscriber_state (
     reader text NOT NULL COLLATE pg_catalog."C",
@@ -1746,7 +1886,7 @@ CREATE TABLE taskledger.event (
     attempt integer NOT NULL,
     type taskledger.event_type NOT NULL,
     login_id integer DEFAULT taskledger_internal.session_login() NOT NULL,
-    run integer DEFAULT 1 NOT NULL,
+    run integer,
     shard smallint NOT NULL,
     data_version smallint DEFAULT 1 NOT NULL,
     priority smallint DEFAULT 0 NOT NULL,
@@ -1764,7 +1904,7 @@ COMMENT ON TABLE taskledger.event IS 'The ledger: one row for each event of a ta
 
 COMMENT ON COLUMN taskledger.event.login_id IS 'The database login (session_user) of the session that wrote the event: an id of the view logins.';
 
-COMMENT ON COLUMN taskledger.event.run IS 'The run of the task that the event belongs to, from 1. Always 1 for now.';
+COMMENT ON COLUMN taskledger.event.run IS 'The number of the run whose args are in data, if the event begins a later run of the task or replaces its args; null for other events. Version 1 begins run 1.';
 
 COMMENT ON COLUMN taskledger.event.data_version IS 'The version of the format of data, for programs that read old events. The producer chooses it for args.';
 
@@ -2094,7 +2234,9 @@ begin
         limit fire_timers.how_many
           for update skip locked) mine
   ), headed as materialized (
-    select d.*, h.version as head, h.attempt, h.shard, h.type
+    select d.*, h.version as head, h.attempt, h.shard, h.type,
+           d.reason in ('start_by', 'finish_by')
+             and d.version = taskledger_internal.args_version(d.kind, d.biz_id) as is_deadline
       from due d
      cross join lateral (
        select e.version, e.attempt, e.shard, e.type
@@ -2106,9 +2248,9 @@ begin
     select j.*,
            case when j.reason in ('due', 'retry') and j.version = j.head
                      and j.type = any (fire_timers.may_release) then 'released'
-                when (j.reason = 'finish_by' or j.reason = 'start_by' and j.attempt = 0)
+                when j.is_deadline and (j.reason = 'finish_by' or j.attempt = 0)
                      and j.type = any (fire_timers.may_expire) then 'expired'
-                when j.reason = 'finish_by' and taskledger.state_after(j.type) = 'running' then 'later'
+                when j.is_deadline and j.reason = 'finish_by' and taskledger.state_after(j.type) = 'running' then 'later'
            end as answer
       from headed j
   ), chosen as materialized (
@@ -3129,7 +3271,8 @@ begin
   -- Not in a declaration: its errors are not caught. A producer can have written any JSON.
   policy := (
     select f.meta -> 'retry' from taskledger.event f
-     where f.kind = policy_of.kind and f.biz_id = policy_of.biz_id and f.version = 1);
+     where f.kind = policy_of.kind and f.biz_id = policy_of.biz_id
+       and f.version = taskledger_internal.args_version(policy_of.kind, policy_of.biz_id));
   if json_typeof(policy) = 'object' then
     perform taskledger_internal.check_retry(policy);
     return policy;
@@ -3192,6 +3335,30 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.refuse_change() IS 'The trigger that keeps a table append-only.';
+
+CREATE FUNCTION taskledger_internal.refuse_overload(kind text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  full_kind record;
+begin
+  select o.* into full_kind from taskledger.overload o where o.kind = refuse_overload.kind;
+  perform nextval('taskledger.rejected');
+  raise exception 'taskledger: too many tasks of kind % wait: %, of at most %',
+      refuse_overload.kind, full_kind.waiting, full_kind.max_waiting
+    using errcode = 'configuration_limit_exceeded',
+          detail = json_build_object('kind', refuse_overload.kind, 'waiting', full_kind.waiting,
+                                     'max_waiting', full_kind.max_waiting,
+                                     'retry_after_ms', full_kind.retry_after_ms, 'policy', full_kind.policy)::text,
+          hint = 'try again after ' || full_kind.retry_after_ms || ' ms'
+                 || case full_kind.policy
+                      when 'caller_runs' then ', or run it in your transaction by workers.Caller in Go'
+                      else '' end;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.refuse_overload(kind text) IS 'Raises the error that too many tasks of a kind wait, and counts it.';
 
 CREATE FUNCTION taskledger_internal.refused_kind(kinds text[], of_login boolean) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -3356,7 +3523,8 @@ begin
         order by e.version desc
         limit 1) h
      where case when p.reason in ('due', 'retry') then h.version > p.version
-                else h.type = 'succeeded' or p.reason = 'start_by' and h.attempt > 0 end
+                else h.type = 'succeeded' or p.reason = 'start_by' and h.attempt > 0
+                  or p.version < taskledger_internal.args_version(p.kind, p.biz_id) end
   ), gone as (
     delete from taskledger.timer t where t.ctid = any (array(select o.address from obsolete o))
     returning 1
@@ -4783,6 +4951,8 @@ ALTER TABLE ONLY taskledger.token
     ADD CONSTRAINT token_pkey PRIMARY KEY (id);
 
 CREATE INDEX event_long ON taskledger.event USING btree (kind, biz_id, type, version) WHERE (version > 64);
+
+CREATE INDEX event_run ON taskledger.event USING btree (kind, biz_id, version) WHERE (run IS NOT NULL);
 
 CREATE INDEX event_short_snooze ON taskledger.event USING btree ("position") WHERE ((type = 'snoozed'::taskledger.event_type) AND (strpos((data)::text, '"short_in_a_row"'::text) > 0));
 

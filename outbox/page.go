@@ -148,8 +148,8 @@ func checkPublishable(e *ledger.Event) error {
 	return nil
 }
 
-// needsArgs reports whether the message of e carries the args of version 1.
-func needsArgs(e *ledger.Event) bool { return e.Type.WakesWorkers() && e.Version > 1 }
+// needsArgs reports whether the message of e carries args that are in an earlier event.
+func needsArgs(e *ledger.Event) bool { return e.Type.WakesWorkers() && !e.HasArgs() }
 
 // args returns the args of the tasks that the first of some events make available again, by the events' positions.
 // loaded is the number of these events: all, or fewer if the args exceed maxArgsBytes.

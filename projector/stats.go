@@ -155,9 +155,9 @@ func (s *stats) add(before ledger.Task, e ledger.Event, after ledger.Task, data 
 		row.Cancelled++
 	case ledger.EventEnqueued, ledger.EventScheduled, ledger.EventReleased, ledger.EventStarted,
 		ledger.EventProgressed, ledger.EventInterrupted, ledger.EventSnoozed, ledger.EventExpired,
-		ledger.EventDiscarded: // counted only as first events
+		ledger.EventDiscarded: // counted only if they begin a run
 	}
-	if e.Version == 1 {
+	if e.Version == 1 || e.Run > 0 && before.State.Finished() {
 		if row.Enqueued++; row.first == 0 || e.Position < row.first {
 			row.first = e.Position
 		}

@@ -289,7 +289,7 @@ func collectFoldEvents(rows pgx.Rows, about int) ([]ledger.Event, error) {
 	var e ledger.Event
 	columns := []any{(*string)(&e.Kind), (*string)(&e.BizID), (*int32)(&e.Version), (*int32)(&e.Attempt),
 		(*int)(&e.Shard), (*string)(&e.Type), pgquery.Micros(&e.RecordedAt), (*[]byte)(&e.Data), (*[]byte)(&e.Meta),
-		&e.DataVersion, (*int64)(&e.Position)}
+		&e.DataVersion, &e.Run, (*int64)(&e.Position)}
 	for rows.Next() {
 		e.Data, e.Meta = nil, nil // the previous event owns the bytes that were scanned into them
 		if err := rows.Scan(columns...); err != nil {

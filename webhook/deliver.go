@@ -171,7 +171,7 @@ func (d *deliverer) entries(
 	for _, e := range events {
 		id := ledger.BizID(strconv.FormatInt(int64(e.Position), 10) + suffix)
 		args := delivery{Kind: e.Kind, BizID: e.BizID, Version: e.Version, Position: e.Position}
-		o := &ledger.EnqueueOptions{AcceptOtherArgs: true}
+		o := &ledger.EnqueueOptions{IfExists: ledger.IfExistsIgnore}
 		if previous, ok := after[e.Key]; ok {
 			o.After, o.Otherwise = []ledger.Key{d.kind.Key(previous)}, ledger.OtherwiseRun
 		}

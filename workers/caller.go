@@ -95,7 +95,7 @@ func (c *Caller[A]) Status() KindStatus { return c.kind.status() }
 // runFor runs a task that was just enqueued in tx, in the same transaction.
 func (k *kind) runFor(ctx context.Context, tx pgx.Tx, key ledger.Key) (ledger.Version, ledger.State, error) {
 	now := time.Now()
-	first, err := ledger.FirstEvent(ctx, tx, key)
+	first, err := ledger.ArgsEvent(ctx, tx, key)
 	if err != nil {
 		return 0, "", err
 	}

@@ -133,7 +133,7 @@ func (k *kind) readArgs(t *attempt.Task) bool {
 	}
 	ctx, cancel := k.Operation()
 	defer cancel()
-	first, err := ledger.FirstEvent(ctx, k.pool.config.DB, t.Message.Key)
+	first, err := ledger.ArgsEvent(ctx, k.pool.config.DB, t.Message.Key)
 	if err == nil {
 		err = k.takeFirst(t, first.Data, first.Meta, true)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -30,6 +31,7 @@ type enqueueFlags struct {
 
 	after     []string
 	otherwise string
+	ifExists  string
 	wait      time.Duration
 }
 
@@ -40,7 +42,8 @@ func newEnqueueCommand(a *app) *cobra.Command {
 		Short: "Enqueue a task, or report that it exists",
 		Long: `Enqueue a task, in a transaction of its own. KIND and BIZ_ID name one task. If it exists,
 nothing is written, and its state is shown. If it exists with other args, that is a conflict
-(exit code 4).
+(exit code 4). --if-exists rerun enqueues the next run of a finished task, and --if-exists replace
+also replaces args and times of a task that has not begun.
 
 With --wait the command then waits until the task has finished, and prints it, as taskledger wait does.
 That needs the role reader in addition to producer. If the wait fails, the task is still committed: the
@@ -51,6 +54,7 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
   taskledger enqueue mail.send 17 --retry '{"ladder":[60,300,1200],"attempts":10}'
   taskledger enqueue report.mail 2026-11 --after report.make/2026-11 --otherwise cancel
   taskledger enqueue report.make 2026-12 --wait 30s
+  taskledger enqueue customer.resync 17 --if-exists rerun
   generate | taskledger enqueue import.run 42 --args -`,
 		Args: exactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -76,6 +80,8 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
 		"let it wait until this task has succeeded, as `KIND/BIZ_ID`; may be repeated")
 	cmd.Flags().StringVar(&f.otherwise, "otherwise", "",
 		"if a task of --after is dead or cancelled: cancel, run or wait (default: cancel)")
+	cmd.Flags().StringVar(&f.ifExists, "if-exists", "same", "if the task exists: same, ignore, rerun (another run if it "+
+		"has finished) or replace (also the args of a task that has not begun)")
 	addDuration(cmd.Flags(), &f.wait, "wait", "wait this long for its result (default: do not wait)")
 	refuseZero(cmd.Flags(), "data-version", "retry", "run-at", "start-by", "finish-by", "otherwise")
 	return cmd
@@ -91,7 +97,10 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 	}
 	options := ledger.EnqueueOptions{
 		Actor: actorOr(f.actor), Binary: f.binary, DataVersion: f.dataVersion,
-		Meta: ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)}, AcceptOtherArgs: true, // which is printed
+		Meta: ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)},
+	}
+	if options.IfExists, err = ledger.ParseIfExists(f.ifExists); err != nil {
+		return err
 	}
 	if sharded {
 		shard := ledger.Shard(f.shard)
@@ -113,10 +122,13 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 		answer, err = ledger.Enqueue(ctx, tx, key, args, &options)
 		return err
 	})
+	if other, ok := errors.AsType[*ledger.OtherArgsError](err); ok {
+		answer, err = other.Existing, nil
+	}
 	if err != nil {
 		return err
 	}
-	sameArgs := answer.New || answer.SameArgs
+	sameArgs := answer.New || answer.SameArgs || options.IfExists == ledger.IfExistsIgnore
 	var unawaited error
 	if f.wait != 0 && sameArgs {
 		isShown, err := waitForTask(ctx, a, pool, key, f.wait)

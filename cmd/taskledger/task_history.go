@@ -187,7 +187,7 @@ func happenedAt(e ledger.Event) time.Time {
 // detailOf returns the error, reason or progress that an event records. The args of the task are the user's.
 func detailOf(e ledger.Event) string {
 	text, reason := e.ErrorText(), ""
-	if e.Version > 1 {
+	if !e.HasArgs() {
 		reason = strictjson.Text(e.Data, "reason")
 	}
 	switch {
@@ -202,7 +202,7 @@ func detailOf(e ledger.Event) string {
 // workerOf returns the worker of an attempt that an event records, or "".
 func workerOf(e ledger.Event) string {
 	worker := ""
-	if e.Version > 1 { // the args of the task are the user's
+	if !e.HasArgs() { // the args of the task are the user's
 		worker = strictjson.Text(e.Data, "worker")
 	}
 	if worker == "" && (e.Type == ledger.EventStarted || e.Type == ledger.EventProgressed) {
@@ -216,7 +216,7 @@ func unknownTaskAsOf(ctx context.Context, db ledger.DB, err error, key ledger.Ke
 	if moment.IsZero() || describe(err).exit != exitNotFound {
 		return unknownTask(err, key)
 	}
-	first, now := ledger.FirstEvent(ctx, db, key)
+	first, now := ledger.ArgsEvent(ctx, db, key)
 	if now != nil {
 		return unknownTask(now, key)
 	}

@@ -95,7 +95,7 @@ func (l link) add(ctx context.Context, db ledger.DB, receiver string, a args) (b
 	}
 	key := ledger.Key{Kind: Kind, BizID: ledger.BizID(fmt.Sprintf("%s/%019d", receiver, l.number+1))}
 	answer, err := ledger.Enqueue(reserved.Allow(ctx), db, key, text, &ledger.EnqueueOptions{
-		Actor: actor, AcceptOtherArgs: true,
+		Actor: actor, IfExists: ledger.IfExistsIgnore,
 	})
 	return answer.New, err
 }

@@ -83,7 +83,7 @@ func Entry(topic string, m Message) (ledger.Entry, error) {
 		args = nil
 	}
 	options := &ledger.EnqueueOptions{Meta: meta, Binary: args != nil && !isStoredUnchanged(args),
-		AcceptOtherArgs: true}
+		IfExists: ledger.IfExistsIgnore}
 	return ledger.Entry{Key: key, Args: args, Options: options}, nil
 }
 

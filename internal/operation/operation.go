@@ -267,7 +267,7 @@ func begin(
 		id := subject + "/" + at.UTC().Format("2006-01-02T15:04:05.000000Z")
 		key := ledger.Key{Kind: kind, BizID: ledger.BizID(id)}
 		answer, err := ledger.Enqueue(reserved.Allow(ctx), tx, key, args, &ledger.EnqueueOptions{
-			Actor: actor, AcceptOtherArgs: true,
+			Actor: actor, IfExists: ledger.IfExistsIgnore,
 		})
 		if err != nil {
 			return ledger.Key{}, fmt.Errorf("record %s: %w", subject, err)

@@ -19,7 +19,7 @@ const maxFaults = 20
 // Check fails the test if the ledger in db breaks an invariant. For every task:
 //
 //   - versions are 1, 2, 3… without gaps, and the first event is enqueued or scheduled;
-//   - every transition is one of [ledger.Transitions], and the attempts are counted correctly;
+//   - every transition is one of [ledger.Transitions] or begins a run, and runs and attempts are counted correctly;
 //   - positions increase with the versions;
 //   - the shard of all events is the first event's;
 //   - data decodes with the encoding in meta.
@@ -54,7 +54,7 @@ func faults(ctx context.Context, db ledger.DB) ([]string, error) {
 		var data, meta *string
 		err := rows.Scan(
 			(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
-			pgquery.Micros(&e.RecordedAt), (*string)(&e.Kind), (*string)(&e.BizID), &data, &meta)
+			pgquery.Micros(&e.RecordedAt), (*string)(&e.Kind), (*string)(&e.BizID), &e.Run, &data, &meta)
 		if err != nil {
 			return nil, err
 		}

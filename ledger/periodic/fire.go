@@ -79,7 +79,7 @@ func enqueue(
 	}
 	return ledger.Enqueue(reserved.Allow(ctx), db, k, s.Args, &ledger.EnqueueOptions{
 		Actor: actor, Meta: ledger.Meta{Extra: map[string]json.RawMessage{"schedule": text}},
-		AcceptOtherArgs: true, // a schedule is changed, and has fired before
+		IfExists: ledger.IfExistsIgnore, // a schedule is changed, and has fired before
 	})
 }
 
@@ -102,7 +102,7 @@ func discardFiring(ctx context.Context, tx pgx.Tx, s Schedule, firing time.Time,
 // isFiring reports whether the task with a firing's key was enqueued for the schedule. Only taskledger can enqueue a
 // task with this actor.
 func isFiring(ctx context.Context, tx pgx.Tx, s Schedule, k ledger.Key) (bool, error) {
-	first, err := ledger.FirstEvent(ctx, tx, k)
+	first, err := ledger.ArgsEvent(ctx, tx, k)
 	return err == nil && first.Actor == firingActor(s), err
 }
 

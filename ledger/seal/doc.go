@@ -24,7 +24,7 @@
 //	kind 11 coupon.send
 //	biz_id 3 A-1
 //	version 2
-//	run 1
+//	run -
 //	attempt 1
 //	type succeeded
 //	recorded_at 2026-11-17T09:00:00.123456Z

@@ -21,7 +21,7 @@ type Event struct {
 	Position    ledger.Position `json:"position"`
 	ledger.Key                  // kind and biz_id
 	Version     ledger.Version  `json:"version"`
-	Run         int32           `json:"run"`
+	Run         *int32          `json:"run"`
 	Attempt     ledger.Attempt  `json:"attempt"`
 	Type        string          `json:"type"`
 	RecordedAt  time.Time       `json:"recorded_at"`
@@ -82,7 +82,7 @@ func (e Event) Record(digest [sha256.Size]byte) []byte {
 	text = appendText(text, "kind", &kind)
 	text = appendText(text, "biz_id", &bizID)
 	text = appendNumber(text, "version", int64(e.Version))
-	text = appendNumber(text, "run", int64(e.Run))
+	text = appendOptional(text, "run", e.Run)
 	text = appendNumber(text, "attempt", int64(e.Attempt))
 	text = fmt.Appendf(text, "type %s\n", e.Type)
 	text = e.RecordedAt.UTC().AppendFormat(append(text, "recorded_at "...), "2006-01-02T15:04:05.000000Z\n")
@@ -91,11 +91,7 @@ func (e Event) Record(digest [sha256.Size]byte) []byte {
 	text = appendNumber(text, "data_version", int64(e.DataVersion))
 	text = appendNumber(text, "priority", int64(e.Priority))
 	text = appendText(text, "order_key", e.OrderKey)
-	if e.Partition == nil {
-		text = append(text, "partition -\n"...)
-	} else {
-		text = appendNumber(text, "partition", int64(*e.Partition))
-	}
+	text = appendOptional(text, "partition", e.Partition)
 	text = append(text, "personal "...)
 	return append(hex.AppendEncode(text, digest[:]), '\n')
 }
@@ -103,6 +99,13 @@ func (e Event) Record(digest [sha256.Size]byte) []byte {
 func appendNumber(to []byte, name string, n int64) []byte {
 	to = append(append(to, name...), ' ')
 	return append(strconv.AppendInt(to, n, 10), '\n')
+}
+
+func appendOptional(to []byte, name string, n *int32) []byte {
+	if n == nil {
+		return append(append(to, name...), " -\n"...)
+	}
+	return appendNumber(to, name, int64(*n))
 }
 
 func appendText(to []byte, name string, text *string) []byte {

@@ -20,7 +20,7 @@ import (
 func documented() seal.Event {
 	data, actor := `{"percent":10}`, "alice"
 	return seal.Event{
-		Position: 17, Key: ledger.Key{Kind: "coupon.send", BizID: "A-1"}, Version: 2, Run: 1, Attempt: 1,
+		Position: 17, Key: ledger.Key{Kind: "coupon.send", BizID: "A-1"}, Version: 2, Attempt: 1,
 		Type: "succeeded", RecordedAt: time.Date(2026, 11, 17, 9, 0, 0, 123456000, time.UTC), LoginID: 3, Shard: 12,
 		DataVersion: 1, Data: &data, Actor: &actor,
 	}
@@ -37,7 +37,7 @@ func ExampleEvent_Record() {
 	// kind 11 coupon.send
 	// biz_id 3 A-1
 	// version 2
-	// run 1
+	// run -
 	// attempt 1
 	// type succeeded
 	// recorded_at 2026-11-17T09:00:00.123456Z
@@ -48,7 +48,7 @@ func ExampleEvent_Record() {
 	// order_key -
 	// partition -
 	// personal 215e340da2977571d4935c0b2f779c8c1d4fb52867dafc208f7f973099e4e8b9
-	// leaf r5gSZZjNZQvSslxYTHdKbKNLDAZvmHsngyRxXUiNaRM=
+	// leaf EJZKSPzyDxr+W7ImfJMmLna9Yk0OBVFEnT5e8bXLFZg=
 }
 
 // The package comment contains the record of ExampleEvent_Record.

@@ -1,8 +1,8 @@
--- Reads the events that decide the state of a task with a long history: the newest of each type after the first 64,
--- oldest first. Before its columns, each row contains the number of failures since the last release from a finished
--- state, and whether such a release happened, both after the first 64.
+-- Reads the events that decide the state of a task with a long history: the newest of each type and the newest with
+-- args, which may be the same, after the first 64, oldest first. Before its columns, each row contains the number of
+-- failures since the task was last finished, and whether it was, both after the first 64.
 -- $1 kind, $2 biz_id, $3 the last version that counts.
--- Locks nothing. Indexes: primary key, backwards, for the head; event_long for the others. Only the count reads more
+-- Locks nothing. Indexes: primary key, backwards, for the head; event_long and event_run for the others. Only the count reads more
 -- than one entry for each type: one for each failure. The lateral limits keep the planner on them, whatever the
 -- statistics.
 with head as materialized (
@@ -14,7 +14,7 @@ with head as materialized (
 ), finish as materialized (
   select max(f.version) as version
     from head
-   cross join unnest('{buried,cancelled,expired,discarded}'::taskledger.event_type[]) as t(type)
+   cross join unnest('{succeeded,buried,cancelled,expired,discarded}'::taskledger.event_type[]) as t(type)
    cross join lateral (
      select e.version
        from taskledger.event e
@@ -34,14 +34,23 @@ select failures.failures, failures.released,
        e.position, e.version, e.attempt, e.shard, e.type::text, (extract(epoch from e.recorded_at) * 1e6)::bigint,
        e.kind, e.biz_id, coalesce(e.actor, ''),
        coalesce((select l.name from taskledger.logins l where l.id = e.login_id), ''),
-       e.data_version, e.data::text, e.meta::text
+       e.data_version, coalesce(e.run, 0), e.data::text, e.meta::text
   from failures
- cross join unnest(enum_range(null::taskledger.event_type)) as t(type)
  cross join lateral (
-   select n.*
-     from taskledger.event n
-    where n.kind = $1::text and n.biz_id = $2::text and n.type = t.type and n.version > 64
-      and n.version <= $3::bigint
-    order by n.version desc
-    limit 1) e
+   select l.*
+     from unnest(enum_range(null::taskledger.event_type)) as t(type)
+    cross join lateral (
+      select n.*
+        from taskledger.event n
+       where n.kind = $1::text and n.biz_id = $2::text and n.type = t.type and n.version > 64
+         and n.version <= $3::bigint
+       order by n.version desc
+       limit 1) l
+    union all
+   (select r.*
+      from taskledger.event r
+     where r.kind = $1::text and r.biz_id = $2::text and r.run is not null and r.version > 64
+       and r.version <= $3::bigint
+     order by r.version desc
+     limit 1)) e
  order by e.version

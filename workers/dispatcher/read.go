@@ -46,7 +46,7 @@ func eventOf(e *ledger.Event) (dispatch.Event, bool) {
 		return d, false
 	case ledger.StateAvailable:
 		d.Change = dispatch.Available
-		if e.Version == 1 && len(e.Data) <= maxContent {
+		if e.HasArgs() && len(e.Data) <= maxContent {
 			d.Content = contentOf(e)
 		}
 	case ledger.StateRunning:

@@ -27,7 +27,7 @@ func (o *Operator) Clone(ctx context.Context, k ledger.Key, as ledger.BizID, aud
 	if err := audit.validate(); err != nil {
 		return ledger.Enqueued{}, err
 	}
-	first, err := ledger.FirstEvent(ctx, o.db, k)
+	first, err := ledger.ArgsEvent(ctx, o.db, k)
 	if err != nil {
 		return ledger.Enqueued{}, err
 	}

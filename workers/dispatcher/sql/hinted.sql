@@ -1,4 +1,4 @@
--- Selects the tasks that became available by their first events, unless a window has delivered these events.
+-- Selects the tasks that became available when they were enqueued, unless a window has delivered these events.
 -- $1 positions of events: array literal; $2 snapshot of the last window; $3 size up to which args are returned.
 -- Returns the columns of heads.sql.
 -- Locks nothing. Indexes: position, primary key; the limits keep the planner on them, even if the table was small when
@@ -20,5 +20,5 @@ select e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard, e.position
     where n.kind = e.kind and n.biz_id = e.biz_id
     order by n.version desc
     limit 1) last
- where e.position = p.position and e.version = 1 and e.type = 'enqueued' and last.version = 1
+ where e.position = p.position and e.type = 'enqueued' and last.version = e.version
    and not pg_visible_in_snapshot(e.xid, $2::text::pg_snapshot)

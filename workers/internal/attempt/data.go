@@ -97,13 +97,14 @@ func (k *Kind) describe(err error) eventdata.Error {
 // an equal limit.
 const MaxFailures = 100
 
-// failureTypes are the types of failures, and of the events before the release of a finished task.
+// failureTypes are the types of failures, and of the events before the release or the next run of a finished task.
 var failureTypes = []ledger.EventType{
-	ledger.EventFailed, ledger.EventBuried, ledger.EventCancelled, ledger.EventExpired, ledger.EventDiscarded,
+	ledger.EventFailed, ledger.EventSucceeded, ledger.EventBuried, ledger.EventCancelled, ledger.EventExpired,
+	ledger.EventDiscarded,
 }
 
-// Failures returns the failed attempts of the task since it was last released from a finished state, at most the last
-// [MaxFailures], oldest first. They count against the limit, as in the fold (ledger.Task.Failures).
+// Failures returns the failed attempts of the task since it was last finished, at most the last [MaxFailures], oldest
+// first. They count against the limit, as in the fold (ledger.Task.Failures).
 func (rec *recorder) Failures(ctx context.Context) ([]eventdata.Failure, error) {
 	events, err := rec.Newest(ctx, ledger.NewestOptions{Types: failureTypes, Limit: MaxFailures})
 	if err != nil {
@@ -111,7 +112,7 @@ func (rec *recorder) Failures(ctx context.Context) ([]eventdata.Failure, error) 
 	}
 	var all []eventdata.Failure
 	for _, e := range events {
-		if e.Type != ledger.EventFailed { // it was finished, and is released
+		if e.Type != ledger.EventFailed { // it was finished, and runs again
 			all = nil
 			continue
 		}

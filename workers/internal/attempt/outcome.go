@@ -406,7 +406,7 @@ func (rec *recorder) load(ctx context.Context) (ledger.Task, error) {
 	if !errors.As(err, &illegal) {
 		return task, err
 	}
-	first, err := ledger.FirstEvent(ctx, rec.store, rec.task.Message.Key)
+	first, err := ledger.ArgsEvent(ctx, rec.store, rec.task.Message.Key)
 	if err != nil {
 		return ledger.Task{}, err
 	}
@@ -418,6 +418,7 @@ func (rec *recorder) load(ctx context.Context) (ledger.Task, error) {
 	if err != nil {
 		return ledger.Task{}, err
 	}
+	first.Version, first.Run = 1, 0 // a fold begins with version 1
 	task, _ = ledger.Fold([]ledger.Event{first})
 	task.Version, task.State, task.Failures = last[0].Version, last[0].Type.State(), len(failures)
 	return task, nil

@@ -1,0 +1,14 @@
+-- Reads the event that contains the args of a task.
+-- $1 kind, $2 biz_id. Returns one row or none. Locks nothing. Indexes: event_run, primary key.
+select e.position, e.version, e.attempt, e.shard, e.type::text, (extract(epoch from e.recorded_at) * 1e6)::bigint,
+       e.kind, e.biz_id, coalesce(e.actor, ''),
+       coalesce((select l.name from taskledger.logins l where l.id = e.login_id), ''),
+       e.data_version, coalesce(e.run, 0), e.data::text, e.meta::text
+  from taskledger.event e
+ where e.kind = $1::text and e.biz_id = $2::text
+   and e.version = coalesce((
+         select r.version
+           from taskledger.event r
+          where r.kind = $1::text and r.biz_id = $2::text and r.run is not null
+          order by r.version desc
+          limit 1), 1)
