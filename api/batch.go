@@ -76,7 +76,7 @@ func (h *Handler) postBatch(w http.ResponseWriter, r *http.Request, c *caller) e
 	var enqueued []ledger.Enqueued
 	err := durably.Do(ctx, h.config.DB, func(tx *ledger.Tx) (err error) {
 		enqueued, err = ledger.EnqueueMany(ctx, tx, entries)
-		if _, ok := errors.AsType[*ledger.OtherArgsError](err); ok { // which the answers say
+		if _, ok := errors.AsType[*ledger.OtherArgsError](err); ok { // each answer contains it
 			err = nil
 		}
 		return err

@@ -62,19 +62,22 @@
 //	position      number of the event in the ledger, increasing along a task, with gaps
 //	xid           transaction id of the writer, drawn before the position
 //	type          what happened: enqueued, started, succeeded, failed, …
-//	attempt       the n-th try of the task, counted by the database: 0 before the first
+//	attempt       the n-th try of the run, counted by the database: 0 before the first
 //	shard         0 to 63, spreads tasks over workers; unless given, the first 32 bits of md5(biz_id) modulo 64
 //	recorded_at   clock of the database when the row was inserted
 //	actor         author of the event as it named itself, the session's user if it did not
 //	login_id      the session's user, recorded by the database: an id of the view taskledger.logins
-//	data          JSON: the args in version 1; later the result, error, reason, … of the event
-//	data_version  version of the format of data: the producer's in a first event, else 1 for now
+//	data          JSON: the args in version 1 and where run is set; else the result, error, reason, … of the event
+//	data_version  version of the format of data: the producer's for args, else 1 for now
+//	run           number of the run, in an event that begins a later run of the task or replaces its args; else null
 //	meta          JSON object next to data: trace context, causation, tags, encoding, …
-//	run, priority, order_key, partition: reserved for later versions, always their defaults now
+//	priority, order_key, partition: reserved for later versions, always their defaults now
 //
 // [EventType] lists the types, [Meta] the members of meta. Data that is bytes and not JSON is stored as base64. Rows
 // are inserted and never changed. The state of a task is a function of the type of its last event, and the fold of all
-// its events is a [Task] ([Fold], [Load]). [Transitions] lists which type may follow which state.
+// its events is a [Task] ([Fold], [Load]). [Transitions] lists which type may follow which state. A
+// producer may enqueue a finished task again, which begins its next run, and replace the args of a task that has not
+// begun ([IfExists]). Versions continue over runs; attempts, failures, error, result and deadlines belong to a run.
 //
 // # An event in each form
 //

@@ -58,8 +58,8 @@ type EnqueueOptions struct {
 	// DataVersion is the version of the format of args, 1 to 32767. [Event].DataVersion returns it to programs that
 	// read old tasks: see [Upcasts]. Default: 1.
 	DataVersion int
-	// IfExists is what to do if a task with this key exists: return it, run it again, or replace its args. The last two
-	// cannot be combined with After and CanRun. Default: [IfExistsSame].
+	// IfExists decides what happens if a task with this key exists: it is returned, runs again, or gets these args. The
+	// last two cannot be combined with After and CanRun. Default: [IfExistsSame].
 	IfExists IfExists
 	// CanRun declares that the caller can run the task itself, in the same transaction. If the kind's
 	// limit is reached and its policy is [CallerRuns], the task is then enqueued, and [Enqueued].MustRun

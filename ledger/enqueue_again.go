@@ -14,15 +14,15 @@ import (
 //go:embed sql/enqueue_again.sql
 var enqueueAgainSQL string
 
-// IfExists is what an enqueue does if a task with its key exists.
+// IfExists decides what an enqueue does if a task with its key exists.
 type IfExists string
 
-// What an enqueue does if a task with its key exists.
+// The values of IfExists.
 const (
 	// IfExistsSame writes nothing and returns the task if it has the same args. Otherwise the enqueue returns an
 	// [*OtherArgsError]. This is the default.
 	IfExistsSame IfExists = ""
-	// IfExistsIgnore writes nothing and returns the task, whatever its args: [Enqueued].SameArgs tells.
+	// IfExistsIgnore writes nothing and returns the task, whatever its args: see [Enqueued].SameArgs.
 	IfExistsIgnore IfExists = "ignore"
 	// IfExistsRerun enqueues the next run of a finished task, with these args, times and deadlines. A task that has not
 	// finished is treated as by [IfExistsSame]: so at most one run of a key is unfinished.
@@ -94,7 +94,7 @@ func resolve(ctx context.Context, db DB, rows []firstEvent) ([]Enqueued, error) 
 	return answers, nil
 }
 
-// enqueueAgain enqueues the next run of the tasks of rows, or replaces their args, if the rows want that, and sets their
+// enqueueAgain enqueues the next run of the tasks of rows, or replaces their args, as the rows want it, and sets their
 // answers. It returns the indices of the other rows.
 func enqueueAgain(ctx context.Context, db DB, rows []firstEvent, answers []Enqueued) (rest []int, err error) {
 	var kinds, ids, args, metas, actors, versions, runAfters, runAts, startBys, finishBys, replaces pgarray.Builder

@@ -175,7 +175,8 @@ func TestIfExistsIsChecked(t *testing.T) {
 		`select taskledger.enqueue('a.b', '1', if_exists => 'rerun', after => '{"keys":[{"kind":"a","biz_id":"1"}]}')`,
 		`select taskledger.enqueue_many('[{"kind":"a.b","biz_id":"1","if_exists":"twice"}]')`,
 	} {
-		if _, err := pool.Exec(t.Context(), statement); err == nil || !strings.Contains(err.Error(), "invalid if_exists") {
+		_, err := pool.Exec(t.Context(), statement)
+		if err == nil || !strings.Contains(err.Error(), "invalid if_exists") {
 			t.Errorf("%s: %v", statement, err)
 		}
 	}
@@ -194,8 +195,8 @@ func TestEnqueueManyAgain(t *testing.T) {
 		return ledger.Entry{Key: key(id), Args: json.RawMessage(`2`), Options: &ledger.EnqueueOptions{IfExists: i}}
 	}
 	answers, err := ledger.EnqueueMany(t.Context(), pool, []ledger.Entry{
-		entry("waits", ledger.IfExistsReplace), entry("new", ledger.IfExistsRerun), entry("same", ledger.IfExistsIgnore),
-		entry("done", ledger.IfExistsRerun),
+		entry("waits", ledger.IfExistsReplace), entry("new", ledger.IfExistsRerun),
+		entry("same", ledger.IfExistsIgnore), entry("done", ledger.IfExistsRerun),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +218,8 @@ func TestEnqueueAgainInSQL(t *testing.T) {
 	pool := ledgertest.Pool(t)
 	enqueue := func(args, ifExists string) (isNew, isSame bool, version int) {
 		t.Helper()
-		err := pool.QueryRow(t.Context(), "select is_new, same_args, version from taskledger.enqueue($1, $2, $3, if_exists => $4)",
+		const call = "select is_new, same_args, version from taskledger.enqueue($1, $2, $3, if_exists => $4)"
+		err := pool.QueryRow(t.Context(), call,
 			string(resync.Kind), string(resync.BizID), args, ifExists).Scan(&isNew, &isSame, &version)
 		if err != nil {
 			t.Fatal(err)
@@ -258,8 +260,7 @@ func TestEnqueueAgainInSQL(t *testing.T) {
 	ledgertest.Check(t, pool)
 }
 
-// Of callers that enqueue the next run at the same time, one begins it, and the others get that run. Each caller has its
-// own transaction.
+// If callers enqueue the next run at the same time, one of them begins it, and the others get that run.
 func TestRerunRace(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
@@ -381,7 +382,8 @@ func TestWorkerCannotForgeARun(t *testing.T) {
 		 select 2, 0, shard, 'enqueued', kind, biz_id, '2' from taskledger.event`,
 		`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data, run)
 		 select 2, 1, shard, 'failed', kind, biz_id, '2', 1 from taskledger.event`,
-		`select taskledger_internal.enqueue_again('customer.resync', '17', true, '2', null, null, 1, null, null, null, null)`,
+		`select taskledger_internal.enqueue_again('customer.resync', '17', true, '2', null, null, 1, null, null, null,
+		                                          null)`,
 	} {
 		if _, err := pool.Exec(t.Context(), statement); err == nil {
 			t.Errorf("admitted: %s", statement)
@@ -389,14 +391,15 @@ func TestWorkerCannotForgeARun(t *testing.T) {
 	}
 }
 
-// An enqueue of a run checks what an enqueue of a task checks, whoever calls the function.
+// The function that enqueues a run refuses the same input as the functions that enqueue a task.
 func TestRerunIsChecked(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, "producer")
 	for name, call := range map[string]string{
 		"kind":    `enqueue_again('taskledger.operation', '1', true, '2', null, null, 1, null, null, null, null)`,
 		"actor":   `enqueue_again('a.b', '1', true, '2', null, 'schedule/x', 1, null, null, null, null)`,
-		"args":    `enqueue_again('a.b', '1', true, '"' || repeat('x', 300000) || '"', null, null, 1, null, null, null, null)`,
+		"args": `enqueue_again('a.b', '1', true, '"' || repeat('x', 300000) || '"', null, null, 1, null, null, null,
+		                      null)`,
 		"meta":    `enqueue_again('a.b', '1', true, '2', '[]', null, 1, null, null, null, null)`,
 		"version": `enqueue_again('a.b', '1', true, '2', null, null, 0, null, null, null, null)`,
 		"run_at":  `enqueue_again('a.b', '1', true, '2', null, null, 1, null, 'infinity', null, null)`,

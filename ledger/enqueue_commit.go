@@ -17,8 +17,8 @@ import (
 var enqueueRequiredSQL string
 
 // EnqueueAndCommit enqueues a task as [Enqueue] does and commits the transaction in the same round trip. It takes two
-// round trips for a task with a due time or a deadline, of a kind [TypedKind.WithSameArgs], or that may run again. It also commits the
-// transaction if the task exists with the same args.
+// round trips for a task with a due time or a deadline, of a kind [TypedKind.WithSameArgs], or that may run again. It
+// also commits the transaction if the task exists with the same args.
 //
 // It returns the errors of [Enqueue], and [ErrTransactionAborted] or [ErrTransactionEnded] if the
 // transaction cannot be committed. After an error the transaction is rolled back. If the connection was

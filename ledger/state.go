@@ -7,8 +7,8 @@ type EventType string
 
 // The types of events, with the main members of their data.
 const (
-	// EventEnqueued: a producer enqueued the task, due now, or a later run of it, or replaced the args of a task that had
-	// not begun. The data are the args.
+	// EventEnqueued: a producer enqueued the task, due now, or a later run of it, or replaced the args of a task that
+	// had not begun. The data are the args.
 	EventEnqueued EventType = "enqueued"
 	// EventScheduled: a producer did so, due in the future, or an operator postponed the task. The data of a producer's
 	// event are the args, and the due time is meta.run_at. In an operator's event it is data.run_at.

@@ -189,7 +189,8 @@ begin
                      and j.type = any (fire_timers.may_release) then 'released'
                 when j.is_deadline and (j.reason = 'finish_by' or j.attempt = 0)
                      and j.type = any (fire_timers.may_expire) then 'expired'
-                when j.is_deadline and j.reason = 'finish_by' and taskledger.state_after(j.type) = 'running' then 'later'
+                when j.is_deadline and j.reason = 'finish_by'
+                     and taskledger.state_after(j.type) = 'running' then 'later'
            end as answer
       from headed j
   ), chosen as materialized (
@@ -268,8 +269,8 @@ comment on function taskledger_internal.remove_awaiting(text[], text[]) is
   'Removes the timers of tasks with predecessors that have more than their first event.';
 
 -- Without it, the timer of a cancelled task would stay until its time, and a deadline's timer long after the success. A
--- timer is obsolete if no later event can give it an effect: versions grow, and so do attempts in a run, which succeeded
--- ends for good. A task in another finished state may be released, with its deadlines.
+-- timer is obsolete if no later event can give it an effect: versions grow, and so do attempts in a run, which
+-- succeeded ends for good. A task in another finished state may be released, with its deadlines.
 --
 -- Locks only the timers that it removes. Index: primary keys; see fire_timers for the settings.
 -- +goose StatementBegin

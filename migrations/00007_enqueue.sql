@@ -191,8 +191,8 @@ comment on function taskledger_internal.refuse_overload(text) is
 -- begun. A compare-and-set on the primary key, like each append: if it is lost, the new head decides. A worker that has
 -- begun the replaced version, and has not recorded it, is fenced off by it.
 --
--- It waits for concurrent transactions that append to the task. Volatile, so that each of its statements sees the winner
--- of a race. Run numbers follow the newest event with args. Indexes: primary key, event_run.
+-- It waits for concurrent transactions that append to the task. Volatile, so that each of its statements sees the
+-- winner of a race. Run numbers follow the newest event with args. Indexes: primary key, event_run.
 -- +goose StatementBegin
 create function taskledger_internal.enqueue_again(kind text, biz_id text, replaces boolean, args text, meta text,
                                                   actor text, data_version integer, run_after bigint,
@@ -271,7 +271,8 @@ begin
   end loop;
   insert into taskledger.timer (due_at, kind, biz_id, version, reason)
   select taskledger_internal.due_at(null, t.at), enqueue_again.kind, enqueue_again.biz_id, head.version + 1, t.reason
-    from (values (due, 'due'), (enqueue_again.start_by, 'start_by'), (enqueue_again.finish_by, 'finish_by')) t(at, reason)
+    from (values (due, 'due'), (enqueue_again.start_by, 'start_by'),
+                 (enqueue_again.finish_by, 'finish_by')) t(at, reason)
    where t.at is not null;
   perform taskledger_internal.wake(case when due is null then "position" end);
 end

@@ -619,7 +619,8 @@ declare
   described constant json := json_build_object(
     'message', taskledger_internal.shortened(coalesce(error, ''), 4096),
     'type', taskledger_internal.shortened(coalesce(error_type, ''), 512));
-  ended constant integer := taskledger_internal.newest_of(kind, biz_id, '{succeeded,buried,cancelled,expired,discarded}');
+  ended constant integer := taskledger_internal.newest_of(
+    kind, biz_id, '{succeeded,buried,cancelled,expired,discarded}');
   policy json;
   failures integer;
   reason text;

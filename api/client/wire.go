@@ -27,8 +27,8 @@ type NewTask struct {
 	// After contains tasks that must have succeeded before this one becomes available, see [ledger.EnqueueOptions].
 	// They must exist or come before this one in its [Batch], and the caller must be allowed to use their kinds.
 	After *ledger.After `json:"after,omitempty"`
-	// IfExists is what to do if the task exists: same, ignore, replace or rerun. Default: same. Repeating a request with
-	// rerun or replace may begin another run, if the first one has finished.
+	// IfExists decides what happens if the task exists: same, ignore, replace or rerun. Default: same. A repeated
+	// request with rerun or replace begins another run if the first one has finished meanwhile.
 	IfExists ledger.IfExists `json:"if_exists,omitempty"`
 }
 

@@ -80,8 +80,8 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
 		"let it wait until this task has succeeded, as `KIND/BIZ_ID`; may be repeated")
 	cmd.Flags().StringVar(&f.otherwise, "otherwise", "",
 		"if a task of --after is dead or cancelled: cancel, run or wait (default: cancel)")
-	cmd.Flags().StringVar(&f.ifExists, "if-exists", "same", "if the task exists: same, ignore, rerun (another run if it "+
-		"has finished) or replace (also the args of a task that has not begun)")
+	cmd.Flags().StringVar(&f.ifExists, "if-exists", "same", "if the task exists: same, ignore, rerun (another run if "+
+		"it has finished) or replace (also the args of a task that has not begun)")
 	addDuration(cmd.Flags(), &f.wait, "wait", "wait this long for its result (default: do not wait)")
 	refuseZero(cmd.Flags(), "data-version", "retry", "run-at", "start-by", "finish-by", "otherwise")
 	return cmd

@@ -58,7 +58,7 @@ func TestFeedPageCostDoesNotGrow(t *testing.T) {
 				"a late arm of 20,000, in its middle": page(lateArm, 10_000),
 			} {
 				t.Logf("%s: %d blocks; in a window of 3,000: %d", name, got, want)
-				if got > want*12/10 {
+				if got > want*12/10+2 { // an index may be a level deeper
 					t.Errorf("%s: a page touches %d blocks, in a window of 3,000 it touches %d", name, got, want)
 				}
 			}

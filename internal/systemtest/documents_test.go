@@ -131,6 +131,7 @@ var sqlRoles = map[string][]string{
 	"README.md":           {"producer"},
 	"docs/events.md":      {"producer"},
 	"docs/failure.md":     {"producer"},
+	"docs/keys.md":        {"producer"},
 	"docs/operations.md":  {ledgertest.Owner},
 	"docs/subscribers.md": {"subscriber"},
 	"docs/time.md":        {"producer"},
@@ -204,6 +205,10 @@ var goDocuments = map[string][]*fragment{
 	"docs/time.md": {
 		{parameters: enqueues + ", key ledger.Key, args json.RawMessage, christmas time.Time"},
 	},
+	"docs/keys.md": {{
+		declarations: "type Customer struct{ ID int }; type Product struct{ ID, Price int }",
+		parameters:   enqueues + ", resync ledger.TypedKind[Customer], index ledger.TypedKind[Product]", used: "err",
+	}},
 	"docs/waiting.md": {
 		{
 			declarations: "type Report struct{}",

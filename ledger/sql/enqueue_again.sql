@@ -1,7 +1,7 @@
 -- Enqueues the next runs of finished tasks, and replaces the args of tasks that have not begun, by
 -- taskledger_internal.enqueue_again.
--- $1 kinds, $2 biz_ids, $3 args, $4 metas, $5 actors ('' or null for session_user), $6 versions of the args' formats, $7
--- microseconds after which the task is due, $8 due time, $9 deadline of the first attempt, $10 deadline of the task
+-- $1 kinds, $2 biz_ids, $3 args, $4 metas, $5 actors ('' or null for session_user), $6 versions of the args' formats,
+-- $7 microseconds after which the task is due, $8 due time, $9 deadline of the first attempt, $10 deadline of the task
 -- (null if not set), $11 whether args are replaced: text array literals of one length, sorted by key as for
 -- enqueue_many.sql.
 -- Returns a row for each task with a new event, or whose kind has too many waiting tasks: its number in the lists, from

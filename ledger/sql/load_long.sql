@@ -2,9 +2,9 @@
 -- args, which may be the same, after the first 64, oldest first. Before its columns, each row contains the number of
 -- failures since the task was last finished, and whether it was, both after the first 64.
 -- $1 kind, $2 biz_id, $3 the last version that counts.
--- Locks nothing. Indexes: primary key, backwards, for the head; event_long and event_run for the others. Only the count reads more
--- than one entry for each type: one for each failure. The lateral limits keep the planner on them, whatever the
--- statistics.
+-- Locks nothing. Indexes: primary key, backwards, for the head; event_long and event_run for the others. Only
+-- the count reads more than one entry for each type: one for each failure. The lateral limits keep the planner on them,
+-- whatever the statistics.
 with head as materialized (
   select h.version
     from taskledger.event h
