@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -396,8 +397,8 @@ func TestRerunIsChecked(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, "producer")
 	for name, call := range map[string]string{
-		"kind":    `enqueue_again('taskledger.operation', '1', true, '2', null, null, 1, null, null, null, null)`,
-		"actor":   `enqueue_again('a.b', '1', true, '2', null, 'schedule/x', 1, null, null, null, null)`,
+		"kind":  `enqueue_again('taskledger.operation', '1', true, '2', null, null, 1, null, null, null, null)`,
+		"actor": `enqueue_again('a.b', '1', true, '2', null, 'schedule/x', 1, null, null, null, null)`,
 		"args": `enqueue_again('a.b', '1', true, '"' || repeat('x', 300000) || '"', null, null, 1, null, null, null,
 		                      null)`,
 		"meta":    `enqueue_again('a.b', '1', true, '2', '[]', null, 1, null, null, null, null)`,
@@ -407,6 +408,26 @@ func TestRerunIsChecked(t *testing.T) {
 		_, err := pool.Exec(t.Context(), "select taskledger_internal."+call)
 		if err == nil || !strings.Contains(err.Error(), "taskledger: invalid") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The search for the args of a task does not read its history, with statistics of an empty table or a full one.
+func TestArgsOfALongHistoryPlan(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	const search = "select taskledger_internal.args_version('poll', '1')"
+	ledgertest.ExecAsOwner(t, pool, `
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+		select g, g - 1, 0, case g when 1 then 'enqueued' else 'started' end::taskledger.event_type, 'poll', '1'
+		  from generate_series(1, 20000) g`)
+	owner := ledgertest.As(t, pool, ledgertest.Owner)
+	for _, statistics := range []string{"", "vacuum analyze taskledger.event"} {
+		if statistics != "" {
+			ledgertest.ExecAsOwner(t, pool, statistics)
+		}
+		if n := plantest.Blocks(t, owner, nil, search); n > 50 {
+			t.Errorf("after %q: %d blocks", statistics, n)
 		}
 	}
 }
