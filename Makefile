@@ -25,15 +25,14 @@ quick: ## Before a commit: vet, linters for what has changed, tests that take se
 
 .PHONY: test
 # On a server of the caller's, a test that needs another one fetches its binaries itself. Go's own limit of 10 minutes
-# for a package is too short for a busy laptop. Most tests wait for a lease, a deadline or a process, so more of them run
-# at once than there are processors.
+# for a package is too short for a busy laptop.
 test: $(if $(TASKLEDGER_TEST_DATABASE_URL),,setup)
 test: ## All tests, with servers of their own; TEST="-run 'TestX$$' ./ledger" for some
-	cd .ci && go test -timeout 60m -parallel 6 $(tested)
+	cd .ci && go test -timeout 60m $(tested)
 
 .PHONY: race
 race: ## All tests under the race detector
-	cd .ci && go test -race -timeout 30m $(tested)
+	cd .ci && go test -race -parallel 2 -timeout 30m $(tested)
 
 .PHONY: torture
 torture: ## The feed's race with many more transactions

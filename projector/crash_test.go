@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/longtest"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -33,7 +34,7 @@ var programs = map[string]func(context.Context, *pgxpool.Pool) error{
 func TestMain(m *testing.M) {
 	program, ok := programs[os.Getenv(childVariable)]
 	if !ok {
-		os.Exit(m.Run())
+		os.Exit(longtest.Run(m))
 	}
 	db, err := pgxpool.New(context.Background(), os.Getenv("DATABASE_URL"))
 	if err == nil {

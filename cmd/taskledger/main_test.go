@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/taskledger/taskledger/internal/longtest"
 )
 
 // patience bounds what normally takes milliseconds.
@@ -21,7 +23,7 @@ func TestMain(m *testing.M) {
 		mainAs()
 		return
 	}
-	os.Exit(withProgram(m.Run))
+	os.Exit(withProgram(func() int { return longtest.Run(m) }))
 }
 
 // withProgram calls run with this binary in the path as the program.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/longtest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 )
@@ -23,7 +24,7 @@ const childVariable = "TASKLEDGER_ALARM_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) == "" {
-		os.Exit(m.Run())
+		os.Exit(longtest.Run(m))
 	}
 	fmt.Fprintln(os.Stderr, "child ended:", runChild())
 	os.Exit(1)

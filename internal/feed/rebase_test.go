@@ -22,6 +22,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
+	"github.com/taskledger/taskledger/internal/longtest"
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
@@ -34,7 +35,7 @@ const rebaseDatabase = "FEED_TEST_REBASE"
 func TestMain(m *testing.M) {
 	url := os.Getenv(rebaseDatabase)
 	if url == "" {
-		os.Exit(m.Run())
+		os.Exit(longtest.Run(m))
 	}
 	pool, err := pgxpool.New(context.Background(), url)
 	if err == nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/longtest"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/workers"
@@ -35,7 +36,7 @@ type Program func(ctx context.Context, db *pgxpool.Pool) error
 func Main(m *testing.M, find func(name string) Program) {
 	name := os.Getenv(childVariable)
 	if name == "" {
-		os.Exit(m.Run())
+		os.Exit(longtest.Run(m))
 	}
 	if err := runProgram(find(name)); err != nil {
 		fmt.Fprintln(os.Stderr, "child:", err)

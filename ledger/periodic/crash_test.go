@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/internal/fault"
+	"github.com/taskledger/taskledger/internal/longtest"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
@@ -22,7 +23,7 @@ const childVariable = "TASKLEDGER_PERIODIC_TEST_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) == "" {
-		os.Exit(m.Run())
+		os.Exit(longtest.Run(m))
 	}
 	err := runChild()
 	fmt.Fprintln(os.Stderr, "child ended:", err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/longtest"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/ledger/seal"
@@ -20,7 +21,7 @@ const sealedDatabase = "SEAL_TEST_DATABASE"
 func TestMain(m *testing.M) {
 	url := os.Getenv(sealedDatabase)
 	if url == "" {
-		os.Exit(m.Run())
+		os.Exit(longtest.Run(m))
 	}
 	pool, err := pgxpool.New(context.Background(), url)
 	if err == nil {

@@ -29,6 +29,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/taskledger/taskledger/internal/embedded"
+	"github.com/taskledger/taskledger/internal/longtest"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/natsserver"
 	"github.com/taskledger/taskledger/internal/servicetest"
@@ -48,7 +49,7 @@ const program = "../../../cmd/taskledger"
 
 // TestMain builds the program, as it is for its own tests: each command has the login of its role.
 func TestMain(m *testing.M) {
-	os.Exit(withProgram(m.Run))
+	os.Exit(withProgram(func() int { return longtest.Run(m) }))
 }
 
 // withProgram calls run with the program in the path.
