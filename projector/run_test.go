@@ -9,8 +9,8 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// The tables follow the runs of a task, however the pages of the feed divide them: the projector continues each row, and
-// verify and the fold of all events agree.
+// The tables follow the runs of a task, however the pages of the feed divide them: the projector continues each row,
+// and verify and the fold of all events agree.
 func TestRunsAreProjected(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.App, "relay", "operator")
@@ -47,7 +47,8 @@ func TestRunsAreProjected(t *testing.T) {
 				Scan(&state, &attempt, &failures, &message)
 			if err != nil || state != string(task.State) || attempt != int(task.Attempt) || failures != task.Failures ||
 				message != task.Error {
-				t.Errorf("%s: the row has %s, attempt %d, %d failures, error %q, %v", task, state, attempt, failures, message, err)
+				t.Errorf("%s: the row has %s, attempt %d, %d failures, error %q, %v",
+					task, state, attempt, failures, message, err)
 			}
 		}
 	}
