@@ -73,14 +73,15 @@ func bySQLFunction(db ledger.DB) enqueuer {
 		from taskledger.enqueue(kind => $1::text, biz_id => $2::text, args => $3::text::json, shard => $4::integer,
 		                        actor => $5::text, meta => $6::text::json, run_at => $7::text::timestamptz,
 		                        run_in => $8::text::interval, start_by => $9::text::timestamptz,
-		                        finish_by => $10::text::timestamptz, data_version => $11::integer)`
+		                        finish_by => $10::text::timestamptz, data_version => $11::integer,
+		                        priority => $12::integer)`
 	return func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
 		var answers []ledger.Enqueued
 		for _, e := range entries {
 			w := newSQLEntry(e)
 			rows, err := db.Query(ctx, call, w.Kind, w.BizID, text(w.Args), w.Shard, w.Actor, text(w.Meta),
 				w.Times["run_at"], w.Times["run_in"], w.Times["start_by"], w.Times["finish_by"],
-				w.DataVersion)
+				w.DataVersion, w.Priority)
 			if err != nil {
 				return nil, err
 			}
@@ -124,6 +125,9 @@ func bySQLFunctionMany(db ledger.DB) enqueuer {
 			if w.DataVersion != nil {
 				list += fmt.Sprintf(`,"data_version":%d`, *w.DataVersion)
 			}
+			if w.Priority != nil {
+				list += fmt.Sprintf(`,"priority":%d`, *w.Priority)
+			}
 			for name, value := range w.Times {
 				if value != nil {
 					list += fmt.Sprintf(`,"%s":"%s"`, name, *value)
@@ -159,6 +163,7 @@ type sqlEntry struct {
 	Actor       *string
 	Times       map[string]*string
 	DataVersion *int64
+	Priority    *int64
 }
 
 func newSQLEntry(e ledger.Entry) sqlEntry {
@@ -171,6 +176,10 @@ func newSQLEntry(e ledger.Entry) sqlEntry {
 		if o.DataVersion != 0 {
 			version := int64(o.DataVersion)
 			w.DataVersion = &version
+		}
+		if o.Priority != 0 {
+			priority := int64(o.Priority)
+			w.Priority = &priority
 		}
 		if o.Actor != "" {
 			w.Actor = &o.Actor
@@ -344,12 +353,13 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 		{Key: ledger.Key{Kind: "bytes", BizID: "1"}, Args: json.RawMessage(
 			"{\"b\" : [ 1,2 ],\n\t\"a\":\"\\ud83d\\ude00 \\\\ \\\" % $1 {}\",\"a\":1e999}")},
 		{Key: ledger.Key{Kind: "options", BizID: "1"}, Options: &ledger.EnqueueOptions{
-			Shard: &shard, Actor: `o'actor "x" \`, DataVersion: 2,
+			Shard: &shard, Actor: `o'actor "x" \`, DataVersion: 2, Priority: ledger.PriorityUrgent,
 			Meta: ledger.Meta{Causation: "order/1/1@5", Tags: []string{"vip", `a"b\`}}}},
 		{Key: ledger.Key{Kind: "timed", BizID: "later"}, Args: json.RawMessage(`[ 1 ]`),
 			Options: &ledger.EnqueueOptions{
 				RunAt: time.Date(2101, 2, 3, 4, 5, 6, 123456000, time.FixedZone("", 5400)), DataVersion: 32767,
-				Meta: ledger.Meta{Tags: []string{"x"}}}},
+				Priority: ledger.PriorityLow,
+				Meta:     ledger.Meta{Tags: []string{"x"}}}},
 		{Key: ledger.Key{Kind: "timed", BizID: "later"}, Options: &ledger.EnqueueOptions{
 			RunAt: time.Date(2102, 2, 3, 4, 5, 6, 0, time.UTC), IfExists: ledger.IfExistsIgnore}},
 		{Key: ledger.Key{Kind: "timed", BizID: "past"}, Options: &ledger.EnqueueOptions{
@@ -422,14 +432,17 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 		}
 		states[e.State]++
 	}
-	versions := 0
+	versions, priorities := 0, 0
 	for _, row := range want.Rows {
+		if strings.Contains(row, `"priority": 1,`) || strings.Contains(row, `"priority": 4,`) {
+			priorities++
+		}
 		if strings.Contains(row, `"data_version": 2}`) || strings.Contains(row, `"data_version": 32767}`) {
 			versions++
 		}
 	}
-	if versions != 2 {
-		t.Errorf("%d tasks have the version of their args", versions)
+	if versions != 2 || priorities != 2 {
+		t.Errorf("%d tasks have the version of their args, %d their priority", versions, priorities)
 	}
 	if states[ledger.StateRetrying] != 4 || states[ledger.StateSucceeded] != 1 {
 		t.Errorf("states of existing tasks: %v", states)
@@ -441,8 +454,8 @@ func storedRows(t *testing.T, db ledger.DB) []string {
 	t.Helper()
 	rows, err := db.Query(t.Context(), `
 		select jsonb_build_object('version', version, 'attempt', attempt, 'shard', shard, 'type', type, 'kind', kind,
-		       'biz_id', biz_id, 'actor', actor, 'data_version', data_version, 'data', data::text,
-		       'meta', meta::text)::text
+		       'biz_id', biz_id, 'actor', actor, 'data_version', data_version, 'priority', priority,
+		       'data', data::text, 'meta', meta::text)::text
 		  from taskledger.event order by kind, biz_id, version`)
 	if err != nil {
 		t.Fatal(err)

@@ -50,6 +50,8 @@ type AppendRequest struct {
 	// At is the time at which the task is released again, in place of In: microseconds, before the last microsecond
 	// of the year 9998. A time in the past means now. Default: no release.
 	At time.Time
+	// Priority is the task's priority from this event on, only with type scheduled. Default: it keeps its priority.
+	Priority Priority
 
 	resent bool                 // see unexported.SetResent
 	last   unexported.LastEvent // see unexported.SetLastEvent
@@ -104,6 +106,13 @@ func (r AppendRequest) validate() error {
 	if err := checkMeta(r.Meta); err != nil {
 		return err
 	}
+	if r.Priority != 0 && r.Type != EventScheduled {
+		rule := "must be set with type scheduled alone"
+		return &InvalidError{Field: "priority", Value: strconv.Itoa(int(r.Priority)), Rule: rule}
+	}
+	if err := r.Priority.Validate(); err != nil {
+		return err
+	}
 	return r.checkDue()
 }
 
@@ -121,7 +130,7 @@ func Append(ctx context.Context, db DB, r AppendRequest) (Event, error) {
 	e := r.newEvent()
 	var data *string
 	after, at := dueTime{r.In, r.At}.params()
-	args := append(r.args(), pgquery.Optional(after), pgquery.Optional(at))
+	args := append(r.args(), pgquery.Optional(after), pgquery.Optional(at), r.priority())
 	ok, err := pgquery.Row(ctx, db, appendSQL, args, append(e.scanTargets(), &data)...)
 	if err != nil {
 		return Event{}, pgerr.Explain("append to "+r.Key.String(), err)
@@ -163,7 +172,7 @@ func (r AppendRequest) newEvent() Event {
 // scanTargets returns pointers to the fields that the database sets, in the order of append.sql.
 func (e *Event) scanTargets() []any {
 	return []any{
-		(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard),
+		(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*int)(&e.Priority),
 		pgquery.Micros(&e.RecordedAt), (*pgquery.Repeated)(&e.Actor), (*pgquery.Repeated)(&e.Login),
 	}
 }
@@ -182,6 +191,14 @@ func (r AppendRequest) args() []any {
 		string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected), string(r.Type), pgquery.Optional(r.Actor),
 		pgquery.JSON(r.Data), pgarray.Of(predecessors...), pgarray.Of(attemptEnds...), pgquery.JSON(r.Meta),
 	}
+}
+
+// priority returns the twelfth parameter of append.sql.
+func (r AppendRequest) priority() any {
+	if r.Priority == 0 {
+		return nil
+	}
+	return int64(r.Priority)
 }
 
 // predecessors returns the types of the events that t may follow, and the types among them after which t begins a new

@@ -142,7 +142,7 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 		return nil
 	}
 	var l requestList
-	var shards, attempts pgarray.Builder // of requests, and of rules
+	var shards, attempts, priorities pgarray.Builder // of requests, and of rules
 	l.grow(g, read)
 	for _, i := range read {
 		r := &g.requests[i]
@@ -150,12 +150,13 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 		shards.AddInt(int64(r.last.Shard))
 		if l.add(r, attempt) {
 			attempts.AddInt(int64(attempt))
+			priorities.AddOptionalInt(int64(r.last.Priority))
 		}
 	}
 	rows, err := g.db.Query(ctx, appendManyReadSQL,
 		l.rules.String(), l.ids.String(), l.expected.String(), shards.String(), l.data.String(), l.metas.String(),
 		l.kinds.String(), l.types.String(), l.actors.String(), attempts.String(),
-		milliseconds(lockTimeout), incarnation)
+		milliseconds(lockTimeout), incarnation, priorities.String())
 	if err != nil {
 		return err
 	}
@@ -174,6 +175,7 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 		r := &g.requests[read[n-1]]
 		e.Key, e.Version, e.Type, e.Shard = r.Key, r.Expected+1, r.Type, Shard(r.last.Shard)
 		e.Attempt, _ = r.attemptAfterRead()
+		e.Priority = Priority(r.last.Priority)
 		e.Actor, e.Login = cmp.Or(r.Actor, login), login
 		e.DataVersion, e.Data, e.Meta = 1, r.Data, r.Meta
 		g.results[read[n-1]].Event = e
@@ -370,6 +372,7 @@ type requestRule struct {
 	eventType EventType
 	actor     string
 	attempt   Attempt // of the new events, if the last events were read; else 0
+	priority  int16   // of the last events that were read; else 0
 }
 
 // requestList contains the common parameters of append_many.sql and append_many_read.sql.
@@ -399,6 +402,9 @@ func (l *requestList) grow(g *requestGroup, order []int) {
 // add adds a request. It reports whether the request is the first with its rule.
 func (l *requestList) add(r *AppendRequest, attempt Attempt) (isNewRule bool) {
 	s := requestRule{kind: r.Key.Kind, eventType: r.Type, actor: r.Actor, attempt: attempt}
+	if attempt != 0 {
+		s.priority = r.last.Priority
+	}
 	if l.rule == 0 || s != l.last { // most requests share the rule of the request before
 		l.last, l.rule = s, l.numbers[s]
 	}
@@ -421,7 +427,8 @@ func (l *requestList) add(r *AppendRequest, attempt Attempt) (isNewRule bool) {
 func (g *requestGroup) args(order []int, lockTimeout time.Duration) []any {
 	var l requestList
 	var predecessors, attemptEnds pgarray.Builder // of the rules
-	var dueNumbers, afters, ats pgarray.Builder   // of the requests with a due time
+	// Of the requests with a due time:
+	var dueNumbers, afters, ats, priorities pgarray.Builder
 	l.grow(g, order)
 	for n, i := range order {
 		r := &g.requests[i]
@@ -435,12 +442,13 @@ func (g *requestGroup) args(order []int, lockTimeout time.Duration) []any {
 			dueNumbers.AddInt(int64(n + 1))
 			afters.AddOptional(after)
 			ats.AddOptional(at)
+			priorities.AddOptionalInt(int64(r.Priority))
 		}
 	}
 	return []any{
 		l.rules.String(), l.ids.String(), l.expected.String(), l.data.String(), l.metas.String(),
 		l.kinds.String(), l.types.String(), l.actors.String(), predecessors.String(), attemptEnds.String(),
-		dueNumbers.String(), afters.String(), ats.String(), milliseconds(lockTimeout),
+		dueNumbers.String(), afters.String(), ats.String(), milliseconds(lockTimeout), priorities.String(),
 	}
 }
 

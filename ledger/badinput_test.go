@@ -322,6 +322,9 @@ func TestSQLFunctionsRejectWhatGoRejects(t *testing.T) {
 		{name: "shard -1", member: `"shard": -1`, argument: `shard => -1`},
 		{name: "data version 0", member: `"data_version": 0`, argument: `data_version => 0`},
 		{name: "data version 32768", member: `"data_version": 32768`, argument: `data_version => 32768`},
+		{name: "priority 0", member: `"priority": 0`, argument: `priority => 0`},
+		{name: "priority 5", member: `"priority": 5`, argument: `priority => 5`},
+		{name: "priority in words", member: `"priority": "urgent"`, argument: `priority => -1`},
 		{name: "meta that is an array", member: `"meta": [1]`, argument: `meta => '[1]'`},
 		{name: "meta that is a string", member: `"meta": "x"`, argument: `meta => '"x"'`},
 	} {

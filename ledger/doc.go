@@ -71,7 +71,8 @@
 //	data_version  version of the format of data: the producer's for args, else 1 for now
 //	run           number of the run, in an event that begins a later run of the task or replaces its args; else null
 //	meta          JSON object next to data: trace context, causation, tags, encoding, …
-//	priority, order_key, partition: reserved for later versions, always their defaults now
+//	priority      1 urgent to 4 low, of the task from this event on; 0: none was given, see [Priority]
+//	order_key, partition: reserved for later versions, always their defaults now
 //
 // [EventType] lists the types, [Meta] the members of meta. Data that is bytes and not JSON is stored as base64. Rows
 // are inserted and never changed. The state of a task is a function of the type of its last event, and the fold of all

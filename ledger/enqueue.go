@@ -58,6 +58,10 @@ type EnqueueOptions struct {
 	// DataVersion is the version of the format of args, 1 to 32767. [Event].DataVersion returns it to programs that
 	// read old tasks: see [Upcasts]. Default: 1.
 	DataVersion int
+	// Priority decides which of the waiting tasks of the kind begins first: 1 urgent, 2 high, 3 normal, 4 low. It is no
+	// part of the task's identity: an existing task keeps its own. Default: the priority of the kind, see
+	// [TypedKind.WithPriority].
+	Priority Priority
 	// IfExists decides what happens if a task with this key exists: it is returned, runs again, or gets these args. The
 	// last two cannot be combined with After and CanRun. Default: [IfExistsSame].
 	IfExists IfExists
@@ -75,8 +79,9 @@ type Entry struct {
 	Options *EnqueueOptions // nil: all defaults
 
 	// Of the kind, set by [TypedKind.Entry].
-	hooks  []EnqueueHook
-	isSame func(was, is json.RawMessage) bool
+	hooks    []EnqueueHook
+	isSame   func(was, is json.RawMessage) bool
+	priority Priority // if Options has none
 }
 
 // Enqueued is the result of an enqueue.
@@ -304,7 +309,7 @@ func enqueueRows(ctx context.Context, db DB, rows []firstEvent, order []int, ign
 func (r firstEvent) enqueueArgs() []any {
 	return []any{
 		string(r.key.Kind), string(r.key.BizID), int64(r.shard), pgquery.Optional(r.actor), pgquery.JSON(r.args),
-		pgquery.JSON(r.meta), int64(r.dataVersion),
+		pgquery.JSON(r.meta), int64(r.dataVersion), int64(r.priority),
 	}
 }
 
@@ -328,6 +333,7 @@ func insertMany(
 	ctx context.Context, db DB, rows []firstEvent, order []int, o insertOptions,
 ) (map[Key]Enqueued, error) {
 	var kinds, ids, shards, actors, args, metas, versions, runAfters, runAts, startBys, finishBys, waits pgarray.Builder
+	var priorities pgarray.Builder
 	needsAll := o.mayDiscard
 	actors.Empties = true
 	for _, i := range order {
@@ -339,6 +345,7 @@ func insertMany(
 		args.AddOptional(string(row.args))
 		metas.AddOptional(string(row.meta))
 		versions.Add(strconv.Itoa(row.dataVersion))
+		priorities.AddOptionalInt(int64(row.priority))
 		runAfter, runAt := row.run.params()
 		runAfters.AddOptional(runAfter)
 		runAts.AddOptional(runAt)
@@ -353,7 +360,7 @@ func insertMany(
 	}
 	statement, values := enqueueManySQL, []any{
 		kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String(), ignore,
-		versions.String(),
+		versions.String(), priorities.String(),
 	}
 	if needsAll {
 		statement, values = enqueueAllSQL, append(values, runAfters.String(), runAts.String(), startBys.String(),

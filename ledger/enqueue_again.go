@@ -97,7 +97,7 @@ func resolve(ctx context.Context, db DB, rows []firstEvent) ([]Enqueued, error) 
 // enqueueAgain enqueues the next run of the tasks of rows, or replaces their args, as the rows want it, and sets their
 // answers. It returns the indices of the other rows.
 func enqueueAgain(ctx context.Context, db DB, rows []firstEvent, answers []Enqueued) (rest []int, err error) {
-	var kinds, ids, args, metas, actors, versions, runAfters, runAts, startBys, finishBys, replaces pgarray.Builder
+	var kinds, ids, args, metas, actors, versions, runAfters, runAts, startBys, finishBys, replaces, levels pgarray.Builder
 	actors.Empties = true
 	var index []int // of the rows in the lists
 	for i, row := range rows {
@@ -117,6 +117,7 @@ func enqueueAgain(ctx context.Context, db DB, rows []firstEvent, answers []Enque
 		runAts.AddOptional(runAt)
 		startBys.AddOptional(timeParam(row.startBy))
 		finishBys.AddOptional(timeParam(row.finishBy))
+		levels.Add(strconv.Itoa(int(row.priority)))
 		replaces.Add(strconv.FormatBool(row.ifExists == IfExistsReplace))
 	}
 	if len(index) == 0 {
@@ -124,7 +125,7 @@ func enqueueAgain(ctx context.Context, db DB, rows []firstEvent, answers []Enque
 	}
 	result, err := db.Query(ctx, enqueueAgainSQL, kinds.String(), ids.String(), args.String(), metas.String(),
 		actors.String(), versions.String(), runAfters.String(), runAts.String(), startBys.String(),
-		finishBys.String(), replaces.String())
+		finishBys.String(), replaces.String(), levels.String())
 	if err != nil {
 		return nil, pgerr.Explain("enqueue again", err)
 	}

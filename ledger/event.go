@@ -34,7 +34,8 @@ type Event struct {
 	Login string `json:"login,omitempty"`
 	// DataVersion is the version of the format of Data: [EnqueueOptions].DataVersion for args, the [DataVersion] of
 	// this package for others.
-	DataVersion int `json:"data_version"`
+	DataVersion int      `json:"data_version"`
+	Priority    Priority `json:"priority,omitempty"` // of the task from this event on; 0: its default
 	// Run is the number of the run that the event begins, or whose args it replaces. It is 0 for other events, and for
 	// a task's first event, which begins run 1.
 	Run  int             `json:"run,omitempty"`

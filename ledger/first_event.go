@@ -21,6 +21,7 @@ type firstEvent struct {
 	meta  json.RawMessage
 
 	dataVersion int // of args
+	priority    Priority
 
 	canRun   bool     // see [EnqueueOptions].CanRun
 	ifExists IfExists // see [EnqueueOptions].IfExists
@@ -71,9 +72,15 @@ func newFirstEvent(e Entry) (firstEvent, error) {
 		o = &EnqueueOptions{}
 	}
 	row := firstEvent{key: e.Key, shard: e.Key.BizID.Shard(), actor: o.Actor, args: e.Args,
-		dataVersion: max(o.DataVersion, 1), canRun: o.CanRun,
+		dataVersion: max(o.DataVersion, 1), priority: o.Priority, canRun: o.CanRun,
 		ifExists: o.IfExists, isSame: e.isSame}
 	if err := e.Key.Validate(); err != nil {
+		return row, err
+	}
+	if row.priority == 0 {
+		row.priority = e.priority
+	}
+	if err := row.priority.Validate(); err != nil {
 		return row, err
 	}
 	if err := row.setTimes(o); err != nil {

@@ -15,6 +15,8 @@ type TypedKind[A any] struct {
 	hooks []EnqueueHook
 
 	isSame func(was, is json.RawMessage) bool // nil: as JSON values
+
+	priority Priority // of its tasks, if an enqueue names none
 }
 
 // NewKind returns the kind with this name and args of type A, which are stored as JSON.
@@ -54,7 +56,9 @@ func (k TypedKind[A]) Entry(id BizID, args A, o *EnqueueOptions) (Entry, error) 
 	if err != nil {
 		return Entry{}, &InvalidError{Field: "args", Rule: "must be JSON: " + err.Error()}
 	}
-	return Entry{Key: k.Key(id), Args: text, Options: o, hooks: k.hooks, isSame: k.isSame}, nil
+	return Entry{
+		Key: k.Key(id), Args: text, Options: o, hooks: k.hooks, isSame: k.isSame, priority: k.priority,
+	}, nil
 }
 
 // WithSameArgs returns the kind with a comparison of Go values. It is for args that may change without changing their
@@ -72,6 +76,14 @@ func (k TypedKind[A]) WithSameArgs(isSame func(was, is A) bool) TypedKind[A] {
 		b, err := k.Decode(is)
 		return err == nil && isSame(a, b)
 	}
+	return k
+}
+
+// WithPriority returns the kind with a default priority: of each task that this program enqueues by the returned kind
+// without [EnqueueOptions].Priority. Enqueues in SQL, over HTTP, by the command and by the function [Enqueue] do not
+// use it. An enqueue returns an [*InvalidError] if p is not a priority.
+func (k TypedKind[A]) WithPriority(p Priority) TypedKind[A] {
+	k.priority = p
 	return k
 }
 

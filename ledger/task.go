@@ -18,6 +18,7 @@ type Task struct {
 	Version    Version   `json:"version"`            // of the last event
 	Run        int       `json:"run,omitempty"`      // number of the run, from 1
 	Attempt    Attempt   `json:"attempt"`            // number of attempts of the run that have begun
+	Priority   Priority  `json:"priority,omitempty"` // of the last event; 0: the default
 	Failures   int       `json:"failures"`           // failed attempts since the task was last finished
 	EnqueuedAt time.Time `json:"enqueued_at"`        // time of the first event of the first run
 	UpdatedAt  time.Time `json:"updated_at"`         // time of the last event
@@ -90,6 +91,7 @@ func (t Task) Apply(e Event) (Task, error) {
 
 	next := t
 	next.State, next.Version, next.Attempt = e.Type.State(), e.Version, e.Attempt
+	next.Priority = e.Priority
 	next.UpdatedAt, next.Actor = e.RecordedAt, e.Actor
 	next.DueAt, next.LostInARow, next.Fingerprint = e.DueAt(), 0, ""
 	next.Reason, next.Progress = e.reason(), e.progress()

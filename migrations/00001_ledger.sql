@@ -220,7 +220,7 @@ create table taskledger.event (
   run          integer,
   shard        smallint not null,
   data_version smallint not null default 1,
-  priority     smallint not null default 0,
+  priority     smallint not null default 0 check (priority between 0 and 4),
   kind         text collate "C" not null,
   biz_id       text collate "C" not null,
   actor        text,
@@ -242,7 +242,9 @@ comment on column taskledger.event.run is
   'null for other events. Version 1 begins run 1.';
 comment on column taskledger.event.data_version is
   'The version of the format of data, for programs that read old events. The producer chooses it for args.';
-comment on column taskledger.event.priority is 'The task''s priority, 0 if none was given. Always 0 for now.';
+comment on column taskledger.event.priority is
+  'The task''s priority from this event on: 1 urgent, 2 high, 3 normal, 4 low; 0: none was given, which means normal. '
+  'Each event copies it from the event before, unless taskledger reschedules the task with another.';
 comment on column taskledger.event.actor is
   'The author of the event, as its writer claims. login_id is recorded by the database.';
 comment on column taskledger.event.order_key is

@@ -195,7 +195,7 @@ comment on function taskledger_internal.refuse_overload(text) is
 -- winner of a race. Run numbers follow the newest event with args. Indexes: primary key, event_run.
 -- +goose StatementBegin
 create function taskledger_internal.enqueue_again(kind text, biz_id text, replaces boolean, args text, meta text,
-                                                  actor text, data_version integer, run_after bigint,
+                                                  actor text, data_version integer, priority integer, run_after bigint,
                                                   run_at timestamptz, start_by timestamptz, finish_by timestamptz,
                                                   out "position" bigint, out version integer,
                                                   out type taskledger.event_type, out is_full boolean)
@@ -216,6 +216,10 @@ begin
   perform taskledger_internal.check_size('meta', 'max_meta_bytes', enqueue_again.meta);
   if enqueue_again.data_version not between 1 and 32767 then
     raise exception 'taskledger: invalid data_version %: must be between 1 and 32767', enqueue_again.data_version
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if enqueue_again.priority not between 0 and 4 then
+    raise exception 'taskledger: invalid priority %: must be between 1 (urgent) and 4 (low)', enqueue_again.priority
       using errcode = 'invalid_parameter_value';
   end if;
   is_full := false;
@@ -256,11 +260,11 @@ begin
       select pg_current_xact_id() as xid,
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                       taskledger_internal.login_id()) as login_id)
-    insert into taskledger.event (xid, version, attempt, shard, type, login_id, run, data_version, kind, biz_id, actor,
-                                  data, meta)
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, run, data_version, priority, kind,
+                                  biz_id, actor, data, meta)
     select tx.xid, head.version + 1, 0, head.shard,
            case when due is null then 'enqueued' else 'scheduled' end::taskledger.event_type, tx.login_id, next_run,
-           enqueue_again.data_version, enqueue_again.kind, enqueue_again.biz_id,
+           enqueue_again.data_version, coalesce(enqueue_again.priority, 0), enqueue_again.kind, enqueue_again.biz_id,
            coalesce(nullif(enqueue_again.actor, ''), session_user::text), enqueue_again.args::json,
            taskledger_internal.with_times(enqueue_again.meta, due, enqueue_again.start_by,
                                           enqueue_again.finish_by)::json
@@ -279,7 +283,7 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.enqueue_again(text, text, boolean, text, text, text, integer, bigint,
+comment on function taskledger_internal.enqueue_again(text, text, boolean, text, text, text, integer, integer, bigint,
                                                       timestamptz, timestamptz, timestamptz) is
   'Enqueues the next run of a finished task, or replaces the args of a task that has not begun. Returns the new event; '
   'or null as position if the task does not exist, has begun, waits for predecessors or must not be replaced; is_full '
@@ -342,7 +346,8 @@ begin
   end if;
   for entry in
     select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->>'shard' as shard,
-           e.v->>'data_version' as data_version, coalesce(args_apart[e.i]::json, e.v->'args') as args
+           e.v->>'data_version' as data_version, e.v->>'priority' as priority,
+           coalesce(args_apart[e.i]::json, e.v->'args') as args
       from json_array_elements(entries) with ordinality as e(v, i)
   loop
     perform taskledger_internal.check_key(entry.kind, entry.biz_id);
@@ -367,6 +372,11 @@ begin
           entry.i, quote_literal(left(entry.data_version, 80))
         using errcode = 'invalid_parameter_value';
     end if;
+    if entry.priority !~ '^[1-4]$' then
+      raise exception 'taskledger: entry %: invalid priority %: must be between 1 (urgent) and 4 (low)',
+          entry.i, quote_literal(left(entry.priority, 80))
+        using errcode = 'invalid_parameter_value';
+    end if;
     perform taskledger_internal.check_nesting('args', entry.args::text);
     perform taskledger_internal.check_nesting('meta', (entry.v->'meta')::text);
     perform taskledger_internal.check_meta(entry.v->'meta', entry.args);
@@ -381,11 +391,11 @@ begin
       elsif key = 'if_exists' then
         perform taskledger_internal.check_if_exists(entry.v ->> 'if_exists', entry.v -> 'after');
         one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun');
-      elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version') then
+      elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version', 'priority') then
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
                 hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-                       'data_version, after and if_exists';
+                       'data_version, after, priority and if_exists';
       end if;
     end loop;
   end loop;
@@ -397,7 +407,7 @@ begin
       select e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
              coalesce(args_apart[e.i]::json, e.v->'args') as args, e.v->'meta' as meta,
              (e.v->>'shard')::integer as shard, e.v->>'actor' as actor,
-             (e.v->>'data_version')::integer as data_version
+             (e.v->>'data_version')::integer as data_version, (e.v->>'priority')::integer as priority
         from json_array_elements(entries) with ordinality as e(v, i)
        order by case when in_order then e.i end, e.v->>'kind' collate "C", e.v->>'biz_id' collate "C", e.i
     loop
@@ -407,7 +417,7 @@ begin
          cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
                                                entry.meta, t.run_in, t.start_by, t.finish_by,
                                                coalesce(entry.data_version, 1), entry.v -> 'after',
-                                               coalesce(entry.v ->> 'if_exists', 'same')) first
+                                               entry.priority, coalesce(entry.v ->> 'if_exists', 'same')) first
          where first.is_new);
     end loop;
   else
@@ -416,17 +426,17 @@ begin
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                       taskledger_internal.login_id()) as login_id
     ), added as (
-      insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, kind, biz_id, actor,
-                                    data, meta)
+      insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, kind,
+                                    biz_id, actor, data, meta)
       select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', tx.login_id,
-             coalesce(w.data_version, 1), w.kind, w.biz_id,
+             coalesce(w.data_version, 1), coalesce(w.priority, 0), w.kind, w.biz_id,
              coalesce(nullif(w.actor, ''), session_user::text), w.args,
              case when json_typeof(w.meta) = 'object' then w.meta end
         from tx
        cross join (
          select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
                 (e.v->>'shard')::smallint as shard, e.v->>'actor' as actor,
-                (e.v->>'data_version')::smallint as data_version
+                (e.v->>'data_version')::smallint as data_version, (e.v->>'priority')::smallint as priority
            from json_array_elements(entries) with ordinality as e(v, i)) w
        order by w.kind collate "C", w.biz_id collate "C", w.i
           on conflict (kind, biz_id, version) do nothing
@@ -460,14 +470,15 @@ $$;
 comment on function taskledger.enqueue_many(json) is
   'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of '
   'taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-  'data_version, after, if_exists. Returns a row for each entry, in order, like taskledger.enqueue.';
+  'data_version, after, priority, if_exists. Returns a row for each entry, in order, like taskledger.enqueue.';
 
 -- +goose StatementBegin
 create function taskledger.enqueue(kind text, biz_id text, args json default null, run_at timestamptz default null,
                                    shard integer default null, actor text default null, meta json default null,
                                    run_in interval default null, start_by timestamptz default null,
                                    finish_by timestamptz default null, data_version integer default 1,
-                                   after json default null, if_exists text default 'same')
+                                   after json default null, priority integer default null,
+                                   if_exists text default 'same')
 returns table (is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -494,6 +505,10 @@ begin
   end if;
   if enqueue.data_version not between 1 and 32767 then
     raise exception 'taskledger: invalid data_version %: must be between 1 and 32767', enqueue.data_version
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if enqueue.priority not between 1 and 4 then
+    raise exception 'taskledger: invalid priority %: must be between 1 (urgent) and 4 (low)', enqueue.priority
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger_internal.check_nesting('args', enqueue.args::text);
@@ -546,11 +561,11 @@ begin
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                     taskledger_internal.login_id()) as login_id)
-  insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data,
-                                meta)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, kind, biz_id,
+                                actor, data, meta)
   select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
-         tx.login_id, coalesce(enqueue.data_version, 1), enqueue.kind, enqueue.biz_id,
-         coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args, stored_meta
+         tx.login_id, coalesce(enqueue.data_version, 1), coalesce(enqueue.priority, 0), enqueue.kind,
+         enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args, stored_meta
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
@@ -562,9 +577,10 @@ begin
       select pg_current_xact_id() as xid,
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                       taskledger_internal.login_id()) as login_id)
-    insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data)
     select tx.xid, 2, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), 'discarded',
-           tx.login_id, enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
+           tx.login_id, coalesce(enqueue.priority, 0), enqueue.kind, enqueue.biz_id,
+           coalesce(nullif(enqueue.actor, ''), session_user::text),
            '{"reason":"too many tasks of its kind wait"}'
       from tx;
     return query select true, 'discarded'::taskledger.task_state, 2, true, added_position;
@@ -588,8 +604,8 @@ begin
       from taskledger_internal.enqueue_again(
              enqueue.kind, enqueue.biz_id, enqueue.if_exists = 'replace', enqueue.args::text,
              case when json_typeof(enqueue.meta) = 'object' then enqueue.meta::text end, enqueue.actor,
-             coalesce(enqueue.data_version, 1), (extract(epoch from enqueue.run_in) * 1e6)::bigint, enqueue.run_at,
-             enqueue.start_by, enqueue.finish_by) a;
+             coalesce(enqueue.data_version, 1), enqueue.priority, (extract(epoch from enqueue.run_in) * 1e6)::bigint,
+             enqueue.run_at, enqueue.start_by, enqueue.finish_by) a;
     if again.is_full then
       perform taskledger_internal.refuse_overload(enqueue.kind);
     elsif again.position is not null then
@@ -611,10 +627,11 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.enqueue(text, text, json, timestamptz, integer, text, json, interval, timestamptz,
-                                       timestamptz, integer, json, text) is
+                                       timestamptz, integer, json, integer, text) is
   'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; '
   'a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. '
-  'data_version is the version of the format of args. after contains the keys of tasks that must have succeeded '
+  'data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 '
+  'urgent, 2 high, 3 normal, 4 low; without it, normal. after contains the keys of tasks that must have succeeded '
   'before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. '
   'If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args '
   'are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args '

@@ -26,9 +26,9 @@ begin
   ), due as materialized (
     select tx.xid, tx.login_id, taskledger_internal.due_at(append_event.after_us, append_event.at) as at from tx
   ), added as (
-    insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+    insert into taskledger.event (version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data)
     select e.version + 1, e.attempt + taskledger_internal.begins_attempt(append_event.type, e.type)::integer, e.shard,
-           append_event.type, due.login_id, e.kind, e.biz_id, append_event.actor,
+           append_event.type, due.login_id, e.priority, e.kind, e.biz_id, append_event.actor,
            taskledger_internal.with_moment(append_event.data,
              case append_event.type when 'failed' then 'retry_at' else 'run_at' end, due.at)::json
       from due
@@ -409,9 +409,10 @@ comment on function taskledger.claim(text, text, text, boolean) is
 -- kind, while any login could hold an advisory lock. Each worker is looked up once. Indexes: task_next, primary keys,
 -- and as feed_page.
 -- +goose StatementBegin
-create function taskledger_internal.lock_waiting(kind text, listed bigint, at timestamptz, after bigint, page integer,
-                                                 how_many integer, out biz_ids text[], out entries integer,
-                                                 out last bigint, out is_end boolean, out newest timestamptz)
+create function taskledger_internal.lock_waiting(kind text, listed_priority integer, listed bigint, at timestamptz,
+                                                 after bigint, page integer, how_many integer, out biz_ids text[],
+                                                 out entries integer, out last_priority integer, out last bigint,
+                                                 out is_end boolean, out newest timestamptz)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
@@ -420,20 +421,25 @@ declare
   seen pg_snapshot := coalesce(place ->> 'snapshot', '3:3:');
   seen_top bigint := coalesce(place ->> 'top', '0');
   seen_bound xid8 := coalesce(place ->> 'bound', '3');
+  priorities integer[];
   positions bigint[];
   found_ids text[];
   read record;
 begin
   perform taskledger_internal.check_kinds(array[lock_waiting.kind], true);
   if listed is not null then
-    select array_agg(l.position), array_agg(l.biz_id), count(*), max(l.position)
-      into positions, found_ids, entries, last
+    select array_agg(l.priority order by l.priority, l.position),
+           array_agg(l.position order by l.priority, l.position),
+           array_agg(l.biz_id order by l.priority, l.position), count(*)
+      into priorities, positions, found_ids, entries
       from (
-        select t.position, t.biz_id
+        select t.priority::integer as priority, t.position, t.biz_id
           from taskledger.lingering_tasks t
-         where t.kind = lock_waiting.kind and t.position > listed
-         order by t.position
+         where t.kind = lock_waiting.kind and (t.priority, t.position) > (listed_priority, listed)
+         order by t.priority, t.position
          limit page) l;
+    last_priority := priorities[entries];
+    last := positions[entries];
   else
     select m.snapshot, m.top, m.bound into read from taskledger.moments m where m.at = lock_waiting.at;
     if read.top > seen_top then
@@ -451,8 +457,8 @@ begin
   end if;
   is_end := entries < page;
   with head as materialized (
-    select t.position, t.biz_id, h.type, h.actor
-      from unnest(positions, found_ids) t(position, biz_id)
+    select t.priority, t.position, t.biz_id, h.type, h.actor
+      from unnest(priorities, positions, found_ids) t(priority, position, biz_id)
      cross join lateral (
        select e.type, e.actor
          from taskledger.event e
@@ -465,8 +471,9 @@ begin
      where not exists (
        select from taskledger_internal.worker_alive_ms(r.actor, lock_waiting.kind) w where w.alive_ms > 0)
   )
-  select array_agg(h.position order by h.position), array_agg(h.biz_id order by h.position)
-    into positions, found_ids
+  select array_agg(h.priority order by h.priority, h.position), array_agg(h.position order by h.priority, h.position),
+         array_agg(h.biz_id order by h.priority, h.position)
+    into priorities, positions, found_ids
     from head h
    where h.type = any (waking)
       or h.type in ('started', 'progressed') and h.actor in (select l.actor from lost l);
@@ -478,6 +485,7 @@ begin
       biz_ids := biz_ids || found_ids[i];
     end if;
     if cardinality(biz_ids) = how_many then
+      last_priority := priorities[i];
       last := positions[i];
       is_end := false;
       exit;
@@ -487,11 +495,12 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.lock_waiting(text, bigint, timestamptz, bigint, integer, integer) is
-  'Reads the next entries of a kind in the list of unfinished tasks after position listed, or the next events of all '
-  'kinds after a moment and a position, at most page of them. Locks the first how_many tasks among them that may be '
-  'claimed, against other calls until the transaction ends. Returns these in the order in which they begin, how many '
-  'entries there were, the position of the last, whether there are no more, and the time of the newest moment.';
+comment on function taskledger_internal.lock_waiting(text, integer, bigint, timestamptz, bigint, integer, integer) is
+  'Reads the next entries of a kind in the list of unfinished tasks after a priority and a position, or the next '
+  'events of all kinds after a moment and a position, at most page of them. Locks the first how_many tasks among them '
+  'that may be claimed, against other calls until the transaction ends. Returns these in the order in which they '
+  'begin, how many entries there were, priority and position of the last, whether there are no more, and the time of '
+  'the newest moment.';
 
 -- The list comes first, then the events after its place. A call steps over at most about 5,000 entries of each that it
 -- cannot claim, and the next call continues there.
@@ -511,6 +520,7 @@ declare
   few constant integer := 256;
   before constant json := taskledger_internal.poll_place(claim_next.worker, claim_next.kind);
   listed bigint := coalesce(before ->> 'listed', '0');
+  listed_priority integer := coalesce(before ->> 'priority', '0');
   at timestamptz := before ->> 'at';
   after bigint := coalesce(before ->> 'after', '0');
   later timestamptz := before ->> 'next';
@@ -532,8 +542,8 @@ begin
     return;
   end if;
   loop
-    tasks := taskledger_internal.lock_waiting(claim_next.kind, case when is_listed then listed end, at, after, page,
-                                              how_many - claimed);
+    tasks := taskledger_internal.lock_waiting(claim_next.kind, listed_priority, case when is_listed then listed end, at,
+                                              after, page, how_many - claimed);
     for i in 1 .. coalesce(cardinality(tasks.biz_ids), 0) loop
       for found in select c.* from taskledger.claim(claim_next.kind, tasks.biz_ids[i], claim_next.worker) c loop
         return query select tasks.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
@@ -543,6 +553,7 @@ begin
     stepped := stepped + tasks.entries;
     if is_listed then
       listed := case when claimed < how_many and not tasks.is_end then tasks.last else 0 end;
+      listed_priority := case when listed > 0 then tasks.last_priority else 0 end;
       exit when claimed >= how_many;
       is_listed := not tasks.is_end and stepped < most;
       page := 4 * page;
@@ -564,17 +575,19 @@ begin
     end if;
   end loop;
   if not is_listed and (stepped >= few or before ->> 'next' is not null and later is null)
-      or listed <> coalesce(before ->> 'listed', '0')::bigint then
+      or listed <> coalesce(before ->> 'listed', '0')::bigint
+      or listed_priority <> coalesce(before ->> 'priority', '0')::integer then
     perform taskledger_internal.set_poll_place(claim_next.worker, claim_next.kind,
-      json_build_object('listed', listed, 'at', at, 'after', after, 'next', later));
+      json_build_object('listed', listed, 'priority', listed_priority, 'at', at, 'after', after, 'next', later));
   end if;
 end
 $$;
 -- +goose StatementEnd
 
 comment on function taskledger.claim_next(text, text, integer) is
-  'Claims at most how_many waiting tasks of a kind, in the order in which they became available, unless other '
-  'workers take them first. Its cost does not grow with finished tasks, tasks that wait for a time, or other '
+  'Claims at most how_many waiting tasks of a kind, of the highest priority first and in the order in which they '
+  'became available, unless other workers take them first. Tasks that became available within the last seconds may '
+  'come after all others. Its cost does not grow with finished tasks, tasks that wait for a time, or other '
   'kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a '
   'lease.';
 

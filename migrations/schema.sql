@@ -144,6 +144,7 @@ declare
   few constant integer := 256;
   before constant json := taskledger_internal.poll_place(claim_next.worker, claim_next.kind);
   listed bigint := coalesce(before ->> 'listed', '0');
+  listed_priority integer := coalesce(before ->> 'priority', '0');
   at timestamptz := before ->> 'at';
   after bigint := coalesce(before ->> 'after', '0');
   later timestamptz := before ->> 'next';
@@ -165,8 +166,8 @@ begin
     return;
   end if;
   loop
-    tasks := taskledger_internal.lock_waiting(claim_next.kind, case when is_listed then listed end, at, after, page,
-                                              how_many - claimed);
+    tasks := taskledger_internal.lock_waiting(claim_next.kind, listed_priority, case when is_listed then listed end, at,
+                                              after, page, how_many - claimed);
     for i in 1 .. coalesce(cardinality(tasks.biz_ids), 0) loop
       for found in select c.* from taskledger.claim(claim_next.kind, tasks.biz_ids[i], claim_next.worker) c loop
         return query select tasks.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
@@ -176,6 +177,7 @@ begin
     stepped := stepped + tasks.entries;
     if is_listed then
       listed := case when claimed < how_many and not tasks.is_end then tasks.last else 0 end;
+      listed_priority := case when listed > 0 then tasks.last_priority else 0 end;
       exit when claimed >= how_many;
       is_listed := not tasks.is_end and stepped < most;
       page := 4 * page;
@@ -197,16 +199,17 @@ begin
     end if;
   end loop;
   if not is_listed and (stepped >= few or before ->> 'next' is not null and later is null)
-      or listed <> coalesce(before ->> 'listed', '0')::bigint then
+      or listed <> coalesce(before ->> 'listed', '0')::bigint
+      or listed_priority <> coalesce(before ->> 'priority', '0')::integer then
     perform taskledger_internal.set_poll_place(claim_next.worker, claim_next.kind,
-      json_build_object('listed', listed, 'at', at, 'after', after, 'next', later));
+      json_build_object('listed', listed, 'priority', listed_priority, 'at', at, 'after', after, 'next', later));
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims at most how_many waiting tasks of a kind, in the order in which they became available, unless other workers take them first. Its cost does not grow with finished tasks, tasks that wait for a time, or other kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a lease.';
+COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims at most how_many waiting tasks of a kind, of the highest priority first and in the order in which they became available, unless other workers take them first. Tasks that became available within the last seconds may come after all others. Its cost does not grow with finished tasks, tasks that wait for a time, or other kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a lease.';
 
-CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json, if_exists text DEFAULT 'same'::text) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
+CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json, priority integer DEFAULT NULL::integer, if_exists text DEFAULT 'same'::text) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -234,6 +237,10 @@ begin
   end if;
   if enqueue.data_version not between 1 and 32767 then
     raise exception 'taskledger: invalid data_version %: must be between 1 and 32767', enqueue.data_version
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if enqueue.priority not between 1 and 4 then
+    raise exception 'taskledger: invalid priority %: must be between 1 (urgent) and 4 (low)', enqueue.priority
       using errcode = 'invalid_parameter_value';
   end if;
   perform taskledger_internal.check_nesting('args', enqueue.args::text);
@@ -286,11 +293,11 @@ begin
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                     taskledger_internal.login_id()) as login_id)
-  insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, kind, biz_id, actor, data,
-                                meta)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, kind, biz_id,
+                                actor, data, meta)
   select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
-         tx.login_id, coalesce(enqueue.data_version, 1), enqueue.kind, enqueue.biz_id,
-         coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args, stored_meta
+         tx.login_id, coalesce(enqueue.data_version, 1), coalesce(enqueue.priority, 0), enqueue.kind,
+         enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args, stored_meta
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
@@ -302,9 +309,10 @@ begin
       select pg_current_xact_id() as xid,
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                       taskledger_internal.login_id()) as login_id)
-    insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data)
     select tx.xid, 2, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), 'discarded',
-           tx.login_id, enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text),
+           tx.login_id, coalesce(enqueue.priority, 0), enqueue.kind, enqueue.biz_id,
+           coalesce(nullif(enqueue.actor, ''), session_user::text),
            '{"reason":"too many tasks of its kind wait"}'
       from tx;
     return query select true, 'discarded'::taskledger.task_state, 2, true, added_position;
@@ -328,8 +336,8 @@ begin
       from taskledger_internal.enqueue_again(
              enqueue.kind, enqueue.biz_id, enqueue.if_exists = 'replace', enqueue.args::text,
              case when json_typeof(enqueue.meta) = 'object' then enqueue.meta::text end, enqueue.actor,
-             coalesce(enqueue.data_version, 1), (extract(epoch from enqueue.run_in) * 1e6)::bigint, enqueue.run_at,
-             enqueue.start_by, enqueue.finish_by) a;
+             coalesce(enqueue.data_version, 1), enqueue.priority, (extract(epoch from enqueue.run_in) * 1e6)::bigint,
+             enqueue.run_at, enqueue.start_by, enqueue.finish_by) a;
     if again.is_full then
       perform taskledger_internal.refuse_overload(enqueue.kind);
     elsif again.position is not null then
@@ -349,7 +357,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json, if_exists text) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args and times; ''replace'' also replaces those of a task that has not begun. Then is_new is true.';
+COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json, priority integer, if_exists text) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 urgent, 2 high, 3 normal, 4 low; without it, normal. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args and times; ''replace'' also replaces those of a task that has not begun. Then is_new is true.';
 
 CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -379,7 +387,8 @@ begin
   end if;
   for entry in
     select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->>'shard' as shard,
-           e.v->>'data_version' as data_version, coalesce(args_apart[e.i]::json, e.v->'args') as args
+           e.v->>'data_version' as data_version, e.v->>'priority' as priority,
+           coalesce(args_apart[e.i]::json, e.v->'args') as args
       from json_array_elements(entries) with ordinality as e(v, i)
   loop
     perform taskledger_internal.check_key(entry.kind, entry.biz_id);
@@ -404,6 +413,11 @@ begin
           entry.i, quote_literal(left(entry.data_version, 80))
         using errcode = 'invalid_parameter_value';
     end if;
+    if entry.priority !~ '^[1-4]$' then
+      raise exception 'taskledger: entry %: invalid priority %: must be between 1 (urgent) and 4 (low)',
+          entry.i, quote_literal(left(entry.priority, 80))
+        using errcode = 'invalid_parameter_value';
+    end if;
     perform taskledger_internal.check_nesting('args', entry.args::text);
     perform taskledger_internal.check_nesting('meta', (entry.v->'meta')::text);
     perform taskledger_internal.check_meta(entry.v->'meta', entry.args);
@@ -418,11 +432,11 @@ begin
       elsif key = 'if_exists' then
         perform taskledger_internal.check_if_exists(entry.v ->> 'if_exists', entry.v -> 'after');
         one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun');
-      elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version') then
+      elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version', 'priority') then
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
                 hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-                       'data_version, after and if_exists';
+                       'data_version, after, priority and if_exists';
       end if;
     end loop;
   end loop;
@@ -434,7 +448,7 @@ begin
       select e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
              coalesce(args_apart[e.i]::json, e.v->'args') as args, e.v->'meta' as meta,
              (e.v->>'shard')::integer as shard, e.v->>'actor' as actor,
-             (e.v->>'data_version')::integer as data_version
+             (e.v->>'data_version')::integer as data_version, (e.v->>'priority')::integer as priority
         from json_array_elements(entries) with ordinality as e(v, i)
        order by case when in_order then e.i end, e.v->>'kind' collate "C", e.v->>'biz_id' collate "C", e.i
     loop
@@ -444,7 +458,7 @@ begin
          cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
                                                entry.meta, t.run_in, t.start_by, t.finish_by,
                                                coalesce(entry.data_version, 1), entry.v -> 'after',
-                                               coalesce(entry.v ->> 'if_exists', 'same')) first
+                                               entry.priority, coalesce(entry.v ->> 'if_exists', 'same')) first
          where first.is_new);
     end loop;
   else
@@ -453,17 +467,17 @@ begin
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                       taskledger_internal.login_id()) as login_id
     ), added as (
-      insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, kind, biz_id, actor,
-                                    data, meta)
+      insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, kind,
+                                    biz_id, actor, data, meta)
       select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', tx.login_id,
-             coalesce(w.data_version, 1), w.kind, w.biz_id,
+             coalesce(w.data_version, 1), coalesce(w.priority, 0), w.kind, w.biz_id,
              coalesce(nullif(w.actor, ''), session_user::text), w.args,
              case when json_typeof(w.meta) = 'object' then w.meta end
         from tx
        cross join (
          select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
                 (e.v->>'shard')::smallint as shard, e.v->>'actor' as actor,
-                (e.v->>'data_version')::smallint as data_version
+                (e.v->>'data_version')::smallint as data_version, (e.v->>'priority')::smallint as priority
            from json_array_elements(entries) with ordinality as e(v, i)) w
        order by w.kind collate "C", w.biz_id collate "C", w.i
           on conflict (kind, biz_id, version) do nothing
@@ -493,7 +507,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after, if_exists. Returns a row for each entry, in order, like taskledger.enqueue.';
+COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after, priority, if_exists. Returns a row for each entry, in order, like taskledger.enqueue.';
 
 CREATE FUNCTION taskledger.erase_salts(kind text, biz_id text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -539,7 +553,8 @@ declare
   described constant json := json_build_object(
     'message', taskledger_internal.shortened(coalesce(error, ''), 4096),
     'type', taskledger_internal.shortened(coalesce(error_type, ''), 512));
-  ended constant integer := taskledger_internal.newest_of(kind, biz_id, '{succeeded,buried,cancelled,expired,discarded}');
+  ended constant integer := taskledger_internal.newest_of(
+    kind, biz_id, '{succeeded,buried,cancelled,expired,discarded}');
   policy json;
   failures integer;
   reason text;
@@ -998,9 +1013,9 @@ begin
   ), due as materialized (
     select tx.xid, tx.login_id, taskledger_internal.due_at(append_event.after_us, append_event.at) as at from tx
   ), added as (
-    insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data)
+    insert into taskledger.event (version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data)
     select e.version + 1, e.attempt + taskledger_internal.begins_attempt(append_event.type, e.type)::integer, e.shard,
-           append_event.type, due.login_id, e.kind, e.biz_id, append_event.actor,
+           append_event.type, due.login_id, e.priority, e.kind, e.biz_id, append_event.actor,
            taskledger_internal.with_moment(append_event.data,
              case append_event.type when 'failed' then 'retry_at' else 'run_at' end, due.at)::json
       from due
@@ -1668,7 +1683,7 @@ CREATE FUNCTION taskledger_internal.end_of_time() RETURNS timestamp with time zo
 
 COMMENT ON FUNCTION taskledger_internal.end_of_time() IS 'Returns when the timers of tasks with predecessors are due, which is never.';
 
-CREATE FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, replaces boolean, args text, meta text, actor text, data_version integer, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type, OUT is_full boolean) RETURNS record
+CREATE FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, replaces boolean, args text, meta text, actor text, data_version integer, priority integer, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type, OUT is_full boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -1688,6 +1703,10 @@ begin
   perform taskledger_internal.check_size('meta', 'max_meta_bytes', enqueue_again.meta);
   if enqueue_again.data_version not between 1 and 32767 then
     raise exception 'taskledger: invalid data_version %: must be between 1 and 32767', enqueue_again.data_version
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if enqueue_again.priority not between 0 and 4 then
+    raise exception 'taskledger: invalid priority %: must be between 1 (urgent) and 4 (low)', enqueue_again.priority
       using errcode = 'invalid_parameter_value';
   end if;
   is_full := false;
@@ -1728,11 +1747,11 @@ begin
       select pg_current_xact_id() as xid,
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                       taskledger_internal.login_id()) as login_id)
-    insert into taskledger.event (xid, version, attempt, shard, type, login_id, run, data_version, kind, biz_id, actor,
-                                  data, meta)
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, run, data_version, priority, kind,
+                                  biz_id, actor, data, meta)
     select tx.xid, head.version + 1, 0, head.shard,
            case when due is null then 'enqueued' else 'scheduled' end::taskledger.event_type, tx.login_id, next_run,
-           enqueue_again.data_version, enqueue_again.kind, enqueue_again.biz_id,
+           enqueue_again.data_version, coalesce(enqueue_again.priority, 0), enqueue_again.kind, enqueue_again.biz_id,
            coalesce(nullif(enqueue_again.actor, ''), session_user::text), enqueue_again.args::json,
            taskledger_internal.with_times(enqueue_again.meta, due, enqueue_again.start_by,
                                           enqueue_again.finish_by)::json
@@ -1743,13 +1762,14 @@ begin
   end loop;
   insert into taskledger.timer (due_at, kind, biz_id, version, reason)
   select taskledger_internal.due_at(null, t.at), enqueue_again.kind, enqueue_again.biz_id, head.version + 1, t.reason
-    from (values (due, 'due'), (enqueue_again.start_by, 'start_by'), (enqueue_again.finish_by, 'finish_by')) t(at, reason)
+    from (values (due, 'due'), (enqueue_again.start_by, 'start_by'),
+                 (enqueue_again.finish_by, 'finish_by')) t(at, reason)
    where t.at is not null;
   perform taskledger_internal.wake(case when due is null then "position" end);
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, replaces boolean, args text, meta text, actor text, data_version integer, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type, OUT is_full boolean) IS 'Enqueues the next run of a finished task, or replaces the args of a task that has not begun. Returns the new event; or null as position if the task does not exist, has begun, waits for predecessors or must not be replaced; is_full if too many tasks of the kind wait.';
+COMMENT ON FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, replaces boolean, args text, meta text, actor text, data_version integer, priority integer, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type, OUT is_full boolean) IS 'Enqueues the next run of a finished task, or replaces the args of a task that has not begun. Returns the new event; or null as position if the task does not exist, has begun, waits for predecessors or must not be replaced; is_full if too many tasks of the kind wait.';
 
 CREATE FUNCTION taskledger_internal.error_text(data json) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
@@ -1896,7 +1916,8 @@ CREATE TABLE taskledger.event (
     order_key text COLLATE pg_catalog."C",
     partition integer,
     data json,
-    meta json
+    meta json,
+    CONSTRAINT event_priority_check CHECK (((priority >= 0) AND (priority <= 4)))
 )
 WITH (autovacuum_vacuum_insert_scale_factor='0.01', autovacuum_freeze_min_age='0');
 
@@ -1908,7 +1929,7 @@ COMMENT ON COLUMN taskledger.event.run IS 'The number of the run whose args are 
 
 COMMENT ON COLUMN taskledger.event.data_version IS 'The version of the format of data, for programs that read old events. The producer chooses it for args.';
 
-COMMENT ON COLUMN taskledger.event.priority IS 'The task''s priority, 0 if none was given. Always 0 for now.';
+COMMENT ON COLUMN taskledger.event.priority IS 'The task''s priority from this event on: 1 urgent, 2 high, 3 normal, 4 low; 0: none was given, which means normal. Each event copies it from the event before, unless taskledger reschedules the task with another.';
 
 COMMENT ON COLUMN taskledger.event.actor IS 'The author of the event, as its writer claims. login_id is recorded by the database.';
 
@@ -2234,12 +2255,12 @@ begin
         limit fire_timers.how_many
           for update skip locked) mine
   ), headed as materialized (
-    select d.*, h.version as head, h.attempt, h.shard, h.type,
+    select d.*, h.version as head, h.attempt, h.shard, h.type, h.priority,
            d.reason in ('start_by', 'finish_by')
              and d.version = taskledger_internal.args_version(d.kind, d.biz_id) as is_deadline
       from due d
      cross join lateral (
-       select e.version, e.attempt, e.shard, e.type
+       select e.version, e.attempt, e.shard, e.type, e.priority
          from taskledger.event e
         where e.kind = d.kind and e.biz_id = d.biz_id
         order by e.version desc
@@ -2250,7 +2271,8 @@ begin
                      and j.type = any (fire_timers.may_release) then 'released'
                 when j.is_deadline and (j.reason = 'finish_by' or j.attempt = 0)
                      and j.type = any (fire_timers.may_expire) then 'expired'
-                when j.is_deadline and j.reason = 'finish_by' and taskledger.state_after(j.type) = 'running' then 'later'
+                when j.is_deadline and j.reason = 'finish_by'
+                     and taskledger.state_after(j.type) = 'running' then 'later'
            end as answer
       from headed j
   ), chosen as materialized (
@@ -2264,9 +2286,9 @@ begin
                     taskledger_internal.login_id()) as login_id, taskledger_internal.wake()
      where exists (select from chosen)
   ), added as (
-    insert into taskledger.event (xid, version, attempt, shard, type, login_id, kind, biz_id, actor, data)
-    select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, tx.login_id, c.kind, c.biz_id,
-           'scheduler',
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data)
+    select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, tx.login_id, c.priority, c.kind,
+           c.biz_id, 'scheduler',
            taskledger_internal.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
       from tx cross join chosen c
      order by c.kind, c.biz_id
@@ -2305,7 +2327,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.fire_timers(due_from timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_due timestamp with time zone[], only_kinds text[], only_biz_ids text[]) IS 'Appends the events of at most how_many timers due since due_from, and removes the timers. may_release and may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out. only_due, only_kinds and only_biz_ids, of one length: the only timers, instead; empty for all. Returns the clock that decided, the numbers of timers locked, of released and expired events, and of timers kept; how many of the only timers another session has locked; due_at of the first and the last timer locked.';
 
-CREATE FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type, login_id integer DEFAULT NULL::integer) RETURNS taskledger.event_type
+CREATE FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, priority smallint, type taskledger.event_type, login_id integer DEFAULT NULL::integer) RETURNS taskledger.event_type
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2314,7 +2336,7 @@ begin
     select e.type
       from taskledger.event e
      where e.kind = follows.kind and e.biz_id = follows.biz_id and e.version = follows.version - 1
-       and e.shard = follows.shard
+       and e.shard = follows.shard and (e.priority = follows.priority or follows.priority is null)
        and follows.attempt = e.attempt + taskledger_internal.begins_attempt(follows.type, e.type)::integer
        and taskledger_internal.may_follow(follows.type, e.type)
        and case when follows.login_id is null or e.type not in ('started', 'progressed')
@@ -2323,7 +2345,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, type taskledger.event_type, login_id integer) IS 'Returns the type of the event that an event follows; null if it may not follow that event, or if its attempt or shard differs from the ledger''s. With a login_id, also null if the event would end or continue an attempt of a live worker of another login.';
+COMMENT ON FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, priority smallint, type taskledger.event_type, login_id integer) IS 'Returns the type of the event that an event follows; null if it may not follow that event, or if its attempt, shard or priority (null: any) differs from the ledger''s. With a login_id, also null if the event would end or continue an attempt of a live worker of another login.';
 
 CREATE FUNCTION taskledger_internal.foreign_position() RETURNS bigint
     LANGUAGE plpgsql STABLE
@@ -2740,7 +2762,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.lock_seal() IS 'Locks the seal against other transactions that seal or erase, until the transaction ends.';
 
-CREATE FUNCTION taskledger_internal.lock_waiting(kind text, listed bigint, at timestamp with time zone, after bigint, page integer, how_many integer, OUT biz_ids text[], OUT entries integer, OUT last bigint, OUT is_end boolean, OUT newest timestamp with time zone) RETURNS record
+CREATE FUNCTION taskledger_internal.lock_waiting(kind text, listed_priority integer, listed bigint, at timestamp with time zone, after bigint, page integer, how_many integer, OUT biz_ids text[], OUT entries integer, OUT last_priority integer, OUT last bigint, OUT is_end boolean, OUT newest timestamp with time zone) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -2754,20 +2776,25 @@ declare
   seen pg_snapshot := coalesce(place ->> 'snapshot', '3:3:');
   seen_top bigint := coalesce(place ->> 'top', '0');
   seen_bound xid8 := coalesce(place ->> 'bound', '3');
+  priorities integer[];
   positions bigint[];
   found_ids text[];
   read record;
 begin
   perform taskledger_internal.check_kinds(array[lock_waiting.kind], true);
   if listed is not null then
-    select array_agg(l.position), array_agg(l.biz_id), count(*), max(l.position)
-      into positions, found_ids, entries, last
+    select array_agg(l.priority order by l.priority, l.position),
+           array_agg(l.position order by l.priority, l.position),
+           array_agg(l.biz_id order by l.priority, l.position), count(*)
+      into priorities, positions, found_ids, entries
       from (
-        select t.position, t.biz_id
+        select t.priority::integer as priority, t.position, t.biz_id
           from taskledger.lingering_tasks t
-         where t.kind = lock_waiting.kind and t.position > listed
-         order by t.position
+         where t.kind = lock_waiting.kind and (t.priority, t.position) > (listed_priority, listed)
+         order by t.priority, t.position
          limit page) l;
+    last_priority := priorities[entries];
+    last := positions[entries];
   else
     select m.snapshot, m.top, m.bound into read from taskledger.moments m where m.at = lock_waiting.at;
     if read.top > seen_top then
@@ -2785,8 +2812,8 @@ begin
   end if;
   is_end := entries < page;
   with head as materialized (
-    select t.position, t.biz_id, h.type, h.actor
-      from unnest(positions, found_ids) t(position, biz_id)
+    select t.priority, t.position, t.biz_id, h.type, h.actor
+      from unnest(priorities, positions, found_ids) t(priority, position, biz_id)
      cross join lateral (
        select e.type, e.actor
          from taskledger.event e
@@ -2799,8 +2826,9 @@ begin
      where not exists (
        select from taskledger_internal.worker_alive_ms(r.actor, lock_waiting.kind) w where w.alive_ms > 0)
   )
-  select array_agg(h.position order by h.position), array_agg(h.biz_id order by h.position)
-    into positions, found_ids
+  select array_agg(h.priority order by h.priority, h.position), array_agg(h.position order by h.priority, h.position),
+         array_agg(h.biz_id order by h.priority, h.position)
+    into priorities, positions, found_ids
     from head h
    where h.type = any (waking)
       or h.type in ('started', 'progressed') and h.actor in (select l.actor from lost l);
@@ -2812,6 +2840,7 @@ begin
       biz_ids := biz_ids || found_ids[i];
     end if;
     if cardinality(biz_ids) = how_many then
+      last_priority := priorities[i];
       last := positions[i];
       is_end := false;
       exit;
@@ -2820,7 +2849,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.lock_waiting(kind text, listed bigint, at timestamp with time zone, after bigint, page integer, how_many integer, OUT biz_ids text[], OUT entries integer, OUT last bigint, OUT is_end boolean, OUT newest timestamp with time zone) IS 'Reads the next entries of a kind in the list of unfinished tasks after position listed, or the next events of all kinds after a moment and a position, at most page of them. Locks the first how_many tasks among them that may be claimed, against other calls until the transaction ends. Returns these in the order in which they begin, how many entries there were, the position of the last, whether there are no more, and the time of the newest moment.';
+COMMENT ON FUNCTION taskledger_internal.lock_waiting(kind text, listed_priority integer, listed bigint, at timestamp with time zone, after bigint, page integer, how_many integer, OUT biz_ids text[], OUT entries integer, OUT last_priority integer, OUT last bigint, OUT is_end boolean, OUT newest timestamp with time zone) IS 'Reads the next entries of a kind in the list of unfinished tasks after a priority and a position, or the next events of all kinds after a moment and a position, at most page of them. Locks the first how_many tasks among them that may be claimed, against other calls until the transaction ends. Returns these in the order in which they begin, how many entries there were, priority and position of the last, whether there are no more, and the time of the newest moment.';
 
 CREATE FUNCTION taskledger_internal.lock_workers(kinds text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -4265,7 +4294,8 @@ CREATE VIEW taskledger.event_fence AS
     event.shard,
     event.type,
     event.login_id,
-    event.actor
+    event.actor,
+    event.priority
    FROM taskledger.event;
 
 COMMENT ON VIEW taskledger.event_fence IS 'Internal: the events that workers'' events must follow. Only a policy needs it.';
@@ -4378,6 +4408,7 @@ CREATE TABLE taskledger.task (
     attempt integer NOT NULL,
     failures integer NOT NULL,
     shard smallint NOT NULL,
+    priority smallint DEFAULT 3 NOT NULL,
     aside boolean NOT NULL,
     kind text NOT NULL COLLATE pg_catalog."C",
     biz_id text NOT NULL COLLATE pg_catalog."C",
@@ -4399,11 +4430,12 @@ CREATE VIEW taskledger.lingering_tasks AS
     t.state,
     t.version,
     t.updated_at,
-    t.lingering AS "position"
+    t.lingering AS "position",
+    t.priority
    FROM taskledger.task t
   WHERE (t.lingering IS NOT NULL);
 
-COMMENT ON VIEW taskledger.lingering_tasks IS 'Internal: the available and running tasks that became available up to lingering_place, in the order of the index (enqueued_at, kind, biz_id). position: of the event that made the task available; an index of (kind, position) gives the order in which the tasks of a kind begin.';
+COMMENT ON VIEW taskledger.lingering_tasks IS 'Internal: the available and running tasks that became available up to lingering_place, in the order of the index (enqueued_at, kind, biz_id). position: of the event that made the task available; an index of (kind, priority, position) gives the order in which the tasks of a kind and a priority begin.';
 
 CREATE TABLE taskledger.login (
     id integer NOT NULL,
@@ -4810,10 +4842,11 @@ CREATE VIEW taskledger.tasks AS
     t.error,
     t.fingerprint,
     t.due_at,
-    t.cause
+    t.cause,
+    t.priority
    FROM taskledger.task t;
 
-COMMENT ON VIEW taskledger.tasks IS 'The current state of each task, as recorded by the projector, which may lag behind the events. exceptional: the state is neither available, running nor succeeded. fingerprint: of a dead task''s error. due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this task.';
+COMMENT ON VIEW taskledger.tasks IS 'The current state of each task, as recorded by the projector, which may lag behind the events. exceptional: the state is neither available, running nor succeeded. fingerprint: of a dead task''s error. due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this task. priority: 1 urgent, 2 high, 3 normal, 4 low.';
 
 CREATE VIEW taskledger.timers AS
  SELECT t.due_at,
@@ -4978,7 +5011,7 @@ CREATE INDEX task_dead ON taskledger.task USING btree (fingerprint, kind, biz_id
 
 CREATE INDEX task_lingering ON taskledger.task USING btree (enqueued_at, kind, biz_id) WHERE (lingering IS NOT NULL);
 
-CREATE INDEX task_next ON taskledger.task USING btree (kind, lingering) WHERE (lingering IS NOT NULL);
+CREATE INDEX task_next ON taskledger.task USING btree (kind, priority, lingering) WHERE (lingering IS NOT NULL);
 
 CREATE INDEX timer_turn ON taskledger.timer USING btree (kind, due_at) WHERE (reason <> 'after'::text);
 

@@ -13,8 +13,8 @@ import (
 
 // columns are the values of task rows that an event may change, one array for each column.
 type columns struct {
-	states, exceptional, versions, attempts, failures, updated, problems, fingerprints, due pgarray.Builder
-	rows                                                                                    int64
+	states, exceptional, versions, attempts, failures, updated, problems, fingerprints, due, priorities pgarray.Builder
+	rows                                                                                                int64
 }
 
 // grow reserves room for n rows without errors.
@@ -40,14 +40,15 @@ func (c *columns) add(t ledger.Task) {
 	c.problems.AddOptional(t.Error)
 	c.fingerprints.AddOptional(t.Fingerprint)
 	c.due.AddOptionalTime(t.DueAt)
+	c.priorities.AddOptionalInt(priorityOf(t))
 	c.rows++
 }
 
 // args returns naming, the arrays that name the rows and their constant values, and then c's arrays.
 func (c *columns) args(naming ...*pgarray.Builder) []any {
-	args := make([]any, 0, 14)
+	args := make([]any, 0, 15)
 	for _, a := range append(naming, &c.states, &c.exceptional, &c.versions, &c.attempts, &c.failures,
-		&c.updated, &c.problems, &c.fingerprints, &c.due) {
+		&c.updated, &c.problems, &c.fingerprints, &c.due, &c.priorities) {
 		args = append(args, a.String())
 	}
 	return args
@@ -156,6 +157,14 @@ func (p *tasks) updateRows(w *writes, changes []*change) {
 		}
 		return nil
 	})
+}
+
+// priorityOf returns the priority of a task as the statements need it: 0 for normal, the usual one.
+func priorityOf(t ledger.Task) int64 {
+	if level := t.Priority.Level(); level != ledger.PriorityNormal {
+		return int64(level)
+	}
+	return 0
 }
 
 // causeOf returns the cause of a task as in its row, or "".

@@ -333,6 +333,7 @@ func (a *asker) begin(offered []dispatch.Task, of source) {
 			undecided = append(undecided, t)
 		default:
 			h := of.head(&t.Message)
+			h.Priority = offered[i].Priority
 			if r := k.carryOut(k.verdict(t, h), t, h, of.now); r != nil {
 				r.seen = of.seen
 				ready = append(ready, r)

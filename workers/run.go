@@ -20,7 +20,8 @@ type run struct {
 	*attempt.Attempt
 	kind *kind // constant
 	// waited is how long the task had been available when its head was read, by the database's clock; 0: unknown
-	waited time.Duration // constant
+	waited   time.Duration   // constant
+	priority ledger.Priority // constant
 	// seen is the time since which the dispatcher's view of the task may be out of date. Zero: this worker has read the
 	// task's head.
 	seen time.Time // set before the run is ready
@@ -32,7 +33,7 @@ type run struct {
 
 // newRun returns an attempt at a task, for the verdict on its head.
 func (k *kind) newRun(t *attempt.Task, v attempt.Verdict, h attempt.Head, decided time.Time) *run {
-	r := &run{kind: k}
+	r := &run{kind: k, priority: h.Priority}
 	r.Attempt = attempt.New(k.Kind, t, v, h, decided, r)
 	if h.Version == t.Message.Version && v != attempt.TakeOver { // otherwise an attempt has begun since
 		r.waited = max(1, h.Clock.Sub(h.RecordedAt))

@@ -17,6 +17,7 @@ type NewTask struct {
 	Tags        []string        `json:"tags,omitempty"`
 	Shard       *ledger.Shard   `json:"shard,omitempty"`
 	DataVersion int             `json:"data_version,omitempty"`
+	Priority    ledger.Priority `json:"priority,omitempty"` // Default: normal.
 	// Retry is the task's own [ledger.RetryPolicy].
 	Retry json.RawMessage `json:"retry,omitempty"`
 	RunAt time.Time       `json:"run_at,omitzero"`

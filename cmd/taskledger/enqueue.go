@@ -25,6 +25,7 @@ type enqueueFlags struct {
 	retry  string
 
 	dataVersion int
+	priority    int
 
 	runAt, startBy, finishBy string
 	runIn                    time.Duration
@@ -52,6 +53,7 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
   taskledger enqueue report.make 2026-11 --args @report.json --actor alice --tag monthly
   taskledger enqueue reminder.send 17 --run-in 36h --start-by 2026-12-24T18:00:00+01:00
   taskledger enqueue mail.send 17 --retry '{"ladder":[60,300,1200],"attempts":10}'
+  taskledger enqueue coupon.send vip-17 --priority 1
   taskledger enqueue report.mail 2026-11 --after report.make/2026-11 --otherwise cancel
   taskledger enqueue report.make 2026-12 --wait 30s
   taskledger enqueue customer.resync 17 --if-exists rerun
@@ -67,6 +69,8 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
 	cmd.Flags().IntVar(&f.shard, "shard", 0, "shard, 0 to 63 (default: hash of BIZ_ID)")
 	cmd.Flags().IntVar(&f.dataVersion, "data-version", 1, "version of the format of args, for programs that read old "+
 		"tasks")
+	addPriorityFlag(cmd, &f.priority,
+		"priority among the waiting tasks of its kind: 1 urgent, 2 high, 3 normal, 4 low (default: normal)")
 	addActorFlag(cmd, &f.actor)
 	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "tag in the task's meta; may be repeated")
 	cmd.Flags().StringVar(&f.retry, "retry", "", "retry policy of the task as `JSON`, delays in seconds, "+
@@ -83,7 +87,7 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
 	cmd.Flags().StringVar(&f.ifExists, "if-exists", "same", "if the task exists: same, ignore, rerun (another run if "+
 		"it has finished) or replace (also the args of a task that has not begun)")
 	addDuration(cmd.Flags(), &f.wait, "wait", "wait this long for its result (default: do not wait)")
-	refuseZero(cmd.Flags(), "data-version", "retry", "run-at", "start-by", "finish-by", "otherwise")
+	refuseZero(cmd.Flags(), "data-version", "priority", "retry", "run-at", "start-by", "finish-by", "otherwise")
 	return cmd
 }
 
@@ -97,7 +101,8 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 	}
 	options := ledger.EnqueueOptions{
 		Actor: actorOr(f.actor), Binary: f.binary, DataVersion: f.dataVersion,
-		Meta: ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)},
+		Priority: ledger.Priority(f.priority),
+		Meta:     ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)},
 	}
 	if options.IfExists, err = ledger.ParseIfExists(f.ifExists); err != nil {
 		return err
@@ -157,6 +162,11 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 			hinted("a key names one task: show it with taskledger show task, or choose another BIZ_ID")
 	}
 	return nil
+}
+
+// addPriorityFlag adds the flag of a task's priority. Only 1 to 4 are valid.
+func addPriorityFlag(cmd *cobra.Command, into *int, usage string) {
+	cmd.Flags().IntVar(into, "priority", 0, usage)
 }
 
 // parseTime parses the time of a flag.

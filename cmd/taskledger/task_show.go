@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -27,7 +28,10 @@ func showTask(ctx context.Context, a *app, pool *pgxpool.Pool, key ledger.Key, a
 // printTask shows a task.
 func printTask(a *app, task ledger.Task) error {
 	return a.print(task, func(w io.Writer) {
-		cause := ""
+		cause, priority := "", ""
+		if task.Priority != 0 {
+			priority = fmt.Sprintf("%d (%[1]s)", task.Priority)
+		}
 		if task.Cause != (ledger.Key{}) {
 			cause = task.Cause.String()
 		}
@@ -59,7 +63,8 @@ func printTask(a *app, task ledger.Task) error {
 			after = append(after, k.String())
 		}
 		for _, f := range [][2]string{
-			{"led by", cause}, {"after", strings.Join(after, ", ")}, {"error", task.Error}, {"reason", task.Reason},
+			{"priority", priority}, {"led by", cause},
+			{"after", strings.Join(after, ", ")}, {"error", task.Error}, {"reason", task.Reason},
 			{"fingerprint", task.Fingerprint},
 			{args, string(task.Args)}, {"progress", string(task.Progress)}, {"result", string(task.Result)}} {
 			if f[1] != "" {

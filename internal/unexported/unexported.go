@@ -12,6 +12,7 @@ type LastEvent struct {
 	Version     int32
 	Attempt     int32
 	Shard       int16
+	Priority    int16
 }
 
 var (

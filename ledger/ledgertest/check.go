@@ -54,7 +54,8 @@ func faults(ctx context.Context, db ledger.DB) ([]string, error) {
 		var data, meta *string
 		err := rows.Scan(
 			(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
-			pgquery.Micros(&e.RecordedAt), (*string)(&e.Kind), (*string)(&e.BizID), &e.Run, &data, &meta)
+			pgquery.Micros(&e.RecordedAt), (*string)(&e.Kind), (*string)(&e.BizID), (*int)(&e.Priority), &e.Run,
+			&data, &meta)
 		if err != nil {
 			return nil, err
 		}
@@ -106,6 +107,9 @@ func (c *taskCheck) fault(e ledger.Event) string {
 		fault = fmt.Sprintf("position must be greater than %d, got %d", c.position, e.Position)
 	case e.Shard != next.Shard:
 		fault = fmt.Sprintf("shard must be %d as in the first event, got %d", next.Shard, e.Shard)
+	}
+	if fault == "" && e.Version > 1 && e.Type != ledger.EventScheduled && e.Priority != c.task.Priority {
+		fault = fmt.Sprintf("priority must be %d as in the event before, got %d", c.task.Priority, e.Priority)
 	}
 	c.task, c.position, c.isBroken = next, e.Position, fault != ""
 	if c.isBroken {

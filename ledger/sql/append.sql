@@ -3,7 +3,7 @@
 -- $1 kind, $2 biz_id, $3 expected version, $4 type, $5 actor or null for session_user, $6 data (JSON text or null), $7
 -- types that $4 may follow, $8 the types among them after which it begins an attempt (text array literals), $9 meta
 -- (JSON text or null). The task is released after $10 microseconds or at time $11; both may be null. That time is
--- written into the data and as a timer.
+-- written into the data and as a timer. $12 the task's priority from now on, or null to keep it.
 -- Returns the new event; with its data only if a time may have been written into them.
 -- A crash of the server may undo the outcome of an attempt, which is then repeated or examined. Other events are on
 -- disk when the transaction has committed.
@@ -20,9 +20,10 @@ with tx as materialized (
               then taskledger_internal.due_at($10::bigint, $11::text::timestamptz) end as at
     from tx
 ), added as (
-  insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
+  insert into taskledger.event (version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data, meta)
   select e.version + 1, e.attempt + (e.type = any ($8::text::taskledger.event_type[]))::integer, e.shard,
-         $4::text::taskledger.event_type, due.login_id, e.kind, e.biz_id, coalesce($5::text, session_user),
+         $4::text::taskledger.event_type, due.login_id, coalesce($12::integer, e.priority), e.kind, e.biz_id,
+         coalesce($5::text, session_user),
          case when due.at is null then $6::text
               else taskledger_internal.with_moment(
                      $6::text, case $4::text when 'failed' then 'retry_at' else 'run_at' end, due.at) end::json,
@@ -31,14 +32,14 @@ with tx as materialized (
     join taskledger.event e on e.kind = $1::text and e.biz_id = $2::text and e.version = $3::integer
    where e.type = any ($7::text::taskledger.event_type[])
       on conflict (kind, biz_id, version) do nothing
-  returning kind, biz_id, position, version, attempt, shard, type, recorded_at, actor, data
+  returning kind, biz_id, position, version, attempt, shard, type, priority, recorded_at, actor, data
 ), timed as (
   insert into taskledger.timer (due_at, kind, biz_id, version, reason)
   select due.at, a.kind, a.biz_id, a.version, case a.type when 'failed' then 'retry' else 'due' end
     from added a cross join due
    where due.at is not null
 )
-select a.position, a.version, a.attempt, a.shard, (date_part('epoch', a.recorded_at) * 1e6)::bigint, a.actor,
-       session_user::text,
+select a.position, a.version, a.attempt, a.shard, a.priority, (date_part('epoch', a.recorded_at) * 1e6)::bigint,
+       a.actor, session_user::text,
        case when a.type in ('scheduled', 'failed', 'snoozed') then a.data::text end
   from added a

@@ -4,7 +4,7 @@
 -- Of each rule, which many requests share: $6 kind, $7 type, $8 actor ('' or null for session_user), $9 types that $7
 -- may follow, $10 the types among them after which it begins an attempt (both joined by spaces): array literals.
 -- Of each request with a due time: $11 its number, from 1, $12 microseconds after which or $13 time at which
--- the task is released: array literals.
+-- the task is released, $15 the task's priority from now on (0 or null to keep it): array literals.
 -- $14 lock_timeout for this transaction, or '' to keep it.
 -- Returns the events that were inserted. A request whose task is not as expected inserts nothing.
 -- Waits for concurrent appends to the same tasks, and fails (unique_violation) if one of them commits: with "on
@@ -27,14 +27,15 @@ with tx as materialized (
                 (select $9::text::text[]), (select $10::text::text[]))
          with ordinality as r(kind, type, actor, follows, begins, i)
 ), due as materialized (
-  select tx.xid, d.i, taskledger_internal.due_at(d.after, d.at) as at
+  select tx.xid, d.i, d.priority, taskledger_internal.due_at(d.after, d.at) as at
     from tx
-   cross join unnest((select $11::text::integer[]), (select $12::text::bigint[]), (select $13::text::timestamptz[]))
-         as d(i, after, at)
+   cross join unnest((select $11::text::integer[]), (select $12::text::bigint[]), (select $13::text::timestamptz[]),
+                     (select $15::text::smallint[]))
+         as d(i, after, at, priority)
 ), added as (
-  insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
-  select r.expected + 1, e.attempt + (e.type = any (rule.begins))::integer, e.shard, rule.type, tx.login_id, rule.kind,
-         r.biz_id,
+  insert into taskledger.event (version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data, meta)
+  select r.expected + 1, e.attempt + (e.type = any (rule.begins))::integer, e.shard, rule.type, tx.login_id,
+         coalesce(nullif(due.priority, 0), e.priority), rule.kind, r.biz_id,
          coalesce(nullif(rule.actor, ''), session_user),
          case when due.at is null then r.data
               else taskledger_internal.with_moment(
@@ -47,13 +48,13 @@ with tx as materialized (
    cross join lateral (select * from rule where rule.i = r.rule limit 1) rule
     left join due on due.i = r.i
    cross join lateral (
-     select h.version, h.attempt, h.shard, h.type from taskledger.event h
+     select h.version, h.attempt, h.shard, h.type, h.priority from taskledger.event h
       where h.kind = rule.kind and h.biz_id = r.biz_id and h.version >= r.expected
       order by h.version desc
       limit 1) e
    where e.version = r.expected and e.type = any (rule.follows)
    order by r.i
-  returning kind, biz_id, position, version, attempt, shard, type, recorded_at, actor, data
+  returning kind, biz_id, position, version, attempt, shard, type, priority, recorded_at, actor, data
 ), timed as (
   insert into taskledger.timer (due_at, kind, biz_id, version, reason)
   select due.at, a.kind, a.biz_id, a.version, case a.type when 'failed' then 'retry' else 'due' end
@@ -63,7 +64,7 @@ with tx as materialized (
     join rule on rule.i = r.rule
     join added a on a.kind = rule.kind and a.biz_id = r.biz_id
 )
-select a.kind, a.biz_id, a.position, a.version, a.attempt, a.shard,
+select a.kind, a.biz_id, a.position, a.version, a.attempt, a.shard, a.priority,
        (date_part('epoch', a.recorded_at) * 1e6)::bigint, a.actor, session_user::text,
        case when a.type in ('scheduled', 'failed', 'snoozed') then a.data::text end
   from added a

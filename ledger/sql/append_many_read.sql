@@ -3,7 +3,8 @@
 -- Of each request, sorted by key: $1 number of its rule, from 1, $2 biz_id, $3 expected version, $4 shard, $5 data,
 -- $6 meta: array literals; $5 and $6 may be shorter, which means null.
 -- Of each rule, which many requests share: $7 kind, $8 type, $9 actor ('' or null for session_user), $10 attempt of the
--- new events: array literals.
+-- new events: array literals. $13 priority of the new events (0 or null for the default): an array literal that may be
+-- shorter.
 -- $11 lock_timeout for this transaction. $12 the value of session_incarnation() when the last events were
 -- read: if it differs, one of them may be lost, and nothing is inserted.
 -- Returns a row with the login, and then positions and times of all events, in the order of the requests.
@@ -19,14 +20,15 @@ with tx as materialized (
               then taskledger_internal.commit_durably() end,
          coalesce(taskledger_internal.session_incarnation() = $12::text, false) as is_unharmed
 ), rule as materialized (
-  select r.i, r.kind, r.type::taskledger.event_type, coalesce(nullif(r.actor, ''), session_user) as actor, r.attempt
+  select r.i, r.kind, r.type::taskledger.event_type, coalesce(nullif(r.actor, ''), session_user) as actor, r.attempt,
+         coalesce(r.priority, 0) as priority
     from unnest((select $7::text::text[]), (select $8::text::text[]), (select $9::text::text[]),
-                (select $10::text::integer[]))
-         with ordinality as r(kind, type, actor, attempt, i)
+                (select $10::text::integer[]), (select $13::text::smallint[]))
+         with ordinality as r(kind, type, actor, attempt, priority, i)
 ), added as (
-  insert into taskledger.event (version, attempt, shard, type, login_id, kind, biz_id, actor, data, meta)
-  select r.expected + 1, rule.attempt, r.shard, rule.type, tx.login_id, rule.kind, r.biz_id, rule.actor, r.data::json,
-         r.meta::json
+  insert into taskledger.event (version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data, meta)
+  select r.expected + 1, rule.attempt, r.shard, rule.type, tx.login_id, rule.priority, rule.kind, r.biz_id,
+         rule.actor, r.data::json, r.meta::json
     from tx
    cross join unnest((select $1::text::integer[]), (select $2::text::text[]), (select $3::text::integer[]),
                      (select $4::text::smallint[]), (select $5::text::text[]), (select $6::text::text[]))

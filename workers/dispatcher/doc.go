@@ -99,28 +99,34 @@
 // read with it, at most 20,000 in a statement. With a list, these reads never touch finished history. While no
 // projector has made one, they go through the whole ledger.
 //
-// Each kind has its own place, up to which its tasks are in memory. The dispatcher reads the tasks after the place
-// whenever the kind fills at most half of its memory. A kind that is new to the dispatcher has its place at the
-// beginning, so a start works like an overflow. The first read of a kind returns up to 1,024 tasks, and each further
-// read eight times as many, up to 32,768.
+// Each priority of a kind has its own place, up to which its tasks are in memory. The dispatcher reads the tasks after
+// the place whenever they fill at most half of their memory. A kind that is new to the dispatcher has its places at the
+// beginning, so a start works like an overflow. The first read of a priority returns up to 1,024 tasks, and each
+// further read eight times as many, up to 32,768 for all priorities of a kind. So the tasks of one priority never hide
+// those of another, however many there are.
 //
 // While a read runs, the feed goes on. Tasks that it reports as changed are not taken from the read. Tasks that become
 // available meanwhile, after the place, are taken with the read, so that reads end although tasks keep arriving. Those
 // that exceed half of the kind's memory are read next time.
 //
-// At most 65,536 tasks of a kind are ready in memory, and 131,072 of all kinds. Beyond 512 kinds, and while the memory
-// is full, a kind may have 256. A task has at most 1 KiB of args and metadata, so this is up to 200 MB. Tasks that are
-// assigned, running or doubtful come on top, and ready tasks that wait for one worker: because it has begun them, or
-// because the worker of their shard has left. They are at most as many as the workers may hold or have begun.
+// At most 65,536 tasks of a kind and priority are ready in memory, and 131,072 of all. Beyond 512 kinds, and while the
+// memory is full, a kind and priority may have 256. A task has at most 1 KiB of args and metadata, so this is up to 200
+// MB. Tasks that are assigned, running or doubtful come on top, and ready tasks that wait for one worker: because it
+// has begun them, or because the worker of their shard has left. They are at most as many as the workers may hold or
+// have begun.
 //
 // Only tasks that a live worker takes are in memory. Tasks of other kinds and shards cost nothing, and take no memory
-// of their kind. When a worker takes further shards, or a kind that no worker took before, the kind's place is the
-// beginning again.
+// of their kind. When a worker takes further shards, or a kind that no worker took before, the kind's places are
+// the beginning again.
 //
 // # Order
 //
-// Tasks of a kind are offered in the order of the events that made them available: enqueued, released or interrupted. A
-// task whose transaction commits late is sorted in when it becomes known. This is no promise: a worker may begin a
+// Of the tasks of a kind, those of the highest priority are offered first, and tasks of one priority in the order of
+// the events that made them available: enqueued, released or interrupted. While tasks of several priorities wait, each
+// 16th offer to workers of the same shards is the task that has waited longest, so none starves. A task that its worker
+// has begun and lost is offered to that worker before all others.
+//
+// A task whose transaction commits late is sorted in when it becomes known. This is no promise: a worker may begin a
 // later task first. If several workers have room, they get equal shares of the ready tasks, up to the room of each.
 // Kinds do not wait for each other.
 //

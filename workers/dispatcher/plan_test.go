@@ -21,7 +21,7 @@ func TestPlansWhileTablesAreNew(t *testing.T) {
 	for name, args := range map[string]string{
 		"heads":    `'{"test.order"}', '{"o-0001"}', 512`,
 		"hinted":   `'{1,2}', '1:1:', 512`,
-		"listed":   `'{"test.order"}', '{0}', 100`,
+		"listed":   `'{"test.order"}', '{3}', '{0}', '{100}'`,
 		"unlisted": `'1:1:', 0, '1', 0, 100, '{"test.order"}'`,
 	} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
@@ -33,6 +33,9 @@ func TestPlansWhileTablesAreNew(t *testing.T) {
 			rows := servicetest.Try(tx.Query(b.Context(), "explain execute statement("+args+")"))(t)
 			plan := strings.Join(servicetest.Try(pgx.CollectRows(rows, pgx.RowTo[string]))(t), "\n")
 			if strings.Contains(plan, "Seq Scan on event") || strings.Contains(plan, "Seq Scan on task") {
+				t.Errorf("%s, %s: %s", name, mode, plan)
+			}
+			if name == "listed" && !strings.Contains(plan, "Index Scan using task_next") {
 				t.Errorf("%s, %s: %s", name, mode, plan)
 			}
 			if err := conn.Close(b.Context()); err != nil {

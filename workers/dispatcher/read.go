@@ -39,7 +39,7 @@ const (
 // eventOf returns an event for the state machine. It reports false if the event does not affect a dispatcher.
 func eventOf(e *ledger.Event) (dispatch.Event, bool) {
 	d := dispatch.Event{Author: e.Actor, Task: dispatch.Task{
-		Key: e.Key, Version: e.Version, Attempt: e.Attempt, Shard: e.Shard, Position: e.Position,
+		Key: e.Key, Version: e.Version, Attempt: e.Attempt, Shard: e.Shard, Priority: e.Priority, Position: e.Position,
 	}}
 	switch e.Type.State() {
 	case ledger.StateNone:
@@ -88,9 +88,9 @@ func (o *office) readTasks(ctx context.Context) error {
 		o.mu.Lock()
 		for i, r := range reads {
 			if err != nil {
-				o.machine.TakeRead(r.Kind, nil, 0, false)
+				o.machine.TakeRead(r.Kind, r.Priority, nil, 0, false)
 			} else {
-				o.machine.TakeRead(r.Kind, answers[i].tasks, answers[i].through, answers[i].isEnd)
+				o.machine.TakeRead(r.Kind, r.Priority, answers[i].tasks, answers[i].through, answers[i].isEnd)
 			}
 		}
 		o.match()
@@ -149,6 +149,7 @@ type answer struct {
 type availableTask struct {
 	key      ledger.Key
 	position ledger.Position
+	read     int // the index of the read that has found it
 }
 
 // head is the last event of a task.
@@ -158,47 +159,53 @@ type head struct {
 	isUnfinished bool // it is available or has begun
 }
 
-// readOn reads the next tasks of kinds from the list of unfinished tasks and from the events after its place. Both are
-// in the order in which tasks begin, and each may be cut. Tasks after the first cut are read next time.
+// level is a kind and a priority.
+type level struct {
+	kind     ledger.Kind
+	priority ledger.Priority
+}
+
+// readOn reads the next tasks of kinds and priorities from the list of unfinished tasks and from the events after its
+// place. Both are in the order in which tasks begin, and each may be cut. Tasks after the first cut are read next time.
 func (o *office) readOn(ctx context.Context, reads []dispatch.Read) ([]answer, error) {
-	limit := int64(0)
 	least := reads[0].After
-	var kinds, afters pgarray.Builder
 	for _, r := range reads {
-		kinds.Add(string(r.Kind))
-		afters.AddInt(int64(r.After))
-		limit, least = max(limit, int64(r.Limit)), min(least, r.After)
+		least = min(least, r.After)
 	}
-	place, listed, err := o.listed(ctx, kinds.String(), afters.String(), limit)
+	place, listed, err := o.listed(ctx, reads)
 	if err != nil {
 		return nil, err
 	}
-	reached, isWhole, unlisted, err := o.unlisted(ctx, place, least, kinds.String())
+	reached, isWhole, unlisted, err := o.unlisted(ctx, place, least, reads)
 	if err != nil {
 		return nil, err
 	}
 	answers := make([]answer, len(reads))
 	var keys []ledger.Key
-	positions := make(map[ledger.Key]ledger.Position)
+	found := make(map[ledger.Key]availableTask)
 	for i, r := range reads {
 		a := &answers[i]
-		rows := listed[r.Kind]
+		rows := listed[i]
 		a.isEnd, a.through = true, ledger.Position(1<<63-1)
-		if int64(len(rows)) == limit {
+		if len(rows) == r.Limit {
 			a.isEnd, a.through = false, rows[len(rows)-1].position
 		}
 		if !isWhole && reached < a.through {
 			a.isEnd, a.through = false, max(reached, r.After)
 		}
 		last := r.After
-		for _, f := range slices.Concat(rows, unlisted[r.Kind]) {
+		for _, f := range slices.Concat(rows, unlisted[level{r.Kind, r.Priority}]) {
 			if f.position <= r.After || f.position > a.through {
 				continue
 			}
-			if positions[f.key] == 0 {
+			before, isKnown := found[f.key]
+			if !isKnown {
 				keys = append(keys, f.key)
 			}
-			positions[f.key] = max(positions[f.key], f.position)
+			if f.position > before.position { // another priority may have it at an earlier position
+				f.read = i
+				found[f.key] = f
+			}
 			last = max(last, f.position)
 		}
 		if a.isEnd {
@@ -209,15 +216,11 @@ func (o *office) readOn(ctx context.Context, reads []dispatch.Read) ([]answer, e
 	if err != nil {
 		return nil, err
 	}
-	byKind := make(map[ledger.Kind]*answer, len(reads))
-	for i, r := range reads {
-		byKind[r.Kind] = &answers[i]
-	}
 	for _, h := range heads {
 		if h.isUnfinished && o.only.Has(h.Key) {
-			h.Position = positions[h.Key]
-			a := byKind[h.Key.Kind]
-			a.tasks = append(a.tasks, h.Task)
+			f := found[h.Key]
+			h.Position = f.position
+			answers[f.read].tasks = append(answers[f.read].tasks, h.Task)
 		}
 	}
 	for _, a := range answers {
@@ -226,55 +229,71 @@ func (o *office) readOn(ctx context.Context, reads []dispatch.Read) ([]answer, e
 	return answers, nil
 }
 
-// listed reads the list of unfinished tasks, and its place.
-func (o *office) listed(ctx context.Context, kinds, afters string, limit int64) (
-	place feed.Place, byKind map[ledger.Kind][]availableTask, err error) {
-	rows, err := o.config.DB.Query(ctx, listedSQL, kinds, afters, limit)
+// listed reads the list of unfinished tasks, and its place. It returns the tasks of each read.
+func (o *office) listed(ctx context.Context, reads []dispatch.Read) (
+	place feed.Place, tasks [][]availableTask, err error) {
+	var kinds, priorities, afters, limits pgarray.Builder
+	for _, r := range reads {
+		kinds.Add(string(r.Kind))
+		priorities.AddInt(int64(r.Priority))
+		afters.AddInt(int64(r.After))
+		limits.AddInt(int64(r.Limit))
+	}
+	rows, err := o.config.DB.Query(ctx, listedSQL, kinds.String(), priorities.String(), afters.String(),
+		limits.String())
 	if err != nil {
 		return place, nil, pgerr.Explain("read unfinished tasks", err)
 	}
-	byKind = map[ledger.Kind][]availableTask{}
-	var text string
-	var f availableTask
-	_, err = pgx.ForEachRow(rows, []any{&text, (*string)(&f.key.Kind), (*string)(&f.key.BizID), (*int64)(&f.position)},
-		func() error {
-			if f.key.Kind != "" {
-				byKind[f.key.Kind] = append(byKind[f.key.Kind], f)
-			}
-			return nil
-		})
+	tasks = make([][]availableTask, len(reads))
+	var text, bizID string
+	var n, position int64
+	_, err = pgx.ForEachRow(rows, []any{&text, &n, &bizID, &position}, func() error {
+		if n > 0 {
+			key := ledger.Key{Kind: reads[n-1].Kind, BizID: ledger.BizID(bizID)}
+			tasks[n-1] = append(tasks[n-1], availableTask{key: key, position: ledger.Position(position)})
+		}
+		return nil
+	})
 	if err != nil {
 		return place, nil, pgerr.Explain("read unfinished tasks", err)
 	}
 	if text == "" {
-		return feed.Place{Window: feed.Window{Seen: feed.Beginning()}}, byKind, nil
+		return feed.Place{Window: feed.Window{Seen: feed.Beginning()}}, tasks, nil
 	}
 	if err := json.Unmarshal([]byte(text), &place); err != nil {
 		return place, nil, &ledger.CorruptError{What: "place of the list of unfinished tasks", Err: err}
 	}
-	return place, byKind, nil
+	return place, tasks, nil
 }
 
-// unlisted reads the events after the place of the list that made tasks available. It returns the position of the last
-// event, and whether no events follow it.
-func (o *office) unlisted(ctx context.Context, place feed.Place, after ledger.Position, kinds string) (
-	reached ledger.Position, isWhole bool, byKind map[ledger.Kind][]availableTask, err error) {
+// unlisted reads the events after the place of the list that made tasks of the reads' kinds available. It returns the
+// position of the last event, and whether no events follow it.
+func (o *office) unlisted(ctx context.Context, place feed.Place, after ledger.Position, reads []dispatch.Read) (
+	reached ledger.Position, isWhole bool, byLevel map[level][]availableTask, err error) {
+	var kinds pgarray.Builder
+	for i, r := range reads {
+		if i == 0 || r.Kind != reads[i-1].Kind { // the reads of a kind follow each other
+			kinds.Add(string(r.Kind))
+		}
+	}
 	rows, err := o.config.DB.Query(ctx, unlistedSQL, place.Seen.Snapshot, int64(place.Seen.Top), place.Seen.Bound,
-		int64(after), int64(unlistedPage), kinds)
+		int64(after), int64(unlistedPage), kinds.String())
 	if err != nil {
 		return 0, false, nil, pgerr.Explain("read available tasks", err)
 	}
-	byKind = map[ledger.Kind][]availableTask{}
+	byLevel = map[level][]availableTask{}
 	var events int64
 	var f availableTask
-	_, err = pgx.ForEachRow(rows, []any{&events, (*int64)(&reached), (*string)(&f.key.Kind), (*string)(&f.key.BizID),
-		(*int64)(&f.position)}, func() error {
+	var p ledger.Priority
+	_, err = pgx.ForEachRow(rows, []any{&events, (*int64)(&reached), (*string)(&f.key.Kind), (*int)(&p),
+		(*string)(&f.key.BizID), (*int64)(&f.position)}, func() error {
 		if f.key.Kind != "" {
-			byKind[f.key.Kind] = append(byKind[f.key.Kind], f)
+			of := level{f.key.Kind, p.Level()}
+			byLevel[of] = append(byLevel[of], f)
 		}
 		return nil
 	})
-	return reached, events < unlistedPage, byKind, pgerr.Explain("read available tasks", err)
+	return reached, events < unlistedPage, byLevel, pgerr.Explain("read available tasks", err)
 }
 
 // heads reads the last events of tasks. Tasks that do not exist are left out.
@@ -312,13 +331,14 @@ type headRow struct {
 // columns returns the places into which a row is scanned.
 func (r *headRow) columns() []any {
 	return []any{(*string)(&r.Kind), (*string)(&r.BizID), (*int32)(&r.Version), (*string)(&r.Type),
-		(*int32)(&r.Attempt), (*int)(&r.Shard), (*int64)(&r.Position), &r.Actor, &r.recorded, &r.data, &r.meta}
+		(*int32)(&r.Attempt), (*int)(&r.Shard), (*int)(&r.Priority), (*int64)(&r.Position), &r.Actor, &r.recorded,
+		&r.data, &r.meta}
 }
 
 // head returns the head of the row that was scanned last.
 func (r *headRow) head() head {
 	h := head{Task: dispatch.Task{
-		Key: r.Key, Version: r.Version, Attempt: r.Attempt, Shard: r.Shard, Position: r.Position,
+		Key: r.Key, Version: r.Version, Attempt: r.Attempt, Shard: r.Shard, Priority: r.Priority, Position: r.Position,
 	}}
 	switch r.Type.State() {
 	case ledger.StateAvailable:

@@ -16,9 +16,9 @@ const metaReason = "reason"
 // defaultCloneReason is the reason of a clone whose audit names none.
 const defaultCloneReason = "cloned by an operator"
 
-// Clone enqueues a new task with the kind, args, tags, retry policy and other meta of an existing task. The new task
-// is due now, without deadlines. Its meta names the existing task's first event as causation, and the reason. The
-// state of the existing task does not matter, and does not change. The limit of the kind applies.
+// Clone enqueues a new task with the kind, args, first priority, tags, retry policy and other meta of an existing task.
+// The new task is due now, without deadlines. Its meta names the existing task's first event as causation, and the
+// reason. The state of the existing task does not matter, and does not change. The limit of the kind applies.
 //
 // If a task with the new key and equal args exists, nothing is written, and the result is that task. It commits.
 // Errors: [ledger.ErrUnknownTask], [*ledger.InvalidError], [*ledger.OverloadError], [*ledger.OtherArgsError] if the
@@ -67,6 +67,7 @@ func cloneOptions(first ledger.Event, audit Audit) (ledger.EnqueueOptions, error
 	extra[metaReason] = text
 	return ledger.EnqueueOptions{
 		Actor: audit.Actor, Binary: old.Encoding == ledger.EncodingBase64, DataVersion: first.DataVersion,
-		Meta: ledger.Meta{Causation: first.ID(), Tags: old.Tags, Retry: old.Retry, Extra: extra},
+		Priority: first.Priority,
+		Meta:     ledger.Meta{Causation: first.ID(), Tags: old.Tags, Retry: old.Retry, Extra: extra},
 	}, nil
 }

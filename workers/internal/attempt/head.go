@@ -29,6 +29,7 @@ type Head struct {
 	Actor      string
 	Attempt    ledger.Attempt
 	Shard      ledger.Shard
+	Priority   ledger.Priority
 	RecordedAt time.Time     // of the offered event; zero: it is not in the ledger
 	Clock      time.Time     // of the database, when the head was read
 	Alive      time.Duration // how much longer the actor's lease lasts; 0 if it has expired or does not exist
@@ -75,7 +76,7 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task, room int, space []Head)
 		&i, (*int32)(&h.Version), (*pgquery.Repeated)(&h.Type), (*int32)(&h.Attempt), (*pgquery.Repeated)(&h.Actor),
 		pgquery.Micros(&h.RecordedAt),
 		&alive, pgquery.Micros(&h.Clock), &args, &meta, &isAwaited,
-		(*int)(&h.Shard), &first,
+		(*int)(&h.Shard), (*int)(&h.Priority), &first,
 	}
 	for rows.Next() {
 		h = Head{IsFound: true, Type: h.Type, Actor: h.Actor}

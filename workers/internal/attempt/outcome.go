@@ -154,6 +154,7 @@ type readHead struct {
 	version     int32
 	attempt     int32
 	shard       int16
+	priority    int16
 }
 
 // last returns the last event as it was read before the attempt.
@@ -163,7 +164,7 @@ func (rec *recorder) last() unexported.LastEvent {
 	}
 	r := unexported.LastEvent{
 		Incarnation: *rec.head.incarnation, State: string(ledger.StateAvailable), Version: rec.head.version,
-		Attempt: rec.head.attempt, Shard: rec.head.shard,
+		Attempt: rec.head.attempt, Shard: rec.head.shard, Priority: rec.head.priority,
 	}
 	if rec.wasRunning {
 		r.State = string(ledger.StateRunning)

@@ -100,7 +100,7 @@ func (o *Offer) UnmarshalBinary(b []byte) error {
 }
 
 // taskSize is the size of the smallest task in bytes.
-const taskSize = 8
+const taskSize = 9
 
 // The flags of a task.
 const (
@@ -160,7 +160,7 @@ func (w *writer) task(t *Task) {
 	}
 	w.b = append(w.b, flags)
 	w.text(string(t.Key.BizID))
-	w.numbers(int64(t.Version), int64(t.Attempt), int64(t.Shard), int64(t.Position))
+	w.numbers(int64(t.Version), int64(t.Attempt), int64(t.Shard), int64(t.Priority), int64(t.Position))
 	w.text(t.Actor)
 	if t.Content != nil {
 		w.bytes(t.Content)
@@ -251,7 +251,8 @@ func (r *reader) task(t *Task, kind ledger.Kind) {
 	t.IsAgain = flags&isAgainFlag != 0
 	t.Key = ledger.Key{Kind: kind, BizID: ledger.BizID(r.text())}
 	t.Version, t.Attempt = ledger.Version(r.number()), ledger.Attempt(r.number())
-	t.Shard, t.Position = ledger.Shard(r.number()), ledger.Position(r.number())
+	t.Shard, t.Priority = ledger.Shard(r.number()), ledger.Priority(r.number())
+	t.Position = ledger.Position(r.number())
 	t.Actor = r.text()
 	if flags&hasContentFlag != 0 {
 		t.Content = r.bytes()

@@ -12,7 +12,7 @@ import (
 type Dispatcher struct {
 	incarnation string
 	epoch       int64
-	limit       int // of tasks of a kind that are ready in memory, see most
+	limit       int // of tasks of a kind and priority that are ready in memory, see most
 	mutant      mutant
 
 	isActive bool
@@ -40,8 +40,8 @@ type Dispatcher struct {
 	recalls map[*session]bool // the sessions with recalls to be sent
 }
 
-// New returns a dispatcher that is not active yet. At most limit tasks of a kind are ready in memory, and at most twice
-// as many of all kinds. Beyond 512 kinds, and while the memory is full, a kind gets at most limit/256.
+// New returns a dispatcher that is not active yet. At most limit tasks of a kind and priority are ready in memory, and
+// at most twice as many of all. Beyond 512 kinds, and while the memory is full, a kind gets at most limit/256.
 func New(incarnation string, epoch int64, limit int) *Dispatcher {
 	return &Dispatcher{incarnation: incarnation, epoch: epoch, limit: limit, workers: map[string]*session{},
 		sessions: map[string]*session{}, queues: map[ledger.Kind]*queue{}, busy: map[ledger.Kind]*queue{},
@@ -126,13 +126,17 @@ func (d *Dispatcher) cover(s *session, kinds map[ledger.Kind]ledger.ShardSet, by
 		gained, lost := q.cover(shards, by)
 		d.size += q.size - before
 		if gained != 0 {
-			d.spill(q, 0)
+			for i := range q.levels {
+				d.spill(q, &q.levels[i], 0)
+			}
 		}
 		d.note(q)
-		for shard := range (lost & q.filled).Shards() {
-			for _, t := range slices.Clone(q.ready[shard]) {
-				if !t.IsAgain {
-					d.forget(t)
+		for i := range q.levels {
+			for shard := range (lost & q.levels[i].filled).Shards() {
+				for _, t := range slices.Clone(q.levels[i].ready[shard]) {
+					if !t.IsAgain {
+						d.forget(t)
+					}
 				}
 			}
 		}
@@ -146,15 +150,15 @@ func (d *Dispatcher) tidy(q *queue) {
 		return
 	}
 	delete(d.busy, q.kind)
-	if q.shards == 0 && q.filled == 0 {
+	if q.shards == 0 && q.filled() == 0 {
 		delete(d.queues, q.kind)
 		delete(d.spilled, q.kind)
 		delete(d.due, q.kind)
 	}
 }
 
-// most returns how many tasks of a kind may be ready in memory. When earlier kinds have filled it, each other kind has
-// the least.
+// most returns how many tasks of a kind and priority may be ready in memory. When earlier kinds have filled it, each
+// other kind has the least.
 func (d *Dispatcher) most() int {
 	least := max(1, d.limit/256)
 	if d.size >= 2*d.limit {
@@ -343,7 +347,7 @@ func (d *Dispatcher) enqueue(t *task) {
 	}
 	q := d.queue(t.Key.Kind)
 	// If the shard has another ready task, no session has room for one, or Match considers it already.
-	isNews := t.owner != nil || q.ready[t.Shard].Len() == 0
+	isNews := t.owner != nil || !q.filled().Has(t.Shard)
 	d.push(q, t)
 	if isNews {
 		d.note(q)
@@ -392,11 +396,11 @@ func (d *Dispatcher) queue(kind ledger.Kind) *queue {
 	return q
 }
 
-// spill records that the ledger contains tasks of a queue, after a place, that are not in memory.
-func (d *Dispatcher) spill(q *queue, place ledger.Position) {
-	q.isSpilled, q.place, q.step = true, place, 0
-	if q.isReading { // from a later place
-		q.skipped = place + 1
+// spill records that the ledger contains tasks of a level, after a place, that are not in memory.
+func (d *Dispatcher) spill(q *queue, l *level, place ledger.Position) {
+	l.isSpilled, l.place, l.step = true, place, 0
+	if l.isReading { // from a later place
+		l.skipped = place + 1
 	}
 	d.spilled[q.kind] = q
 }

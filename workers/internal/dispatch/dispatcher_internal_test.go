@@ -76,8 +76,8 @@ func (s *shop) begin() {
 
 // readNothing answers each read with no tasks: windows deliver all of them.
 func (s *shop) readNothing() {
-	for _, r := range s.Reads() {
-		s.TakeRead(r.Kind, nil, 0, true)
+	for _, r := range s.normalReads() {
+		s.takeNormal(r.Kind, nil, 0, true)
 	}
 }
 
@@ -181,9 +181,9 @@ func TestAWorkerGetsItsShardsOnly(t *testing.T) {
 	same(t, "a task without a worker is not in memory", s.tasks[available("t3", 0).Key] == nil, true)
 
 	s.join("other", "3", 10, 10, 1<<2)
-	reads := s.Reads()
-	same(t, "a worker for it", reads, []Read{{Kind: testKind, Limit: 50}})
-	s.TakeRead(testKind, []Task{available("t2", 2).Task, available("t3", 3).in(2).Task}, 3, true)
+	reads := s.normalReads()
+	same(t, "a worker for it", reads, []Read{{Kind: testKind, Priority: ledger.PriorityNormal, Limit: 50}})
+	s.takeNormal(testKind, []Task{available("t2", 2).Task, available("t3", 3).in(2).Task}, 3, true)
 	s.exchange()
 	same(t, "the worker for it", s.workers["3"].got, []string{"t3"})
 	same(t, "shard 0, again", low.got, []string{"t2"})
@@ -217,12 +217,12 @@ func TestAShardThatIsTakenDuringARead(t *testing.T) {
 	s := newShop(100)
 	s.join("a", "1", 1, 1, 1<<0)
 	s.Activate(0)
-	reads := s.Reads()
+	reads := s.normalReads()
 	same(t, "reads", len(reads), 1)
 	b := s.join("b", "2", 1, 1, 1<<1)
-	s.TakeRead(testKind, nil, 50, true)
-	same(t, "once more", s.Reads(), []Read{{Kind: testKind, Limit: 50}})
-	s.TakeRead(testKind, []Task{available("t1", 7).in(1).Task}, 50, true)
+	s.takeNormal(testKind, nil, 50, true)
+	same(t, "once more", s.normalReads(), []Read{{Kind: testKind, Priority: ledger.PriorityNormal, Limit: 50}})
+	s.takeNormal(testKind, []Task{available("t1", 7).in(1).Task}, 50, true)
 	s.exchange()
 	same(t, "got", b.got, []string{"t1"})
 }
@@ -232,14 +232,14 @@ func TestAKindWithoutAWorkerIsForgotten(t *testing.T) {
 	s := newShop(100)
 	s.join("a", "1", 1, 1, ledger.AllShards)
 	s.Activate(0)
-	s.Reads()
+	s.normalReads()
 	s.Leave("a")
 	same(t, "kinds", len(s.queues), 0)
-	s.TakeRead(testKind, []Task{available("t1", 7).Task}, 7, true)
+	s.takeNormal(testKind, []Task{available("t1", 7).Task}, 7, true)
 	same(t, "tasks", len(s.tasks), 0)
 	b := s.join("b", "2", 1, 1, ledger.AllShards)
-	same(t, "reads", s.Reads(), []Read{{Kind: testKind, Limit: 50}})
-	s.TakeRead(testKind, []Task{available("t1", 7).Task}, 7, true)
+	same(t, "reads", s.normalReads(), []Read{{Kind: testKind, Priority: ledger.PriorityNormal, Limit: 50}})
+	s.takeNormal(testKind, []Task{available("t1", 7).Task}, 7, true)
 	s.exchange()
 	same(t, "got", b.got, []string{"t1"})
 }
@@ -559,14 +559,14 @@ func TestMoreTasksThanTheMemoryHolds(t *testing.T) {
 	s.begin()
 	s.Apply(s.Open(), all)
 	for n := 0; n < tasks; n++ {
-		for _, r := range s.Reads() {
+		for _, r := range s.normalReads() {
 			from := min(len(all), int(r.After))
 			page := all[from:min(len(all), from+r.Limit)]
 			var rows []Task
 			for _, e := range page {
 				rows = append(rows, e.Task)
 			}
-			s.TakeRead(r.Kind, rows, ledger.Position(from+len(page)), len(rows) < r.Limit)
+			s.takeNormal(r.Kind, rows, ledger.Position(from+len(page)), len(rows) < r.Limit)
 		}
 		if ready := s.queues[testKind].size; ready > limit+limit/2 {
 			t.Fatalf("%d tasks in memory", ready)
@@ -678,14 +678,14 @@ func TestKindsThatJoinLaterShareTheMemory(t *testing.T) {
 		kind := ledger.Kind(fmt.Sprint("k", i))
 		s.Join(Lease{Worker: fmt.Sprint(i), Session: fmt.Sprint(i), Kinds: map[ledger.Kind]ledger.ShardSet{kind: 1}})
 		for range 10 {
-			for _, r := range s.Reads() {
+			for _, r := range s.normalReads() {
 				var rows []Task
 				for n := range r.Limit {
 					e := available(fmt.Sprint(int(r.After)+n+1), int(r.After)+n+1)
 					e.Key.Kind = r.Kind
 					rows = append(rows, e.Task)
 				}
-				s.TakeRead(r.Kind, rows, r.After+ledger.Position(r.Limit), false)
+				s.takeNormal(r.Kind, rows, r.After+ledger.Position(r.Limit), false)
 			}
 		}
 	}
@@ -710,7 +710,7 @@ func TestReadsEndWhileTasksArrive(t *testing.T) {
 	}
 	reads := 0
 	for range 1000 {
-		for _, r := range s.Reads() {
+		for _, r := range s.normalReads() {
 			reads++
 			page := all[min(len(all), int(r.After)):]
 			isEnd := len(page) < r.Limit
@@ -721,7 +721,7 @@ func TestReadsEndWhileTasksArrive(t *testing.T) {
 				rows, through = append(rows, e.Task), e.Position
 			}
 			s.Apply(s.Open(), []Event{next()})
-			s.TakeRead(r.Kind, rows, through, isEnd)
+			s.takeNormal(r.Kind, rows, through, isEnd)
 		}
 		s.apply(next())
 	}
@@ -736,24 +736,24 @@ func TestTasksThatArriveDuringAReadAreBounded(t *testing.T) {
 	s := newShop(16)
 	w := s.join("a", "1", 1000, 1000, ledger.AllShards)
 	s.Activate(0)
-	reads := s.Reads()
+	reads := s.normalReads()
 	var all []Event
 	for i := range 100 {
 		all = append(all, available(fmt.Sprint("t", i), i+1))
 	}
 	s.Apply(s.Open(), all)
-	if n := len(s.queues[testKind].late); n > 8 {
+	if n := len(s.queues[testKind].normal().late); n > 8 {
 		t.Errorf("%d tasks in memory during the read", n)
 	}
-	s.TakeRead(testKind, nil, reads[0].After, true)
+	s.takeNormal(testKind, nil, reads[0].After, true)
 	for range 100 {
-		for _, r := range s.Reads() {
+		for _, r := range s.normalReads() {
 			page := all[int(r.After):min(len(all), int(r.After)+r.Limit)]
 			var rows []Task
 			for _, e := range page {
 				rows = append(rows, e.Task)
 			}
-			s.TakeRead(r.Kind, rows, r.After+ledger.Position(len(page)), len(page) < r.Limit)
+			s.takeNormal(r.Kind, rows, r.After+ledger.Position(len(page)), len(page) < r.Limit)
 		}
 		s.exchange()
 	}
@@ -795,13 +795,13 @@ func TestTasksThatWaitForOneWorkerDelayNoOther(t *testing.T) {
 			s.apply(available(id, 1000+i))
 		}
 		for range want {
-			for _, r := range s.Reads() {
+			for _, r := range s.normalReads() {
 				from := max(0, int(r.After)-999)
 				var rows []Task
 				for i := from; i < min(len(want), from+r.Limit); i++ {
 					rows = append(rows, available(want[i], 1000+i).Task)
 				}
-				s.TakeRead(r.Kind, rows, ledger.Position(999+from+len(rows)), len(rows) < r.Limit)
+				s.takeNormal(r.Kind, rows, ledger.Position(999+from+len(rows)), len(rows) < r.Limit)
 			}
 			s.exchange()
 			last := other.got[len(other.got)-1]

@@ -68,7 +68,10 @@ func (d *Dispatcher) Hint(applied int64, tasks []Task) bool {
 	}
 	for _, t := range tasks {
 		q := d.queues[t.Key.Kind]
-		if q != nil && !q.isSpilled && q.size < d.most() && d.tasks[t.Key] == nil {
+		if q == nil || d.tasks[t.Key] != nil {
+			continue
+		}
+		if l := &q.levels[levelOf(&t)]; !l.isSpilled && l.size < d.most() {
 			d.add(q, t, false)
 		}
 	}
@@ -83,9 +86,13 @@ func (d *Dispatcher) isResolved(t *task, ticket int64) bool {
 
 func (d *Dispatcher) apply(e *Event) {
 	t, q := d.tasks[e.Key], d.queues[e.Key.Kind]
-	if q != nil && q.isReading && (t == nil || t.Version < e.Version || d.mutant != forgetsKnown) {
-		// Even if the event is known: the task may be forgotten before the read ends.
-		q.moved[e.Key] = max(q.moved[e.Key], e.Version)
+	if q != nil && (t == nil || t.Version < e.Version || d.mutant != forgetsKnown) {
+		// Even if the event is known: the task may be forgotten before the read ends. Its priority may have changed.
+		for i := range q.levels {
+			if moved := q.levels[i].moved; moved != nil {
+				moved[e.Key] = max(moved[e.Key], e.Version)
+			}
+		}
 	}
 	if t != nil && t.Version >= e.Version { // known from a read, or a worker claims to hold a later version
 		t.isBeingRead = false
@@ -185,18 +192,20 @@ func (d *Dispatcher) forget(t *task) {
 	delete(d.tasks, t.Key)
 }
 
-// add takes an available task into memory, unless it can be read later: its kind is full, or no worker takes its shard.
+// add takes an available task into memory, unless it can be read later: its level is full, or no worker takes its
+// shard.
 func (d *Dispatcher) add(q *queue, t Task, isRead bool) {
 	if !q.shards.Has(t.Shard) {
 		return
 	}
 	if !isRead {
-		if !q.isSpilled && q.size >= d.most() {
-			d.spill(q, t.Position-1)
+		l := &q.levels[levelOf(&t)]
+		if !l.isSpilled && l.size >= d.most() {
+			d.spill(q, l, t.Position-1)
 		}
-		if q.isSpilled && t.Position > q.place {
-			if q.isReading {
-				q.arrive(t, d.most()/2)
+		if l.isSpilled && t.Position > l.place {
+			if l.isReading {
+				l.arrive(t, d.most()/2)
 			}
 			return
 		}
@@ -207,15 +216,16 @@ func (d *Dispatcher) add(q *queue, t Task, isRead bool) {
 	d.enqueue(added)
 }
 
-// Read is a request to read the tasks of a kind that are available or have begun, by position.
+// Read is a request to read the tasks of a kind and a priority that are available or have begun, by position.
 type Read struct {
-	Kind  ledger.Kind
-	After ledger.Position
-	Limit int
+	Kind     ledger.Kind
+	Priority ledger.Priority
+	After    ledger.Position
+	Limit    int
 }
 
-// firstRead is how many tasks the first read of a kind returns, so that the first task starts soon. Each further read
-// returns eight times as many, up to half of the tasks that fit in memory.
+// firstRead is how many tasks the first read of a kind and a priority returns, so that the first task starts soon. Each
+// further read returns eight times as many, up to half of the tasks that fit in memory, in all priorities together.
 const firstRead = 1024
 
 // Reads returns the requests to the ledger, each once. The caller executes a statement for each that begins after the
@@ -225,10 +235,13 @@ func (d *Dispatcher) Reads() (reads []Read) {
 		return nil
 	}
 	for _, q := range d.spilled {
-		if d.wants(q) {
-			q.isReading, q.skipped, q.moved = true, 0, map[ledger.Key]ledger.Version{}
-			q.step = min(max(firstRead, 8*q.step), max(1, d.most()/2))
-			reads = append(reads, Read{q.kind, q.place, q.step})
+		most := max(1, d.most()/2/q.continuing())
+		for i := range q.levels {
+			if l := &q.levels[i]; d.wants(q, l) {
+				l.isReading, l.skipped, l.moved = true, 0, map[ledger.Key]ledger.Version{}
+				l.step = min(max(firstRead, 8*l.step), most)
+				reads = append(reads, Read{q.kind, ledger.Priority(i + 1), l.place, l.step})
+			}
 		}
 	}
 	return reads
@@ -237,60 +250,76 @@ func (d *Dispatcher) Reads() (reads []Read) {
 // WantsReads reports whether [Dispatcher.Reads] or [Dispatcher.Unverified] would return anything.
 func (d *Dispatcher) WantsReads() bool {
 	for _, q := range d.spilled {
-		if d.isActive && d.wants(q) {
-			return true
+		for i := range q.levels {
+			if d.isActive && d.wants(q, &q.levels[i]) {
+				return true
+			}
 		}
 	}
 	return slices.ContainsFunc(d.doubts, d.mustBeVerified)
 }
 
-// wants reports whether tasks of a kind should be read.
-func (d *Dispatcher) wants(q *queue) bool {
-	return q.isSpilled && !q.isReading && q.shards != 0 && q.size <= d.most()/2
+// wants reports whether tasks of a level should be read.
+func (d *Dispatcher) wants(q *queue, l *level) bool {
+	return l.isSpilled && !l.isReading && q.shards != 0 && l.size <= d.most()/2
 }
 
 // TakeRead takes the answer to a request: the tasks up to a position. isEnd is set if no tasks follow that position. A
-// failed read is an answer without tasks, up to position 0.
-func (d *Dispatcher) TakeRead(kind ledger.Kind, tasks []Task, through ledger.Position, isEnd bool) {
+// failed read is an answer without tasks, up to position 0. Tasks whose priority has changed since they were listed may
+// be among the tasks.
+func (d *Dispatcher) TakeRead(
+	kind ledger.Kind, priority ledger.Priority, tasks []Task, through ledger.Position, isEnd bool,
+) {
 	q := d.queues[kind]
-	if q == nil || !q.isReading {
+	if q == nil {
 		return // its workers have left meanwhile
 	}
+	l := &q.levels[priority.Level()-1]
+	if !l.isReading {
+		return
+	}
 	if d.mutant == skipsLate {
-		q.late, q.skipped = nil, 0
+		l.late, l.skipped = nil, 0
 	}
 	lateThrough := through
 	if isEnd {
 		lateThrough = math.MaxInt64
 	}
-	for _, t := range slices.Concat(tasks, q.arrived(lateThrough)) {
-		known := d.tasks[t.Key]
-		switch {
-		case q.moved[t.Key] > t.Version && d.mutant != readsOld: // by a window that was applied meanwhile
-		case known != nil && known.Version == t.Version && known.place != gone:
-			known.isUnverified, known.isBeingRead = false, false
-			if known.place == ready {
-				q.remove(known)
-				known.Position = t.Position
-				q.push(known)
-			} else {
-				known.Position = t.Position
-			}
-		case known != nil && known.Version >= t.Version:
-		default:
-			if known != nil {
-				d.forget(known)
-			}
-			d.add(q, t, true)
-		}
+	for _, t := range slices.Concat(tasks, l.arrived(lateThrough)) {
+		d.takeRead(q, l, t)
 	}
-	q.place = max(q.place, through)
-	if isEnd && q.skipped == 0 {
-		q.isSpilled = false
+	l.place = max(l.place, through)
+	if isEnd && l.skipped == 0 {
+		l.isSpilled = false
+	}
+	if l.skipped > 0 { // further events committed during the read are read next time
+		l.place = min(l.place, l.skipped-1)
+	}
+	l.isReading, l.moved, l.late = false, nil, nil
+	if !q.isSpilled() {
 		delete(d.spilled, q.kind)
 	}
-	if q.skipped > 0 { // further events committed during the read are read next time
-		q.place = min(q.place, q.skipped-1)
+}
+
+// takeRead takes a task that was read for a level into memory.
+func (d *Dispatcher) takeRead(q *queue, l *level, t Task) {
+	known := d.tasks[t.Key]
+	switch {
+	case l.moved[t.Key] > t.Version && d.mutant != readsOld: // by a window that was applied meanwhile
+	case known != nil && known.Version == t.Version && known.place != gone:
+		known.isUnverified, known.isBeingRead = false, false
+		if known.place == ready {
+			q.remove(known)
+			known.Position, known.Priority = t.Position, t.Priority
+			q.push(known)
+		} else {
+			known.Position, known.Priority = t.Position, t.Priority
+		}
+	case known != nil && known.Version >= t.Version:
+	default:
+		if known != nil {
+			d.forget(known)
+		}
+		d.add(q, t, true)
 	}
-	q.isReading, q.moved, q.late = false, nil, nil
 }

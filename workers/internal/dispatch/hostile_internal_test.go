@@ -72,8 +72,8 @@ func TestALostOfferIsRepeatedThoughOneOfAnotherKindArrives(t *testing.T) {
 	never := func(Offer) bool { return false }
 	deliver(never)
 	d.Activate(0)
-	for _, r := range d.Reads() {
-		d.TakeRead(r.Kind, nil, 0, true)
+	for _, r := range d.normalReads() {
+		d.takeNormal(r.Kind, nil, 0, true)
 	}
 	d.Apply(d.Open(), []Event{ofKind(testKind, "t1", 1)})
 	deliver(func(o Offer) bool { return len(o.Tasks) > 0 }) // lost
@@ -96,8 +96,8 @@ func TestATaskHeldAtALostVersionIsOfferedAgain(t *testing.T) {
 	s.exchange()
 	same(t, "held", s.sessions["1"].holds, 1)
 	s.Activate(1)
-	for _, r := range s.Reads() {
-		s.TakeRead(r.Kind, []Task{available("t1", 1).Task}, 1, true)
+	for _, r := range s.normalReads() {
+		s.takeNormal(r.Kind, []Task{available("t1", 1).Task}, 1, true)
 	}
 	s.exchange()
 	s.end(w, "t1") // its append is refused
@@ -118,8 +118,8 @@ func TestALostTaskThatIsEnqueuedAgainIsOffered(t *testing.T) {
 	w := s.joinHolding("a", "1", Holding{Key: key, Version: 1})
 	s.exchange()
 	s.Activate(0)
-	for _, r := range s.Reads() {
-		s.TakeRead(r.Kind, nil, 0, true)
+	for _, r := range s.normalReads() {
+		s.takeNormal(r.Kind, nil, 0, true)
 	}
 	s.exchange()
 	s.end(w, "t1")
@@ -161,8 +161,8 @@ func TestATaskThatIsAdoptedWhileItIsReadIsReadAgain(t *testing.T) {
 	b.End(key)
 	s.Receive(b.Report(0))
 	s.Activate(1)
-	for _, r := range s.Reads() {
-		s.TakeRead(r.Kind, nil, 0, true)
+	for _, r := range s.normalReads() {
+		s.takeNormal(r.Kind, nil, 0, true)
 	}
 	for range 5 {
 		for _, k := range s.Unverified() {
@@ -256,16 +256,16 @@ func TestAnOfferBeforeTheEndOfALeaseDoesNotCountAsOneAfterIt(t *testing.T) {
 	take(d.Offers())
 	want(1)
 	d.Activate(0)
-	for _, r := range d.Reads() {
-		d.TakeRead(r.Kind, nil, 0, true)
+	for _, r := range d.normalReads() {
+		d.takeNormal(r.Kind, nil, 0, true)
 	}
 	d.Apply(d.Open(), []Event{available("x", 1)})
 	d.Match()
 	late := d.Offers() // number 1, on its way
 	d.Leave("a")
 	d.Join(lease)
-	for _, r := range d.Reads() {
-		d.TakeRead(r.Kind, nil, 0, true)
+	for _, r := range d.normalReads() {
+		d.takeNormal(r.Kind, nil, 0, true)
 	}
 	d.Join(Lease{Worker: "other"}) // claims in SQL
 	want(1)                        // a periodic report: nothing received
@@ -376,7 +376,7 @@ func TestTheOrderHoldsAfterATaskWasVerified(t *testing.T) {
 	s.Activate(9)
 	a.room = 0
 	s.end(a, "t9")
-	reads := s.Reads()
+	reads := s.normalReads()
 	t9 := available("t9", 9).Task
 	head := t9
 	head.Position = 0 // heads.sql has none
@@ -385,7 +385,7 @@ func TestTheOrderHoldsAfterATaskWasVerified(t *testing.T) {
 	}
 	s.Apply(s.Open(), nil)
 	for _, r := range reads {
-		s.TakeRead(r.Kind, []Task{available("t1", 1).Task, available("t2", 2).Task, t9}, 9, true)
+		s.takeNormal(r.Kind, []Task{available("t1", 1).Task, available("t2", 2).Task, t9}, 9, true)
 	}
 	b := s.join("b", "2", 1, 10, ledger.AllShards)
 	s.exchange()
@@ -400,7 +400,7 @@ func TestKindsWithoutWorkersAreForgotten(t *testing.T) {
 		s.Join(Lease{Worker: "hostile", Session: fmt.Sprint(i),
 			Kinds: map[ledger.Kind]ledger.ShardSet{ledger.Kind(fmt.Sprint("k", i)): 1}})
 	}
-	same(t, "queues and reads of kinds that no worker has", []int{len(s.queues), len(s.Reads())}, []int{1, 1})
+	same(t, "queues and reads of kinds that no worker has", []int{len(s.queues), len(s.normalReads())}, []int{1, 1})
 }
 
 // A hostile worker lists a task under a number that it was never given, takes another one, and goes.

@@ -155,7 +155,7 @@ func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 	o := Offer{Session: s.Session, Incarnation: d.incarnation, Epoch: d.epoch, Echo: s.echo, Number: s.sent + 1,
 		Adopted: s.adopted}
 	for size := 0; len(o.Tasks) < n && size < maxOfferBytes; {
-		t := q.first(s)
+		t := q.next(s)
 		if t == nil {
 			break
 		}

@@ -49,8 +49,8 @@ func TestAReportIsMatchedForItsWorkerOnly(t *testing.T) {
 		d.Receive(Report{Session: fmt.Sprint(w), Incarnation: "i", Epoch: 1, Asked: asked})
 	}
 	d.Activate(0)
-	for _, r := range d.Reads() {
-		d.TakeRead(r.Kind, nil, 0, true)
+	for _, r := range d.normalReads() {
+		d.takeNormal(r.Kind, nil, 0, true)
 	}
 	d.Apply(d.Open(), events)
 	d.Match()
@@ -183,7 +183,7 @@ func (c *chaos) window() {
 
 // read answers reads, with up to this number of windows during each.
 func (c *chaos) read(windows int) {
-	for _, r := range c.Reads() {
+	for _, r := range c.normalReads() {
 		var rows []Task
 		for _, t := range c.ledger {
 			if t.Key.Kind == r.Kind && t.Position > r.After {
@@ -196,7 +196,7 @@ func (c *chaos) read(windows int) {
 		for range c.random.IntN(windows + 1) {
 			c.window()
 		}
-		c.TakeRead(r.Kind, rows, last(rows), isEnd)
+		c.takeNormal(r.Kind, rows, last(rows), isEnd)
 	}
 }
 
@@ -246,7 +246,7 @@ func (c *chaos) check(seed uint64) {
 			c.t.Errorf("seed %d: kind %s with %d ready tasks is busy: %t", seed, kind, q.size, c.busy[kind] == q)
 		}
 		for _, s := range q.sessions {
-			if first := q.first(s); first != nil && s.room(kind) > 0 && !c.paused[kind] {
+			if first := q.next(s); first != nil && s.room(kind) > 0 && !c.paused[kind] {
 				c.t.Errorf("seed %d: %s has room for %d tasks, and %v is ready",
 					seed, s.Session, s.room(kind), first.Key)
 			}

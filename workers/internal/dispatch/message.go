@@ -76,6 +76,7 @@ type Task struct {
 	Version  ledger.Version  // of its last event, which the append of its outcome follows
 	Attempt  ledger.Attempt  // of that event
 	Shard    ledger.Shard    // as recorded
+	Priority ledger.Priority // of that event
 	Position ledger.Position // of the event that made it available
 	Actor    string          // the worker that has begun it and does not hold it; "": it has not begun
 

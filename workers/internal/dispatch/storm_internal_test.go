@@ -272,7 +272,7 @@ func (s *storm) claim() {
 }
 
 func (s *storm) read(windows int) {
-	for _, r := range s.Reads() {
+	for _, r := range s.normalReads() {
 		var rows []Task
 		for _, t := range s.tasks {
 			if t.Key.Kind == r.Kind && t.Position > r.After {
@@ -288,7 +288,7 @@ func (s *storm) read(windows int) {
 			s.window()
 			s.post()
 		}
-		s.TakeRead(r.Kind, rows, last(rows), isEnd)
+		s.takeNormal(r.Kind, rows, last(rows), isEnd)
 	}
 }
 

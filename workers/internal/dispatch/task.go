@@ -56,10 +56,8 @@ func (h *readyHeap) Pop() any {
 	return t
 }
 
-// queue contains the ready tasks of a kind in the shards that live workers take. While it is spilled, the ledger
-// contains further tasks after place. They are read when most tasks in memory have been offered. A new queue is
-// spilled from the beginning, so that start and overflow are one path; so is a queue whose workers take further
-// shards.
+// queue contains the ready tasks of a kind in the shards that live workers take. A new queue is spilled from the
+// beginning at each level, so that start and overflow are one path; so is a queue whose workers take further shards.
 type queue struct {
 	kind     ledger.Kind
 	sessions []*session         // sessions that take the kind, by name
@@ -71,42 +69,41 @@ type queue struct {
 	hasNews bool       // it has got a task
 	roomier []*session // sessions that have got room
 
-	ready  [ledger.Shards]readyHeap
-	filled ledger.ShardSet // with ready tasks
-	size   int             // of ready in shards; the others wait for a worker, and do not count as memory of the kind
+	levels [levels]level // by priority
+	size   int           // of all levels; tasks in other shards wait for a worker, and do not count as memory
+	// turns counts, for each set of shards that a session takes, the offers while tasks of several priorities waited.
+	turns map[ledger.ShardSet]int
 	// owned are ready tasks that one session alone may have, because its worker has begun them. However many a worker
 	// has begun, they do not count as memory of the kind.
 	owned map[*session]*readyHeap
-
-	isSpilled bool
-	place     ledger.Position
-	step      int // tasks of the last read
-
-	isReading bool
-	// While isReading: the tasks that became available after place; the lowest position that was not taken into memory,
-	// or 0; and the tasks changed by events.
-	late    []Task
-	skipped ledger.Position
-	moved   map[ledger.Key]ledger.Version
 }
 
-// arrive takes a task that became available while the kind is read: the read may not contain it. Tasks beyond most are
-// read next time.
-func (q *queue) arrive(t Task, most int) {
-	switch {
-	case len(q.late) < most:
-		q.late = append(q.late, t)
-	case q.skipped == 0 || t.Position < q.skipped:
-		q.skipped = t.Position
+// filled returns the shards with ready tasks.
+func (q *queue) filled() (all ledger.ShardSet) {
+	for i := range q.levels {
+		all |= q.levels[i].filled
 	}
+	return all
 }
 
-// arrived returns the tasks that arrived up to a position, and not after a task that was skipped.
-func (q *queue) arrived(through ledger.Position) []Task {
-	if q.skipped > 0 {
-		through = min(through, q.skipped-1)
+// isSpilled reports whether the ledger contains tasks that are not in memory.
+func (q *queue) isSpilled() bool {
+	for i := range q.levels {
+		if q.levels[i].isSpilled {
+			return true
+		}
 	}
-	return slices.DeleteFunc(q.late, func(t Task) bool { return t.Position > through })
+	return false
+}
+
+// continuing returns the number of levels that are spilled and have been read before, at least 1.
+func (q *queue) continuing() (n int) {
+	for i := range q.levels {
+		if q.levels[i].isSpilled && q.levels[i].step > 0 {
+			n++
+		}
+	}
+	return max(1, n)
 }
 
 // cover adds by to the number of sessions that take each of the shards, and counts the ready tasks anew. It returns the
@@ -122,11 +119,16 @@ func (q *queue) cover(shards ledger.ShardSet, by int) (gained, lost ledger.Shard
 		}
 	}
 	gained, lost = q.shards&^before, before&^q.shards
-	for shard := range gained.Shards() {
-		q.size += q.ready[shard].Len()
-	}
-	for shard := range lost.Shards() {
-		q.size -= q.ready[shard].Len()
+	for i := range q.levels {
+		l := &q.levels[i]
+		n := l.size
+		for shard := range (gained & l.filled).Shards() {
+			l.size += l.ready[shard].Len()
+		}
+		for shard := range (lost & l.filled).Shards() {
+			l.size -= l.ready[shard].Len()
+		}
+		q.size += l.size - n
 	}
 	return gained, lost
 }
@@ -166,9 +168,9 @@ func (q *queue) push(t *task) {
 		heap.Push(of, t)
 		return
 	}
-	heap.Push(&q.ready[t.Shard], t)
-	q.filled |= 1 << t.Shard
-	if q.shards.Has(t.Shard) {
+	hasTaker := q.shards.Has(t.Shard)
+	q.levels[levelOf(&t.Task)].push(t, hasTaker)
+	if hasTaker {
 		q.size++
 	}
 }
@@ -181,25 +183,46 @@ func (q *queue) remove(t *task) {
 		}
 		return
 	}
-	if q.shards.Has(t.Shard) {
+	hasTaker := q.shards.Has(t.Shard)
+	q.levels[levelOf(&t.Task)].remove(t, hasTaker)
+	if hasTaker {
 		q.size--
-	}
-	h := &q.ready[t.Shard]
-	if heap.Remove(h, t.index); h.Len() == 0 {
-		q.filled &^= 1 << t.Shard
 	}
 }
 
-// first returns the first task that a session takes, or nil.
-func (q *queue) first(s *session) (first *task) {
+// next returns the task that a session gets next, or nil: one that its worker has begun, else the oldest of the highest
+// priority, and in each 16th turn the oldest of all.
+func (q *queue) next(s *session) *task {
+	if of := q.ownedBy(s); len(of) > 0 {
+		return of[0]
+	}
 	shards := s.Kinds[q.kind]
-	for shard := range (shards & q.filled).Shards() {
-		if t := q.ready[shard][0]; first == nil || t.Position < first.Position {
-			first = t
+	highest, others := -1, 0
+	for i := range q.levels {
+		switch {
+		case q.levels[i].filled&shards == 0:
+		case highest < 0:
+			highest = i
+		default:
+			others++
 		}
 	}
-	if of := q.owned[s]; of != nil && (first == nil || (*of)[0].Position < first.Position) {
-		return (*of)[0]
+	if highest < 0 {
+		return nil
 	}
-	return first
+	oldest := q.levels[highest].oldest(shards)
+	if others == 0 {
+		return oldest
+	}
+	if q.turns == nil {
+		q.turns = map[ledger.ShardSet]int{}
+	}
+	if q.turns[shards]++; q.turns[shards]%share == 0 {
+		for i := range q.levels[highest+1:] {
+			if t := q.levels[highest+1+i].oldest(shards); t != nil && t.Position < oldest.Position {
+				oldest = t
+			}
+		}
+	}
+	return oldest
 }

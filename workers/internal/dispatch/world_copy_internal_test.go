@@ -64,12 +64,18 @@ func (d *desk) clone() *desk {
 	c.queues, c.busy, c.spilled = map[ledger.Kind]*queue{}, map[ledger.Kind]*queue{}, map[ledger.Kind]*queue{}
 	for kind, q := range d.queues {
 		one := *q
-		for shard, h := range q.ready {
-			one.ready[shard] = nil
-			for _, t := range h {
-				one.ready[shard] = append(one.ready[shard], of(t))
+		for i := range q.levels {
+			l := &one.levels[i]
+			l.ready = slices.Clone(l.ready)
+			for shard, h := range l.ready {
+				l.ready[shard] = nil
+				for _, t := range h {
+					l.ready[shard] = append(l.ready[shard], of(t))
+				}
 			}
+			l.moved, l.late = maps.Clone(l.moved), slices.Clone(l.late)
 		}
+		one.turns = maps.Clone(q.turns)
 		one.sessions = nil
 		for _, s := range q.sessions {
 			one.sessions = append(one.sessions, sessions[s])
@@ -82,7 +88,6 @@ func (d *desk) clone() *desk {
 			}
 			one.owned[sessions[s]] = copied
 		}
-		one.moved, one.late = maps.Clone(q.moved), slices.Clone(q.late)
 		c.queues[kind] = &one
 		if d.busy[kind] != nil {
 			c.busy[kind] = &one
@@ -185,8 +190,9 @@ func (k *keyWriter) desk(d *desk) {
 		}
 	}
 	k.ints(int(d.sent))
-	for _, q := range d.queues {
-		k.bools(q.isSpilled, q.isReading)
+	for _, kind := range d.queues {
+		q := kind.normal()
+		k.bools(kind.isSpilled(), q.isSpilled, q.isReading)
 		k.ints(int(q.place), int(q.skipped), len(q.moved))
 		for _, key := range slices.SortedFunc(maps.Keys(q.moved), ledger.Key.Compare) {
 			k.text(string(key.BizID))

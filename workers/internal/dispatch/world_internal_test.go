@@ -250,9 +250,9 @@ func (w *world) activate(i int) {
 
 // read answers a request of a dispatcher at once.
 func (w *world) read(d *desk) {
-	for _, r := range d.Reads() {
+	for _, r := range d.normalReads() {
 		rows, isEnd := w.available(r)
-		d.TakeRead(r.Kind, rows, last(rows), isEnd)
+		d.takeNormal(r.Kind, rows, last(rows), isEnd)
 	}
 }
 
@@ -491,7 +491,7 @@ func (w *world) addDispatcher(i int, d *desk, add adder) {
 					d := w.dispatchers[i]
 					d.offer(d.queues[testKind], d.sessions[s.Session], 1)
 					w.post(i)
-				}, "d%d offers %s to %s", i, q.first(s).Key, s.Worker)
+				}, "d%d offers %s to %s", i, q.next(s).Key, s.Worker)
 			}
 		}
 	}
@@ -542,20 +542,20 @@ func (w *world) addReads(i int, d *desk, add adder) {
 	case d.hasRows:
 		add(false, func(w *world) {
 			d := w.dispatchers[i]
-			d.TakeRead(testKind, d.rows, last(d.rows), d.isEnd)
+			d.takeNormal(testKind, d.rows, last(d.rows), d.isEnd)
 			d.isReading, d.hasRows, d.rows = false, false, nil
 		}, "d%d takes what it has read", i)
 	case d.isReading:
 		add(false, func(w *world) {
 			d := w.dispatchers[i]
-			d.rows, d.isEnd = w.available(Read{testKind, d.queues[testKind].place, max(1, d.limit/2)})
+			d.rows, d.isEnd = w.available(Read{After: d.queues[testKind].normal().place, Limit: max(1, d.limit/2)})
 			d.hasRows = true
 		}, "the ledger answers d%d", i)
-	case q.isSpilled && q.size <= d.limit/2 && !d.isReading:
+	case q.isSpilled() && q.size <= d.limit/2 && !d.isReading:
 		add(false, func(w *world) {
 			d := w.dispatchers[i]
 			if w.setup.isSlow {
-				d.Reads()
+				d.normalReads()
 				d.isReading = true
 			} else {
 				w.read(d)
