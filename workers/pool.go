@@ -53,6 +53,7 @@ func New(c Config) (*Pool, error) {
 	}
 	p.slots.SetSlots(c.Slots)
 	p.slots.Start(func(r *run) { r.kind.begin(r) })
+	p.slots.OrderBy(func(r *run) int { return int(r.priority.Level()) - 1 })
 	return p, nil
 }
 

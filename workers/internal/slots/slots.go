@@ -13,7 +13,8 @@ import (
 // A busy slot is a goroutine, a free one only a number: lines without items cost nothing, and numbers can change at
 // any time. It is safe for concurrent use.
 type Pool[T any] struct {
-	run func(T) // runs an item; it may end its goroutine; constant after Start
+	run   func(T)     // runs an item; it may end its goroutine; constant after Start
+	level func(T) int // the level of an item, or nil; constant after OrderBy
 
 	mu      sync.Mutex // guards the fields below, and the lines' fields
 	slots   int        // over all lines; 0: limited by the lines' own slots only
@@ -24,11 +25,20 @@ type Pool[T any] struct {
 	isStarting bool // a goroutine for the next item is on its way
 }
 
-// Line is the items of one kind. The mutex of its pool guards all fields. Create one with [NewLine].
+// Levels is the number of levels of items: 0 is the first.
+const Levels = 4
+
+// share is how many items leave a line for one that has waited longest, while items of several levels wait.
+const share = 16
+
+// Line is the items of one kind. An item of a lower level runs before an item of a higher one, and each 16th item is
+// the one that has waited longest. The mutex of its pool guards all fields. Create one with [NewLine].
 type Line[T any] struct {
 	slots   int
 	running int
-	ready   []item[T] // oldest first
+	ready   [Levels][]item[T] // oldest first
+	waiting int               // of all levels
+	taken   int               // while items of several levels waited
 	inTurns bool
 }
 
@@ -41,16 +51,48 @@ type item[T any] struct {
 // NewLine returns a line with this number of slots.
 func NewLine[T any](slots int) *Line[T] { return &Line[T]{slots: slots} }
 
-// removeFirst removes and returns the oldest item; there must be one. The pool's mutex is held.
+// first returns the level of the item that runs next, and whether items of other levels wait; there must be an item.
+// The pool's mutex is held.
+func (l *Line[T]) first() (first int, hasOthers bool) {
+	first = -1
+	oldest := 0
+	for i := range l.ready {
+		switch {
+		case len(l.ready[i]) == 0:
+		case first < 0:
+			first, oldest = i, i
+		default:
+			hasOthers = true
+			if l.ready[i][0].since.Before(l.ready[oldest][0].since) {
+				oldest = i
+			}
+		}
+	}
+	if hasOthers && l.taken%share == share-1 {
+		return oldest, true
+	}
+	return first, hasOthers
+}
+
+// removeFirst removes and returns the item that runs next; there must be one. The pool's mutex is held.
 func (l *Line[T]) removeFirst() T {
-	first := l.ready[0]
-	l.ready[0] = item[T]{}
-	l.ready = l.ready[1:]
+	i, hasOthers := l.first()
+	if hasOthers {
+		l.taken++
+	}
+	first := l.ready[i][0]
+	l.ready[i][0] = item[T]{}
+	l.ready[i] = l.ready[i][1:]
+	l.waiting--
 	return first.value
 }
 
 // Start sets how items are run. It must be called before the first Add.
 func (p *Pool[T]) Start(run func(T)) { p.run = run }
+
+// OrderBy sets the function that returns the level of an item, below [Levels]. It must be called before the first Add.
+// Default: all items have the same level.
+func (p *Pool[T]) OrderBy(level func(T) int) { p.level = level }
 
 // SetSlots changes the number of slots over all lines; 0: only the lines' own slots limit them. Additional slots are
 // used at once; a lower number takes effect as items end.
@@ -88,7 +130,7 @@ func (p *Pool[T]) LineSlots(l *Line[T]) int {
 func (p *Pool[T]) Ready(l *Line[T]) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(l.ready)
+	return l.waiting
 }
 
 // Add queues values of one line to be run in their turn; since is when they began to wait. Once the pool is stopped
@@ -100,7 +142,12 @@ func (p *Pool[T]) Add(l *Line[T], since time.Time, values ...T) bool {
 		return false
 	}
 	for _, v := range values {
-		l.ready = append(l.ready, item[T]{v, since})
+		i := 0
+		if p.level != nil {
+			i = p.level(v)
+		}
+		l.ready[i] = append(l.ready[i], item[T]{v, since})
+		l.waiting++
 	}
 	p.enlist(l)
 	p.fill()
@@ -114,11 +161,11 @@ func (p *Pool[T]) Stop() {
 	p.stopped = true
 }
 
-// Drain removes and returns the waiting items of a line of a stopped pool, oldest first.
+// Drain removes and returns the waiting items of a line of a stopped pool.
 func (p *Pool[T]) Drain(l *Line[T]) (values []T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(l.ready) > 0 {
+	for l.waiting > 0 {
 		values = append(values, l.removeFirst())
 	}
 	return values
@@ -137,53 +184,60 @@ func (p *Pool[T]) free(l *Line[T]) int {
 func (p *Pool[T]) Free(l *Line[T]) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return max(0, p.free(l)-len(l.ready))
+	return max(0, p.free(l)-l.waiting)
 }
 
-// TakeOlder removes and returns the items of a line that have waited since before a moment, oldest first, but for as
-// many as may run now.
+// TakeOlder removes and returns the items of a line that have waited since before a moment, but for as many as may run
+// now.
 func (p *Pool[T]) TakeOlder(l *Line[T], before time.Time) (values []T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	kept := min(len(l.ready), p.free(l))
-	left := slices.DeleteFunc(l.ready[kept:], func(i item[T]) bool {
-		isOlder := i.since.Before(before)
-		if isOlder {
-			values = append(values, i.value)
-		}
-		return isOlder
-	})
-	l.ready = l.ready[:kept+len(left)]
+	kept := p.free(l)
+	for level := range l.ready {
+		l.ready[level] = slices.DeleteFunc(l.ready[level], func(i item[T]) bool {
+			kept--
+			isOlder := kept < 0 && i.since.Before(before)
+			if isOlder {
+				values = append(values, i.value)
+				l.waiting--
+			}
+			return isOlder
+		})
+	}
 	return values
 }
 
-// Peek returns the oldest item of a line. It returns false if the line is empty.
+// Peek returns the item of a line that runs next. It returns false if the line is empty.
 func (p *Pool[T]) Peek(l *Line[T]) (value T, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(l.ready) == 0 {
+	if l.waiting == 0 {
 		return value, false
 	}
-	return l.ready[0].value, true
+	i, _ := l.first()
+	return l.ready[i][0].value, true
 }
 
-// TakeIf removes and returns the oldest item of a line if suits returns true for it. The caller runs it in a slot
-// that it already has.
+// TakeIf removes and returns the item of a line that runs next, if suits returns true for it. The caller runs it in a
+// slot that it already has.
 func (p *Pool[T]) TakeIf(l *Line[T], suits func(T) bool) (value T, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(l.ready) == 0 || !suits(l.ready[0].value) {
+	if l.waiting == 0 {
+		return value, false
+	}
+	if i, _ := l.first(); !suits(l.ready[i][0].value) {
 		return value, false
 	}
 	return l.removeFirst(), true
 }
 
-// RunBeyond runs the oldest item of a line beyond the line's own slots. It returns a channel that is closed when the
+// RunBeyond runs the next item of a line beyond the line's own slots. It returns a channel that is closed when the
 // item has ended. It returns nil if no item waits, the line has a free slot, or all slots over all lines are busy.
 func (p *Pool[T]) RunBeyond(l *Line[T]) <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.stopped || len(l.ready) == 0 || l.running < l.slots || p.slots > 0 && p.running >= p.slots {
+	if p.stopped || l.waiting == 0 || l.running < l.slots || p.slots > 0 && p.running >= p.slots {
 		return nil
 	}
 	value := l.removeFirst()
@@ -255,7 +309,7 @@ func (p *Pool[T]) runOne(value T, l *Line[T]) (next T, line *Line[T], ok bool) {
 
 // enlist adds a line to the turns if it has an item and a free slot. p.mu is held.
 func (p *Pool[T]) enlist(l *Line[T]) {
-	if !l.inTurns && len(l.ready) > 0 && l.running < l.slots {
+	if !l.inTurns && l.waiting > 0 && l.running < l.slots {
 		l.inTurns = true
 		p.turns = append(p.turns, l)
 	}
@@ -267,7 +321,7 @@ func (p *Pool[T]) next() (value T, line *Line[T], ok bool) {
 		l := p.turns[0]
 		p.turns = slices.Delete(p.turns, 0, 1)
 		l.inTurns = false
-		if len(l.ready) == 0 || l.running >= l.slots { // they have changed since the line was enlisted
+		if l.waiting == 0 || l.running >= l.slots { // they have changed since the line was enlisted
 			continue
 		}
 		value = l.removeFirst()
