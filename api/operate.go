@@ -52,8 +52,8 @@ func (h *Handler) changeTask(w http.ResponseWriter, r *http.Request, c *caller) 
 	if err := h.decode(w, r, maxBodyBytes, name != "reschedule", &change); err != nil {
 		return err
 	}
-	if name != "reschedule" && (!change.At.IsZero() || change.In != 0) {
-		return invalid("at", "and in belong to reschedule alone")
+	if name != "reschedule" && (!change.At.IsZero() || change.In != 0 || change.Priority != 0) {
+		return invalid("at", "in and priority belong to reschedule alone")
 	}
 	return h.change(w, r, c, k, name, change)
 }
@@ -119,7 +119,7 @@ func changeOne(
 	case "bury":
 		_, err = by.Bury(ctx, k, audit)
 	case "reschedule":
-		due := operator.Due{At: change.At}
+		due := operator.Due{At: change.At, Priority: change.Priority}
 		if due.In, err = seconds("in", change.In); err == nil {
 			_, err = by.Reschedule(ctx, k, due, audit)
 		}

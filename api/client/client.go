@@ -161,9 +161,9 @@ func (c *Client) Bury(ctx context.Context, k ledger.Key, reason string) (ledger.
 	return c.change(ctx, k, ":bury", Change{Reason: reason})
 }
 
-// Reschedule changes the time at which a waiting or available task is released.
-func (c *Client) Reschedule(ctx context.Context, k ledger.Key, at time.Time, reason string) (ledger.Task, error) {
-	return c.change(ctx, k, ":reschedule", Change{Reason: reason, At: at})
+// Reschedule changes the time at which a waiting or available task is released, or its priority.
+func (c *Client) Reschedule(ctx context.Context, k ledger.Key, change Change) (ledger.Task, error) {
+	return c.change(ctx, k, ":reschedule", change)
 }
 
 func (c *Client) change(ctx context.Context, k ledger.Key, name string, change Change) (t ledger.Task, err error) {

@@ -55,6 +55,8 @@ type Change struct {
 	Reason string    `json:"reason,omitempty"`
 	At     time.Time `json:"at,omitzero"`  // of a reschedule
 	In     float64   `json:"in,omitempty"` // of a reschedule: a delay in seconds, in place of At
+	// Priority of a reschedule is the new priority of the task. Without At and In its time does not change.
+	Priority ledger.Priority `json:"priority,omitempty"`
 }
 
 // Event is an event of a page or a stream, without its Login.

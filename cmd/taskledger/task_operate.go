@@ -95,14 +95,20 @@ is 4 (conflict).`,
 func newRescheduleCommand(a *app) *cobra.Command {
 	var due operator.Due
 	var at string
+	var priority int
 	cmd := newOperateCommand(a, &cobra.Command{
 		Use:   "reschedule [KIND BIZ_ID]",
-		Short: "Change the time of waiting or available tasks",
+		Short: "Change the time or the priority of waiting or available tasks",
 		Long: `Change the time at which a task runs, or at which all tasks that match the filters run. The state of a
-task must be scheduled, retrying or available. With a time in the past the task runs at once.`,
+task must be scheduled, retrying or available. With a time in the past the task runs at once.
+
+--priority alone changes the priority of a task, and of all available tasks that the filters match.
+An available task is then behind the tasks that have waited with that priority.`,
 		Example: "  taskledger reschedule coupon.send order-17 --at 2026-12-24T18:00:00Z\n" +
-			"  taskledger reschedule --kind coupon.send --state retrying --in 1h",
+			"  taskledger reschedule --kind coupon.send --state retrying --in 1h\n" +
+			"  taskledger reschedule coupon.send order-17 --priority 1",
 		PreRunE: func(*cobra.Command, []string) (err error) {
+			due.Priority = ledger.Priority(priority)
 			if at != "" {
 				due.At, err = parseTime("at", at)
 			}
@@ -120,6 +126,8 @@ task must be scheduled, retrying or available. With a time in the past the task 
 	})
 	cmd.Flags().StringVar(&at, "at", "", "new `time`, in the format of RFC 3339")
 	addDuration(cmd.Flags(), &due.In, "in", "new time, as a delay from now")
+	addPriorityFlag(cmd, &priority, "new priority, 1 (urgent) to 4 (low) (default: the task keeps its own)")
+	refuseZero(cmd.Flags(), "priority")
 	return cmd
 }
 

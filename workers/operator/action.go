@@ -2,6 +2,7 @@ package operator
 
 import (
 	"encoding/json"
+	"time"
 
 	"github.com/taskledger/taskledger/internal/operation"
 	"github.com/taskledger/taskledger/ledger"
@@ -50,13 +51,29 @@ func (a action) validate() error {
 	if a.event != ledger.EventScheduled {
 		return nil
 	}
+	if err := a.due.Priority.Validate(); err != nil {
+		return err
+	}
 	switch {
+	case a.isInPlace():
+		return nil
 	case a.due.In < 0:
 		return &ledger.InvalidError{Field: "in", Value: a.due.In.String(), Rule: "must not be negative"}
 	case a.due.At.IsZero() == (a.due.In == 0):
-		return &ledger.InvalidError{Field: "at", Rule: "exactly one of at and in must be given"}
+		return &ledger.InvalidError{Field: "at", Rule: "exactly one of at and in must be given, or a priority"}
 	}
 	return nil
+}
+
+// isInPlace reports whether the action changes only the priority of tasks.
+func (a action) isInPlace() bool { return a.due.Priority != 0 && a.due.At.IsZero() && a.due.In == 0 }
+
+// keepTime returns the action for a task: if it changes only the priority, with the task's due time.
+func (a action) keepTime(t ledger.Task) action {
+	if a.isInPlace() && t.State != ledger.StateAvailable {
+		a.due.At = t.DueAt
+	}
+	return a
 }
 
 func (a Audit) validate() error { return operation.CheckReason(a.Reason) }
@@ -68,7 +85,11 @@ func (a action) request(k ledger.Key, v ledger.Version) (ledger.AppendRequest, e
 		reason = defaultReasons[a.event]
 	}
 	data, err := json.Marshal(map[string]string{"reason": reason})
+	if a.isInPlace() { // of an available task
+		a.due.In = time.Microsecond
+	}
 	return ledger.AppendRequest{
 		Key: k, Expected: v, Type: a.event, Actor: a.audit.Actor, Data: data, At: a.due.At, In: a.due.In,
+		Priority: a.due.Priority,
 	}, err
 }

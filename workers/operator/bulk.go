@@ -46,7 +46,7 @@ func (o *Operator) CancelAll(ctx context.Context, f Filter, audit Audit, b *Bulk
 }
 
 // RescheduleAll is [Changer.Reschedule] for all tasks that match a filter, see [Operator.ReleaseAll]. Default
-// state: scheduled, retrying and available.
+// state: scheduled, retrying and available; available alone if only the priority changes.
 func (o *Operator) RescheduleAll(
 	ctx context.Context, f Filter, due Due, audit Audit, b *BulkOptions,
 ) (BulkResult, error) {

@@ -47,11 +47,15 @@ type Audit struct {
 	Reason string // Default: a text such as "released by an operator". At most 4 KiB of UTF-8 without NUL.
 }
 
-// Due is when a task is due: At, or In from now by the database's clock. Exactly one of them must be set. A time
-// in the past means now.
+// Due is when a task is due: At, or In from now by the database's clock. At most one of them may be set. A time in the
+// past means now.
 type Due struct {
 	At time.Time
 	In time.Duration
+	// Priority is the new priority of the task. Without At and In, the time does not change: a waiting task keeps its
+	// due time, and an available task becomes available again, behind the other tasks of that priority. Default: the
+	// task keeps its priority; At or In must be set.
+	Priority ledger.Priority
 }
 
 // Release makes a task available. A dead, cancelled, expired or discarded task gets all its attempts again. A
@@ -77,7 +81,8 @@ func (c Changer) Cancel(ctx context.Context, k ledger.Key, audit Audit) (ledger.
 	return c.one(ctx, k, action{event: ledger.EventCancelled, audit: audit})
 }
 
-// Reschedule changes when a task is released, if the task waits, or is available and has not started.
+// Reschedule changes when a task is released, or its priority, if the task waits, or is available and has not started.
+// A task that waits for its predecessors needs At or In.
 func (c Changer) Reschedule(ctx context.Context, k ledger.Key, due Due, audit Audit) (ledger.Event, error) {
 	return c.one(ctx, k, action{event: ledger.EventScheduled, due: due, audit: audit})
 }
@@ -109,7 +114,11 @@ func (a action) apply(ctx context.Context, db ledger.DB, k ledger.Key) (ledger.E
 		if !slices.Contains(a.states(), task.State) {
 			return ledger.Event{}, &ledger.TransitionError{Key: k, Type: a.event, State: task.State}
 		}
-		request, err := a.request(k, task.Version)
+		if a.isInPlace() && task.State != ledger.StateAvailable && task.DueAt.IsZero() {
+			rule := "or in must be given: the task has no due time"
+			return ledger.Event{}, &ledger.InvalidError{Field: "at", Rule: rule}
+		}
+		request, err := a.keepTime(task).request(k, task.Version)
 		if err != nil {
 			return ledger.Event{}, err
 		}
