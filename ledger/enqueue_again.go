@@ -97,7 +97,8 @@ func resolve(ctx context.Context, db DB, rows []firstEvent) ([]Enqueued, error) 
 // enqueueAgain enqueues the next run of the tasks of rows, or replaces their args, as the rows want it, and sets their
 // answers. It returns the indices of the other rows.
 func enqueueAgain(ctx context.Context, db DB, rows []firstEvent, answers []Enqueued) (rest []int, err error) {
-	var kinds, ids, args, metas, actors, versions, runAfters, runAts, startBys, finishBys, replaces, levels pgarray.Builder
+	var kinds, ids, args, metas, actors, versions, levels, replaces pgarray.Builder
+	var runAfters, runAts, startBys, finishBys pgarray.Builder
 	actors.Empties = true
 	var index []int // of the rows in the lists
 	for i, row := range rows {

@@ -383,8 +383,8 @@ func TestWorkerCannotForgeARun(t *testing.T) {
 		 select 2, 0, shard, 'enqueued', kind, biz_id, '2' from taskledger.event`,
 		`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data, run)
 		 select 2, 1, shard, 'failed', kind, biz_id, '2', 1 from taskledger.event`,
-		`select taskledger_internal.enqueue_again('customer.resync', '17', true, '2', null, null, 1, 0, null, null, null,
-		                                          null)`,
+		`select taskledger_internal.enqueue_again('customer.resync', '17', true, '2', null, null, 1, 0, null, null,
+		                                          null, null)`,
 	} {
 		if _, err := pool.Exec(t.Context(), statement); err == nil {
 			t.Errorf("admitted: %s", statement)
