@@ -4,7 +4,7 @@
 -- All functions but lock_waiting run with the rights of their caller, so that the policies of its role apply.
 --
 -- SQLSTATE TL001: the attempt has ended. TL002: the worker has no lease. TL003: the kind is paused. TL004: the task's
--- deadline has passed.
+-- deadline has passed. TL008: see 00021_concurrency.sql; claim and claim_next return no row instead.
 
 -- +goose Up
 
@@ -344,6 +344,7 @@ declare
   first record;
   deadline timestamptz;
   appended integer;
+  free integer;
 begin
   perform taskledger_internal.check_key(claim.kind, claim.biz_id);
   perform taskledger_internal.check_lease(claim.worker, claim.kind);
@@ -369,6 +370,10 @@ begin
       and exists (select from taskledger_internal.worker_alive_ms(head.actor, claim.kind) w where w.alive_ms > 0) then
     return;
   end if;
+  free := taskledger_internal.free_permits(claim.kind);
+  if free = 0 and head.type not in ('started', 'progressed') then
+    return;
+  end if;
   select f.data, f.meta into first
     from taskledger.event f
    where f.kind = claim.kind and f.biz_id = claim.biz_id
@@ -385,7 +390,16 @@ begin
       and not taskledger_internal.take_over(claim.kind, claim.biz_id, head.version, claim.worker) then
     return;
   end if;
-  appended := taskledger_internal.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker, null);
+  if free is null then
+    appended := taskledger_internal.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker, null);
+  else
+    begin
+      appended := taskledger_internal.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker,
+                                                   null);
+    exception when sqlstate 'TL008' then -- another start has taken the last permit
+      return;
+    end;
+  end if;
   if appended is not null then
     return query select appended, head.attempt + 1, first.data, first.meta, deadline;
   end if;
@@ -398,8 +412,8 @@ comment on function taskledger.claim(text, text, text, boolean) is
   'attempt''s number, the task''s args and meta, and its deadline. Returns no row if the task is not available. If '
   'live workers in Go handle the kind, it also returns no row for some seconds after the first heartbeat, until '
   'they record each start. With resume, an attempt that this worker has started counts as lost, and the next one '
-  'starts. The worker needs a lease: see taskledger.heartbeat. Raises TL002 without a lease, TL003 if the kind is '
-  'paused.';
+  'starts. Returns no row if as many tasks of the kind run as its concurrency limit allows. The worker needs a lease: '
+  'see taskledger.heartbeat. Raises TL002 without a lease, TL003 if the kind is paused.';
 
 -- The list of unfinished tasks, or with null for listed the events after its place. Events that were visible at the
 -- moment at are not read, if there is such a moment and the list has not passed it: the caller has read them.
@@ -530,6 +544,8 @@ declare
   claimed integer := 0;
   tasks record;
   found record;
+  free integer;
+  lost text;
 begin
   if how_many is null or how_many not between 1 and 100 then
     raise exception 'taskledger: invalid how_many %: must be between 1 and 100', coalesce(how_many::text, 'null')
@@ -541,6 +557,14 @@ begin
       or not taskledger_internal.may_claim(claim_next.worker, claim_next.kind) then
     return;
   end if;
+  free := taskledger_internal.free_permits(claim_next.kind);
+  if free = 0 then -- only tasks that hold a permit can start
+    for lost in select h.biz_id from taskledger_internal.lost_holders(claim_next.kind) h(biz_id) limit how_many loop
+      return query select lost, c.* from taskledger.claim(claim_next.kind, lost, claim_next.worker) c;
+    end loop;
+    return;
+  end if;
+  how_many := least(how_many, free);
   loop
     tasks := taskledger_internal.lock_waiting(claim_next.kind, listed_priority, case when is_listed then listed end, at,
                                               after, page, how_many - claimed);
@@ -550,13 +574,16 @@ begin
         claimed := claimed + 1;
       end loop;
     end loop;
+    if claimed < how_many and free is not null then -- other starts may have taken the last permits
+      how_many := least(how_many, claimed + taskledger_internal.free_permits(claim_next.kind));
+    end if;
     stepped := stepped + tasks.entries;
     if is_listed then
       listed := case when claimed < how_many and not tasks.is_end then tasks.last else 0 end;
       listed_priority := case when listed > 0 then tasks.last_priority else 0 end;
       exit when claimed >= how_many;
       is_listed := not tasks.is_end and stepped < most;
-      page := 4 * page;
+      page := least(4 * page, most);
       if not is_listed then
         page := few;
         stepped := 0;
@@ -571,7 +598,7 @@ begin
       end if;
       after := tasks.last;
       exit when claimed >= how_many or stepped >= most;
-      page := 4 * page;
+      page := least(4 * page, most);
     end if;
   end loop;
   if not is_listed and (stepped >= few or before ->> 'next' is not null and later is null)

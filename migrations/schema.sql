@@ -84,6 +84,7 @@ declare
   first record;
   deadline timestamptz;
   appended integer;
+  free integer;
 begin
   perform taskledger_internal.check_key(claim.kind, claim.biz_id);
   perform taskledger_internal.check_lease(claim.worker, claim.kind);
@@ -109,6 +110,10 @@ begin
       and exists (select from taskledger_internal.worker_alive_ms(head.actor, claim.kind) w where w.alive_ms > 0) then
     return;
   end if;
+  free := taskledger_internal.free_permits(claim.kind);
+  if free = 0 and head.type not in ('started', 'progressed') then
+    return;
+  end if;
   select f.data, f.meta into first
     from taskledger.event f
    where f.kind = claim.kind and f.biz_id = claim.biz_id
@@ -125,14 +130,23 @@ begin
       and not taskledger_internal.take_over(claim.kind, claim.biz_id, head.version, claim.worker) then
     return;
   end if;
-  appended := taskledger_internal.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker, null);
+  if free is null then
+    appended := taskledger_internal.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker, null);
+  else
+    begin
+      appended := taskledger_internal.append_event(claim.kind, claim.biz_id, head.version, 'started', claim.worker,
+                                                   null);
+    exception when sqlstate 'TL008' then -- another start has taken the last permit
+      return;
+    end;
+  end if;
   if appended is not null then
     return query select appended, head.attempt + 1, first.data, first.meta, deadline;
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Starts an attempt at a task: appends started, and returns its version (for finish, fail and snooze), the attempt''s number, the task''s args and meta, and its deadline. Returns no row if the task is not available. If live workers in Go handle the kind, it also returns no row for some seconds after the first heartbeat, until they record each start. With resume, an attempt that this worker has started counts as lost, and the next one starts. The worker needs a lease: see taskledger.heartbeat. Raises TL002 without a lease, TL003 if the kind is paused.';
+COMMENT ON FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean) IS 'Starts an attempt at a task: appends started, and returns its version (for finish, fail and snooze), the attempt''s number, the task''s args and meta, and its deadline. Returns no row if the task is not available. If live workers in Go handle the kind, it also returns no row for some seconds after the first heartbeat, until they record each start. With resume, an attempt that this worker has started counts as lost, and the next one starts. Returns no row if as many tasks of the kind run as its concurrency limit allows. The worker needs a lease: see taskledger.heartbeat. Raises TL002 without a lease, TL003 if the kind is paused.';
 
 CREATE FUNCTION taskledger.claim_next(kind text, worker text, how_many integer DEFAULT 1) RETURNS TABLE(biz_id text, version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
     LANGUAGE plpgsql
@@ -154,6 +168,8 @@ declare
   claimed integer := 0;
   tasks record;
   found record;
+  free integer;
+  lost text;
 begin
   if how_many is null or how_many not between 1 and 100 then
     raise exception 'taskledger: invalid how_many %: must be between 1 and 100', coalesce(how_many::text, 'null')
@@ -165,6 +181,14 @@ begin
       or not taskledger_internal.may_claim(claim_next.worker, claim_next.kind) then
     return;
   end if;
+  free := taskledger_internal.free_permits(claim_next.kind);
+  if free = 0 then -- only tasks that hold a permit can start
+    for lost in select h.biz_id from taskledger_internal.lost_holders(claim_next.kind) h(biz_id) limit how_many loop
+      return query select lost, c.* from taskledger.claim(claim_next.kind, lost, claim_next.worker) c;
+    end loop;
+    return;
+  end if;
+  how_many := least(how_many, free);
   loop
     tasks := taskledger_internal.lock_waiting(claim_next.kind, listed_priority, case when is_listed then listed end, at,
                                               after, page, how_many - claimed);
@@ -174,13 +198,16 @@ begin
         claimed := claimed + 1;
       end loop;
     end loop;
+    if claimed < how_many and free is not null then -- other starts may have taken the last permits
+      how_many := least(how_many, claimed + taskledger_internal.free_permits(claim_next.kind));
+    end if;
     stepped := stepped + tasks.entries;
     if is_listed then
       listed := case when claimed < how_many and not tasks.is_end then tasks.last else 0 end;
       listed_priority := case when listed > 0 then tasks.last_priority else 0 end;
       exit when claimed >= how_many;
       is_listed := not tasks.is_end and stepped < most;
-      page := 4 * page;
+      page := least(4 * page, most);
       if not is_listed then
         page := few;
         stepped := 0;
@@ -195,7 +222,7 @@ begin
       end if;
       after := tasks.last;
       exit when claimed >= how_many or stepped >= most;
-      page := 4 * page;
+      page := least(4 * page, most);
     end if;
   end loop;
   if not is_listed and (stepped >= few or before ->> 'next' is not null and later is null)
@@ -2373,6 +2400,22 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.foreign_position() IS 'Returns the position of an event above the floor that belongs to another database, because this database has not reached its transaction id; 0 if the floor itself belongs to another database; null: no such event.';
 
+CREATE FUNCTION taskledger_internal.free_permits(kind text) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  if pg_sequence_last_value('taskledger.concurrency_set'::regclass) is null then
+    return null;
+  end if;
+  return (
+    select greatest(0, c.max_running - c.running) from taskledger.concurrency c where c.kind = free_permits.kind);
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.free_permits(kind text) IS 'Returns how many tasks of a kind can start now; null if it has no concurrency limit.';
+
 CREATE FUNCTION taskledger_internal.has_tables(reader text) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2896,6 +2939,58 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.locked_events(kinds text[], biz_ids text[], expected integer[], types text[], actors text[]) IS 'Returns the numbers of the events that cannot be appended after versions expected now, because other transactions have their keys locked. Appends nothing.';
+
+CREATE FUNCTION taskledger_internal.lost_holders(kind text) RETURNS SETOF text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+  perform taskledger_internal.check_kinds(array[lost_holders.kind], true);
+  return query
+  select p.biz_id
+    from taskledger.permits p
+   where p.name = lost_holders.kind
+     and not exists (
+       select from taskledger_internal.worker_alive_ms(p.actor, lost_holders.kind) w where w.alive_ms > 0)
+   order by p.taken_at;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.lost_holders(kind text) IS 'Returns the tasks of a kind that hold a permit and whose workers are gone.';
+
+CREATE FUNCTION taskledger_internal.make_slots() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform nextval('taskledger.concurrency_set');
+  insert into taskledger.permit (name, slot, n)
+  select new.kind, s.slot, 0
+    from generate_series(1, new.max_running) s(slot)
+   where not exists (select from taskledger.permit p where p.name = new.kind and p.slot = s.slot)
+      on conflict (name, slot, n) do nothing;
+  if tg_op = 'INSERT' then
+    insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
+    select new.kind,
+           greatest(new.max_running, (select coalesce(max(p.slot), 0) from taskledger.permit p where p.name = new.kind))
+             + row_number() over (),
+           1, new.kind, t.biz_id, h.version, h.attempt
+      from taskledger.lingering_tasks t
+     cross join lateral (
+       select e.version, e.attempt, e.type
+         from taskledger.event e
+        where e.kind = t.kind and e.biz_id = t.biz_id
+        order by e.version desc
+        limit 1) h
+     where t.kind = new.kind and h.type in ('started', 'progressed')
+       and t.biz_id not in (select p.biz_id from taskledger.permits p where p.name = new.kind);
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.make_slots() IS 'The trigger that makes the slots of a concurrency limit when it is set or raised.';
 
 CREATE FUNCTION taskledger_internal.mark_feed(reader text, mark json) RETURNS boolean
     LANGUAGE plpgsql
@@ -3478,6 +3573,19 @@ END;
 
 COMMENT ON FUNCTION taskledger_internal.remove_awaiting(kinds text[], biz_ids text[]) IS 'Removes the timers of tasks with predecessors that have more than their first event.';
 
+CREATE FUNCTION taskledger_internal.remove_concurrency_limit(kind text) RETURNS SETOF text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  delete from taskledger.concurrency_limit l where l.kind = remove_concurrency_limit.kind returning l.kind;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.remove_concurrency_limit(kind text) IS 'Removes the concurrency limit of a kind, and returns the kind if it had one.';
+
 CREATE FUNCTION taskledger_internal.remove_illegal_events(kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3595,6 +3703,50 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.remove_pause(kind text) IS 'Ends the pause of a kind, and returns the kind if it was paused.';
+
+CREATE FUNCTION taskledger_internal.remove_permits(how_many integer) RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  removed integer;
+  removed_slots integer;
+begin
+  with old as materialized (
+    select p.name, p.slot, p.n
+      from taskledger.permit p
+     where exists (select from taskledger.permit q where q.name = p.name and q.slot = p.slot and q.n > p.n)
+     order by p.name, p.slot, p.n
+     limit how_many
+       for update skip locked
+  ), oldest as materialized (
+    select o.name, o.slot, o.n
+      from (
+        select o.*, row_number() over (partition by o.name, o.slot order by o.n) - 1 as nth,
+               (select min(q.n) from taskledger.permit q where q.name = o.name and q.slot = o.slot) as first
+          from old o) o
+     where o.n = o.first + o.nth
+  )
+  delete from taskledger.permit p using oldest o where p.name = o.name and p.slot = o.slot and p.n = o.n;
+  get diagnostics removed = row_count;
+  with unused as materialized (
+    select p.name, p.slot, p.n
+      from taskledger.permit p
+      join taskledger.concurrency_limit l on l.kind = p.name
+     where p.slot > l.max_running
+       and not exists (select from taskledger.permit q where q.name = p.name and q.slot = p.slot and q.n <> p.n)
+       and not exists (select from taskledger.permits h where h.name = p.name and h.slot = p.slot)
+     limit how_many
+       for share of l
+       for update of p skip locked
+  )
+  delete from taskledger.permit p using unused u where p.name = u.name and p.slot = u.slot and p.n = u.n;
+  get diagnostics removed_slots = row_count;
+  return removed + removed_slots;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.remove_permits(how_many integer) IS 'Removes at most how_many old rows of slots, and as many free slots above their limits. Returns how many rows it has removed.';
 
 CREATE FUNCTION taskledger_internal.remove_schedule(name text) RETURNS SETOF text
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3927,6 +4079,100 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.take_over(kind text, biz_id text, version integer, worker text) IS 'Returns whether a task whose worker is lost may run again; buries it if not.';
 
+CREATE FUNCTION taskledger_internal.take_permit() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+declare
+  most integer;
+  above integer;
+  allowed integer[];
+  before record;
+  place record;
+  begin_at integer;
+begin
+  if pg_sequence_last_value('taskledger.concurrency_set'::regclass) is null then
+    return null;
+  end if;
+  select l.max_running into most from taskledger.concurrency_limit l where l.kind = new.kind;
+  if not found then
+    return null;
+  end if;
+  select e.type, e.attempt into before
+    from taskledger.event e
+   where e.kind = new.kind and e.biz_id = new.biz_id and e.version = new.version - 1;
+  if before.type in ('started', 'progressed') then
+    if new.type = 'progressed' then
+      return null;
+    end if;
+    select p.slot, p.n into place -- a take-over keeps the slot
+      from taskledger.permit p
+     where p.name = new.kind and p.kind = new.kind and p.biz_id = new.biz_id and p.attempt = before.attempt
+       and not exists (select from taskledger.permit q where q.name = p.name and q.slot = p.slot and q.n > p.n)
+       for update;
+    if found then
+      insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
+      values (new.kind, place.slot, place.n + 1, new.kind, new.biz_id, new.version, new.attempt);
+      return null;
+    end if;
+  end if;
+  loop
+    above := 0;
+    allowed := null;
+    if exists (select from taskledger.permit p where p.name = new.kind and p.slot > most) then
+      above := (select count(*) from taskledger.permits p where p.name = new.kind and p.slot > most);
+    end if;
+    if above > 0 then
+      allowed := array(
+        select f.slot
+          from (
+            select s.slot, row_number() over (order by s.slot desc) as nth
+              from generate_series(1, most) s(slot)
+             where not exists (select from taskledger.permits p where p.name = new.kind and p.slot = s.slot)) f
+         where f.nth > above);
+    end if;
+    begin_at := (random() * greatest(most - 1, 0))::integer;
+    select p.slot, p.n into place
+      from (select (begin_at + g) % most + 1 as slot from generate_series(0, most - 1) g) s
+     cross join lateral (
+       select q.n from taskledger.permit q where q.name = new.kind and q.slot = s.slot order by q.n desc limit 1) newest
+     cross join lateral (
+       select f.slot, f.n
+         from taskledger.permit f
+        where f.name = new.kind and f.slot = s.slot and f.n = newest.n
+          and not exists (
+            select
+              from (
+                select e.type, e.attempt
+                  from taskledger.event e
+                 where e.kind = f.kind and e.biz_id = f.biz_id
+                 order by e.version desc
+                 limit 1) h
+             where h.type in ('started', 'progressed') and h.attempt = f.attempt)
+          for update skip locked) p
+     where allowed is null or s.slot = any (allowed)
+     limit 1;
+    if not found then
+      raise exception 'taskledger: no task of kind % can start: at most % may run at a time', new.kind, most
+        using errcode = 'TL008', hint = 'try again when one has ended, or raise the limit: taskledger limit '
+                                        || new.kind || ' --concurrency N';
+    end if;
+    insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
+    values (new.kind, place.slot, place.n + 1, new.kind, new.biz_id, new.version, new.attempt)
+        on conflict (name, slot, n) do nothing;
+    if found then
+      return null;
+    end if;
+  end loop; -- another start has taken the slot since the snapshot of the search
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.take_permit() IS 'The trigger that takes a permit for each start of a kind with a concurrency limit. Raises TL008 if none is free.';
+
 CREATE FUNCTION taskledger_internal.thin_cursor(reader text, above bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -4219,6 +4465,76 @@ CREATE VIEW taskledger.claimed_kinds AS
 
 COMMENT ON VIEW taskledger.claimed_kinds IS 'Internal: the kinds of live workers that claim tasks, and do not ask the dispatcher for them.';
 
+CREATE TABLE taskledger.concurrency_limit (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    max_running integer NOT NULL,
+    actor text NOT NULL,
+    updated_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT concurrency_limit_kind_check CHECK ((NOT starts_with(kind, 'taskledger.'::text))),
+    CONSTRAINT concurrency_limit_max_running_check CHECK (((max_running >= 0) AND (max_running <= 10000))),
+    CONSTRAINT concurrency_limit_updated_at_check CHECK (((updated_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (updated_at <= '9998-12-31 00:00:00+00'::timestamp with time zone)))
+);
+
+COMMENT ON TABLE taskledger.concurrency_limit IS 'How many tasks of a kind may run at a time, as set by an operator. A kind without a row is unlimited.';
+
+CREATE TABLE taskledger.permit (
+    n bigint NOT NULL,
+    taken_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    slot integer NOT NULL,
+    version integer,
+    attempt integer,
+    name text NOT NULL COLLATE pg_catalog."C",
+    kind text COLLATE pg_catalog."C",
+    biz_id text COLLATE pg_catalog."C",
+    CONSTRAINT permit_slot_check CHECK ((slot > 0))
+)
+WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_cost_delay='0');
+
+COMMENT ON TABLE taskledger.permit IS 'Internal: who has held which slot of a limit. The row with the highest n of each slot counts. kind, biz_id and attempt: of the holder, null if there has been none. name: of the limit, which is the kind.';
+
+CREATE VIEW taskledger.permits AS
+ SELECT p.name,
+    p.slot,
+    p.n,
+    p.kind,
+    p.biz_id,
+    p.version,
+    p.attempt,
+    p.taken_at,
+    h.actor
+   FROM (taskledger.permit p
+     CROSS JOIN LATERAL ( SELECT e.type,
+            e.attempt,
+            e.actor
+           FROM taskledger.event e
+          WHERE ((e.kind = p.kind) AND (e.biz_id = p.biz_id))
+          ORDER BY e.version DESC
+         LIMIT 1) h)
+  WHERE ((NOT (EXISTS ( SELECT
+           FROM taskledger.permit q
+          WHERE ((q.name = p.name) AND (q.slot = p.slot) AND (q.n > p.n))))) AND (h.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type])) AND (h.attempt = p.attempt));
+
+COMMENT ON VIEW taskledger.permits IS 'The permits of running attempts, with the worker that runs each. name: of the limit, which is the kind.';
+
+CREATE VIEW taskledger.concurrency AS
+ SELECT l.kind,
+    l.max_running,
+    ( SELECT count(*) AS count
+           FROM taskledger.permits p
+          WHERE (p.name = l.kind)) AS running
+   FROM taskledger.concurrency_limit l;
+
+COMMENT ON VIEW taskledger.concurrency IS 'Each kind with a concurrency limit, and how many of its attempts hold a permit. After a limit was lowered these can be more than it allows, until they end.';
+
+CREATE SEQUENCE taskledger.concurrency_set
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+COMMENT ON SEQUENCE taskledger.concurrency_set IS 'Internal: how often a concurrency limit has been set; null while there has been none.';
+
 CREATE TABLE taskledger.cursor (
     reader text NOT NULL COLLATE pg_catalog."C",
     n bigint NOT NULL,
@@ -4371,6 +4687,13 @@ CREATE VIEW taskledger.kind_minutes AS
    FROM taskledger.kind_stats s;
 
 COMMENT ON VIEW taskledger.kind_minutes IS 'Events by kind and minute: add up the rows. waiting and running are histograms: the first bucket counts times below 1 ms, bucket i times from 2^((i-2)/4) to 2^((i-1)/4) ms.';
+
+CREATE VIEW taskledger.limited_kinds AS
+ SELECT l.kind,
+    l.max_running
+   FROM taskledger.concurrency_limit l;
+
+COMMENT ON VIEW taskledger.limited_kinds IS 'The kinds with a concurrency limit.';
 
 CREATE SEQUENCE taskledger.limits_set
     START WITH 1
@@ -4911,6 +5234,9 @@ COMMENT ON VIEW taskledger.workers IS 'The workers that are alive, or were lost 
 ALTER TABLE ONLY taskledger.broker_user
     ADD CONSTRAINT broker_user_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY taskledger.concurrency_limit
+    ADD CONSTRAINT concurrency_limit_pkey PRIMARY KEY (kind);
+
 ALTER TABLE ONLY taskledger.cursor
     ADD CONSTRAINT cursor_pkey PRIMARY KEY (reader, n);
 
@@ -4949,6 +5275,9 @@ ALTER TABLE ONLY taskledger.parked
 
 ALTER TABLE ONLY taskledger.pause
     ADD CONSTRAINT pause_pkey PRIMARY KEY (kind);
+
+ALTER TABLE ONLY taskledger.permit
+    ADD CONSTRAINT permit_pkey PRIMARY KEY (name, slot, n);
 
 ALTER TABLE ONLY taskledger.schedule
     ADD CONSTRAINT schedule_pkey PRIMARY KEY (name);
@@ -5017,7 +5346,13 @@ CREATE INDEX timer_turn ON taskledger.timer USING btree (kind, due_at) WHERE (re
 
 CREATE UNIQUE INDEX token_name ON taskledger.token USING btree (name) WHERE ((hash IS NULL) AND (revoked_at IS NULL));
 
+CREATE TRIGGER concurrency_slots AFTER INSERT OR UPDATE ON taskledger.concurrency_limit FOR EACH ROW EXECUTE FUNCTION taskledger_internal.make_slots();
+
+ALTER TABLE taskledger.concurrency_limit ENABLE ALWAYS TRIGGER concurrency_slots;
+
 CREATE TRIGGER event_append_only BEFORE DELETE OR UPDATE OR TRUNCATE ON taskledger.event FOR EACH STATEMENT EXECUTE FUNCTION taskledger_internal.refuse_change();
+
+CREATE TRIGGER event_permit AFTER INSERT ON taskledger.event FOR EACH ROW WHEN ((new.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type]))) EXECUTE FUNCTION taskledger_internal.take_permit();
 
 CREATE TRIGGER kind_limit_noted BEFORE INSERT ON taskledger.kind_limit FOR EACH ROW EXECUTE FUNCTION taskledger_internal.note_limit();
 

@@ -150,7 +150,7 @@ func (k *kind) verdict(t *attempt.Task, h attempt.Head) attempt.Verdict {
 	if k.Once {
 		v = v.Once(h.Version < t.Started)
 	}
-	if v == attempt.Begin && (k.isShed.Load() || k.claims.isOn.Load()) {
+	if v == attempt.Begin && (k.isShed.Load() || k.recordsFirst()) {
 		v = attempt.ClaimFirst
 	}
 	return v
@@ -200,7 +200,7 @@ func (k *kind) canBegin(r *run) bool {
 	case !k.isFresh(r) || k.Tasks.IsRecalled(t):
 		k.decideAgain(t)
 	case !k.readArgs(t):
-	case k.claims.isOn.Load() && !r.RecordsStart(): // since before the args were read, or meanwhile
+	case k.recordsFirst() && !r.RecordsStart(): // since before the args were read, or meanwhile
 		k.decideAgain(t)
 	default:
 		return true

@@ -76,6 +76,7 @@ func (p *Pool) takeLease(ctx context.Context) error {
 				return err
 			}
 			for _, k := range p.registered() {
+				k.noteLimit(v)
 				k.noteClaims(v)
 			}
 		}

@@ -143,6 +143,16 @@ var programs = map[string]func(*workers.Pool, *pgxpool.Pool) error{
 			return ctx.Err()
 		}, nil))
 	},
+	// The handlers of crowded programs count how many of them run at a time, over all processes.
+	"crowded-exactly": func(p *workers.Pool, db *pgxpool.Pool) error {
+		return crowded(order, db, workers.ExactlyOnce)(p)
+	},
+	"crowded-at-least": func(p *workers.Pool, db *pgxpool.Pool) error {
+		return crowded(order, db, workers.AtLeastOnce)(p)
+	},
+	"crowded-at-most": func(p *workers.Pool, db *pgxpool.Pool) error {
+		return crowded(order, db, workers.AtMostOnce)(p)
+	},
 	// panics panics in a goroutine that its handler started, after which nothing can be recorded.
 	"panics": func(p *workers.Pool, _ *pgxpool.Pool) error {
 		return p.Register(workers.Handle(order, func(

@@ -32,6 +32,7 @@ type view struct {
 	paused      map[ledger.Kind]bool
 	shed        map[ledger.Kind]bool // their oldest waiting tasks are discarded
 	claimed     map[ledger.Kind]bool // live workers claim their tasks
+	limited     map[ledger.Kind]bool // they have a concurrency limit
 }
 
 // watch reads the state of the database at intervals until quit is done. While it is unavailable nothing changes.
@@ -76,13 +77,21 @@ func (p *Pool) note(ctx context.Context, v view) {
 			p.asker.wake()
 		}
 		k.isShed.Store(v.shed[k.Name])
+		k.noteLimit(v)
 		k.noteClaims(v)
 	}
 }
 
+// noteLimit records whether the kind has a concurrency limit. If it has, each start is recorded before the handler, and
+// the database refuses it above the limit.
+func (k *kind) noteLimit(v view) { k.isLimited.Store(v.limited[k.Name]) }
+
+// recordsFirst reports whether attempts record their start before the handler runs.
+func (k *kind) recordsFirst() bool { return k.claims.isOn.Load() || k.isLimited.Load() }
+
 func (p *Pool) readView(ctx context.Context, db ledger.DB) (view, error) {
 	v := view{asked: time.Now(), paused: make(map[ledger.Kind]bool), shed: make(map[ledger.Kind]bool),
-		claimed: make(map[ledger.Kind]bool)}
+		claimed: make(map[ledger.Kind]bool), limited: make(map[ledger.Kind]bool)}
 	rows, err := db.Query(ctx, watchSQL)
 	if err != nil {
 		return v, pgerr.Explain("read the state of the database", err)
@@ -99,6 +108,8 @@ func (p *Pool) readView(ctx context.Context, db ledger.DB) (view, error) {
 			v.paused[kind] = true
 		case "claimed":
 			v.claimed[kind] = true
+		case "limited":
+			v.limited[kind] = true
 		case "shed":
 			v.shed[kind] = true
 		}

@@ -53,9 +53,10 @@ var listReaders = map[string]func(ctx context.Context, limit int) error{
 		_, _, err := ledger.ReadBack(ctx, nil, ledger.Range{}, ledger.BackOptions{Limit: limit})
 		return err
 	},
-	"ledger.ReadLimits":   after(ledger.ReadLimits, ""),
-	"operator.ReadPaused": after(operator.ReadPaused, ""),
-	"outbox.ReadParked":   after(outbox.ReadParked, 0),
+	"ledger.ReadConcurrency": after(ledger.ReadConcurrency, ""),
+	"ledger.ReadLimits":      after(ledger.ReadLimits, ""),
+	"operator.ReadPaused":    after(operator.ReadPaused, ""),
+	"outbox.ReadParked":      after(outbox.ReadParked, 0),
 	"outbox.ReadSubscriberParked": func(ctx context.Context, limit int) error {
 		_, err := outbox.ReadSubscriberParked(ctx, nil, "mails", outbox.EventName{}, limit)
 		return err

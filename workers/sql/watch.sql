@@ -3,7 +3,8 @@
 -- whether a process waits for outcomes; the dispatcher's epoch, public key (hex) and latency in microseconds (0, ''
 -- and 0 if none has begun yet); and in each row a kind with one of its conditions:
 -- 'paused': an operator has paused it; 'claimed': live workers claim its tasks and do not ask the dispatcher for them;
--- 'shed': its oldest waiting tasks are discarded, or soon may be, because at least half of the limit waits.
+-- 'shed': its oldest waiting tasks are discarded, or soon may be, because at least half of the limit waits;
+-- 'limited': it has a concurrency limit.
 -- Without such kinds, one row with '' as kind.
 -- Locks nothing. Reads the small tables of pauses, of leases and of limits; a count is one row of its key.
 select case when pg_is_in_recovery() then '' else coalesce(taskledger_internal.session_incarnation(), '') end,
@@ -19,6 +20,9 @@ select case when pg_is_in_recovery() then '' else coalesce(taskledger_internal.s
    union all
    select c.kind, 'claimed'
      from taskledger.claimed_kinds c
+   union all
+   select l.kind, 'limited'
+     from taskledger.limited_kinds l
    union all
    select o.kind, 'shed'
      from taskledger.overload o

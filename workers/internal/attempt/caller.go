@@ -57,9 +57,20 @@ func (a *Attempt) RunPrivate(ctx context.Context, tx pgx.Tx) (ledger.Version, le
 		kind: a.kind, ctx: ctx, tx: tx, socket: tx.Conn().PgConn().Conn(),
 		savepoint: savepoints.prefix + strconv.FormatUint(savepoints.number.Add(1), 36), abandoned: make(chan struct{}),
 	}
-	err := tx.QueryRow(ctx, roleReadSQL).Scan(&c.role)
+	var isLimited bool
+	err := tx.QueryRow(ctx, roleReadSQL, string(a.kind.Name)).Scan(&c.role, &isLimited)
 	if err == nil {
 		_, err = tx.Exec(ctx, "savepoint "+c.savepoint)
+	}
+	if err == nil && isLimited && !a.isExpired() {
+		err = c.start(ctx, a)
+	}
+	if errors.Is(err, ledger.ErrConcurrencyLimit) { // a worker runs it
+		if err = c.rollback(ctx); err == nil {
+			err = c.release(ctx)
+		}
+		a.kind.Tasks.End(a.task)
+		return 0, "", err
 	}
 	if err != nil {
 		a.kind.Tasks.End(a.task)
@@ -85,6 +96,20 @@ func (a *Attempt) RunPrivate(ctx context.Context, tx pgx.Tx) (ledger.Version, le
 		return 0, "", errors.Join(a.outcomeErr, a.err)
 	}
 	return a.version, a.state, nil
+}
+
+// start records the start of the attempt, which takes a permit, and makes the savepoint follow it.
+func (c *callerTx) start(ctx context.Context, a *Attempt) error {
+	e, err := ledger.Append(ctx, c.tx, a.request(ledger.EventStarted, nil))
+	if err != nil {
+		return err
+	}
+	a.version, a.claimed = e.Version, true
+	if err := c.release(ctx); err != nil {
+		return err
+	}
+	_, err = c.tx.Exec(ctx, "savepoint "+c.savepoint)
+	return err
 }
 
 func (c *callerTx) handle() pgx.Tx { return &Tx{Tx: c.tx} }

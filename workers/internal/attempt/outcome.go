@@ -326,8 +326,12 @@ func (rec *recorder) appendStart(ctx context.Context) (ledger.Event, error) {
 // unclaimed decides a task again whose start could not be recorded.
 func (rec *recorder) unclaimed(err error) {
 	k := rec.kind
-	if ledger.IsConflict(err) { // another worker was first
+	switch {
+	case ledger.IsConflict(err): // another worker was first
 		k.Again(rec.task)
+		return
+	case errors.Is(err, ledger.ErrConcurrencyLimit): // the dispatcher did not know of all that run
+		k.returnLater(rec.task)
 		return
 	}
 	k.warn("cannot record a start", "biz_id", string(rec.task.Message.BizID), "error", err)
@@ -352,6 +356,17 @@ func (k *Kind) Later(t *Task, most time.Duration) {
 		k.Again(t)
 	}()
 }
+
+// returnLater gives back, after a delay that grows each time, a task that cannot start.
+func (k *Kind) returnLater(t *Task) {
+	delay := k.Tasks.Hold(t, maxReturnDelay)
+	go func() {
+		_ = loop.Sleep(k.stopping, delay)
+		k.Tasks.GiveBack(t)
+	}()
+}
+
+const maxReturnDelay = time.Second
 
 // fail records a failed attempt and when it is repeated, by the handler's choice or by the policy. It buries the task
 // if buryReason is not "" or its attempts are used up.

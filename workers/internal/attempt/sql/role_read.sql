@@ -1,2 +1,3 @@
--- Reads the role that the transaction has set, or none. Returns one row. Locks nothing. Reads no table.
-select current_setting('role')
+-- Reads the role that the transaction has set, or none, and whether a kind has a concurrency limit.
+-- $1 kind. Returns one row. Locks nothing. Index: primary key.
+select current_setting('role'), exists (select from taskledger.limited_kinds l where l.kind = $1::text)

@@ -1,0 +1,220 @@
+package workers_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// createRoom makes the tables in which handlers count how many of them run at a time.
+func (b *bundle) createRoom() {
+	b.T.Helper()
+	ledgertest.ExecAsOwner(b.T, b.DB, `
+		create table room (kind text, biz_id text, pid integer);
+		create table seen (kind text, n integer, pid integer);
+		grant all on room, seen to public`)
+}
+
+// limitConcurrency sets the concurrency limit of the bundle's kind.
+func (b *bundle) limitConcurrency(n int) {
+	b.T.Helper()
+	limit := ledger.ConcurrencyLimit{Kind: b.Kind().Name(), MaxRunning: n}
+	if err := ledger.SetConcurrency(b.Context(), b.DB, limit, "alice"); err != nil {
+		b.T.Fatal(err)
+	}
+}
+
+// crowd is the body of a handler: it records how many handlers of the kind run at this moment.
+func crowd(ctx context.Context, db *pgxpool.Pool, kind ledger.Kind, id ledger.BizID) error {
+	ctx = context.WithoutCancel(ctx)
+	key := []any{string(kind), string(id), os.Getpid()}
+	_, err := db.Exec(ctx, "insert into room (kind, biz_id, pid) values ($1, $2, $3)", key...)
+	if err == nil {
+		_, err = db.Exec(ctx, "insert into seen (kind, n, pid) select $1, count(*), $2 from room where kind = $1",
+			string(kind), os.Getpid())
+	}
+	time.Sleep(2 * time.Millisecond) // the work
+	if err == nil {
+		_, err = db.Exec(ctx, "delete from room where kind = $1 and biz_id = $2 and pid = $3", key...)
+	}
+	return err
+}
+
+var crowdedKind = &workers.KindConfig{Slots: 8, MaxLost: 10}
+
+// crowdedExactly registers such a handler with a transaction.
+func crowdedExactly(kind ledger.TypedKind[orderArgs], db *pgxpool.Pool) func(*workers.Pool) error {
+	return func(p *workers.Pool) error {
+		h := func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+			if err := crowd(ctx, db, job.Kind, job.BizID); err != nil {
+				return err
+			}
+			return insertEffect(ctx, tx, job, args)
+		}
+		return p.Register(workers.Handle(kind, h, crowdedKind))
+	}
+}
+
+// crowdedOutside registers such a handler without a transaction.
+func crowdedOutside(
+	kind ledger.TypedKind[orderArgs], db *pgxpool.Pool, g workers.Guarantee,
+) func(*workers.Pool) error {
+	config := *crowdedKind
+	config.Guarantee = g
+	return func(p *workers.Pool) error {
+		return p.Register(workers.Handle(kind, func(ctx context.Context, job *workers.Job, _ orderArgs) error {
+			return crowd(ctx, db, job.Kind, job.BizID)
+		}, &config))
+	}
+}
+
+// crowded registers such a handler with a guarantee.
+func crowded(kind ledger.TypedKind[orderArgs], db *pgxpool.Pool, g workers.Guarantee) func(*workers.Pool) error {
+	if g == workers.ExactlyOnce {
+		return crowdedExactly(kind, db)
+	}
+	return crowdedOutside(kind, db, g)
+}
+
+// crowdInSQL claims and finishes tasks of the kind by SQL until the test ends.
+func (b *bundle) crowdInSQL() {
+	b.T.Helper()
+	db := b.As("worker")
+	kind := string(b.Kind().Name())
+	try(db.Exec(b.Context(), "select taskledger.heartbeat('sql', array[$1], '10 minutes')", kind))(b.T)
+	b.Start(func(ctx context.Context) error {
+		for ctx.Err() == nil {
+			rows, _ := db.Query(ctx, "select biz_id, version from taskledger.claim_next($1, 'sql', 2)", kind)
+			var id string
+			var version int
+			var ids []string
+			var versions []int
+			_, err := pgx.ForEachRow(rows, []any{&id, &version}, func() error {
+				ids, versions = append(ids, id), append(versions, version)
+				return nil
+			})
+			for i := range ids {
+				if err == nil {
+					err = crowd(ctx, b.DB, b.Kind().Name(), ledger.BizID(ids[i]))
+				}
+				if err == nil {
+					_, err = db.Exec(ctx, "select taskledger.finish($1, $2, $3)", kind, ids[i], versions[i])
+				}
+			}
+			if err != nil {
+				if ctx.Err() == nil {
+					b.T.Error(err)
+				}
+				return nil
+			}
+			if len(ids) == 0 {
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+		return nil
+	})
+}
+
+// A limit holds over the workers of two processes, one of which is killed, for each guarantee. A worker in SQL works on
+// the kind too.
+func TestConcurrencyLimitOverProcesses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Dispatch()
+	b.createRoom()
+	const limit, tasks = 3, 150
+	for _, test := range []struct {
+		program   string
+		guarantee workers.Guarantee
+		hasSQL    bool
+	}{
+		{program: "crowded-exactly", guarantee: workers.ExactlyOnce, hasSQL: true},
+		{program: "crowded-at-least", guarantee: workers.AtLeastOnce},
+		{program: "crowded-at-most", guarantee: workers.AtMostOnce},
+	} {
+		t.Run(test.program, func(t *testing.T) {
+			t.Parallel()
+			b := b.in(t)
+			kind := string(b.Kind().Name())
+			b.limitConcurrency(limit)
+			b.EnqueueMany(tasks)
+			child := b.Spawn(test.program)
+			b.Work(workers.Config{}, crowded(b.Kind(), b.DB, test.guarantee))
+			if test.hasSQL {
+				b.crowdInSQL()
+			}
+			const ran = "select count(*)::integer from seen where kind = $1 and pid = $2"
+			b.Await("handlers in both processes", func() bool {
+				return one[int](b, ran, kind, child.Process.Pid) >= 5 && one[int](b, ran, kind, os.Getpid()) >= 5
+			})
+			if err := child.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			child.AwaitKilled(t)
+			b.Exec("delete from room where kind = $1 and pid = $2", kind, child.Process.Pid)
+			b.Await("the end of all tasks", func() bool {
+				return one[int](b, `select count(distinct e.biz_id)::integer from taskledger.event e
+					where e.kind = $1 and e.type in ('succeeded', 'buried')`, kind) == tasks
+			})
+			if most := one[int](b, "select max(n) from seen where kind = $1", kind); most != limit {
+				t.Errorf("at most %d handlers ran at a time, want %d", most, limit)
+			}
+			if n := one[int](b, "select running::integer from taskledger.concurrency where kind = $1", kind); n != 0 {
+				t.Errorf("%d permits are in use after the end", n)
+			}
+			if n := one[int](b, `select count(*)::integer from taskledger.event e
+				where e.kind = $1 and e.type = 'succeeded' and e.version = 2`, kind); n != 0 {
+				t.Errorf("%d tasks began without a permit", n)
+			}
+		})
+	}
+}
+
+// A caller runs its task only with a permit, which it holds until its transaction ends. Otherwise a worker runs it.
+func TestCallerWithinAConcurrencyLimit(t *testing.T) {
+	t.Parallel()
+	b := full(t)
+	b.limitConcurrency(1)
+	other := b.Kind().Key("waits")
+	start := ledger.AppendRequest{Key: other, Expected: 1, Type: ledger.EventStarted, Actor: "w"}
+	var inside error
+	fails := b.caller(func(ctx context.Context, tx pgx.Tx, job *workers.Job, args orderArgs) error {
+		_, inside = ledger.Append(ctx, b.DB, start)
+		if job.BizID == "fails" {
+			return errBoom
+		}
+		return insertEffect(ctx, tx, job, args)
+	}, nil)
+	for _, test := range []struct {
+		id   string
+		want ledger.State
+	}{
+		{id: "fails", want: ledger.StateRetrying}, {id: "o-1", want: ledger.StateSucceeded},
+	} {
+		answer, err := b.buy(fails, test.id, true)
+		if err != nil || answer.State != test.want || answer.Version != 3 {
+			t.Errorf("%s: %+v, %v, want %s at version 3", test.id, answer, err, test.want)
+		}
+		if !errors.Is(inside, ledger.ErrConcurrencyLimit) {
+			t.Errorf("a start while %s runs: %v, want ErrConcurrencyLimit", test.id, inside)
+		}
+	}
+	b.WantOneEffect(b.Kind().Key("o-1"))
+	try(ledger.Append(b.Context(), b.DB, start))(t)
+	answer, err := b.buy(fails, "o-2", true)
+	if err != nil || answer.State != ledger.StateAvailable || answer.Version != 1 {
+		t.Errorf("above the limit: %+v, %v, want it available", answer, err)
+	}
+	if n := b.Effects(b.Kind().Key("o-2")); n != 0 {
+		t.Errorf("%d effects above the limit", n)
+	}
+}
