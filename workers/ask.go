@@ -427,7 +427,7 @@ func (a *asker) nextReport(isAlways bool) []byte {
 		switch {
 		case k.isPaused.Load():
 			wants[i].n = 0
-		case k.isLate.Load() || k.isLimited.Load(): // a task that waits here may take the place of one that could run
+		case k.isLate.Load() || k.IsLimited(): // a task that waits here may take the place of one that could run
 			wants[i].n = min(wants[i].n, k.pool.slots.Free(k.line))
 		}
 	}

@@ -2,8 +2,11 @@ package workers_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -216,5 +219,102 @@ func TestCallerWithinAConcurrencyLimit(t *testing.T) {
 	}
 	if n := b.Effects(b.Kind().Key("o-2")); n != 0 {
 		t.Errorf("%d effects above the limit", n)
+	}
+}
+
+// The dispatcher holds back the tasks of a kind while as many run as its limit allows: they take no slot and no memory
+// of a worker. Other kinds' tasks do not wait, and a change of the limit takes effect at once.
+func TestLimitedTasksWaitInTheDispatcher(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Dispatch()
+	b.limitConcurrency(2)
+	const tasks = 40
+	next := make(chan struct{})
+	var running, most atomic.Int32
+	other := ledger.MustKind[orderArgs]("test.other")
+	w := b.Work(workers.Config{}, func(p *workers.Pool) error {
+		return errors.Join(
+			p.Register(workers.Handle(b.Kind(), func(ctx context.Context, _ *workers.Job, _ orderArgs) error {
+				n := running.Add(1)
+				defer running.Add(-1)
+				for before := most.Load(); n > before && !most.CompareAndSwap(before, n); before = most.Load() {
+				}
+				select {
+				case <-next:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}, &workers.KindConfig{Slots: 10})),
+			p.Register(workers.Handle(other, func(context.Context, *workers.Job, orderArgs) error { return nil }, nil)))
+	})
+	inFlight := func() int { return w.KindStatus().InFlight }
+	b.EnqueueMany(tasks)
+	b.Await("two handlers", func() bool { return running.Load() == 2 })
+	for i := range 20 {
+		key := other.Key(ledger.BizID(fmt.Sprint("x-", i)))
+		try(ledger.Enqueue(b.Context(), b.DB, key, json.RawMessage(`{}`), nil))(t)
+		b.AwaitState(key, ledger.StateSucceeded)
+		if n := inFlight(); n > 2 {
+			t.Fatalf("%d tasks are in flight, want 2", n)
+		}
+	}
+	for range 10 {
+		next <- struct{}{}
+	}
+	if n := most.Load(); n != 2 {
+		t.Errorf("%d handlers ran at a time, want 2", n)
+	}
+	b.limitConcurrency(5)
+	b.Await("five handlers", func() bool { return running.Load() == 5 })
+	b.limitConcurrency(1)
+	b.Await("the dispatcher to know", func() bool {
+		next <- struct{}{}
+		return running.Load() <= 1
+	})
+	most.Store(0)
+	for range 5 {
+		next <- struct{}{}
+	}
+	if n := most.Load(); n > 1 {
+		t.Errorf("%d handlers ran at a time after the limit was lowered to 1", n)
+	}
+	b.Await("a handler", func() bool { return running.Load() == 1 })
+	b.limitConcurrency(0)
+	next <- struct{}{}
+	b.Await("no handler", func() bool { return running.Load() == 0 && inFlight() == 0 })
+	if ok := try(ledger.RemoveConcurrency(b.Context(), b.DB, b.Kind().Name()))(t); !ok {
+		t.Fatal("there was no limit")
+	}
+	b.Await("ten handlers", func() bool { return running.Load() == 10 })
+	close(next)
+	b.AwaitSucceeded(tasks + 20)
+}
+
+// Dispatchers follow each other while tasks run, and each finds the permits in use.
+func TestConcurrencyLimitWithChangingDispatchers(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.createRoom()
+	const limit, tasks = 3, 200
+	b.limitConcurrency(limit)
+	kind := string(b.Kind().Name())
+	stop := b.Dispatch()
+	for range 2 {
+		b.Work(workers.Config{}, crowded(b.Kind(), b.DB, workers.AtLeastOnce))
+	}
+	b.EnqueueMany(tasks)
+	for i := range 3 {
+		b.Await("handlers", func() bool {
+			return one[int](b, "select count(*)::integer from seen where kind = $1", kind) > 20*(i+1)
+		})
+		after := b.Dispatch()
+		stop()
+		stop = after
+	}
+	b.AwaitSucceeded(tasks)
+	if most := one[int](b, "select max(n) from seen where kind = $1", kind); most != limit {
+		t.Errorf("at most %d handlers ran at a time, want %d", most, limit)
 	}
 }

@@ -31,11 +31,9 @@ type kind struct {
 	isPaused atomic.Bool // by an operator; set by watch
 	isLate   atomic.Bool // its tasks wait too long for slots
 	isShed   atomic.Bool // the oldest waiting tasks are discarded; set by watch
-	// isLimited: the kind has a concurrency limit. Set by watch.
-	isLimited atomic.Bool
-	claims    claims
-	isBusy    atomic.Bool // a goroutine runs dispatch
-	counts    counts
+	claims   claims
+	isBusy   atomic.Bool // a goroutine runs dispatch
+	counts   counts
 }
 
 func (p *Pool) register(r Registration) error {

@@ -84,10 +84,10 @@ func (p *Pool) note(ctx context.Context, v view) {
 
 // noteLimit records whether the kind has a concurrency limit. If it has, each start is recorded before the handler, and
 // the database refuses it above the limit.
-func (k *kind) noteLimit(v view) { k.isLimited.Store(v.limited[k.Name]) }
+func (k *kind) noteLimit(v view) { k.SetLimited(v.limited[k.Name]) }
 
 // recordsFirst reports whether attempts record their start before the handler runs.
-func (k *kind) recordsFirst() bool { return k.claims.isOn.Load() || k.isLimited.Load() }
+func (k *kind) recordsFirst() bool { return k.claims.isOn.Load() || k.IsLimited() }
 
 func (p *Pool) readView(ctx context.Context, db ledger.DB) (view, error) {
 	v := view{asked: time.Now(), paused: make(map[ledger.Kind]bool), shed: make(map[ledger.Kind]bool),

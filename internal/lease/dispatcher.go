@@ -142,29 +142,39 @@ type Sessions struct {
 	known map[string]*Session // by the digest of the lease's detail; nil: the detail is malformed
 }
 
-// Read returns the sessions of the live workers, and the paused kinds. It skips malformed leases, which other programs
-// can write. The caller must not change what the sessions refer to.
-func (r *Sessions) Read(ctx context.Context, db ledger.DB) (
-	all []Session, paused map[ledger.Kind]bool, err error) {
+// Conditions are the kinds that are not offered without restriction.
+type Conditions struct {
+	Paused map[ledger.Kind]bool
+	Limits map[ledger.Kind]int // of concurrency
+}
+
+// Read returns the sessions of the live workers, and the conditions of kinds. It skips malformed leases, which other
+// programs can write. The caller must not change what the sessions refer to.
+func (r *Sessions) Read(ctx context.Context, db ledger.DB) (all []Session, c Conditions, err error) {
 	rows, err := db.Query(ctx, sessionsSQL, pgarray.Of(slices.Collect(maps.Keys(r.known))...))
 	if err != nil {
-		return nil, nil, pgerr.Explain("read the sessions of workers", err)
+		return nil, c, pgerr.Explain("read the sessions of workers", err)
 	}
 	defer rows.Close()
-	paused = map[ledger.Kind]bool{}
+	c = Conditions{Paused: map[ledger.Kind]bool{}, Limits: map[ledger.Kind]int{}}
 	current := map[string]*Session{}
 	for rows.Next() {
-		var kinds []string
+		var kinds, limited []string
+		var limits []int
 		var read Session
 		var digest, key, shards string
 		var isValid bool
 		var term int64
-		err := rows.Scan(&kinds, &read.Worker, &term, &digest, &isValid, &key, &read.Capacity, &read.Kinds, &shards)
+		err := rows.Scan(&kinds, &limited, &limits, &read.Worker, &term, &digest, &isValid, &key, &read.Capacity,
+			&read.Kinds, &shards)
 		if err != nil {
-			return nil, nil, pgerr.Explain("read the sessions of workers", err)
+			return nil, c, pgerr.Explain("read the sessions of workers", err)
 		}
 		for _, k := range kinds {
-			paused[ledger.Kind(k)] = true
+			c.Paused[ledger.Kind(k)] = true
+		}
+		for i, k := range limited {
+			c.Limits[ledger.Kind(k)] = limits[i]
 		}
 		if read.Worker == "" {
 			continue
@@ -186,8 +196,8 @@ func (r *Sessions) Read(ctx context.Context, db ledger.DB) (
 		}
 	}
 	if err := rows.Err(); err != nil {
-		return nil, nil, pgerr.Explain("read the sessions of workers", err)
+		return nil, c, pgerr.Explain("read the sessions of workers", err)
 	}
 	r.known = current
-	return all, paused, nil
+	return all, c, nil
 }

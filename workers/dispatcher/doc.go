@@ -130,6 +130,14 @@
 // later task first. If several workers have room, they get equal shares of the ready tasks, up to the room of each.
 // Kinds do not wait for each other.
 //
+// # Limits
+//
+// Concurrency limits are read with the leases. While as many tasks of a kind run, or are on their way to a worker, as
+// its limit allows, its other tasks stay ready. They wait in the dispatcher: they cost no slot, no statement and no
+// event, and delay no other kind. Workers ask for such tasks only while slots are free. The permits in use are read
+// when a limit is set or changed, and every 10 s in case the dispatcher is wrong; events keep them up to date
+// meanwhile. Every 2 s it removes the old rows of permits. Without limits it does none of this.
+//
 // # The lease and epochs
 //
 // The active dispatcher holds the lease dispatcher for 1.5 s. The goroutine that reads the feed renews it every 300

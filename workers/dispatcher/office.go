@@ -79,6 +79,8 @@ type office struct {
 	viewed   time.Time        // when the last window was opened that is applied
 	deadline time.Time        // of the lease
 	isActive bool
+	// hasLimits: kinds have concurrency limits
+	hasLimits bool
 }
 
 // peer is a worker's session.
@@ -135,6 +137,7 @@ func (o *office) work(ctx context.Context) error {
 	group.Go(func() error { return every(ctx, joinsEvery, sessionsEvery, o.joins, o.readSessions) })
 	group.Go(func() error { return every(ctx, 0, 0, o.reads, o.readTasks) })
 	group.Go(func() error { return o.probe(ctx) })
+	group.Go(func() error { return o.tidyPermits(ctx) })
 	group.Go(func() error { return o.answer(ctx) })
 	return group.Wait()
 }
@@ -247,11 +250,11 @@ func (o *office) renew(ctx context.Context) error {
 
 // readSessions reads the live workers. It returns [errCutOff] if no worker reports and NATS cannot be reached.
 func (o *office) readSessions(ctx context.Context) error {
-	all, paused, err := o.sessions.Read(ctx, o.config.DB)
+	all, conditions, err := o.sessions.Read(ctx, o.config.DB)
 	if err != nil {
 		return err
 	}
-	if o.joinAll(all, paused) {
+	if o.joinAll(all, conditions) {
 		return nil
 	}
 	if err := o.config.NATS.FlushTimeout(time.Second); err != nil {
@@ -264,7 +267,7 @@ func (o *office) readSessions(ctx context.Context) error {
 type member struct{ digest, session string }
 
 // joinAll joins the sessions of all live workers. It reports false if all of them are silent.
-func (o *office) joinAll(all []lease.Session, paused map[ledger.Kind]bool) (hasReports bool) {
+func (o *office) joinAll(all []lease.Session, c lease.Conditions) (hasReports bool) {
 	peers := o.newPeers(all)
 	o.mu.Lock()
 	maps.Copy(o.peers, peers)
@@ -293,7 +296,9 @@ func (o *office) joinAll(all []lease.Session, paused map[ledger.Kind]bool) (hasR
 			break
 		}
 	}
-	o.machine.Pause(paused)
+	o.machine.Pause(c.Paused)
+	o.machine.Limit(c.Limits)
+	o.hasLimits = len(c.Limits) > 0
 	o.match()
 	return hasReports
 }

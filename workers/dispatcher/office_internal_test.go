@@ -77,12 +77,12 @@ func TestAnInvalidKeyEndsTheSession(t *testing.T) {
 		lease.DispatcherTerm{Incarnation: "i", Epoch: 1}, lease.Run{}, time.Now())
 	defer o.limited.Close()
 	rogue := lease.Session{Worker: "rogue", Key: identity.Public(), Kinds: []string{"k"}, Shards: ledger.AllShards}
-	o.joinAll([]lease.Session{rogue}, nil)
+	o.joinAll([]lease.Session{rogue}, lease.Conditions{})
 	if n := len(o.machine.Workers()); n != 1 {
 		t.Errorf("%d sessions with a valid key", n)
 	}
 	rogue.Key, rogue.Digest = make([]byte, len(rogue.Key)), "changed" // X25519 refuses it
-	o.joinAll([]lease.Session{rogue}, nil)
+	o.joinAll([]lease.Session{rogue}, lease.Conditions{})
 	if n := len(o.machine.Workers()); n != 0 {
 		t.Errorf("%d sessions with an invalid key", n)
 	}
@@ -156,7 +156,7 @@ func TestADeafNATSDelaysNoWorkerOfTheProcess(t *testing.T) {
 	box, remove := local.Workers.Open(session)
 	defer remove()
 	begun := time.Now()
-	o.joinAll([]lease.Session{remote, here}, nil) // with a probe for each
+	o.joinAll([]lease.Session{remote, here}, lease.Conditions{}) // with a probe for each
 	ctx, cancel := context.WithCancel(t.Context())
 	box.Receive(ctx, func(dispatch.Offer) { cancel() })
 	if took := time.Since(begun); took > 5*time.Second {
@@ -181,17 +181,17 @@ func TestLeasesThatHaveNotChangedAreJoinedOnce(t *testing.T) {
 			sessions[i].Kinds = append(sessions[i].Kinds, fmt.Sprint("kind.", k))
 		}
 	}
-	o.joinAll(sessions, nil)
-	if n := testing.AllocsPerRun(10, func() { o.joinAll(sessions, nil) }); n > 1000 {
+	o.joinAll(sessions, lease.Conditions{})
+	if n := testing.AllocsPerRun(10, func() { o.joinAll(sessions, lease.Conditions{}) }); n > 1000 {
 		t.Errorf("%v allocations for 100 leases that have not changed", n)
 	}
 	sessions[0].Digest, sessions[0].Kinds = "2", nil
-	o.joinAll(sessions[:1], nil)
+	o.joinAll(sessions[:1], lease.Conditions{})
 	if n := len(o.machine.Workers()); n != 1 || len(o.members) != 1 || len(o.peers) != 1 {
 		t.Errorf("%d workers, %d members and %d peers with one lease", n, len(o.members), len(o.peers))
 	}
-	o.joinAll(nil, nil)
-	o.joinAll(sessions, nil)
+	o.joinAll(nil, lease.Conditions{})
+	o.joinAll(sessions, lease.Conditions{})
 	if n := len(o.machine.Workers()); n != 100 {
 		t.Errorf("%d workers whose leases live again", n)
 	}

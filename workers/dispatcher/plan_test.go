@@ -22,6 +22,7 @@ func TestPlansWhileTablesAreNew(t *testing.T) {
 		"heads":    `'{"test.order"}', '{"o-0001"}', 512`,
 		"hinted":   `'{1,2}', '1:1:', 512`,
 		"listed":   `'{"test.order"}', '{3}', '{0}', '{100}'`,
+		"permits":  `'{"test.order"}'`,
 		"unlisted": `'1:1:', 0, '1', 0, 100, '{"test.order"}'`,
 	} {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {

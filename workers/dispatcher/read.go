@@ -80,6 +80,9 @@ func contentOf(e *ledger.Event) []byte {
 
 // readTasks carries out the reads that the state machine wants.
 func (o *office) readTasks(ctx context.Context) error {
+	if err := o.readPermits(ctx); err != nil {
+		return err
+	}
 	o.mu.Lock()
 	reads, unverified := o.machine.Reads(), o.machine.Unverified()
 	o.mu.Unlock()

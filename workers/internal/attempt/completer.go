@@ -36,9 +36,9 @@ func (c *completion) request() ledger.AppendRequest {
 }
 
 // completer records successes in groups: while one group is recorded the next one gathers, so groups grow with the
-// load. A success that comes soon after a group waits for others, unless a process waits for outcomes; a single
-// success is recorded at once. A success that cannot be recorded at the moment (a lock, a lost connection) is retried
-// apart from the others. It is safe for concurrent use; the fields are constant.
+// load. A success that comes soon after a group waits for others, unless a process waits for outcomes or the kind has a
+// concurrency limit; a single success is recorded at once. A success that cannot be recorded at the moment (a lock, a
+// lost connection) is retried apart from the others. It is safe for concurrent use; the fields are constant.
 type completer struct {
 	runner  *Runner
 	queue   *queue.Queue[completion] // taken by run
@@ -47,6 +47,7 @@ type completer struct {
 
 	hurry     chan struct{} // holds a token if the gathering group may be due
 	isAwaited atomic.Bool   // a process waited for outcomes at the last read
+	isUrgent  atomic.Bool   // a completion gives back a permit, for which other tasks may wait
 	latency   atomic.Int64  // of the dispatcher, at the last read: a [time.Duration]; 0: unknown
 }
 
@@ -61,6 +62,10 @@ func newCompleter(r *Runner) *completer {
 func (c *completer) add(one completion) {
 	c.tokens <- struct{}{}
 	c.queue.Add(one)
+	if one.attempt.kind.IsLimited() {
+		c.isUrgent.Store(true)
+		c.wake()
+	}
 	if c.queue.Len() >= manyCompletions {
 		c.wake()
 	}
@@ -96,17 +101,18 @@ func (c *completer) run(quit context.Context) {
 		if latency := time.Duration(c.latency.Load()); time.Since(last) < soonAfter*latency {
 			c.gather(gatherFor * latency)
 		}
+		c.isUrgent.Store(false)
 		last = time.Now()
 		c.retries.Add(c.record(c.queue.TryTake(MaxBatch), &space)...)
 	}
 }
 
-// gather waits for further completions: for d, until there are many or a process waits for one, or until the worker is
-// stopping.
+// gather waits for further completions: for d, until there are many or a task or a process waits for one, or until the
+// worker is stopping.
 func (c *completer) gather(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	for c.queue.Len() < manyCompletions && !c.isAwaited.Load() {
+	for c.queue.Len() < manyCompletions && !c.isAwaited.Load() && !c.isUrgent.Load() {
 		select {
 		case <-timer.C:
 			return

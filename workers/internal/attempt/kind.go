@@ -52,7 +52,14 @@ type Kind struct {
 	repeats    repeats
 	running    atomic.Int32
 	overdue    atomic.Int32
+	isLimited  atomic.Bool // the kind has a concurrency limit
 }
+
+// SetLimited records whether the kind has a concurrency limit.
+func (k *Kind) SetLimited(is bool) { k.isLimited.Store(is) }
+
+// IsLimited reports whether the kind has a concurrency limit.
+func (k *Kind) IsLimited() bool { return k.isLimited.Load() }
 
 // Running returns how many slots are busy with handlers, the overdue ones included.
 func (k *Kind) Running() int { return int(k.running.Load()) }

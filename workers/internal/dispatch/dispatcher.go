@@ -38,6 +38,8 @@ type Dispatcher struct {
 	offers  []Offer                         // to be sent
 
 	recalls map[*session]bool // the sessions with recalls to be sent
+
+	gates map[ledger.Kind]*gate // of the kinds with a concurrency limit; nil: no kind has had one
 }
 
 // New returns a dispatcher that is not active yet. At most limit tasks of a kind and priority are ready in memory, and
@@ -314,6 +316,7 @@ func (d *Dispatcher) adopt(s *session, r Report) {
 		}
 		t.isBeingRead = false
 		s.assign(t, h.Number)
+		d.noteOnWay(t.Key, true)
 	}
 	if s.adopted = r.Through; !s.hasAnswered() {
 		d.probe(s) // asks for the next ones
@@ -344,6 +347,9 @@ func (d *Dispatcher) enqueue(t *task) {
 		t.owner = nil
 		d.run(t)
 		return
+	}
+	if g := d.gates[t.Key.Kind]; g != nil {
+		t.isHolder = g.uses[t.Key].isHeld
 	}
 	q := d.queue(t.Key.Kind)
 	// If the shard has another ready task, no session has room for one, or Match considers it already.

@@ -23,6 +23,14 @@
 // became doubtful. If the task ended meanwhile, that window contains the event. A running task belongs to a worker with
 // which the dispatcher has no session; it becomes doubtful when that worker's lease ends.
 //
+// # Limits
+//
+// A kind with a concurrency limit has a gate. It counts the tasks that hold a permit, by the events of the feed, and
+// the tasks that are assigned; the limit less these are offered. A task whose worker is gone still holds its permit,
+// and passes a closed gate. The permits in use are read when the gate is made; until then it is closed. The start of
+// the task takes the permit, and the database refuses it above the limit. So two dispatchers that know nothing of each
+// other cannot exceed the limit.
+//
 // # Messages
 //
 // A worker sends a [Report], the dispatcher an [Offer]. Each report describes the worker's side completely, so that the

@@ -85,6 +85,7 @@ func (d *Dispatcher) isResolved(t *task, ticket int64) bool {
 }
 
 func (d *Dispatcher) apply(e *Event) {
+	d.pass(e)
 	t, q := d.tasks[e.Key], d.queues[e.Key.Kind]
 	if q != nil && (t == nil || t.Version < e.Version || d.mutant != forgetsKnown) {
 		// Even if the event is known: the task may be forgotten before the read ends. Its priority may have changed.
@@ -181,6 +182,7 @@ func (d *Dispatcher) takeOut(t *task) {
 		}
 		t.session.holds--
 		t.session = nil
+		d.noteOnWay(t.Key, false)
 	default: // it is in no list
 	}
 	t.place = outside
@@ -247,8 +249,14 @@ func (d *Dispatcher) Reads() (reads []Read) {
 	return reads
 }
 
-// WantsReads reports whether [Dispatcher.Reads] or [Dispatcher.Unverified] would return anything.
+// WantsReads reports whether [Dispatcher.Reads], [Dispatcher.Unverified] or [Dispatcher.PermitReads] would return
+// anything.
 func (d *Dispatcher) WantsReads() bool {
+	for _, g := range d.gates {
+		if g.wantsRead && !g.isReading {
+			return true
+		}
+	}
 	for _, q := range d.spilled {
 		for i := range q.levels {
 			if d.isActive && d.wants(q, &q.levels[i]) {

@@ -63,7 +63,7 @@ func (d *Dispatcher) expect(q *queue) {
 func (d *Dispatcher) matchKind(q *queue) {
 	if !d.paused[q.kind] {
 		if q.hasNews {
-			d.share(q, q.idle())
+			d.share(q, q.idle(d.room(q)))
 		}
 		d.share(q, q.candidates())
 	}
@@ -80,12 +80,12 @@ type taker struct {
 	room int
 }
 
-// idle returns, in turn, a session that holds nothing for each ready task, or none. It looks at a few sessions, so that
-// a task costs little if most of many workers are idle.
-func (q *queue) idle() (free []taker) {
+// idle returns, in turn, a session that holds nothing for each of size ready tasks, or none. It looks at a few
+// sessions, so that a task costs little if most of many workers are idle.
+func (q *queue) idle(size int) (free []taker) {
 	n := len(q.sessions)
-	for i := range min(n, 2*q.size+16) {
-		if len(free) == q.size {
+	for i := range min(n, 2*size+16) {
+		if len(free) == size {
 			return free
 		}
 		if s := q.sessions[(i+q.turn)%n]; s.holds == 0 {
@@ -94,7 +94,7 @@ func (q *queue) idle() (free []taker) {
 			}
 		}
 	}
-	if len(free) < q.size {
+	if len(free) < size {
 		return nil
 	}
 	return free
@@ -121,7 +121,8 @@ func (q *queue) candidates() (free []taker) {
 
 // share shares ready tasks among those that may take them.
 func (d *Dispatcher) share(q *queue, free []taker) {
-	isScarce := q.size < len(free)
+	size := d.room(q)
+	isScarce := size < len(free)
 	slices.SortStableFunc(free, func(a, b taker) int {
 		if isScarce {
 			return cmp.Compare(b.holds, a.holds)
@@ -129,7 +130,7 @@ func (d *Dispatcher) share(q *queue, free []taker) {
 		return cmp.Compare(a.room, b.room)
 	})
 	for i, s := range free {
-		d.give(q, s.session, q.size/(len(free)-i))
+		d.give(q, s.session, d.room(q)/(len(free)-i))
 	}
 	for _, s := range slices.Backward(free) { // tasks that the others do not take or may not have
 		d.give(q, s.session, q.size+len(q.ownedBy(s.session)))
@@ -156,13 +157,14 @@ func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 		Adopted: s.adopted}
 	for size := 0; len(o.Tasks) < n && size < maxOfferBytes; {
 		t := q.next(s)
-		if t == nil {
+		if t == nil || !d.mayOffer(t) {
 			break
 		}
 		d.remove(q, t)
 		size += len(t.Content) + len(t.Key.BizID)
 		s.sent++
 		s.assign(t, s.sent)
+		d.noteOnWay(t.Key, true)
 		q.turn = (q.turn + 1) % len(q.sessions)
 		o.Tasks = append(o.Tasks, t.Task)
 		t.Content = nil // the next worker that gets the task reads it

@@ -79,7 +79,7 @@ func TestATaskIsMatchedWithFewWorkers(t *testing.T) {
 	q := s.queues[testKind]
 	for i := range 10 {
 		s.Apply(s.Open(), []Event{available(fmt.Sprint(i), i+1)})
-		same(t, "idle workers that are considered", len(q.idle()), 1)
+		same(t, "idle workers that are considered", len(q.idle(q.size)), 1)
 		s.exchange()
 	}
 	for i := 10; i < workers+1; i++ {

@@ -31,14 +31,23 @@ type task struct {
 	// isUnverified is set if only a worker has named the task, and not the ledger.
 	isUnverified bool
 	isBeingRead  bool // to verify it
+	isHolder     bool // it holds a permit of its kind's limit; set when it becomes ready
 	index        int  // in the heap, if ready
+}
+
+// isBefore reports whether a ready task is offered before another: first those that hold a permit.
+func (t *task) isBefore(other *task) bool {
+	if t.isHolder != other.isHolder {
+		return t.isHolder
+	}
+	return t.Position < other.Position
 }
 
 // readyHeap is ordered by the position of the event that made the task available.
 type readyHeap []*task
 
 func (h readyHeap) Len() int           { return len(h) }
-func (h readyHeap) Less(i, j int) bool { return h[i].Position < h[j].Position }
+func (h readyHeap) Less(i, j int) bool { return h[i].isBefore(h[j]) }
 func (h readyHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j
@@ -69,8 +78,9 @@ type queue struct {
 	hasNews bool       // it has got a task
 	roomier []*session // sessions that have got room
 
-	levels [levels]level // by priority
-	size   int           // of all levels; tasks in other shards wait for a worker, and do not count as memory
+	levels  [levels]level // by priority
+	size    int           // of all levels; tasks in other shards wait for a worker, and do not count as memory
+	holders int           // tasks in levels that hold a permit
 	// turns counts, for each set of shards that a session takes, the offers while tasks of several priorities waited.
 	turns map[ledger.ShardSet]int
 	// owned are ready tasks that one session alone may have, because its worker has begun them. However many a worker
@@ -173,6 +183,9 @@ func (q *queue) push(t *task) {
 	if hasTaker {
 		q.size++
 	}
+	if t.isHolder {
+		q.holders++
+	}
 }
 
 func (q *queue) remove(t *task) {
@@ -188,15 +201,33 @@ func (q *queue) remove(t *task) {
 	if hasTaker {
 		q.size--
 	}
+	if t.isHolder {
+		q.holders--
+	}
 }
 
-// next returns the task that a session gets next, or nil: one that its worker has begun, else the oldest of the highest
-// priority, and in each 16th turn the oldest of all.
+// oldestHolder returns the task that holds a permit and became available first, or nil.
+func (q *queue) oldestHolder(shards ledger.ShardSet) (oldest *task) {
+	for i := range q.levels {
+		if t := q.levels[i].oldest(shards); t != nil && t.isHolder && (oldest == nil || t.isBefore(oldest)) {
+			oldest = t
+		}
+	}
+	return oldest
+}
+
+// next returns the task that a session gets next, or nil: one that its worker has begun, else one that holds a permit,
+// else the oldest of the highest priority, and in each 16th turn the oldest of all.
 func (q *queue) next(s *session) *task {
 	if of := q.ownedBy(s); len(of) > 0 {
 		return of[0]
 	}
 	shards := s.Kinds[q.kind]
+	if q.holders > 0 {
+		if t := q.oldestHolder(shards); t != nil {
+			return t
+		}
+	}
 	highest, others := -1, 0
 	for i := range q.levels {
 		switch {
