@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
 
@@ -56,13 +57,13 @@ func newResumeCommand(a *app) *cobra.Command {
 func newDeleteCommand(a *app) *cobra.Command {
 	return newActCommand(a, &cobra.Command{
 		Use:   "delete OBJECT NAME",
-		Short: "Delete a schedule, a subscriber or the limit of a kind",
+		Short: "Delete a schedule, a subscriber or the limits of a kind",
 		Long: `Delete an object:
 
   schedule    Its tasks stay.
   subscriber  Its place is forgotten.
-  limit       Its name is that of a kind, of which any number of tasks may wait then. No author and no reason
-              are recorded.`,
+  limit       Its name is that of a kind, of which any number of tasks may wait and run then. No author and no
+              reason are recorded. taskledger limit KIND --concurrency none keeps the limit of waiting tasks.`,
 		Example: "  taskledger delete schedule nightly-report\n" +
 			"  taskledger delete subscriber mails --reason 'replaced by mails-2'\n" +
 			"  taskledger delete limit coupon.send",
@@ -155,18 +156,29 @@ func deleteSubscriber(ctx context.Context, a *app, pool *pgxpool.Pool, name stri
 }
 
 func deleteLimit(ctx context.Context, a *app, pool *pgxpool.Pool, name string, _ operator.Audit) error {
-	removed, err := ledger.RemoveLimit(ctx, pool, ledger.Kind(name))
+	var waiting, running bool
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
+		if waiting, err = ledger.RemoveLimit(ctx, tx, ledger.Kind(name)); err != nil {
+			return err
+		}
+		running, err = ledger.RemoveConcurrency(ctx, tx, ledger.Kind(name))
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	answer := struct {
 		Kind    string `json:"kind"`
 		Removed bool   `json:"removed"`
-	}{name, removed}
+	}{name, waiting || running}
 	return a.print(answer, func(w io.Writer) {
-		if removed {
+		if waiting {
 			fmt.Fprintf(w, "any number of tasks of kind %s may wait\n", plain(name))
-		} else {
+		}
+		if running {
+			fmt.Fprintf(w, "any number of tasks of kind %s may run\n", plain(name))
+		}
+		if !waiting && !running {
 			fmt.Fprintf(w, "kind %s had no limit\n", plain(name))
 		}
 	})

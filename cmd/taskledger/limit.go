@@ -1,12 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -14,27 +18,76 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// limit is a limit as JSON.
+// limit contains the limits of a kind as JSON. A kind has one of them or both.
 type limit struct {
-	ledger.Limit
-	RetryAfterMS int64 `json:"retry_after_ms"`
+	Kind ledger.Kind `json:"kind"`
+	*overloadLimit
+	*concurrencyLimit
 }
 
-// usedLimit is a limit with its use.
+// overloadLimit is the limit of waiting tasks.
+type overloadLimit struct {
+	MaxWaiting   int64                 `json:"max_waiting"`
+	Policy       ledger.OverloadPolicy `json:"policy"`
+	RetryAfterMS int64                 `json:"retry_after_ms"`
+}
+
+// concurrencyLimit is the limit of running tasks.
+type concurrencyLimit struct {
+	MaxRunning int `json:"max_running"`
+}
+
+// usedLimit contains the limits of a kind with their use.
 type usedLimit struct {
 	limit
 	Waiting int64 `json:"waiting"`
+	Running *int  `json:"running,omitempty"` // if the kind has a concurrency limit
+}
+
+func overloadOf(l ledger.Limit) *overloadLimit {
+	return &overloadLimit{l.MaxWaiting, l.Policy, l.RetryAfter.Milliseconds()}
+}
+
+// readLimits returns at most n kinds with limits, of the first after a kind, ordered by kind.
+func readLimits(ctx context.Context, db ledger.DB, after ledger.Kind, n int) ([]usedLimit, error) {
+	waiting, err := ledger.ReadLimits(ctx, db, after, n)
+	if err != nil {
+		return nil, err
+	}
+	running, err := ledger.ReadConcurrency(ctx, db, after, n)
+	if err != nil {
+		return nil, err
+	}
+	byKind := make(map[ledger.Kind]usedLimit)
+	for _, l := range waiting {
+		byKind[l.Kind] = usedLimit{limit: limit{Kind: l.Kind, overloadLimit: overloadOf(l.Limit)}, Waiting: l.Waiting}
+	}
+	for _, l := range running {
+		u := byKind[l.Kind]
+		u.Kind, u.Waiting, u.Running = l.Kind, l.Waiting, &l.Running
+		u.concurrencyLimit = &concurrencyLimit{l.MaxRunning}
+		byKind[l.Kind] = u
+	}
+	all := slices.SortedFunc(maps.Values(byKind), func(a, b usedLimit) int { return cmp.Compare(a.Kind, b.Kind) })
+	return all[:min(n, len(all))], nil
+}
+
+// row returns the row of a table.
+func (u usedLimit) row() table.Row {
+	r := table.Row{u.Kind, count(u.Waiting), "", "", "", "", ""}
+	if l := u.overloadLimit; l != nil {
+		r[2], r[3], r[4] = count(l.MaxWaiting), l.Policy, time.Duration(l.RetryAfterMS)*time.Millisecond
+	}
+	if l := u.concurrencyLimit; l != nil {
+		r[5], r[6] = count(int64(*u.Running)), count(int64(l.MaxRunning))
+	}
+	return r
 }
 
 func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) error {
-	found, next, err := readPage(ctx, pool, f.pageFlags, ledger.ReadLimits,
-		func(l ledger.LimitStatus) ledger.Kind { return l.Kind })
+	all, next, err := readPage(ctx, pool, f.pageFlags, readLimits, func(u usedLimit) ledger.Kind { return u.Kind })
 	if err != nil {
 		return err
-	}
-	all := make([]usedLimit, len(found))
-	for i, l := range found {
-		all[i] = usedLimit{limit{l.Limit, l.RetryAfter.Milliseconds()}, l.Waiting}
 	}
 	if err := printList(a, struct {
 		Limits []usedLimit `json:"limits"`
@@ -43,9 +96,9 @@ func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) er
 		if len(all) == 0 {
 			return
 		}
-		t := newTable([]any{"kind", "waiting", "at most", "policy", "retry after"}, 2, 3, 5)
+		t := newTable([]any{"kind", "waiting", "at most", "policy", "retry after", "running", "concurrency"}, 2, 3, 5, 6, 7)
 		for _, l := range all {
-			t.AppendRow(table.Row{l.Kind, count(l.Waiting), count(l.MaxWaiting), l.Policy, l.RetryAfter})
+			t.AppendRow(l.row())
 		}
 		renderTable(w, t)
 	}); err != nil {
@@ -61,11 +114,14 @@ func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) er
 
 func newLimitCommand(a *app) *cobra.Command {
 	var l ledger.Limit
-	var policy, actor string
+	var policy, actor, concurrency string
 	cmd := &cobra.Command{
-		Use:   "limit KIND MAX_WAITING",
-		Short: "Limit how many tasks of a kind may wait",
-		Long: `Limit how many tasks of a kind may wait, for all producers. Above the limit the policy decides:
+		Use:   "limit KIND [MAX_WAITING]",
+		Short: "Limit how many tasks of a kind may wait, and how many may run",
+		Long: `Limit how many tasks of a kind may run at a time, over all workers, with --concurrency. A lower limit than
+before takes effect when enough tasks have ended. See docs/concurrency.md.
+
+Limit how many tasks of a kind may wait, for all producers. Above the limit the policy decides:
 
   reject          the enqueue fails
   discard         the enqueue succeeds, and the task is discarded at once
@@ -75,24 +131,68 @@ func newLimitCommand(a *app) *cobra.Command {
 The limit counts the tasks that the projector has counted. It does not apply to tasks that are due
 later. See docs/overload.md.`,
 		Example: "  taskledger limit coupon.send 100000\n" +
-			"  taskledger limit price.refresh 50 --policy discard_oldest",
-		Args: exactArgs(2),
+			"  taskledger limit price.refresh 50 --policy discard_oldest\n" +
+			"  taskledger limit partner.call --concurrency 5\n" +
+			"  taskledger limit partner.call --concurrency none",
+		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l.Kind, l.Policy = ledger.Kind(args[0]), ledger.OverloadPolicy(policy)
-			var err error
-			if l.MaxWaiting, err = strconv.ParseInt(args[1], 10, 64); err != nil {
-				return &ledger.InvalidError{Field: "max_waiting", Value: args[1], Rule: "must be a number"}
+			isWaiting := len(args) == 2
+			if !isWaiting && concurrency == "" {
+				return usagef("%s needs MAX_WAITING, --concurrency or both", cmd.CommandPath()).
+					hinted("usage: %s", cmd.UseLine())
+			}
+			if !isWaiting && (cmd.Flags().Changed("policy") || cmd.Flags().Changed("retry-after")) {
+				return usagef("--policy and --retry-after need MAX_WAITING").hinted("usage: %s", cmd.UseLine())
+			}
+			if isWaiting {
+				var err error
+				if l.MaxWaiting, err = strconv.ParseInt(args[1], 10, 64); err != nil {
+					return &ledger.InvalidError{Field: "max_waiting", Value: args[1], Rule: "must be a number"}
+				}
+			}
+			running := ledger.ConcurrencyLimit{Kind: l.Kind}
+			if concurrency != "" && concurrency != "none" {
+				var err error
+				if running.MaxRunning, err = strconv.Atoi(concurrency); err != nil {
+					return &ledger.InvalidError{
+						Field: "concurrency", Value: concurrency, Rule: "must be a number, or none",
+					}
+				}
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				if err := ledger.SetLimit(ctx, pool, l, actorOr(actor)); err != nil {
+				answer := limit{Kind: l.Kind}
+				var text string
+				err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) (err error) {
+					if isWaiting {
+						answer.overloadLimit, text = overloadOf(l), fmt.Sprintf(
+							"at most %d tasks of kind %s may wait (%s)\n", l.MaxWaiting, l.Kind, l.Policy)
+						if err := ledger.SetLimit(ctx, tx, l, actorOr(actor)); err != nil {
+							return err
+						}
+					}
+					switch concurrency {
+					case "":
+					case "none":
+						text += fmt.Sprintf("any number of tasks of kind %s may run\n", plain(string(l.Kind)))
+						_, err = ledger.RemoveConcurrency(ctx, tx, l.Kind)
+					default:
+						answer.concurrencyLimit = &concurrencyLimit{running.MaxRunning}
+						text += fmt.Sprintf(
+							"at most %d tasks of kind %s may run at a time\n", running.MaxRunning, l.Kind)
+						err = ledger.SetConcurrency(ctx, tx, running, actorOr(actor))
+					}
+					return err
+				})
+				if err != nil {
 					return err
 				}
-				return a.print(limit{l, l.RetryAfter.Milliseconds()}, func(w io.Writer) {
-					fmt.Fprintf(w, "at most %d tasks of kind %s may wait (%s)\n", l.MaxWaiting, l.Kind, l.Policy)
-				})
+				return a.print(answer, func(w io.Writer) { _, _ = io.WriteString(w, text) })
 			})
 		},
 	}
+	cmd.Flags().StringVar(&concurrency, "concurrency", "",
+		fmt.Sprintf("how many tasks may run at a time, 0 to %d; none: any number", ledger.MaxConcurrency))
 	cmd.Flags().StringVar(&policy, "policy", string(ledger.Reject), "reject, discard, discard_oldest or caller_runs")
 	policies := []string{string(ledger.Reject), string(ledger.Discard), string(ledger.DiscardOldest),
 		string(ledger.CallerRuns)}

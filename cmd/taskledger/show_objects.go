@@ -68,7 +68,7 @@ behind the ledger.`,
 		limit:   defaultPage, maxLimit: maxPage, list: listKinds,
 	}, {
 		name:    "limits",
-		short:   "Limits of kinds, and how many tasks wait",
+		short:   "Limits of kinds, and how many tasks wait and run",
 		example: "  taskledger show limits\n  taskledger show limits -o json",
 		limit:   defaultPage, maxLimit: maxPage, list: listLimits,
 	}, {
