@@ -115,7 +115,11 @@ func TestPermitsOfReadyTasksAreReadLater(t *testing.T) {
 	s.Limit(map[ledger.Kind]int{testKind: 1})
 	lost := available("t7", 7).as(Begun, 2, "gone").Task
 	for _, r := range s.Reads() {
-		s.TakeRead(r.Kind, []Task{available("t1", 1).Task, lost}, 7, true)
+		var tasks []Task
+		if r.Priority == lost.Priority.Level() {
+			tasks = []Task{available("t1", 1).Task, lost}
+		}
+		s.TakeRead(r.Kind, r.Priority, tasks, 7, true)
 	}
 	s.exchange()
 	same(t, "tasks before the permits are known", len(a.got), 0)
