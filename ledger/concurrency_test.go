@@ -275,7 +275,7 @@ func TestFirstConcurrencyLimitWhileTasksRun(t *testing.T) {
 	ledgertest.ExecAsOwner(t, db, `
 		create or replace view taskledger.lingering_tasks as
 		select e.recorded_at as enqueued_at, e.kind, e.biz_id, e.shard, taskledger.state_after(e.type) as state,
-		       e.version, e.recorded_at as updated_at, e.position
+		       e.version, e.recorded_at as updated_at, e.position, e.priority
 		  from taskledger.event e
 		 where e.version = 1`)
 	limitConcurrency(t, db, 2)

@@ -168,8 +168,8 @@ func TestConcurrencyLimitOverProcesses(t *testing.T) {
 				return one[int](b, `select count(distinct e.biz_id)::integer from taskledger.event e
 					where e.kind = $1 and e.type in ('succeeded', 'buried')`, kind) == tasks
 			})
-			if most := one[int](b, "select max(n) from seen where kind = $1", kind); most != limit {
-				t.Errorf("at most %d handlers ran at a time, want %d", most, limit)
+			if most := one[int](b, "select max(n) from seen where kind = $1", kind); most > limit {
+				t.Errorf("%d handlers ran at a time, want at most %d", most, limit)
 			}
 			if n := one[int](b, "select running::integer from taskledger.concurrency where kind = $1", kind); n != 0 {
 				t.Errorf("%d permits are in use after the end", n)

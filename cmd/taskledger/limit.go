@@ -96,7 +96,8 @@ func listLimits(ctx context.Context, a *app, pool *pgxpool.Pool, f showFlags) er
 		if len(all) == 0 {
 			return
 		}
-		t := newTable([]any{"kind", "waiting", "at most", "policy", "retry after", "running", "concurrency"}, 2, 3, 5, 6, 7)
+		header := []any{"kind", "waiting", "at most", "policy", "retry after", "running", "concurrency"}
+		t := newTable(header, 2, 3, 5, 6, 7)
 		for _, l := range all {
 			t.AppendRow(l.row())
 		}
@@ -118,8 +119,8 @@ func newLimitCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "limit KIND [MAX_WAITING]",
 		Short: "Limit how many tasks of a kind may wait, and how many may run",
-		Long: `Limit how many tasks of a kind may run at a time, over all workers, with --concurrency. A lower limit than
-before takes effect when enough tasks have ended. See docs/concurrency.md.
+		Long: `Limit how many tasks of a kind may run at a time, over all workers, with --concurrency.
+A lower limit than before takes effect when enough tasks have ended. See docs/concurrency.md.
 
 Limit how many tasks of a kind may wait, for all producers. Above the limit the policy decides:
 
