@@ -32,6 +32,10 @@ func drainMeasure() measure {
 				run: func(ctx context.Context, t *trial) error {
 					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, withoutRelay)
 				}},
+			{system: oursPriorities, setting: "slots", tune: []string{"1000"},
+				run: func(ctx context.Context, t *trial) error {
+					return drainOurs(ctx, t, t.size(130_000, 130_000), noopAtLeastOnce, withPriorities)
+				}},
 			{system: floorPipeline, run: func(ctx context.Context, t *trial) error {
 				return drainFloor(ctx, t, t.size(130_000, 130_000))
 			}},
@@ -93,9 +97,10 @@ func exactlyOnceMeasure() measure {
 type drainStart int
 
 const (
-	afterRelay   drainStart = iota // published and projected
-	fromCommit                     // committed; the clock stops when both events of each task are published
-	withoutRelay                   // committed; no relay runs
+	afterRelay     drainStart = iota // published and projected
+	fromCommit                       // committed; the clock stops when both events of each task are published
+	withoutRelay                     // committed; no relay runs
+	withPriorities                   // published and projected, tasks of four priorities in turn
 )
 
 // drainOurs measures from the start of the workers until every task has succeeded and is projected. The projector runs
@@ -111,7 +116,11 @@ func drainOurs(
 	if err != nil {
 		return err
 	}
-	before, err := fillBacklog(ctx, t, tasks, fillOurs)
+	fill := fillOurs
+	if start == withPriorities {
+		fill, start = fillByPriority, afterRelay
+	}
+	before, err := fillBacklog(ctx, t, tasks, fill)
 	if err != nil {
 		return err
 	}

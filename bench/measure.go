@@ -18,6 +18,7 @@ const (
 	oursPlain       = "taskledger, Enqueue and Commit"
 	oursFromCommit  = "taskledger, relay included"
 	oursNoStream    = "taskledger, no stream"
+	oursPriorities  = "taskledger, four priorities"
 	oursTogether    = "taskledger, Together"
 	oursReplicated  = "taskledger, three replicas"
 	oursOneProcess  = "taskledger, one process"

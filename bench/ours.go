@@ -169,12 +169,25 @@ func (n *node) awaitProjected(ctx context.Context) error {
 // fillOurs enqueues n tasks.
 func fillOurs(ctx context.Context, t *trial, n int) error { return fillNamed(ctx, t, n, taskID) }
 
+// fillByPriority enqueues n tasks, of the four priorities in turn.
+func fillByPriority(ctx context.Context, t *trial, n int) error {
+	return fillWith(ctx, t, n, taskID, func(i int) *ledger.EnqueueOptions {
+		return &ledger.EnqueueOptions{Priority: ledger.Priority(1 + i%int(ledger.PriorityLow))}
+	})
+}
+
 func fillNamed(ctx context.Context, t *trial, n int, name func(i int) string) error {
+	return fillWith(ctx, t, n, name, func(int) *ledger.EnqueueOptions { return nil })
+}
+
+func fillWith(
+	ctx context.Context, t *trial, n int, name func(i int) string, options func(i int) *ledger.EnqueueOptions,
+) error {
 	return batches(n, 2000, func(from, to int) error {
 		entries := make([]ledger.Entry, 0, to-from)
 		for i := from; i < to; i++ {
 			entries = append(entries, ledger.Entry{Key: ledger.Key{Kind: kind.Name(), BizID: ledger.BizID(name(i))},
-				Args: args})
+				Args: args, Options: options(i)})
 		}
 		_, err := ledger.EnqueueMany(ctx, t.db, entries)
 		return err
