@@ -173,3 +173,36 @@ func TestAPriorityChangesDuringARead(t *testing.T) {
 	same(t, "order", w.got, []string{"moved", "normal"})
 	same(t, "version", s.tasks[moved.Key].Version, 3)
 }
+
+// BenchmarkDrain offers the tasks of a backlog, to a worker that ends them.
+func BenchmarkDrain(b *testing.B) {
+	const backlog = 32_768
+	for _, bench := range []struct {
+		name       string
+		priorities int
+	}{{"plain", 1}, {"four priorities", levels}} {
+		b.Run(bench.name, func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				s := newShop(2 * backlog)
+				w := s.join("a", "1", 0, backlog, ledger.AllShards)
+				s.begin()
+				events := make([]Event, backlog)
+				for i := range events {
+					events[i] = available(fmt.Sprint("t", i), i+1).in(ledger.Shard(i % ledger.Shards))
+					if bench.priorities > 1 {
+						events[i].Priority = ledger.Priority(1 + i%bench.priorities)
+					}
+				}
+				s.Apply(s.Open(), events)
+				b.StartTimer()
+				for len(w.got) < backlog {
+					w.room += 1000
+					s.report(w)
+					s.exchange()
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/backlog, "ns/task")
+		})
+	}
+}
