@@ -94,7 +94,7 @@ func measures() []measure {
 		[]measure{bulkMeasure(), relayMeasure(), relaySyncedMeasure(), drainMeasure(), exactlyOnceMeasure()},
 		everydayMeasures(),
 		[]measure{
-			subscribersMeasure(), subscriberMeasure(), costMeasure(), growthMeasure(), controlMeasure(),
+			subscribersMeasure(), subscriberMeasure(), priorityMeasure(), costMeasure(), growthMeasure(), controlMeasure(),
 			floorGrowthMeasure(), stallMeasure(), memoryMeasure(), scaleMeasure(), timersMeasure(),
 		},
 	)

@@ -760,7 +760,7 @@ END;
 
 COMMENT ON FUNCTION taskledger.installation() IS 'Returns the id of this ledger, which its stream and its CloudEvents carry.';
 
-CREATE FUNCTION taskledger.read_feed(reader text, how_many integer DEFAULT 100) RETURNS TABLE(page text, "position" bigint, kind text, biz_id text, version integer, type text, attempt integer, shard smallint, recorded_at timestamp with time zone, actor text, login text, data_version smallint, run integer, data json, meta json)
+CREATE FUNCTION taskledger.read_feed(reader text, how_many integer DEFAULT 100) RETURNS TABLE(page text, "position" bigint, kind text, biz_id text, version integer, type text, attempt integer, shard smallint, recorded_at timestamp with time zone, actor text, login text, data_version smallint, priority smallint, run integer, data json, meta json)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -800,7 +800,7 @@ begin
     end if;
     return query
     select c.n || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
-           e.recorded_at, e.actor, l.name, e.data_version, e.run, e.data, e.meta
+           e.recorded_at, e.actor, l.name, e.data_version, e.priority, e.run, e.data, e.meta
       from taskledger_internal.feed_page(c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.after_position,
                                          read_feed.how_many) e
       left join taskledger.logins l on l.id = e.login_id;
@@ -825,7 +825,7 @@ begin
   end if;
   return query
   select c.n + 1 || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
-         e.recorded_at, e.actor, l.name, e.data_version, e.run, e.data, e.meta
+         e.recorded_at, e.actor, l.name, e.data_version, e.priority, e.run, e.data, e.meta
     from taskledger_internal.feed_page(c.seen, c.seen_top, c.seen_bound, snapshot, last, 0, read_feed.how_many) e
     left join taskledger.logins l on l.id = e.login_id;
 end

@@ -103,7 +103,19 @@ func (w *inTurn) next(n int) []string {
 // start, and those that arrive.
 func TestUrgentTasksBeginNext(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	for name, list := range map[string]func(*bundle){
+		"from the events": func(*bundle) {}, "from the list": (*bundle).list,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testUrgentTasksBeginNext(setup(t), list)
+		})
+	}
+}
+
+func testUrgentTasksBeginNext(b *bundle, list func(*bundle)) {
+	t := b.T
+	t.Helper()
 	var low []string
 	for i := range 200 {
 		low = append(low, fmt.Sprintf("low-%03d", i))
@@ -111,8 +123,8 @@ func TestUrgentTasksBeginNext(t *testing.T) {
 	b.enqueue(ledger.PriorityLow, low)
 	b.enqueue(0, []string{"normal-1", "normal-2"})
 	b.enqueue(ledger.PriorityUrgent, []string{"urgent-1", "urgent-2"})
+	list(b)
 	b.Dispatch()
-	b.Schedule()
 	w := newInTurn(b)
 	wantOrder(t, "after the start", w.next(3), "urgent-1", "urgent-2", "normal-1")
 	w.enqueueAndAwait("1", ledger.PriorityUrgent, "urgent-3", "urgent-4")
@@ -122,7 +134,7 @@ func TestUrgentTasksBeginNext(t *testing.T) {
 	ledgertest.Check(t, b.DB)
 }
 
-func wantOrder(t *testing.T, what string, got []string, want ...string) {
+func wantOrder(t testing.TB, what string, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
 		t.Errorf("%s: began %v, want %v", what, got, want)

@@ -1,0 +1,75 @@
+package projector_test
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/projector"
+)
+
+// The projection has the priority of each task's last event, and 3 for a task without one: whether a page inserts or
+// updates its row, and after a rebuild.
+func TestPrioritiesAreProjected(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, ledgertest.Owner)
+	enqueue := func(id ledger.BizID, p ledger.Priority) ledger.Key {
+		k := ledger.Key{Kind: "a", BizID: id}
+		_, err := ledger.Enqueue(t.Context(), pool, k, nil, &ledger.EnqueueOptions{Priority: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	priorities := func() map[ledger.BizID]int {
+		rows, err := pool.Query(t.Context(), "select biz_id, priority from taskledger.tasks")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[ledger.BizID]int{}
+		var id ledger.BizID
+		var p int
+		for rows.Next() {
+			if err := rows.Scan((*string)(&id), &p); err != nil {
+				t.Fatal(err)
+			}
+			all[id] = p
+		}
+		return all
+	}
+	plain, urgent, low := enqueue("plain", 0), enqueue("urgent", 1), enqueue("low", 4)
+	project(t, pool)
+	want := map[ledger.BizID]int{"plain": 3, "urgent": 1, "low": 4}
+	if diff := cmp.Diff(want, priorities()); diff != "" {
+		t.Errorf("inserted: %s", diff)
+	}
+
+	r := ledger.AppendRequest{Key: low, Expected: 1, Type: ledger.EventScheduled, In: time.Hour, Priority: 2}
+	for _, r := range []ledger.AppendRequest{
+		r, ledgertest.Request(plain, 1, ledger.EventStarted), ledgertest.Request(urgent, 1, ledger.EventStarted),
+	} {
+		if _, err := ledger.Append(t.Context(), pool, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enqueue("both", 1)
+	project(t, pool)
+	maps.Copy(want, map[ledger.BizID]int{"low": 2, "both": 1})
+	if diff := cmp.Diff(want, priorities()); diff != "" {
+		t.Errorf("updated: %s", diff)
+	}
+
+	if err := projector.RebuildTasks(t.Context(), pool, nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, priorities()); diff != "" {
+		t.Errorf("rebuilt: %s", diff)
+	}
+	if report, err := projector.Verify(t.Context(), pool, nil); err != nil || !report.Equal() {
+		t.Errorf("%v, %v", report.Differences, err)
+	}
+}
