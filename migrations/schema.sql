@@ -1956,7 +1956,7 @@ COMMENT ON COLUMN taskledger.event.run IS 'The number of the run whose args are 
 
 COMMENT ON COLUMN taskledger.event.data_version IS 'The version of the format of data, for programs that read old events. The producer chooses it for args.';
 
-COMMENT ON COLUMN taskledger.event.priority IS 'The task''s priority from this event on: 1 urgent, 2 high, 3 normal, 4 low; 0: none was given, which means normal. Each event copies it from the event before, unless taskledger reschedules the task with another.';
+COMMENT ON COLUMN taskledger.event.priority IS 'The task''s priority from this event on: 1 urgent, 2 high, 3 normal, 4 low; 0: none was given, which means normal. Each event copies it from the event before, unless an operator reschedules the task with another.';
 
 COMMENT ON COLUMN taskledger.event.actor IS 'The author of the event, as its writer claims. login_id is recorded by the database.';
 
