@@ -61,6 +61,10 @@ var (
 		"Unfinished tasks of kinds without a live worker.", "kind")
 	paused = define(gauge, "taskledger_kinds_paused",
 		"Kinds that an operator has paused.")
+	concurrencyLimit = define(gauge, "taskledger_concurrency_limit",
+		"How many tasks of a kind may run at a time. Missing without a limit.", "kind")
+	permitsInUse = define(gauge, "taskledger_permits_in_use",
+		"Running tasks of a kind with a concurrency limit.", "kind")
 	rejected = define(counter, "taskledger_enqueues_rejected_total",
 		"Calls rejected by a limit since the ledger was created.")
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -107,8 +108,13 @@ func (c *ledgerCollector) read(ctx context.Context) (values, error) {
 	if err != nil {
 		return nil, err
 	}
+	limits, err := ledger.ReadConcurrency(ctx, c.config.DB, "", math.MaxInt32)
+	if err != nil {
+		return nil, err
+	}
 	var v values
 	v.report(report)
+	v.limits(&c.stats, limits)
 	v.kinds(&c.stats, report, oldest)
 	v.relay(report)
 	v.readers(report)
@@ -139,6 +145,20 @@ func (v *values) report(r health.Report) {
 		oldest = r.Outbox.Oldest.Age
 	}
 	v.seconds(oldestTransaction, oldest)
+}
+
+// limits adds the concurrency limits of kinds, and their use.
+func (v *values) limits(s *statistics, limits []ledger.ConcurrencyStatus) {
+	type use struct{ most, running int }
+	uses := make(map[string]use)
+	for _, l := range limits {
+		label := s.labels.of(l.Kind)
+		uses[label] = use{uses[label].most + l.MaxRunning, uses[label].running + l.Running}
+	}
+	for label, u := range uses {
+		v.number(concurrencyLimit, u.most, label)
+		v.number(permitsInUse, u.running, label)
+	}
 }
 
 // kinds adds the numbers of each kind.

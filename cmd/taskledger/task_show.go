@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -22,11 +24,39 @@ func showTask(ctx context.Context, a *app, pool *pgxpool.Pool, key ledger.Key, a
 	if err != nil {
 		return unknownTaskAsOf(ctx, pool, err, key, moment)
 	}
-	return printTask(a, task)
+	shown := shownTask{Task: task}
+	if asOf == (when{}) {
+		if shown.WaitsFor, err = waitsFor(ctx, pool, task); err != nil {
+			return err
+		}
+	}
+	return printTask(a, shown)
+}
+
+// shownTask is a task with the reason why it does not begin, if that is a limit.
+type shownTask struct {
+	ledger.Task
+	WaitsFor string `json:"waits_for,omitempty"`
+}
+
+// waitsFor returns for which limit an available task waits, or "".
+func waitsFor(ctx context.Context, pool *pgxpool.Pool, task ledger.Task) (string, error) {
+	if task.State != ledger.StateAvailable {
+		return "", nil
+	}
+	limits, err := ledger.ReadConcurrency(ctx, pool, "", lists.All)
+	if err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(limits, func(l ledger.ConcurrencyStatus) bool { return l.Kind == task.Kind })
+	if i < 0 || limits[i].Running < limits[i].MaxRunning {
+		return "", nil
+	}
+	return fmt.Sprintf("%s, %d of %d in use", task.Kind, limits[i].Running, limits[i].MaxRunning), nil
 }
 
 // printTask shows a task.
-func printTask(a *app, task ledger.Task) error {
+func printTask(a *app, task shownTask) error {
 	return a.print(task, func(w io.Writer) {
 		cause, priority := "", ""
 		if task.Priority != 0 {
@@ -63,7 +93,7 @@ func printTask(a *app, task ledger.Task) error {
 			after = append(after, k.String())
 		}
 		for _, f := range [][2]string{
-			{"priority", priority}, {"led by", cause},
+			{"priority", priority}, {"waits for", task.WaitsFor}, {"led by", cause},
 			{"after", strings.Join(after, ", ")}, {"error", task.Error}, {"reason", task.Reason},
 			{"fingerprint", task.Fingerprint},
 			{args, string(task.Args)}, {"progress", string(task.Progress)}, {"result", string(task.Result)}} {
