@@ -113,6 +113,13 @@ func (g *registry) find(ctx context.Context, lookup func() (Token, bool)) (*call
 	return &caller{id: t.ID, name: t.Name, role: t.Role, kinds: t.Kinds, rate: t.Rate}, nil
 }
 
+// forget makes the next request read the tokens again.
+func (g *registry) forget() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.readAt = time.Time{}
+}
+
 // load reads the tokens. After a failure it returns the same error for a while, so that requests do not wait one after
 // the other for a database that does not answer.
 func (g *registry) load(ctx context.Context) error {

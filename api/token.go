@@ -40,6 +40,9 @@ type Token struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero"` // zero: never
 	RevokedAt time.Time `json:"revoked_at,omitzero"`
 	RevokedBy string    `json:"revoked_by,omitempty"`
+	// LinkUntil is the end of the link that begins a session of the console; zero: not a session.
+	LinkUntil  time.Time `json:"link_until,omitzero"`
+	RedeemedAt time.Time `json:"redeemed_at,omitzero"` // when the link was used; zero: not yet
 
 	hash []byte
 }
@@ -78,34 +81,52 @@ func (o TokenOptions) validate() error {
 	return nil
 }
 
-// secretPrefix begins every secret, so that scanners for leaked secrets can find them.
-const secretPrefix = "tlk_"
+// The prefixes of secrets, so that scanners for leaked secrets can find them: of tokens and of links.
+const (
+	secretPrefix = "tlk_"
+	linkPrefix   = "tll_"
+)
+
+// newSecret returns the secret of a token with an id.
+func newSecret(prefix, id string) string { return prefix + id + "_" + rand.Text() }
+
+// hashOf returns the hash of a secret, as a literal of bytea.
+func hashOf(secret string) string { return fmt.Sprintf(`\x%x`, sha256.Sum256([]byte(secret))) }
 
 // CreateToken makes a token and returns its secret, which is stored nowhere; "" with NoSecret. It never commits.
 //
-// It returns an [*ledger.InvalidError] if o is invalid, there are 10,000 tokens, or another caller without a secret has
-// this name.
+// It returns an [*ledger.InvalidError] if o is invalid, there are 10,000 valid tokens, or another caller without a
+// secret has this name.
 func CreateToken(ctx context.Context, db ledger.DB, o TokenOptions) (t Token, secret string, err error) {
 	if err := o.validate(); err != nil {
 		return Token{}, "", fmt.Errorf("create token: %w", err)
 	}
+	return insertToken(ctx, db, o, secretPrefix, time.Time{})
+}
+
+// insertToken makes a token whose secret has a prefix. With linkUntil, it is a link until then.
+func insertToken(
+	ctx context.Context, db ledger.DB, o TokenOptions, prefix string, linkUntil time.Time,
+) (t Token, secret string, err error) {
 	id := strings.ToLower(rand.Text()[:10])
 	hash := ""
 	if !o.NoSecret {
-		secret = secretPrefix + id + "_" + rand.Text()
-		hash = fmt.Sprintf(`\x%x`, sha256.Sum256([]byte(secret)))
+		secret = newSecret(prefix, id)
+		hash = hashOf(secret)
 	}
 	rate := ""
 	if o.Rate > 0 {
 		rate = fmt.Sprint(o.Rate)
 	}
-	expiry := ""
-	if !o.ExpiresAt.IsZero() {
-		expiry = pgquery.Time(o.ExpiresAt)
+	moment := func(t time.Time) *string {
+		if t.IsZero() {
+			return nil
+		}
+		return pgquery.Optional(pgquery.Time(t))
 	}
 	rows, err := db.Query(ctx, tokenCreateSQL, id, o.Name, pgquery.Optional(hash), string(o.Role),
-		pgarray.Of(o.Kinds...), pgquery.Optional(rate), pgquery.Optional(o.Actor), pgquery.Optional(expiry),
-		int64(maxTokens))
+		pgarray.Of(o.Kinds...), pgquery.Optional(rate), pgquery.Optional(o.Actor), moment(o.ExpiresAt),
+		int64(maxTokens), moment(linkUntil))
 	if err == nil {
 		t, err = pgx.CollectExactlyOneRow(rows, scanToken)
 	}
@@ -147,7 +168,8 @@ func RevokeToken(ctx context.Context, db ledger.DB, id, actor string) (bool, err
 func scanToken(row pgx.CollectableRow) (t Token, err error) {
 	var kinds []string
 	err = row.Scan(&t.ID, &t.Name, &t.hash, (*string)(&t.Role), &kinds, &t.Rate, pgquery.Micros(&t.CreatedAt),
-		&t.CreatedBy, pgquery.Micros(&t.ExpiresAt), pgquery.Micros(&t.RevokedAt), &t.RevokedBy)
+		&t.CreatedBy, pgquery.Micros(&t.ExpiresAt), pgquery.Micros(&t.RevokedAt), &t.RevokedBy,
+		pgquery.Micros(&t.LinkUntil), pgquery.Micros(&t.RedeemedAt))
 	t.Kinds, t.Secret = append([]string{}, kinds...), t.hash != nil
 	return t, err
 }

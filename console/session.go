@@ -174,13 +174,26 @@ func (h *Handler) showSignIn(w http.ResponseWriter, r *http.Request) {
 	h.askToSignIn(w, r, http.StatusOK, signInData{Next: localPath(r.URL.Query().Get("next"))})
 }
 
-// signIn examines the token of the form, and keeps it in a cookie.
+// signIn examines the token of the form, and keeps it in a cookie. A link is exchanged for the token of its session.
 func (h *Handler) signIn(w http.ResponseWriter, r *http.Request) {
 	if err := h.checkForm(w, r, ""); err != nil {
 		h.fail(w, r, err)
 		return
 	}
 	token, next := strings.TrimSpace(r.PostForm.Get("token")), localPath(r.PostForm.Get("next"))
+	if api.IsLink(token) {
+		secret, err := h.config.API.RedeemLink(r.Context(), token)
+		if err != nil {
+			h.fail(w, r, err)
+			return
+		}
+		if secret == "" {
+			h.askToSignIn(w, r, http.StatusUnauthorized, signInData{Next: next,
+				Problem: "The link has expired or was used.", Cure: "Make another one with: taskledger open"})
+			return
+		}
+		token = secret
+	}
 	attempt := r.Clone(r.Context())
 	attempt.Header.Set("Authorization", "Bearer "+token)
 	_, err := h.config.API.Admit(attempt, api.Viewer)

@@ -8,8 +8,8 @@
 --   reader    the commands that only read
 --   archiver  reads everything, and seals events; it removes nothing yet
 --   subscriber  reads events by the feed, and waits for results: outbox.Subscribe, read_feed and advance_feed
---   api       reads the callers of the HTTP API. Its login also needs the roles of the calls that it serves: reader,
---             producer to enqueue, operator to change tasks
+--   api       reads the callers of the HTTP API, and redeems links. Its login also needs the roles of the calls that it
+--             serves: reader, producer to enqueue, operator to change tasks
 --
 -- A worker that is limited to kinds gets its own role, with worker's grants and a copy of each policy of worker, to
 -- which migrations/limited_worker.go adds the kinds. A policy is copied if its name is worker or begins with worker_.
@@ -17,7 +17,7 @@
 -- `taskledger migrate roles` grants this and takes back everything else. Run it again after an upgrade.
 
 grant usage on schema taskledger to producer, worker, relay, operator, reader, archiver, subscriber, api;
-grant usage on schema taskledger_internal to producer, worker, relay, operator, reader, archiver, subscriber;
+grant usage on schema taskledger_internal to producer, worker, relay, operator, reader, archiver, subscriber, api;
 
 -- Events. No role may insert xid, position or recorded_at: see migrations/00012_rights.sql.
 grant select on taskledger.event to worker, relay, operator, reader, archiver, subscriber;
@@ -117,7 +117,8 @@ grant update (unaudited_xor) on taskledger.cursor to archiver;
 
 -- The callers of the HTTP API.
 grant select on taskledger.token to api, operator;
-grant insert (id, name, hash, role, kinds, rate, actor, expires_at) on taskledger.token to operator;
+grant insert (id, name, hash, role, kinds, rate, actor, expires_at, link_until) on taskledger.token to operator;
+grant execute on function taskledger_internal.redeem_link to api;
 grant update (expires_at, revoked_at, revoked_by) on taskledger.token to operator;
 
 -- The NATS server of serve: each role reads the password of its own user in NATS, and the relay adds the users.

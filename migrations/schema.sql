@@ -3447,6 +3447,24 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.rebased_at() IS 'Returns when the last rebase raised the floor; null: never.';
 
+CREATE FUNCTION taskledger_internal.redeem_link(secret text, session_hash bytea) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform taskledger_internal.commit_durably();
+  delete from taskledger.token t
+   where t.link_until is not null and t.expires_at < clock_timestamp() - interval '30 days';
+  update taskledger.token t
+     set hash = session_hash, redeemed_at = clock_timestamp()
+   where t.id = split_part(secret, '_', 2) and t.hash = sha256(convert_to(secret, 'UTF8'))
+     and t.link_until > clock_timestamp() and t.redeemed_at is null and t.revoked_at is null;
+  return found;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.redeem_link(secret text, session_hash bytea) IS 'Exchanges the secret of a link, once, for the secret of a session. Returns false if the link is unknown, used, expired or revoked.';
+
 CREATE FUNCTION taskledger_internal.refuse_change() RETURNS trigger
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -5193,13 +5211,18 @@ CREATE TABLE taskledger.token (
     expires_at timestamp with time zone,
     revoked_at timestamp with time zone,
     revoked_by text,
+    link_until timestamp with time zone,
+    redeemed_at timestamp with time zone,
+    CONSTRAINT token_check CHECK (((link_until IS NULL) OR ((hash IS NOT NULL) AND (expires_at IS NOT NULL)))),
     CONSTRAINT token_created_at_check CHECK (((created_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (created_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT token_expires_at_check CHECK (((expires_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (expires_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT token_hash_check CHECK ((octet_length(hash) = 32)),
     CONSTRAINT token_id_check CHECK ((id ~ '^[a-z0-9]{1,32}$'::text)),
     CONSTRAINT token_kinds_check CHECK ((cardinality(kinds) <= 1000)),
+    CONSTRAINT token_link_until_check CHECK (((link_until >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (link_until <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT token_name_check CHECK ((name ~ '^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$'::text)),
     CONSTRAINT token_rate_check CHECK ((rate > 0)),
+    CONSTRAINT token_redeemed_at_check CHECK (((redeemed_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (redeemed_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT token_revoked_at_check CHECK (((revoked_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (revoked_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT token_role_check CHECK ((role = ANY (ARRAY['viewer'::text, 'producer'::text, 'operator'::text, 'admin'::text])))
 );

@@ -55,7 +55,8 @@ func (a *app) commandGroups() []commandGroup {
 				newVerifyTablesCommand(a), newVerifySealCommand(a), newVerifyProofsCommand(a)),
 		}},
 		{"run", "Running taskledger:", []*cobra.Command{
-			newServeCommand(a), newMigrateCommand(a), newDoctorCommand(a), newDemoCommand(a), newRebaseCommand(a),
+			newServeCommand(a), newOpenCommand(a), newMigrateCommand(a), newDoctorCommand(a), newDemoCommand(a),
+			newRebaseCommand(a),
 			newNATSConfigCommand(a),
 			group(&cobra.Command{Use: "url", Short: "Print the address of the database, or of NATS"},
 				newDatabaseURLCommand(a), newNATSURLCommand(a)),

@@ -77,6 +77,7 @@ var roleOf = map[string]string{
 	"taskledger migrate roles":     owner,
 	"taskledger rebase":            owner,
 	"taskledger url nats":          "worker", // the user's role, worker by default
+	"taskledger open":              "operator",
 	"taskledger create token":      "operator",
 	"taskledger revoke token":      "operator",
 	"taskledger test alarms":       "operator",

@@ -104,6 +104,12 @@ func tokenState(t api.Token) string {
 		return "revoked " + ago(t.RevokedAt) + " by " + plain(t.RevokedBy)
 	case !t.ExpiresAt.IsZero() && time.Now().After(t.ExpiresAt):
 		return "expired " + ago(t.ExpiresAt)
+	case !t.LinkUntil.IsZero() && t.RedeemedAt.IsZero() && time.Now().After(t.LinkUntil):
+		return "link, not used"
+	case !t.LinkUntil.IsZero() && t.RedeemedAt.IsZero():
+		return "link, for " + age(time.Until(t.LinkUntil))
+	case !t.LinkUntil.IsZero():
+		return "session, ends in " + age(time.Until(t.ExpiresAt))
 	case !t.ExpiresAt.IsZero():
 		return "expires in " + age(time.Until(t.ExpiresAt))
 	case !t.Secret:

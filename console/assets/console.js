@@ -115,6 +115,21 @@
     source.addEventListener("error", () => { isLost = true; isDue = true; });
   };
 
+  // The code of a link is in the fragment, which no server, log or Referer contains. A click sends it in a form, so that
+  // a link of another person does not sign in unnoticed.
+  const signIn = one("#sign-in");
+  const takeLink = () => {
+    const code = location.hash.slice(1);
+    if (!signIn || !/^tll_\w+$/.test(code)) return;
+    history.replaceState(null, "", location.pathname + location.search);
+    one("input[name=token]", signIn).value = code;
+    one("label", signIn).hidden = true;
+    one("#linked").hidden = false;
+    one("button", signIn).focus();
+  };
+  takeLink();
+  addEventListener("hashchange", takeLink);
+
   // Buttons that need a script.
   const dress = () => {
     for (const button of all("[data-copy]")) button.hidden = !navigator.clipboard;

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/api"
+)
+
+const (
+	envConsoleURL = "TASKLEDGER_CONSOLE_URL"
+	// defaultConsoleURL is the address in the examples of serve --listen.
+	defaultConsoleURL = "http://127.0.0.1:8080/"
+	// maxConsoleWait bounds the check whether the console answers.
+	maxConsoleWait = 3 * time.Second
+)
+
+// openedLink is the result as JSON.
+type openedLink struct {
+	URL string `json:"url"`
+	api.Token
+}
+
+func newOpenCommand(a *app) *cobra.Command {
+	var o api.TokenOptions
+	var role, address string
+	expiresIn := api.SessionAge
+	cmd := &cobra.Command{
+		Use:   "open",
+		Short: "Print a link that signs in to the console once",
+		Long: `Print a link on standard output that signs in to the console once, within 2 minutes. The code of the
+link is its fragment, which browsers send to no server: it is in no log. The database stores only its
+SHA-256.
+
+The session has the role of --role, and the kinds of --kind. It ends after 12 hours (--expires-in), or
+with taskledger revoke token. Its name, by default your user name on this machine, is the actor of its
+changes.`,
+		Example: "  taskledger open\n  taskledger open --url https://tasks.example.com/ --role viewer",
+		Args:    exactArgs(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			base, err := consoleURL(address)
+			if err != nil {
+				return err
+			}
+			o.Name, o.Role, o.Actor = actorOr(o.Name), api.Role(role), actorOr("")
+			o.ExpiresAt = time.Now().Add(expiresIn)
+			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
+				t, secret, err := api.CreateLink(ctx, db, o)
+				if err != nil {
+					return err
+				}
+				a.noteUnreachable(ctx, base)
+				base.Fragment = secret
+				return a.print(openedLink{base.String(), t}, func(w io.Writer) {
+					fmt.Fprintf(a.stderr, "a session of %s, role %s, for %s; the link works once, for %s\n",
+						plain(t.Name), t.Role, age(expiresIn), age(api.LinkAge))
+					fmt.Fprintln(w, base)
+				})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&address, "url", defaultConsoleURL, "`address` of the console")
+	bind(cmd.Flags(), "url", envConsoleURL)
+	cmd.Flags().StringVar(&role, "role", string(api.Operator), "viewer, producer, operator or admin")
+	cmd.Flags().StringArrayVar(&o.Kinds, "kind", nil,
+		"a `kind`, or a beginning such as coupon.*; may be repeated (default: all kinds)")
+	addDuration(cmd.Flags(), &expiresIn, "expires-in", "how long the session works")
+	cmd.Flags().StringVar(&o.Name, "actor", "", "name of the session (default: your user name on this machine)")
+	refuseZero(cmd.Flags(), "role", "expires-in")
+	return cmd
+}
+
+// consoleURL returns the address of the page on which the console's callers sign in.
+func consoleURL(address string) (*url.URL, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" ||
+		u.Fragment != "" {
+		return nil, usagef("--url must be an address such as %s, got %q", defaultConsoleURL, address)
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/") + "/sign-in"
+	return u, nil
+}
+
+// noteUnreachable writes a note if the console does not answer this machine. The browser may run on another one.
+func (a *app) noteUnreachable(ctx context.Context, signIn *url.URL) {
+	ctx, cancel := context.WithTimeout(ctx, maxConsoleWait)
+	defer cancel()
+	problem := ""
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, signIn.String(), nil)
+	if err == nil {
+		var answer *http.Response
+		if answer, err = http.DefaultClient.Do(r); err == nil {
+			_ = answer.Body.Close()
+			if answer.StatusCode != http.StatusOK {
+				problem = "answers with status " + answer.Status
+			}
+		}
+	}
+	if err != nil {
+		problem = "does not answer: " + reason(err)
+	}
+	if problem != "" {
+		fmt.Fprintf(a.stderr, "warning: %s %s\nhint: is the console there? taskledger serve --listen HOST:PORT; "+
+			"name its address with --url\n", plain(signIn.String()), plain(problem))
+	}
+}
