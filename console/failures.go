@@ -29,10 +29,10 @@ const (
 
 // failuresData is the content of the page Failures.
 type failuresData struct {
-	Kind           ledger.Kind // only its groups; "": all
-	Groups         []*failureGroup
-	Dead, Retrying int64        // of all kinds that the caller may read, or of Kind
-	Next           template.URL // the query of the next page; "": this is the last
+	Kind   ledger.Kind // only its groups; "": all
+	Groups []*failureGroup
+	Tasks  stateCounts  // of all kinds that the caller may read, or of Kind
+	Next   template.URL // the query of the next page; "": this is the last
 }
 
 // failureGroup is the dead and retrying tasks of a kind whose errors are alike.
@@ -54,7 +54,7 @@ type failureGroup struct {
 
 func (h *Handler) showFailures(ctx context.Context, r *http.Request, v *view) error {
 	q := r.URL.Query()
-	d := &failuresData{Kind: ledger.Kind(q.Get("kind"))}
+	d := &failuresData{Kind: ledger.Kind(q.Get("kind")), Tasks: stateCounts{}}
 	v.Data = d
 	if d.Kind != "" && !v.Caller.MayUse(d.Kind) {
 		return invalid("%s may not use this kind", v.Caller.Name())
@@ -118,22 +118,18 @@ func (h *Handler) findDead(ctx context.Context, c *api.Caller, search operator.D
 // addRetrying adds the numbers of tasks, and retrying tasks to the groups. On the first page it adds groups without
 // dead tasks.
 func (h *Handler) addRetrying(ctx context.Context, v *view, d *failuresData, isFirst bool) error {
-	counts, err := h.readCounts(ctx)
+	counts, err := h.countsOf(ctx, v.Caller)
 	if err != nil {
 		return err
 	}
 	var retrying []ledger.StateCount
 	for _, n := range counts {
-		if !v.Caller.MayUse(n.Kind) || d.Kind != "" && n.Kind != d.Kind {
+		if d.Kind != "" && n.Kind != d.Kind {
 			continue
 		}
-		switch n.State {
-		case ledger.StateDead:
-			d.Dead += n.Tasks
-		case ledger.StateRetrying:
-			d.Retrying += n.Tasks
+		d.Tasks.add(n)
+		if n.State == ledger.StateRetrying {
 			retrying = append(retrying, n)
-		default: // not a failure
 		}
 	}
 	slices.SortFunc(retrying, func(a, b ledger.StateCount) int { return cmp.Compare(b.Tasks, a.Tasks) })

@@ -40,7 +40,8 @@ func (h *Handler) showKinds(ctx context.Context, r *http.Request, v *view) error
 	v.Data = d
 	add := func(k ledger.Kind) {
 		if kinds[k] == nil && v.Caller.MayUse(k) {
-			kinds[k] = &kindNow{KindStats: projector.KindStats{Kind: k}, Workers: live[k]}
+			kinds[k] = newKindNow(k)
+			kinds[k].Workers = live[k]
 		}
 	}
 	for _, l := range limits {
@@ -99,7 +100,7 @@ func (h *Handler) showKind(ctx context.Context, r *http.Request, v *view) error 
 	if err != nil {
 		return err
 	}
-	d := &kindData{kindNow: cmp.Or(kinds[kind], &kindNow{KindStats: projector.KindStats{Kind: kind}})}
+	d := &kindData{kindNow: cmp.Or(kinds[kind], newKindNow(kind))}
 	v.Title, v.Data = printable.Short(string(kind), 128), d
 	if d.Chart, err = h.makeChart(ctx, v, q.Get("range"), "", kind, minutes); err != nil {
 		return err
@@ -127,11 +128,11 @@ func (h *Handler) showKind(ctx context.Context, r *http.Request, v *view) error 
 			d.Live = append(d.Live, newWorkerView(w))
 		}
 	}
-	if d.Dead == 0 {
+	if d.Tasks.Dead() == 0 {
 		return nil
 	}
 	f := projector.Filter{Kind: kind, State: ledger.StateDead, Limit: maxKindFailures}
-	if d.Dead+d.Scheduled+d.Retrying > maxSorted { // no index has them by time
+	if d.Tasks.Dead()+d.Tasks.Scheduled()+d.Tasks.Retrying() > maxSorted { // no index has them by time
 		d.LastDead, _, err = projector.FindTasks(ctx, h.config.DB,
 			projector.Search{Kind: kind, State: ledger.StateDead, Limit: maxKindFailures})
 		return err

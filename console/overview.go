@@ -7,11 +7,11 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers"
@@ -23,8 +23,6 @@ const (
 	maxMarks = 20
 	// maxKinds is the maximum number of kinds on a page.
 	maxKinds = 200
-	// ownPrefix begins the kinds of taskledger itself.
-	ownPrefix = "taskledger."
 )
 
 // overviewData is the content of the page Overview.
@@ -42,11 +40,15 @@ type overviewData struct {
 // kindNow is a kind with its last hour and its tasks by state.
 type kindNow struct {
 	projector.KindStats
-	Available, Busy, Retrying, Scheduled, Dead int64
-	OldestAt                                   time.Time
-	Workers                                    int64 // live
-	Pause                                      *operator.PausedKind
-	Attempts, Failures                         [sparkSteps]float64
+	Tasks              stateCounts
+	OldestAt           time.Time
+	Workers            int64 // live
+	Pause              *operator.PausedKind
+	Attempts, Failures [sparkSteps]float64
+}
+
+func newKindNow(k ledger.Kind) *kindNow {
+	return &kindNow{KindStats: projector.KindStats{Kind: k}, Tasks: stateCounts{}}
 }
 
 const (
@@ -81,7 +83,7 @@ func (k *kindNow) Trouble() string {
 	switch {
 	case k.Pause != nil:
 		return "paused"
-	case k.Workers == 0 && k.Available > 0:
+	case k.Workers == 0 && k.Tasks.Available() > 0:
 		return "no worker"
 	case k.isFailing():
 		return "failing"
@@ -104,7 +106,7 @@ func (k *kindNow) rank() int {
 		return 3
 	case k.KindStats.Dead > 0:
 		return 2
-	case k.Dead > 0:
+	case k.Tasks.Dead() > 0:
 		return 1
 	}
 	return 0
@@ -148,7 +150,7 @@ func (h *Handler) showOverview(ctx context.Context, r *http.Request, v *view) er
 		return err
 	}
 	d.Own = len(kinds)
-	maps.DeleteFunc(kinds, func(k ledger.Kind, _ *kindNow) bool { return strings.HasPrefix(string(k), ownPrefix) })
+	maps.DeleteFunc(kinds, func(k ledger.Kind, _ *kindNow) bool { return reserved.IsKind(k) })
 	d.Own -= len(kinds)
 	d.Kinds, d.Others = worst(kinds)
 	return nil
@@ -157,10 +159,10 @@ func (h *Handler) showOverview(ctx context.Context, r *http.Request, v *view) er
 // readKinds returns the kinds that the caller may read, the sum of them, and the minutes of the last hour.
 func (h *Handler) readKinds(ctx context.Context, v *view) (
 	kinds map[ledger.Kind]*kindNow, total *kindNow, minutes []projector.KindStats, err error) {
-	kinds, total = map[ledger.Kind]*kindNow{}, &kindNow{}
+	kinds, total = map[ledger.Kind]*kindNow{}, newKindNow("")
 	kind := func(k ledger.Kind) *kindNow {
 		if kinds[k] == nil {
-			kinds[k] = &kindNow{KindStats: projector.KindStats{Kind: k}}
+			kinds[k] = newKindNow(k)
 		}
 		return kinds[k]
 	}
@@ -182,8 +184,13 @@ func (h *Handler) readKinds(ctx context.Context, v *view) (
 			k.Failures[i] += float64(s.Failed)
 		}
 	}
-	if err := h.addCounts(ctx, v, kind); err != nil {
+	counts, err := h.countsOf(ctx, v.Caller)
+	if err != nil {
 		return nil, nil, nil, err
+	}
+	for _, n := range counts {
+		kind(n.Kind).Tasks.add(n)
+		total.Tasks.add(n)
 	}
 	oldest, err := projector.ReadOldestWaiting(ctx, h.config.DB)
 	if err != nil {
@@ -212,25 +219,11 @@ func (h *Handler) readKinds(ctx context.Context, v *view) (
 	}
 	for k, one := range kinds {
 		one.Workers = live[k]
-		if strings.HasPrefix(string(k), ownPrefix) {
+		if reserved.IsKind(k) {
 			one.Workers = max(1, one.Workers) // serve handles them
 		}
-		total.Available += one.Available
-		total.Busy += one.Busy
-		total.Dead += one.Dead
 	}
 	return kinds, total, minutes, nil
-}
-
-// manyRows is the number of rows by kind from which they are kept: a page reads them in about 50 ms.
-const manyRows = 5000
-
-// readCounts returns the number of tasks by kind and state. The slice must not be changed.
-func (h *Handler) readCounts(ctx context.Context) ([]ledger.StateCount, error) {
-	return h.counts.Get(ctx, func(ctx context.Context) ([]ledger.StateCount, bool, error) {
-		counts, err := projector.ReadCounts(ctx, h.config.DB, "", lists.All)
-		return counts, len(counts) >= manyRows, err
-	})
 }
 
 // readHour returns the statistics of the hour that ends with a minute. The slice must not be changed.
@@ -348,37 +341,10 @@ func mostOf(minutes []projector.KindStats, n int) []ledger.Kind {
 // many others there are, because a producer can create any number of kinds.
 func worst(kinds map[ledger.Kind]*kindNow) (shown []*kindNow, others int) {
 	all := slices.SortedFunc(maps.Values(kinds), func(a, b *kindNow) int {
-		return cmp.Or(cmp.Compare(b.rank(), a.rank()), cmp.Compare(b.Failed, a.Failed), cmp.Compare(b.Dead, a.Dead),
-			cmp.Compare(b.Available, a.Available), cmp.Compare(b.Succeeded, a.Succeeded), cmp.Compare(a.Kind, b.Kind))
+		return cmp.Or(cmp.Compare(b.rank(), a.rank()), cmp.Compare(b.Failed, a.Failed),
+			cmp.Compare(b.Tasks.Dead(), a.Tasks.Dead()), cmp.Compare(b.Tasks.Available(), a.Tasks.Available()),
+			cmp.Compare(b.Succeeded, a.Succeeded), cmp.Compare(a.Kind, b.Kind))
 	})
 	n := min(len(all), maxKinds)
 	return all[:n], len(all) - n
-}
-
-// addCounts adds the numbers of tasks to the kinds that the caller may read.
-func (h *Handler) addCounts(ctx context.Context, v *view, kind func(ledger.Kind) *kindNow) error {
-	counts, err := h.readCounts(ctx)
-	if err != nil {
-		return err
-	}
-	for _, n := range counts {
-		if !v.Caller.MayUse(n.Kind) {
-			continue
-		}
-		k := kind(n.Kind)
-		switch n.State {
-		case ledger.StateAvailable:
-			k.Available += n.Tasks
-		case ledger.StateRunning:
-			k.Busy += n.Tasks
-		case ledger.StateRetrying:
-			k.Retrying += n.Tasks
-		case ledger.StateScheduled:
-			k.Scheduled += n.Tasks
-		case ledger.StateDead:
-			k.Dead += n.Tasks
-		default: // not on the pages of kinds
-		}
-	}
-	return nil
 }

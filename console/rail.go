@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/taskledger/taskledger/internal/printable"
-	"github.com/taskledger/taskledger/ledger"
 )
 
 // themeCookie is the cookie with the theme that a person has chosen. The script sets it.
@@ -20,27 +19,14 @@ func theme(r *http.Request) string {
 	return ""
 }
 
-// rail is the numbers of tasks in the menu, of the kinds that the caller may read.
-type rail struct{ Running, Retrying, Dead int64 }
-
-// readRail returns the numbers in the menu.
-func (h *Handler) readRail(ctx context.Context, v *view) (n rail, err error) {
-	counts, err := h.readCounts(ctx)
-	for _, c := range counts {
-		if !v.Caller.MayUse(c.Kind) {
-			continue
-		}
-		switch c.State {
-		case ledger.StateRunning:
-			n.Running += c.Tasks
-		case ledger.StateRetrying:
-			n.Retrying += c.Tasks
-		case ledger.StateDead:
-			n.Dead += c.Tasks
-		default: // not in the menu
-		}
+// readRail returns the numbers of tasks in the menu, of the kinds that the caller may read.
+func (h *Handler) readRail(ctx context.Context, v *view) (stateCounts, error) {
+	counts, err := h.countsOf(ctx, v.Caller)
+	sums := stateCounts{}
+	for _, n := range counts {
+		sums.add(n)
 	}
-	return n, err
+	return sums, err
 }
 
 // menuLink is a link of the menu, with numbers.
@@ -76,10 +62,10 @@ func (v *view) Menu(part int) (all []menuLink) {
 		case "":
 			l.add("badge", int64(v.Degraded), "conditions that hold")
 		case "tasks":
-			l.add("running", v.Rail.Running, "running")
+			l.add("running", v.Rail.Running(), "running")
 		case "failures":
-			l.add("retrying", v.Rail.Retrying, "retrying")
-			l.add("dead", v.Rail.Dead, "dead")
+			l.add("retrying", v.Rail.Retrying(), "retrying")
+			l.add("dead", v.Rail.Dead(), "dead")
 		}
 		all = append(all, l)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
@@ -230,7 +231,7 @@ func (h *Handler) explainState(ctx context.Context, t ledger.Task) (string, erro
 			return printable.Text(why), nil
 		}
 	}
-	if strings.HasPrefix(string(t.Kind), ownPrefix) {
+	if reserved.IsKind(t.Kind) {
 		return "", nil
 	}
 	live, err := workers.ReadLiveCounts(ctx, h.config.DB)

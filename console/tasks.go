@@ -9,6 +9,7 @@ import (
 
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/projector"
 )
@@ -130,14 +131,14 @@ func (h *Handler) addTabs(ctx context.Context, v *view, d *tasksData) (inState i
 	if err != nil {
 		return 0, err
 	}
-	sums, all := map[ledger.State]int64{}, int64(0)
+	sums, all := stateCounts{}, int64(0)
 	for _, n := range counts {
 		if n.State == d.State && (d.Kind == "" || n.Kind == d.Kind) {
 			inState += n.Tasks
 		}
 		if v.Caller.MayUse(n.Kind) && (d.Kind == "" || n.Kind == d.Kind) {
-			sums[n.State] += n.Tasks
-			if d.Kind != "" || !strings.HasPrefix(string(n.Kind), ownPrefix) {
+			sums.add(n)
+			if d.Kind != "" || !reserved.IsKind(n.Kind) {
 				all += n.Tasks
 			}
 		}
@@ -161,11 +162,9 @@ func (h *Handler) addTabs(ctx context.Context, v *view, d *tasksData) (inState i
 
 // kinds returns the kinds that have tasks and that the caller may read.
 func (h *Handler) kinds(ctx context.Context, c *api.Caller) (all []ledger.Kind, err error) {
-	counts, err := h.readCounts(ctx)
+	counts, err := h.countsOf(ctx, c)
 	for _, n := range counts {
-		if c.MayUse(n.Kind) {
-			all = append(all, n.Kind)
-		}
+		all = append(all, n.Kind)
 	}
 	slices.Sort(all)
 	return slices.Compact(all), err

@@ -65,13 +65,13 @@ func newTiles(at time.Time, total *kindNow, minutes, day []projector.KindStats) 
 	}
 	waiting := tile{Title: "Waiting, p99", Value: quantile(total.Waiting, 0.99), Spark: newSpark("p99 of the last hour",
 		p99[:], nil), Note: "last hour, half wait at most " + quantile(total.Waiting, 0.5)}
-	backlog := tile{Title: "Backlog", Value: printable.Count(total.Available), Link: "tasks?state=available",
+	backlog := tile{Title: "Backlog", Value: printable.Count(total.Tasks.Available()), Link: "tasks?state=available",
 		Spark: newSpark("enqueued in the last hour", enqueued[:], nil), Note: "nothing waits"}
-	if total.Available > 0 {
+	if total.Tasks.Available() > 0 {
 		net := float64(recent.Succeeded+recent.Dead+recent.Cancelled-recent.Enqueued) / 300
 		switch {
 		case net > 0:
-			backlog.Note = "empty in " + age(time.Duration(float64(total.Available)/net*float64(time.Second)))
+			backlog.Note = "empty in " + age(time.Duration(float64(total.Tasks.Available())/net*float64(time.Second)))
 		case net < 0:
 			backlog.Note = "grows by " + perSecond(-net)
 		default:
@@ -82,7 +82,7 @@ func newTiles(at time.Time, total *kindNow, minutes, day []projector.KindStats) 
 				printable.Text(string(total.Kind)))
 		}
 	}
-	dead := tile{Title: "Dead", Value: printable.Count(total.Dead), Link: "failures",
+	dead := tile{Title: "Dead", Value: printable.Count(total.Tasks.Dead()), Link: "failures",
 		Spark: newSpark("died in 24 h", deaths, deaths), Note: fmt.Sprintf("+%s in 24 h", printable.Count(whole.Dead))}
 	return []tile{throughput, errors, waiting, backlog, dead}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -58,8 +59,8 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 	}
 	for _, k := range paused[:min(len(paused), most)] {
 		text := fmt.Sprintf("%s is paused by %s: %s", k.Kind, k.Pause.Actor, k.Pause.Reason)
-		if k.Available > 0 {
-			text += fmt.Sprintf(" (%s waiting)", tasks(int(k.Available)))
+		if n := k.Tasks.Available(); n > 0 {
+			text += fmt.Sprintf(" (%s waiting)", tasks(int(n)))
 		}
 		d.Troubles = append(d.Troubles, trouble{Text: text, Since: k.Pause.Since, Links: []choice{
 			{Query: v.Base + string(kindPath(k.Kind)), Text: "Resume…"}}})
@@ -98,7 +99,7 @@ func newTrouble(base string, c health.Condition, r health.Report) trouble {
 	case health.AlarmUndelivered:
 		link("tasks?"+string(query("kind", health.AlarmKind)), "Show alarms")
 	case health.OperationOpen:
-		link("tasks?"+string(query("kind", ledger.Kind(ownPrefix+"operation"))), "Show operations")
+		link("tasks?"+string(query("kind", ledger.Kind(reserved.KindPrefix+"operation"))), "Show operations")
 	default: // of the services
 		link("system", "Show services")
 	}

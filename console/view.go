@@ -33,7 +33,7 @@ type view struct {
 	CSRF        string
 	At          time.Time // of the answer
 	Degraded    int       // conditions that hold
-	Rail        rail
+	Rail        stateCounts
 	Data        any
 }
 

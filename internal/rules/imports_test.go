@@ -262,7 +262,7 @@ var rules = []rule{
 		pkg: "/console",
 		may: []string{"/api", "/api/client", "/health", "/ledger", "/ledger/periodic", "/ledger/seal",
 			"/outbox", "/projector", "/workers", "/workers/operator", "/internal/cache", "/internal/lists",
-			"/internal/printable",
+			"/internal/printable", "/internal/reserved",
 			"/internal/strictjson", pgx},
 		reason: "pages of what the packages below it read; package api has the callers and their acts",
 	},
