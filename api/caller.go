@@ -8,6 +8,7 @@ import (
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
@@ -164,6 +165,45 @@ func (h *Handler) ChangeSchedule(
 		return made.Key, err
 	}
 	return task, &ledger.InvalidError{Field: "act", Value: string(act), Rule: "must be pause, resume or run"}
+}
+
+// SubscriberAct is an act on a subscriber by a caller.
+type SubscriberAct string
+
+// The acts.
+const (
+	PauseSubscriber  SubscriberAct = "pause"
+	ResumeSubscriber SubscriberAct = "resume"
+	SeekSubscriber   SubscriberAct = "seek" // moves it to a place
+)
+
+// ChangeSubscriber pauses, resumes or moves a subscriber that exists, by the rules of the API. The place to is for
+// [SeekSubscriber] only. It commits. It returns a [*client.Problem], or an error of package outbox.
+func (h *Handler) ChangeSubscriber(
+	ctx context.Context, c Caller, name string, act SubscriberAct, to outbox.Start, reason string,
+) error {
+	switch {
+	case !c.Has(Admin):
+		return c.c.forbid(Admin)
+	case c.IsLimited():
+		return problem(codeForbidden, "a subscriber reads all kinds, and "+c.Name()+" is limited to some")
+	}
+	state, err := outbox.ReadSubscriberState(ctx, h.config.DB, name)
+	if err != nil {
+		return err
+	}
+	if act == SeekSubscriber && len(state.Tables) > 0 {
+		rule := "subscriber %s has tables, which a move would make wrong: taskledger rebuild tables %[1]s"
+		return invalid("name", rule, name)
+	}
+	a := c.c.audit(reason)
+	switch act {
+	case PauseSubscriber, ResumeSubscriber:
+		return outbox.PauseSubscriber(ctx, h.config.DB, name, act == PauseSubscriber, a.Actor, a.Reason)
+	case SeekSubscriber:
+		return outbox.SeekSubscriber(ctx, h.config.DB, name, to, a.Actor, a.Reason)
+	}
+	return &ledger.InvalidError{Field: "act", Value: string(act), Rule: "must be pause, resume or seek"}
 }
 
 // audit returns the author of a change and its reason.

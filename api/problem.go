@@ -17,6 +17,7 @@ import (
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/outbox"
 )
 
 // code is the stable name of a problem. Each is documented in docs/http.md.
@@ -205,8 +206,10 @@ func describe(err error) (p *client.Problem, expected bool) {
 		p = invalid("position", "%s", err)
 		p.Cure = "use the position of an event, which has not been archived; or 0 for the first one"
 		return p, true
-	case errors.Is(err, periodic.ErrUnknownSchedule):
+	case errors.Is(err, periodic.ErrUnknownSchedule), errors.Is(err, outbox.ErrUnknownSubscriber):
 		return problem(codeNotFound, printable.Text(err.Error())), true
+	case errors.Is(err, outbox.ErrSubscriberBusy):
+		return problem(codeUnavailable, printable.Text(outbox.ErrSubscriberBusy.Error())), true
 	case errors.Is(err, ledger.ErrNotMigrated):
 		p = problem(codeUnavailable, "the database is not migrated")
 		p.Cure = "run: taskledger migrate up"

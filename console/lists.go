@@ -14,7 +14,6 @@ import (
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/outbox"
 )
 
 // pageEvents is the number of events of a page.
@@ -66,16 +65,6 @@ func afterName(r *http.Request) (string, error) {
 		return "", invalid("after must be a name")
 	}
 	return after, nil
-}
-
-func (h *Handler) showSubscribers(ctx context.Context, r *http.Request, v *view) error {
-	after, err := afterName(r)
-	if err != nil {
-		return err
-	}
-	all, err := outbox.ReadSubscribers(ctx, h.config.DB, after, pageTasks+1)
-	v.Data = newList(all, func(s outbox.Subscriber) string { return s.Name })
-	return err
 }
 
 // eventsData is the content of the page Events.

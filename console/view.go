@@ -115,7 +115,7 @@ func functions(zone *time.Location) template.FuncMap {
 		"lines":   lines,
 		"task":    taskPathOf,
 		"kind":    kindPath,
-		"label":   func(label string, n int64) labelled { return labelled{label, n} },
+		"label":   func(label string, n any) labelled { return labelled{label, toInt(n)} },
 		"query":   query,
 		"on":      func(v *view, data any) map[string]any { return map[string]any{"V": v, "Data": data} },
 		"pair":    func(base string, node any) map[string]any { return map[string]any{"base": base, "node": node} },

@@ -53,6 +53,27 @@ func ReadSubscriber(ctx context.Context, db ledger.DB, name string) (Subscriber,
 	return Subscriber(found[0]), nil
 }
 
+// SubscriberPoint is how far a subscriber and the events were at a time.
+type SubscriberPoint struct {
+	Position ledger.Position // of the subscriber
+	Newest   ledger.Position // of the events; 0: not known
+}
+
+// ReadSubscriberHistory returns the points of a subscriber at the ends of steps of time, the oldest first; the last one
+// is now. A step is a number of seconds. The points are those of the last hour or less; earlier ones, and those of a
+// subscriber that is new, repeat the oldest known position. It never commits. Its cost grows with steps, not with the
+// number of events.
+func ReadSubscriberHistory(
+	ctx context.Context, db ledger.DB, name string, step time.Duration, steps int,
+) ([]SubscriberPoint, error) {
+	found, err := feed.SubscriberHistory(ctx, db, name, step, steps)
+	all := make([]SubscriberPoint, len(found))
+	for i, p := range found {
+		all[i] = SubscriberPoint(p)
+	}
+	return all, err
+}
+
 // Start is where a new subscriber begins. The zero value is the beginning of the ledger.
 type Start struct{ at feed.Start }
 
