@@ -31,6 +31,7 @@ type bulkData struct {
 	Kind    ledger.Kind
 	State   ledger.State
 	Prefix  string
+	message string     // of the errors, see normalize; "": all
 	After   ledger.Key // the last task that was read; the zero key: the first one is still to be read
 	IsDone  bool
 	IsMore  bool // tasks after After may match
@@ -113,7 +114,9 @@ func (h *Handler) next(ctx context.Context, c api.Caller, d *bulkData, limit int
 		return nil, err
 	}
 	d.After, d.IsMore = next, next != (ledger.Key{})
-	return slices.DeleteFunc(all, func(t ledger.ListedTask) bool { return c.MayChange(t.Kind) != nil }), nil
+	return slices.DeleteFunc(all, func(t ledger.ListedTask) bool {
+		return c.MayChange(t.Kind) != nil || d.message != "" && normalize(t.Error) != d.message
+	}), nil
 }
 
 // preview counts the first tasks of the filter, and shows some of them.

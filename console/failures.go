@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"html/template"
 	"net/http"
 	"regexp"
@@ -164,6 +165,54 @@ func (h *Handler) addRetrying(ctx context.Context, v *view, d *failuresData, isF
 		}
 	}
 	return nil
+}
+
+// changeGroup releases the dead tasks of a group, or retries or cancels its retrying tasks.
+func (h *Handler) changeGroup(ctx context.Context, r *http.Request, c api.Caller, reason string) (result, error) {
+	kind, fingerprint := ledger.Kind(r.PostForm.Get("kind")), r.PostForm.Get("fingerprint")
+	if act := r.PostForm.Get("act"); act != "" {
+		return h.changeRetrying(ctx, r, c, kind, act, reason)
+	}
+	if kind == "" || fingerprint == "" {
+		return result{}, invalid("a kind and a fingerprint are required")
+	}
+	done, err := h.config.API.ReleaseGroup(ctx, c, kind, fingerprint, reason, maxGroup, false)
+	text := fmt.Sprintf("%s of %s released.", tasks(done.Done), kind)
+	if done.Skipped > 0 {
+		text += fmt.Sprintf(" %s moved on before.", tasks(done.Skipped))
+	}
+	return result{done: text}, err
+}
+
+// changeRetrying retries now, or cancels, the retrying tasks of a kind whose errors have the message of the form, as
+// many as one form may change.
+func (h *Handler) changeRetrying(
+	ctx context.Context, r *http.Request, c api.Caller, kind ledger.Kind, name, reason string,
+) (result, error) {
+	i := slices.IndexFunc(acts, func(a act) bool { return string(a.Name) == name })
+	d := &bulkData{Kind: kind, State: ledger.StateRetrying, message: r.PostForm.Get("message"), Reason: reason}
+	switch {
+	case i < 0 || !acts[i].allows(d.State):
+		return result{}, invalid("act must be release, bury or cancel")
+	case kind == "" || d.message == "":
+		return result{}, invalid("a kind and a message are required")
+	}
+	d.Act = acts[i]
+	if err := c.MayChange(kind); err != nil {
+		return result{}, err
+	}
+	if err := h.changeAll(ctx, r, c, d); err != nil {
+		return result{}, err
+	}
+	done := map[api.Change]string{api.Release: "released", api.Bury: "buried", api.Cancel: "cancelled"}[d.Act.Name]
+	text := fmt.Sprintf("%s of %s %s.", tasks(d.Changed), kind, done)
+	if d.Skipped > 0 {
+		text += fmt.Sprintf(" %s moved on before.", tasks(d.Skipped))
+	}
+	if d.IsMore {
+		text += " Others are left: " + cmp.Or(d.Problem, "send the form again.")
+	}
+	return result{done: text}, nil
 }
 
 // complete sets the derived fields, and the failures of the kind in the last hour.

@@ -44,7 +44,7 @@ func TestFailures(t *testing.T) {
 	p := b.get("/failures")
 	b.want(p, http.StatusOK, "5 dead, 2 retrying", "POST https://p-•.example/•: no answer &lt;after&gt; • ms",
 		"<b>3</b> dead", "<b>2</b> retrying", "partner is down", "Release 3")
-	if n := strings.Count(p.body, "no answer"); n > 3 { // the text, the key of the row, and its links
+	if n := strings.Count(p.body, "no answer"); n > 4 { // the text, the key of the row, its links and its form
 		t.Errorf("the group is shown %d times:\n%s", n, p.content())
 	}
 	if p := b.get("/failures?kind=coupon.send"); strings.Contains(p.body, "no answer") {
@@ -62,4 +62,26 @@ func TestFailures(t *testing.T) {
 	for _, k := range dead {
 		s.wantVersion(k, 4)
 	}
+	form := url.Values{"csrf": {token(t, p)}, "kind": {"webhook.deliver"}, "act": {"cancel"},
+		"message": {"POST https://p-•.example/•: no answer <after> • ms"}, "reason": {"the partner has left"}}
+	other := ledgertest.Key(t, "webhook.deliver/evt-9")
+	ledgertest.Enqueue(t, s.db, other, `{}`)
+	s.appendAll(other, ledger.AppendRequest{Type: ledger.EventFailed,
+		Data: json.RawMessage(`{"error":{"type":"E","message":"refused"}}`), In: time.Hour})
+	s.project()
+	b.want(b.post("/group", form), http.StatusOK, "2 tasks of webhook.deliver cancelled.")
+	for _, k := range []string{"evt-4", "evt-5"} {
+		got, err := ledger.Load(t.Context(), s.db, ledgertest.Key(t, "webhook.deliver/"+k))
+		if err != nil || got.State != ledger.StateCancelled || got.Actor != "ada-operator" ||
+			got.Reason != "the partner has left" {
+			t.Errorf("got the task %+v, %v", got, err)
+		}
+	}
+	s.wantVersion(other, 2)
+	form.Set("act", "drop")
+	b.want(b.post("/group", form), http.StatusBadRequest, "act must be release, bury or cancel")
+	viewer := s.as(api.Viewer)
+	form.Set("csrf", token(t, viewer.get("/")))
+	form.Set("act", "release")
+	viewer.want(viewer.post("/group", form), http.StatusForbidden)
 }

@@ -70,7 +70,7 @@ func New(c Config) (*Handler, error) {
 	h.mux.HandleFunc("POST /kind", h.change("kinds", h.pauseKind))
 	h.mux.HandleFunc("POST /schedule", h.change("schedules", h.changeSchedule))
 	h.mux.HandleFunc("POST /subscriber", h.change("subscribers", h.changeSubscriber))
-	h.mux.HandleFunc("POST /group", h.change("failures", h.releaseGroup))
+	h.mux.HandleFunc("POST /group", h.change("failures", h.changeGroup))
 	h.mux.HandleFunc("POST /enqueue", h.enqueue)
 	h.mux.HandleFunc("GET /stream", h.stream)
 	h.mux.HandleFunc("GET /sign-in", h.showSignIn)

@@ -218,19 +218,6 @@ func (h *Handler) changeSchedule(
 	return result{done: fmt.Sprintf("%s is %sd.", name, act)}, err
 }
 
-func (h *Handler) releaseGroup(ctx context.Context, r *http.Request, c api.Caller, reason string) (result, error) {
-	kind, fingerprint := ledger.Kind(r.PostForm.Get("kind")), r.PostForm.Get("fingerprint")
-	if kind == "" || fingerprint == "" {
-		return result{}, invalid("a kind and a fingerprint are required")
-	}
-	done, err := h.config.API.ReleaseGroup(ctx, c, kind, fingerprint, reason, maxGroup, false)
-	text := fmt.Sprintf("%s of %s released.", tasks(done.Done), kind)
-	if done.Skipped > 0 {
-		text += fmt.Sprintf(" %s moved on before.", tasks(done.Skipped))
-	}
-	return result{done: text}, err
-}
-
 // tasks returns a number of tasks in words.
 func tasks(n int) string {
 	if n == 1 {
