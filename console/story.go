@@ -1,20 +1,15 @@
 package console
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
 	"time"
 
-	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/printable"
-	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // attempt is one attempt of a task, with the wait before it and the back-off after it.
@@ -208,85 +203,6 @@ func dueIn(t ledger.Task, now time.Time, text string) string {
 	default:
 		return text + " in " + age(d) + "."
 	}
-}
-
-// explainState returns why a task does not begin, or why it is dead, in a sentence. "" if there is nothing to explain.
-func (h *Handler) explainState(ctx context.Context, t ledger.Task) (string, error) {
-	switch t.State {
-	case ledger.StateDead:
-		return deadReason(t), nil
-	case ledger.StateScheduled:
-		return h.explainPredecessors(ctx, t)
-	case ledger.StateAvailable:
-	default:
-		return "", nil
-	}
-	paused, err := operator.ReadPaused(ctx, h.config.DB, "", lists.All)
-	if err != nil {
-		return "", err
-	}
-	for _, p := range paused {
-		if p.Kind == t.Kind {
-			why := fmt.Sprintf("It does not begin because %s paused the kind: %s", p.Actor, p.Reason)
-			return printable.Text(why), nil
-		}
-	}
-	if reserved.IsKind(t.Kind) {
-		return "", nil
-	}
-	live, err := workers.ReadLiveCounts(ctx, h.config.DB)
-	if err != nil {
-		return "", err
-	}
-	if live[t.Kind] == 0 {
-		return "It does not begin because no live worker handles the kind. Start the program that registers it.", nil
-	}
-	counts, err := h.readCounts(ctx)
-	if err != nil {
-		return "", err
-	}
-	waiting := int64(0)
-	for _, c := range counts {
-		if c.Kind == t.Kind && c.State == ledger.StateAvailable {
-			waiting += c.Tasks
-		}
-	}
-	return fmt.Sprintf("Waiting tasks of the kind: %s; live workers: %d. It begins when a slot is free.",
-		printable.Count(max(waiting, 1)), live[t.Kind]), nil
-}
-
-// deadReason returns the recorded reason why a task is dead.
-func deadReason(t ledger.Task) string {
-	switch t.Reason {
-	case "":
-		return ""
-	case "attempts used up":
-		return "It is dead because its attempts are used up. A release gives it all of them again."
-	}
-	return "It is dead because: " + printable.Short(t.Reason, maxStory)
-}
-
-// maxNamed is the number of predecessors that a sentence names.
-const maxNamed = 5
-
-func (h *Handler) explainPredecessors(ctx context.Context, t ledger.Task) (string, error) {
-	if len(t.After) == 0 {
-		return "", nil
-	}
-	found, err := ledger.States(ctx, h.config.DB, t.After)
-	if err != nil {
-		return "", err
-	}
-	var names []string
-	for _, k := range t.After {
-		if found[k] != ledger.StateSucceeded {
-			names = append(names, fmt.Sprintf("%s (%s)", k, found[k]))
-		}
-	}
-	if len(names) == 0 {
-		return "", nil
-	}
-	return "It waits for " + printable.Names(names, maxNamed) + ".", nil
 }
 
 // progressOf returns the share of a report of progress in percent, and whether it has one: a number from 0 to 1 or to

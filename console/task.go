@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/explain"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/strictjson"
 	"github.com/taskledger/taskledger/ledger"
@@ -112,7 +113,8 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 		return err
 	}
 	if !d.IsPast {
-		if d.Why, err = h.explainState(ctx, d.Task); err != nil {
+		source := explain.Source{DB: h.config.DB, Counts: h.readCounts}
+		if d.Why, err = source.State(ctx, d.Task); err != nil {
 			return err
 		}
 		for _, a := range acts {

@@ -4,14 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/internal/explain"
 	"github.com/taskledger/taskledger/ledger"
 )
 
@@ -24,40 +23,25 @@ func showTask(ctx context.Context, a *app, pool *pgxpool.Pool, key ledger.Key, a
 	if err != nil {
 		return unknownTaskAsOf(ctx, pool, err, key, moment)
 	}
-	shown := shownTask{Task: task}
-	if asOf == (when{}) {
-		if shown.WaitsFor, err = waitsFor(ctx, pool, task); err != nil {
+	why := ""
+	if moment == (ledger.Moment{}) {
+		if why, err = (explain.Source{DB: pool}).State(ctx, task); err != nil {
 			return err
 		}
 	}
-	return printTask(a, shown)
+	return printTask(a, task, why)
 }
 
-// shownTask is a task with the reason why it does not begin, if that is a limit.
+// shownTask is a task as JSON, with the reason why it does not begin or is dead.
 type shownTask struct {
 	ledger.Task
-	WaitsFor string `json:"waits_for,omitempty"`
+
+	Why string `json:"why,omitempty"`
 }
 
-// waitsFor returns for which limit an available task waits, or "".
-func waitsFor(ctx context.Context, pool *pgxpool.Pool, task ledger.Task) (string, error) {
-	if task.State != ledger.StateAvailable {
-		return "", nil
-	}
-	limits, err := ledger.ReadConcurrency(ctx, pool, "", lists.All)
-	if err != nil {
-		return "", err
-	}
-	i := slices.IndexFunc(limits, func(l ledger.ConcurrencyStatus) bool { return l.Kind == task.Kind })
-	if i < 0 || limits[i].Running < limits[i].MaxRunning {
-		return "", nil
-	}
-	return fmt.Sprintf("%s, %d of %d in use", task.Kind, limits[i].Running, limits[i].MaxRunning), nil
-}
-
-// printTask shows a task.
-func printTask(a *app, task shownTask) error {
-	return a.print(task, func(w io.Writer) {
+// printTask shows a task. why is a sentence, or "".
+func printTask(a *app, task ledger.Task, why string) error {
+	return a.print(shownTask{task, why}, func(w io.Writer) {
 		cause, priority := "", ""
 		if task.Priority != 0 {
 			priority = fmt.Sprintf("%d (%[1]s)", task.Priority)
@@ -68,6 +52,11 @@ func printTask(a *app, task shownTask) error {
 		fields := [][2]string{
 			{"task", plain(task.Key.String())},
 			{"state", string(task.State)},
+		}
+		if why != "" {
+			fields = append(fields, [2]string{"why", why})
+		}
+		fields = append(fields, [][2]string{
 			{"version", strconv.Itoa(int(task.Version))},
 			{"attempt", strconv.Itoa(int(task.Attempt))},
 			{"failures", strconv.Itoa(task.Failures)},
@@ -75,7 +64,7 @@ func printTask(a *app, task shownTask) error {
 			{"enqueued", task.EnqueuedAt.UTC().Format(time.RFC3339) + ", " + ago(task.EnqueuedAt)},
 			{"updated", task.UpdatedAt.UTC().Format(time.RFC3339) + ", " + ago(task.UpdatedAt) + " by " +
 				plain(task.Actor)},
-		}
+		}...)
 		for _, f := range []struct {
 			name string
 			at   time.Time
@@ -93,7 +82,7 @@ func printTask(a *app, task shownTask) error {
 			after = append(after, k.String())
 		}
 		for _, f := range [][2]string{
-			{"priority", priority}, {"waits for", task.WaitsFor}, {"led by", cause},
+			{"priority", priority}, {"led by", cause},
 			{"after", strings.Join(after, ", ")}, {"error", task.Error}, {"reason", task.Reason},
 			{"fingerprint", task.Fingerprint},
 			{args, string(task.Args)}, {"progress", string(task.Progress)}, {"result", string(task.Result)}} {

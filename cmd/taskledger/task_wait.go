@@ -83,7 +83,7 @@ func waitForTask(
 	if !task.State.Finished() {
 		return false, unknownTask(err, key)
 	}
-	if printErr := printTask(a, shownTask{Task: task}); printErr != nil {
+	if printErr := printTask(a, task, ""); printErr != nil {
 		return true, printErr
 	}
 	return true, err

@@ -175,6 +175,12 @@ var rules = []rule{
 		reason: "a service of its own: it changes tasks by appending events, as other processes do",
 	},
 	{
+		pkg: "/internal/explain",
+		may: []string{"/ledger", "/projector", "/workers", "/workers/operator", "/internal/lists",
+			"/internal/printable", "/internal/reserved"},
+		reason: "sentences about a task, for the console and the command line",
+	},
+	{
 		pkg: "/internal/servicetest",
 		may: []string{"/ledger/...", "/outbox", "/workers", "/workers/dispatcher", "/workers/scheduler",
 			"/workers/operator", "/projector", "/internal/...", pgx, nats},
@@ -262,7 +268,7 @@ var rules = []rule{
 		pkg: "/console",
 		may: []string{"/api", "/api/client", "/health", "/ledger", "/ledger/periodic", "/ledger/seal",
 			"/outbox", "/projector", "/workers", "/workers/operator", "/internal/cache", "/internal/lists",
-			"/internal/printable", "/internal/reserved",
+			"/internal/explain", "/internal/printable", "/internal/reserved",
 			"/internal/strictjson", pgx},
 		reason: "pages of what the packages below it read; package api has the callers and their acts",
 	},

@@ -1,0 +1,126 @@
+// Package explain states why a task does not begin, or why it is dead, in a sentence for people: for the console and
+// the command line.
+package explain
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/reserved"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/projector"
+	"github.com/taskledger/taskledger/workers"
+	"github.com/taskledger/taskledger/workers/operator"
+)
+
+const (
+	// maxNamed is the number of predecessors that a sentence names.
+	maxNamed = 5
+	// maxReason is the number of characters of a reason in a sentence.
+	maxReason = 240
+)
+
+// Source reads what a sentence is about.
+type Source struct {
+	DB ledger.DB
+	// Counts returns the numbers of tasks by kind and state. Default: [projector.ReadCounts].
+	Counts func(context.Context) ([]ledger.StateCount, error)
+}
+
+// State returns why a task does not begin, or why it is dead. It returns "" if there is nothing to explain. It never
+// commits.
+func (s Source) State(ctx context.Context, t ledger.Task) (string, error) {
+	switch t.State {
+	case ledger.StateDead:
+		return dead(t), nil
+	case ledger.StateScheduled:
+		return s.predecessors(ctx, t)
+	case ledger.StateAvailable:
+		return s.available(ctx, t)
+	default:
+		return "", nil
+	}
+}
+
+func (s Source) available(ctx context.Context, t ledger.Task) (string, error) {
+	paused, err := operator.ReadPaused(ctx, s.DB, "", lists.All)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range paused {
+		if p.Kind == t.Kind {
+			why := fmt.Sprintf("It does not begin because %s paused the kind: %s", p.Actor, p.Reason)
+			return printable.Text(why), nil
+		}
+	}
+	if reserved.IsKind(t.Kind) {
+		return "", nil
+	}
+	live, err := workers.ReadLiveCounts(ctx, s.DB)
+	if err != nil {
+		return "", err
+	}
+	if live[t.Kind] == 0 {
+		return "It does not begin because no live worker handles the kind. Start the program that registers it.", nil
+	}
+	limits, err := ledger.ReadConcurrency(ctx, s.DB, "", lists.All)
+	if err != nil {
+		return "", err
+	}
+	for _, l := range limits {
+		if l.Kind == t.Kind && l.Running >= l.MaxRunning {
+			return fmt.Sprintf("It waits for the limit of its kind: %d of %d are in use.", l.Running, l.MaxRunning), nil
+		}
+	}
+	read := s.Counts
+	if read == nil {
+		read = func(ctx context.Context) ([]ledger.StateCount, error) {
+			return projector.ReadCounts(ctx, s.DB, "", lists.All)
+		}
+	}
+	counts, err := read(ctx)
+	if err != nil {
+		return "", err
+	}
+	waiting := int64(0)
+	for _, c := range counts {
+		if c.Kind == t.Kind && c.State == ledger.StateAvailable {
+			waiting += c.Tasks
+		}
+	}
+	return fmt.Sprintf("Waiting tasks of the kind: %s; live workers: %d. It begins when a slot is free.",
+		printable.Count(max(waiting, 1)), live[t.Kind]), nil
+}
+
+// dead returns the recorded reason why a task is dead.
+func dead(t ledger.Task) string {
+	switch t.Reason {
+	case "":
+		return ""
+	case "attempts used up":
+		return "It is dead because its attempts are used up. A release gives it all of them again."
+	}
+	return "It is dead because: " + printable.Short(t.Reason, maxReason)
+}
+
+func (s Source) predecessors(ctx context.Context, t ledger.Task) (string, error) {
+	if len(t.After) == 0 {
+		return "", nil
+	}
+	found, err := ledger.States(ctx, s.DB, t.After)
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for _, k := range t.After {
+		if found[k] != ledger.StateSucceeded {
+			names = append(names, fmt.Sprintf("%s (%s)", k, found[k]))
+		}
+	}
+	if len(names) == 0 {
+		return "", nil
+	}
+	return "It waits for " + printable.Names(names, maxNamed) + ".", nil
+}
