@@ -31,6 +31,9 @@ type app struct {
 	database string        // the name of the database, if there is one
 	db       *pgxpool.Pool // of that database, when it is open
 	natsUser string        // user of package natsconfig, in servers that taskledger runs; operator by default
+	isColour bool          // standard output is a terminal that shows colours
+	isLoud   bool          // standard error is one
+	verbose  bool          // errors have their details
 	conns    int           // greatest number of connections to the database; 0: the default of pgxpool
 }
 
@@ -42,6 +45,7 @@ func newApp() *app {
 // stderr.
 func (a *app) Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	a.stdin, a.stdout, a.stderr = stdin, stdout, &redactor{to: stderr, secrets: a.secrets}
+	a.isColour, a.isLoud = a.hasColour(stdout), a.hasColour(stderr)
 	a.log = a.newLogger()
 	root := a.newRootCommand()
 	root.SetArgs(args)
@@ -56,7 +60,7 @@ func (a *app) Run(ctx context.Context, args []string, stdin io.Reader, stdout, s
 		err = usage(err)
 	}
 	f := a.describe(err)
-	f.print(a.stderr, a.outputFormat(args))
+	f.print(a.stderr, a.outputFormat(args), a.isLoud)
 	return f.exit
 }
 
@@ -105,10 +109,11 @@ Addresses come from flags, else the environment, else from the servers that
 			return nil
 		},
 	}
-	root.Flags().BoolVarP(&isVersion, "version", "v", false, "print the version of this program")
+	root.Flags().BoolVar(&isVersion, "version", false, "print the version of this program")
 	root.SetHelpCommand(newHelpCommand())
 	root.SetFlagErrorFunc(wrongFlag)
 	a.config.addFlags(root.PersistentFlags())
+	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "show the details of an error")
 	a.addCommands(root)
 	a.addCompletions(root)
 	return root

@@ -37,6 +37,8 @@ const (
 	levelFailure = "failure"
 )
 
+var levelPaints = map[string]paint{levelOK: green, levelWarning: yellow, levelFailure: red}
+
 // finding is the result of one examination.
 type finding struct {
 	Check string `json:"check"`
@@ -100,7 +102,7 @@ func (d *diagnosis) render(w io.Writer) {
 		if f.Cure != "" {
 			text += "\n  cure: " + plain(f.Cure)
 		}
-		t.AppendRow(table.Row{f.Check, f.Level, text})
+		t.AppendRow(table.Row{f.Check, levelPaints[f.Level].on(f.Level), text})
 	}
 	renderTable(w, t)
 }

@@ -203,8 +203,8 @@ func renderEvents(w io.Writer, events []ledger.Event, utc, data bool) {
 	}
 	t := newTable(header, 1, 4, 6)
 	for _, e := range events {
-		row := table.Row{e.Position, clock(e.RecordedAt, utc), plain(e.Key.String()), e.Version, e.Type, e.Attempt,
-			plain(e.Actor), plain(e.Login), shorten(e.ErrorText(), 60)}
+		row := table.Row{e.Position, clock(e.RecordedAt, utc), plain(e.Key.String()), e.Version, painted(e.Type),
+			e.Attempt, plain(e.Actor), plain(e.Login), shorten(e.ErrorText(), 60)}
 		if data {
 			row = append(row, plain(string(e.Data)), plain(string(e.Meta)))
 		}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"strings"
 	"time"
@@ -35,6 +34,7 @@ type failure struct {
 	exit    int
 	message string
 	hint    string // the cure; empty: unknown
+	details string // the whole error, if the message is not; shown on request
 
 	isRefused  bool           // the login lacks a right: the cure is the role of the command
 	isNoUser   bool           // the login lacks the role of a user in the NATS server of serve
@@ -94,9 +94,12 @@ func (a *app) describe(err error) *failure {
 		if a.command == "taskledger serve" {
 			f.hint = "or set " + envDatabaseURL + " to a running server"
 		}
-		if a.config.logLevel <= slog.LevelDebug {
-			f.message += "; searched: " + strings.Join(binaries.Searched, ", ")
-		}
+		f.details = "searched: " + strings.Join(binaries.Searched, ", ")
+	} else if whole := strings.TrimSpace(err.Error()); whole != f.message {
+		f.details = whole
+	}
+	if !a.verbose {
+		f.details = ""
 	}
 	return f
 }
@@ -291,21 +294,26 @@ func reason(err error) string {
 }
 
 // print writes the error for people, or for programs.
-func (f *failure) print(w io.Writer, as format) {
+func (f *failure) print(w io.Writer, as format, isTerminal bool) {
 	if as == formatTable {
-		fmt.Fprintf(w, "taskledger: %s\n", plain(f.message))
+		text := red.on("taskledger:") + " " + plain(f.message) + "\n"
 		if f.hint != "" {
-			fmt.Fprintf(w, "hint: %s\n", plain(f.hint))
+			text += faint.on("hint:") + " " + plain(f.hint) + "\n"
 		}
+		for line := range strings.Lines(f.details) {
+			text += faint.on("details:") + " " + plain(strings.TrimSpace(line)) + "\n"
+		}
+		_, _ = w.Write(unpainted([]byte(text), isTerminal))
 		return
 	}
 	type body struct {
 		Code         string `json:"code"`
 		Message      string `json:"message"`
 		Hint         string `json:"hint,omitempty"`
+		Details      string `json:"details,omitempty"`
 		RetryAfterMS *int64 `json:"retry_after_ms,omitempty"`
 	}
-	b := body{Code: codeName(f.exit), Message: f.message, Hint: f.hint}
+	b := body{Code: codeName(f.exit), Message: f.message, Hint: f.hint, Details: f.details}
 	if f.retryAfter != nil {
 		ms := f.retryAfter.Milliseconds()
 		b.Code, b.RetryAfterMS = codeOverloaded, &ms

@@ -120,7 +120,7 @@ func renderKinds(w io.Writer, kinds []listedKind) {
 	for _, k := range kinds {
 		row := table.Row{plain(string(k.Kind))}
 		for _, s := range states {
-			row = append(row, count(k.Tasks[s]))
+			row = append(row, statePaints[string(s)].number(k.Tasks[s]))
 		}
 		row = append(row, count(k.Workers))
 		if p := k.Paused; p != nil {

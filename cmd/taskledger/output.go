@@ -62,7 +62,7 @@ func (a *app) print(value any, render func(io.Writer)) error {
 	default:
 		var b bytes.Buffer
 		render(&b)
-		_, err := a.stdout.Write(b.Bytes())
+		_, err := a.stdout.Write(unpainted(b.Bytes(), a.isColour))
 		return err
 	}
 }
@@ -110,6 +110,9 @@ func newTable(header []any, numbers ...int) table.Writer {
 		columns = append(columns, table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight})
 	}
 	t.SetColumnConfigs(columns)
+	if header != nil {
+		return headed{t}
+	}
 	return t
 }
 
@@ -118,10 +121,18 @@ func renderTable(w io.Writer, t table.Writer) {
 	if t.Length() == 0 { // a command reports on standard error that there is nothing, and a header adds nothing
 		return
 	}
+	_, isHeader := t.(headed)
 	for line := range strings.Lines(t.Render() + "\n") {
-		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+		line = strings.TrimRight(line, " \n")
+		if isHeader {
+			line, isHeader = bold.on(line), false
+		}
+		fmt.Fprintln(w, line)
 	}
 }
+
+// headed is a table with a header of one line.
+type headed struct{ table.Writer }
 
 // renderFields writes names and values as two columns.
 func renderFields(w io.Writer, fields ...[2]string) {

@@ -93,7 +93,7 @@ func showStates(ctx context.Context, a *app, db ledger.DB, f stateFlags) error {
 	return printList(a, result, counts, func(w io.Writer) {
 		t := newTable([]any{"kind", "state", "tasks"}, 3)
 		for _, c := range counts {
-			t.AppendRow(table.Row{plain(string(c.Kind)), c.State, count(c.Tasks)})
+			t.AppendRow(table.Row{plain(string(c.Kind)), painted(c.State), count(c.Tasks)})
 		}
 		t.AppendRow(table.Row{"all", "", count(result.Tasks)})
 		renderTable(w, t)
@@ -145,7 +145,8 @@ func listStates(ctx context.Context, a *app, db ledger.DB, f stateFlags, moment 
 		err = a.print(list, func(w io.Writer) {
 			t := newTable([]any{"kind", "biz_id", "state", "version", "attempt", "updated"}, 4, 5)
 			for _, task := range list.Tasks {
-				t.AppendRow(table.Row{plain(string(task.Kind)), plain(string(task.BizID)), task.State, task.Version,
+				t.AppendRow(table.Row{plain(string(task.Kind)), plain(string(task.BizID)), painted(task.State),
+					task.Version,
 					task.Attempt, clock(task.UpdatedAt, f.utc)})
 			}
 			renderTable(w, t)

@@ -120,28 +120,43 @@ func noteMore(w io.Writer, n int, elements string) {
 	}
 }
 
-// renderTasks writes the tasks by kind and state: by name, or, if there are too many kinds, the worst first.
+// statusStates are the states that have a column in the matrix of tasks. The others share one.
+var statusStates = []ledger.State{
+	ledger.StateAvailable, ledger.StateRunning, ledger.StateRetrying, ledger.StateScheduled, ledger.StateDead,
+	ledger.StateSucceeded,
+}
+
+// maxKindName is the number of characters of a kind in the matrix of tasks, whose lines have at most 120 columns.
+const maxKindName = 40
+
+// kindTasks is the number of tasks of a kind by state.
+type kindTasks struct {
+	kind                    ledger.Kind
+	tasks                   map[ledger.State]int64
+	dead, unfinished, other int64
+}
+
+// renderTasks writes a matrix of the tasks by kind and state: by name, or, of too many kinds, the worst first.
 func (s status) renderTasks(w io.Writer) {
 	if len(s.Tasks) == 0 {
 		return
 	}
 	fmt.Fprintln(w)
-	type kindTasks struct {
-		states           []ledger.StateCount
-		dead, unfinished int64
-	}
 	var kinds []*kindTasks
 	for i, c := range s.Tasks { // sorted by kind
 		if i == 0 || c.Kind != s.Tasks[i-1].Kind {
-			kinds = append(kinds, &kindTasks{})
+			kinds = append(kinds, &kindTasks{kind: c.Kind, tasks: map[ledger.State]int64{}})
 		}
 		k := kinds[len(kinds)-1]
-		k.states = append(k.states, c)
+		k.tasks[c.State] += c.Tasks
 		switch {
 		case c.State == ledger.StateDead:
 			k.dead += c.Tasks
 		case !c.State.Finished():
 			k.unfinished += c.Tasks
+		}
+		if !slices.Contains(statusStates, c.State) {
+			k.other += c.Tasks
 		}
 	}
 	shown := s.cut(len(kinds))
@@ -150,11 +165,17 @@ func (s status) renderTasks(w io.Writer) {
 			return cmp.Or(cmp.Compare(b.dead, a.dead), cmp.Compare(b.unfinished, a.unfinished))
 		})
 	}
-	t := newTable([]any{"kind", "state", "tasks"}, 3)
+	header := []any{"kind"}
+	for _, state := range statusStates {
+		header = append(header, string(state))
+	}
+	t := newTable(append(header, "other"), 2, 3, 4, 5, 6, 7, 8)
 	for _, k := range kinds[:shown] {
-		for _, c := range k.states {
-			t.AppendRow(table.Row{plain(string(c.Kind)), c.State, count(c.Tasks)})
+		row := table.Row{shorten(string(k.kind), maxKindName)}
+		for _, state := range statusStates {
+			row = append(row, statePaints[string(state)].number(k.tasks[state]))
 		}
+		t.AppendRow(append(row, faint.number(k.other)))
 	}
 	renderTable(w, t)
 	noteMore(w, len(kinds)-shown, "kinds")
@@ -309,7 +330,8 @@ func (s status) renderDegraded(w io.Writer) {
 		if !c.Since.IsZero() {
 			since = ", since " + ago(c.Since)
 		}
-		fmt.Fprintf(w, "degraded: %s%s: %s\n  cure: %s\n", c.Name, since, plain(c.Text), c.Cure)
+		fmt.Fprintf(w, "%s %s%s: %s\n  %s %s\n", red.on("degraded:"), c.Name, since, plain(c.Text),
+			faint.on("cure:"), c.Cure)
 	}
 	for _, d := range health.Definitions() {
 		noteMore(w, listed[d.Name]-s.cut(listed[d.Name]), "conditions "+string(d.Name))

@@ -54,7 +54,7 @@ func TestStatusIsBounded(t *testing.T) {
 	if n := strings.Count(short, "\n"); n > 150 {
 		t.Errorf("%d lines, want at most 150", n)
 	}
-	_, table, _ := strings.Cut(short, "TASKS\n")
+	_, table, _ := strings.Cut(short, "OTHER\n")
 	rest := short
 	for _, want := range []string{ // in this order
 		"\nworst ", "\nworse ", "\nand 2,980 more kinds: taskledger status --all\n",

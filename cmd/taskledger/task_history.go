@@ -119,7 +119,7 @@ func showHistory(ctx context.Context, a *app, key ledger.Key, f historyFlags) er
 		if h.AsOf != nil {
 			asOf = " as of " + f.asOf.text
 		}
-		fmt.Fprintf(w, "%s%s: %s, attempt %d\n", plain(key.String()), asOf, h.State, h.Attempt)
+		fmt.Fprintf(w, "%s%s: %s, attempt %d\n", bold.on(plain(key.String())), asOf, painted(h.State), h.Attempt)
 		renderHistory(w, earlier, h.Events, f)
 	})
 	if h.Next != 0 && a.config.output != formatJSON {
@@ -166,8 +166,8 @@ func renderHistory(w io.Writer, earlier *ledger.Event, events []ledger.Event, f 
 			detail = "began at " + clock(at, f.utc)
 		}
 		earlier = &e
-		row := table.Row{e.Version, e.Position, e.Type, e.Attempt, clock(e.RecordedAt, f.utc), after, plain(e.Actor),
-			plain(e.Login), plain(workerOf(e)), plain(detail)}
+		row := table.Row{e.Version, e.Position, painted(e.Type), e.Attempt, clock(e.RecordedAt, f.utc), after,
+			plain(e.Actor), plain(e.Login), plain(workerOf(e)), plain(detail)}
 		if f.data {
 			row = append(row, plain(string(e.Data)), plain(string(e.Meta)))
 		}

@@ -51,7 +51,7 @@ func printTask(a *app, task ledger.Task, why string) error {
 		}
 		fields := [][2]string{
 			{"task", plain(task.Key.String())},
-			{"state", string(task.State)},
+			{"state", painted(task.State)},
 		}
 		if why != "" {
 			fields = append(fields, [2]string{"why", why})

@@ -80,7 +80,8 @@ func appendNode(t table.Writer, before string, n *projector.Node) {
 		t.AppendRow(table.Row{before + plain(n.Key.String()), "unknown"})
 		return
 	}
-	t.AppendRow(table.Row{before + plain(n.Key.String()), n.State, n.Attempt, ago(n.EnqueuedAt), ago(n.UpdatedAt)})
+	t.AppendRow(table.Row{before + plain(n.Key.String()), painted(n.State), n.Attempt, ago(n.EnqueuedAt),
+		ago(n.UpdatedAt)})
 }
 
 // appendAfter appends the predecessors of a task, each with its own below it.

@@ -39,9 +39,9 @@ func renderWorkers(w io.Writer, all []workers.Worker) {
 	t := newTable([]any{"worker", "state", "since", "kind", "guarantee", "shards", "slots", "running", "overdue",
 		"in flight", "per minute"}, 3, 7, 8, 9, 10, 11)
 	for _, worker := range all {
-		state := "alive"
+		state := green.on("alive")
 		if !worker.Alive {
-			state = "lost"
+			state = red.on("lost")
 		}
 		id, since := plain(worker.ID), ago(worker.Since)
 		for _, k := range worker.Kinds {
