@@ -156,5 +156,5 @@ func (c Config) isNATSAway() bool { return c.JetStream == nil && c.NATSError != 
 // lagText returns the text of a lag.
 func lagText(state string, lag, threshold time.Duration) string {
 	return fmt.Sprintf("an event has been waiting %s to be %s; the threshold is %s", printable.Age(lag), state,
-		threshold)
+		printable.Duration(threshold))
 }

@@ -42,7 +42,7 @@ func checkSubscribers(ctx context.Context, c Config, r *Report) error {
 		r.add(Condition{
 			Name: SubscriberBehind, About: s.Name, Since: s.OldestAt, Threshold: c.Thresholds[SubscriberBehind],
 			Text: fmt.Sprintf("subscriber %s is %s behind%s; events it has not processed: %s; the threshold is %s",
-				s.Name, printable.Age(age), state, events, c.Thresholds[SubscriberBehind]),
+				s.Name, printable.Age(age), state, events, printable.Duration(c.Thresholds[SubscriberBehind])),
 		})
 	}
 	isLate := isExceeded(time.Duration(last.Age)*time.Millisecond, c.Thresholds[SubscriberBehind])
