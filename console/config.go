@@ -31,6 +31,9 @@ type Config struct {
 	API *api.Handler
 	// Report reads the state of the services. Default: [health.Read] without the stream.
 	Report func(context.Context) (health.Report, error)
+	// Checks examines the database, NATS, rights and settings, for the page System. It is called at most every 30 s.
+	// Default: no checks.
+	Checks func(context.Context) []Check
 	// Base is the path where the console is mounted. It begins and ends with a slash. Default: /.
 	Base string
 	// Zone is the time zone of the pages. Default: UTC.

@@ -49,6 +49,10 @@ type Handler struct {
 	counts    cache.Value[[]ledger.StateCount]
 	hour      cache.Value[[]projector.KindStats] // the last one, by minute and kind
 
+	checking sync.Mutex // held while checks are made
+	checks   []Check
+	checked  time.Time
+
 	mu       sync.Mutex // held while a report is read, so that one request reads it for all
 	report   health.Report
 	reported time.Time

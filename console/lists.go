@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/taskledger/taskledger/api"
@@ -148,7 +149,9 @@ func position(q url.Values, name string) (ledger.Position, error) {
 // systemData is the content of the page System.
 type systemData struct {
 	health.Report
-	Version string
+	Version   string
+	Bad, Good []Check
+	CheckedAt time.Time // zero: no checks
 }
 
 func (h *Handler) showSystem(ctx context.Context, _ *http.Request, v *view) error {
@@ -157,7 +160,11 @@ func (h *Handler) showSystem(ctx context.Context, _ *http.Request, v *view) erro
 			detail: v.Caller.Name() + " is limited to kinds, and this page is about all"}
 	}
 	report, err := h.readReport(ctx)
-	v.Data = &systemData{report, h.config.Version}
+	d := &systemData{Report: report, Version: h.config.Version}
+	v.Data = d
+	if err == nil {
+		d.Bad, d.Good, d.CheckedAt = h.readChecks(ctx)
+	}
 	return err
 }
 

@@ -39,7 +39,12 @@ func serve(t testing.TB) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := console.New(console.Config{DB: db, API: callers, Logger: log})
+	checks := func(context.Context) []console.Check {
+		return []console.Check{{Name: "fsync", Level: console.CheckOK, Text: "fsync on"},
+			{Name: "clock", Level: console.CheckWarning, Text: "PostgreSQL is <2 h> ahead",
+				Cure: "synchronize the clocks"}}
+	}
+	handler, err := console.New(console.Config{DB: db, API: callers, Logger: log, Checks: checks})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/taskledger/taskledger/console"
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/lists"
@@ -113,16 +114,30 @@ const natsCure = "check NATS_URL, its credentials, and that NATS is running ther
 
 // examine makes all examinations that are possible.
 func examine(ctx context.Context, a *app) *diagnosis {
-	d := &diagnosis{}
 	pool, err := a.openDatabase(ctx)
 	if err != nil {
-		f := a.describe(err)
+		d, f := &diagnosis{}, a.describe(err)
 		d.fail("database", f.hint, "%s", f.message)
 		return d
 	}
 	defer pool.Close()
+	return examineOn(ctx, a, pool)
+}
+
+// checks makes all examinations for the console, without secrets.
+func (a *app) checks(ctx context.Context, pool *pgxpool.Pool) (all []console.Check) {
+	for _, f := range examineOn(ctx, a, pool).Findings {
+		all = append(all, console.Check{Name: f.Check, Level: console.CheckLevel(f.Level),
+			Text: a.secrets.hide(f.Text), Cure: a.secrets.hide(f.Cure)})
+	}
+	return all
+}
+
+// examineOn makes the examinations of a database that is open.
+func examineOn(ctx context.Context, a *app, pool *pgxpool.Pool) *diagnosis {
+	d := &diagnosis{}
 	login := d.examineServer(ctx, a, pool)
-	err = migrations.Check(ctx, a.config.databaseURL)
+	err := migrations.Check(ctx, a.config.databaseURL)
 	if login.hasRole && pgerr.Is(err, pgerr.InsufficientPrivilege) {
 		d.ok("schema", "not examined, nor what depends on it: the roles of the login may not read it")
 		if login.isWorker {

@@ -142,6 +142,7 @@ func (a *app) console(
 	return func(report reportFunc) (http.Handler, error) {
 		*share = report
 		return console.New(console.Config{DB: pool, API: callers, Report: report, Version: readVersion().String(),
+			Checks:      func(ctx context.Context) []console.Check { return a.checks(ctx, pool) },
 			IsBehindTLS: f.behindTLS, Logger: a.log.With("service", "http")})
 	}
 }
