@@ -78,6 +78,11 @@ schema: ## Rewrite migrations/schema.sql after a new migration
 api: ## Rewrite internal/rules/testdata/api.txt after a change of the exported Go API
 	go test ./internal/rules -run TestGoAPI -update
 
+.PHONY: pictures
+pictures: ## Rewrite the pictures of the console in docs/console, with Chromium
+	cd internal/systemtest && GOWORK=$(CURDIR)/.ci/go.work \
+		go test ./browser -run TestPicturesForTheDocumentation -screenshots $(CURDIR)/docs/console
+
 .PHONY: demo
 demo: setup ## Play the shop, make trouble, prove the outcome
 	go run ./cmd/taskledger demo --once $(DEMO)

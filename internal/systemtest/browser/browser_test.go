@@ -221,8 +221,20 @@ func (c *chromium) picture(name string) {
 	}
 }
 
-// shop fills the ledger with tasks in all states, and hostile ones.
+// shop fills the ledger with the tasks of a shop, and hostile ones.
 func (s *site) shop(t *testing.T) {
+	t.Helper()
+	s.sell(t)
+	k := ledgertest.Key(t, "coupon.send/<script>alert(1)</script>")
+	args := []byte(`{"note": "</script><img src=x onerror=alert(1)>"}`)
+	if _, err := ledger.Enqueue(t.Context(), s.db, k, args, &ledger.EnqueueOptions{Actor: "shop"}); err != nil {
+		t.Fatal(err)
+	}
+	s.project()
+}
+
+// sell fills the ledger with tasks of a shop in all states.
+func (s *site) sell(t *testing.T) {
 	t.Helper()
 	owner := ledgertest.As(t, s.db, ledgertest.Owner)
 	_, err := periodic.Apply(t.Context(), owner, []periodic.Schedule{
@@ -251,8 +263,6 @@ func (s *site) shop(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	k := ledgertest.Key(t, "coupon.send/<script>alert(1)</script>")
-	enqueue(k, `{"note": "</script><img src=x onerror=alert(1)>"}`)
 	_, err = ledger.Enqueue(t.Context(), s.db, ledgertest.Key(t, "report.make/2026-11"), nil,
 		&ledger.EnqueueOptions{RunIn: time.Hour, Actor: "shop"})
 	if err != nil {
@@ -287,7 +297,7 @@ var pagesOf = []struct{ name, path string }{
 	{"failures", "/failures"},
 	{"kinds", "/kinds"}, {"kind", "/kind?name=webhook.deliver.partner"}, {"workers", "/workers"},
 	{"schedules", "/schedules"}, {"subscribers", "/subscribers"}, {"events", "/events"},
-	{"system", "/system"},
+	{"system", "/system"}, {"enqueue", "/enqueue?kind=invoice.print"},
 }
 
 // hiddenLink is the text of a link to a page that is not in the window, and narrowLink that of one in a table whose

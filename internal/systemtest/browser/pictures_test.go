@@ -1,0 +1,217 @@
+package browser_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"image"
+	"image/color"
+	"image/png"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/console"
+	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/services"
+)
+
+// maxPicture is the greatest number of bytes of a picture of the documentation.
+const maxPicture = 100_000
+
+// hourSQL is the last hour of three subscribers: one follows, one catches up, and one is paused.
+const hourSQL = `
+insert into taskledger.moment (at, snapshot, top, bound)
+select now() - m * interval '1 minute', pg_current_snapshot(), e.top, pg_snapshot_xmax(pg_current_snapshot())
+  from generate_series(1, 60) m
+ cross join lateral (
+   select max(e.position) as top from taskledger.event e where e.recorded_at <= now() - m * interval '1 minute') e;
+
+insert into taskledger.cursor (reader, n, seen, seen_top, seen_bound, after_position, origin, login, mark, recorded_at)
+select 'subscriber/' || s.name, 1000 + m, pg_current_snapshot(), e.top, pg_snapshot_xmax(pg_current_snapshot()),
+       e.top, taskledger_internal.origin(), s.login, s.mark::json, now() - (60 - m) * interval '1 minute'
+  from (values ('mails', 'mailer', '{}', 0, 0.0), ('search-index', 'search', '{}', 55, 0.7),
+               ('warehouse', 'stock', '{"paused": true}', 0, -1.0)) s (name, login, mark, behind, gain)
+ cross join generate_series(1, 60) m
+ cross join lateral (
+   select max(e.position) as top from taskledger.event e
+    where e.recorded_at <= now() - interval '1 minute' * (60 - m + s.behind - s.gain * m)) e
+ where s.name <> 'warehouse' or m < 20
+ order by 1, 2;`
+
+// checks are results as those of taskledger doctor.
+var checks = []console.Check{
+	{Name: "autovacuum", Level: console.CheckFailure, Text: "off",
+		Cure: "set autovacuum to on: tables grow without it"},
+	{Name: "connections", Level: console.CheckWarning, Text: "87 of 100 in use, 3 reserved for administrators",
+		Cure: "raise max_connections, or lower pool_max_conns in DATABASE_URL"},
+	{Name: "version", Level: console.CheckOK, Text: "PostgreSQL 15.18"},
+	{Name: "fsync", Level: console.CheckOK, Text: "fsync on, full_page_writes on"},
+	{Name: "schema", Level: console.CheckOK, Text: "migrated to this version"},
+}
+
+// serveAll serves the console of a shop with all services.
+func serveAll(t *testing.T) *site {
+	t.Helper()
+	db := ledgertest.Pool(t, append([]string{"relay"}, databaseRoles...)...)
+	s := &site{t: t, db: db}
+	s.sell(t)
+	owner := ledgertest.As(t, db, ledgertest.Owner)
+	if _, err := owner.Exec(t.Context(), hourSQL, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	callers, err := api.New(api.Config{DB: db, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.url = "http://" + listener.Addr().String()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error)
+	go func() {
+		ended <- services.Run(ctx, services.Config{DB: db, Server: services.ServerConfig{Dir: t.TempDir()},
+			Listener: listener, Logger: log,
+			Console: func(report func(context.Context) (health.Report, error)) (http.Handler, error) {
+				return console.New(console.Config{DB: db, API: callers, Report: report, Logger: log, Version: "v1.0.0",
+					Checks: func(context.Context) []console.Check { return checks }})
+			}})
+	}()
+	t.Cleanup(func() {
+		callers.Drain()
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the services ended: %v", err)
+		}
+	})
+	return s
+}
+
+// The pictures of docs/console show each page of a shop in which all services run, in light, dark, and on a phone. Each
+// is small. With -screenshots they are written.
+func TestPicturesForTheDocumentation(t *testing.T) {
+	t.Parallel()
+	findChromium(t)
+	s := serveAll(t)
+	secret := s.openSession(api.Admin)
+	for _, form := range []struct {
+		name          string
+		width, height int64
+		scheme        string
+	}{
+		{name: "light", width: 1280, height: 860, scheme: "light"},
+		{name: "dark", width: 1280, height: 860, scheme: "dark"},
+		{name: "phone", width: 360, height: 740, scheme: "light"},
+	} {
+		here := *s
+		here.t = t
+		c := here.open(t, int(form.width), int(form.height))
+		c.do(chromedp.EmulateViewport(form.width, form.height))
+		_, err := chromedp.Call(c.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: form.scheme}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.visit("/sign-in")
+		c.write("sign-in-" + form.name)
+		c.signInBy(secret)
+		c.until(`!/relay|dispatcher/i.test(document.querySelector("section").innerText) || (location.reload(), false)`)
+		for _, p := range pagesOf {
+			c.visit(p.path)
+			c.write(p.name + "-" + form.name)
+		}
+		c.check(form.name)
+	}
+}
+
+// openSession returns a token that works at once, because the API reads it with the first request.
+func (s *site) openSession(role api.Role) string {
+	s.t.Helper()
+	_, secret, err := api.CreateToken(s.t.Context(), s.db, api.TokenOptions{Name: "ada", Role: role})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return secret
+}
+
+// write checks the size of a picture of the page with few colours, and writes it, if asked for.
+func (c *chromium) write(name string) {
+	c.t.Helper()
+	text, err := withPalette(read(c, chromedp.CaptureScreenshot()))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if len(text) > maxPicture {
+		c.t.Errorf("the picture %s has %d bytes, want at most %d", name, len(text), maxPicture)
+	}
+	if *screenshots == "" {
+		return
+	}
+	if err := os.MkdirAll(*screenshots, 0o755); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(*screenshots, name+".png"), text, 0o644); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// paletteSize is the number of colours of a picture: those that occur most, of those that differ visibly.
+const paletteSize = 200
+
+// withPalette returns a picture whose pixels are numbers of colours.
+func withPalette(text []byte) ([]byte, error) {
+	from, err := png.Decode(bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	colourAt := func(x, y int) color.NRGBA { return color.NRGBAModel.Convert(from.At(x, y)).(color.NRGBA) }
+	size := from.Bounds()
+	occurs := map[color.NRGBA]int{}
+	for y := size.Min.Y; y < size.Max.Y; y++ {
+		for x := size.Min.X; x < size.Max.X; x++ {
+			occurs[colourAt(x, y)]++
+		}
+	}
+	all := slices.SortedFunc(maps.Keys(occurs), func(a, b color.NRGBA) int {
+		return cmp.Or(cmp.Compare(occurs[b], occurs[a]), cmp.Compare(a.R, b.R), cmp.Compare(a.G, b.G),
+			cmp.Compare(a.B, b.B))
+	})
+	near := func(a, b uint8) bool { return max(a, b)-min(a, b) < 6 }
+	var palette color.Palette
+	for _, c := range all {
+		isNew := !slices.ContainsFunc(palette, func(o color.Color) bool {
+			k := o.(color.NRGBA)
+			return near(c.R, k.R) && near(c.G, k.G) && near(c.B, k.B)
+		})
+		if isNew && len(palette) < paletteSize {
+			palette = append(palette, c)
+		}
+	}
+	numbers := make(map[color.NRGBA]uint8, len(all))
+	for _, c := range all {
+		numbers[c] = uint8(palette.Index(c))
+	}
+	to := image.NewPaletted(size, palette)
+	for y := size.Min.Y; y < size.Max.Y; y++ {
+		for x := size.Min.X; x < size.Max.X; x++ {
+			to.SetColorIndex(x, y, numbers[colourAt(x, y)])
+		}
+	}
+	var b bytes.Buffer
+	err = (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&b, to)
+	return b.Bytes(), err
+}
