@@ -130,6 +130,36 @@
   takeLink();
   addEventListener("hashchange", takeLink);
 
+  // Filters of tasks that this browser keeps.
+  const filtersKey = "taskledger_filters " + base;
+  const filters = () => { try { return JSON.parse(localStorage.getItem(filtersKey)) || []; } catch { return []; } };
+  const filterOf = () => {
+    const query = new URLSearchParams(location.search);
+    for (const name of [...query.keys()]) if (name.startsWith("after")) query.delete(name);
+    return query.toString();
+  };
+  const showFilters = () => {
+    const list = one("#saved"), button = one("#save"), kept = filters(), here = filterOf();
+    if (!list) return;
+    list.replaceChildren(...kept.map((query) => {
+      const link = document.createElement("a");
+      link.className = "chip";
+      link.href = base + "tasks?" + query;
+      link.textContent = [...new URLSearchParams(query)].map(([name, value]) => (name === "state" ? value : `${name}: ${value}`)).join(", ");
+      if (query === here) link.setAttribute("aria-current", "true");
+      return link;
+    }));
+    button.hidden = here === "";
+    button.textContent = kept.includes(here) ? "Forget this filter" : "Keep this filter";
+  };
+  document.addEventListener("click", (e) => {
+    if (e.target.id !== "save") return;
+    const kept = filters(), here = filterOf();
+    const next = kept.includes(here) ? kept.filter((f) => f !== here) : [...kept, here].slice(-12);
+    try { localStorage.setItem(filtersKey, JSON.stringify(next)); } catch { return; } // the browser stores nothing
+    showFilters();
+  });
+
   // Buttons that need a script.
   const dress = () => {
     for (const button of all("[data-copy]")) button.hidden = !navigator.clipboard;
@@ -137,6 +167,7 @@
     if (note) note.textContent = `${marked} selected`;
     const whole = one("#all");
     if (whole) whole.hidden = false;
+    showFilters();
   };
   let lastBox = null;
   document.addEventListener("click", (e) => {
