@@ -39,6 +39,7 @@ type taskData struct {
 	Events       []eventView
 	Tree         projector.Tree
 	HasTree      bool
+	Graph        *graph // if HasTree
 	Traceparent  string
 	Tags         []string
 	Acts         []act
@@ -199,6 +200,9 @@ func (h *Handler) addTree(ctx context.Context, v *view, d *taskData) error {
 	root := tree.Task
 	d.Tree, d.HasTree = tree, root.More || root.MoreBefore || root.MoreAfter > 0 ||
 		len(tree.Causes)+len(root.After)+len(root.Before)+len(root.Children) > 0
+	if d.HasTree {
+		d.Graph = newGraph(tree)
+	}
 	return nil
 }
 

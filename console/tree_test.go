@@ -26,6 +26,10 @@ func TestPredecessorsOfATask(t *testing.T) {
 		"/task?kind=part&biz_id=p-1": "Runs before"} {
 		p := b.get(path)
 		b.want(p, http.StatusOK)
+		n := strings.Count(p.content(), `<rect width="196"`)
+		if n != 2 || !strings.Contains(p.body, `class="wait" d="M`) {
+			t.Errorf("%s: the graph has %d tasks", path, n)
+		}
 		_, tree, _ := strings.Cut(p.body, want)
 		if !strings.Contains(tree, "p-1") && !strings.Contains(tree, "w-1") {
 			t.Errorf("%s: no %s", path, want)

@@ -58,13 +58,6 @@ func (s Source) available(ctx context.Context, t ledger.Task) (string, error) {
 	if reserved.IsKind(t.Kind) {
 		return "", nil
 	}
-	live, err := workers.ReadLiveCounts(ctx, s.DB)
-	if err != nil {
-		return "", err
-	}
-	if live[t.Kind] == 0 {
-		return "It does not begin because no live worker handles the kind. Start the program that registers it.", nil
-	}
 	limits, err := ledger.ReadConcurrency(ctx, s.DB, "", lists.All)
 	if err != nil {
 		return "", err
@@ -73,6 +66,13 @@ func (s Source) available(ctx context.Context, t ledger.Task) (string, error) {
 		if l.Kind == t.Kind && l.Running >= l.MaxRunning {
 			return fmt.Sprintf("It waits for the limit of its kind: %d of %d are in use.", l.Running, l.MaxRunning), nil
 		}
+	}
+	live, err := workers.ReadLiveCounts(ctx, s.DB)
+	if err != nil {
+		return "", err
+	}
+	if live[t.Kind] == 0 {
+		return "It does not begin because no live worker handles the kind. Start the program that registers it.", nil
 	}
 	read := s.Counts
 	if read == nil {

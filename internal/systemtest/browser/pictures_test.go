@@ -23,6 +23,7 @@ import (
 	"github.com/taskledger/taskledger/api"
 	"github.com/taskledger/taskledger/console"
 	"github.com/taskledger/taskledger/health"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
 	"github.com/taskledger/taskledger/services"
 )
@@ -67,6 +68,7 @@ func serveAll(t *testing.T) *site {
 	db := ledgertest.Pool(t, append([]string{"relay"}, databaseRoles...)...)
 	s := &site{t: t, db: db}
 	s.sell(t)
+	s.cause(t)
 	owner := ledgertest.As(t, db, ledgertest.Owner)
 	if _, err := owner.Exec(t.Context(), hourSQL, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
@@ -101,6 +103,31 @@ func serveAll(t *testing.T) *site {
 	return s
 }
 
+// cause adds a task that has caused others, of which two wait for others.
+func (s *site) cause(t *testing.T) {
+	t.Helper()
+	key := func(kind string) ledger.Key { return ledgertest.Key(t, kind+"/order-12400") }
+	enqueue := func(cause, k ledger.Key, after ...ledger.Key) {
+		options := &ledger.EnqueueOptions{Actor: "checkout", After: after}
+		if cause != (ledger.Key{}) {
+			options.Meta.Causation = cause.String() + "/1@1"
+		}
+		if _, err := ledger.Enqueue(t.Context(), s.db, k, []byte(`{"order": "order-12400"}`), options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	confirm := key("order.confirm")
+	enqueue(ledger.Key{}, confirm)
+	for _, kind := range []string{"payment.capture", "stock.reserve", "fraud.score"} {
+		enqueue(confirm, key(kind))
+	}
+	enqueue(confirm, key("shipment.label"), key("payment.capture"), key("stock.reserve"))
+	enqueue(key("payment.capture"), key("mail.send.receipt"))
+	enqueue(key("payment.capture"), key("invoice.render"))
+	enqueue(key("invoice.render"), key("invoice.archive"), key("invoice.render"))
+	s.project()
+}
+
 // The pictures of docs/console show each page of a shop in which all services run, in light, dark, and on a phone. Each
 // is small. With -screenshots they are written.
 func TestPicturesForTheDocumentation(t *testing.T) {
@@ -133,6 +160,12 @@ func TestPicturesForTheDocumentation(t *testing.T) {
 		for _, p := range pagesOf {
 			c.visit(p.path)
 			c.write(p.name + "-" + form.name)
+		}
+		c.visit("/task?kind=order.confirm&biz_id=order-12400")
+		read(c, chromedp.Evaluate[bool](`(document.querySelector(".graph").scrollIntoView({block: "center"}), true)`))
+		c.write("graph-" + form.name)
+		for _, f := range c.axe() {
+			t.Errorf("the graph: %s, %s: %s\n%s", f.Impact, f.ID, f.Help, f.Nodes)
 		}
 		c.check(form.name)
 	}
