@@ -41,7 +41,7 @@ func CreateLink(ctx context.Context, db ledger.DB, o TokenOptions) (t Token, sec
 	return insertToken(ctx, db, o, linkPrefix, time.Now().Add(LinkAge))
 }
 
-// IsLink reports whether a text has the form of a link's secret.
+// IsLink reports whether a text looks like a link's secret.
 func IsLink(text string) bool {
 	rest, ok := strings.CutPrefix(text, linkPrefix)
 	id, random, isComplete := strings.Cut(rest, "_")

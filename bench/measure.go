@@ -94,8 +94,8 @@ func measures() []measure {
 		[]measure{bulkMeasure(), relayMeasure(), relaySyncedMeasure(), drainMeasure(), exactlyOnceMeasure()},
 		everydayMeasures(),
 		[]measure{
-			subscribersMeasure(), subscriberMeasure(), priorityMeasure(), costMeasure(), growthMeasure(), controlMeasure(),
-			floorGrowthMeasure(), stallMeasure(), memoryMeasure(), scaleMeasure(), timersMeasure(),
+			subscribersMeasure(), subscriberMeasure(), priorityMeasure(), costMeasure(), growthMeasure(),
+			controlMeasure(), floorGrowthMeasure(), stallMeasure(), memoryMeasure(), scaleMeasure(), timersMeasure(),
 		},
 	)
 }

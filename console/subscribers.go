@@ -29,7 +29,7 @@ const (
 // subscriberView is a subscriber with its last hour.
 type subscriberView struct {
 	outbox.Subscriber
-	State    *outbox.SubscriberState // nil: it has no tables and parks no events
+	State    *outbox.SubscriberState // nil: it keeps no tables and parks no events
 	Spark    spark                   // of the lag
 	HasRate  bool
 	PerSec   float64 // events that it passes in a second
@@ -122,7 +122,7 @@ func (h *Handler) showSubscribers(ctx context.Context, r *http.Request, v *view)
 	return nil
 }
 
-// addHistory adds what follows from the points of the last hour.
+// addHistory adds figures that are computed from the points of the last hour.
 func (s *subscriberView) addHistory(points []outbox.SubscriberPoint) {
 	lags := make([]float64, len(points))
 	most := 0.0

@@ -60,7 +60,7 @@ type SubscriberPoint struct {
 }
 
 // ReadSubscriberHistory returns the points of a subscriber at the ends of steps of time, the oldest first; the last one
-// is now. A step is a number of seconds. The points are those of the last hour or less; earlier ones, and those of a
+// is now. A step is a number of seconds. The points lie within the last hour; earlier ones, and those of a
 // subscriber that is new, repeat the oldest known position. It never commits. Its cost grows with steps, not with the
 // number of events.
 func ReadSubscriberHistory(

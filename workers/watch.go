@@ -32,7 +32,7 @@ type view struct {
 	paused      map[ledger.Kind]bool
 	shed        map[ledger.Kind]bool // their oldest waiting tasks are discarded
 	claimed     map[ledger.Kind]bool // live workers claim their tasks
-	limited     map[ledger.Kind]bool // they have a concurrency limit
+	limited     map[ledger.Kind]bool // a concurrency limit applies to them
 }
 
 // watch reads the state of the database at intervals until quit is done. While it is unavailable nothing changes.
@@ -82,8 +82,8 @@ func (p *Pool) note(ctx context.Context, v view) {
 	}
 }
 
-// noteLimit records whether the kind has a concurrency limit. If it has, each start is recorded before the handler, and
-// the database refuses it above the limit.
+// noteLimit records whether a concurrency limit applies to the kind. If it has, each start is recorded before the
+// handler, and the database refuses it above the limit.
 func (k *kind) noteLimit(v view) { k.SetLimited(v.limited[k.Name]) }
 
 // recordsFirst reports whether attempts record their start before the handler runs.

@@ -41,7 +41,7 @@ type concurrencyLimit struct {
 type usedLimit struct {
 	limit
 	Waiting int64 `json:"waiting"`
-	Running *int  `json:"running,omitempty"` // if the kind has a concurrency limit
+	Running *int  `json:"running,omitempty"` // with a concurrency limit
 }
 
 func overloadOf(l ledger.Limit) *overloadLimit {

@@ -120,7 +120,7 @@ func noteMore(w io.Writer, n int, elements string) {
 	}
 }
 
-// statusStates are the states that have a column in the matrix of tasks. The others share one.
+// statusStates are the states with a column in the matrix of tasks. The others share one.
 var statusStates = []ledger.State{
 	ledger.StateAvailable, ledger.StateRunning, ledger.StateRetrying, ledger.StateScheduled, ledger.StateDead,
 	ledger.StateSucceeded,

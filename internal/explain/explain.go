@@ -22,7 +22,7 @@ const (
 	maxReason = 240
 )
 
-// Source reads what a sentence is about.
+// Source reads the facts for a sentence.
 type Source struct {
 	DB ledger.DB
 	// Counts returns the numbers of tasks by kind and state. Default: [projector.ReadCounts].

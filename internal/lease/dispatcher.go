@@ -149,7 +149,7 @@ type Conditions struct {
 }
 
 // Read returns the sessions of the live workers, and the conditions of kinds. It skips malformed leases, which other
-// programs can write. The caller must not change what the sessions refer to.
+// programs can write. The caller must not change data to which the sessions refer.
 func (r *Sessions) Read(ctx context.Context, db ledger.DB) (all []Session, c Conditions, err error) {
 	rows, err := db.Query(ctx, sessionsSQL, pgarray.Of(slices.Collect(maps.Keys(r.known))...))
 	if err != nil {

@@ -25,8 +25,8 @@ const (
 	// tidyEvery is how often old permits are removed, at most tidyBatch in a statement.
 	tidyEvery = 2 * time.Second
 	tidyBatch = 10_000
-	// rereadEvery is how often the permits in use are read again: the feed keeps them up to date, so this only finds
-	// what has gone wrong.
+	// rereadEvery is how often the permits in use are read again. The feed keeps them up to date, so this only finds
+	// faults.
 	rereadEvery = 10 * time.Second
 )
 

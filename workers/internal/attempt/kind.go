@@ -52,13 +52,13 @@ type Kind struct {
 	repeats    repeats
 	running    atomic.Int32
 	overdue    atomic.Int32
-	isLimited  atomic.Bool // the kind has a concurrency limit
+	isLimited  atomic.Bool // a concurrency limit applies
 }
 
-// SetLimited records whether the kind has a concurrency limit.
+// SetLimited records whether a concurrency limit applies to the kind.
 func (k *Kind) SetLimited(is bool) { k.isLimited.Store(is) }
 
-// IsLimited reports whether the kind has a concurrency limit.
+// IsLimited reports whether a concurrency limit applies to the kind.
 func (k *Kind) IsLimited() bool { return k.isLimited.Load() }
 
 // Running returns how many slots are busy with handlers, the overdue ones included.

@@ -81,7 +81,7 @@ func (l *level) remove(t *task, hasTaker bool) {
 	}
 }
 
-// oldest returns the task in shards that holds a permit, or else the one that became available first, or nil.
+// oldest returns the task in shards that holds a permit, or else became available first, or nil.
 func (l *level) oldest(shards ledger.ShardSet) (oldest *task) {
 	for shard := range (shards & l.filled).Shards() {
 		if t := l.ready[shard][0]; oldest == nil || t.isBefore(oldest) {
