@@ -1061,7 +1061,9 @@ begin
   if append_event.type not in ('succeeded', 'failed', 'interrupted', 'snoozed') then
     perform taskledger_internal.commit_durably();
   end if;
-  if taskledger_internal.is_awaited() then
+  if taskledger_internal.is_awaited()
+      or append_event.type not in ('started', 'progressed') -- a permit is free: others may wait for it
+     and exists (select from taskledger.limited_kinds l where l.kind = append_event.kind) then
     perform taskledger_internal.wake();
   end if;
   return appended;

@@ -373,21 +373,24 @@ func messageOf(t *dispatch.Task) (stream.Message, error) {
 	return m, nil
 }
 
-// inflight adds the asker's callbacks to the configuration of a kind's tasks in flight. A caller has no asker.
-func (a *asker) inflight(kind ledger.Kind, c inflight.Config) inflight.Config {
+// inflight adds the asker's callbacks to the configuration of a kind's tasks in flight. A caller has no asker. Ends of
+// tasks of a limited kind are reported at once: others may wait for their permits.
+func (a *asker) inflight(kind ledger.Kind, isLimited func() bool, c inflight.Config) inflight.Config {
 	if a != nil {
-		c.Ended, c.HasRoom = a.end, func(n, limit int) { a.wakeIfDue(kind, n, limit) }
+		c.Ended = func(k ledger.Key, isGivenBack bool) { a.end(k, isGivenBack || isLimited()) }
+		c.HasRoom = func(n, limit int) { a.wakeIfDue(kind, n, limit) }
 	}
 	return c
 }
 
-// end records that the worker no longer holds a task.
-func (a *asker) end(k ledger.Key, isGivenBack bool) {
+// end records that the worker no longer holds a task. isUrgent: the dispatcher needs a report at once, because the task
+// was given back or has held a permit.
+func (a *asker) end(k ledger.Key, isUrgent bool) {
 	a.mu.Lock()
 	a.machine.End(k)
-	a.isUrgent = a.isUrgent || isGivenBack
+	a.isUrgent = a.isUrgent || isUrgent
 	a.mu.Unlock()
-	if isGivenBack {
+	if isUrgent {
 		a.wake()
 	}
 }

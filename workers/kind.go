@@ -63,12 +63,13 @@ func (p *Pool) newKind(r Registration, config KindConfig) *kind {
 		line:      slots.NewLine[*run](config.Slots),
 		undecided: queue.New[*attempt.Task](),
 	}
+	isLimited := func() bool { return k.IsLimited() } // of the Kind that follows
 	k.Kind = &attempt.Kind{
 		Runner: p.runner, Name: r.name, Once: r.guarantee == AtMostOnce,
 		Timeout: config.Timeout, Retry: config.Retry, MaxLost: config.MaxLost, StartedAfter: config.startedAfter,
 		Shared: config.Together, Logger: logger, Errors: vocabulary{},
 		NotifiesHooks: k.hooks.isUsed(),
-		Tasks: inflight.New[*attempt.Attempt](p.asker.inflight(r.name, inflight.Config{
+		Tasks: inflight.New[*attempt.Attempt](p.asker.inflight(r.name, isLimited, inflight.Config{
 			Slots: config.Slots, Width: config.Together, Ahead: p.aheadTime,
 		})),
 		Again: k.decideAgain, Companion: k.companion, HasCompanion: k.hasCompanion,

@@ -429,6 +429,9 @@ func (o *office) match() {
 	if o.machine.WantsReads() {
 		o.reads.ask()
 	}
+	if o.machine.WantsWindow() {
+		o.wake.Signal()
+	}
 }
 
 // send sends an offer, unless the lease has ended. If windows are late, tasks may have ended since the last window, so

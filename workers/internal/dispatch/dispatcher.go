@@ -39,6 +39,8 @@ type Dispatcher struct {
 
 	recalls map[*session]bool // the sessions with recalls to be sent
 
+	wantsWindow bool // a worker has ended a task with a permit, and the event has not arrived
+
 	gates map[ledger.Kind]*gate // of the kinds with a concurrency limit; nil: no kind has had one
 }
 

@@ -203,7 +203,16 @@ func (d *Dispatcher) noteOnWay(k ledger.Key, is bool) {
 	g.setOnWay(k, is)
 	if !is {
 		d.reopen(k.Kind)
+		d.wantsWindow = d.wantsWindow || g.uses[k].isHeld
 	}
+}
+
+// WantsWindow reports, once, whether a worker has ended a task with a permit before the feed has delivered its end. A
+// window that is opened soon lets the next task begin soon.
+func (d *Dispatcher) WantsWindow() bool {
+	is := d.wantsWindow
+	d.wantsWindow = false
+	return is
 }
 
 // room returns how many of the ready tasks of a queue may be offered now, without those that hold a permit.

@@ -40,8 +40,10 @@ func TestGateHoldsTasksBack(t *testing.T) {
 	same(t, "tasks of b", b.got, []string{"t3", "t4"})
 	s.apply(available("t1", 1).as(Begun, 2, "a"), available("t3", 3).as(Begun, 2, "b"))
 	same(t, "tasks after two starts", len(a.got)+len(b.got), 4)
+	same(t, "a window is wanted", s.WantsWindow(), false)
 	s.end(a, "t1") // before the feed delivers its end
 	s.exchange()
+	same(t, "a window is wanted after an end", s.WantsWindow(), true)
 	same(t, "tasks before the feed has delivered an end", len(a.got)+len(b.got), 4)
 	s.apply(available("t1", 1).as(Ended, 3, "a"))
 	same(t, "tasks after an end", len(a.got)+len(b.got), 5)
