@@ -31,6 +31,8 @@ func TestPages(t *testing.T) {
 	k := ledgertest.Key(t, "coupon.send/order-1")
 	ledgertest.Enqueue(t, s.db, k, `{"order":1,"card_number":"4111","nested":[{"api-key":"k1"}]}`)
 	ledgertest.Enqueue(t, s.db, ledgertest.Key(t, "coupon.send/other"), `{}`)
+	ledgertest.ExecAsOwner(t, s.db,
+		"insert into taskledger.concurrency_limit (kind, max_running, actor) values ('coupon.send', 5, 'op')")
 	s.project()
 	b := s.as(api.Viewer)
 	for path, texts := range map[string][]string{
@@ -52,6 +54,7 @@ func TestPages(t *testing.T) {
 		"/failures":                   {"No task is dead"},
 		"/kinds":                      {"coupon.send", "no worker"},
 		"/kind?name=coupon.send":      {"coupon.send", "No live worker handles this kind", "Available<small>2</small>"},
+		"/kind?name=coupon.send&a=1":  {"none, 5 <small>0 in use</small>"},
 		"/kind?name=absent":           {"absent"},
 		"/kind?name=a&range=7d":       {"Limit of waiting tasks"},
 		"/workers":                    {"No worker is alive"},
@@ -61,7 +64,7 @@ func TestPages(t *testing.T) {
 		"/events?type=enqueued":       {"order-1"},
 		"/events?type=failed":         {"No event matches."},
 		"/events?actor=shop":          {"data", "All", "buried"},
-		"/system": {"Relay", "Projector", "PostgreSQL", "Schema</dt><dd>20<", "tasks",
+		"/system": {"Relay", "Projector", "PostgreSQL", "Schema</dt><dd>21<", "tasks",
 			"PostgreSQL is &lt;2 h&gt; ahead", "synchronize the clocks", "1 ok", "fsync on"},
 	} {
 		p := b.get(path)

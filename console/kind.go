@@ -78,6 +78,7 @@ type kindData struct {
 	Chart     chart
 	Tabs      []tab
 	Limit     *ledger.LimitStatus
+	Most      *ledger.ConcurrencyStatus
 	Live      []workerView // workers
 	LastDead  []ledger.ListedTask
 	HasOthers bool // there may be other workers of the kind
@@ -111,6 +112,13 @@ func (h *Handler) showKind(ctx context.Context, r *http.Request, v *view) error 
 	}
 	if i := slices.IndexFunc(limits, func(l ledger.LimitStatus) bool { return l.Kind == kind }); i >= 0 {
 		d.Limit = &limits[i]
+	}
+	most, err := ledger.ReadConcurrency(ctx, h.config.DB, "", lists.All)
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(most, func(l ledger.ConcurrencyStatus) bool { return l.Kind == kind }); i >= 0 {
+		d.Most = &most[i]
 	}
 	t := &tasksData{search: search{Kind: kind}}
 	if _, err := h.addTabs(ctx, v, t); err != nil {
