@@ -170,8 +170,8 @@ func (h *Handler) addRetrying(ctx context.Context, v *view, d *failuresData, isF
 // changeGroup releases the dead tasks of a group, or retries or cancels its retrying tasks.
 func (h *Handler) changeGroup(ctx context.Context, r *http.Request, c api.Caller, reason string) (result, error) {
 	kind, fingerprint := ledger.Kind(r.PostForm.Get("kind")), r.PostForm.Get("fingerprint")
-	if act := r.PostForm.Get("act"); act != "" {
-		return h.changeRetrying(ctx, r, c, kind, act, reason)
+	if message := r.PostForm.Get("message"); message != "" {
+		return h.changeRetrying(ctx, r, c, kind, message, reason)
 	}
 	if kind == "" || fingerprint == "" {
 		return result{}, invalid("a kind and a fingerprint are required")
@@ -184,18 +184,18 @@ func (h *Handler) changeGroup(ctx context.Context, r *http.Request, c api.Caller
 	return result{done: text}, err
 }
 
-// changeRetrying retries now, or cancels, the retrying tasks of a kind whose errors have the message of the form, as
+// changeRetrying retries now, or cancels, the retrying tasks of a kind whose errors have a message, as
 // many as one form may change.
 func (h *Handler) changeRetrying(
-	ctx context.Context, r *http.Request, c api.Caller, kind ledger.Kind, name, reason string,
+	ctx context.Context, r *http.Request, c api.Caller, kind ledger.Kind, message, reason string,
 ) (result, error) {
-	i := slices.IndexFunc(acts, func(a act) bool { return string(a.Name) == name })
-	d := &bulkData{Kind: kind, State: ledger.StateRetrying, message: r.PostForm.Get("message"), Reason: reason}
+	i := slices.IndexFunc(acts, func(a act) bool { return string(a.Name) == r.PostForm.Get("act") })
+	d := &bulkData{Kind: kind, State: ledger.StateRetrying, message: message, Reason: reason}
 	switch {
 	case i < 0 || !acts[i].allows(d.State):
 		return result{}, invalid("act must be release, bury or cancel")
-	case kind == "" || d.message == "":
-		return result{}, invalid("a kind and a message are required")
+	case kind == "":
+		return result{}, invalid("a kind is required")
 	}
 	d.Act = acts[i]
 	if err := c.MayChange(kind); err != nil {

@@ -33,6 +33,7 @@ var examples = map[string]string{
 	"taskledger migrate status":   "migrate status",
 	"taskledger migrate up":       "migrate up",
 	"taskledger nats-config":      "nats-config --subscriber mails",
+	"taskledger open":             "open --url http://127.0.0.1:1/",
 	"taskledger pause kind":       "pause kind nothing-OUTPUT",
 	"taskledger pause schedule":   "pause schedule nightly-report",
 	"taskledger prove":            "prove coupon.send order-17",

@@ -41,8 +41,7 @@ link is its fragment, which browsers send to no server: it is in no log. The dat
 SHA-256.
 
 The session has the role of --role, and the kinds of --kind. It ends after 12 hours (--expires-in), or
-with taskledger revoke token. Its name, by default your user name on this machine, is the actor of its
-changes.`,
+with taskledger revoke token. Its --name is the actor of its changes.`,
 		Example: "  taskledger open\n  taskledger open --url https://tasks.example.com/ --role viewer",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -73,8 +72,8 @@ changes.`,
 	cmd.Flags().StringArrayVar(&o.Kinds, "kind", nil,
 		"a `kind`, or a beginning such as coupon.*; may be repeated (default: all kinds)")
 	addDuration(cmd.Flags(), &expiresIn, "expires-in", "how long the session works")
-	cmd.Flags().StringVar(&o.Name, "actor", "", "name of the session (default: your user name on this machine)")
-	refuseZero(cmd.Flags(), "role", "expires-in")
+	cmd.Flags().StringVar(&o.Name, "name", "", "name of the session (default: your user name on this machine)")
+	refuseZero(cmd.Flags(), "role", "expires-in", "name")
 	return cmd
 }
 
