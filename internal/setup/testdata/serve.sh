@@ -2,12 +2,12 @@
 run go build -o /usr/bin/taskledger ./cmd/taskledger
 export TASKLEDGER_DATA=/var/lib/taskledger-of-a-test
 
-# The cause comes first, and the places that were searched only with --log-level debug.
+# The cause comes first, and the places that were searched only with --verbose.
 if out=$(npm_config_registry=http://127.0.0.1:1 taskledger serve 2>&1); then fail "serve without a registry: $out"; fi
 case $out in "taskledger: fetch PostgreSQL 18"*) fail "begins without the notice: $out" ;; esac
 must_have "$out" "connection refused" "apt-get install postgresql" "DATABASE_URL"
 case $out in *pg_config*) fail "the error has the places: $out" ;; esac
-if out=$(npm_config_registry=http://127.0.0.1:1 taskledger serve --log-level debug 2>&1); then fail "$out"; fi
+if out=$(npm_config_registry=http://127.0.0.1:1 taskledger serve --verbose 2>&1); then fail "$out"; fi
 must_have "$out" "pg_config"
 if out=$(TASKLEDGER_NO_FETCH=1 taskledger serve 2>&1); then fail "serve that may not fetch: $out"; fi
 must_have "$out" "PostgreSQL is not installed; install it: apt-get install postgresql"
