@@ -44,6 +44,7 @@ const (
 	opRolledBack op = "rolled back" // it rolled back
 	opUnknown    op = "unknown"     // its commit was not answered
 	opRefused    op = "refused"     // the enqueue returned a typed error, and the transaction was rolled back
+	opRun        op = "run"         // the commit of a producer was answered that enqueued a run, or replaced args
 	opRan        op = "ran"         // a handler had its effect outside of the database
 	opDone       op = "done"        // a worker recorded a success
 	opReceived   op = "received"    // the subscriber received a message

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-var runMutants = flag.Bool("mutants", false, "build four mutants of the product, and check that the torture finds each")
+var runMutants = flag.Bool("mutants", false, "build six mutants of the product, and check that the torture finds each")
 
 // mutant is the product with a simpler algorithm, which a later change might introduce.
 type mutant struct {
@@ -42,6 +42,17 @@ var mutants = []mutant{
 		name: "the tasks of a worker that is gone stay with it",
 		file: "workers/dispatcher/office.go", old: "		if !alive[worker] {\n", mutated: "		if false {\n",
 		faults: "kill-worker", rules: []string{"unfinished"},
+	},
+	{
+		name: "a handler gets the args of the first run",
+		file: "workers/internal/attempt/sql/heads.sql", old: "n.run is not null", mutated: "n.run < 0",
+		faults: "kill-worker", rules: []string{"runs"},
+	},
+	{
+		name: "the permit of an attempt that has ended is not free",
+		file: "migrations/00021_concurrency.sql", old: "             where h.type in ('started', 'progressed') and h.attempt = f.attempt)",
+		mutated: "             where h.attempt = f.attempt)",
+		faults:  "kill-worker", rules: []string{"unfinished"},
 	},
 	{
 		name: "an offer that was lost is not noticed",

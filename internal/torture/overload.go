@@ -23,6 +23,16 @@ const (
 	overloadWaiting  = 500 // the limit of the kind
 )
 
+// limitRunning sets a concurrency limit on a kind, so that permits are lost with workers and databases.
+func (s *stage) limitRunning(ctx context.Context) error {
+	conn, err := s.db.connect(ctx, database)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return ledger.SetConcurrency(ctx, conn, ledger.ConcurrencyLimit{Kind: again.Name(), MaxRunning: 2}, "torture")
+}
+
 // setLimit sets the limit of the run.
 func (s *stage) setLimit(ctx context.Context) error {
 	conn, err := s.db.connect(ctx, database)

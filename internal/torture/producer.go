@@ -63,6 +63,10 @@ func (p *producer) run(ctx context.Context, thread int, random *rand.Rand) {
 			return
 		}
 		id := ledger.BizID(fmt.Sprintf("%s.%d.%d.%d", p.Name, p.Run, thread, i))
+		if !p.Overload && random.IntN(100) < 8 {
+			p.enqueueAgain(ctx, string(id), random)
+			continue
+		}
 		p.enqueue(ctx, p.order(id, random))
 	}
 }
@@ -139,6 +143,35 @@ func (p *producer) enqueue(ctx context.Context, o order) {
 	if o.isCancelled {
 		_, _ = p.operator.Cancel(ctx, o.kind.Key(o.id), operator.Audit{Reason: "drawn by the producer"})
 	}
+}
+
+// reruns is the number of tasks of kind again.
+const reruns = 12
+
+// enqueueAgain enqueues the next run of a task, or replaces its args, once. The task may be running.
+func (p *producer) enqueueAgain(ctx context.Context, nonce string, random *rand.Rand) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	id := ledger.BizID(fmt.Sprint("again-", random.IntN(reruns)))
+	args := job{Nonce: nonce, Millis: random.IntN(200), FailFirst: random.IntN(100) < 8}
+	o := &ledger.EnqueueOptions{IfExists: ledger.IfExistsRerun}
+	if random.IntN(2) == 0 {
+		o.IfExists, o.RunIn = ledger.IfExistsReplace, time.Duration(random.IntN(500))*time.Millisecond
+	}
+	tx, err := p.db.Begin(ctx)
+	if err != nil {
+		return
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx))
+	const insert = `insert into torture.placed (kind, biz_id, nonce) values ($1, $2, $3) on conflict do nothing`
+	if _, err := tx.Exec(ctx, insert, string(again.Name()), string(id), nonce); err != nil {
+		return
+	}
+	answer, err := again.Enqueue(ctx, tx, id, args, o)
+	if err != nil || random.IntN(100) < 8 || tx.Commit(ctx) != nil || !answer.New {
+		return // other args while it is unfinished, rolled back, or no answer
+	}
+	p.history.add(entry{Op: opRun, Kind: again.Name(), BizID: id, Nonce: nonce})
 }
 
 // transact executes a transaction once. It returns opBegun if it was not committed and may be tried again.

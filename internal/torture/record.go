@@ -20,6 +20,7 @@ type record struct {
 	tasks     map[ledger.Key][]ledger.Event // in the ledger
 	effects   map[ledger.Key][]string       // rows of handlers: the nonces
 	ran       map[ledger.Key][]string       // calls of handlers with effects elsewhere: the nonces
+	runs      map[ledger.Key][]call         // commits that enqueued a run, or replaced args
 	seen      []entry                       // messages of the stream, in its order
 	done      []time.Time                   // successes, as workers recorded them
 	skipped   []string                      // audits that found events which a feed had skipped
@@ -52,12 +53,14 @@ func newRecord(entries []entry) *record {
 	r := &record{
 		calls: make(map[ledger.Key]call), placed: make(map[ledger.Key]string),
 		tasks: make(map[ledger.Key][]ledger.Event), effects: make(map[ledger.Key][]string),
-		ran: make(map[ledger.Key][]string),
+		ran: make(map[ledger.Key][]string), runs: make(map[ledger.Key][]call),
 	}
 	for _, e := range entries {
 		switch e.Op {
 		case opBegun, opCommitted, opRolledBack, opUnknown, opRefused:
 			r.calls[e.key()] = call{op: e.Op, at: e.At, nonce: e.Nonce, err: e.Err}
+		case opRun:
+			r.runs[e.key()] = append(r.runs[e.key()], call{op: e.Op, at: e.At, nonce: e.Nonce})
 		case opRan:
 			r.ran[e.key()] = append(r.ran[e.key()], e.Nonce)
 		case opDone:

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +27,8 @@ var rules = []rule{
 	{name: "unfinished", promise: "every task ends", check: unfinished},
 	{name: "doubled", promise: "effects are as many as the guarantee of the kind allows", check: doubled},
 	{name: "args", promise: "handlers get the args that were enqueued", check: wrongArgs},
+	{name: "runs", promise: "each run that succeeds has one effect with its args, and replaced args have none",
+		check: wrongRuns},
 	{name: "follow", promise: "what a handler enqueued exists if its effect does", check: followed},
 	{name: "missing", promise: "every event appears at a subscriber", check: missing},
 	{name: "skipped", promise: "a feed skips no event", check: func(r *record) []string { return r.skipped }},
@@ -160,6 +164,41 @@ func wrongArgs(r *record) (all []string) {
 				if c, ok := r.calls[k]; ok && c.nonce != nonce {
 					all = append(all, fmt.Sprintf("%s ran with %q, and was enqueued with %q", k, nonce, c.nonce))
 				}
+			}
+		}
+	}
+	return all
+}
+
+// wrongRuns compares the effects of a task with the args of its runs that succeeded.
+func wrongRuns(r *record) (all []string) {
+	for k, events := range r.tasks {
+		if k.Kind != again.Name() {
+			continue
+		}
+		enqueued, succeeded := make(map[string]bool), make(map[string]int)
+		nonce := ""
+		for _, e := range events {
+			if e.HasArgs() {
+				var args job
+				_ = json.Unmarshal(e.Data, &args) // args that do not decode have no nonce, which no effect has
+				nonce = args.Nonce
+				enqueued[nonce] = true
+			}
+			if e.Type == ledger.EventSucceeded {
+				succeeded[nonce]++
+			}
+		}
+		effects := make(map[string]int)
+		for _, nonce := range r.effects[k] {
+			effects[nonce]++
+		}
+		if !maps.Equal(effects, succeeded) {
+			all = append(all, fmt.Sprintf("%s has the effects %v, and its runs succeeded with %v", k, effects, succeeded))
+		}
+		for _, c := range r.runs[k] {
+			if !enqueued[c.nonce] && !r.isLostByPostgres(c) {
+				all = append(all, fmt.Sprintf("%s was enqueued with %q, and no event has it", k, c.nonce))
 			}
 		}
 	}

@@ -20,6 +20,7 @@ var (
 	mailed    = key(never, "mailed")
 	cancelled = key(once, "cancelled")
 	undone    = key(once, "undone")
+	rerun     = key(again, "rerun")
 )
 
 // healthy returns the record of a run in which every promise held.
@@ -53,6 +54,21 @@ func healthy() *record {
 	task(following, `{}`, ledger.EventEnqueued, ledger.EventSucceeded)
 	task(called, `{}`, ledger.EventEnqueued, ledger.EventSucceeded)
 	task(mailed, `{}`, ledger.EventEnqueued, ledger.EventSucceeded)
+	task(rerun, `{"nonce":"right"}`, ledger.EventEnqueued, ledger.EventSucceeded)
+	delete(r.calls, rerun)
+	for _, e := range []ledger.Event{
+		{Type: ledger.EventScheduled, Run: 2, Data: []byte(`{"nonce":"replaced"}`)},
+		{Type: ledger.EventEnqueued, Run: 2, Data: []byte(`{"nonce":"second"}`)},
+		{Type: ledger.EventSucceeded, Attempt: 1},
+	} {
+		e.Key, e.Shard, e.Actor = rerun, rerun.BizID.Shard(), "somebody"
+		e.Version, e.Position = ledger.Version(len(r.tasks[rerun])+1), ledger.Position(len(r.seen)+1)
+		e.RecordedAt = time.UnixMicro(int64(len(r.seen)))
+		r.tasks[rerun] = append(r.tasks[rerun], e)
+		r.seen = append(r.seen, entry{Kind: rerun.Kind, BizID: rerun.BizID, Event: e.ID(), Version: e.Version})
+	}
+	r.runs[rerun] = []call{{op: opRun, nonce: "second"}}
+	r.effects[rerun] = []string{"right", "second"}
 	task(cancelled, `{}`, ledger.EventEnqueued, ledger.EventCancelled)
 	r.calls[undone] = call{op: opRolledBack, nonce: "right"}
 	r.effects[written], r.effects[following] = []string{"right"}, []string{"right"}
@@ -112,6 +128,14 @@ func TestRulesFindBreaches(t *testing.T) {
 			want: []string{"doubled"}},
 		{name: "other args", breach: func(r *record) { r.effects[written] = []string{"forged"} },
 			want: []string{"args"}},
+		{name: "the args of another run", breach: func(r *record) { r.effects[rerun] = []string{"right", "right"} },
+			want: []string{"runs"}},
+		{name: "an effect of replaced args", breach: func(r *record) {
+			r.effects[rerun] = []string{"right", "replaced", "second"}
+		}, want: []string{"doubled", "runs"}},
+		{name: "a committed run is gone", breach: func(r *record) {
+			r.runs[rerun] = append(r.runs[rerun], call{op: opRun, nonce: "third"})
+		}, want: []string{"runs"}},
 		{name: "what a handler enqueued is gone", breach: func(r *record) {
 			delete(r.tasks, following)
 			delete(r.effects, following)

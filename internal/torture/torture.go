@@ -111,10 +111,12 @@ func torture(ctx context.Context, c config) (_ *report, err error) {
 	}
 	n := &nemesis{stage: s, faults: chosen, random: rand.New(rand.NewPCG(c.seed, 1)), log: c.log,
 		skipped: make(map[string]bool), busy: make(map[string]bool)}
+	limit := s.limitRunning
 	if c.overload != "" {
-		if err := s.setLimit(ctx); err != nil {
-			return nil, err
-		}
+		limit = s.setLimit
+	}
+	if err := limit(ctx); err != nil {
+		return nil, err
 	}
 	r := &report{config: c, began: time.Now()}
 	running, cancel := context.WithTimeout(ctx, c.duration)

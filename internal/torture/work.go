@@ -31,6 +31,7 @@ var (
 	follow  = ledger.MustKind[job]("torture.follow")  // the same, enqueued by handlers of once
 	outside = ledger.MustKind[job]("torture.outside") // at least one effect, in the history
 	never   = ledger.MustKind[job]("torture.never")   // at most one effect, in the history
+	again   = ledger.MustKind[job]("torture.again")   // few tasks with many runs, each with exactly one effect
 )
 
 // work is the program of a worker.
@@ -63,6 +64,7 @@ func work(ctx context.Context, p *part) error {
 		return pool, errors.Join(
 			pool.Register(workers.Handle(once, p.write, kind)),
 			pool.Register(workers.Handle(follow, p.write, kind)),
+			pool.Register(workers.Handle(again, p.write, kind)),
 			pool.Register(workers.Handle(outside, p.act, kind)),
 			pool.Register(workers.Handle(never, p.act, &neverTwice)),
 		)
