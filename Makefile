@@ -35,8 +35,12 @@ race: ## All tests under the race detector
 	cd .ci && go test -race -parallel 2 -timeout 30m $(tested)
 
 .PHONY: torture
-torture: ## The feed's race with many more transactions
-	go test ./ledger -run TestFeedRace -v -timeout 30m -race-transactions 20000
+torture: ## The whole product in processes under faults, checked at the end; TORTURE="-duration 5m -seed 7"
+	go run ./internal/torture $(TORTURE)
+
+.PHONY: feed-race
+feed-race: ## The feed's race with many more transactions
+	go test ./internal/feed -run TestFeedRace -v -timeout 30m -race-transactions 20000
 
 .PHONY: many-kinds
 many-kinds: ## One worker with 10,000 kinds: start, memory, idle CPU time, stop
