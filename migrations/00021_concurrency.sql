@@ -57,7 +57,8 @@ comment on table taskledger.permit is
   'Internal: who has held which slot of a limit. The row with the highest n of each slot counts. kind, biz_id and '
   'attempt: of the holder, null if there has been none. name: of the limit, which is the kind.';
 
--- The newest row of each slot of a limit, if its attempt runs.
+-- The newest row of each slot of a limit, if its attempt runs. Attempts are counted from 1 in each run: a row from
+-- before the run is of another attempt.
 create view taskledger.permits as
 select p.name, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at, h.actor
   from taskledger.permit p
@@ -68,7 +69,10 @@ select p.name, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at, 
     order by e.version desc
     limit 1) h
  where not exists (select from taskledger.permit q where q.name = p.name and q.slot = p.slot and q.n > p.n)
-   and h.type in ('started', 'progressed') and h.attempt = p.attempt;
+   and h.type in ('started', 'progressed') and h.attempt = p.attempt
+   and not exists (
+     select from taskledger.event r
+      where r.kind = p.kind and r.biz_id = p.biz_id and r.run is not null and r.version > p.version);
 
 comment on view taskledger.permits is
   'The permits of running attempts, with the worker that runs each. name: of the limit, which is the kind.';
@@ -129,7 +133,7 @@ alter table taskledger.concurrency_limit enable always trigger concurrency_slots
 -- While attempts hold slots above a lowered limit, as many of the highest free slots up to the limit stay free. Each
 -- start relies on free slots above its own, so two starts at the same moment cannot exceed the limit together.
 -- The search begins at a random slot: a start reads few rows if many slots are free.
--- Indexes: primary keys.
+-- Indexes: primary keys, event_run.
 -- +goose StatementBegin
 create function taskledger_internal.take_permit() returns trigger
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
@@ -160,6 +164,9 @@ begin
       from taskledger.permit p
      where p.name = new.kind and p.kind = new.kind and p.biz_id = new.biz_id and p.attempt = before.attempt
        and not exists (select from taskledger.permit q where q.name = p.name and q.slot = p.slot and q.n > p.n)
+       and not exists (
+         select from taskledger.event r
+          where r.kind = p.kind and r.biz_id = p.biz_id and r.run is not null and r.version > p.version)
        for update;
     if found then
       insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
@@ -199,7 +206,10 @@ begin
                  where e.kind = f.kind and e.biz_id = f.biz_id
                  order by e.version desc
                  limit 1) h
-             where h.type in ('started', 'progressed') and h.attempt = f.attempt)
+             where h.type in ('started', 'progressed') and h.attempt = f.attempt
+               and not exists (
+                 select from taskledger.event r
+                  where r.kind = f.kind and r.biz_id = f.biz_id and r.run is not null and r.version > f.version))
           for update skip locked) p
      where allowed is null or s.slot = any (allowed)
      limit 1;

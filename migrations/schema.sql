@@ -4133,6 +4133,9 @@ begin
       from taskledger.permit p
      where p.name = new.kind and p.kind = new.kind and p.biz_id = new.biz_id and p.attempt = before.attempt
        and not exists (select from taskledger.permit q where q.name = p.name and q.slot = p.slot and q.n > p.n)
+       and not exists (
+         select from taskledger.event r
+          where r.kind = p.kind and r.biz_id = p.biz_id and r.run is not null and r.version > p.version)
        for update;
     if found then
       insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
@@ -4172,7 +4175,10 @@ begin
                  where e.kind = f.kind and e.biz_id = f.biz_id
                  order by e.version desc
                  limit 1) h
-             where h.type in ('started', 'progressed') and h.attempt = f.attempt)
+             where h.type in ('started', 'progressed') and h.attempt = f.attempt
+               and not exists (
+                 select from taskledger.event r
+                  where r.kind = f.kind and r.biz_id = f.biz_id and r.run is not null and r.version > f.version))
           for update skip locked) p
      where allowed is null or s.slot = any (allowed)
      limit 1;
@@ -4532,7 +4538,9 @@ CREATE VIEW taskledger.permits AS
          LIMIT 1) h)
   WHERE ((NOT (EXISTS ( SELECT
            FROM taskledger.permit q
-          WHERE ((q.name = p.name) AND (q.slot = p.slot) AND (q.n > p.n))))) AND (h.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type])) AND (h.attempt = p.attempt));
+          WHERE ((q.name = p.name) AND (q.slot = p.slot) AND (q.n > p.n))))) AND (h.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type])) AND (h.attempt = p.attempt) AND (NOT (EXISTS ( SELECT
+           FROM taskledger.event r
+          WHERE ((r.kind = p.kind) AND (r.biz_id = p.biz_id) AND (r.run IS NOT NULL) AND (r.version > p.version))))));
 
 COMMENT ON VIEW taskledger.permits IS 'The permits of running attempts, with the worker that runs each. name: of the limit, which is the kind.';
 
