@@ -762,8 +762,9 @@ begin
   if due < clock_timestamp() + interval '1 second' then
     before := coalesce((
       select taskledger_internal.short_in_a_row(e.data) from taskledger.event e
-       where e.kind = snooze.kind and e.biz_id = snooze.biz_id and e.attempt = own.number - 1
-         and e.version = taskledger_internal.newest_of(snooze.kind, snooze.biz_id, '{snoozed}')), 0);
+       where e.kind = snooze.kind and e.biz_id = snooze.biz_id and e.type = 'snoozed' and e.attempt = own.number - 1
+         and e.version = taskledger_internal.newest_of(snooze.kind, snooze.biz_id,
+               '{snoozed,succeeded,buried,cancelled,expired,discarded}')), 0);
     short := ',"short_in_a_row":' || before + 1;
     if before > 0 and due <= clock_timestamp() then
       due := clock_timestamp() + greatest(interval '1 second', interval '1 microsecond'

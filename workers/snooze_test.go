@@ -68,3 +68,39 @@ func TestSnoozesUntilThePastWait(t *testing.T) {
 		}
 	}
 }
+
+// The snoozes of an earlier run are not in a row with those of this run, although attempts are counted from 1 again.
+func TestSnoozesOfAnEarlierRun(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Dispatch()
+	b.Schedule()
+	b.Work(workers.Config{}, b.exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, args orderArgs) error {
+		switch {
+		case args.Amount == int(job.Attempt): // the first attempt of the first run, the second of the second
+			return workers.SnoozeFor(0)
+		case args.Amount > int(job.Attempt):
+			return errBoom
+		}
+		return nil
+	}, nil))
+	k := b.Kind().Key("resync")
+	for run := 1; run <= 2; run++ {
+		again := &ledger.EnqueueOptions{IfExists: ledger.IfExistsRerun}
+		if _, err := b.Kind().Enqueue(t.Context(), b.DB, k.BizID, orderArgs{Amount: run}, again); err != nil {
+			t.Fatal(err)
+		}
+		b.AwaitState(k, ledger.StateSucceeded)
+	}
+	snoozes := 0
+	for _, e := range b.History(k) {
+		if e.Type == ledger.EventSnoozed {
+			if snoozes++; !strings.Contains(string(e.Data), `"short_in_a_row":1`) {
+				t.Errorf("snooze %d: %s", snoozes, e.Data)
+			}
+		}
+	}
+	if snoozes != 2 {
+		t.Errorf("%d snoozes, want 2", snoozes)
+	}
+}

@@ -563,11 +563,18 @@ func (rec *recorder) snooze(ctx context.Context, d Decision) {
 // shortSnooze is the duration below which snoozes in a row are counted.
 const shortSnooze = time.Second
 
+// snoozeTypes are the types of snoozes, and of the events before the release or the next run of a finished task, whose
+// attempts may have the same numbers.
+var snoozeTypes = []ledger.EventType{
+	ledger.EventSnoozed, ledger.EventSucceeded, ledger.EventBuried, ledger.EventCancelled, ledger.EventExpired,
+	ledger.EventDiscarded,
+}
+
 // shortSnoozes returns how many attempts in a row before this one ended with a short snooze.
 func (rec *recorder) shortSnoozes(ctx context.Context) (int, error) {
-	o := ledger.NewestOptions{Types: []ledger.EventType{ledger.EventSnoozed}, Limit: 1}
+	o := ledger.NewestOptions{Types: snoozeTypes, Limit: 1}
 	newest, err := rec.Newest(ctx, o)
-	if err != nil || len(newest) == 0 || newest[0].Attempt != rec.number-1 {
+	if err != nil || len(newest) == 0 || newest[0].Type != ledger.EventSnoozed || newest[0].Attempt != rec.number-1 {
 		return 0, err
 	}
 	var data eventdata.Postponed
