@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/taskledger/taskledger/internal/plantest"
 	"github.com/taskledger/taskledger/ledger"
@@ -430,5 +431,60 @@ func TestArgsOfALongHistoryPlan(t *testing.T) {
 		if n := plantest.Blocks(t, owner, nil, search); n > 50 {
 			t.Errorf("after %q: %d blocks", statistics, n)
 		}
+	}
+}
+
+// A run has the priority of its enqueue. A replaced task keeps its own, unless the enqueue names another.
+func TestPriorityOfARun(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	for i, step := range []struct {
+		given, want ledger.Priority
+		then        []ledger.EventType
+	}{
+		{given: ledger.PriorityUrgent, want: ledger.PriorityUrgent},
+		{want: ledger.PriorityUrgent},
+		{given: ledger.PriorityLow, want: ledger.PriorityLow, then: []ledger.EventType{ledger.EventSucceeded}},
+		{want: 0},
+		{given: ledger.PriorityHigh, want: ledger.PriorityHigh},
+	} {
+		o := ledger.EnqueueOptions{IfExists: ledger.IfExistsReplace, Priority: step.given}
+		if _, err := enqueueAs(t, pool, resync, fmt.Sprint(i), o); err != nil {
+			t.Fatal(err)
+		}
+		if task := loaded(t, pool, resync); task.Priority != step.want {
+			t.Errorf("step %d: priority %d, want %d", i, task.Priority, step.want)
+		}
+		ledgertest.Append(t, pool, resync, step.then...)
+	}
+	ledgertest.Check(t, pool)
+}
+
+// Each entry of a batch gets the result of its own write, even if a later entry replaces its args.
+func TestEnqueueManyOfOneKeyInSQL(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	rows, err := pool.Query(t.Context(), `
+		select concat_ws(' ', is_new, same_args, version, "position")
+		  from taskledger.enqueue_many('[{"kind":"a","biz_id":"1","args":1,"if_exists":"replace"},
+		                                 {"kind":"a","biz_id":"1","args":2,"if_exists":"replace"},
+		                                 {"kind":"a","biz_id":"1","args":1}]')`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := ledger.History(t.Context(), pool, ledger.Key{Kind: "a", BizID: "1"})
+	if err != nil || len(events) != 2 {
+		t.Fatalf("%v, %v", events, err)
+	}
+	want := []string{
+		fmt.Sprintf("t t 2 %d", events[0].Position), fmt.Sprintf("t t 2 %d", events[1].Position),
+		fmt.Sprintf("f f 2 %d", events[1].Position),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

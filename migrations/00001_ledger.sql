@@ -244,7 +244,8 @@ comment on column taskledger.event.data_version is
   'The version of the format of data, for programs that read old events. The producer chooses it for args.';
 comment on column taskledger.event.priority is
   'The task''s priority from this event on: 1 urgent, 2 high, 3 normal, 4 low; 0: none was given, which means normal. '
-  'Each event copies it from the event before, unless an operator reschedules the task with another.';
+  'Each event copies it from the event before, unless an operator reschedules the task with another, or the event '
+  'begins a later run or replaces args.';
 comment on column taskledger.event.actor is
   'The author of the event, as its writer claims. login_id is recorded by the database.';
 comment on column taskledger.event.order_key is

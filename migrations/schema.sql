@@ -400,6 +400,7 @@ declare
   one_by_one boolean := false;  -- an entry has times or unreadable args, or enqueueing is closed for its kind
   in_order boolean := false;    -- an entry may come after an earlier one
   added_positions bigint[];
+  added_by bigint[];            -- of each entry, one by one: the position of the event that it has added, or null
   args_apart text[];            -- of each entry, if an entry has escapes that PostgreSQL cannot read
 begin
   if json_typeof(entries) is distinct from 'array' then
@@ -472,14 +473,14 @@ begin
     select from json_array_elements(entries) e join taskledger.overload o on o.kind = e->>'kind' where o.closed);
   if one_by_one then -- in the order of the keys, or of the array
     for entry in
-      select e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
+      select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
              coalesce(args_apart[e.i]::json, e.v->'args') as args, e.v->'meta' as meta,
              (e.v->>'shard')::integer as shard, e.v->>'actor' as actor,
              (e.v->>'data_version')::integer as data_version, (e.v->>'priority')::integer as priority
         from json_array_elements(entries) with ordinality as e(v, i)
        order by case when in_order then e.i end, e.v->>'kind' collate "C", e.v->>'biz_id' collate "C", e.i
     loop
-      added_positions := added_positions || array(
+      added_by[entry.i] := (
         select first.position
           from taskledger_internal.times_of(entry.v) t
          cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
@@ -515,9 +516,12 @@ begin
 
   -- A separate statement, because only a later snapshot sees the winner of a race.
   return query
-  select w.kind, w.biz_id, w.nth = 1 and first.position in (select unnest(added_positions)),
+  select w.kind, w.biz_id,
+         case when one_by_one then added_by[w.i] is not null
+              else w.nth = 1 and first.position in (select unnest(added_positions)) end,
          taskledger.state_after(head.type), head.version,
-         taskledger_internal.is_same_json(first.data::text, w.args::text), first.position
+         added_by[w.i] is not null or taskledger_internal.is_same_json(first.data::text, w.args::text),
+         coalesce(added_by[w.i], first.position)
     from (
       select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
              coalesce(args_apart[e.i]::json, e.v->'args') as args,
@@ -1741,7 +1745,7 @@ begin
   end if;
   is_full := false;
   loop
-    select h.version, h.type, h.attempt, h.shard into head
+    select h.version, h.type, h.attempt, h.shard, h.priority into head
       from taskledger.event h
      where h.kind = enqueue_again.kind and h.biz_id = enqueue_again.biz_id
      order by h.version desc
@@ -1781,7 +1785,10 @@ begin
                                   biz_id, actor, data, meta)
     select tx.xid, head.version + 1, 0, head.shard,
            case when due is null then 'enqueued' else 'scheduled' end::taskledger.event_type, tx.login_id, next_run,
-           enqueue_again.data_version, coalesce(enqueue_again.priority, 0), enqueue_again.kind, enqueue_again.biz_id,
+           enqueue_again.data_version,
+           coalesce(nullif(enqueue_again.priority, 0),
+                    case when head.type in ('enqueued', 'scheduled', 'released') then head.priority end, 0),
+           enqueue_again.kind, enqueue_again.biz_id,
            coalesce(nullif(enqueue_again.actor, ''), session_user::text), enqueue_again.args::json,
            taskledger_internal.with_times(enqueue_again.meta, due, enqueue_again.start_by,
                                           enqueue_again.finish_by)::json
@@ -1959,7 +1966,7 @@ COMMENT ON COLUMN taskledger.event.run IS 'The number of the run whose args are 
 
 COMMENT ON COLUMN taskledger.event.data_version IS 'The version of the format of data, for programs that read old events. The producer chooses it for args.';
 
-COMMENT ON COLUMN taskledger.event.priority IS 'The task''s priority from this event on: 1 urgent, 2 high, 3 normal, 4 low; 0: none was given, which means normal. Each event copies it from the event before, unless an operator reschedules the task with another.';
+COMMENT ON COLUMN taskledger.event.priority IS 'The task''s priority from this event on: 1 urgent, 2 high, 3 normal, 4 low; 0: none was given, which means normal. Each event copies it from the event before, unless an operator reschedules the task with another, or the event begins a later run or replaces args.';
 
 COMMENT ON COLUMN taskledger.event.actor IS 'The author of the event, as its writer claims. login_id is recorded by the database.';
 

@@ -22,6 +22,7 @@ const maxFaults = 20
 //   - every transition is one of [ledger.Transitions] or begins a run, and runs and attempts are counted correctly;
 //   - positions increase with the versions;
 //   - the shard of all events is the first event's;
+//   - only scheduled events and events with args change the priority;
 //   - data decodes with the encoding in meta.
 //
 // It reads every event in db's snapshot and writes nothing.
@@ -108,7 +109,7 @@ func (c *taskCheck) fault(e ledger.Event) string {
 	case e.Shard != next.Shard:
 		fault = fmt.Sprintf("shard must be %d as in the first event, got %d", next.Shard, e.Shard)
 	}
-	if fault == "" && e.Version > 1 && e.Type != ledger.EventScheduled && e.Priority != c.task.Priority {
+	if fault == "" && !e.HasArgs() && e.Type != ledger.EventScheduled && e.Priority != c.task.Priority {
 		fault = fmt.Sprintf("priority must be %d as in the event before, got %d", c.task.Priority, e.Priority)
 	}
 	c.task, c.position, c.isBroken = next, e.Position, fault != ""
