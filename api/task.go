@@ -43,6 +43,9 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 		}
 		defer leave()
 	}
+	if o := entry.Options; isCreateOnly && (o.IfExists == ledger.IfExistsRerun || o.IfExists == ledger.IfExistsReplace) {
+		return invalid("If-None-Match", "must not be set together with if_exists %s", o.IfExists)
+	}
 	ctx, cancel := database(r)
 	defer cancel()
 	var enqueued ledger.Enqueued

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -185,7 +186,7 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 		if err == nil || delay < 0 || attempt >= c.config.Attempts || ctx.Err() != nil {
 			return err
 		}
-		if _, isChange := body.(Change); isChange && !isUnmade(err) {
+		if isChange(body) && !isUnmade(err) {
 			return err
 		}
 		backoff := time.Duration(rand.Float64() * float64(100*time.Millisecond<<min(attempt, 6)))
@@ -193,6 +194,22 @@ func (c *Client) do(ctx context.Context, method, path string, body, into any) er
 			return err
 		}
 	}
+}
+
+// isChange reports whether a second request with this body could change what the first one or others have done since.
+func isChange(body any) bool {
+	isAgain := func(t NewTask) bool {
+		return t.IfExists == ledger.IfExistsRerun || t.IfExists == ledger.IfExistsReplace
+	}
+	switch b := body.(type) {
+	case Change:
+		return true
+	case NewTask:
+		return isAgain(b)
+	case Batch:
+		return slices.ContainsFunc(b.Tasks, isAgain)
+	}
+	return false
 }
 
 // isUnmade reports whether an error means that the server has not begun the request.

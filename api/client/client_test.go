@@ -150,6 +150,45 @@ func TestChangesAreNotMadeTwice(t *testing.T) {
 	}
 }
 
+// An enqueue that begins the next run of a task is not sent again if its answer is lost: it would begin another one, if
+// the run has finished meanwhile.
+func TestRunsAreNotEnqueuedTwice(t *testing.T) {
+	t.Parallel()
+	db := ledgertest.Pool(t, "api", "reader", "producer", "operator")
+	owner := ledgertest.As(t, db, ledgertest.Owner)
+	_, secret, err := api.CreateToken(t.Context(), db, api.TokenOptions{Name: "shop", Role: api.Producer})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := api.New(api.Config{DB: db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := sendCoupon.Key("a")
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(httptest.NewRecorder(), r)
+		ledgertest.Append(t, owner, key, ledger.EventSucceeded)
+		panic(http.ErrAbortHandler) // the answer is lost
+	}))
+	defer server.Close()
+	defer handler.Drain()
+	c, err := client.New(client.Config{URL: server.URL, Token: secret})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for run, again := range []ledger.IfExists{ledger.IfExistsRerun, ledger.IfExistsReplace, ledger.IfExistsRerun} {
+		task := client.NewTask{Kind: key.Kind, BizID: key.BizID, IfExists: again}
+		if run < 2 {
+			_, err = c.Enqueue(t.Context(), task)
+		} else {
+			_, err = c.EnqueueMany(t.Context(), []client.NewTask{task})
+		}
+		if got, loadErr := ledger.Load(t.Context(), db, key); err == nil || loadErr != nil || got.Run != run+1 {
+			t.Errorf("%s: %v; run %d, want %d, %v", again, err, got.Run, run+1, loadErr)
+		}
+	}
+}
+
 func TestPath(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[ledger.BizID]string{
