@@ -13,4 +13,6 @@
 // Simulated attempts begin when they are due: waiting for workers is not simulated, and a random delay is its mean.
 // Operators are not simulated: a task that would have died stays dead, even if it was released in fact. Deadlines are
 // checked between attempts and at the end of an attempt.
+//
+// A task that has failed in several runs counts once, with the run of its first failure in the range.
 package whatif

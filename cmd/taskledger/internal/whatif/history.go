@@ -77,6 +77,21 @@ func readPast(events []ledger.Event) taskHistory {
 	return p
 }
 
+// runOf returns the events of the run that contains a version, from the event with its args on.
+func runOf(events []ledger.Event, v ledger.Version) []ledger.Event {
+	begin, end := 0, len(events)
+	for i := 1; i < len(events) && end == len(events); i++ {
+		switch {
+		case !events[i].HasArgs():
+		case events[i].Version <= v:
+			begin = i
+		default:
+			end = i
+		}
+	}
+	return events[begin:end]
+}
+
 // attemptOf returns the attempt that an event ended, after the events before it.
 func attemptOf(e ledger.Event, before []ledger.Event) attempt {
 	a := attempt{began: e.RecordedAt, ended: e.RecordedAt}

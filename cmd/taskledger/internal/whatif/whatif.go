@@ -105,7 +105,7 @@ func (r *Report) addTask(ctx context.Context, db ledger.DB, p Policy, e ledger.E
 	}
 	events, err := ledger.History(ctx, db, e.Key)
 	if err == nil {
-		r.add(p, events)
+		r.add(p, runOf(events, e.Version))
 	}
 	return err
 }
@@ -124,7 +124,7 @@ func isFirstSince(ctx context.Context, db ledger.DB, e ledger.Event, since ledge
 	return earlier[0].Version <= reached, err
 }
 
-// add adds a task.
+// add adds a task with the events of a run.
 func (r *Report) add(p Policy, events []ledger.Event) {
 	t := readPast(events)
 	r.Tasks++

@@ -22,10 +22,10 @@ import (
 func insertHistory(t *testing.T, pool *pgxpool.Pool, id, history string) {
 	t.Helper()
 	const insert = `
-		insert into taskledger.event (recorded_at, version, attempt, shard, type, kind, biz_id, data)
+		insert into taskledger.event (recorded_at, version, attempt, shard, type, kind, biz_id, data, run)
 		values (timestamptz '2026-11-01 00:00:00Z' + $1::bigint * interval '1 second', $2, $3, 0,
-		        $4::text::taskledger.event_type, 'k', $5, $6::text::json)`
-	attempt := 0
+		        $4::text::taskledger.event_type, 'k', $5, $6::text::json, $7)`
+	attempt, run := 0, 1
 	for i, word := range strings.Fields("enqueued@0 " + history) {
 		name, seconds, _ := strings.Cut(word, "@")
 		at, err := strconv.Atoi(seconds)
@@ -33,12 +33,17 @@ func insertHistory(t *testing.T, pool *pgxpool.Pool, id, history string) {
 			t.Fatal(err)
 		}
 		var data *string
+		var later *int // the number of the run that the event begins
+		if name == "enqueued" && i > 0 {
+			run, attempt = run+1, 0
+			later = &run
+		}
 		if name == "failed" || name == "succeeded" {
 			attempt++
 			text := `{"duration_ms": 10000}`
 			data = &text
 		}
-		if _, err := pool.Exec(t.Context(), insert, at, i+1, attempt, name, id, data); err != nil {
+		if _, err := pool.Exec(t.Context(), insert, at, i+1, attempt, name, id, data, later); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -102,6 +107,18 @@ func TestPolicies(t *testing.T) {
 			// attempts: 0-10, 70-80 (between: fails), 680-690 (fails), 4290-4300
 			want: whatif.Report{Saved: 1, AttemptsRecorded: 3, AttemptsSimulated: 4,
 				Later: whatif.Shift{Tasks: 1, Mean: 690 * time.Second, Max: 690 * time.Second}},
+		},
+		"the run of the failure": {
+			// As the case before: the other runs, also one that fails, change nothing.
+			history: "succeeded@10 enqueued@5000 failed@5010 failed@5030 buried@5030 released@8600 succeeded@8610 " +
+				"enqueued@9000 failed@9010 buried@9010 enqueued@9020 succeeded@9030",
+			policy: `{"retry": {"ladder": [60, 600, 3600], "jitter": 0}}`,
+			want: whatif.Report{Saved: 1, AttemptsRecorded: 3, AttemptsSimulated: 4,
+				Later: whatif.Shift{Tasks: 1, Mean: 690 * time.Second, Max: 690 * time.Second}},
+		},
+		"a run is no refused event": {
+			history: "failed@10 buried@10 enqueued@20 succeeded@30",
+			policy:  `{"transitions": [{"type": "released", "from": []}]}`,
 		},
 		"quicker retries succeed earlier": {
 			history: "failed@10 released@110 failed@120 released@1000 succeeded@1010",
