@@ -57,19 +57,44 @@ comment on table taskledger.permit is
   'Internal: who has held which slot of a limit. The row with the highest n of each slot counts. kind, biz_id and '
   'attempt: of the holder, null if there has been none. name: of the limit, which is the kind.';
 
+-- The walk goes down from the highest slot, and reads the newest row of each slot alone: an old transaction may keep
+-- any number of removed rows from being vacuumed. Index: primary key.
+create view taskledger.newest_permits as
+select l.kind as name, w.slot, w.n, w.kind, w.biz_id, w.version, w.attempt, w.taken_at
+  from taskledger.concurrency_limit l
+ cross join lateral (
+   with recursive walk as (
+    (select p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at
+       from taskledger.permit p
+      where p.name = l.kind
+      order by p.slot desc, p.n desc
+      limit 1)
+      union all
+     select q.slot, q.n, q.kind, q.biz_id, q.version, q.attempt, q.taken_at
+       from walk above
+      cross join lateral (
+        select p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at
+          from taskledger.permit p
+         where p.name = l.kind and p.slot < above.slot
+         order by p.slot desc, p.n desc
+         limit 1) q)
+   select walk.slot, walk.n, walk.kind, walk.biz_id, walk.version, walk.attempt, walk.taken_at from walk) w;
+
+comment on view taskledger.newest_permits is
+  'Internal: the newest row of each slot of each limit, whether or not its attempt runs.';
+
 -- The newest row of each slot of a limit, if its attempt runs. Attempts are counted from 1 in each run: a row from
 -- before the run is of another attempt.
 create view taskledger.permits as
 select p.name, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at, h.actor
-  from taskledger.permit p
+  from taskledger.newest_permits p
  cross join lateral (
    select e.type, e.attempt, e.actor
      from taskledger.event e
     where e.kind = p.kind and e.biz_id = p.biz_id
     order by e.version desc
     limit 1) h
- where not exists (select from taskledger.permit q where q.name = p.name and q.slot = p.slot and q.n > p.n)
-   and h.type in ('started', 'progressed') and h.attempt = p.attempt
+ where h.type in ('started', 'progressed') and h.attempt = p.attempt
    and not exists (
      select from taskledger.event r
       where r.kind = p.kind and r.biz_id = p.biz_id and r.run is not null and r.version > p.version);
@@ -86,8 +111,11 @@ comment on view taskledger.concurrency is
   'Each kind with a concurrency limit, and how many of its attempts hold a permit. After a limit was lowered these can '
   'be more than it allows, until they end.';
 
--- A slot has a first row before a start can lock it. If a kind gets its first limit, the tasks that run then, and are
--- on the list of unfinished tasks, hold slots above the limit: no task starts until enough of them have ended.
+-- A slot has a first row before a start can lock it. A new slot gets it even if it seems to have rows: the snapshot may
+-- be older than their removal. A first row below others is removed again.
+--
+-- If a kind gets its first limit, the tasks that run then, and are on the list of unfinished tasks, hold slots above
+-- the limit: no task starts until enough of them have ended.
 -- +goose StatementBegin
 create function taskledger_internal.make_slots() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -95,8 +123,7 @@ begin
   perform nextval('taskledger.concurrency_set');
   insert into taskledger.permit (name, slot, n)
   select new.kind, s.slot, 0
-    from generate_series(1, new.max_running) s(slot)
-   where not exists (select from taskledger.permit p where p.name = new.kind and p.slot = s.slot)
+    from generate_series(case tg_op when 'UPDATE' then old.max_running else 0 end + 1, new.max_running) s(slot)
       on conflict (name, slot, n) do nothing;
   if tg_op = 'INSERT' then
     insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
@@ -131,7 +158,10 @@ alter table taskledger.concurrency_limit enable always trigger concurrency_slots
 -- With its owner's rights: no role may write the table permit.
 --
 -- While attempts hold slots above a lowered limit, as many of the highest free slots up to the limit stay free. Each
--- start relies on free slots above its own, so two starts at the same moment cannot exceed the limit together.
+-- start relies on free slots above its own, so two starts at the same moment cannot exceed the limit together. A start
+-- under the higher limit, whose transaction is open, has locked its slot: a locked slot is not free.
+-- A start reads the limit again when it has locked a slot. So either it is under the new limit, or every start that is
+-- finds its slot locked.
 -- The search begins at a random slot: a start reads few rows if many slots are free.
 -- Indexes: primary keys, event_run.
 -- +goose StatementBegin
@@ -140,8 +170,10 @@ language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
 declare
   most integer;
+  latest integer;
   above integer;
   allowed integer[];
+  free record;
   before record;
   place record;
   begin_at integer;
@@ -161,13 +193,11 @@ begin
       return null;
     end if;
     select p.slot, p.n into place -- a take-over keeps the slot
-      from taskledger.permit p
+      from taskledger.newest_permits p
      where p.name = new.kind and p.kind = new.kind and p.biz_id = new.biz_id and p.attempt = before.attempt
-       and not exists (select from taskledger.permit q where q.name = p.name and q.slot = p.slot and q.n > p.n)
        and not exists (
          select from taskledger.event r
-          where r.kind = p.kind and r.biz_id = p.biz_id and r.run is not null and r.version > p.version)
-       for update;
+          where r.kind = p.kind and r.biz_id = p.biz_id and r.run is not null and r.version > p.version);
     if found then
       insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
       values (new.kind, place.slot, place.n + 1, new.kind, new.biz_id, new.version, new.attempt);
@@ -175,19 +205,45 @@ begin
     end if;
   end if;
   loop
-    above := 0;
     allowed := null;
     if exists (select from taskledger.permit p where p.name = new.kind and p.slot > most) then
-      above := (select count(*) from taskledger.permits p where p.name = new.kind and p.slot > most);
-    end if;
-    if above > 0 then
-      allowed := array(
-        select f.slot
-          from (
-            select s.slot, row_number() over (order by s.slot desc) as nth
-              from generate_series(1, most) s(slot)
-             where not exists (select from taskledger.permits p where p.name = new.kind and p.slot = s.slot)) f
-         where f.nth > above);
+      begin
+        with slot as materialized (
+          select p.slot, p.n, p.kind, p.biz_id, p.attempt from taskledger.newest_permits p where p.name = new.kind
+        ), lockable as materialized (
+          select f.slot, f.n
+            from slot s
+            join taskledger.permit f on f.name = new.kind and f.slot = s.slot and f.n = s.n
+           where not exists (
+             select
+               from (
+                 select e.type, e.attempt
+                   from taskledger.event e
+                  where e.kind = s.kind and e.biz_id = s.biz_id
+                  order by e.version desc
+                  limit 1) h
+              where h.type in ('started', 'progressed') and h.attempt = s.attempt)
+             for share of f skip locked
+        )
+        select array_agg(l.slot) as slots, array_agg(l.n) as ns,
+               (select count(*) from slot s where s.slot > most) as above
+          into free
+          from lockable l;
+        -- Another start may have taken a slot before it was locked here.
+        with free as materialized (
+          select f.slot
+            from unnest(free.slots, free.ns) f(slot, n)
+           where not exists (
+             select from taskledger.permit q where q.name = new.kind and q.slot = f.slot and q.n > f.n)
+        )
+        select free.above - (select count(*) from free f where f.slot > most),
+               array(select f.slot from free f where f.slot <= most order by f.slot desc)
+          into above, allowed;
+        allowed := allowed[above + 1:];
+        raise sqlstate 'TL007'; -- unlocks the slots
+      exception when sqlstate 'TL007' then
+        null;
+      end;
     end if;
     begin_at := (random() * greatest(most - 1, 0))::integer;
     select p.slot, p.n into place
@@ -217,6 +273,19 @@ begin
       raise exception 'taskledger: no task of kind % can start: at most % may run at a time', new.kind, most
         using errcode = 'TL008', hint = 'try again when one has ended, or raise the limit: taskledger limit '
                                         || new.kind || ' --concurrency N';
+    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then -- its snapshot may have an earlier limit
+      begin
+        perform from taskledger.concurrency_limit l where l.kind = new.kind for share skip locked;
+        raise sqlstate 'TL007'; -- unlocks the limit
+      exception when sqlstate 'TL007' then
+        null;
+      end;
+    end if;
+    select l.max_running into latest from taskledger.concurrency_limit l where l.kind = new.kind;
+    if latest <> most then
+      most := latest;
+      continue;
     end if;
     insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
     values (new.kind, place.slot, place.n + 1, new.kind, new.biz_id, new.version, new.attempt)
@@ -276,7 +345,9 @@ comment on function taskledger_internal.lost_holders(text) is
 
 -- Rows of a slot are removed from the oldest on, and none that a start has locked: see the beginning of this file. The
 -- only row of a free slot above the limit is removed too. The lock of the limit's row keeps the limit from being raised
--- meanwhile. Indexes: primary keys.
+-- meanwhile. A limit that is being set is passed over: its transaction may wait for a removed row. An exact key shows
+-- whether older rows are left, once for each series of rows without gaps: an old transaction may keep any number of
+-- removed rows from being vacuumed. Indexes: primary keys.
 -- +goose StatementBegin
 create function taskledger_internal.remove_permits(how_many integer) returns integer
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -291,13 +362,16 @@ begin
      order by p.name, p.slot, p.n
      limit how_many
        for update skip locked
+  ), numbered as materialized (
+    select o.name, o.slot, o.n, o.n - row_number() over (partition by o.name, o.slot order by o.n) as series from old o
+  ), series as materialized (
+    select o.name, o.slot, o.series, min(o.n) as first from numbered o group by o.name, o.slot, o.series
   ), oldest as materialized (
     select o.name, o.slot, o.n
-      from (
-        select o.*, row_number() over (partition by o.name, o.slot order by o.n) - 1 as nth,
-               (select min(q.n) from taskledger.permit q where q.name = o.name and q.slot = o.slot) as first
-          from old o) o
-     where o.n = o.first + o.nth
+      from numbered o
+      join series s on s.name = o.name and s.slot = o.slot and s.series = o.series
+     where not exists (
+       select from taskledger.permit q where q.name = s.name and q.slot = s.slot and q.n = s.first - 1)
   )
   delete from taskledger.permit p using oldest o where p.name = o.name and p.slot = o.slot and p.n = o.n;
   get diagnostics removed = row_count;
@@ -309,7 +383,7 @@ begin
        and not exists (select from taskledger.permit q where q.name = p.name and q.slot = p.slot and q.n <> p.n)
        and not exists (select from taskledger.permits h where h.name = p.name and h.slot = p.slot)
      limit how_many
-       for share of l
+       for share of l skip locked
        for update of p skip locked
   )
   delete from taskledger.permit p using unused u where p.name = u.name and p.slot = u.slot and p.n = u.n;

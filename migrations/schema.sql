@@ -2977,8 +2977,7 @@ begin
   perform nextval('taskledger.concurrency_set');
   insert into taskledger.permit (name, slot, n)
   select new.kind, s.slot, 0
-    from generate_series(1, new.max_running) s(slot)
-   where not exists (select from taskledger.permit p where p.name = new.kind and p.slot = s.slot)
+    from generate_series(case tg_op when 'UPDATE' then old.max_running else 0 end + 1, new.max_running) s(slot)
       on conflict (name, slot, n) do nothing;
   if tg_op = 'INSERT' then
     insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
@@ -3747,13 +3746,16 @@ begin
      order by p.name, p.slot, p.n
      limit how_many
        for update skip locked
+  ), numbered as materialized (
+    select o.name, o.slot, o.n, o.n - row_number() over (partition by o.name, o.slot order by o.n) as series from old o
+  ), series as materialized (
+    select o.name, o.slot, o.series, min(o.n) as first from numbered o group by o.name, o.slot, o.series
   ), oldest as materialized (
     select o.name, o.slot, o.n
-      from (
-        select o.*, row_number() over (partition by o.name, o.slot order by o.n) - 1 as nth,
-               (select min(q.n) from taskledger.permit q where q.name = o.name and q.slot = o.slot) as first
-          from old o) o
-     where o.n = o.first + o.nth
+      from numbered o
+      join series s on s.name = o.name and s.slot = o.slot and s.series = o.series
+     where not exists (
+       select from taskledger.permit q where q.name = s.name and q.slot = s.slot and q.n = s.first - 1)
   )
   delete from taskledger.permit p using oldest o where p.name = o.name and p.slot = o.slot and p.n = o.n;
   get diagnostics removed = row_count;
@@ -3765,7 +3767,7 @@ begin
        and not exists (select from taskledger.permit q where q.name = p.name and q.slot = p.slot and q.n <> p.n)
        and not exists (select from taskledger.permits h where h.name = p.name and h.slot = p.slot)
      limit how_many
-       for share of l
+       for share of l skip locked
        for update of p skip locked
   )
   delete from taskledger.permit p using unused u where p.name = u.name and p.slot = u.slot and p.n = u.n;
@@ -4117,8 +4119,10 @@ CREATE FUNCTION taskledger_internal.take_permit() RETURNS trigger
     AS $$
 declare
   most integer;
+  latest integer;
   above integer;
   allowed integer[];
+  free record;
   before record;
   place record;
   begin_at integer;
@@ -4138,13 +4142,11 @@ begin
       return null;
     end if;
     select p.slot, p.n into place -- a take-over keeps the slot
-      from taskledger.permit p
+      from taskledger.newest_permits p
      where p.name = new.kind and p.kind = new.kind and p.biz_id = new.biz_id and p.attempt = before.attempt
-       and not exists (select from taskledger.permit q where q.name = p.name and q.slot = p.slot and q.n > p.n)
        and not exists (
          select from taskledger.event r
-          where r.kind = p.kind and r.biz_id = p.biz_id and r.run is not null and r.version > p.version)
-       for update;
+          where r.kind = p.kind and r.biz_id = p.biz_id and r.run is not null and r.version > p.version);
     if found then
       insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
       values (new.kind, place.slot, place.n + 1, new.kind, new.biz_id, new.version, new.attempt);
@@ -4152,19 +4154,45 @@ begin
     end if;
   end if;
   loop
-    above := 0;
     allowed := null;
     if exists (select from taskledger.permit p where p.name = new.kind and p.slot > most) then
-      above := (select count(*) from taskledger.permits p where p.name = new.kind and p.slot > most);
-    end if;
-    if above > 0 then
-      allowed := array(
-        select f.slot
-          from (
-            select s.slot, row_number() over (order by s.slot desc) as nth
-              from generate_series(1, most) s(slot)
-             where not exists (select from taskledger.permits p where p.name = new.kind and p.slot = s.slot)) f
-         where f.nth > above);
+      begin
+        with slot as materialized (
+          select p.slot, p.n, p.kind, p.biz_id, p.attempt from taskledger.newest_permits p where p.name = new.kind
+        ), lockable as materialized (
+          select f.slot, f.n
+            from slot s
+            join taskledger.permit f on f.name = new.kind and f.slot = s.slot and f.n = s.n
+           where not exists (
+             select
+               from (
+                 select e.type, e.attempt
+                   from taskledger.event e
+                  where e.kind = s.kind and e.biz_id = s.biz_id
+                  order by e.version desc
+                  limit 1) h
+              where h.type in ('started', 'progressed') and h.attempt = s.attempt)
+             for share of f skip locked
+        )
+        select array_agg(l.slot) as slots, array_agg(l.n) as ns,
+               (select count(*) from slot s where s.slot > most) as above
+          into free
+          from lockable l;
+        -- Another start may have taken a slot before it was locked here.
+        with free as materialized (
+          select f.slot
+            from unnest(free.slots, free.ns) f(slot, n)
+           where not exists (
+             select from taskledger.permit q where q.name = new.kind and q.slot = f.slot and q.n > f.n)
+        )
+        select free.above - (select count(*) from free f where f.slot > most),
+               array(select f.slot from free f where f.slot <= most order by f.slot desc)
+          into above, allowed;
+        allowed := allowed[above + 1:];
+        raise sqlstate 'TL007'; -- unlocks the slots
+      exception when sqlstate 'TL007' then
+        null;
+      end;
     end if;
     begin_at := (random() * greatest(most - 1, 0))::integer;
     select p.slot, p.n into place
@@ -4194,6 +4222,19 @@ begin
       raise exception 'taskledger: no task of kind % can start: at most % may run at a time', new.kind, most
         using errcode = 'TL008', hint = 'try again when one has ended, or raise the limit: taskledger limit '
                                         || new.kind || ' --concurrency N';
+    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then -- its snapshot may have an earlier limit
+      begin
+        perform from taskledger.concurrency_limit l where l.kind = new.kind for share skip locked;
+        raise sqlstate 'TL007'; -- unlocks the limit
+      exception when sqlstate 'TL007' then
+        null;
+      end;
+    end if;
+    select l.max_running into latest from taskledger.concurrency_limit l where l.kind = new.kind;
+    if latest <> most then
+      most := latest;
+      continue;
     end if;
     insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
     values (new.kind, place.slot, place.n + 1, new.kind, new.biz_id, new.version, new.attempt)
@@ -4526,6 +4567,60 @@ WITH (autovacuum_vacuum_scale_factor='0.01', autovacuum_vacuum_cost_delay='0');
 
 COMMENT ON TABLE taskledger.permit IS 'Internal: who has held which slot of a limit. The row with the highest n of each slot counts. kind, biz_id and attempt: of the holder, null if there has been none. name: of the limit, which is the kind.';
 
+CREATE VIEW taskledger.newest_permits AS
+ SELECT l.kind AS name,
+    w.slot,
+    w.n,
+    w.kind,
+    w.biz_id,
+    w.version,
+    w.attempt,
+    w.taken_at
+   FROM (taskledger.concurrency_limit l
+     CROSS JOIN LATERAL ( WITH RECURSIVE walk AS (
+                ( SELECT p.slot,
+                    p.n,
+                    p.kind,
+                    p.biz_id,
+                    p.version,
+                    p.attempt,
+                    p.taken_at
+                   FROM taskledger.permit p
+                  WHERE (p.name = l.kind)
+                  ORDER BY p.slot DESC, p.n DESC
+                 LIMIT 1)
+                UNION ALL
+                 SELECT q.slot,
+                    q.n,
+                    q.kind,
+                    q.biz_id,
+                    q.version,
+                    q.attempt,
+                    q.taken_at
+                   FROM (walk above
+                     CROSS JOIN LATERAL ( SELECT p.slot,
+                            p.n,
+                            p.kind,
+                            p.biz_id,
+                            p.version,
+                            p.attempt,
+                            p.taken_at
+                           FROM taskledger.permit p
+                          WHERE ((p.name = l.kind) AND (p.slot < above.slot))
+                          ORDER BY p.slot DESC, p.n DESC
+                         LIMIT 1) q)
+                )
+         SELECT walk.slot,
+            walk.n,
+            walk.kind,
+            walk.biz_id,
+            walk.version,
+            walk.attempt,
+            walk.taken_at
+           FROM walk) w);
+
+COMMENT ON VIEW taskledger.newest_permits IS 'Internal: the newest row of each slot of each limit, whether or not its attempt runs.';
+
 CREATE VIEW taskledger.permits AS
  SELECT p.name,
     p.slot,
@@ -4536,7 +4631,7 @@ CREATE VIEW taskledger.permits AS
     p.attempt,
     p.taken_at,
     h.actor
-   FROM (taskledger.permit p
+   FROM (taskledger.newest_permits p
      CROSS JOIN LATERAL ( SELECT e.type,
             e.attempt,
             e.actor
@@ -4544,9 +4639,7 @@ CREATE VIEW taskledger.permits AS
           WHERE ((e.kind = p.kind) AND (e.biz_id = p.biz_id))
           ORDER BY e.version DESC
          LIMIT 1) h)
-  WHERE ((NOT (EXISTS ( SELECT
-           FROM taskledger.permit q
-          WHERE ((q.name = p.name) AND (q.slot = p.slot) AND (q.n > p.n))))) AND (h.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type])) AND (h.attempt = p.attempt) AND (NOT (EXISTS ( SELECT
+  WHERE ((h.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type])) AND (h.attempt = p.attempt) AND (NOT (EXISTS ( SELECT
            FROM taskledger.event r
           WHERE ((r.kind = p.kind) AND (r.biz_id = p.biz_id) AND (r.run IS NOT NULL) AND (r.version > p.version))))));
 

@@ -1,0 +1,155 @@
+package ledger_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// begin begins a transaction that is rolled back at the end of the test, unless it was committed.
+func begin(t *testing.T, db *pgxpool.Pool, o pgx.TxOptions) pgx.Tx {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	return tx
+}
+
+func mustCommit(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Starts that are not committed when a limit is lowered count, in whichever slots they are.
+func TestLoweredConcurrencyLimitCountsStartsInFlight(t *testing.T) {
+	t.Parallel()
+	for _, committed := range []int{0, 1, 2, 3} {
+		t.Run(fmt.Sprint(committed), func(t *testing.T) {
+			t.Parallel()
+			db := gate(t, 6, 20)
+			for i := range committed {
+				mustAppend(t, db, i, 1, ledger.EventStarted)
+			}
+			tx := begin(t, db, pgx.TxOptions{})
+			for i := committed; i < 4; i++ {
+				mustAppend(t, tx, i, 1, ledger.EventStarted)
+			}
+			limitConcurrency(t, db, 4)
+			var started []int
+			for i := 10; i < 15; i++ {
+				if err := appendGated(t, db, i, 1, ledger.EventStarted); err == nil {
+					started = append(started, i)
+				} else if !errors.Is(err, ledger.ErrConcurrencyLimit) {
+					t.Fatal(err)
+				}
+			}
+			if len(started) > 0 {
+				t.Errorf("tasks %v have started while 4 run", started)
+			}
+			mustCommit(t, tx)
+			mustAppend(t, db, 3, 2, ledger.EventSucceeded)
+			mustAppend(t, db, 15, 1, ledger.EventStarted)
+			mustBeFull(t, db, 16, 1)
+		})
+	}
+}
+
+// A start that has read a limit before it is lowered, and takes its permit afterwards, is under the new limit.
+func TestStartWhileAConcurrencyLimitIsLowered(t *testing.T) {
+	t.Parallel()
+	for _, isolation := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
+		t.Run(string(isolation), func(t *testing.T) {
+			t.Parallel()
+			db := gate(t, 3, 10)
+			late := begin(t, db, pgx.TxOptions{IsoLevel: isolation})
+			pid := ledgertest.BackendPID(t, late)
+			operator := begin(t, ledgertest.As(t, db, ledgertest.Owner), pgx.TxOptions{})
+			if _, err := operator.Exec(t.Context(), "lock table taskledger.permit"); err != nil {
+				t.Fatal(err)
+			}
+			result := make(chan error, 1)
+			go func() { result <- appendGated(t, late, 0, 1, ledger.EventStarted) }()
+			ledgertest.AwaitBlocked(t, db, pid) // it has read the limit
+			limitConcurrency(t, operator, 1)
+			mustAppend(t, operator, 1, 1, ledger.EventStarted)
+			mustCommit(t, operator)
+			err := <-result
+			if !errors.Is(err, ledger.ErrConcurrencyLimit) && !errors.Is(err, ledger.ErrRetryTransaction) {
+				t.Errorf("a second start: %v, want a refusal", err)
+			}
+		})
+	}
+}
+
+// A limit that is lowered and raised in transactions with an old snapshot has all of its slots.
+func TestRaisedConcurrencyLimitHasItsSlots(t *testing.T) {
+	t.Parallel()
+	db := gate(t, 3, 10)
+	limitConcurrency(t, db, 1)
+	tx := begin(t, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if n := count(t, tx, "select count(*) from taskledger.permit"); n != 3 {
+		t.Fatalf("%d slots", n)
+	}
+	for count(t, db, "select taskledger_internal.remove_permits(100)") > 0 {
+	}
+	limitConcurrency(t, tx, 3)
+	mustCommit(t, tx)
+	for i := range 3 {
+		mustAppend(t, db, i, 1, ledger.EventStarted)
+	}
+	mustBeFull(t, db, 3, 1)
+}
+
+// buffers returns how many buffers a statement reads.
+func buffers(t *testing.T, db *pgxpool.Pool, statement string) (n int) {
+	t.Helper()
+	var plan []struct {
+		Plan struct {
+			Hit  int `json:"Shared Hit Blocks"`
+			Read int `json:"Shared Read Blocks"`
+		}
+	}
+	err := db.QueryRow(t.Context(), "explain (analyze, buffers, format json) "+statement).Scan(&plan)
+	if err != nil || len(plan) != 1 {
+		t.Fatal(plan, err)
+	}
+	return plan[0].Plan.Hit + plan[0].Plan.Read
+}
+
+// A transaction that stays open keeps removed rows from being vacuumed. They are not read repeatedly, and not at all to
+// find the permits in use.
+func TestPermitsUnderAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	db := gate(t, 1, 1)
+	mustAppend(t, db, 0, 1, ledger.EventStarted)
+	mustAppend(t, db, 0, 2, ledger.EventSucceeded)
+	old := begin(t, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	count(t, old, "select count(*) from taskledger.permit")
+	const rows, batch = 5000, 1000
+	ledgertest.ExecAsOwner(t, db, `
+		insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
+		select 'test.gated', 1, g, 'test.gated', 'g-0', 2, 1 from generate_series(2, $1::integer) g`, rows)
+	remove := fmt.Sprintf("select taskledger_internal.remove_permits(%d)", batch)
+	for range rows / batch {
+		if n := buffers(t, db, remove); n > 16*batch {
+			t.Errorf("%d buffers were read to remove %d rows", n, batch)
+		}
+	}
+	if n := count(t, db, "select count(*) from taskledger.permit"); n != 1 {
+		t.Errorf("%d rows of a slot are left", n)
+	}
+	if n := buffers(t, db, "select taskledger_internal.free_permits('test.gated')"); n > 500 {
+		t.Errorf("%d buffers were read to count free permits", n)
+	}
+}
