@@ -298,6 +298,7 @@ func (o *office) joinAll(all []lease.Session, c lease.Conditions) (hasReports bo
 	}
 	o.machine.Pause(c.Paused)
 	o.machine.Limit(c.Limits)
+	o.machine.Retry()
 	o.hasLimits = len(c.Limits) > 0
 	o.match()
 	return hasReports

@@ -10,6 +10,9 @@ type gate struct {
 	uses  map[ledger.Key]use // of permits
 	// isKnown: the permits in use were read. Until then the gate is closed.
 	isKnown bool
+	// returned is the number of tasks that workers have given back without a start. Their starts may have been refused,
+	// because transactions that are still open hold permits. So as many permits are not used until Retry.
+	returned int
 
 	isReading bool
 	moved     map[ledger.Key]use // while isReading: the tasks changed by events
@@ -38,7 +41,7 @@ func (g *gate) room() int {
 	if !g.isKnown {
 		return 0
 	}
-	return max(0, g.limit-len(g.uses))
+	return max(0, g.limit-len(g.uses)-g.returned)
 }
 
 // set records a task's use of a permit.
@@ -52,7 +55,10 @@ func (g *gate) set(k ledger.Key, u use) {
 
 // apply takes an event of the kind.
 func (g *gate) apply(e *Event) {
-	u := g.uses[e.Key]
+	u, isKnown := g.uses[e.Key]
+	if !isKnown && e.Change != Available {
+		g.returned = max(0, g.returned-1) // a transaction that held a permit may have ended
+	}
 	u.version, u.isHeld = e.Version, e.Change == Begun
 	g.set(e.Key, u)
 	if g.isReading {
@@ -98,6 +104,24 @@ func (d *Dispatcher) Limit(limits map[ledger.Kind]int) {
 			g.limit, g.wantsRead = limit, true
 			d.reopen(kind)
 		}
+	}
+}
+
+// Retry lets tasks of limited kinds try again whose starts may have been refused: half of them. The caller calls it at
+// intervals, because no event shows that a transaction was rolled back.
+func (d *Dispatcher) Retry() {
+	for kind, g := range d.gates {
+		if g.returned > 0 {
+			g.returned /= 2
+			d.reopen(kind)
+		}
+	}
+}
+
+// noteReturn notes a task that a worker has given back. A worker that is leaving does so without trying a start.
+func (d *Dispatcher) noteReturn(s *session, k ledger.Key) {
+	if g := d.gates[k.Kind]; g != nil && !s.isLeaving && !g.uses[k].isHeld {
+		g.returned = min(g.limit, g.returned+1)
 	}
 }
 

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -49,7 +50,10 @@ func TestGateHoldsTasksBack(t *testing.T) {
 	same(t, "tasks after an end", len(a.got)+len(b.got), 5)
 	s.end(b, "t4") // given back without a start
 	s.exchange()
-	same(t, "tasks after one was given back", len(a.got)+len(b.got), 6)
+	same(t, "tasks after one was given back", len(a.got)+len(b.got), 5) // its start may have been refused
+	s.Retry()
+	s.exchange()
+	same(t, "tasks after a retry", len(a.got)+len(b.got), 6)
 	s.limit(5)
 	same(t, "tasks after the limit was raised", len(a.got)+len(b.got), 7)
 	s.limit(1)
@@ -86,6 +90,33 @@ func TestGateIsClosedUntilThePermitsAreRead(t *testing.T) {
 	s.TakePermits(testKind, nil, false) // x2 and x3 have ended, and the feed was not there
 	s.exchange()
 	same(t, "tasks after the permits were read again", len(a.got), 3)
+}
+
+// While starts are refused although no permit is known to be in use, few tasks are offered. The end of an unknown start
+// opens the gate.
+func TestGateAfterRefusedStarts(t *testing.T) {
+	s := newShop(100)
+	a := s.join("a", "1", 10, 10, ledger.AllShards)
+	s.begin()
+	s.limit(4)
+	s.apply(tasksFrom(1, 9)...)
+	refuse := func() {
+		for _, id := range slices.Clone(a.got)[len(a.got)-4:] {
+			s.end(a, id)
+		}
+		s.exchange()
+		s.apply()
+	}
+	refuse()
+	same(t, "tasks after four starts were refused", len(a.got), 4)
+	s.apply(available("x1", 100).as(Ended, 3, "caller"))
+	same(t, "tasks after an unknown start has ended", len(a.got), 5)
+	s.Retry()
+	s.exchange()
+	same(t, "tasks after a retry", len(a.got), 7)
+	s.Retry()
+	s.exchange()
+	same(t, "tasks after another retry", len(a.got), 8)
 }
 
 // The task of a worker that is gone keeps its permit: it is offered first, even while the gate is closed.
