@@ -233,7 +233,8 @@ var definitions = []Definition{
 		Threshold: usualThreshold,
 		Meaning: "Tasks of a kind have been available or running for longer than the threshold, " +
 			"but no live worker handles the kind.",
-		Cure: "start the program that registers the kind, or: taskledger cancel --kind KIND",
+		Cure: "start the program that registers the kind; if its process exists, it hangs or cannot reach the " +
+			"database: restart it (lost workers: taskledger show workers); or: taskledger cancel --kind KIND",
 	},
 	{
 		Name: OperationOpen,
@@ -248,7 +249,8 @@ var definitions = []Definition{
 		Threshold: usualThreshold,
 		Meaning: "A task has been available for longer than the threshold and its kind is not paused, but the live " +
 			"workers of the kind have not started it.",
-		Cure: "give the kind more slots or more workers; overdue handlers in taskledger show workers occupy slots: " +
+		Cure: "if as many tasks run as the kind's limit allows: taskledger limit KIND --concurrency N; otherwise " +
+			"give the kind more slots or more workers; overdue handlers in taskledger show workers occupy slots: " +
 			"restart these workers, and fix the handlers; if slots are free, read the workers' log; " +
 			"restart a worker that renews its lease but starts nothing",
 	},

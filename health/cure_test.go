@@ -33,6 +33,11 @@ func TestCuresLeadToTheCause(t *testing.T) {
 		available(b, c)
 		c.Thresholds = map[health.Name]time.Duration{health.TasksUnbegun: time.Millisecond}
 	}
+	limited := func(b *bundle, c *health.Config) {
+		unbegun(b, c)
+		ledgertest.ExecAsOwner(b.t, b.db, `insert into taskledger.concurrency_limit (kind, max_running, actor)
+			values ('coupon.send', 0, 'ada')`)
+	}
 	unhandled := func(b *bundle, c *health.Config) {
 		available(b, c)
 		c.Thresholds = map[health.Name]time.Duration{health.KindUnhandled: time.Millisecond}
@@ -56,7 +61,11 @@ func TestCuresLeadToTheCause(t *testing.T) {
 		},
 		{
 			name: "unbegun with a dispatcher", arrange: unbegun,
-			of: health.TasksUnbegun, want: "give the kind more slots",
+			of: health.TasksUnbegun, want: "if as many tasks run as the kind's limit allows",
+		},
+		{
+			name: "unbegun at its concurrency limit", arrange: limited,
+			of: health.TasksUnbegun, want: "raise the limit",
 		},
 		{
 			name: "dispatcher of a copy", relay: copied, arrange: unhandled,

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/taskledger/taskledger/internal/lists"
 	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/operator"
 )
 
@@ -34,13 +36,37 @@ func checkUnbegun(ctx context.Context, c Config, r *Report) error {
 	if isKnown {
 		since = oldest
 	}
-	r.add(Condition{
-		Name: TasksUnbegun, Since: since, Threshold: limit,
-		Text: fmt.Sprintf("a task has been waiting for a worker for %s or longer; kinds: %s",
-			printable.Age(r.At.Sub(oldest)), printable.Names(names, maxNamed)),
-		Cure: lagCure(r, DispatcherStopped),
-	})
+	text := fmt.Sprintf("a task has been waiting for a worker for %s or longer; kinds: %s",
+		printable.Age(r.At.Sub(oldest)), printable.Names(names, maxNamed))
+	full, err := readFull(ctx, c, unbegun)
+	if err != nil {
+		return err
+	}
+	if len(full) > 0 {
+		text += "; as many tasks run as the concurrency limit allows: " + printable.Names(full, maxNamed)
+	}
+	cure := lagCure(r, DispatcherStopped)
+	if cure == "" && len(full) == len(unbegun) {
+		cure = "raise the limit, if more tasks may run at a time: taskledger limit KIND --concurrency N; " +
+			"otherwise shorten the handlers, or bound the waiting tasks: docs/overload.md"
+	}
+	r.add(Condition{Name: TasksUnbegun, Since: since, Threshold: limit, Text: text, Cure: cure})
 	return nil
+}
+
+// readFull returns the kinds whose tasks wait for their concurrency limit, with its use.
+func readFull(ctx context.Context, c Config, unbegun []operator.UnbegunKind) (full []string, err error) {
+	limits, err := ledger.ReadConcurrency(ctx, c.DB, "", lists.All)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range limits {
+		isUnbegun := slices.ContainsFunc(unbegun, func(u operator.UnbegunKind) bool { return u.Kind == l.Kind })
+		if isUnbegun && l.Running >= l.MaxRunning {
+			full = append(full, fmt.Sprintf("%s (%d of %d)", l.Kind, l.Running, l.MaxRunning))
+		}
+	}
+	return full, nil
 }
 
 func checkRepeated(ctx context.Context, c Config, r *Report) error {
