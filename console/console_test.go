@@ -54,7 +54,7 @@ func TestPages(t *testing.T) {
 		"/failures":                   {"No task is dead"},
 		"/kinds":                      {"coupon.send", "no worker"},
 		"/kind?name=coupon.send":      {"coupon.send", "No live worker handles this kind", "Available<small>2</small>"},
-		"/kind?name=coupon.send&a=1":  {"none, 5 <small>0 in use</small>"},
+		"/kind?name=coupon.send&a=1":  {"none, 0 of 5 <small>in use</small>"},
 		"/kind?name=absent":           {"absent"},
 		"/kind?name=a&range=7d":       {"Limit of waiting tasks"},
 		"/workers":                    {"No worker is alive"},

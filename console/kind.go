@@ -84,6 +84,11 @@ type kindData struct {
 	HasOthers bool // there may be other workers of the kind
 }
 
+// IsFull reports whether tasks wait for the limit of running tasks.
+func (d *kindData) IsFull() bool {
+	return d.Most != nil && d.Most.Running >= d.Most.MaxRunning && d.Tasks.Available() > 0
+}
+
 // showKind shows a kind: its tasks by state, its attempts in time, its workers and its last dead tasks.
 func (h *Handler) showKind(ctx context.Context, r *http.Request, v *view) error {
 	q := r.URL.Query()

@@ -75,6 +75,46 @@ func TestWhyATaskDoesNotBegin(t *testing.T) {
 	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, "ada paused the kind: wrong price")
 }
 
+// The pages of a task and of its kind name the concurrency limit for which tasks wait, and the command that changes it.
+func TestTaskWaitsForItsLimit(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	k := ledgertest.Key(t, "export.run/e-1")
+	ledgertest.Enqueue(t, s.db, k, `{}`)
+	s.project()
+	limit := ledger.ConcurrencyLimit{Kind: "export.run", MaxRunning: 0}
+	if err := ledger.SetConcurrency(t.Context(), ledgertest.As(t, s.db, "operator"), limit, ""); err != nil {
+		t.Fatal(err)
+	}
+	b := s.as(api.Viewer)
+	for _, path := range []string{"/task?" + keyOf(k), "/kind?name=export.run"} {
+		b.want(b.get(path), http.StatusOK, "0 of 0 are in use", "taskledger limit export.run --concurrency N")
+	}
+}
+
+// The page of a running task names the loss of its worker.
+func TestRunningOnALostWorker(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	k := ledgertest.Key(t, "image.render/i-1")
+	ledgertest.Enqueue(t, s.db, k, `{}`)
+	s.appendAll(k, ledger.AppendRequest{Type: ledger.EventStarted, Actor: "w-1"})
+	s.project()
+	b := s.as(api.Viewer)
+	lease := func(interval string) {
+		t.Helper()
+		ledgertest.ExecAsOwner(t, s.db, `insert into taskledger.lease (name, holder, since, alive_until, detail) values
+			('worker/w-1', 'w-1', now(), now() + '`+interval+`', '{"kinds":["image.render"],"shards":"all"}')
+			on conflict (name) do update set alive_until = excluded.alive_until`)
+	}
+	lease("1 hour")
+	if p := b.get("/task?" + keyOf(k)); p.status != http.StatusOK || strings.Contains(p.body, "Its worker is lost") {
+		t.Errorf("status %d; the worker is alive:\n%s", p.status, p.content())
+	}
+	lease("-1 minute")
+	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, "Its worker is lost", "No live worker handles the kind")
+}
+
 // The page of a running task shows its newest progress, and that of a long history its newest events.
 func TestProgressAndLongHistory(t *testing.T) {
 	t.Parallel()

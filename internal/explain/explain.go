@@ -29,8 +29,8 @@ type Source struct {
 	Counts func(context.Context) ([]ledger.StateCount, error)
 }
 
-// State returns why a task does not begin, or why it is dead. It returns "" if there is nothing to explain. It never
-// commits.
+// State returns why a task does not begin or does not end, or why it is dead. It returns "" if there is nothing to
+// explain. It never commits.
 func (s Source) State(ctx context.Context, t ledger.Task) (string, error) {
 	switch t.State {
 	case ledger.StateDead:
@@ -39,6 +39,8 @@ func (s Source) State(ctx context.Context, t ledger.Task) (string, error) {
 		return s.predecessors(ctx, t)
 	case ledger.StateAvailable:
 		return s.available(ctx, t)
+	case ledger.StateRunning:
+		return s.running(ctx, t)
 	default:
 		return "", nil
 	}
@@ -64,7 +66,8 @@ func (s Source) available(ctx context.Context, t ledger.Task) (string, error) {
 	}
 	for _, l := range limits {
 		if l.Kind == t.Kind && l.Running >= l.MaxRunning {
-			return fmt.Sprintf("It waits for the limit of its kind: %d of %d are in use.", l.Running, l.MaxRunning), nil
+			return fmt.Sprintf("It waits for the limit of its kind: %d of %d are in use. To change it: "+
+				"taskledger limit %s --concurrency N", l.Running, l.MaxRunning, t.Kind), nil
 		}
 	}
 	live, err := workers.ReadLiveCounts(ctx, s.DB)
@@ -72,7 +75,8 @@ func (s Source) available(ctx context.Context, t ledger.Task) (string, error) {
 		return "", err
 	}
 	if live[t.Kind] == 0 {
-		return "It does not begin because no live worker handles the kind. Start the program that registers it.", nil
+		return "It does not begin because no live worker handles the kind. Start the program that registers it, or " +
+			"restart it if it hangs.", nil
 	}
 	read := s.Counts
 	if read == nil {
@@ -92,6 +96,29 @@ func (s Source) available(ctx context.Context, t ledger.Task) (string, error) {
 	}
 	return fmt.Sprintf("Waiting tasks of the kind: %s; live workers: %d. It begins when a slot is free.",
 		printable.Count(max(waiting, 1)), live[t.Kind]), nil
+}
+
+// running returns that the worker of a running task is lost, "" if it is alive or unknown.
+func (s Source) running(ctx context.Context, t ledger.Task) (string, error) {
+	all, err := workers.ReadWorkers(ctx, s.DB, "", lists.All)
+	if err != nil {
+		return "", err
+	}
+	for _, w := range all {
+		if w.ID != t.Actor || w.Alive {
+			continue
+		}
+		live, err := workers.ReadLiveCounts(ctx, s.DB)
+		if err != nil {
+			return "", err
+		}
+		why := "Its worker is lost: it was killed, hangs or cannot reach the database. "
+		if live[t.Kind] == 0 {
+			return why + "No live worker handles the kind: start the program that registers it, or restart it.", nil
+		}
+		return why + "A live worker of the kind will take the task over.", nil
+	}
+	return "", nil
 }
 
 // dead returns the recorded reason why a task is dead.
