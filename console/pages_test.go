@@ -12,6 +12,32 @@ import (
 	"github.com/taskledger/taskledger/ledger/periodic"
 )
 
+// The overview names each paused schedule that the caller may see, with the actor and the reason.
+func TestPausedScheduleOnTheOverview(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	owner := ledgertest.As(t, s.db, ledgertest.Owner)
+	all := []periodic.Schedule{
+		{Name: "nightly", Kind: "report.make", Every: time.Hour},
+		{Name: "hourly", Kind: "probe.run", Every: time.Hour},
+	}
+	if _, err := periodic.Apply(t.Context(), owner, all, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := periodic.Pause(t.Context(), owner, "nightly", "bob", "until the <move>"); err != nil {
+		t.Fatal(err)
+	}
+	b := s.as(api.Viewer)
+	p := b.get("/")
+	b.want(p, http.StatusOK, "Schedule nightly is paused by bob: until the &lt;move&gt;", "Show schedules")
+	b.want(b.get("/schedules"), http.StatusOK, "Only an admin may pause, resume and run schedules")
+	if limited := s.as(api.Producer, "probe.*").get("/"); strings.Contains(p.body, "hourly is paused") ||
+		limited.status != http.StatusOK || strings.Contains(limited.body, "nightly") {
+		t.Errorf("of two schedules one is paused, which a caller limited to the other one does not see:\n%s\n%s",
+			p.content(), limited.content())
+	}
+}
+
 // A page of schedules is bounded, and its pages have every schedule once.
 func TestSchedulesInPages(t *testing.T) {
 	t.Parallel()

@@ -13,6 +13,14 @@ import (
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/ledger/periodic"
+)
+
+const (
+	// maxTroubles is the number of troubles of one sort; the lists show the others.
+	maxTroubles = 5
+	// maxSchedules is the number of schedules among which the paused ones are found.
+	maxSchedules = 1000
 )
 
 // trouble is a sentence about a fault, with links to its cure.
@@ -46,8 +54,7 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 	}
 	slices.SortFunc(failing, func(a, b *kindNow) int { return cmp.Compare(b.Failed, a.Failed) })
 	slices.SortFunc(paused, func(a, b *kindNow) int { return a.Pause.Since.Compare(b.Pause.Since) })
-	const most = 5 // the table shows the others
-	for _, k := range failing[:min(len(failing), most)] {
+	for _, k := range failing[:min(len(failing), maxTroubles)] {
 		text := fmt.Sprintf("%s of the attempts of %s failed in the last hour: %s of %s", k.Share(), k.Kind,
 			printable.Count(k.Failed), printable.Count(k.Succeeded+k.Failed))
 		if k.KindStats.Dead > 0 {
@@ -57,13 +64,36 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 			{Query: v.Base + "failures?" + string(query("kind", k.Kind)), Text: "Show failures"},
 			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
 	}
-	for _, k := range paused[:min(len(paused), most)] {
+	act := "Show the kind"
+	if v.CanControl() {
+		act = "Resume…"
+	}
+	for _, k := range paused[:min(len(paused), maxTroubles)] {
 		text := fmt.Sprintf("%s is paused by %s: %s", k.Kind, k.Pause.Actor, k.Pause.Reason)
 		if n := k.Tasks.Available(); n > 0 {
 			text += fmt.Sprintf(" (%s waiting)", tasks(int(n)))
 		}
 		d.Troubles = append(d.Troubles, trouble{Text: text, Since: k.Pause.Since, Links: []choice{
-			{Query: v.Base + string(kindPath(k.Kind)), Text: "Resume…"}}})
+			{Query: v.Base + string(kindPath(k.Kind)), Text: act}}})
+	}
+	return h.addPausedSchedules(ctx, v, d)
+}
+
+// addPausedSchedules adds the paused schedules among the first ones, the longest pause first.
+func (h *Handler) addPausedSchedules(ctx context.Context, v *view, d *overviewData) error {
+	all, err := periodic.ReadSchedules(ctx, h.config.DB, "", maxSchedules)
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(s periodic.Status) bool { return !s.Paused || !v.Caller.MayUse(s.Schedule.Kind) })
+	slices.SortFunc(all, func(a, b periodic.Status) int { return a.PausedAt.Compare(b.PausedAt) })
+	for _, s := range all[:min(len(all), maxTroubles)] {
+		text := fmt.Sprintf("Schedule %s is paused by %s", s.Schedule.Name, s.PausedBy)
+		if s.PauseReason != "" {
+			text += ": " + s.PauseReason
+		}
+		d.Troubles = append(d.Troubles, trouble{Text: text, Since: s.PausedAt,
+			Links: []choice{{Query: v.Base + "schedules", Text: "Show schedules"}}})
 	}
 	return nil
 }
@@ -83,6 +113,7 @@ func newTrouble(base string, c health.Condition, r health.Report) trouble {
 		}
 		link("tasks?state=available", "Show waiting tasks")
 		t.Links = t.Links[:1]
+		link("workers", "Show workers")
 	case health.TasksUnbegun:
 		if len(r.Unbegun) > 0 {
 			link("tasks?"+string(query("kind", r.Unbegun[0].Kind, "state", ledger.StateAvailable)), "Show tasks")
