@@ -78,6 +78,12 @@ func (k *kindNow) Spark() spark {
 // Share returns the share of failed attempts, "" without any.
 func (k *kindNow) Share() string { return percent(k.Failed, k.Succeeded+k.Failed) }
 
+// Recent returns how many of the attempts of the last step failed: it shows whether a trouble is over.
+func (k *kindNow) Recent() string {
+	const last = sparkSteps - 1
+	return fmt.Sprintf("%s of %s", printable.Count(int64(k.Failures[last])), printable.Count(int64(k.Attempts[last])))
+}
+
 // Trouble returns the trouble of the kind in one or two words, "" without any.
 func (k *kindNow) Trouble() string {
 	switch {

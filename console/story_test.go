@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -73,6 +74,24 @@ func TestWhyATaskDoesNotBegin(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.want(b.get("/task?"+keyOf(k)), http.StatusOK, "ada paused the kind: wrong price")
+}
+
+// A kind is failing for an hour; the overview and its page show whether it still fails.
+func TestFailingOfLate(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for n := range 6 {
+		k := ledgertest.Key(t, fmt.Sprintf("webhook.deliver/evt-%d", n))
+		ledgertest.Enqueue(t, s.db, k, `{}`)
+		s.appendAll(k, ledger.AppendRequest{Type: ledger.EventFailed,
+			Data: []byte(`{"error":{"message":"refused"}}`), In: time.Hour})
+	}
+	s.project()
+	ledgertest.ExecAsOwner(t, s.db, "update taskledger.kind_stats set minute = minute - interval '10 minutes'")
+	b := s.as(api.Viewer)
+	for _, path := range []string{"/", "/kind?name=webhook.deliver"} {
+		b.want(b.get(path), http.StatusOK, "failed in the last hour", "in the last 5 minutes: 0 of 0")
+	}
 }
 
 // The pages of a task and of its kind name the concurrency limit for which tasks wait, and the command that changes it.

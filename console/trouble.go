@@ -57,6 +57,7 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 	for _, k := range failing[:min(len(failing), maxTroubles)] {
 		text := fmt.Sprintf("%s of the attempts of %s failed in the last hour: %s of %s", k.Share(), k.Kind,
 			printable.Count(k.Failed), printable.Count(k.Succeeded+k.Failed))
+		text += "; in the last 5 minutes: " + k.Recent()
 		if k.KindStats.Dead > 0 {
 			text += fmt.Sprintf("; %s died", tasks(int(k.KindStats.Dead)))
 		}
