@@ -43,8 +43,12 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 		}
 		defer leave()
 	}
-	if o := entry.Options; isCreateOnly && (o.IfExists == ledger.IfExistsRerun || o.IfExists == ledger.IfExistsReplace) {
-		return invalid("If-None-Match", "must not be set together with if_exists %s", o.IfExists)
+	switch i := entry.Options.IfExists; i {
+	case ledger.IfExistsRerun, ledger.IfExistsReplace:
+		if isCreateOnly {
+			return invalid("If-None-Match", "must not be set together with if_exists %s", i)
+		}
+	case ledger.IfExistsSame, ledger.IfExistsIgnore:
 	}
 	ctx, cancel := database(r)
 	defer cancel()

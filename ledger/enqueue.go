@@ -59,8 +59,8 @@ type EnqueueOptions struct {
 	// read old tasks: see [Upcasts]. Default: 1.
 	DataVersion int
 	// Priority decides which of the waiting tasks of the kind begins first: 1 urgent, 2 high, 3 normal, 4 low. It is no
-	// part of the task's identity: an existing task keeps its own, unless IfExists writes args. Default: the priority of
-	// the kind, see [TypedKind.WithPriority].
+	// part of the task's identity: an existing task keeps its own, unless IfExists writes args. Default: the kind's
+	// priority, see [TypedKind.WithPriority].
 	Priority Priority
 	// IfExists decides what happens if a task with this key exists: it is returned, runs again, or gets these args. The
 	// last two cannot be combined with After and CanRun. Default: [IfExistsSame].

@@ -16,7 +16,8 @@ func TestShortSnoozeOfAnEarlierRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	enqueue := func() {
-		if _, err := enqueueAs(t, pool, resync, `1`, ledger.EnqueueOptions{IfExists: ledger.IfExistsRerun}); err != nil {
+		o := ledger.EnqueueOptions{IfExists: ledger.IfExistsRerun}
+		if _, err := enqueueAs(t, pool, resync, `1`, o); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -84,7 +84,7 @@ comment on view taskledger.newest_permits is
   'Internal: the newest row of each slot of each limit, whether or not its attempt runs.';
 
 -- The newest row of each slot of a limit, if its attempt runs. Attempts are counted from 1 in each run: a row from
--- before the run is of another attempt.
+-- before the run is of another attempt. The limits keep the planner on the indexes.
 create view taskledger.permits as
 select p.name, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at, h.actor
   from taskledger.newest_permits p
@@ -95,9 +95,12 @@ select p.name, p.slot, p.n, p.kind, p.biz_id, p.version, p.attempt, p.taken_at, 
     order by e.version desc
     limit 1) h
  where h.type in ('started', 'progressed') and h.attempt = p.attempt
-   and not exists (
-     select from taskledger.event r
-      where r.kind = p.kind and r.biz_id = p.biz_id and r.run is not null and r.version > p.version);
+   and coalesce((
+     select r.version
+       from taskledger.event r
+      where r.kind = p.kind and r.biz_id = p.biz_id and r.run is not null
+      order by r.version desc
+      limit 1), 0) <= p.version;
 
 comment on view taskledger.permits is
   'The permits of running attempts, with the worker that runs each. name: of the limit, which is the kind.';
@@ -195,9 +198,12 @@ begin
     select p.slot, p.n into place -- a take-over keeps the slot
       from taskledger.newest_permits p
      where p.name = new.kind and p.kind = new.kind and p.biz_id = new.biz_id and p.attempt = before.attempt
-       and not exists (
-         select from taskledger.event r
-          where r.kind = p.kind and r.biz_id = p.biz_id and r.run is not null and r.version > p.version);
+       and coalesce((
+         select r.version
+           from taskledger.event r
+          where r.kind = p.kind and r.biz_id = p.biz_id and r.run is not null
+          order by r.version desc
+          limit 1), 0) <= p.version;
     if found then
       insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
       values (new.kind, place.slot, place.n + 1, new.kind, new.biz_id, new.version, new.attempt);
@@ -263,9 +269,12 @@ begin
                  order by e.version desc
                  limit 1) h
              where h.type in ('started', 'progressed') and h.attempt = f.attempt
-               and not exists (
-                 select from taskledger.event r
-                  where r.kind = f.kind and r.biz_id = f.biz_id and r.run is not null and r.version > f.version))
+               and coalesce((
+                 select r.version
+                   from taskledger.event r
+                  where r.kind = f.kind and r.biz_id = f.biz_id and r.run is not null
+                  order by r.version desc
+                  limit 1), 0) <= f.version)
           for update skip locked) p
      where allowed is null or s.slot = any (allowed)
      limit 1;

@@ -4144,9 +4144,12 @@ begin
     select p.slot, p.n into place -- a take-over keeps the slot
       from taskledger.newest_permits p
      where p.name = new.kind and p.kind = new.kind and p.biz_id = new.biz_id and p.attempt = before.attempt
-       and not exists (
-         select from taskledger.event r
-          where r.kind = p.kind and r.biz_id = p.biz_id and r.run is not null and r.version > p.version);
+       and coalesce((
+         select r.version
+           from taskledger.event r
+          where r.kind = p.kind and r.biz_id = p.biz_id and r.run is not null
+          order by r.version desc
+          limit 1), 0) <= p.version;
     if found then
       insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)
       values (new.kind, place.slot, place.n + 1, new.kind, new.biz_id, new.version, new.attempt);
@@ -4212,9 +4215,12 @@ begin
                  order by e.version desc
                  limit 1) h
              where h.type in ('started', 'progressed') and h.attempt = f.attempt
-               and not exists (
-                 select from taskledger.event r
-                  where r.kind = f.kind and r.biz_id = f.biz_id and r.run is not null and r.version > f.version))
+               and coalesce((
+                 select r.version
+                   from taskledger.event r
+                  where r.kind = f.kind and r.biz_id = f.biz_id and r.run is not null
+                  order by r.version desc
+                  limit 1), 0) <= f.version)
           for update skip locked) p
      where allowed is null or s.slot = any (allowed)
      limit 1;
@@ -4639,9 +4645,11 @@ CREATE VIEW taskledger.permits AS
           WHERE ((e.kind = p.kind) AND (e.biz_id = p.biz_id))
           ORDER BY e.version DESC
          LIMIT 1) h)
-  WHERE ((h.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type])) AND (h.attempt = p.attempt) AND (NOT (EXISTS ( SELECT
+  WHERE ((h.type = ANY (ARRAY['started'::taskledger.event_type, 'progressed'::taskledger.event_type])) AND (h.attempt = p.attempt) AND (COALESCE(( SELECT r.version
            FROM taskledger.event r
-          WHERE ((r.kind = p.kind) AND (r.biz_id = p.biz_id) AND (r.run IS NOT NULL) AND (r.version > p.version))))));
+          WHERE ((r.kind = p.kind) AND (r.biz_id = p.biz_id) AND (r.run IS NOT NULL))
+          ORDER BY r.version DESC
+         LIMIT 1), 0) <= p.version));
 
 COMMENT ON VIEW taskledger.permits IS 'The permits of running attempts, with the worker that runs each. name: of the limit, which is the kind.';
 

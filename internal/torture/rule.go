@@ -194,7 +194,8 @@ func wrongRuns(r *record) (all []string) {
 			effects[nonce]++
 		}
 		if !maps.Equal(effects, succeeded) {
-			all = append(all, fmt.Sprintf("%s has the effects %v, and its runs succeeded with %v", k, effects, succeeded))
+			text := fmt.Sprintf("%s has the effects %v, and its runs succeeded with %v", k, effects, succeeded)
+			all = append(all, text)
 		}
 		for _, c := range r.runs[k] {
 			if !enqueued[c.nonce] && !r.isLostByPostgres(c) {
