@@ -108,7 +108,9 @@ func (k *kind) correct(t *attempt.Task, h attempt.Head) error {
 	if !h.IsFound || !t.LacksArgs {
 		return nil
 	}
-	t.Message.RecordedAt = h.RecordedAt
+	if t.Message.RecordedAt.IsZero() { // else the offer or an earlier read has named the event, and it must be the same
+		t.Message.RecordedAt = h.RecordedAt
+	}
 	t.Message.Traceparent, t.Message.Tracestate = stream.TraceIn(h.Meta)
 	return k.takeFirst(t, h.Args, h.Meta, h.HasArgs)
 }

@@ -75,3 +75,80 @@ func TestRunsOfATask(t *testing.T) {
 		})
 	}
 }
+
+// A task whose args are replaced while it waits for a slot of its worker, or that ends and runs again meanwhile, runs
+// with the new args, whichever guarantee its kind has.
+func TestReplacedWhileItWaitsForASlot(t *testing.T) {
+	t.Parallel()
+	type handler = func(*workers.Job, orderArgs) error
+	for name, register := range map[string]func(*bundle, handler) func(*workers.Pool) error{
+		"exactly once": func(b *bundle, h handler) func(*workers.Pool) error {
+			return b.exactly(func(_ context.Context, _ pgx.Tx, job *workers.Job, args orderArgs) error {
+				return h(job, args)
+			}, nil)
+		},
+		"at least once": func(b *bundle, h handler) func(*workers.Pool) error {
+			return b.atLeast(func(_ context.Context, job *workers.Job, args orderArgs) error {
+				return h(job, args)
+			}, nil)
+		},
+		"at most once": func(b *bundle, h handler) func(*workers.Pool) error {
+			return b.atMost(func(_ context.Context, job *workers.Job, args orderArgs) error {
+				return h(job, args)
+			}, nil)
+		},
+	} {
+		for _, again := range []ledger.IfExists{ledger.IfExistsReplace, ledger.IfExistsRerun} {
+			t.Run(name+", "+string(again), func(t *testing.T) {
+				t.Parallel()
+				testReplacedWhileItWaits(t, again, register)
+			})
+		}
+	}
+}
+
+func testReplacedWhileItWaits(
+	t *testing.T, again ledger.IfExists,
+	register func(*bundle, func(*workers.Job, orderArgs) error) func(*workers.Pool) error,
+) {
+	b := setup(t)
+	b.Dispatch()
+	began, release := make(chan struct{}), make(chan struct{})
+	var mu sync.Mutex
+	var calls []int
+	w := b.Work(workers.Config{Slots: 1, AckWait: slowLease}, register(b, func(job *workers.Job, args orderArgs) error {
+		if job.BizID == "first" {
+			close(began)
+			<-release
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		calls = append(calls, args.Amount)
+		return nil
+	}))
+	b.Enqueue("first")
+	<-began
+	k := b.Kind().Key("second")
+	enqueue := func(amount int) {
+		t.Helper()
+		answer, err := b.Kind().Enqueue(t.Context(), b.DB, k.BizID, orderArgs{Amount: amount},
+			&ledger.EnqueueOptions{IfExists: again})
+		if err != nil || !answer.New {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+	}
+	enqueue(1)
+	b.Await("the task to wait for the slot", func() bool { return w.KindStatus().InFlight == 2 })
+	if again == ledger.IfExistsRerun {
+		try(b.Operator().Cancel(b.Context(), k, audit))(t)
+	}
+	enqueue(2)
+	close(release)
+	b.AwaitState(k, ledger.StateSucceeded)
+	mu.Lock()
+	defer mu.Unlock()
+	if len(calls) == 0 || calls[len(calls)-1] != 2 {
+		t.Errorf("the task succeeded after calls with %v, want the last one with 2", calls)
+	}
+}

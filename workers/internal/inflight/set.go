@@ -159,21 +159,28 @@ func (s *Set[A]) Done(task *Task[A]) {
 	if !task.isDone {
 		task.isDone = true
 		s.done++
-		if s.config.HasRoom != nil {
-			s.bytes -= task.size()
-			task.Message.Payload, task.LacksArgs = nil, true
-			s.bytes += task.size()
-		}
+		s.dropArgs(task)
 		s.noteRoom()
 	}
 }
 
-// Reset undoes Begin, Done and Recall: the head of the task will be read again.
+// dropArgs drops the args of an offered task, which are read again if it is decided again. The caller holds mu.
+func (s *Set[A]) dropArgs(task *Task[A]) {
+	if s.config.HasRoom != nil {
+		s.bytes -= task.size()
+		task.Message.Payload, task.LacksArgs = nil, true
+		s.bytes += task.size()
+	}
+}
+
+// Reset undoes Begin, Done and Recall: the head of the task will be read again, and its args with it, because a producer
+// may have replaced them.
 func (s *Set[A]) Reset(task *Task[A]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var zero A
 	task.isRecalled, task.hasBegun, task.attempt = false, false, zero
+	s.dropArgs(task)
 	if task.isDone {
 		task.isDone = false
 		s.done--
