@@ -134,9 +134,9 @@ func errorOf(e ledger.Event) string {
 // maxStory is the number of characters of an error in a story.
 const maxStory = 240
 
-// tellStory returns the state of a task and how it came to it, in a sentence.
-func tellStory(t ledger.Task, attempts []*attempt, now time.Time) string {
-	lived := age(t.UpdatedAt.Sub(t.EnqueuedAt))
+// tellStory returns the state of a task and how it came to it, in a sentence. Its last run was enqueued at enqueuedAt.
+func tellStory(t ledger.Task, attempts []*attempt, enqueuedAt, now time.Time) string {
+	lived := age(t.UpdatedAt.Sub(enqueuedAt))
 	n := fmt.Sprintf("%d attempts", t.Attempt)
 	if t.Attempt == 1 {
 		n = "1 attempt"

@@ -50,6 +50,31 @@ func TestStoryOfADeadTask(t *testing.T) {
 	}
 }
 
+// The story, the tags and the trace of a task are the last run's.
+func TestStoryOfALaterRun(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	k := ledgertest.Key(t, "customer.resync/17")
+	if _, err := ledgertest.As(t, s.db, ledgertest.Owner).Exec(t.Context(), `
+		insert into taskledger.event (kind, biz_id, version, attempt, shard, type, recorded_at, run, data, meta)
+		select $1, $2, e.version, e.attempt, 0, e.type::taskledger.event_type, now() - e.ago, e.run,
+		       e.data::json, e.meta::json
+		  from (values (1, 0, 'enqueued', interval '40 days', null::integer, '{}', '{"tags":["first"]}'),
+		               (2, 1, 'succeeded', '39 days', null, '{"duration_ms":1000}', null),
+		               (3, 0, 'enqueued', '100 s', 2, '{}', '{"tags":["second"]}'),
+		               (4, 1, 'succeeded', '60 s', null, '{"duration_ms":1000}', null))
+		    e(version, attempt, type, ago, run, data, meta)
+		 order by e.version`, string(k.Kind), string(k.BizID)); err != nil {
+		t.Fatal(err)
+	}
+	s.project()
+	p := s.as(api.Operator).get("/task?" + keyOf(k))
+	(&browser{site: s}).want(p, http.StatusOK, "Succeeded after 1 attempt, 40 s after it was enqueued", "tag=second")
+	if strings.Contains(p.body, "tag=first") {
+		t.Errorf("the tags of the first run:\n%s", p.content())
+	}
+}
+
 // The page of a task that does not begin contains the cause: a paused kind, no worker, or a predecessor.
 func TestWhyATaskDoesNotBegin(t *testing.T) {
 	t.Parallel()

@@ -89,13 +89,11 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 	if err != nil {
 		return err
 	}
-	first := events[0]
-	if d.First > 1 {
-		if first, err = ledger.ArgsEvent(ctx, h.config.DB, d.Key); err != nil {
-			return err
-		}
+	enqueued, err := h.enqueuedBy(ctx, d.Key, events)
+	if err != nil {
+		return err
 	}
-	if meta, err := ledger.ParseMeta(first.Meta); err == nil {
+	if meta, err := ledger.ParseMeta(enqueued.Meta); err == nil {
 		d.Traceparent, d.Tags = meta.Traceparent, meta.Tags
 	}
 	now := v.At
@@ -103,7 +101,7 @@ func (h *Handler) showTask(ctx context.Context, r *http.Request, v *view) error 
 		now = events[len(events)-1].RecordedAt
 	}
 	d.Attempts = newAttempts(events, now)
-	d.Story = tellStory(d.Task, d.Attempts, now)
+	d.Story = tellStory(d.Task, d.Attempts, enqueued.RecordedAt, now)
 	d.Args, d.Result = pretty(d.Task.Args, h.config.Hide), pretty(d.Task.Result, h.config.Hide)
 	if d.Task.State == ledger.StateRunning {
 		d.Progress = pretty(d.Task.Progress, h.config.Hide)
@@ -177,6 +175,16 @@ func (h *Handler) readEvents(ctx context.Context, d *taskData) ([]ledger.Event, 
 		}
 	}
 	return events, err
+}
+
+// enqueuedBy returns the event that enqueued the last run of a task, or replaced its args. events are its newest ones.
+func (h *Handler) enqueuedBy(ctx context.Context, k ledger.Key, events []ledger.Event) (ledger.Event, error) {
+	for _, e := range slices.Backward(events) {
+		if e.HasArgs() {
+			return e, nil
+		}
+	}
+	return ledger.ArgsEvent(ctx, h.config.DB, k)
 }
 
 // addTree adds a task's causes, its predecessors, the tasks that wait for it and the tasks that it caused. It leaves
