@@ -43,12 +43,9 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 		}
 		defer leave()
 	}
-	switch i := entry.Options.IfExists; i {
-	case ledger.IfExistsRerun, ledger.IfExistsReplace:
-		if isCreateOnly {
-			return invalid("If-None-Match", "must not be set together with if_exists %s", i)
-		}
-	case ledger.IfExistsSame, ledger.IfExistsIgnore:
+	again := entry.Options.IfExists
+	if isCreateOnly && (again == ledger.IfExistsRerun || again == ledger.IfExistsReplace) {
+		return invalid("If-None-Match", "must not be set together with if_exists %s", again)
 	}
 	ctx, cancel := database(r)
 	defer cancel()

@@ -15,9 +15,9 @@ func TestShortSnoozeOfAnEarlierRun(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), `select taskledger.heartbeat('sql', '{customer.resync}')`); err != nil {
 		t.Fatal(err)
 	}
+	again := ledger.EnqueueOptions{IfExists: ledger.IfExistsRerun}
 	enqueue := func() {
-		o := ledger.EnqueueOptions{IfExists: ledger.IfExistsRerun}
-		if _, err := enqueueAs(t, pool, resync, `1`, o); err != nil {
+		if _, err := enqueueAs(t, pool, resync, `1`, again); err != nil {
 			t.Fatal(err)
 		}
 	}

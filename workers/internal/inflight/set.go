@@ -173,8 +173,8 @@ func (s *Set[A]) dropArgs(task *Task[A]) {
 	}
 }
 
-// Reset undoes Begin, Done and Recall: the head of the task will be read again, and its args with it, because a producer
-// may have replaced them.
+// Reset undoes Begin, Done and Recall: the head of the task will be read again. So are its args, which a producer may
+// have replaced.
 func (s *Set[A]) Reset(task *Task[A]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
