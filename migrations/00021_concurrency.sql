@@ -126,7 +126,8 @@ begin
   perform nextval('taskledger.concurrency_set');
   insert into taskledger.permit (name, slot, n)
   select new.kind, s.slot, 0
-    from generate_series(case tg_op when 'UPDATE' then old.max_running else 0 end + 1, new.max_running) s(slot)
+    from generate_series(case when tg_op = 'UPDATE' and old.kind = new.kind then old.max_running else 0 end + 1,
+                         new.max_running) s(slot)
       on conflict (name, slot, n) do nothing;
   if tg_op = 'INSERT' then
     insert into taskledger.permit (name, slot, n, kind, biz_id, version, attempt)

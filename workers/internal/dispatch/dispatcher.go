@@ -272,7 +272,7 @@ func (d *Dispatcher) Receive(r Report) {
 		return
 	}
 	for _, t := range s.dropped(r.Received, r.Held, d.mutant == freesByKey) {
-		d.noteReturn(s, t.Key)
+		t.isReturned = !s.isLeaving
 		d.doubt(t)
 	}
 }

@@ -47,6 +47,7 @@ func (d *Dispatcher) Apply(ticket int64, events []Event) {
 		case t.place == gone:
 			delete(d.tasks, t.Key)
 		default:
+			d.noteReturn(t)
 			d.enqueue(t)
 		}
 	}
@@ -130,7 +131,7 @@ func (d *Dispatcher) begin(t *task, e *Event) {
 		d.takeOut(t)
 	}
 	position := t.Position
-	t.Task = e.Task
+	t.Task, t.isReturned = e.Task, false
 	t.isUnverified, t.isBeingRead = false, false
 	if position != 0 {
 		t.Position = position

@@ -10,8 +10,9 @@ type gate struct {
 	uses  map[ledger.Key]use // of permits
 	// isKnown: the permits in use were read. Until then the gate is closed.
 	isKnown bool
-	// returned is the number of tasks that workers have given back without a start. Their starts may have been refused,
-	// because transactions that are still open hold permits. So as many permits are not used until Retry.
+	// returned is the number of tasks that workers have given back, and that have no start in the ledger. Their starts
+	// may have been refused, because transactions that are still open hold permits. So as many permits are not used
+	// until Retry.
 	returned int
 
 	isReading bool
@@ -55,10 +56,7 @@ func (g *gate) set(k ledger.Key, u use) {
 
 // apply takes an event of the kind.
 func (g *gate) apply(e *Event) {
-	u, isKnown := g.uses[e.Key]
-	if !isKnown && e.Change != Available {
-		g.returned = max(0, g.returned-1) // a transaction that held a permit may have ended
-	}
+	u := g.uses[e.Key]
 	u.version, u.isHeld = e.Version, e.Change == Begun
 	g.set(e.Key, u)
 	if g.isReading {
@@ -118,11 +116,12 @@ func (d *Dispatcher) Retry() {
 	}
 }
 
-// noteReturn notes a task that a worker has given back. A worker that is leaving does so without trying a start.
-func (d *Dispatcher) noteReturn(s *session, k ledger.Key) {
-	if g := d.gates[k.Kind]; g != nil && !s.isLeaving && !g.uses[k].isHeld {
+// noteReturn notes in the gate of its kind that a task was given back without a start.
+func (d *Dispatcher) noteReturn(t *task) {
+	if g := d.gates[t.Key.Kind]; g != nil && t.isReturned && !g.uses[t.Key].isHeld {
 		g.returned = min(g.limit, g.returned+1)
 	}
+	t.isReturned = false
 }
 
 // reopen considers the ready tasks of a kind, whose gate may have opened.
@@ -211,6 +210,10 @@ func (d *Dispatcher) pass(e *Event) {
 	g := d.gates[e.Key.Kind]
 	if g == nil {
 		return
+	}
+	_, isKnown := g.uses[e.Key]
+	if t := d.tasks[e.Key]; !isKnown && e.Version > 1 && (t == nil || !t.isReturned) {
+		g.returned = max(0, g.returned-1) // a transaction that held a permit may have ended
 	}
 	g.apply(e)
 	if e.Change != Begun {

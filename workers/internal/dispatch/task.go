@@ -32,6 +32,7 @@ type task struct {
 	isUnverified bool
 	isBeingRead  bool // to verify it
 	isHolder     bool // it holds a permit of its kind's limit; set when it becomes ready
+	isReturned   bool // if doubtful: its worker has given it back, or ended it
 	index        int  // in the heap, if ready
 }
 
