@@ -249,10 +249,10 @@ var definitions = []Definition{
 		Threshold: usualThreshold,
 		Meaning: "A task has been available for longer than the threshold and its kind is not paused, but the live " +
 			"workers of the kind have not started it.",
-		Cure: "if as many tasks run as the kind's limit allows: taskledger limit KIND --concurrency N; otherwise " +
-			"give the kind more slots or more workers; overdue handlers in taskledger show workers occupy slots: " +
+		Cure: "give the kind more slots or more workers; overdue handlers in taskledger show workers occupy slots: " +
 			"restart these workers, and fix the handlers; if slots are free, read the workers' log; " +
-			"restart a worker that renews its lease but starts nothing",
+			"restart a worker that renews its lease but starts nothing; " +
+			"of a kind at its concurrency limit: taskledger limit KIND --concurrency N",
 	},
 	{
 		Name: AttemptsRepeated,

@@ -61,7 +61,7 @@ func TestCuresLeadToTheCause(t *testing.T) {
 		},
 		{
 			name: "unbegun with a dispatcher", arrange: unbegun,
-			of: health.TasksUnbegun, want: "if as many tasks run as the kind's limit allows",
+			of: health.TasksUnbegun, want: "give the kind more slots",
 		},
 		{
 			name: "unbegun at its concurrency limit", arrange: limited,
