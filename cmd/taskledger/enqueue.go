@@ -158,8 +158,13 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 		return unawaited
 	}
 	if !sameArgs {
-		return failf(exitConflict, "%s; nothing was changed", &ledger.OtherArgsError{Existing: answer}).
-			hinted("a key names one task: show it with taskledger show task, or choose another BIZ_ID")
+		hint := "a key names one task: show it with taskledger show task, or choose another BIZ_ID"
+		if options.IfExists == ledger.IfExistsSame && !answer.State.Finished() {
+			hint += "; to replace its args before it begins: --if-exists replace"
+		} else if options.IfExists == ledger.IfExistsSame {
+			hint += "; to run it again with these args: --if-exists rerun"
+		}
+		return failf(exitConflict, "%s; nothing was changed", &ledger.OtherArgsError{Existing: answer}).hinted("%s", hint)
 	}
 	return nil
 }

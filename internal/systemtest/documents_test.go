@@ -205,6 +205,9 @@ var goDocuments = map[string][]*fragment{
 	"docs/time.md": {
 		{parameters: enqueues + ", key ledger.Key, args json.RawMessage, christmas time.Time"},
 	},
+	"docs/overload.md": {
+		{declarations: "type Mail struct{ To string }", parameters: enqueues, used: "low, err"},
+	},
 	"docs/keys.md": {{
 		declarations: "type Customer struct{ ID int }; type Product struct{ ID, Price int }",
 		parameters:   enqueues + ", resync ledger.TypedKind[Customer], index ledger.TypedKind[Product]", used: "err",
