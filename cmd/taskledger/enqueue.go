@@ -164,7 +164,8 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 		} else if options.IfExists == ledger.IfExistsSame {
 			hint += "; to run it again with these args: --if-exists rerun"
 		}
-		return failf(exitConflict, "%s; nothing was changed", &ledger.OtherArgsError{Existing: answer}).hinted("%s", hint)
+		conflict := failf(exitConflict, "%s; nothing was changed", &ledger.OtherArgsError{Existing: answer})
+		return conflict.hinted("%s", hint)
 	}
 	return nil
 }
