@@ -295,7 +295,20 @@ func (s *Server) Restart() error {
 		return errors.New("restart NATS server: the server is closed")
 	}
 	s.stop()
-	return s.launch()
+	err := s.launch()
+	for began := time.Now(); isInUse(err) && time.Since(began) < inheritance; err = s.launch() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	return err
+}
+
+// inheritance bounds how long child processes that were just started may keep the listener of a stopped server open:
+// the kernel copies it when a child begins, and closes the copy when the child executes its program.
+const inheritance = 2 * time.Second
+
+// isInUse reports whether a launch has failed because a process listens on the port. The error of nats-server is a text.
+func isInUse(err error) bool {
+	return err != nil && strings.Contains(err.Error(), syscall.EADDRINUSE.Error())
 }
 
 // HasMajority reports whether the server is connected to most members of its cluster, itself among them. Without them

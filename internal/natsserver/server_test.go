@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -105,6 +107,28 @@ func TestRestartKeepsStreamsAndAddress(t *testing.T) {
 	if s.URL() != address {
 		t.Errorf("the address changed from %s to %s", address, s.URL())
 	}
+}
+
+// A server restarts on its port while the process starts children, each of which has the listener open for a moment.
+func TestRestartWhileChildrenStart(t *testing.T) {
+	t.Parallel()
+	server := start(t, natsserver.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				_ = exec.CommandContext(ctx, os.Args[0], "-test.run=^$").Run() // it may be cancelled
+			}
+		})
+	}
+	for range 30 {
+		if err := server.Restart(); err != nil {
+			t.Error(err)
+		}
+	}
+	cancel()
+	group.Wait()
 }
 
 func TestClientsReconnectAfterARestart(t *testing.T) {
