@@ -306,7 +306,7 @@ func (s *Server) Restart() error {
 // the kernel copies it when a child begins, and closes the copy when the child executes its program.
 const inheritance = 2 * time.Second
 
-// isInUse reports whether a launch has failed because a process listens on the port. The error of nats-server is a text.
+// isInUse reports whether a launch has failed because a process listens on the port. nats-server's error is a text.
 func isInUse(err error) bool {
 	return err != nil && strings.Contains(err.Error(), syscall.EADDRINUSE.Error())
 }
