@@ -157,7 +157,7 @@ var rules = []rule{
 		pkg: "/workers/dispatcher",
 		may: []string{"/ledger", "/internal/feed", "/workers/internal/dispatch", "/workers/internal/local",
 			"/workers/internal/only", "/internal/copies", "/internal/lease", "/internal/loglimit", "/internal/loop",
-			"/internal/pgarray", "/internal/pgerr", "/internal/stream", pgx, nats, xSync},
+			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", "/internal/stream", pgx, nats, xSync},
 		reason: "a service of its own: it gives out tasks, and does not depend on how workers run them",
 	},
 	{pkg: "/workers/internal/only", may: []string{"/ledger"}, reason: "a restriction that users cannot state"},

@@ -15,6 +15,7 @@ import (
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/stream"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers/internal/dispatch"
@@ -288,7 +289,7 @@ func (o *office) unlisted(ctx context.Context, place feed.Place, after ledger.Po
 	var events int64
 	var f availableTask
 	var p ledger.Priority
-	_, err = pgx.ForEachRow(rows, []any{&events, (*int64)(&reached), (*string)(&f.key.Kind), (*int)(&p),
+	_, err = pgx.ForEachRow(rows, []any{&events, (*int64)(&reached), (*pgquery.Repeated)(&f.key.Kind), (*int)(&p),
 		(*string)(&f.key.BizID), (*int64)(&f.position)}, func() error {
 		if f.key.Kind != "" {
 			of := level{f.key.Kind, p.Level()}
@@ -333,7 +334,7 @@ type headRow struct {
 
 // columns returns the places into which a row is scanned.
 func (r *headRow) columns() []any {
-	return []any{(*string)(&r.Kind), (*string)(&r.BizID), (*int32)(&r.Version), (*string)(&r.Type),
+	return []any{(*pgquery.Repeated)(&r.Kind), (*string)(&r.BizID), (*int32)(&r.Version), (*pgquery.Repeated)(&r.Type),
 		(*int32)(&r.Attempt), (*int)(&r.Shard), (*int)(&r.Priority), (*int64)(&r.Position), &r.Actor, &r.recorded,
 		&r.data, &r.meta}
 }
