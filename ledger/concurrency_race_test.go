@@ -111,7 +111,7 @@ func TestRaisedConcurrencyLimitHasItsSlots(t *testing.T) {
 	mustBeFull(t, db, 3, 1)
 }
 
-// buffers returns how many buffers a statement reads, on a connection that has its plans and the catalogue in memory.
+// buffers returns how many buffers a statement reads.
 func buffers(t *testing.T, conn *pgxpool.Conn, statement string) (n int) {
 	t.Helper()
 	var plan []struct {
@@ -146,7 +146,6 @@ func TestPermitsUnderAnOldSnapshot(t *testing.T) {
 	}
 	defer conn.Release()
 	const free = "select taskledger_internal.free_permits('test.gated')"
-	buffers(t, conn, free)
 	remove := fmt.Sprintf("select taskledger_internal.remove_permits(%d)", batch)
 	for range rows / batch {
 		if n := buffers(t, conn, remove); n > 50*batch { // a quadratic search reads thousands for each row
@@ -156,7 +155,8 @@ func TestPermitsUnderAnOldSnapshot(t *testing.T) {
 	if n := count(t, db, "select count(*) from taskledger.permit"); n != 1 {
 		t.Errorf("%d rows of a slot are left", n)
 	}
-	if n := buffers(t, conn, free); n > 500 {
+	// A plan is made anew after the table was analyzed, which reads the catalogue.
+	if n := min(buffers(t, conn, free), buffers(t, conn, free), buffers(t, conn, free)); n > 500 {
 		t.Errorf("%d buffers were read to count free permits", n)
 	}
 }
