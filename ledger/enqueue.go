@@ -180,6 +180,8 @@ func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, e
 // returns the results in the order of the entries. If a key occurs twice, its first result is the new task.
 // If one entry is invalid, the call fails and nothing is written. It never commits.
 //
+// After an [*OverloadError], entries with [IfExistsRerun] or [IfExistsReplace] may have been written: roll back.
+//
 // If tasks exist with other args, it returns the results of all entries and an [*OtherArgsError]; the other entries are
 // enqueued. They exist if the caller's transaction commits, or at once if db is a pool or a connection without one.
 func EnqueueMany(ctx context.Context, db DB, entries []Entry) ([]Enqueued, error) {
