@@ -46,6 +46,11 @@ func (s scheduleView) When() string {
 	return words + " UTC"
 }
 
+// Misses reports whether a paused schedule has missed a firing: those since NextAt.
+func (s scheduleView) Misses(at time.Time) bool {
+	return s.Paused && !s.NextAt.IsZero() && s.NextAt.Before(at)
+}
+
 // inWords returns a duration in one unit, if it is whole in it.
 func inWords(d time.Duration) string {
 	for _, unit := range []struct {

@@ -127,7 +127,9 @@ func announceDemo(a *app, databaseURL string, natsURLs map[string]string) (stopp
 		fmt.Fprintf(a.stderr, "other servers run in %s; set DATABASE_URL to reach the demo's\n", a.config.dataDir)
 		return func() {}, nil
 	}
-	withdraw, err := embedded.Announce(a.config.dataDir, databaseURL, natsURLs)
+	withdraw, err := embedded.Announce(a.config.dataDir, embedded.Announcement{
+		DatabaseURL: databaseURL, NATSURLs: natsURLs,
+	})
 	if err != nil {
 		return nil, err
 	}

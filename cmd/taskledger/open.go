@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -13,11 +15,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/internal/embedded"
 )
 
 const (
 	envConsoleURL = "TASKLEDGER_CONSOLE_URL"
-	// defaultConsoleURL is the address in the examples of serve --listen.
+	// defaultConsoleURL is the address in the examples of serve --listen, for a serve that has not announced its own.
 	defaultConsoleURL = "http://127.0.0.1:8080/"
 	// maxConsoleWait bounds the check whether the console answers.
 	maxConsoleWait = 3 * time.Second
@@ -45,13 +48,18 @@ with taskledger revoke token. Its --name is the actor of its changes.`,
 		Example: "  taskledger open\n  taskledger open --url https://tasks.example.com/ --role viewer",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			base, err := consoleURL(address)
-			if err != nil {
-				return err
+			if address != "" {
+				if _, err := consoleURL(address); err != nil {
+					return err
+				}
 			}
 			o.Name, o.Role, o.Actor = actorOr(o.Name), api.Role(role), actorOr("")
 			o.ExpiresAt = time.Now().Add(expiresIn)
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, db *pgxpool.Pool) error {
+				base, err := consoleURL(cmp.Or(address, a.announcedConsole(), defaultConsoleURL))
+				if err != nil {
+					return err
+				}
 				t, secret, err := api.CreateLink(ctx, db, o)
 				if err != nil {
 					return err
@@ -66,7 +74,8 @@ with taskledger revoke token. Its --name is the actor of its changes.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&address, "url", defaultConsoleURL, "`address` of the console")
+	cmd.Flags().StringVar(&address, "url", "",
+		"`address` of the console (default: the address of the serve in the data directory, or\n"+defaultConsoleURL+")")
 	bind(cmd.Flags(), "url", envConsoleURL)
 	cmd.Flags().StringVar(&role, "role", string(api.Operator), "viewer, producer, operator or admin")
 	cmd.Flags().StringArrayVar(&o.Kinds, "kind", nil,
@@ -86,6 +95,23 @@ func consoleURL(address string) (*url.URL, error) {
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/") + "/sign-in"
 	return u, nil
+}
+
+// announcedConsole returns the address of the console of the serve whose database the command uses, "" if it does not
+// run in the data directory, or has no console. A browser cannot open the address of all interfaces.
+func (a *app) announcedConsole() string {
+	servers, err := embedded.Attach(a.config.dataDir)
+	if err != nil || servers.DatabaseURL != a.config.databaseURL || servers.HTTPURL == "" {
+		return ""
+	}
+	u, err := url.Parse(servers.HTTPURL)
+	if err != nil {
+		return ""
+	}
+	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsUnspecified() {
+		u.Host = net.JoinHostPort("localhost", u.Port())
+	}
+	return u.String()
 }
 
 // noteUnreachable writes a note if the console does not answer this machine. The browser may run on another one.

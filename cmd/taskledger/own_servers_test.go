@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -26,7 +29,7 @@ func TestProgramOfOwnServers(t *testing.T) {
 	t.Parallel()
 	dir := dirForServers(t)
 	start := func() (stop func(), address string) {
-		cmd := exec.Command("taskledger", "serve", "--data-dir", dir)
+		cmd := exec.Command("taskledger", "serve", "--data-dir", dir, "--listen", "127.0.0.1:0")
 		cmd.Env = append(os.Environ(), envDatabaseURL+"=", envNATSURL+"=", envLogins+"=")
 		cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
 		if err := cmd.Start(); err != nil {
@@ -50,6 +53,7 @@ func TestProgramOfOwnServers(t *testing.T) {
 	stop, address := start()
 	defer func() { stop() }()
 	awaitMigrated(t, address)
+	checkLink(t, dir)
 	client, err := taskledger.Open(t.Context(), taskledger.Options{DatabaseURL: address})
 	if err != nil {
 		t.Fatal(err)
@@ -94,6 +98,37 @@ func TestProgramOfOwnServers(t *testing.T) {
 			case <-time.After(4 * patience):
 				t.Fatalf("task %s is not worked on", bizID)
 			}
+		}
+	}
+}
+
+// checkLink checks that open finds the console of the serve in a data directory.
+func checkLink(t *testing.T, dir string) {
+	t.Helper()
+	cmd := exec.Command("taskledger", "open", "--data-dir", dir, "--output", "json")
+	cmd.Env = append(os.Environ(), envDatabaseURL+"=", envNATSURL+"=", envLogins+"=", envConsoleURL+"=")
+	cmd.Stderr = t.Output()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var link struct {
+		URL string `json:"url"`
+	}
+	if err := json.Unmarshal(out, &link); err != nil {
+		t.Fatal(err)
+	}
+	page, _, _ := strings.Cut(link.URL, "#")
+	for begun := time.Now(); ; time.Sleep(20 * time.Millisecond) { // the services may still be starting
+		answer, err := http.Get(page)
+		if err == nil {
+			_ = answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		if time.Since(begun) > 4*patience {
+			t.Fatalf("the console is not at %s: %v", page, err)
 		}
 	}
 }

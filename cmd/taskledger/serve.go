@@ -216,7 +216,11 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	postgres, err := a.postgresOf(ctx, f)
+	httpURL := ""
+	if listener != nil {
+		httpURL = f.api.scheme() + listener.Addr().String()
+	}
+	postgres, err := a.postgresOf(ctx, f, httpURL)
 	if err != nil {
 		return err
 	}
@@ -280,9 +284,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	if lost != nil {
 		where.DataDir = a.config.dataDir
 	}
-	if listener != nil {
-		where.HTTP = f.api.scheme() + listener.Addr().String()
-	}
+	where.HTTP = httpURL
 	if err := a.print(where, where.render); err != nil {
 		return err
 	}
@@ -316,11 +318,11 @@ func firstOf(errs ...error) error {
 	return nil
 }
 
-// postgresOf starts PostgreSQL if no address is given; else it returns nil.
-func (a *app) postgresOf(ctx context.Context, f serveFlags) (*embedded.Server, error) {
+// postgresOf starts PostgreSQL if no address is given; else it returns nil. The other commands find httpURL with it.
+func (a *app) postgresOf(ctx context.Context, f serveFlags, httpURL string) (*embedded.Server, error) {
 	switch given := a.config; {
 	case given.databaseURL == "" && given.natsURL == "":
-		return a.startPostgres(ctx, f)
+		return a.startPostgres(ctx, f, httpURL)
 	case given.databaseURL == "":
 		return nil, usagef("%s is set and %s is not", envNATSURL, envDatabaseURL).
 			hinted("set both, or neither for servers of its own")
@@ -329,13 +331,13 @@ func (a *app) postgresOf(ctx context.Context, f serveFlags) (*embedded.Server, e
 }
 
 // startPostgres starts PostgreSQL and migrates its database.
-func (a *app) startPostgres(ctx context.Context, f serveFlags) (*embedded.Server, error) {
+func (a *app) startPostgres(ctx context.Context, f serveFlags, httpURL string) (*embedded.Server, error) {
 	fmt.Fprintf(a.stderr, "starting PostgreSQL in %s\n", a.config.dataDir)
 	if a.getenv(envDatabaseURL) != "" {
 		fmt.Fprintf(a.stderr, "--data-dir overrules %s; give --database-url too for that database\n", envDatabaseURL)
 	}
 	postgres, err := embedded.Start(ctx, embedded.Config{
-		Dir: a.config.dataDir, Binaries: f.binaries, Fetch: a.fetchPostgres(f.noFetch),
+		Dir: a.config.dataDir, Binaries: f.binaries, Fetch: a.fetchPostgres(f.noFetch), HTTPURL: httpURL,
 	})
 	if err != nil {
 		return nil, err

@@ -215,6 +215,13 @@ func (s status) fields() [][2]string {
 	if s.Schedules.Total > 0 {
 		fields = append(fields, [2]string{"schedules", s.schedules()})
 	}
+	if len(s.Schedules.PausedNames) > 0 {
+		text := printable.Names(s.Schedules.PausedNames, maxNamed)
+		if more := s.Schedules.Paused - len(s.Schedules.PausedNames); more > 0 {
+			text = count(int64(s.Schedules.Paused)) + ", first " + text
+		}
+		fields = append(fields, [2]string{"paused schedules", text})
+	}
 	if len(s.Paused) > 0 {
 		names := make([]string, len(s.Paused))
 		for i, k := range s.Paused {

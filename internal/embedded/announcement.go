@@ -27,16 +27,14 @@ type Announcement struct {
 	DatabaseURL string            `json:"database_url"`
 	NATSURL     string            `json:"nats_url,omitempty"`  // for workers
 	NATSURLs    map[string]string `json:"nats_urls,omitempty"` // by user of package natsconfig
+	HTTPURL     string            `json:"http_url,omitempty"`  // of the HTTP server, if there is one
 	StartedAt   time.Time         `json:"started_at"`
 }
 
-// Announce writes the addresses of this process's servers into dir. It makes dir if it does not exist.
-// Withdraw removes the announcement, unless another process has replaced it.
-func Announce(dir, databaseURL string, natsURLs map[string]string) (withdraw func() error, err error) {
-	a := Announcement{
-		PID: os.Getpid(), DatabaseURL: databaseURL, NATSURL: natsURLs[natsconfig.Worker], NATSURLs: natsURLs,
-		StartedAt: time.Now().UTC(),
-	}
+// Announce writes the addresses of this process's servers into dir: the addresses and NATSURLs of a. It makes dir if it
+// does not exist. Withdraw removes the announcement, unless another process has replaced it.
+func Announce(dir string, a Announcement) (withdraw func() error, err error) {
+	a.PID, a.NATSURL, a.StartedAt = os.Getpid(), a.NATSURLs[natsconfig.Worker], time.Now().UTC()
 	if err := writeAtomically(dir, announcementFile, a); err != nil {
 		return nil, err
 	}

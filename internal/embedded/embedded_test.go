@@ -152,7 +152,7 @@ func TestAttachToRunningServers(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "not", "there", "yet")
 	urls := map[string]string{natsconfig.Worker: "nats://b", natsconfig.Operator: "nats://c"}
-	withdraw, err := embedded.Announce(dir, "postgres://a", urls)
+	withdraw, err := embedded.Announce(dir, embedded.Announcement{DatabaseURL: "postgres://a", NATSURLs: urls})
 	if err != nil {
 		t.Fatal(err)
 	}

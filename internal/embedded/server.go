@@ -28,6 +28,7 @@ const Database = "taskledger"
 type Config struct {
 	Dir      string // data directory. Start makes it if it does not exist.
 	Binaries string // directory of postgres and initdb. Default: search.
+	HTTPURL  string // of this process's HTTP server, for the announcement. Default: none.
 
 	// Fetch returns that directory where PostgreSQL is not installed. Default: Start fails.
 	Fetch func(context.Context) (dir string, err error)
@@ -79,7 +80,7 @@ func Start(ctx context.Context, c Config) (_ *Server, err error) {
 	if err := writePort(dir, s.DatabaseURL); err != nil {
 		return nil, fmt.Errorf("write the address: %w", err)
 	}
-	if s.withdraw, err = Announce(dir, s.DatabaseURL, nil); err != nil {
+	if s.withdraw, err = Announce(dir, Announcement{DatabaseURL: s.DatabaseURL, HTTPURL: c.HTTPURL}); err != nil {
 		s.withdraw = func() error { return nil }
 		return nil, fmt.Errorf("announce the server: %w", err)
 	}

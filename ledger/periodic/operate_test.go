@@ -2,6 +2,7 @@ package periodic_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,9 @@ func TestPauseResume(t *testing.T) {
 	b.pass(b.runner(), 0)
 	if fired := b.fired("a"); len(fired) != 0 {
 		t.Fatalf("paused, it fired %v", fired)
+	}
+	if s, err := periodic.ReadSummary(t.Context(), b.db); err != nil || !slices.Equal(s.PausedNames, []string{"a"}) {
+		t.Errorf("paused schedules: %+v, %v", s, err)
 	}
 	for range 2 {
 		if err := periodic.Resume(t.Context(), b.db, "a", "bob", ""); err != nil {

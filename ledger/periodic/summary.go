@@ -3,6 +3,7 @@ package periodic
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"time"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
@@ -24,6 +25,8 @@ const maxLate = 100
 type Summary struct {
 	Total  int `json:"total"`
 	Paused int `json:"paused"`
+	// PausedNames are the schedules that have been paused longest, at most 100, the longest first.
+	PausedNames []string `json:"paused_names,omitempty"`
 	Due    int `json:"due"` // schedules with a due firing; paused ones do not count
 	// Late are the schedules that have been due longest, at most 100, the longest first.
 	Late []Late `json:"-"`
@@ -42,16 +45,23 @@ func ReadSummary(ctx context.Context, db ledger.DB) (s Summary, err error) {
 		return s, pgerr.Explain("read the schedules", err)
 	}
 	defer rows.Close()
+	var paused string
 	for rows.Next() {
 		var l Late
-		if err := rows.Scan(&s.Total, &s.Paused, &s.Due, &l.Name, pgquery.Micros(&l.NextAt)); err != nil {
+		if err := rows.Scan(&s.Total, &s.Paused, &s.Due, &l.Name, pgquery.Micros(&l.NextAt), &paused); err != nil {
 			return s, pgerr.Explain("read the schedules", err)
 		}
 		if l.Name != "" {
 			s.Late = append(s.Late, l)
 		}
 	}
-	return s, pgerr.Explain("read the schedules", rows.Err())
+	if err := rows.Err(); err != nil {
+		return s, pgerr.Explain("read the schedules", err)
+	}
+	if err := json.Unmarshal([]byte(paused), &s.PausedNames); err != nil {
+		return s, &ledger.CorruptError{What: "names of paused schedules", Err: err}
+	}
+	return s, nil
 }
 
 // PassedOver is a schedule that has passed over firings: missed, overlapping or paused.

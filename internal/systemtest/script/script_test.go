@@ -174,8 +174,8 @@ func cmdAnnounce(ts *testscript.TestScript, _ bool, args []string) {
 	dir := ts.MkAbs(args[0])
 	ts.Check(os.MkdirAll(dir, 0o700))
 	natsURL := ts.Getenv("NATS_URL")
-	_, err := embedded.Announce(dir, ts.Getenv("DATABASE_URL"),
-		map[string]string{natsconfig.Worker: natsURL, natsconfig.Operator: natsURL})
+	_, err := embedded.Announce(dir, embedded.Announcement{DatabaseURL: ts.Getenv("DATABASE_URL"),
+		NATSURLs: map[string]string{natsconfig.Worker: natsURL, natsconfig.Operator: natsURL}})
 	ts.Check(err)
 }
 
