@@ -105,19 +105,16 @@ func newReplicatedNode(ctx context.Context, t *trial, replicas int, syncAlways b
 }
 
 // publishedHook calls a function with the number of messages that a relay publishes.
-type publishedHook struct {
-	outbox.HookDefaults
-	published func(messages int)
+func publishedHook(published func(messages int)) outbox.Hook {
+	return outbox.Hook{MessagesPublished: func(_ context.Context, messages int) { published(messages) }}
 }
-
-func (h publishedHook) MessagesPublished(_ context.Context, messages int) { h.published(messages) }
 
 // relay runs a relay until the end of the trial. It calls published, if that is not nil, with the number
 // of messages in each batch.
 func (n *node) relay(ctx context.Context, published func(messages int)) error {
 	var hooks []outbox.Hook
 	if published != nil {
-		hooks = append(hooks, publishedHook{published: published})
+		hooks = append(hooks, publishedHook(published))
 	}
 	r, err := outbox.New(outbox.Config{
 		DB: n.t.db, NATS: n.nc, Stream: streamOf(n.replicas), Hooks: hooks,

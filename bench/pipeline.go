@@ -147,7 +147,7 @@ func runWorker(ctx context.Context, raw json.RawMessage, ready func(any)) error 
 // newRelay makes a relay, and a dispatcher that reads the feed for it.
 func newRelay(_ serviceSettings, db *pgxpool.Pool, nc *nats.Conn, counts *tally) (func(context.Context) error, error) {
 	r, err1 := outbox.New(outbox.Config{
-		DB: db, NATS: nc, Stream: streamSettings, Hooks: []outbox.Hook{publishedHook{published: counts.add}},
+		DB: db, NATS: nc, Stream: streamSettings, Hooks: []outbox.Hook{publishedHook(counts.add)},
 	})
 	give, err2 := dispatcher.New(dispatcher.Config{DB: db, NATS: nc})
 	if err := errors.Join(err1, err2); err != nil {

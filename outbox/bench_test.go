@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -48,7 +49,7 @@ func BenchmarkRelay(b *testing.B) {
 		b.StartTimer()
 		r := s.relay(func(c *outbox.Config) {
 			c.Logger = slog.New(slog.DiscardHandler)
-			c.Hooks = []outbox.Hook{&hookFuncs{published: func(n int) {
+			c.Hooks = []outbox.Hook{{MessagesPublished: func(_ context.Context, n int) {
 				if published.Add(int64(n)) == backlog {
 					close(done)
 				}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -40,7 +39,7 @@ type Config struct {
 
 	// Logger logs warnings and errors for the operator. Default: [slog.Default].
 	Logger *slog.Logger
-	// Hooks are called in this order; nil is skipped. Default: none.
+	// Hooks are called in this order. Default: none.
 	Hooks []Hook
 
 	pageSize int // Default: stream.MaxPage. Tests change it.
@@ -107,7 +106,6 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	c.Hooks = slices.DeleteFunc(slices.Clone(c.Hooks), func(h Hook) bool { return h == nil })
 	if c.pageSize == 0 {
 		c.pageSize = stream.MaxPage
 	}

@@ -118,7 +118,9 @@ func TestRelayKilled(t *testing.T) {
 			}
 			var duplicates atomic.Int64
 			b.relay(smallPages, func(c *outbox.Config) {
-				c.Hooks = []outbox.Hook{&hookFuncs{duplicates: func(n int) { duplicates.Add(int64(n)) }}}
+				c.Hooks = []outbox.Hook{{DuplicatesDropped: func(_ context.Context, n int) {
+					duplicates.Add(int64(n))
+				}}}
 			})
 			b.awaitPublished()
 			b.check()

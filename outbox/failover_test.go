@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -78,7 +79,7 @@ func TestFailOverThatLosesPublishedEvents(t *testing.T) {
 	b.pool = there
 	var undone atomic.Int64
 	r := b.relay(func(c *outbox.Config) {
-		c.Hooks = []outbox.Hook{&hookFuncs{undone: func(n int) { undone.Add(int64(n)) }}}
+		c.Hooks = []outbox.Hook{{MessagesUndone: func(_ context.Context, n int) { undone.Add(int64(n)) }}}
 	})
 	b.enqueue("coupon.send", "after-", 10)
 	b.awaitPublished()
@@ -153,7 +154,7 @@ func TestRebaseExplainsWhatADumpLacks(t *testing.T) {
 	b := newBundle(t)
 	var undone atomic.Int64
 	r := b.relay(func(c *outbox.Config) {
-		c.Hooks = []outbox.Hook{&hookFuncs{undone: func(n int) { undone.Add(int64(n)) }}}
+		c.Hooks = []outbox.Hook{{MessagesUndone: func(_ context.Context, n int) { undone.Add(int64(n)) }}}
 	})
 	b.enqueue("coupon.send", "before-", 10)
 	b.awaitPublished()

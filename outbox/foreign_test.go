@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -252,7 +253,7 @@ func TestUnsuitableStream(t *testing.T) {
 	b.enqueue("coupon.send", "order-", 10)
 	failures := make(chan error, 100)
 	b.relay(func(c *outbox.Config) {
-		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(err error) { failures <- err }}}
+		c.Hooks = []outbox.Hook{{RelayFailed: func(_ context.Context, err error) { failures <- err }}}
 	})
 	if err := <-failures; !strings.Contains(err.Error(), "refuses new messages") {
 		t.Errorf("failed with %v", err)

@@ -9,73 +9,58 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-// Hook is called by a relay, see [Config].Hooks. Embed [HookDefaults] and write the methods that are needed:
-// the compiler checks them, and later versions may add others.
+// Hook are functions that a relay calls, see [Config].Hooks. Each may be nil.
 //
-// Several goroutines of the relay call its methods, even concurrently, so they must not block. A panic is not
-// recovered.
-type Hook interface {
+// Several goroutines of the relay call them, even concurrently, so they must not block. A panic is not recovered.
+type Hook struct {
 	// EventsMissed is called when an audit finds that the feed skipped events, before they are published.
-	EventsMissed(ctx context.Context, events int)
+	EventsMissed func(ctx context.Context, events int)
 	// MessagesPublished is called with the number of messages that the stream has stored.
-	MessagesPublished(ctx context.Context, messages int)
+	MessagesPublished func(ctx context.Context, messages int)
 	// DuplicatesDropped is called with the number of messages that a relay did not publish, because it had found
 	// them on the stream.
-	DuplicatesDropped(ctx context.Context, messages int)
+	DuplicatesDropped func(ctx context.Context, messages int)
 	// MessagesSent is called when the stream has answered for a group of messages that were sent together, or has not
 	// answered within AckTimeout. Messages of a failed group are sent again, as part of another group.
-	MessagesSent(ctx context.Context, g Group)
+	MessagesSent func(ctx context.Context, g Group)
 	// PageAdvanced is called when a cursor row is committed: all events up to it are on the stream, or parked.
-	PageAdvanced(ctx context.Context)
+	PageAdvanced func(ctx context.Context)
 	// EventParked is called for each event that cannot be published, with the reason.
-	EventParked(ctx context.Context, reason string)
+	EventParked func(ctx context.Context, reason string)
 	// MessagesLost is called when the stream has lost messages, before events are published again.
-	MessagesLost(ctx context.Context, reason string)
+	MessagesLost func(ctx context.Context, reason string)
 	// MessagesUndone is called with the number of messages on the stream whose events a crash or a
 	// fail-over of the database has undone.
-	MessagesUndone(ctx context.Context, messages int)
+	MessagesUndone func(ctx context.Context, messages int)
 	// LeadershipChanged is called when this relay takes the lease, and when it gives it up or loses it.
-	LeadershipChanged(ctx context.Context, leading bool)
+	LeadershipChanged func(ctx context.Context, leading bool)
 	// RelayFailed is called when the relay cannot work, for example because a server is unavailable; the
 	// relay tries again.
-	RelayFailed(ctx context.Context, err error)
-	embedsHookDefaults()
+	RelayFailed func(ctx context.Context, err error)
 }
 
-// HookDefaults is a [Hook] that does nothing, to be embedded.
-type HookDefaults struct{}
+// whole returns the hook with functions that do nothing in place of nil.
+func (h Hook) whole() Hook {
+	withDefault(&h.EventsMissed, func(context.Context, int) {})
+	withDefault(&h.MessagesPublished, func(context.Context, int) {})
+	withDefault(&h.DuplicatesDropped, func(context.Context, int) {})
+	withDefault(&h.MessagesSent, func(context.Context, Group) {})
+	if h.PageAdvanced == nil {
+		h.PageAdvanced = func(context.Context) {}
+	}
+	withDefault(&h.EventParked, func(context.Context, string) {})
+	withDefault(&h.MessagesLost, func(context.Context, string) {})
+	withDefault(&h.MessagesUndone, func(context.Context, int) {})
+	withDefault(&h.LeadershipChanged, func(context.Context, bool) {})
+	withDefault(&h.RelayFailed, func(context.Context, error) {})
+	return h
+}
 
-// EventsMissed does nothing.
-func (HookDefaults) EventsMissed(context.Context, int) {}
-
-// MessagesPublished does nothing.
-func (HookDefaults) MessagesPublished(context.Context, int) {}
-
-// DuplicatesDropped does nothing.
-func (HookDefaults) DuplicatesDropped(context.Context, int) {}
-
-// MessagesSent does nothing.
-func (HookDefaults) MessagesSent(context.Context, Group) {}
-
-// PageAdvanced does nothing.
-func (HookDefaults) PageAdvanced(context.Context) {}
-
-// EventParked does nothing.
-func (HookDefaults) EventParked(context.Context, string) {}
-
-// MessagesLost does nothing.
-func (HookDefaults) MessagesLost(context.Context, string) {}
-
-// MessagesUndone does nothing.
-func (HookDefaults) MessagesUndone(context.Context, int) {}
-
-// LeadershipChanged does nothing.
-func (HookDefaults) LeadershipChanged(context.Context, bool) {}
-
-// RelayFailed does nothing.
-func (HookDefaults) RelayFailed(context.Context, error) {}
-
-func (HookDefaults) embedsHookDefaults() {}
+func withDefault[A any](f *func(context.Context, A), otherwise func(context.Context, A)) {
+	if *f == nil {
+		*f = otherwise
+	}
+}
 
 // Group is a group of messages that a relay has sent to the stream together. It is valid during the call of
 // [Hook].MessagesSent only.
@@ -108,8 +93,16 @@ func (g Group) Traces() iter.Seq[ledger.TraceContext] {
 	}
 }
 
-// hooks are the hooks of a relay.
+// hooks are the hooks of a relay, without nil functions.
 type hooks []Hook
+
+func newHooks(given []Hook) hooks {
+	all := make(hooks, len(given))
+	for i, h := range given {
+		all[i] = h.whole()
+	}
+	return all
+}
 
 // each calls every hook.
 func (h hooks) each(call func(Hook)) {

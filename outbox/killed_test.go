@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"sync/atomic"
@@ -65,9 +66,9 @@ func TestRefusedAmongStored(t *testing.T) {
 	b := newBundle(t)
 	var published, duplicates atomic.Int64
 	b.relay(func(c *outbox.Config) {
-		c.Hooks = []outbox.Hook{&hookFuncs{
-			published:  func(n int) { published.Add(int64(n)) },
-			duplicates: func(n int) { duplicates.Add(int64(n)) },
+		c.Hooks = []outbox.Hook{{
+			MessagesPublished: func(_ context.Context, n int) { published.Add(int64(n)) },
+			DuplicatesDropped: func(_ context.Context, n int) { duplicates.Add(int64(n)) },
 		}}
 	})
 	b.enqueue("coupon.send", "first-", 1)

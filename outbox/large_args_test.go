@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -17,7 +18,9 @@ func TestLargeArgsAreLoadedInParts(t *testing.T) {
 	b := newBundle(t)
 	var most atomic.Int64
 	b.relay(func(c *outbox.Config) {
-		c.Hooks = []outbox.Hook{&hookFuncs{published: func(n int) { most.Store(max(most.Load(), int64(n))) }}}
+		c.Hooks = []outbox.Hook{{MessagesPublished: func(_ context.Context, n int) {
+			most.Store(max(most.Load(), int64(n)))
+		}}}
 	})
 	b.enqueueSized("coupon.send", "order-", tasks, tasks, size)
 	b.awaitPublished()

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,7 +14,7 @@ import (
 // leading counts the relays that lead.
 func leading(counter *atomic.Int64) func(*outbox.Config) {
 	return func(c *outbox.Config) {
-		c.Hooks = []outbox.Hook{nil, &hookFuncs{leading: func(isLeading bool) {
+		c.Hooks = []outbox.Hook{{}, {LeadershipChanged: func(_ context.Context, isLeading bool) {
 			if isLeading {
 				counter.Add(1)
 			} else {
@@ -62,7 +63,7 @@ func TestLeaseLostWithinAPage(t *testing.T) {
 	b.enqueue("coupon.send", "order-", 500)
 	var failed atomic.Int64
 	b.relay(smallPages, func(c *outbox.Config) {
-		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(error) { failed.Add(1) }}}
+		c.Hooks = []outbox.Hook{{RelayFailed: func(context.Context, error) { failed.Add(1) }}}
 	})
 	<-stalled
 	// The stalled relay loses the lease at its next renewal, which comes within 3 s.

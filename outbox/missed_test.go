@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -26,7 +27,7 @@ func TestMissedEventsArePublishedLate(t *testing.T) {
 			b.hideFirstEvents(hidden...)
 			var missed atomic.Int64
 			b.relay(func(c *outbox.Config) {
-				c.Hooks = []outbox.Hook{&hookFuncs{missed: func(n int) { missed.Add(int64(n)) }}}
+				c.Hooks = []outbox.Hook{{EventsMissed: func(_ context.Context, n int) { missed.Add(int64(n)) }}}
 			})
 			b.awaitPublished() // so the stream exists
 			events := 10 + len(hidden)

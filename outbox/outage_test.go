@@ -117,7 +117,7 @@ func TestServersUnavailableAtTheStart(t *testing.T) {
 	b.server.Stop()
 	failures := make(chan error, 1000)
 	b.relay(func(c *outbox.Config) {
-		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(err error) { failures <- err }}}
+		c.Hooks = []outbox.Hook{{RelayFailed: func(_ context.Context, err error) { failures <- err }}}
 	})
 	<-failures
 	if err := server.Restart(t.Context()); err != nil {

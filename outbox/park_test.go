@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,7 +33,9 @@ func TestTooLargeForTheServer(t *testing.T) {
 	t.Parallel()
 	b := newBundleOn(t, ledgertest.Pool(t, ledgertest.App, "relay", "operator"), natsserver.Config{MaxPayload: 8 << 10})
 	var parked atomic.Int64
-	b.relay(func(c *outbox.Config) { c.Hooks = []outbox.Hook{&hookFuncs{parked: func(string) { parked.Add(1) }}} })
+	b.relay(func(c *outbox.Config) {
+		c.Hooks = []outbox.Hook{{EventParked: func(context.Context, string) { parked.Add(1) }}}
+	})
 	b.enqueue("coupon.send", "before-", 100)
 	large := b.enqueueLarge("large", 20<<10)
 	b.enqueue("coupon.send", "after-", 100)

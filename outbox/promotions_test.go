@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 
@@ -48,7 +49,7 @@ func TestTwoPromotionsWithoutARelay(t *testing.T) {
 	b.pool = last
 	var undone atomic.Int64
 	b.relay(func(c *outbox.Config) {
-		c.Hooks = []outbox.Hook{&hookFuncs{undone: func(n int) { undone.Add(int64(n)) }}}
+		c.Hooks = []outbox.Hook{{MessagesUndone: func(_ context.Context, n int) { undone.Add(int64(n)) }}}
 	})
 	b.enqueue("coupon.send", "lost-", 100)
 	b.awaitPublished()

@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -118,7 +119,7 @@ func TestRebuildIsNoFailure(t *testing.T) {
 	b := newBundle(t)
 	var failures atomic.Int64
 	b.relay(func(c *outbox.Config) {
-		c.Hooks = []outbox.Hook{&hookFuncs{failed: func(err error) {
+		c.Hooks = []outbox.Hook{{RelayFailed: func(_ context.Context, err error) {
 			t.Logf("the relay failed: %v", err)
 			failures.Add(1)
 		}}}

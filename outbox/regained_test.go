@@ -1,6 +1,7 @@
 package outbox_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 
@@ -17,7 +18,7 @@ func TestRelayThatRegainsItsLease(t *testing.T) {
 	var terms atomic.Int64
 	b.relay(func(c *outbox.Config) {
 		c.DB = pool
-		c.Hooks = []outbox.Hook{&hookFuncs{leading: func(is bool) {
+		c.Hooks = []outbox.Hook{{LeadershipChanged: func(_ context.Context, is bool) {
 			if is {
 				terms.Add(1)
 			}

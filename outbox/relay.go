@@ -64,7 +64,7 @@ func New(c Config) (*Relay, error) {
 	}
 	l := newLease(c.DB, c.Name, c.LeaseTTL)
 	return &Relay{
-		config: c, hooks: c.Hooks, limited: loglimit.New(), js: js, lease: l,
+		config: c, hooks: newHooks(c.Hooks), limited: loglimit.New(), js: js, lease: l,
 		delay: loop.Backoff{Min: minDelay, Max: maxDelay, Exact: true},
 	}, nil
 }

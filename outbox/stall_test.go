@@ -124,10 +124,10 @@ func TestKilledConnectionsCauseShortStalls(t *testing.T) {
 	var published, advanced, leading atomic.Int64
 	b.relay(func(c *outbox.Config) {
 		c.DB, c.LeaseTTL, c.Logger = pool, 0, slog.New(log)
-		c.Hooks = []outbox.Hook{&hookFuncs{
-			published: func(n int) { published.Add(int64(n)) },
-			advanced:  func() { advanced.Add(1) },
-			leading: func(is bool) {
+		c.Hooks = []outbox.Hook{{
+			MessagesPublished: func(_ context.Context, n int) { published.Add(int64(n)) },
+			PageAdvanced:      func(context.Context) { advanced.Add(1) },
+			LeadershipChanged: func(_ context.Context, is bool) {
 				if is {
 					leading.Add(1)
 				}
@@ -204,9 +204,9 @@ func (b *bundle) spawnRelay() *exec.Cmd {
 func (b *bundle) standby(published, leading *atomic.Int64) {
 	b.relay(func(c *outbox.Config) {
 		c.LeaseTTL = 0
-		c.Hooks = []outbox.Hook{&hookFuncs{
-			published: func(n int) { published.Add(int64(n)) },
-			leading:   func(bool) { leading.Add(1) },
+		c.Hooks = []outbox.Hook{{
+			MessagesPublished: func(_ context.Context, n int) { published.Add(int64(n)) },
+			LeadershipChanged: func(context.Context, bool) { leading.Add(1) },
 		}}
 	})
 }
@@ -264,7 +264,7 @@ func TestLeaseIsKeptWhileNATSIsAway(t *testing.T) {
 	count := func(n *atomic.Int64) func(*outbox.Config) {
 		return func(c *outbox.Config) {
 			c.LeaseTTL = 2 * time.Second
-			c.Hooks = []outbox.Hook{&hookFuncs{leading: func(bool) { n.Add(1) }}}
+			c.Hooks = []outbox.Hook{{LeadershipChanged: func(context.Context, bool) { n.Add(1) }}}
 		}
 	}
 	b.relay(count(&first))
@@ -300,7 +300,7 @@ func TestRelayWithoutNATSIsReplaced(t *testing.T) {
 	b.enqueue("coupon.send", "order-", 1)
 	b.awaitNote("not connected to NATS")
 	other.relay(short, func(c *outbox.Config) {
-		c.Hooks = []outbox.Hook{&hookFuncs{leading: func(bool) { leading.Add(1) }}}
+		c.Hooks = []outbox.Hook{{LeadershipChanged: func(context.Context, bool) { leading.Add(1) }}}
 	})
 	b.await("the other relay leads", func() bool { return leading.Load() > 0 })
 	other.awaitPublished()

@@ -36,7 +36,7 @@ func TestCrashUndoesPublishedEvents(t *testing.T) {
 	defer remove()
 	b.relay(func(c *outbox.Config) {
 		c.LeaseTTL = 30 * time.Second // a renewal in between would make the commits durable
-		c.Hooks = []outbox.Hook{&hookFuncs{undone: func(n int) { undone.Add(int64(n)) }}}
+		c.Hooks = []outbox.Hook{{MessagesUndone: func(_ context.Context, n int) { undone.Add(int64(n)) }}}
 	})
 	b.enqueue("coupon.send", "before-", 10)
 	b.awaitPublished()

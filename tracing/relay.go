@@ -14,38 +14,32 @@ import (
 // maxLinks is the number of links of a span. The SDK drops further ones by default.
 const maxLinks = 128
 
-// relayHook is the hook of a relay.
-type relayHook struct {
-	outbox.HookDefaults
-	*Tracing
-}
-
 // Relay returns a hook for [outbox.Config], which makes a span for each group of messages that a relay sends to the
 // stream, from the first message to the last answer. The span is a separate trace, with a link to each sampled trace of
 // the messages. A group with more than 128 sampled traces gets several spans; a group without any gets none.
-func (t *Tracing) Relay() outbox.Hook { return relayHook{Tracing: t} }
+func (t *Tracing) Relay() outbox.Hook { return outbox.Hook{MessagesSent: t.messagesSent} }
 
-// MessagesSent makes the spans.
-func (h relayHook) MessagesSent(ctx context.Context, g outbox.Group) {
+// messagesSent makes the spans.
+func (t *Tracing) messagesSent(ctx context.Context, g outbox.Group) {
 	var links []trace.Link
 	for c := range g.Traces() {
 		if !trace.TraceFlags(c.Flags).IsSampled() {
 			continue
 		}
 		if len(links) == maxLinks {
-			h.span(ctx, g, links)
+			t.publishSpan(ctx, g, links)
 			links = nil
 		}
 		links = append(links, trace.Link{SpanContext: spanContext(c)})
 	}
 	if len(links) > 0 {
-		h.span(ctx, g, links)
+		t.publishSpan(ctx, g, links)
 	}
 }
 
-// span makes a span of a group.
-func (h relayHook) span(ctx context.Context, g outbox.Group, links []trace.Link) {
-	_, span := h.tracer.Start(ctx, "publish LEDGER", trace.WithSpanKind(trace.SpanKindClient), trace.WithNewRoot(),
+// publishSpan makes a span of a group.
+func (t *Tracing) publishSpan(ctx context.Context, g outbox.Group, links []trace.Link) {
+	_, span := t.tracer.Start(ctx, "publish LEDGER", trace.WithSpanKind(trace.SpanKindClient), trace.WithNewRoot(),
 		trace.WithTimestamp(g.SentAt), trace.WithLinks(links...))
 	defer span.End()
 	if !span.IsRecording() {

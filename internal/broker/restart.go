@@ -17,12 +17,10 @@ type Restartable interface {
 	Restart() error
 }
 
-// restart is a hook of the relay. After a full disk, nats-server stores nothing until it is restarted. The hook
-// restarts a server of this process when JetStream has stored nothing for a while and the disk has room. It is safe for
-// concurrent use.
+// restart is the state of a hook of the relay. After a full disk, nats-server stores nothing until it is restarted. The
+// hook restarts a server of this process when JetStream has stored nothing for a while and the disk has room. It is
+// safe for concurrent use.
 type restart struct {
-	outbox.HookDefaults
-
 	// Constant.
 	server Restartable
 	log    *slog.Logger
@@ -43,21 +41,24 @@ const (
 )
 
 // NewRestart returns a hook of the relay that restarts a NATS server after its disk was full.
-func NewRestart(server Restartable, log *slog.Logger) outbox.Hook { return newRestart(server, log) }
+func NewRestart(server Restartable, log *slog.Logger) outbox.Hook {
+	r := newRestart(server, log)
+	return outbox.Hook{PageAdvanced: r.pageAdvanced, RelayFailed: r.relayFailed}
+}
 
 func newRestart(server Restartable, log *slog.Logger) *restart {
 	return &restart{server: server, log: log, after: restartAfter, pause: minRestartPause}
 }
 
-// PageAdvanced notes that JetStream stores messages.
-func (r *restart) PageAdvanced(context.Context) {
+// pageAdvanced notes that JetStream stores messages.
+func (r *restart) pageAdvanced(context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.since, r.pause = time.Time{}, minRestartPause
 }
 
-// RelayFailed restarts the server in a goroutine if it must.
-func (r *restart) RelayFailed(_ context.Context, err error) {
+// relayFailed restarts the server in a goroutine if it must.
+func (r *restart) relayFailed(_ context.Context, err error) {
 	var failure *outbox.StoreError
 	if !errors.As(err, &failure) {
 		return

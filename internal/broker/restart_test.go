@@ -51,7 +51,7 @@ func TestFullDiskOfNATSRecovers(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	relay, err := outbox.New(outbox.Config{
 		DB: pool, NATS: nc, Logger: log, AckTimeout: 2 * time.Second,
-		Hooks: []outbox.Hook{newRestart(counting, log)},
+		Hooks: []outbox.Hook{NewRestart(counting, log)},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func relay(ctx context.Context, p *part) error {
 		p.keepRunning(ctx, "relay", func() (runner, error) {
 			return outbox.New(outbox.Config{
 				DB: db, NATS: nc, Logger: p.log, CheckEvery: time.Second,
-				Hooks:  []outbox.Hook{&audits{history: p.history}},
+				Hooks:  []outbox.Hook{{EventsMissed: p.history.addMissed}},
 				Stream: outbox.StreamConfig{Replicas: nodes},
 			})
 		})
@@ -52,15 +52,9 @@ func relay(ctx context.Context, p *part) error {
 	return nil
 }
 
-// audits records what audits of the feed find.
-type audits struct {
-	outbox.HookDefaults
-	history *history
-}
-
-// EventsMissed records that the feed skipped events.
-func (a *audits) EventsMissed(_ context.Context, events int) {
-	a.history.add(entry{Op: opSkipped, Err: strconv.Itoa(events) + " events"})
+// addMissed records that an audit has found events that the feed skipped.
+func (h *history) addMissed(_ context.Context, events int) {
+	h.add(entry{Op: opSkipped, Err: strconv.Itoa(events) + " events"})
 }
 
 // project is the program of a projector.

@@ -27,7 +27,7 @@ type Summary struct {
 	Paused int `json:"paused"`
 	// PausedNames are the schedules that have been paused longest, at most 100, the longest first.
 	PausedNames []string `json:"paused_names,omitempty"`
-	Due    int `json:"due"` // schedules with a due firing; paused ones do not count
+	Due         int      `json:"due"` // schedules with a due firing; paused ones do not count
 	// Late are the schedules that have been due longest, at most 100, the longest first.
 	Late []Late `json:"-"`
 }

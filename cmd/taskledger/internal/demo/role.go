@@ -52,7 +52,7 @@ func RunChild(ctx context.Context, role, name string, stdin io.Reader, stdout, s
 	case "relay":
 		relay, err1 := outbox.New(outbox.Config{
 			DB: db, NATS: nc, Name: name, LeaseTTL: relayLease, CheckEvery: time.Second, Logger: log,
-			Hooks: []outbox.Hook{relayHook{out: out}},
+			Hooks: []outbox.Hook{{MessagesLost: func(context.Context, string) { out.report("lost") }}},
 		})
 		gives, err2 := dispatcher.New(dispatcher.Config{DB: db, NATS: nc, Logger: log})
 		if err := errors.Join(err1, err2); err != nil {
@@ -146,11 +146,3 @@ func (f *freezer) countCall() {
 		time.Sleep(50 * time.Millisecond) // the signal takes effect meanwhile
 	}
 }
-
-// relayHook reports losses of the stream.
-type relayHook struct {
-	outbox.HookDefaults
-	out *reporter
-}
-
-func (h relayHook) MessagesLost(context.Context, string) { h.out.report("lost") }
