@@ -178,9 +178,13 @@ func enqueueWithinLimit(ctx context.Context, db DB, row firstEvent) (Enqueued, e
 
 // EnqueueMany enqueues all entries as [Enqueue] does, in one statement, two if some of them exist. It
 // returns the results in the order of the entries. If a key occurs twice, its first result is the new task.
-// If one entry is invalid, the call fails and nothing is written. It never commits.
+// If one entry is invalid, or an [*OverloadError] is returned, nothing is written. It never commits.
 //
-// After an [*OverloadError], entries with [IfExistsRerun] or [IfExistsReplace] may have been written: roll back.
+// Entries of one key take effect in their order: each result is the task after its entry and before the next. Each
+// change between an [IfExists] that may write and one that may not adds statements.
+//
+// If a task of an entry with [IfExistsRerun] or [IfExistsReplace] finishes during the call, and the limit of its kind
+// is reached, the error aborts the transaction.
 //
 // If tasks exist with other args, it returns the results of all entries and an [*OtherArgsError]; the other entries are
 // enqueued. They exist if the caller's transaction commits, or at once if db is a pool or a connection without one.

@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -70,43 +71,127 @@ func ParseIfExists(text string) (IfExists, error) {
 // again reports whether the row may be appended to a task that exists.
 func (r firstEvent) again() bool { return r.ifExists == IfExistsRerun || r.ifExists == IfExistsReplace }
 
-// resolve returns the results of rows whose insert did nothing, in their order.
+// resolve returns the results of rows whose insert did nothing, in their order. Entries of one key take effect in their
+// order.
 func resolve(ctx context.Context, db DB, rows []firstEvent) ([]Enqueued, error) {
 	answers := make([]Enqueued, len(rows))
-	rest, err := enqueueAgain(ctx, db, rows, answers)
-	if err != nil || len(rest) == 0 {
-		return answers, err
-	}
-	restRows := rows
-	if len(rest) < len(rows) {
-		restRows = make([]firstEvent, len(rest))
-		for j, i := range rest {
-			restRows[j] = rows[i]
+	for n, group := range groups(rows) {
+		rest, err := enqueueAgain(ctx, db, rows, group, n == 0, answers)
+		if err != nil {
+			return nil, err
 		}
-	}
-	existing, err := resolveExisting(ctx, db, restRows)
-	if err != nil {
-		return nil, err
-	}
-	for j, i := range rest {
-		answers[i] = existing[j]
+		if len(rest) == 0 {
+			continue
+		}
+		restRows := rows
+		if len(rest) < len(rows) {
+			restRows = make([]firstEvent, len(rest))
+			for j, i := range rest {
+				restRows[j] = rows[i]
+			}
+		}
+		existing, err := resolveExisting(ctx, db, restRows)
+		if err != nil {
+			return nil, err
+		}
+		for j, i := range rest {
+			answers[i] = existing[j]
+		}
 	}
 	return answers, nil
 }
 
-// enqueueAgain enqueues the next run of the tasks of rows, or replaces their args, as the rows want it, and sets their
-// answers. It returns the indices of the other rows.
-func enqueueAgain(ctx context.Context, db DB, rows []firstEvent, answers []Enqueued) (rest []int, err error) {
-	var kinds, ids, args, metas, actors, versions, levels, replaces pgarray.Builder
-	var runAfters, runAts, startBys, finishBys pgarray.Builder
-	actors.Empties = true
-	var index []int // of the rows in the lists
+// groups returns the indices of rows, in groups to resolve one after another. All rows of a key in a group may be
+// appended to a task that exists, or none of them: those that may are written before the others are read. Usually
+// there is one group.
+func groups(rows []firstEvent) [][]int {
+	type last struct {
+		group int
+		again bool
+	}
+	all := make([][]int, 1)
+	keys := make(map[Key]last, len(rows))
 	for i, row := range rows {
-		if !row.again() {
-			rest = append(rest, i)
-			continue
+		l, ok := keys[row.key]
+		if ok && l.again != row.again() {
+			l.group++
 		}
-		index = append(index, i)
+		l.again = row.again()
+		keys[row.key] = l
+		if l.group == len(all) {
+			all = append(all, nil)
+		}
+		all[l.group] = append(all[l.group], i)
+	}
+	return all
+}
+
+// enqueueAgain enqueues the next runs of the tasks of a group of rows, or replaces their args, as the rows want it, and
+// sets their answers. It returns the indices of the group's other rows. If it decides, it first decides about all rows:
+// if one of them must not be written, it returns an error and writes nothing.
+func enqueueAgain(
+	ctx context.Context, db DB, rows []firstEvent, group []int, decides bool, answers []Enqueued,
+) (rest []int, err error) {
+	if !slices.ContainsFunc(rows, firstEvent.again) {
+		return group, nil
+	}
+	listed, decided := group, int64(1)
+	if decides {
+		listed, decided = make([]int, len(rows)), 0
+		for i := range rows {
+			listed[i] = i
+		}
+	}
+	isInGroup := make([]bool, len(rows))
+	for _, i := range group {
+		isInGroup[i] = true
+	}
+	values := append(againParams(rows, listed, isInGroup), decided)
+	result, err := db.Query(ctx, enqueueAgainSQL, values...)
+	if err != nil {
+		return nil, explainAgain(err)
+	}
+	defer result.Close()
+	answered := make([]bool, len(rows))
+	for result.Next() {
+		var n, position, version, retryAfterMS, argsLen, maxArgs, maxMeta int64
+		var last, policy string
+		var full OverloadError
+		if err := result.Scan(&n, &position, &version, &last, &policy, &full.Waiting, &full.MaxWaiting, &retryAfterMS,
+			&argsLen, &maxArgs, &maxMeta); err != nil {
+			return nil, pgerr.Explain("enqueue again", err)
+		}
+		i := listed[n-1]
+		if position == 0 && policy == "" {
+			return nil, fmt.Errorf("enqueue %s: %w", rows[i].key, rows[i].checkLimits(argsLen, maxArgs, maxMeta))
+		}
+		if position == 0 {
+			full.Kind, full.Policy = rows[i].key.Kind, OverloadPolicy(policy)
+			full.RetryAfter = time.Duration(retryAfterMS) * time.Millisecond
+			return nil, fmt.Errorf("enqueue %s: %w", rows[i].key, &full)
+		}
+		answered[i] = true
+		answers[i] = Enqueued{Key: rows[i].key, New: true, State: EventType(last).State(), Version: Version(version),
+			SameArgs: true, Position: Position(position)}
+	}
+	if err := result.Err(); err != nil {
+		return nil, explainAgain(err)
+	}
+	for _, i := range group {
+		if !answered[i] {
+			rest = append(rest, i)
+		}
+	}
+	return rest, nil
+}
+
+// againParams returns the first parameters of enqueue_again.sql, for the rows at the indices listed.
+func againParams(rows []firstEvent, listed []int, isInGroup []bool) []any {
+	var kinds, ids, args, metas, actors, versions, levels, ifExists, isWritten pgarray.Builder
+	var runAfters, runAts, startBys, finishBys pgarray.Builder
+	actors.Empties, ifExists.Empties = true, true
+	for _, i := range listed {
+		row := rows[i]
 		kinds.Add(string(row.key.Kind))
 		ids.Add(string(row.key.BizID))
 		args.AddOptional(string(row.args))
@@ -119,46 +204,21 @@ func enqueueAgain(ctx context.Context, db DB, rows []firstEvent, answers []Enque
 		startBys.AddOptional(timeParam(row.startBy))
 		finishBys.AddOptional(timeParam(row.finishBy))
 		levels.Add(strconv.Itoa(int(row.priority)))
-		replaces.Add(strconv.FormatBool(row.ifExists == IfExistsReplace))
+		ifExists.AddOptional(string(row.ifExists))
+		isWritten.Add(strconv.FormatBool(row.again() && isInGroup[i]))
 	}
-	if len(index) == 0 {
-		return rest, nil
+	return []any{
+		kinds.String(), ids.String(), args.String(), metas.String(), actors.String(), versions.String(),
+		runAfters.String(), runAts.String(), startBys.String(), finishBys.String(), ifExists.String(), levels.String(),
+		isWritten.String(),
 	}
-	result, err := db.Query(ctx, enqueueAgainSQL, kinds.String(), ids.String(), args.String(), metas.String(),
-		actors.String(), versions.String(), runAfters.String(), runAts.String(), startBys.String(),
-		finishBys.String(), replaces.String(), levels.String())
-	if err != nil {
-		return nil, pgerr.Explain("enqueue again", err)
+}
+
+// explainAgain returns the error of enqueue_again.sql. It wraps an [*OverloadError] if the statement has failed because
+// the limit of a kind is reached.
+func explainAgain(err error) error {
+	if overload := raisedOverload(err); overload != nil {
+		return fmt.Errorf("enqueue again: %w: %w", overload, err)
 	}
-	defer result.Close()
-	answered := make([]bool, len(rows))
-	var overload error
-	for result.Next() {
-		var n, position, version, retryAfterMS int64
-		var last, policy string
-		var full OverloadError
-		if err := result.Scan(
-			&n, &position, &version, &last, &policy, &full.Waiting, &full.MaxWaiting, &retryAfterMS); err != nil {
-			return nil, pgerr.Explain("enqueue again", err)
-		}
-		i := index[n-1]
-		if position == 0 {
-			full.Kind, full.Policy = rows[i].key.Kind, OverloadPolicy(policy)
-			full.RetryAfter = time.Duration(retryAfterMS) * time.Millisecond
-			overload = fmt.Errorf("enqueue %s: %w", rows[i].key, &full)
-			continue
-		}
-		answered[i] = true
-		answers[i] = Enqueued{Key: rows[i].key, New: true, State: EventType(last).State(), Version: Version(version),
-			SameArgs: true, Position: Position(position)}
-	}
-	if err := result.Err(); err != nil {
-		return nil, pgerr.Explain("enqueue again", err)
-	}
-	for _, i := range index {
-		if !answered[i] {
-			rest = append(rest, i)
-		}
-	}
-	return rest, overload
+	return pgerr.Explain("enqueue again", err)
 }

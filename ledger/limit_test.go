@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -133,6 +134,76 @@ func TestLimitRejects(t *testing.T) {
 	}
 	ledgertest.Enqueue(t, db, ledger.Key{Kind: flooded, BizID: "unlimited"}, "")
 	ledgertest.Check(t, db)
+}
+
+// A batch that is refused writes none of its entries, whatever they mean by IfExists, and leaves the transaction
+// usable.
+func TestLimitRefusesAWholeBatch(t *testing.T) {
+	t.Parallel()
+	db := flood(t, ledger.Reject)
+	ctx := t.Context()
+	key := func(id ledger.BizID) ledger.Key { return ledger.Key{Kind: "test.other", BizID: id} }
+	ended := ledger.Key{Kind: flooded, BizID: "ended"}
+	for _, k := range []ledger.Key{key("ended"), key("waits")} {
+		ledgertest.Enqueue(t, db, k, "1")
+	}
+	ledgertest.Append(t, db, key("ended"), ledger.EventSucceeded)
+	ledgertest.ExecAsOwner(t, db, `
+		insert into taskledger.event (version, attempt, shard, type, kind, biz_id)
+		values (1, 0, 0, 'enqueued', 'test.flooded', 'ended'), (2, 0, 0, 'cancelled', 'test.flooded', 'ended')`)
+	entry := func(k ledger.Key, i ledger.IfExists) ledger.Entry {
+		return ledger.Entry{Key: k, Args: json.RawMessage("2"), Options: &ledger.EnqueueOptions{IfExists: i}}
+	}
+	large := entry(key("waits"), ledger.IfExistsReplace)
+	large.Args = json.RawMessage(`"` + strings.Repeat("x", 300_000) + `"`)
+	events := func(tx pgx.Tx) (n int) {
+		if err := tx.QueryRow(ctx, "select count(*) from taskledger.event").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for name, c := range map[string]struct {
+		entries []ledger.Entry
+		want    error
+	}{
+		"a new task": {
+			entries: []ledger.Entry{
+				entry(key("ended"), ledger.IfExistsRerun), entry(key("waits"), ledger.IfExistsReplace),
+				entry(ledger.Key{Kind: flooded, BizID: "new"}, ledger.IfExistsSame)},
+			want: &ledger.OverloadError{},
+		},
+		"the next run of a task": {
+			entries: []ledger.Entry{
+				entry(key("ended"), ledger.IfExistsRerun), entry(ended, ledger.IfExistsReplace),
+				entry(ended, ledger.IfExistsIgnore), entry(key("waits"), ledger.IfExistsReplace)},
+			want: &ledger.OverloadError{},
+		},
+		"args": {
+			entries: []ledger.Entry{entry(key("ended"), ledger.IfExistsRerun), large},
+			want:    &ledger.InvalidError{},
+		},
+	} {
+		tx, err := db.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := events(tx)
+		for _, enqueue := range []func(context.Context, ledger.DB, []ledger.Entry) ([]ledger.Enqueued, error){
+			ledger.EnqueueMany, ledger.EnqueueInOrder,
+		} {
+			_, err := enqueue(ctx, tx, c.entries)
+			target := reflect.New(reflect.TypeOf(c.want)).Interface()
+			if !errors.As(err, target) {
+				t.Errorf("%s: %v, want a %T", name, err, c.want)
+			}
+			if n := events(tx); n != before {
+				t.Errorf("%s: %d events were written", name, n-before)
+			}
+		}
+		if err := tx.Rollback(ctx); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // The SQL functions apply the same limit. Their error has SQLSTATE 53400, and the data of an OverloadError as its

@@ -3,9 +3,12 @@ package ledger
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/taskledger/taskledger/internal/pgerr"
 	"github.com/taskledger/taskledger/internal/pgquery"
@@ -45,11 +48,34 @@ func (e *OverloadError) Error() string {
 		e.Kind, e.Waiting, e.MaxWaiting, e.RetryAfter, cure)
 }
 
+// raisedOverload returns the [*OverloadError] that a statement has raised as err, which aborts the transaction; else
+// nil.
+func raisedOverload(err error) *OverloadError {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code != pgerr.ConfigurationLimitReached {
+		return nil
+	}
+	var detail struct {
+		Kind         Kind           `json:"kind"`
+		Waiting      int64          `json:"waiting"`
+		MaxWaiting   int64          `json:"max_waiting"`
+		RetryAfterMS int64          `json:"retry_after_ms"`
+		Policy       OverloadPolicy `json:"policy"`
+	}
+	if json.Unmarshal([]byte(pg.Detail), &detail) != nil || detail.Kind == "" {
+		return nil // the error of another limit of PostgreSQL
+	}
+	return &OverloadError{
+		Kind: detail.Kind, Waiting: detail.Waiting, MaxWaiting: detail.MaxWaiting,
+		RetryAfter: time.Duration(detail.RetryAfterMS) * time.Millisecond, Policy: detail.Policy,
+	}
+}
+
 // countRejection counts err in the database if it is an [*OverloadError], and returns err. If counting fails,
 // it returns that error instead: the transaction is unusable then, and callers continue after an OverloadError.
 func countRejection(ctx context.Context, db DB, err error) error {
 	var overload *OverloadError
-	if !errors.As(err, &overload) {
+	if !errors.As(err, &overload) || raisedOverload(err) != nil { // the database has counted an error that it raised
 		return err
 	}
 	if _, err := db.Exec(ctx, countRejectionSQL); err != nil {

@@ -200,7 +200,7 @@ create function taskledger_internal.enqueue_again(kind text, biz_id text, replac
                                                   actor text, data_version integer, priority integer, run_after bigint,
                                                   run_at timestamptz, start_by timestamptz, finish_by timestamptz,
                                                   out "position" bigint, out version integer,
-                                                  out type taskledger.event_type, out is_full boolean)
+                                                  out type taskledger.event_type)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -224,7 +224,6 @@ begin
     raise exception 'taskledger: invalid priority %: must be between 1 (urgent) and 4 (low)', enqueue_again.priority
       using errcode = 'invalid_parameter_value';
   end if;
-  is_full := false;
   loop
     select h.version, h.type, h.attempt, h.shard, h.priority into head
       from taskledger.event h
@@ -255,8 +254,7 @@ begin
                                            then enqueue_again.run_at end);
     if due is null and head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') and exists (
          select from taskledger.overload o where o.kind = enqueue_again.kind and o.closed) then
-      is_full := true;
-      return;
+      perform taskledger_internal.refuse_overload(enqueue_again.kind);
     end if;
     with tx as materialized (
       select pg_current_xact_id() as xid,
@@ -291,8 +289,46 @@ $$;
 comment on function taskledger_internal.enqueue_again(text, text, boolean, text, text, text, integer, integer, bigint,
                                                       timestamptz, timestamptz, timestamptz) is
   'Enqueues the next run of a finished task, or replaces the args of a task that has not begun. Returns the new event; '
-  'or null as position if the task does not exist, has begun, waits for predecessors or must not be replaced; is_full '
-  'if too many tasks of the kind wait.';
+  'or null as position if the task does not exist, has begun, waits for predecessors or must not be replaced. Raises '
+  'an error if too many tasks of the kind wait.';
+
+-- An entry whose task does not exist has not been inserted because of the limit of its kind, even if it is not reached
+-- by now. If the transaction cannot see other tasks, only a limit that is reached is the reason.
+--
+-- Indexes: primary keys. With its owner's rights, because a producer may not read events.
+-- +goose StatementBegin
+create function taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[])
+returns table (i bigint, policy text, waiting bigint, max_waiting bigint, retry_after_ms bigint)
+language plpgsql volatile rows 1 security definer set search_path = pg_catalog, pg_temp as $$
+begin
+  if pg_sequence_last_value('taskledger.limits_set'::regclass) is null then
+    return;
+  end if;
+  return query
+  select e.i, o.policy, o.waiting, o.max_waiting, o.retry_after_ms
+    from unnest(kinds, biz_ids, overfull_entry.if_exists) with ordinality as e(kind, biz_id, if_exists, i)
+    join taskledger.overload o on o.kind = e.kind
+    left join lateral (
+      select h.type from taskledger.event h
+       where h.kind = e.kind and h.biz_id = e.biz_id
+       order by h.version desc
+       limit 1) head on true
+   where case
+           when head.type is null then
+             o.policy in ('reject', 'caller_runs')
+             and (o.closed or current_setting('transaction_isolation') not in ('repeatable read', 'serializable'))
+           else o.closed and e.if_exists in ('rerun', 'replace')
+                and head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
+         end
+   order by o.closed desc, e.i
+   limit 1;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.overfull_entry(text[], text[], text[]) is
+  'Returns an entry of a batch that must not be written because too many tasks of its kind wait: a new task, or the '
+  'next run of a finished one; with the limit of its kind. Returns nothing if all may be written.';
 
 -- PostgreSQL cannot read a member of an entry that contains the escape \u0000 or half of a surrogate pair, and args may
 -- contain these. A marker that the entries do not contain replaces their escapes until args are separated.
@@ -333,11 +369,16 @@ declare
   max_meta constant integer := (select s.value::integer from taskledger.setting s where s.name = 'max_meta_bytes');
   unreadable constant text := E'\\\\u(?:0000|[dD][89a-fA-F])'; -- the escape \u0000 or a half of a surrogate pair
   entry record;
+  answer record;
   key text;
   one_by_one boolean := false;  -- an entry has times or unreadable args, or enqueueing is closed for its kind
   in_order boolean := false;    -- an entry may come after an earlier one
   added_positions bigint[];
-  added_by bigint[];            -- of each entry, one by one: the position of the event that it has added, or null
+  new_of boolean[];             -- the results of the entries, one by one
+  state_of taskledger.task_state[];
+  version_of integer[];
+  same_of boolean[];
+  position_of bigint[];
   args_apart text[];            -- of each entry, if an entry has escapes that PostgreSQL cannot read
 begin
   if json_typeof(entries) is distinct from 'array' then
@@ -417,51 +458,57 @@ begin
         from json_array_elements(entries) with ordinality as e(v, i)
        order by case when in_order then e.i end, e.v->>'kind' collate "C", e.v->>'biz_id' collate "C", e.i
     loop
-      added_by[entry.i] := (
-        select first.position
-          from taskledger_internal.times_of(entry.v) t
-         cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
-                                               entry.meta, t.run_in, t.start_by, t.finish_by,
-                                               coalesce(entry.data_version, 1), entry.v -> 'after',
-                                               entry.priority, coalesce(entry.v ->> 'if_exists', 'same')) first
-         where first.is_new);
+      select first.is_new, first.state, first.version, first.same_args, first.position into answer
+        from taskledger_internal.times_of(entry.v) t
+       cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
+                                             entry.meta, t.run_in, t.start_by, t.finish_by,
+                                             coalesce(entry.data_version, 1), entry.v -> 'after',
+                                             entry.priority, coalesce(entry.v ->> 'if_exists', 'same')) first;
+      new_of[entry.i] := answer.is_new;
+      state_of[entry.i] := answer.state;
+      version_of[entry.i] := answer.version;
+      same_of[entry.i] := answer.same_args;
+      position_of[entry.i] := answer."position";
     end loop;
-  else
-    with tx as materialized (
-      select pg_current_xact_id() as xid,
-             coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
-                      taskledger_internal.login_id()) as login_id
-    ), added as (
-      insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, kind,
-                                    biz_id, actor, data, meta)
-      select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', tx.login_id,
-             coalesce(w.data_version, 1), coalesce(w.priority, 0), w.kind, w.biz_id,
-             coalesce(nullif(w.actor, ''), session_user::text), w.args,
-             case when json_typeof(w.meta) = 'object' then w.meta end
-        from tx
-       cross join (
-         select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
-                (e.v->>'shard')::smallint as shard, e.v->>'actor' as actor,
-                (e.v->>'data_version')::smallint as data_version, (e.v->>'priority')::smallint as priority
-           from json_array_elements(entries) with ordinality as e(v, i)) w
-       order by w.kind collate "C", w.biz_id collate "C", w.i
-          on conflict (kind, biz_id, version) do nothing
-      returning position)
-    select array_agg(a.position) into added_positions from added a;
-    perform taskledger_internal.wake();
+    return query
+    select e.v->>'kind', e.v->>'biz_id', new_of[e.i], state_of[e.i], version_of[e.i], same_of[e.i], position_of[e.i]
+      from json_array_elements(entries) with ordinality as e(v, i)
+     where version_of[e.i] is not null
+     order by e.i;
+    return;
   end if;
+
+  with tx as materialized (
+    select pg_current_xact_id() as xid,
+           coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+                    taskledger_internal.login_id()) as login_id
+  ), added as (
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, kind,
+                                  biz_id, actor, data, meta)
+    select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', tx.login_id,
+           coalesce(w.data_version, 1), coalesce(w.priority, 0), w.kind, w.biz_id,
+           coalesce(nullif(w.actor, ''), session_user::text), w.args,
+           case when json_typeof(w.meta) = 'object' then w.meta end
+      from tx
+     cross join (
+       select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
+              (e.v->>'shard')::smallint as shard, e.v->>'actor' as actor,
+              (e.v->>'data_version')::smallint as data_version, (e.v->>'priority')::smallint as priority
+         from json_array_elements(entries) with ordinality as e(v, i)) w
+     order by w.kind collate "C", w.biz_id collate "C", w.i
+        on conflict (kind, biz_id, version) do nothing
+    returning position)
+  select array_agg(a.position) into added_positions from added a;
+  perform taskledger_internal.wake();
 
   -- A separate statement, because only a later snapshot sees the winner of a race.
   return query
   select w.kind, w.biz_id,
-         case when one_by_one then added_by[w.i] is not null
-              else w.nth = 1 and first.position in (select unnest(added_positions)) end,
+         w.nth = 1 and first.position in (select unnest(added_positions)),
          taskledger.state_after(head.type), head.version,
-         added_by[w.i] is not null or taskledger_internal.is_same_json(first.data::text, w.args::text),
-         coalesce(added_by[w.i], first.position)
+         taskledger_internal.is_same_json(first.data::text, w.args::text), first.position
     from (
-      select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
-             coalesce(args_apart[e.i]::json, e.v->'args') as args,
+      select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args,
              row_number() over (partition by e.v->>'kind', e.v->>'biz_id' order by e.i) as nth
         from json_array_elements(entries) with ordinality as e(v, i)) w
    cross join lateral (
@@ -615,9 +662,7 @@ begin
              case when json_typeof(enqueue.meta) = 'object' then enqueue.meta::text end, enqueue.actor,
              coalesce(enqueue.data_version, 1), enqueue.priority, (extract(epoch from enqueue.run_in) * 1e6)::bigint,
              enqueue.run_at, enqueue.start_by, enqueue.finish_by) a;
-    if again.is_full then
-      perform taskledger_internal.refuse_overload(enqueue.kind);
-    elsif again.position is not null then
+    if again.position is not null then
       return query select true, taskledger.state_after(again.type), again.version, true, again.position;
       return;
     end if;

@@ -1,21 +1,51 @@
 -- Enqueues the next runs of finished tasks, and replaces the args of tasks that have not begun, by
--- taskledger_internal.enqueue_again.
+-- taskledger_internal.enqueue_again. First it decides about all entries: if one is too large, or the limit of its kind
+-- is reached, it writes nothing.
 -- $1 kinds, $2 biz_ids, $3 args, $4 metas, $5 actors ('' or null for session_user), $6 versions of the args' formats,
 -- $7 microseconds after which the task is due, $8 due time, $9 deadline of the first attempt, $10 deadline of the task
--- (null if not set), $11 whether args are replaced, $12 priorities: text array literals of one length, sorted by key as
--- for enqueue_many.sql.
--- Returns a row for each task with a new event, or whose kind has too many waiting tasks: its number in the lists, from
--- 1, position, version and type of the event; and if position is 0, policy, waiting tasks, limit and delay of the kind.
+-- (null if not set), $11 rerun or replace, or another text for an entry that is only decided about, $12 priorities, $13
+-- whether this statement writes the entry: text array literals of one length, sorted by key as for enqueue_many.sql.
+-- $14 is 1 if the entries have been decided about, else 0.
+-- Returns a row for each task with a new event: its number in the lists, from 1, position, version and type of the
+-- event. Or it returns a row with position 0 for an entry that must not be written: with policy, waiting tasks, limit
+-- and delay of its kind; or with the size of its args, and the limits of args and meta.
+-- If a task has finished since the decision, and the limit of its kind is reached, the statement fails with SQLSTATE
+-- 53400.
 -- Waits for concurrent transactions that append to the same tasks. Locks nothing else. Indexes: primary key, event_run.
-select w.i, coalesce(a.position, 0), coalesce(a.version, 0), coalesce(a.type::text, ''),
-       coalesce(o.policy, ''), coalesce(o.waiting, 0), coalesce(o.max_waiting, 0), coalesce(o.retry_after_ms, 0)
-  from unnest($1::text::text[], $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[],
-              $6::text::integer[], $7::text::bigint[], $8::text::timestamptz[], $9::text::timestamptz[],
-              $10::text::timestamptz[], $11::text::boolean[], $12::text::integer[])
-       with ordinality as w(kind, biz_id, args, meta, actor, data_version, run_after, run_at, start_by, finish_by,
-                            replaces, priority, i)
+with entry as materialized (
+  select e.*
+    from unnest($1::text::text[], $2::text::text[], $3::text::text[], $4::text::text[], $5::text::text[],
+                $6::text::integer[], $7::text::bigint[], $8::text::timestamptz[], $9::text::timestamptz[],
+                $10::text::timestamptz[], $11::text::text[], $12::text::integer[], $13::text::boolean[])
+         with ordinality as e(kind, biz_id, args, meta, actor, data_version, run_after, run_at, start_by, finish_by,
+                              if_exists, priority, is_written, i)
+), oversize as materialized (
+  select e.i, octet_length(e.args) as args, limits.args as max_args, limits.meta as max_meta
+    from entry e
+   cross join (
+     select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
+            max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
+       from taskledger.setting s) limits
+   where $14::integer = 0 and (octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
+   order by e.i
+   limit 1
+), overfull as materialized (
+  select f.i, f.policy, f.waiting, f.max_waiting, f.retry_after_ms
+    from taskledger_internal.overfull_entry($1::text::text[], $2::text::text[], $11::text::text[]) f
+   where $14::integer = 0
+)
+select e.i, a.position, a.version, a.type::text, '' as policy, 0::bigint as waiting, 0::bigint as max_waiting,
+       0::bigint as retry_after_ms, 0 as args, 0 as max_args, 0 as max_meta
+  from entry e
  cross join lateral taskledger_internal.enqueue_again(
-   w.kind, w.biz_id, w.replaces, w.args, w.meta, w.actor, w.data_version, w.priority, w.run_after, w.run_at, w.start_by,
-   w.finish_by) a
-  left join taskledger.overload o on a.is_full and o.kind = w.kind
- where a.position is not null or a.is_full
+   e.kind, e.biz_id, e.if_exists = 'replace', e.args, e.meta, e.actor, e.data_version, e.priority, e.run_after,
+   e.run_at, e.start_by, e.finish_by) a
+ where e.is_written and not exists (select from oversize) and not exists (select from overfull)
+       and a.position is not null
+ union all
+select o.i, 0, 0, '', '', 0, 0, 0, coalesce(o.args, 0), o.max_args, o.max_meta
+  from oversize o
+ union all
+select f.i, 0, 0, '', f.policy, f.waiting, f.max_waiting, f.retry_after_ms, 0, 0, 0
+  from overfull f
+ where not exists (select from oversize)
