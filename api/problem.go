@@ -37,6 +37,8 @@ const (
 	codeOtherArgs       code = "other_args"
 	codeState           code = "state"
 	codeConflict        code = "conflict"
+	codeAttemptEnded    code = "attempt_ended"
+	codeGuarantee       code = "guarantee"
 	codeGone            code = "cursor_gone"
 	codePrecondition    code = "precondition"
 	codeTooLarge        code = "too_large"
@@ -44,6 +46,7 @@ const (
 	codeOverloaded      code = "overloaded"
 	codeRate            code = "rate"
 	codeInternal        code = "internal"
+	codeWorkOff         code = "work_off"
 	codeUnavailable     code = "unavailable"
 	codeWaiting         code = "too_many_waiting"
 	codeShutdown        code = "shutdown"
@@ -106,6 +109,14 @@ var problems = map[code]struct {
 		status: http.StatusConflict, title: "The task was changed at the same time.",
 		cure: "send the request again",
 	},
+	codeAttemptEnded: {
+		status: http.StatusConflict, title: "The attempt has ended otherwise.",
+		cure: "drop the task: another worker has it, or its outcome is recorded; history has its events",
+	},
+	codeGuarantee: {
+		status: http.StatusConflict, title: "Another worker of the kind has another guarantee.",
+		cure: "ask with the guarantee of the kind's other workers, or stop these first",
+	},
 	codeGone: {
 		status: http.StatusGone, title: "The cursor is not one of this database as it is now.",
 		cure: "begin again with after=POSITION, the position of the last event that was read and still exists",
@@ -133,6 +144,10 @@ var problems = map[code]struct {
 	codeInternal: {
 		status: http.StatusInternalServerError, title: "The server failed.",
 		cure: "see the log of the server",
+	},
+	codeWorkOff: {
+		status: http.StatusNotFound, title: "The server gives out no work.",
+		cure: "ask a process of taskledger serve, or set Config.Work of package api",
 	},
 	codeUnavailable: {
 		status: http.StatusServiceUnavailable, title: "The database is unavailable.",

@@ -17,11 +17,15 @@ type Role string
 const (
 	Viewer   Role = "viewer"   // reads
 	Producer Role = "producer" // enqueues tasks
+	Worker   Role = "worker"   // takes tasks and ends their attempts
 	Operator Role = "operator" // cancels, releases, reschedules and buries tasks
 	Admin    Role = "admin"    // pauses and resumes kinds
 )
 
-var roles = []Role{Viewer, Producer, Operator, Admin}
+var roles = []Role{Viewer, Producer, Worker, Operator, Admin}
+
+// Roles returns all roles, each with the rights of the roles before it.
+func Roles() []Role { return slices.Clone(roles) }
 
 func (r Role) isValid() bool { return slices.Contains(roles, r) }
 

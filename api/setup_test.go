@@ -59,7 +59,7 @@ func serveOn(t testing.TB, db *pgxpool.Pool, change func(*api.Config)) *server {
 		handler.Drain()
 		s.http.Close()
 	})
-	for _, role := range []api.Role{api.Viewer, api.Producer, api.Operator, api.Admin} {
+	for _, role := range api.Roles() {
 		_, secret, err := api.CreateToken(t.Context(), db, api.TokenOptions{Name: "a-" + string(role), Role: role})
 		if err != nil {
 			t.Fatal(err)

@@ -29,7 +29,7 @@ create table taskledger.token (
   check (id ~ '^[a-z0-9]{1,32}$'),
   check (name ~ '^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$'),
   check (octet_length(hash) = 32),
-  check (role in ('viewer', 'producer', 'operator', 'admin')),
+  check (role in ('viewer', 'producer', 'worker', 'operator', 'admin')),
   check (cardinality(kinds) <= 1000),
   check (rate > 0),
   check (created_at between '1900-01-01 00:00:00+00' and '9998-12-31 00:00:00+00'),

@@ -5382,7 +5382,7 @@ CREATE TABLE taskledger.token (
     CONSTRAINT token_rate_check CHECK ((rate > 0)),
     CONSTRAINT token_redeemed_at_check CHECK (((redeemed_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (redeemed_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
     CONSTRAINT token_revoked_at_check CHECK (((revoked_at >= '1900-01-01 00:00:00+00'::timestamp with time zone) AND (revoked_at <= '9998-12-31 00:00:00+00'::timestamp with time zone))),
-    CONSTRAINT token_role_check CHECK ((role = ANY (ARRAY['viewer'::text, 'producer'::text, 'operator'::text, 'admin'::text])))
+    CONSTRAINT token_role_check CHECK ((role = ANY (ARRAY['viewer'::text, 'producer'::text, 'worker'::text, 'operator'::text, 'admin'::text])))
 );
 
 COMMENT ON TABLE taskledger.token IS 'The callers of the HTTP API: the hashes of their tokens, their roles and kinds.';

@@ -90,6 +90,8 @@ type Problem struct {
 
 	State   ledger.State   `json:"state,omitempty"`   // of the task, if that does not allow the request
 	Version ledger.Version `json:"version,omitempty"` // of the task
+	// History is the path of the task's events, if an attempt at it has ended otherwise.
+	History string `json:"history,omitempty"`
 	// RetryAfter is the number of seconds after which the same request may succeed.
 	RetryAfter int `json:"retry_after,omitempty"`
 }

@@ -37,7 +37,10 @@ const completionTimeout = 2 * time.Second
 // addCompletions adds the completion of values to all commands below root: states, formats, and the kinds of the
 // database.
 func (a *app) addCompletions(root *cobra.Command) {
-	roles := []string{string(api.Viewer), string(api.Producer), string(api.Operator), string(api.Admin)}
+	var roles []string
+	for _, r := range api.Roles() {
+		roles = append(roles, string(r))
+	}
 	values := map[string][]string{
 		"output":     {string(formatTable), string(formatJSON), string(formatJSONL)},
 		"log-format": {string(logText), string(logJSON)},

@@ -75,13 +75,13 @@ func (f apiFlags) proxy() (p api.Proxy, err error) {
 	}
 	p.Header, p.Role = f.header, api.Role(f.role)
 	isOfNoHeader := func(c rune) bool { return c <= ' ' || c > '~' || c == ':' }
-	switch roles := []api.Role{"", api.Viewer, api.Producer, api.Operator, api.Admin}; {
+	switch roles := append(api.Roles(), ""); {
 	case p.From == nil && (p.Header != "" || p.Role != ""):
 		return p, usagef("--http-proxy-header and --http-proxy-role need --http-proxy")
 	case strings.ContainsFunc(p.Header, isOfNoHeader):
 		return p, usagef("--http-proxy-header must be the name of a header, got %q", p.Header)
 	case !slices.Contains(roles, p.Role):
-		return p, usagef("--http-proxy-role must be viewer, producer, operator or admin, got %q", p.Role)
+		return p, usagef("--http-proxy-role must be viewer, producer, worker, operator or admin, got %q", p.Role)
 	}
 	return p, nil
 }

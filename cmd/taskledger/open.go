@@ -77,7 +77,7 @@ with taskledger revoke token. Its --name is the actor of its changes.`,
 	cmd.Flags().StringVar(&address, "url", "",
 		"`address` of the console (default: the address of the serve in the data directory, or\n"+defaultConsoleURL+")")
 	bind(cmd.Flags(), "url", envConsoleURL)
-	cmd.Flags().StringVar(&role, "role", string(api.Operator), "viewer, producer, operator or admin")
+	cmd.Flags().StringVar(&role, "role", string(api.Operator), "viewer, producer, worker, operator or admin")
 	cmd.Flags().StringArrayVar(&o.Kinds, "kind", nil,
 		"a `kind`, or a beginning such as coupon.*; may be repeated (default: all kinds)")
 	addDuration(cmd.Flags(), &expiresIn, "expires-in", "how long the session works")

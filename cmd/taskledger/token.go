@@ -31,8 +31,8 @@ func newCreateTokenCommand(a *app) *cobra.Command {
 NAME is the actor of the events that the caller appends. Several tokens may have one name, so
 that a token can be replaced.
 
-The roles: viewer reads, producer also enqueues tasks, operator also cancels, releases, reschedules and buries them,
-and admin also pauses kinds.
+The roles: viewer reads, producer also enqueues tasks, worker also takes tasks, operator also cancels, releases,
+reschedules and buries them, and admin also pauses kinds.
 
 With --no-secret the caller is known by a client certificate or a trusted proxy, which names it.`,
 		Example: "  taskledger create token till-7 --role producer --kind coupon.send --kind 'mail.*'\n" +
@@ -57,7 +57,7 @@ With --no-secret the caller is known by a client certificate or a trusted proxy,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&role, "role", string(api.Viewer), "viewer, producer, operator or admin")
+	cmd.Flags().StringVar(&role, "role", string(api.Viewer), "viewer, producer, worker, operator or admin")
 	cmd.Flags().StringArrayVar(&o.Kinds, "kind", nil,
 		"a `kind`, or a beginning such as coupon.*; may be repeated (default: all kinds)")
 	cmd.Flags().IntVar(&o.Rate, "rate", 0, "maximum number of requests a second (default: the API's)")

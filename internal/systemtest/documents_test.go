@@ -51,6 +51,8 @@ var otherBlocks = map[string]string{
 	"docs/watermill.md go":           "TestCodeOfTheDocument",
 	"docs/webhooks.md json":          "an example of a request that the product sends",
 	"docs/webhooks.md yaml":          "TestWebhooksInDocs",
+	"docs/work-over-http.md json":    "an example of an answer",
+	"docs/work-over-http.md sh":      "needs a server that gives out work",
 }
 
 var fenced = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
