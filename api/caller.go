@@ -97,13 +97,15 @@ const (
 	Cancel  Change = "cancel"
 )
 
-// ChangeTask changes a task by the rules of the API. It commits. It returns a [*client.Problem], or an error of package
-// operator.
+// ChangeTask changes a task by the rules of the API. It commits. It returns a [*client.Problem], or an error of
+// [ledger.Cancel].
 func (h *Handler) ChangeTask(ctx context.Context, c Caller, k ledger.Key, change Change, reason string) error {
 	if err := c.MayChange(k.Kind); err != nil {
 		return err
 	}
-	return changeOne(ctx, h.operator.Changer, k, string(change), client.Change{Reason: reason}, c.c.audit(reason))
+	audit := c.c.audit(reason)
+	o := &ledger.ChangeOptions{Actor: audit.Actor, Reason: audit.Reason}
+	return h.changeOne(ctx, k, string(change), client.Change{Reason: reason}, o)
 }
 
 // ReleaseGroup releases at most limit dead tasks of a kind whose errors share a fingerprint, by the rules of the API.

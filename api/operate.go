@@ -11,7 +11,6 @@ import (
 	"github.com/taskledger/taskledger/api/client"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 func unescape(segment string) (string, error) {
@@ -67,11 +66,11 @@ func (h *Handler) change(
 	}
 	ctx, cancel := database(r)
 	defer cancel()
-	audit := operator.Audit{Actor: c.name, Reason: change.Reason}
+	o := ledger.ChangeOptions{Actor: c.name, Reason: change.Reason}
 	for conflicts := 0; ; conflicts++ {
-		by, isConditional, err := h.conditional(r, k)
+		isConditional, err := h.conditional(r, k, &o)
 		if err == nil {
-			err = changeOne(ctx, by, k, name, change, audit)
+			err = h.changeOne(ctx, k, name, change, &o)
 		}
 		var conflict *ledger.ConflictError
 		if isMoved := errors.As(err, &conflict) && isConditional; isMoved && conflicts < maxConflicts {
@@ -93,35 +92,36 @@ func (h *Handler) change(
 // maxConflicts is how often a task may change between the check of the preconditions and the append.
 const maxConflicts = 20
 
-// conditional returns the changer of a request, and whether the request has preconditions: then it changes the task
-// only at the version that meets them now.
-func (h *Handler) conditional(r *http.Request, k ledger.Key) (by operator.Changer, isConditional bool, err error) {
+// conditional reports whether a request has preconditions. Then it sets o.IfVersion: the request changes the task only
+// at the version that meets them now.
+func (h *Handler) conditional(r *http.Request, k ledger.Key, o *ledger.ChangeOptions) (bool, error) {
 	p, err := parsePreconditions(r)
 	if err != nil || p.match == nil && p.noneMatch == nil {
-		return h.operator.Changer, false, err
+		return false, err
 	}
 	t, err := h.load(r, k)
 	if err == nil {
 		err = p.check(t, false)
 	}
-	return h.operator.IfVersion(t.Version), true, err
+	o.IfVersion = t.Version
+	return true, err
 }
 
 // changeOne changes a task.
-func changeOne(
-	ctx context.Context, by operator.Changer, k ledger.Key, name string, change client.Change, audit operator.Audit,
+func (h *Handler) changeOne(
+	ctx context.Context, k ledger.Key, name string, change client.Change, o *ledger.ChangeOptions,
 ) (err error) {
 	switch name {
 	case "cancel":
-		_, err = by.Cancel(ctx, k, audit)
+		_, err = ledger.Cancel(ctx, h.config.DB, k, o)
 	case "release":
-		_, err = by.Release(ctx, k, audit)
+		_, err = ledger.Release(ctx, h.config.DB, k, o)
 	case "bury":
-		_, err = by.Bury(ctx, k, audit)
+		_, err = ledger.Bury(ctx, h.config.DB, k, o)
 	case "reschedule":
-		due := operator.Due{At: change.At, Priority: change.Priority}
+		due := ledger.Due{At: change.At, Priority: change.Priority}
 		if due.In, err = seconds("in", change.In); err == nil {
-			_, err = by.Reschedule(ctx, k, due, audit)
+			_, err = ledger.Reschedule(ctx, h.config.DB, k, due, o)
 		}
 	}
 	return err

@@ -166,7 +166,7 @@ func (s *statements) check(t *testing.T, db *pgxpool.Pool) {
 		}
 	}
 	t.Logf("%d statements, %d of them read events, tasks or timers", len(s.all), plans)
-	if plans < 11 {
+	if plans < 10 {
 		t.Errorf("%d plans, want those of all calls", plans)
 	}
 }

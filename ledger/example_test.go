@@ -425,3 +425,25 @@ func ExampleEnqueueHook() {
 	// true <nil>
 	// false enqueue coupon.send/A-2: hook: the quota is used up
 }
+
+// Withdraw an order and cancel its task in one transaction: both happen, or neither.
+func ExampleCancel() {
+	db, done := ledgertest.Example("producer", "reader")
+	defer done()
+	ctx := context.Background()
+	k := ledger.Key{Kind: "coupon.send", BizID: "order-17"}
+	if _, err := ledger.Enqueue(ctx, db, k, nil, nil); err != nil {
+		log.Fatal(err)
+	}
+	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		// … update orders set state = 'withdrawn' where id = 17
+		_, err := ledger.Cancel(ctx, tx, k, &ledger.ChangeOptions{Actor: "shop", Reason: "order withdrawn"})
+		return err
+	})
+	fmt.Println(err)
+	task, err := ledger.Load(ctx, db, k)
+	fmt.Println(task.State, err)
+	// Output:
+	// <nil>
+	// cancelled <nil>
+}

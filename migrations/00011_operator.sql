@@ -1,11 +1,281 @@
--- Operators: the kinds that are paused.
--- Owner: package workers/operator.
+-- Changes of tasks by operators and producers, and the kinds that are paused.
+-- Owner: package workers/operator; of the changes, package ledger.
 --
 --   pause  written and read by operator; the deliveries of a receiver that is gone are paused by package webhook
 --
 -- Workers read the view paused_kinds.
 
 -- +goose Up
+
+-- One change of one task: cancelled, released, scheduled or buried. A compare-and-set, as each append: if it is lost,
+-- the new head decides, at most 20 times. A worker that runs the task is fenced off.
+--
+-- With the rights of its caller: the policies of an operator's role decide what it may append. change_own_task calls it
+-- for producers. outcome is empty, or why nothing was written: unknown, version, state, time.
+--
+-- It waits for concurrent transactions that append to the task. Volatile, so that each of its statements sees the
+-- winner of a race. Indexes: primary key, event_run.
+-- +goose StatementBegin
+create function taskledger_internal.change_task(kind text, biz_id text, type taskledger.event_type, expected integer,
+                                                actor text, reason text, after_us bigint, at timestamptz,
+                                                priority integer, of_login boolean)
+returns table (outcome text, state taskledger.task_state, version integer, appended taskledger.event)
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  in_place constant boolean := change_task.priority is not null and num_nonnulls(after_us, at) = 0;
+  head record;
+  due timestamptz;
+  new_version integer;
+begin
+  outcome := '';
+  for conflicts in 1 .. 20 loop
+    select h.version, h.type, h.data, h.meta into head
+      from taskledger.event h
+     where h.kind = change_task.kind and h.biz_id = change_task.biz_id
+     order by h.version desc
+     limit 1;
+    if not found then
+      outcome := 'unknown';
+      exit;
+    end if;
+    state := taskledger.state_after(head.type);
+    version := head.version;
+    if change_task.of_login then
+      perform taskledger_internal.check_own_task(change_task.kind, change_task.biz_id);
+    end if;
+    if head.version <> change_task.expected then
+      outcome := 'version';
+    elsif not taskledger_internal.may_follow(change_task.type, head.type)
+        or change_task.type = 'released' and state = 'available' then
+      outcome := 'state';
+    end if;
+    due := change_task.at;
+    if outcome = '' and in_place and state <> 'available' then -- the time is the first member, see with_moment
+      due := substring(coalesce(substring(head.data::text from '^[{]"(?:run_at|retry_at)":"[^"]*"'),
+                                head.meta::text) from '^[{]"(?:run_at|retry_at)":"([^"]*)"')::timestamptz;
+      if due is null then
+        outcome := 'time';
+      end if;
+    end if;
+    exit when outcome <> '';
+    if change_task.of_login and change_task.type = 'released' and exists (
+         select from taskledger.overload o where o.kind = change_task.kind and o.closed)
+        and state in ('dead', 'cancelled', 'expired', 'discarded') then
+      perform taskledger_internal.refuse_overload(change_task.kind);
+    end if;
+    new_version := taskledger_internal.append_event(
+      change_task.kind, change_task.biz_id, head.version, change_task.type,
+      coalesce(nullif(change_task.actor, ''), session_user), '{"reason":' || to_json(change_task.reason) || '}',
+      case when in_place and state = 'available' then 1 else change_task.after_us end, due, change_task.priority);
+    if new_version is not null then
+      select e.* into appended
+        from taskledger.event e
+       where e.kind = change_task.kind and e.biz_id = change_task.biz_id and e.version = new_version;
+      perform taskledger_internal.wake();
+      exit;
+    end if;
+  end loop;
+  if outcome = '' and new_version is null then
+    outcome := 'version';
+  end if;
+  return next;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.change_task(text, text, taskledger.event_type, integer, text, text, bigint,
+                                                    timestamptz, integer, boolean) is
+  'Appends a change of a task at version expected (null: any). outcome is empty, or the reason why nothing was '
+  'written; state and version are those before the change; appended is the event.';
+
+-- +goose StatementBegin
+create function taskledger_internal.check_own_task(kind text, biz_id text) returns void
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+declare
+  owner constant text := (
+    select l.name
+      from taskledger.event e
+      join taskledger.logins l on l.id = e.login_id
+     where e.kind = check_own_task.kind and e.biz_id = check_own_task.biz_id
+       and e.version = taskledger_internal.args_version(check_own_task.kind, check_own_task.biz_id));
+begin
+  if starts_with(kind, 'taskledger.') or owner <> session_user and not coalesce((
+       select pg_has_role(session_user, r.oid, 'member') from pg_roles r where r.rolname = owner), false) then
+    raise exception 'taskledger: login % may not change task %/%: another login has enqueued it',
+        session_user, kind, biz_id
+      using errcode = 'insufficient_privilege',
+            hint = 'grant it the role operator, or the role of the login that enqueued the task';
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.check_own_task(text, text) is
+  'Raises an error unless the session''s login, or a login whose member it is, has enqueued the task''s last run.';
+
+-- With its owner's rights: a producer may neither read events nor append these.
+-- +goose StatementBegin
+create function taskledger_internal.change_own_task(kind text, biz_id text, type taskledger.event_type,
+                                                    expected integer, actor text, reason text, after_us bigint,
+                                                    at timestamptz, priority integer)
+returns table (outcome text, state taskledger.task_state, version integer, appended taskledger.event)
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  if change_own_task.type not in ('cancelled', 'released', 'scheduled') then
+    raise exception 'taskledger: login % may not append %', session_user, change_own_task.type
+      using errcode = 'insufficient_privilege', hint = 'grant it the role operator';
+  end if;
+  perform taskledger_internal.check_change(change_own_task.type, change_own_task.actor, change_own_task.reason,
+                                           change_own_task.after_us, change_own_task.at, change_own_task.priority);
+  return query
+  select c.outcome, c.state, c.version, c.appended
+    from taskledger_internal.change_task(
+           change_own_task.kind, change_own_task.biz_id, change_own_task.type, change_own_task.expected,
+           change_own_task.actor, change_own_task.reason, change_own_task.after_us, change_own_task.at,
+           change_own_task.priority, true) c;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.change_own_task(text, text, taskledger.event_type, integer, text, text, bigint,
+                                                        timestamptz, integer) is
+  'change_task for the login that has enqueued the task.';
+
+-- +goose StatementBegin
+create function taskledger_internal.check_change(type taskledger.event_type, actor text, reason text, after_us bigint,
+                                                 at timestamptz, priority integer) returns void
+language plpgsql stable set search_path = pg_catalog, pg_temp as $$
+begin
+  perform taskledger_internal.check_actor(actor);
+  if octet_length(reason) > 4096 then
+    raise exception 'taskledger: invalid reason: must have at most 4096 bytes, got %', octet_length(reason)
+      using errcode = 'invalid_parameter_value';
+  elsif priority not between 1 and 4 then
+    raise exception 'taskledger: invalid priority %: must be between 1 (urgent) and 4 (low)', priority
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if type = 'scheduled' then
+    if num_nonnulls(after_us, at, priority) = 0 then
+      raise exception 'taskledger: invalid run_at: run_at, run_in or priority must be set'
+        using errcode = 'invalid_parameter_value';
+    end if;
+    perform taskledger_internal.check_times(at, after_us * interval '1 microsecond', null, null);
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.check_change(taskledger.event_type, text, text, bigint, timestamptz, integer) is
+  'Raises an error for an argument of a change that package ledger rejects.';
+
+-- An operator may change all tasks, a producer those that its login has enqueued: which function the caller's role may
+-- execute decides.
+-- +goose StatementBegin
+create function taskledger_internal.change(kind text, biz_id text, type taskledger.event_type, expected integer,
+                                           actor text, reason text, after_us bigint, at timestamptz, priority integer)
+returns table (outcome text, state taskledger.task_state, version integer, appended taskledger.event)
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  is_operator constant boolean := has_function_privilege(
+    'taskledger_internal.change_task(text, text, taskledger.event_type, integer, text, text, bigint, timestamptz, '
+    'integer, boolean)', 'execute');
+  why constant text := coalesce(
+    nullif(change.reason, ''),
+    case change.type when 'scheduled' then 'rescheduled' else change.type::text end
+      || case when is_operator then ' by an operator' else ' by the producer' end);
+begin
+  perform taskledger_internal.check_change(
+    change.type, change.actor, change.reason, change.after_us, change.at, change.priority);
+  if is_operator then
+    return query
+    select c.outcome, c.state, c.version, c.appended
+      from taskledger_internal.change_task(
+             change.kind, change.biz_id, change.type, change.expected, change.actor, why, change.after_us, change.at,
+             change.priority, false) c;
+  else
+    return query
+    select c.outcome, c.state, c.version, c.appended
+      from taskledger_internal.change_own_task(
+             change.kind, change.biz_id, change.type, change.expected, change.actor, why, change.after_us, change.at,
+             change.priority) c;
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.change(text, text, taskledger.event_type, integer, text, text, bigint,
+                                               timestamptz, integer) is
+  'Changes a task with the rights of the caller''s role: see change_task.';
+
+-- +goose StatementBegin
+create function taskledger.cancel(kind text, biz_id text, reason text default null, actor text default null,
+                                  if_version integer default null)
+returns table (is_changed boolean, state taskledger.task_state, version integer)
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+  select c.outcome = '', case when c.outcome = '' then taskledger.state_after('cancelled') else c.state end,
+         coalesce((c.appended).version, c.version, 0)
+    from taskledger_internal.change(cancel.kind, cancel.biz_id, 'cancelled', cancel.if_version, cancel.actor,
+                                    cancel.reason, null, null, null) c;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.cancel(text, text, text, text, integer) is
+  'Cancels an unfinished task in the caller''s transaction. The attempt of a worker that runs it cannot commit. A '
+  'producer may cancel the tasks that its login has enqueued, an operator all. if_version: that the task must have. '
+  'Returns whether it is cancelled, and its state and version now; if is_changed is false, the state does not allow '
+  'the change, or is null for a task that does not exist.';
+
+-- +goose StatementBegin
+create function taskledger.release(kind text, biz_id text, reason text default null, actor text default null,
+                                   if_version integer default null)
+returns table (is_changed boolean, state taskledger.task_state, version integer)
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+  select c.outcome = '', case when c.outcome = '' then taskledger.state_after('released') else c.state end,
+         coalesce((c.appended).version, c.version, 0)
+    from taskledger_internal.change(release.kind, release.biz_id, 'released', release.if_version, release.actor,
+                                    release.reason, null, null, null) c;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.release(text, text, text, text, integer) is
+  'Makes a task available in the caller''s transaction: one that waits for its time, or is dead, cancelled, expired or '
+  'discarded. Rights and result as of taskledger.cancel.';
+
+-- +goose StatementBegin
+create function taskledger.reschedule(kind text, biz_id text, run_at timestamptz default null,
+                                      run_in interval default null, priority integer default null,
+                                      reason text default null, actor text default null,
+                                      if_version integer default null)
+returns table (is_changed boolean, state taskledger.task_state, version integer)
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+begin
+  return query
+  select c.outcome = '', case when c.outcome = '' then taskledger.state_after('scheduled') else c.state end,
+         coalesce((c.appended).version, c.version, 0)
+    from taskledger_internal.change(reschedule.kind, reschedule.biz_id, 'scheduled', reschedule.if_version,
+                                    reschedule.actor, reschedule.reason,
+                                    (extract(epoch from reschedule.run_in) * 1e6)::bigint, reschedule.run_at,
+                                    reschedule.priority) c;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger.reschedule(text, text, timestamptz, interval, integer, text, text, integer) is
+  'Changes when a task that waits, or has not started, is due, in the caller''s transaction: at run_at, or run_in from '
+  'now by the database''s clock. Or it changes its priority, which alone keeps the time. Rights and result as of '
+  'taskledger.cancel.';
 
 create table taskledger.pause (
   kind   text collate "C" primary key,

@@ -13,7 +13,8 @@
 -- +goose StatementBegin
 create function taskledger_internal.append_event(kind text, biz_id text, expected integer, type taskledger.event_type,
                                                  actor text, data text, after_us bigint default null,
-                                                 at timestamptz default null) returns integer
+                                                 at timestamptz default null, priority integer default null)
+returns integer
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -28,7 +29,8 @@ begin
   ), added as (
     insert into taskledger.event (version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data)
     select e.version + 1, e.attempt + taskledger_internal.begins_attempt(append_event.type, e.type)::integer, e.shard,
-           append_event.type, due.login_id, e.priority, e.kind, e.biz_id, append_event.actor,
+           append_event.type, due.login_id, coalesce(append_event.priority, e.priority), e.kind, e.biz_id,
+           append_event.actor,
            taskledger_internal.with_moment(append_event.data,
              case append_event.type when 'failed' then 'retry_at' else 'run_at' end, due.at)::json
       from due
@@ -58,9 +60,10 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.append_event(text, text, integer, taskledger.event_type, text, text, bigint,
-                                                     timestamptz) is
+                                                     timestamptz, integer) is
   'Appends an event after version expected and returns its version; null if the task has moved on. It is '
-  'released after after_us microseconds or at a time, which is stored in data and in the timer.';
+  'released after after_us microseconds or at a time, which is stored in data and in the timer. A null priority '
+  'keeps the task''s.';
 
 -- A statement cannot pass over a key that another transaction is inserting: no row of it is visible yet, and a wait for
 -- it ends with the statement. So each event is appended for itself and taken back, and fails after 1 ms if its key is

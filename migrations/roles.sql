@@ -201,7 +201,12 @@ grant execute on function taskledger_internal.worker_alive_ms, taskledger_intern
    relay, operator, reader, archiver;
 grant execute on function taskledger_internal.is_lease, taskledger_internal.check_kinds,
    taskledger_internal.refused_kind to worker, relay;
-grant execute on function taskledger.enqueue, taskledger.enqueue_many to producer;
+grant execute on function taskledger.enqueue, taskledger.enqueue_many, taskledger_internal.change_own_task to producer;
+grant execute on function taskledger.cancel, taskledger.release, taskledger.reschedule, taskledger_internal.change,
+   taskledger_internal.check_change to producer, operator;
+grant execute on function taskledger_internal.change_task, taskledger_internal.check_actor,
+   taskledger_internal.check_times to operator;
+grant execute on function taskledger_internal.check_actor, taskledger_internal.check_times to producer;
 grant execute on function taskledger_internal.fire_timers, taskledger_internal.remove_awaiting,
    taskledger_internal.remove_obsolete_timers to relay;
 grant execute on function taskledger_internal.end_of_time to producer, worker, relay, operator, reader, archiver;

@@ -74,6 +74,22 @@ $$;
 
 COMMENT ON FUNCTION taskledger.advance_feed(reader text, page text, "position" bigint) IS 'Passes the events of a page up to a position, in the transaction of their effect, and returns the page for the rest. SQLSTATE TL005 if another session has moved the subscriber: roll back.';
 
+CREATE FUNCTION taskledger.cancel(kind text, biz_id text, reason text DEFAULT NULL::text, actor text DEFAULT NULL::text, if_version integer DEFAULT NULL::integer) RETURNS TABLE(is_changed boolean, state taskledger.task_state, version integer)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  select c.outcome = '', case when c.outcome = '' then taskledger.state_after('cancelled') else c.state end,
+         coalesce((c.appended).version, c.version, 0)
+    from taskledger_internal.change(cancel.kind, cancel.biz_id, 'cancelled', cancel.if_version, cancel.actor,
+                                    cancel.reason, null, null, null) c;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.cancel(kind text, biz_id text, reason text, actor text, if_version integer) IS 'Cancels an unfinished task in the caller''s transaction. The attempt of a worker that runs it cannot commit. A producer may cancel the tasks that its login has enqueued, an operator all. if_version: that the task must have. Returns whether it is cancelled, and its state and version now; if is_changed is false, the state does not allow the change, or is null for a task that does not exist.';
+
 CREATE FUNCTION taskledger.claim(kind text, biz_id text, worker text, resume boolean DEFAULT false) RETURNS TABLE(version integer, attempt integer, args json, meta json, finish_by timestamp with time zone)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -846,6 +862,22 @@ $$;
 
 COMMENT ON FUNCTION taskledger.read_feed(reader text, how_many integer) IS 'Returns the next committed events of a subscriber, in the order of the feed: none is missing, and each task''s events are in order. It returns the same events until advance_feed passes them. Call it first in a READ COMMITTED transaction, or by itself, on the primary.';
 
+CREATE FUNCTION taskledger.release(kind text, biz_id text, reason text DEFAULT NULL::text, actor text DEFAULT NULL::text, if_version integer DEFAULT NULL::integer) RETURNS TABLE(is_changed boolean, state taskledger.task_state, version integer)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  select c.outcome = '', case when c.outcome = '' then taskledger.state_after('released') else c.state end,
+         coalesce((c.appended).version, c.version, 0)
+    from taskledger_internal.change(release.kind, release.biz_id, 'released', release.if_version, release.actor,
+                                    release.reason, null, null, null) c;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.release(kind text, biz_id text, reason text, actor text, if_version integer) IS 'Makes a task available in the caller''s transaction: one that waits for its time, or is dead, cancelled, expired or discarded. Rights and result as of taskledger.cancel.';
+
 CREATE FUNCTION taskledger.remove_subscriber(subscriber text) RETURNS boolean
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -860,6 +892,24 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger.remove_subscriber(subscriber text) IS 'Removes a subscriber, and reports whether there was one. Its tables stay.';
+
+CREATE FUNCTION taskledger.reschedule(kind text, biz_id text, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, run_in interval DEFAULT NULL::interval, priority integer DEFAULT NULL::integer, reason text DEFAULT NULL::text, actor text DEFAULT NULL::text, if_version integer DEFAULT NULL::integer) RETURNS TABLE(is_changed boolean, state taskledger.task_state, version integer)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  return query
+  select c.outcome = '', case when c.outcome = '' then taskledger.state_after('scheduled') else c.state end,
+         coalesce((c.appended).version, c.version, 0)
+    from taskledger_internal.change(reschedule.kind, reschedule.biz_id, 'scheduled', reschedule.if_version,
+                                    reschedule.actor, reschedule.reason,
+                                    (extract(epoch from reschedule.run_in) * 1e6)::bigint, reschedule.run_at,
+                                    reschedule.priority) c;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger.reschedule(kind text, biz_id text, run_at timestamp with time zone, run_in interval, priority integer, reason text, actor text, if_version integer) IS 'Changes when a task that waits, or has not started, is due, in the caller''s transaction: at run_at, or run_in from now by the database''s clock. Or it changes its priority, which alone keeps the time. Rights and result as of taskledger.cancel.';
 
 CREATE FUNCTION taskledger.schema_version() RETURNS bigint
     LANGUAGE plpgsql STABLE
@@ -1039,7 +1089,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.append_cursor(reader text, n bigint, seen pg_snapshot, seen_top bigint, seen_bound xid8, until pg_snapshot, top bigint, bound xid8, after_position bigint, mark json, login text) IS 'Appends cursor row n + 1 of a reader if row n is its newest, and reports whether it did.';
 
-CREATE FUNCTION taskledger_internal.append_event(kind text, biz_id text, expected integer, type taskledger.event_type, actor text, data text, after_us bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS integer
+CREATE FUNCTION taskledger_internal.append_event(kind text, biz_id text, expected integer, type taskledger.event_type, actor text, data text, after_us bigint DEFAULT NULL::bigint, at timestamp with time zone DEFAULT NULL::timestamp with time zone, priority integer DEFAULT NULL::integer) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -1056,7 +1106,8 @@ begin
   ), added as (
     insert into taskledger.event (version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data)
     select e.version + 1, e.attempt + taskledger_internal.begins_attempt(append_event.type, e.type)::integer, e.shard,
-           append_event.type, due.login_id, e.priority, e.kind, e.biz_id, append_event.actor,
+           append_event.type, due.login_id, coalesce(append_event.priority, e.priority), e.kind, e.biz_id,
+           append_event.actor,
            taskledger_internal.with_moment(append_event.data,
              case append_event.type when 'failed' then 'retry_at' else 'run_at' end, due.at)::json
       from due
@@ -1084,7 +1135,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.append_event(kind text, biz_id text, expected integer, type taskledger.event_type, actor text, data text, after_us bigint, at timestamp with time zone) IS 'Appends an event after version expected and returns its version; null if the task has moved on. It is released after after_us microseconds or at a time, which is stored in data and in the timer.';
+COMMENT ON FUNCTION taskledger_internal.append_event(kind text, biz_id text, expected integer, type taskledger.event_type, actor text, data text, after_us bigint, at timestamp with time zone, priority integer) IS 'Appends an event after version expected and returns its version; null if the task has moved on. It is released after after_us microseconds or at a time, which is stored in data and in the timer. A null priority keeps the task''s.';
 
 CREATE FUNCTION taskledger_internal.appended_here(kind text, biz_id text, version integer) RETURNS taskledger.event_type
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1231,6 +1282,197 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.bound_leases() IS 'Makes leases that were taken before the clock was set back end after one more term.';
 
+CREATE FUNCTION taskledger_internal.login_id() RETURNS integer
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  found_id integer;
+  is_older boolean;
+begin
+  select l.id, l.since < now() into found_id, is_older from taskledger.login l where l.name = session_user limit 1;
+  if found_id is null then
+    insert into taskledger.login (name) values (session_user) returning id into found_id;
+  elsif is_older then
+    perform set_config('taskledger.login_id', found_id::text, false),
+            set_config('taskledger.login', session_user, false);
+  end if;
+  return found_id;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.login_id() IS 'Returns the id of the session''s login, which it adds to the table login if it is not there.';
+
+CREATE FUNCTION taskledger_internal.session_login() RETURNS integer
+    LANGUAGE sql
+    RETURN CASE WHEN (current_setting('taskledger.login'::text, true) = SESSION_USER) THEN (current_setting('taskledger.login_id'::text, true))::integer ELSE taskledger_internal.login_id() END;
+
+COMMENT ON FUNCTION taskledger_internal.session_login() IS 'Returns the id of the session''s login from the session''s note, else from login_id.';
+
+CREATE TABLE taskledger.event (
+    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    "position" bigint NOT NULL,
+    recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    version integer NOT NULL,
+    attempt integer NOT NULL,
+    type taskledger.event_type NOT NULL,
+    login_id integer DEFAULT taskledger_internal.session_login() NOT NULL,
+    run integer,
+    shard smallint NOT NULL,
+    data_version smallint DEFAULT 1 NOT NULL,
+    priority smallint DEFAULT 0 NOT NULL,
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    actor text,
+    order_key text COLLATE pg_catalog."C",
+    partition integer,
+    data json,
+    meta json,
+    CONSTRAINT event_priority_check CHECK (((priority >= 0) AND (priority <= 4)))
+)
+WITH (autovacuum_vacuum_insert_scale_factor='0.01', autovacuum_freeze_min_age='0');
+
+COMMENT ON TABLE taskledger.event IS 'The ledger: one row for each event of a task (kind, biz_id), numbered by version. Rows are appended, never changed or deleted.';
+
+COMMENT ON COLUMN taskledger.event.login_id IS 'The database login (session_user) of the session that wrote the event: an id of the view logins.';
+
+COMMENT ON COLUMN taskledger.event.run IS 'The number of the run whose args are in data, if the event begins a later run of the task or replaces its args; null for other events. Version 1 begins run 1.';
+
+COMMENT ON COLUMN taskledger.event.data_version IS 'The version of the format of data, for programs that read old events. The producer chooses it for args.';
+
+COMMENT ON COLUMN taskledger.event.priority IS 'The task''s priority from this event on: 1 urgent, 2 high, 3 normal, 4 low; 0: none was given, which means normal. Each event copies it from the event before, unless an operator reschedules the task with another, or the event begins a later run or replaces args.';
+
+COMMENT ON COLUMN taskledger.event.actor IS 'The author of the event, as its writer claims. login_id is recorded by the database.';
+
+COMMENT ON COLUMN taskledger.event.order_key IS 'Tasks with the same order key run one after another; null: in any order. Always null for now.';
+
+COMMENT ON COLUMN taskledger.event.partition IS 'The id of the task''s tenant; null: none. Always null for now.';
+
+CREATE FUNCTION taskledger_internal.change(kind text, biz_id text, type taskledger.event_type, expected integer, actor text, reason text, after_us bigint, at timestamp with time zone, priority integer) RETURNS TABLE(outcome text, state taskledger.task_state, version integer, appended taskledger.event)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  is_operator constant boolean := has_function_privilege(
+    'taskledger_internal.change_task(text, text, taskledger.event_type, integer, text, text, bigint, timestamptz, '
+    'integer, boolean)', 'execute');
+  why constant text := coalesce(
+    nullif(change.reason, ''),
+    case change.type when 'scheduled' then 'rescheduled' else change.type::text end
+      || case when is_operator then ' by an operator' else ' by the producer' end);
+begin
+  perform taskledger_internal.check_change(
+    change.type, change.actor, change.reason, change.after_us, change.at, change.priority);
+  if is_operator then
+    return query
+    select c.outcome, c.state, c.version, c.appended
+      from taskledger_internal.change_task(
+             change.kind, change.biz_id, change.type, change.expected, change.actor, why, change.after_us, change.at,
+             change.priority, false) c;
+  else
+    return query
+    select c.outcome, c.state, c.version, c.appended
+      from taskledger_internal.change_own_task(
+             change.kind, change.biz_id, change.type, change.expected, change.actor, why, change.after_us, change.at,
+             change.priority) c;
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.change(kind text, biz_id text, type taskledger.event_type, expected integer, actor text, reason text, after_us bigint, at timestamp with time zone, priority integer) IS 'Changes a task with the rights of the caller''s role: see change_task.';
+
+CREATE FUNCTION taskledger_internal.change_own_task(kind text, biz_id text, type taskledger.event_type, expected integer, actor text, reason text, after_us bigint, at timestamp with time zone, priority integer) RETURNS TABLE(outcome text, state taskledger.task_state, version integer, appended taskledger.event)
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+begin
+  if change_own_task.type not in ('cancelled', 'released', 'scheduled') then
+    raise exception 'taskledger: login % may not append %', session_user, change_own_task.type
+      using errcode = 'insufficient_privilege', hint = 'grant it the role operator';
+  end if;
+  perform taskledger_internal.check_change(change_own_task.type, change_own_task.actor, change_own_task.reason,
+                                           change_own_task.after_us, change_own_task.at, change_own_task.priority);
+  return query
+  select c.outcome, c.state, c.version, c.appended
+    from taskledger_internal.change_task(
+           change_own_task.kind, change_own_task.biz_id, change_own_task.type, change_own_task.expected,
+           change_own_task.actor, change_own_task.reason, change_own_task.after_us, change_own_task.at,
+           change_own_task.priority, true) c;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.change_own_task(kind text, biz_id text, type taskledger.event_type, expected integer, actor text, reason text, after_us bigint, at timestamp with time zone, priority integer) IS 'change_task for the login that has enqueued the task.';
+
+CREATE FUNCTION taskledger_internal.change_task(kind text, biz_id text, type taskledger.event_type, expected integer, actor text, reason text, after_us bigint, at timestamp with time zone, priority integer, of_login boolean) RETURNS TABLE(outcome text, state taskledger.task_state, version integer, appended taskledger.event)
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  in_place constant boolean := change_task.priority is not null and num_nonnulls(after_us, at) = 0;
+  head record;
+  due timestamptz;
+  new_version integer;
+begin
+  outcome := '';
+  for conflicts in 1 .. 20 loop
+    select h.version, h.type, h.data, h.meta into head
+      from taskledger.event h
+     where h.kind = change_task.kind and h.biz_id = change_task.biz_id
+     order by h.version desc
+     limit 1;
+    if not found then
+      outcome := 'unknown';
+      exit;
+    end if;
+    state := taskledger.state_after(head.type);
+    version := head.version;
+    if change_task.of_login then
+      perform taskledger_internal.check_own_task(change_task.kind, change_task.biz_id);
+    end if;
+    if head.version <> change_task.expected then
+      outcome := 'version';
+    elsif not taskledger_internal.may_follow(change_task.type, head.type)
+        or change_task.type = 'released' and state = 'available' then
+      outcome := 'state';
+    end if;
+    due := change_task.at;
+    if outcome = '' and in_place and state <> 'available' then -- the time is the first member, see with_moment
+      due := substring(coalesce(substring(head.data::text from '^[{]"(?:run_at|retry_at)":"[^"]*"'),
+                                head.meta::text) from '^[{]"(?:run_at|retry_at)":"([^"]*)"')::timestamptz;
+      if due is null then
+        outcome := 'time';
+      end if;
+    end if;
+    exit when outcome <> '';
+    if change_task.of_login and change_task.type = 'released' and exists (
+         select from taskledger.overload o where o.kind = change_task.kind and o.closed)
+        and state in ('dead', 'cancelled', 'expired', 'discarded') then
+      perform taskledger_internal.refuse_overload(change_task.kind);
+    end if;
+    new_version := taskledger_internal.append_event(
+      change_task.kind, change_task.biz_id, head.version, change_task.type,
+      coalesce(nullif(change_task.actor, ''), session_user), '{"reason":' || to_json(change_task.reason) || '}',
+      case when in_place and state = 'available' then 1 else change_task.after_us end, due, change_task.priority);
+    if new_version is not null then
+      select e.* into appended
+        from taskledger.event e
+       where e.kind = change_task.kind and e.biz_id = change_task.biz_id and e.version = new_version;
+      perform taskledger_internal.wake();
+      exit;
+    end if;
+  end loop;
+  if outcome = '' and new_version is null then
+    outcome := 'version';
+  end if;
+  return next;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.change_task(kind text, biz_id text, type taskledger.event_type, expected integer, actor text, reason text, after_us bigint, at timestamp with time zone, priority integer, of_login boolean) IS 'Appends a change of a task at version expected (null: any). outcome is empty, or the reason why nothing was written; state and version are those before the change; appended is the event.';
+
 CREATE FUNCTION taskledger_internal.check_actor(actor text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1299,6 +1541,31 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.check_after(after json, kind text, biz_id text) IS 'Returns the predecessors of a task as its meta contains them; raises an error for predecessors that package ledger rejects.';
+
+CREATE FUNCTION taskledger_internal.check_change(type taskledger.event_type, actor text, reason text, after_us bigint, at timestamp with time zone, priority integer) RETURNS void
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  perform taskledger_internal.check_actor(actor);
+  if octet_length(reason) > 4096 then
+    raise exception 'taskledger: invalid reason: must have at most 4096 bytes, got %', octet_length(reason)
+      using errcode = 'invalid_parameter_value';
+  elsif priority not between 1 and 4 then
+    raise exception 'taskledger: invalid priority %: must be between 1 (urgent) and 4 (low)', priority
+      using errcode = 'invalid_parameter_value';
+  end if;
+  if type = 'scheduled' then
+    if num_nonnulls(after_us, at, priority) = 0 then
+      raise exception 'taskledger: invalid run_at: run_at, run_in or priority must be set'
+        using errcode = 'invalid_parameter_value';
+    end if;
+    perform taskledger_internal.check_times(at, after_us * interval '1 microsecond', null, null);
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.check_change(type taskledger.event_type, actor text, reason text, after_us bigint, at timestamp with time zone, priority integer) IS 'Raises an error for an argument of a change that package ledger rejects.';
 
 CREATE FUNCTION taskledger_internal.check_existing(kind text, biz_id text, args text, accepts_other_args boolean) RETURNS bigint
     LANGUAGE plpgsql
@@ -1493,6 +1760,30 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.check_nesting(name text, text text) IS 'Raises an error for JSON that nests more than 512 levels deep, which workers cannot decode.';
+
+CREATE FUNCTION taskledger_internal.check_own_task(kind text, biz_id text) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+declare
+  owner constant text := (
+    select l.name
+      from taskledger.event e
+      join taskledger.logins l on l.id = e.login_id
+     where e.kind = check_own_task.kind and e.biz_id = check_own_task.biz_id
+       and e.version = taskledger_internal.args_version(check_own_task.kind, check_own_task.biz_id));
+begin
+  if starts_with(kind, 'taskledger.') or owner <> session_user and not coalesce((
+       select pg_has_role(session_user, r.oid, 'member') from pg_roles r where r.rolname = owner), false) then
+    raise exception 'taskledger: login % may not change task %/%: another login has enqueued it',
+        session_user, kind, biz_id
+      using errcode = 'insufficient_privilege',
+            hint = 'grant it the role operator, or the role of the login that enqueued the task';
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.check_own_task(kind text, biz_id text) IS 'Raises an error unless the session''s login, or a login whose member it is, has enqueued the task''s last run.';
 
 CREATE FUNCTION taskledger_internal.check_owner(subscriber text, login text) RETURNS void
     LANGUAGE plpgsql STABLE
@@ -1894,33 +2185,6 @@ END;
 
 COMMENT ON FUNCTION taskledger_internal.failing_event(reader text) IS 'Returns the event that stops a subscriber; no row: none does.';
 
-CREATE FUNCTION taskledger_internal.login_id() RETURNS integer
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $$
-declare
-  found_id integer;
-  is_older boolean;
-begin
-  select l.id, l.since < now() into found_id, is_older from taskledger.login l where l.name = session_user limit 1;
-  if found_id is null then
-    insert into taskledger.login (name) values (session_user) returning id into found_id;
-  elsif is_older then
-    perform set_config('taskledger.login_id', found_id::text, false),
-            set_config('taskledger.login', session_user, false);
-  end if;
-  return found_id;
-end
-$$;
-
-COMMENT ON FUNCTION taskledger_internal.login_id() IS 'Returns the id of the session''s login, which it adds to the table login if it is not there.';
-
-CREATE FUNCTION taskledger_internal.session_login() RETURNS integer
-    LANGUAGE sql
-    RETURN CASE WHEN (current_setting('taskledger.login'::text, true) = SESSION_USER) THEN (current_setting('taskledger.login_id'::text, true))::integer ELSE taskledger_internal.login_id() END;
-
-COMMENT ON FUNCTION taskledger_internal.session_login() IS 'Returns the id of the session''s login from the session''s note, else from login_id.';
-
 CREATE FUNCTION taskledger_internal.shortened(text text, max_bytes integer) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1941,45 +2205,6 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.shortened(text text, max_bytes integer) IS 'Returns a text, truncated to a number of bytes with an ellipsis if it is longer.';
-
-CREATE TABLE taskledger.event (
-    xid xid8 DEFAULT pg_current_xact_id() NOT NULL,
-    "position" bigint NOT NULL,
-    recorded_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    version integer NOT NULL,
-    attempt integer NOT NULL,
-    type taskledger.event_type NOT NULL,
-    login_id integer DEFAULT taskledger_internal.session_login() NOT NULL,
-    run integer,
-    shard smallint NOT NULL,
-    data_version smallint DEFAULT 1 NOT NULL,
-    priority smallint DEFAULT 0 NOT NULL,
-    kind text NOT NULL COLLATE pg_catalog."C",
-    biz_id text NOT NULL COLLATE pg_catalog."C",
-    actor text,
-    order_key text COLLATE pg_catalog."C",
-    partition integer,
-    data json,
-    meta json,
-    CONSTRAINT event_priority_check CHECK (((priority >= 0) AND (priority <= 4)))
-)
-WITH (autovacuum_vacuum_insert_scale_factor='0.01', autovacuum_freeze_min_age='0');
-
-COMMENT ON TABLE taskledger.event IS 'The ledger: one row for each event of a task (kind, biz_id), numbered by version. Rows are appended, never changed or deleted.';
-
-COMMENT ON COLUMN taskledger.event.login_id IS 'The database login (session_user) of the session that wrote the event: an id of the view logins.';
-
-COMMENT ON COLUMN taskledger.event.run IS 'The number of the run whose args are in data, if the event begins a later run of the task or replaces its args; null for other events. Version 1 begins run 1.';
-
-COMMENT ON COLUMN taskledger.event.data_version IS 'The version of the format of data, for programs that read old events. The producer chooses it for args.';
-
-COMMENT ON COLUMN taskledger.event.priority IS 'The task''s priority from this event on: 1 urgent, 2 high, 3 normal, 4 low; 0: none was given, which means normal. Each event copies it from the event before, unless an operator reschedules the task with another, or the event begins a later run or replaces args.';
-
-COMMENT ON COLUMN taskledger.event.actor IS 'The author of the event, as its writer claims. login_id is recorded by the database.';
-
-COMMENT ON COLUMN taskledger.event.order_key IS 'Tasks with the same order key run one after another; null: in any order. Always null for now.';
-
-COMMENT ON COLUMN taskledger.event.partition IS 'The id of the task''s tenant; null: none. Always null for now.';
 
 CREATE FUNCTION taskledger_internal.failures_of(kind text, biz_id text, since integer) RETURNS TABLE(attempt integer, failed_at timestamp with time zone, message text)
     LANGUAGE sql STABLE ROWS 5

@@ -11,7 +11,6 @@ import (
 
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/workers"
-	"github.com/taskledger/taskledger/workers/operator"
 )
 
 // A task fails, is snoozed and fails again. The scheduler releases it each time when it is due and not before, and
@@ -74,8 +73,8 @@ func TestTimersOfOperatedTasks(t *testing.T) {
 	)
 	try(o.Cancel(b.Context(), cancelled, audit))(t)
 	try(o.Bury(b.Context(), buried, audit))(t)
-	try(o.Reschedule(b.Context(), put, operator.Due{In: time.Hour}, audit))(t)
-	try(o.Reschedule(b.Context(), forward, operator.Due{At: time.Now().Add(-time.Hour)}, audit))(t)
+	try(o.Reschedule(b.Context(), put, ledger.Due{In: time.Hour}, audit))(t)
+	try(o.Reschedule(b.Context(), forward, ledger.Due{At: time.Now().Add(-time.Hour)}, audit))(t)
 	b.Schedule()
 	b.AwaitState(forward, ledger.StateAvailable)
 	b.Await("the old timers to go", func() bool {

@@ -93,7 +93,7 @@ is 4 (conflict).`,
 }
 
 func newRescheduleCommand(a *app) *cobra.Command {
-	var due operator.Due
+	var due ledger.Due
 	var at string
 	var priority int
 	cmd := newOperateCommand(a, &cobra.Command{

@@ -14,6 +14,7 @@ import (
 // its comment does. A function that only taskledger calls belongs in schema taskledger_internal.
 var functions = []string{
 	"advance_feed",
+	"cancel",
 	"claim",
 	"claim_next",
 	"enqueue",
@@ -25,7 +26,9 @@ var functions = []string{
 	"heartbeat",
 	"installation",
 	"read_feed",
+	"release",
 	"remove_subscriber",
+	"reschedule",
 	"schema_version",
 	"seek_feed",
 	"shard_of",
@@ -34,7 +37,7 @@ var functions = []string{
 }
 
 // maxFunctions keeps the list of psql's \df taskledger.* on a page.
-const maxFunctions = 20
+const maxFunctions = 24
 
 // TestFunctionsOfUsers holds the functions of schema taskledger to those that users call, each with a comment for them.
 func TestFunctionsOfUsers(t *testing.T) {

@@ -119,7 +119,7 @@ func TestEventsHaveTheirSchemas(t *testing.T) {
 	key := func(id ledger.BizID) ledger.Key { return ledger.Key{Kind: "parcel.send", BizID: id} }
 	_, cancelErr := o.Cancel(t.Context(), key("cancelled"), audit)
 	_, buryErr := o.Bury(t.Context(), key("buried"), audit)
-	_, dueErr := o.Reschedule(t.Context(), key("rescheduled"), operator.Due{In: time.Millisecond}, audit)
+	_, dueErr := o.Reschedule(t.Context(), key("rescheduled"), ledger.Due{In: time.Millisecond}, audit)
 	if err := errors.Join(cancelErr, buryErr, dueErr); err != nil {
 		t.Fatal(err)
 	}

@@ -190,6 +190,12 @@ const enqueues = "ctx context.Context, tx pgx.Tx"
 
 // goDocuments has the blocks of Go in their order. Nil: a program.
 var goDocuments = map[string][]*fragment{
+	"docs/failure.md": {
+		{
+			declarations: "type Coupon struct{ Cents int }",
+			parameters:   enqueues + ", coupons ledger.TypedKind[Coupon]", used: "err",
+		},
+	},
 	"docs/metrics.md": {
 		{parameters: "ctx context.Context", used: "client, err"},
 	},

@@ -11,10 +11,8 @@ import (
 // action is a change of one task or of many.
 type action struct {
 	event ledger.EventType
-	due   Due // of EventScheduled
+	due   ledger.Due // of EventScheduled
 	audit Audit
-
-	version ledger.Version // that the task must have; 0: any
 }
 
 // defaultReasons are the reasons of events whose audit names none.
@@ -51,29 +49,7 @@ func (a action) validate() error {
 	if a.event != ledger.EventScheduled {
 		return nil
 	}
-	if err := a.due.Priority.Validate(); err != nil {
-		return err
-	}
-	switch {
-	case a.isInPlace():
-		return nil
-	case a.due.In < 0:
-		return &ledger.InvalidError{Field: "in", Value: a.due.In.String(), Rule: "must not be negative"}
-	case a.due.At.IsZero() == (a.due.In == 0):
-		return &ledger.InvalidError{Field: "at", Rule: "exactly one of at and in must be given, or a priority"}
-	}
-	return nil
-}
-
-// isInPlace reports whether the action changes only the priority of tasks.
-func (a action) isInPlace() bool { return a.due.Priority != 0 && a.due.At.IsZero() && a.due.In == 0 }
-
-// keepTime returns the action for a task: if it changes only the priority, with the task's due time.
-func (a action) keepTime(t ledger.Task) action {
-	if a.isInPlace() && t.State != ledger.StateAvailable {
-		a.due.At = t.DueAt
-	}
-	return a
+	return a.due.Validate()
 }
 
 func (a Audit) validate() error { return operation.CheckReason(a.Reason) }
@@ -85,7 +61,7 @@ func (a action) request(k ledger.Key, v ledger.Version) (ledger.AppendRequest, e
 		reason = defaultReasons[a.event]
 	}
 	data, err := json.Marshal(map[string]string{"reason": reason})
-	if a.isInPlace() { // of an available task
+	if a.due.IsInPlace() { // of an available task
 		a.due.In = time.Microsecond
 	}
 	return ledger.AppendRequest{

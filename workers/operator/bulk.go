@@ -23,7 +23,7 @@ type BulkResult struct {
 	Skipped int `json:"skipped"` // tasks that moved on meanwhile and no longer matched
 }
 
-// ReleaseAll is [Changer.Release] for all tasks that match a filter. Default state: dead.
+// ReleaseAll is [Operator.Release] for all tasks that match a filter. Default state: dead.
 //
 // This and the other methods for many tasks work in batches, and commit each. If the context or an error stops
 // one, the committed batches stay, and calling it again does the rest. It then returns the result so far.
@@ -33,22 +33,22 @@ func (o *Operator) ReleaseAll(ctx context.Context, f Filter, audit Audit, b *Bul
 	return o.all(ctx, f, action{event: ledger.EventReleased, audit: audit}, b)
 }
 
-// BuryAll is [Changer.Bury] for all tasks that match a filter, see [Operator.ReleaseAll]. Default state: all
+// BuryAll is [Operator.Bury] for all tasks that match a filter, see [Operator.ReleaseAll]. Default state: all
 // unfinished states.
 func (o *Operator) BuryAll(ctx context.Context, f Filter, audit Audit, b *BulkOptions) (BulkResult, error) {
 	return o.all(ctx, f, action{event: ledger.EventBuried, audit: audit}, b)
 }
 
-// CancelAll is [Changer.Cancel] for all tasks that match a filter, see [Operator.ReleaseAll]. Default state: all
+// CancelAll is [Operator.Cancel] for all tasks that match a filter, see [Operator.ReleaseAll]. Default state: all
 // unfinished states.
 func (o *Operator) CancelAll(ctx context.Context, f Filter, audit Audit, b *BulkOptions) (BulkResult, error) {
 	return o.all(ctx, f, action{event: ledger.EventCancelled, audit: audit}, b)
 }
 
-// RescheduleAll is [Changer.Reschedule] for all tasks that match a filter, see [Operator.ReleaseAll]. Default
+// RescheduleAll is [Operator.Reschedule] for all tasks that match a filter, see [Operator.ReleaseAll]. Default
 // state: scheduled, retrying and available; available alone if only the priority changes.
 func (o *Operator) RescheduleAll(
-	ctx context.Context, f Filter, due Due, audit Audit, b *BulkOptions,
+	ctx context.Context, f Filter, due ledger.Due, audit Audit, b *BulkOptions,
 ) (BulkResult, error) {
 	return o.all(ctx, f, action{event: ledger.EventScheduled, due: due, audit: audit}, b)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/taskledger/taskledger/ledger"
@@ -30,28 +29,6 @@ func ExampleOperator_Cancel() {
 	// Output:
 	// cancelled alice {"reason":"order withdrawn"} <nil>
 	// coupon.send/order-17 cannot be cancelled: it is cancelled
-}
-
-// Withdraw an order and cancel its task in one transaction: both happen, or neither.
-func ExampleIn() {
-	db, done := ledgertest.Example("producer", "operator")
-	defer done()
-	ctx := context.Background()
-	k := ledger.Key{Kind: "coupon.send", BizID: "order-17"}
-	if _, err := ledger.Enqueue(ctx, db, k, nil, nil); err != nil {
-		log.Fatal(err)
-	}
-	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
-		// … update orders set state = 'withdrawn' where id = 17
-		_, err := operator.In(tx).Cancel(ctx, k, operator.Audit{Actor: "shop", Reason: "order withdrawn"})
-		return err
-	})
-	fmt.Println(err)
-	task, err := ledger.Load(ctx, db, k)
-	fmt.Println(task.State, err)
-	// Output:
-	// <nil>
-	// cancelled <nil>
 }
 
 // Release the tasks that are dead because of one error, after its cause was repaired.

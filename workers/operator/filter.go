@@ -33,10 +33,10 @@ func (f Filter) search(a action) (*search, error) {
 	}
 	s := &search{filter: f, states: allowed}
 	switch {
-	case a.isInPlace() && f.State != "" && f.State != ledger.StateAvailable:
+	case a.due.IsInPlace() && f.State != "" && f.State != ledger.StateAvailable:
 		rule := "must be available if only the priority changes: give at or in, too"
 		return nil, &ledger.InvalidError{Field: "state", Value: string(f.State), Rule: rule}
-	case a.isInPlace():
+	case a.due.IsInPlace():
 		s.states = []ledger.State{ledger.StateAvailable}
 	case f.State != "":
 		s.states = []ledger.State{f.State}

@@ -66,10 +66,10 @@ var verbs = []struct {
 		event:  ledger.EventScheduled,
 		states: "available scheduled retrying",
 		one: func(ctx context.Context, o *operator.Operator, k ledger.Key) (ledger.Event, error) {
-			return o.Reschedule(ctx, k, operator.Due{In: 2 * time.Hour}, audit)
+			return o.Reschedule(ctx, k, ledger.Due{In: 2 * time.Hour}, audit)
 		},
 		all: func(ctx context.Context, o *operator.Operator, f operator.Filter) (operator.BulkResult, error) {
-			return o.RescheduleAll(ctx, f, operator.Due{In: 2 * time.Hour}, audit, nil)
+			return o.RescheduleAll(ctx, f, ledger.Due{In: 2 * time.Hour}, audit, nil)
 		},
 	},
 }
@@ -144,7 +144,7 @@ func TestOperatorRefuses(t *testing.T) {
 		_, err := o.BuryAll(ctx, operator.Filter{}, operator.Audit{Reason: reason}, nil)
 		return err
 	}
-	one := func(due operator.Due, audit operator.Audit) error {
+	one := func(due ledger.Due, audit operator.Audit) error {
 		_, err := o.Reschedule(ctx, k, due, audit)
 		return err
 	}
@@ -158,14 +158,14 @@ func TestOperatorRefuses(t *testing.T) {
 		"fingerprint":   {err: bulk(operator.Filter{Fingerprint: "0123456789abcdef"}), field: "fingerprint"},
 		"older than":    {err: bulk(operator.Filter{OlderThan: -1}), field: "older than"},
 		"limit":         {err: bulk(operator.Filter{Limit: -1}), field: "limit"},
-		"no time":       {err: one(operator.Due{}, audit), field: "at"},
-		"two times":     {err: one(operator.Due{At: time.Now(), In: time.Second}, audit), field: "at"},
-		"negative":      {err: one(operator.Due{In: -time.Second}, audit), field: "in"},
-		"the year 9999": {err: one(operator.Due{At: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, audit), field: "at"},
-		"long reason":   {err: one(operator.Due{In: 1}, operator.Audit{Reason: long}), field: "reason"},
-		"reason UTF-8":  {err: one(operator.Due{In: 1}, operator.Audit{Reason: "\xff"}), field: "reason"},
+		"no time":       {err: one(ledger.Due{}, audit), field: "at"},
+		"two times":     {err: one(ledger.Due{At: time.Now(), In: time.Second}, audit), field: "at"},
+		"negative":      {err: one(ledger.Due{In: -time.Second}, audit), field: "in"},
+		"the year 9999": {err: one(ledger.Due{At: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, audit), field: "at"},
+		"long reason":   {err: one(ledger.Due{In: 1}, operator.Audit{Reason: long}), field: "reason"},
+		"reason UTF-8":  {err: one(ledger.Due{In: 1}, operator.Audit{Reason: "\xff"}), field: "reason"},
 		"reason NUL":    {err: bulkReason("a\x00b"), field: "reason"},
-		"actor":         {err: one(operator.Due{In: 1}, operator.Audit{Actor: "a\x1b[2J"}), field: "actor"},
+		"actor":         {err: one(ledger.Due{In: 1}, operator.Audit{Actor: "a\x1b[2J"}), field: "actor"},
 	} {
 		var invalid *ledger.InvalidError
 		if !errors.As(test.err, &invalid) || invalid.Field != test.field {

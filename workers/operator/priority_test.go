@@ -23,15 +23,15 @@ func TestReschedulePriority(t *testing.T) {
 	third := b.Later("third", ledger.EnqueueOptions{Priority: ledger.PriorityLow})
 	awaiting := b.Later("awaiting", ledger.EnqueueOptions{After: []ledger.Key{later}})
 
-	e, err := o.Reschedule(b.Context(), later, operator.Due{Priority: ledger.PriorityUrgent}, audit)
+	e, err := o.Reschedule(b.Context(), later, ledger.Due{Priority: ledger.PriorityUrgent}, audit)
 	if err != nil || e.Priority != ledger.PriorityUrgent || !e.DueAt().Equal(due) {
 		t.Errorf("a waiting task: %+v, due at %s, %v", e, e.DueAt(), err)
 	}
-	e, err = o.Reschedule(b.Context(), later, operator.Due{In: time.Minute}, audit)
+	e, err = o.Reschedule(b.Context(), later, ledger.Due{In: time.Minute}, audit)
 	if err != nil || e.Priority != ledger.PriorityUrgent || e.DueAt().After(due) {
 		t.Errorf("a time alone: %+v, %v", e, err)
 	}
-	if _, err := o.Reschedule(b.Context(), available, operator.Due{Priority: ledger.PriorityHigh}, audit); err != nil {
+	if _, err := o.Reschedule(b.Context(), available, ledger.Due{Priority: ledger.PriorityHigh}, audit); err != nil {
 		t.Error(err)
 	}
 	b.Await("the task to be available again", func() bool {
@@ -39,10 +39,10 @@ func TestReschedulePriority(t *testing.T) {
 		return task.State == ledger.StateAvailable && task.Version == 3 && task.Priority == ledger.PriorityHigh
 	})
 	for name, err := range map[string]error{
-		"awaits others": second(o.Reschedule(b.Context(), awaiting, operator.Due{Priority: 1}, audit)),
-		"no priority":   second(o.Reschedule(b.Context(), third, operator.Due{Priority: 5}, audit)),
+		"awaits others": second(o.Reschedule(b.Context(), awaiting, ledger.Due{Priority: 1}, audit)),
+		"no priority":   second(o.Reschedule(b.Context(), third, ledger.Due{Priority: 5}, audit)),
 		"waiting tasks": second(o.RescheduleAll(
-			b.Context(), operator.Filter{State: ledger.StateScheduled}, operator.Due{Priority: 1}, audit, nil)),
+			b.Context(), operator.Filter{State: ledger.StateScheduled}, ledger.Due{Priority: 1}, audit, nil)),
 	} {
 		var invalid *ledger.InvalidError
 		if !errors.As(err, &invalid) {
@@ -52,7 +52,7 @@ func TestReschedulePriority(t *testing.T) {
 
 	b.Project()
 	f := operator.Filter{}
-	r, err := o.RescheduleAll(b.Context(), f, operator.Due{Priority: ledger.PriorityUrgent}, audit, nil)
+	r, err := o.RescheduleAll(b.Context(), f, ledger.Due{Priority: ledger.PriorityUrgent}, audit, nil)
 	if err != nil || r.Done != 2 {
 		t.Errorf("all available tasks: %+v, %v", r, err)
 	}

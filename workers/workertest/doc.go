@@ -11,6 +11,6 @@
 //	}
 //
 // There is no relay and no scheduler, and a dispatcher only while the test calls Work or Drain: until then tasks wait.
-// A task that is due later stays as it is, so that the test can examine it. operator.Changer.Release brings a retry
+// A task that is due later stays as it is, so that the test can examine it. ledger.Release brings a retry
 // forward, for another [Kit.Work]. [Kit.CrashAt] crashes the worker at a critical point.
 package workertest
