@@ -70,6 +70,7 @@ func TestBadInput(t *testing.T) {
 			body: `{"tasks":[{"kind":"a","biz_id":"3"},{"kind":"a","biz_id":"4","finish_by":"0001-01-01T00:00:00Z"}]}`},
 		{name: "zero time, change", path: "/v1/tasks/a.b/1:reschedule", body: `{"at":"0001-01-01T00:00:00Z","in":1}`,
 			field: "at"},
+		{name: "partition", body: `{"kind":"a","biz_id":"3","partition":"a\u0000b"}`, field: "partition"},
 		{name: "zero data version", body: `{"kind":"a","biz_id":"3","data_version":0}`, field: "data_version"},
 		{name: "number of a time", body: `{"kind":"a","biz_id":"3","run_at":17}`, field: "run_at"},
 		{name: "year", body: `{"kind":"a","biz_id":"3","run_at":"9999-12-31T00:00:00Z"}`, field: "run_at"},

@@ -74,14 +74,14 @@ func bySQLFunction(db ledger.DB) enqueuer {
 		                        actor => $5::text, meta => $6::text::json, run_at => $7::text::timestamptz,
 		                        run_in => $8::text::interval, start_by => $9::text::timestamptz,
 		                        finish_by => $10::text::timestamptz, data_version => $11::integer,
-		                        priority => $12::integer)`
+		                        priority => $12::integer, partition => $13::text)`
 	return func(ctx context.Context, entries []ledger.Entry) ([]ledger.Enqueued, error) {
 		var answers []ledger.Enqueued
 		for _, e := range entries {
 			w := newSQLEntry(e)
 			rows, err := db.Query(ctx, call, w.Kind, w.BizID, text(w.Args), w.Shard, w.Actor, text(w.Meta),
 				w.Times["run_at"], w.Times["run_in"], w.Times["start_by"], w.Times["finish_by"],
-				w.DataVersion, w.Priority)
+				w.DataVersion, w.Priority, w.Partition)
 			if err != nil {
 				return nil, err
 			}
@@ -128,6 +128,9 @@ func bySQLFunctionMany(db ledger.DB) enqueuer {
 			if w.Priority != nil {
 				list += fmt.Sprintf(`,"priority":%d`, *w.Priority)
 			}
+			if w.Partition != nil {
+				list += fmt.Sprintf(`,"partition":%q`, *w.Partition)
+			}
 			for name, value := range w.Times {
 				if value != nil {
 					list += fmt.Sprintf(`,"%s":"%s"`, name, *value)
@@ -164,6 +167,7 @@ type sqlEntry struct {
 	Times       map[string]*string
 	DataVersion *int64
 	Priority    *int64
+	Partition   *string
 }
 
 func newSQLEntry(e ledger.Entry) sqlEntry {
@@ -180,6 +184,9 @@ func newSQLEntry(e ledger.Entry) sqlEntry {
 		if o.Priority != 0 {
 			priority := int64(o.Priority)
 			w.Priority = &priority
+		}
+		if o.Partition != "" {
+			w.Partition = &o.Partition
 		}
 		if o.Actor != "" {
 			w.Actor = &o.Actor
@@ -354,12 +361,13 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 			"{\"b\" : [ 1,2 ],\n\t\"a\":\"\\ud83d\\ude00 \\\\ \\\" % $1 {}\",\"a\":1e999}")},
 		{Key: ledger.Key{Kind: "options", BizID: "1"}, Options: &ledger.EnqueueOptions{
 			Shard: &shard, Actor: `o'actor "x" \`, DataVersion: 2, Priority: ledger.PriorityUrgent,
-			Meta: ledger.Meta{Causation: "order/1/1@5", Tags: []string{"vip", `a"b\`}}}},
+			Partition: `tenant "7" {}`,
+			Meta:      ledger.Meta{Causation: "order/1/1@5", Tags: []string{"vip", `a"b\`}}}},
 		{Key: ledger.Key{Kind: "timed", BizID: "later"}, Args: json.RawMessage(`[ 1 ]`),
 			Options: &ledger.EnqueueOptions{
 				RunAt: time.Date(2101, 2, 3, 4, 5, 6, 123456000, time.FixedZone("", 5400)), DataVersion: 32767,
-				Priority: ledger.PriorityLow,
-				Meta:     ledger.Meta{Tags: []string{"x"}}}},
+				Priority: ledger.PriorityLow, Partition: strings.Repeat("ü", ledger.MaxPartitionLen/2),
+				Meta: ledger.Meta{Tags: []string{"x"}}}},
 		{Key: ledger.Key{Kind: "timed", BizID: "later"}, Options: &ledger.EnqueueOptions{
 			RunAt: time.Date(2102, 2, 3, 4, 5, 6, 0, time.UTC), IfExists: ledger.IfExistsIgnore}},
 		{Key: ledger.Key{Kind: "timed", BizID: "past"}, Options: &ledger.EnqueueOptions{
@@ -432,17 +440,21 @@ func TestEveryWayAnswersAndWritesTheSame(t *testing.T) {
 		}
 		states[e.State]++
 	}
-	versions, priorities := 0, 0
+	versions, priorities, partitions := 0, 0, 0
 	for _, row := range want.Rows {
 		if strings.Contains(row, `"priority": 1,`) || strings.Contains(row, `"priority": 4,`) {
 			priorities++
+		}
+		if !strings.Contains(row, `"partition": null`) {
+			partitions++
 		}
 		if strings.Contains(row, `"data_version": 2}`) || strings.Contains(row, `"data_version": 32767}`) {
 			versions++
 		}
 	}
-	if versions != 2 || priorities != 2 {
-		t.Errorf("%d tasks have the version of their args, %d their priority", versions, priorities)
+	if versions != 2 || priorities != 2 || partitions != 2 {
+		t.Errorf("%d tasks have the version of their args, %d their priority, %d their partition",
+			versions, priorities, partitions)
 	}
 	if states[ledger.StateRetrying] != 4 || states[ledger.StateSucceeded] != 1 {
 		t.Errorf("states of existing tasks: %v", states)
@@ -455,7 +467,7 @@ func storedRows(t *testing.T, db ledger.DB) []string {
 	rows, err := db.Query(t.Context(), `
 		select jsonb_build_object('version', version, 'attempt', attempt, 'shard', shard, 'type', type, 'kind', kind,
 		       'biz_id', biz_id, 'actor', actor, 'data_version', data_version, 'priority', priority,
-		       'data', data::text, 'meta', meta::text)::text
+		       'partition', partition, 'data', data::text, 'meta', meta::text)::text
 		  from taskledger.event order by kind, biz_id, version`)
 	if err != nil {
 		t.Fatal(err)

@@ -173,7 +173,8 @@ func (r AppendRequest) newEvent() Event {
 func (e *Event) scanTargets() []any {
 	return []any{
 		(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*int)(&e.Priority),
-		pgquery.Micros(&e.RecordedAt), (*pgquery.Repeated)(&e.Actor), (*pgquery.Repeated)(&e.Login),
+		(*pgquery.Repeated)(&e.Partition), pgquery.Micros(&e.RecordedAt), (*pgquery.Repeated)(&e.Actor),
+		(*pgquery.Repeated)(&e.Login),
 	}
 }
 

@@ -39,19 +39,19 @@ func appendRequiredByType() (required, read map[EventType]string) {
 			"$8::pg_catalog.text", "'"+string(t.Type)+"'", "$9::pg_catalog.text", "'"+pgarray.Of(predecessors...)+"'",
 			"$10::pg_catalog.text", "'"+pgarray.Of(attemptEnds...)+"'",
 		).Replace(appendRequiredSQL)
-		read[t.Type] = strings.ReplaceAll(appendRequiredReadSQL, "$12::pg_catalog.text", "'"+string(t.Type)+"'")
+		read[t.Type] = strings.ReplaceAll(appendRequiredReadSQL, "$13::pg_catalog.text", "'"+string(t.Type)+"'")
 	}
 	return required, read
 }
 
 // queue adds the append to a batch.
 func (r *AppendRequest) queue(batch *pgx.Batch, guard string) {
-	args := make([]any, 0, 11)
+	args := make([]any, 0, 12)
 	args = append(args, string(r.Key.Kind), string(r.Key.BizID), int64(r.Expected), pgquery.Optional(r.Actor),
 		pgquery.JSON(r.Data), pgquery.JSON(r.Meta), guard)
 	if attempt, ok := r.attemptAfterRead(); ok {
 		args = append(args, int64(attempt), int64(r.last.Shard), r.last.Incarnation,
-			int64(r.last.Priority))
+			int64(r.last.Priority), pgquery.Optional(r.last.Partition))
 		batch.Queue(appendRequiredRead[r.Type], args...)
 		return
 	}
@@ -84,7 +84,8 @@ func (t *Tx) AppendAndCommit(ctx context.Context, requests ...AppendRequest) ([]
 			e := &events[i]
 			*e, last = r.newEvent(), i
 			if err := results.QueryRow().Scan((*int64)(&e.Position), (*int32)(&e.Attempt), (*int)(&e.Shard),
-				(*int)(&e.Priority), pgquery.Micros(&e.RecordedAt), (*pgquery.Repeated)(&e.Login), nil); err != nil {
+				(*int)(&e.Priority), (*pgquery.Repeated)(&e.Partition), pgquery.Micros(&e.RecordedAt),
+				(*pgquery.Repeated)(&e.Login), nil); err != nil {
 				return err
 			}
 			e.Version, e.Actor = r.Expected+1, cmp.Or(r.Actor, e.Login)

@@ -142,12 +142,14 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 		return nil
 	}
 	var l requestList
-	var shards, attempts, priorities pgarray.Builder // of requests, and of rules
+	var shards, attempts, priorities, partitions pgarray.Builder // of requests; of rules; of rules; of requests
+	partitions.Empties = true
 	l.grow(g, read)
 	for _, i := range read {
 		r := &g.requests[i]
 		attempt, _ := r.attemptAfterRead()
 		shards.AddInt(int64(r.last.Shard))
+		partitions.AddOptional(r.last.Partition)
 		if l.add(r, attempt) {
 			attempts.AddInt(int64(attempt))
 			priorities.AddOptionalInt(int64(r.last.Priority))
@@ -156,7 +158,7 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 	rows, err := g.db.Query(ctx, appendManyReadSQL,
 		l.rules.String(), l.ids.String(), l.expected.String(), shards.String(), l.data.String(), l.metas.String(),
 		l.kinds.String(), l.types.String(), l.actors.String(), attempts.String(),
-		milliseconds(lockTimeout), incarnation, priorities.String())
+		milliseconds(lockTimeout), incarnation, priorities.String(), partitions.String())
 	if err != nil {
 		return err
 	}
@@ -175,7 +177,7 @@ func (g *requestGroup) insertRead(ctx context.Context, order []int, lockTimeout 
 		r := &g.requests[read[n-1]]
 		e.Key, e.Version, e.Type, e.Shard = r.Key, r.Expected+1, r.Type, Shard(r.last.Shard)
 		e.Attempt, _ = r.attemptAfterRead()
-		e.Priority = Priority(r.last.Priority)
+		e.Priority, e.Partition = Priority(r.last.Priority), r.last.Partition
 		e.Actor, e.Login = cmp.Or(r.Actor, login), login
 		e.DataVersion, e.Data, e.Meta = 1, r.Data, r.Meta
 		g.results[read[n-1]].Event = e

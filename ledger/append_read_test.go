@@ -27,11 +27,12 @@ func readLast(t *testing.T, db rowDB, requests []ledger.AppendRequest) {
 		var last unexported.LastEvent
 		err := db.QueryRow(t.Context(), `
 			select e.version, e.attempt, taskledger.state_after(e.type)::text, e.shard,
+			       coalesce(e.partition, ''),
 			       taskledger_internal.session_incarnation()
 			  from taskledger.event e
 			 where e.kind = $1 and e.biz_id = $2
 			 order by e.version desc limit 1`, requests[i].Key.Kind, requests[i].Key.BizID).
-			Scan(&last.Version, &last.Attempt, &last.State, &last.Shard, &last.Incarnation)
+			Scan(&last.Version, &last.Attempt, &last.State, &last.Shard, &last.Partition, &last.Incarnation)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +81,7 @@ func TestAppendEachAfterWhatWasRead(t *testing.T) {
 			for _, twin := range []string{"read", "not read"} {
 				k := ledger.Key{Kind: "append", BizID: ledger.BizID(fmt.Sprint(twin, " ", i, " ", row.Type))}
 				shard := ledger.Shard(i)
-				o := &ledger.EnqueueOptions{Shard: &shard}
+				o := &ledger.EnqueueOptions{Shard: &shard, Partition: strings.Repeat("p", i)}
 				if _, err := ledger.Enqueue(t.Context(), pool, k, nil, o); err != nil {
 					t.Fatal(err)
 				}
@@ -110,7 +111,8 @@ func TestAppendEachAfterWhatWasRead(t *testing.T) {
 		}
 		appended++
 		a1, b1 := read.Event, other.Event
-		if a1.Version != b1.Version || a1.Attempt != b1.Attempt || a1.Shard != b1.Shard || a1.Type != b1.Type {
+		if a1.Version != b1.Version || a1.Attempt != b1.Attempt || a1.Shard != b1.Shard || a1.Type != b1.Type ||
+			a1.Partition != b1.Partition {
 			t.Errorf("%s: %+v, want as %+v", requests[i].Key, a1, b1)
 		}
 	}

@@ -325,6 +325,11 @@ func TestSQLFunctionsRejectWhatGoRejects(t *testing.T) {
 		{name: "priority 0", member: `"priority": 0`, argument: `priority => 0`},
 		{name: "priority 5", member: `"priority": 5`, argument: `priority => 5`},
 		{name: "priority in words", member: `"priority": "urgent"`, argument: `priority => -1`},
+		{
+			name: "partition too long", member: fmt.Sprintf(`"partition": "%s"`, strings.Repeat("a", 65)),
+			argument: `partition => repeat('a', 65)`,
+		},
+		{name: "partition with a line", member: `"partition": "a\nb"`, argument: `partition => E'a\nb'`},
 		{name: "meta that is an array", member: `"meta": [1]`, argument: `meta => '[1]'`},
 		{name: "meta that is a string", member: `"meta": "x"`, argument: `meta => '"x"'`},
 	} {

@@ -275,7 +275,8 @@ func TestFirstConcurrencyLimitWhileTasksRun(t *testing.T) {
 	ledgertest.ExecAsOwner(t, db, `
 		create or replace view taskledger.lingering_tasks as
 		select e.recorded_at as enqueued_at, e.kind, e.biz_id, e.shard, taskledger.state_after(e.type) as state,
-		       e.version, e.recorded_at as updated_at, e.position, e.priority
+		       e.version, e.recorded_at as updated_at, e.position, e.priority,
+		       coalesce(e.partition, '') as partition
 		  from taskledger.event e
 		 where e.version = 1`)
 	limitConcurrency(t, db, 2)

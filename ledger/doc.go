@@ -72,7 +72,8 @@
 //	run           number of the run, in an event that begins a later run of the task or replaces its args; else null
 //	meta          JSON object next to data: trace context, causation, tags, encoding, …
 //	priority      1 urgent to 4 low, of the task from this event on; 0: none was given, see [Priority]
-//	order_key, partition: reserved for later versions, always their defaults now
+//	partition     tenant or other group of the task, 1 to 64 bytes without control characters; null: none
+//	order_key     reserved for later versions, always null now
 //
 // [EventType] lists the types, [Meta] the members of meta. Data that is bytes and not JSON is stored as base64. Rows
 // are inserted and never changed. The state of a task is a function of the type of its last event, and the fold of all

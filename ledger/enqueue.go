@@ -62,6 +62,11 @@ type EnqueueOptions struct {
 	// part of the task's identity: an existing task keeps its own, unless IfExists writes args. Default: the kind's
 	// priority, see [TypedKind.WithPriority].
 	Priority Priority
+	// Partition is the tenant or other group to which the task belongs: the waiting tasks of a kind and priority begin
+	// in turns of their partitions, so that a partition with many tasks does not delay the others. At most
+	// [MaxPartitionLen] bytes of UTF-8 without control characters. Like Priority, it is no part of the task's identity.
+	// Default: the partition of all tasks without one.
+	Partition string
 	// IfExists decides what happens if a task with this key exists: it is returned, runs again, or gets these args. The
 	// last two cannot be combined with After and CanRun. Default: [IfExistsSame].
 	IfExists IfExists
@@ -315,7 +320,7 @@ func enqueueRows(ctx context.Context, db DB, rows []firstEvent, order []int, ign
 func (r firstEvent) enqueueArgs() []any {
 	return []any{
 		string(r.key.Kind), string(r.key.BizID), int64(r.shard), pgquery.Optional(r.actor), pgquery.JSON(r.args),
-		pgquery.JSON(r.meta), int64(r.dataVersion), int64(r.priority),
+		pgquery.JSON(r.meta), int64(r.dataVersion), int64(r.priority), pgquery.Optional(r.partition),
 	}
 }
 
@@ -339,9 +344,9 @@ func insertMany(
 	ctx context.Context, db DB, rows []firstEvent, order []int, o insertOptions,
 ) (map[Key]Enqueued, error) {
 	var kinds, ids, shards, actors, args, metas, versions, runAfters, runAts, startBys, finishBys, waits pgarray.Builder
-	var priorities pgarray.Builder
+	var priorities, partitions pgarray.Builder
 	needsAll := o.mayDiscard
-	actors.Empties = true
+	actors.Empties, partitions.Empties = true, true
 	for _, i := range order {
 		row := rows[i]
 		kinds.Add(string(row.key.Kind))
@@ -352,6 +357,7 @@ func insertMany(
 		metas.AddOptional(string(row.meta))
 		versions.Add(strconv.Itoa(row.dataVersion))
 		priorities.AddOptionalInt(int64(row.priority))
+		partitions.AddOptional(row.partition)
 		runAfter, runAt := row.run.params()
 		runAfters.AddOptional(runAfter)
 		runAts.AddOptional(runAt)
@@ -366,7 +372,7 @@ func insertMany(
 	}
 	statement, values := enqueueManySQL, []any{
 		kinds.String(), ids.String(), shards.String(), actors.String(), args.String(), metas.String(), ignore,
-		versions.String(), priorities.String(),
+		versions.String(), priorities.String(), partitions.String(),
 	}
 	if needsAll {
 		statement, values = enqueueAllSQL, append(values, runAfters.String(), runAts.String(), startBys.String(),

@@ -188,8 +188,8 @@ func enqueueAgain(
 // againParams returns the first parameters of enqueue_again.sql, for the rows at the indices listed.
 func againParams(rows []firstEvent, listed []int, isInGroup []bool) []any {
 	var kinds, ids, args, metas, actors, versions, levels, ifExists, isWritten pgarray.Builder
-	var runAfters, runAts, startBys, finishBys pgarray.Builder
-	actors.Empties, ifExists.Empties = true, true
+	var runAfters, runAts, startBys, finishBys, partitions pgarray.Builder
+	actors.Empties, ifExists.Empties, partitions.Empties = true, true, true
 	for _, i := range listed {
 		row := rows[i]
 		kinds.Add(string(row.key.Kind))
@@ -204,13 +204,14 @@ func againParams(rows []firstEvent, listed []int, isInGroup []bool) []any {
 		startBys.AddOptional(timeParam(row.startBy))
 		finishBys.AddOptional(timeParam(row.finishBy))
 		levels.Add(strconv.Itoa(int(row.priority)))
+		partitions.AddOptional(row.partition)
 		ifExists.AddOptional(string(row.ifExists))
 		isWritten.Add(strconv.FormatBool(row.again() && isInGroup[i]))
 	}
 	return []any{
 		kinds.String(), ids.String(), args.String(), metas.String(), actors.String(), versions.String(),
 		runAfters.String(), runAts.String(), startBys.String(), finishBys.String(), ifExists.String(), levels.String(),
-		isWritten.String(),
+		partitions.String(), isWritten.String(),
 	}
 }
 

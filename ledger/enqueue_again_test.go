@@ -398,14 +398,16 @@ func TestRerunIsChecked(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, "producer")
 	for name, call := range map[string]string{
-		"kind":  `enqueue_again('taskledger.operation', '1', true, '2', null, null, 1, 0, null, null, null, null)`,
-		"actor": `enqueue_again('a.b', '1', true, '2', null, 'schedule/x', 1, 0, null, null, null, null)`,
-		"args": `enqueue_again('a.b', '1', true, '"' || repeat('x', 300000) || '"', null, null, 1, 0, null, null, null,
+		"kind": `enqueue_again('taskledger.operation', '1', true, '2', null, null, 1, 0, null, null, null, null,
 		                      null)`,
-		"meta":     `enqueue_again('a.b', '1', true, '2', '[]', null, 1, 0, null, null, null, null)`,
-		"version":  `enqueue_again('a.b', '1', true, '2', null, null, 0, 0, null, null, null, null)`,
-		"priority": `enqueue_again('a.b', '1', true, '2', null, null, 1, 5, null, null, null, null)`,
-		"run_at":   `enqueue_again('a.b', '1', true, '2', null, null, 1, 0, null, 'infinity', null, null)`,
+		"actor": `enqueue_again('a.b', '1', true, '2', null, 'schedule/x', 1, 0, null, null, null, null, null)`,
+		"args": `enqueue_again('a.b', '1', true, '"' || repeat('x', 300000) || '"', null, null, 1, 0, null, null, null,
+		                      null, null)`,
+		"meta":      `enqueue_again('a.b', '1', true, '2', '[]', null, 1, 0, null, null, null, null, null)`,
+		"version":   `enqueue_again('a.b', '1', true, '2', null, null, 0, 0, null, null, null, null, null)`,
+		"priority":  `enqueue_again('a.b', '1', true, '2', null, null, 1, 5, null, null, null, null, null)`,
+		"partition": `enqueue_again('a.b', '1', true, '2', null, null, 1, 0, repeat('p', 65), null, null, null, null)`,
+		"run_at":    `enqueue_again('a.b', '1', true, '2', null, null, 1, 0, null, null, 'infinity', null, null)`,
 	} {
 		_, err := pool.Exec(t.Context(), "select taskledger_internal."+call)
 		if err == nil || !strings.Contains(err.Error(), "taskledger: invalid") {
@@ -434,26 +436,31 @@ func TestArgsOfALongHistoryPlan(t *testing.T) {
 	}
 }
 
-// A run has the priority of its enqueue. A replaced task keeps its own, unless the enqueue names another.
-func TestPriorityOfARun(t *testing.T) {
+// A run has the priority and the partition of its enqueue. A replaced task keeps its own, unless the enqueue names
+// others.
+func TestPriorityAndPartitionOfARun(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t)
 	for i, step := range []struct {
 		given, want ledger.Priority
+		from, in    string // partitions
 		then        []ledger.EventType
 	}{
-		{given: ledger.PriorityUrgent, want: ledger.PriorityUrgent},
-		{want: ledger.PriorityUrgent},
-		{given: ledger.PriorityLow, want: ledger.PriorityLow, then: []ledger.EventType{ledger.EventSucceeded}},
+		{given: ledger.PriorityUrgent, want: ledger.PriorityUrgent, from: "a", in: "a"},
+		{want: ledger.PriorityUrgent, in: "a"},
+		{
+			given: ledger.PriorityLow, want: ledger.PriorityLow, from: "b", in: "b",
+			then: []ledger.EventType{ledger.EventSucceeded},
+		},
 		{want: 0},
-		{given: ledger.PriorityHigh, want: ledger.PriorityHigh},
+		{given: ledger.PriorityHigh, want: ledger.PriorityHigh, from: "c", in: "c"},
 	} {
-		o := ledger.EnqueueOptions{IfExists: ledger.IfExistsReplace, Priority: step.given}
+		o := ledger.EnqueueOptions{IfExists: ledger.IfExistsReplace, Priority: step.given, Partition: step.from}
 		if _, err := enqueueAs(t, pool, resync, fmt.Sprint(i), o); err != nil {
 			t.Fatal(err)
 		}
-		if task := loaded(t, pool, resync); task.Priority != step.want {
-			t.Errorf("step %d: priority %d, want %d", i, task.Priority, step.want)
+		if task := loaded(t, pool, resync); task.Priority != step.want || task.Partition != step.in {
+			t.Errorf("step %d: priority %d, partition %q, want %+v", i, task.Priority, task.Partition, step)
 		}
 		ledgertest.Append(t, pool, resync, step.then...)
 	}

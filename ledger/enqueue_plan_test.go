@@ -49,8 +49,9 @@ func TestInsertsDrawTheXidFirst(t *testing.T) {
 		create table mutant (
 		  position bigint generated always as identity, xid xid8 not null default pg_current_xact_id(),
 		  version integer, attempt integer, shard smallint, type taskledger.event_type,
-		  login_id integer, data_version smallint, priority smallint, kind text collate "C",
-		  biz_id text collate "C", actor text, data json, meta json, primary key (kind, biz_id, version))`
+		  login_id integer, data_version smallint, priority smallint, partition text,
+		  kind text collate "C", biz_id text collate "C", actor text, data json, meta json,
+		  primary key (kind, biz_id, version))`
 	if _, err := pool.Exec(t.Context(), mutant); err != nil {
 		t.Fatal(err)
 	}

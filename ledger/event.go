@@ -36,6 +36,8 @@ type Event struct {
 	// this package for others.
 	DataVersion int      `json:"data_version"`
 	Priority    Priority `json:"priority,omitempty"` // of the task from this event on; 0: its default
+	// Partition is the tenant or other group to which the task belongs from this event on.
+	Partition string `json:"partition,omitempty"`
 	// Run is the number of the run that the event begins, or whose args it replaces. It is 0 for other events, and for
 	// a task's first event, which begins run 1.
 	Run  int             `json:"run,omitempty"`

@@ -22,6 +22,7 @@ type firstEvent struct {
 
 	dataVersion int // of args
 	priority    Priority
+	partition   string
 
 	canRun   bool     // see [EnqueueOptions].CanRun
 	ifExists IfExists // see [EnqueueOptions].IfExists
@@ -72,8 +73,8 @@ func newFirstEvent(e Entry) (firstEvent, error) {
 		o = &EnqueueOptions{}
 	}
 	row := firstEvent{key: e.Key, shard: e.Key.BizID.Shard(), actor: o.Actor, args: e.Args,
-		dataVersion: max(o.DataVersion, 1), priority: o.Priority, canRun: o.CanRun,
-		ifExists: o.IfExists, isSame: e.isSame}
+		dataVersion: max(o.DataVersion, 1), priority: o.Priority, partition: o.Partition,
+		canRun: o.CanRun, ifExists: o.IfExists, isSame: e.isSame}
 	if err := e.Key.Validate(); err != nil {
 		return row, err
 	}
@@ -81,6 +82,9 @@ func newFirstEvent(e Entry) (firstEvent, error) {
 		row.priority = e.priority
 	}
 	if err := row.priority.Validate(); err != nil {
+		return row, err
+	}
+	if err := CheckPartition(row.partition); err != nil {
 		return row, err
 	}
 	if err := row.setTimes(o); err != nil {

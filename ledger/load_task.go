@@ -125,7 +125,7 @@ func (t Task) applyLater(l later) Task {
 	head := l.newest[len(l.newest)-1]
 	next := t
 	next.State, next.Version, next.Attempt = head.Type.State(), head.Version, head.Attempt
-	next.Priority = head.Priority
+	next.Priority, next.Partition = head.Priority, head.Partition
 	next.UpdatedAt, next.Actor, next.DueAt = head.RecordedAt, head.Actor, head.DueAt()
 	next.LostInARow, next.Fingerprint = t.lostBefore(l.newest), ""
 	next.Reason, next.Progress = head.reason(), head.progress()

@@ -17,7 +17,8 @@ func scanEvents(rows pgx.Rows, before ...any) iter.Seq2[Event, error] {
 			(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*eventType)(&e.Type),
 			pgquery.Micros(&e.RecordedAt), (*pgquery.Repeated)(&e.Kind), (*string)(&e.BizID),
 			(*pgquery.Repeated)(&e.Actor), (*pgquery.Repeated)(&e.Login),
-			&e.DataVersion, (*int)(&e.Priority), &e.Run, (*[]byte)(&e.Data), (*[]byte)(&e.Meta))
+			&e.DataVersion, (*int)(&e.Priority), (*pgquery.Repeated)(&e.Partition), &e.Run,
+			(*[]byte)(&e.Data), (*[]byte)(&e.Meta))
 		for rows.Next() {
 			e.Data, e.Meta = nil, nil // the previous event owns the bytes that were scanned into them
 			if err := rows.Scan(columns...); err != nil {

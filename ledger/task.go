@@ -15,20 +15,21 @@ type Task struct {
 	Key
 	Shard      Shard     `json:"shard"`
 	State      State     `json:"state"`
-	Version    Version   `json:"version"`            // of the last event
-	Run        int       `json:"run,omitempty"`      // number of the run, from 1
-	Attempt    Attempt   `json:"attempt"`            // number of attempts of the run that have begun
-	Priority   Priority  `json:"priority,omitempty"` // of the last event; 0: the default
-	Failures   int       `json:"failures"`           // failed attempts since the task was last finished
-	EnqueuedAt time.Time `json:"enqueued_at"`        // time of the first event of the first run
-	UpdatedAt  time.Time `json:"updated_at"`         // time of the last event
-	DueAt      time.Time `json:"due_at,omitzero"`    // time of the release, if the task is scheduled or retrying
-	StartBy    time.Time `json:"start_by,omitzero"`  // see [EnqueueOptions]
-	FinishBy   time.Time `json:"finish_by,omitzero"` // see [EnqueueOptions]
-	Actor      string    `json:"actor,omitempty"`    // of the last event
-	Error      string    `json:"error,omitempty"`    // of the last failed or buried event
-	Reason     string    `json:"reason,omitempty"`   // why it is dead, cancelled, expired or discarded, if recorded
-	LostInARow int       `json:"lost_in_a_row"`      // consecutive attempts without an outcome before this one
+	Version    Version   `json:"version"`             // of the last event
+	Run        int       `json:"run,omitempty"`       // number of the run, from 1
+	Attempt    Attempt   `json:"attempt"`             // number of attempts of the run that have begun
+	Priority   Priority  `json:"priority,omitempty"`  // of the last event; 0: the default
+	Partition  string    `json:"partition,omitempty"` // of the last event
+	Failures   int       `json:"failures"`            // failed attempts since the task was last finished
+	EnqueuedAt time.Time `json:"enqueued_at"`         // time of the first event of the first run
+	UpdatedAt  time.Time `json:"updated_at"`          // time of the last event
+	DueAt      time.Time `json:"due_at,omitzero"`     // time of the release, if the task is scheduled or retrying
+	StartBy    time.Time `json:"start_by,omitzero"`   // see [EnqueueOptions]
+	FinishBy   time.Time `json:"finish_by,omitzero"`  // see [EnqueueOptions]
+	Actor      string    `json:"actor,omitempty"`     // of the last event
+	Error      string    `json:"error,omitempty"`     // of the last failed or buried event
+	Reason     string    `json:"reason,omitempty"`    // why it is dead, cancelled, expired or discarded, if recorded
+	LostInARow int       `json:"lost_in_a_row"`       // consecutive attempts without an outcome before this one
 
 	// Retry is the policy that the producer chose, see [ParseRetryPolicy]. Default: the kind's. It is stored in the
 	// meta of the event with the args, and is not in the JSON of a task.
@@ -91,7 +92,7 @@ func (t Task) Apply(e Event) (Task, error) {
 
 	next := t
 	next.State, next.Version, next.Attempt = e.Type.State(), e.Version, e.Attempt
-	next.Priority = e.Priority
+	next.Priority, next.Partition = e.Priority, e.Partition
 	next.UpdatedAt, next.Actor = e.RecordedAt, e.Actor
 	next.DueAt, next.LostInARow, next.Fingerprint = e.DueAt(), 0, ""
 	next.Reason, next.Progress = e.reason(), e.progress()

@@ -225,7 +225,8 @@ create table taskledger.event (
   biz_id       text collate "C" not null,
   actor        text,
   order_key    text collate "C",
-  partition    integer,
+  partition    text collate "C" check (octet_length(partition) between 1 and 64
+                                      and partition !~ '[\u0001-\u001f\u007f-\u009f]'),
   data         json,
   meta         json,
   primary key (kind, biz_id, version),
@@ -251,7 +252,8 @@ comment on column taskledger.event.actor is
 comment on column taskledger.event.order_key is
   'Tasks with the same order key run one after another; null: in any order. Always null for now.';
 comment on column taskledger.event.partition is
-  'The id of the task''s tenant; null: none. Always null for now.';
+  'The tenant or other group to which the task belongs, 1 to 64 bytes; null: none. The partitions of a kind take '
+  'turns. Each event copies it from the event before, unless it begins a later run or replaces args.';
 
 create index event_xid_position on taskledger.event (xid, position);
 

@@ -173,12 +173,12 @@ begin
         limit fire_timers.how_many
           for update skip locked) mine
   ), headed as materialized (
-    select d.*, h.version as head, h.attempt, h.shard, h.type, h.priority,
+    select d.*, h.version as head, h.attempt, h.shard, h.type, h.priority, h.partition,
            d.reason in ('start_by', 'finish_by')
              and d.version = taskledger_internal.args_version(d.kind, d.biz_id) as is_deadline
       from due d
      cross join lateral (
-       select e.version, e.attempt, e.shard, e.type, e.priority
+       select e.version, e.attempt, e.shard, e.type, e.priority, e.partition
          from taskledger.event e
         where e.kind = d.kind and e.biz_id = d.biz_id
         order by e.version desc
@@ -204,9 +204,10 @@ begin
                     taskledger_internal.login_id()) as login_id, taskledger_internal.wake()
      where exists (select from chosen)
   ), added as (
-    insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data)
-    select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, tx.login_id, c.priority, c.kind,
-           c.biz_id, 'scheduler',
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
+                                  actor, data)
+    select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, tx.login_id, c.priority,
+           c.partition, c.kind, c.biz_id, 'scheduler',
            taskledger_internal.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
       from tx cross join chosen c
      order by c.kind, c.biz_id

@@ -31,6 +31,7 @@ create table taskledger.task (
   aside       boolean not null,       -- the state is neither available, running nor succeeded
   kind        text collate "C" not null,
   biz_id      text collate "C" not null,
+  partition   text collate "C" not null default '',
   error       text,                   -- of the last failed or buried event
   fingerprint text collate "C",       -- of the error of a dead task, else null
   due_at      timestamptz,            -- when a scheduled or retrying task is released, else null
@@ -54,8 +55,8 @@ create index task_cause on taskledger.task (cause, kind, biz_id) where cause is 
 -- A task that finishes soon is never in it, so its updates stay HOT.
 create index task_lingering on taskledger.task (enqueued_at, kind, biz_id) where lingering is not null;
 
--- The order in which the tasks of a kind and a priority begin.
-create index task_next on taskledger.task (kind, priority, lingering) where lingering is not null;
+-- The order in which the tasks of a kind, a priority and a partition begin.
+create index task_next on taskledger.task (kind, priority, partition, lingering) where lingering is not null;
 
 create table taskledger.task_count (
   kind  text collate "C" not null,
@@ -109,25 +110,25 @@ comment on table taskledger.illegal_event is
 
 create view taskledger.tasks as
 select t.kind, t.biz_id, t.shard, t.state, t.aside as exceptional, t.version, t.attempt, t.failures,
-       t.enqueued_at, t.updated_at, t.error, t.fingerprint, t.due_at, t.cause, t.priority
+       t.enqueued_at, t.updated_at, t.error, t.fingerprint, t.due_at, t.cause, t.priority, t.partition
   from taskledger.task t;
 
 comment on view taskledger.tasks is
   'The current state of each task, as recorded by the projector, which may lag behind the events. exceptional: the '
   'state is neither available, running nor succeeded. fingerprint: of a dead task''s error. due_at: when a '
   'scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this task. priority: 1 '
-  'urgent, 2 high, 3 normal, 4 low.';
+  'urgent, 2 high, 3 normal, 4 low. partition: the tenant or other group of the task, '''' for none.';
 
 create view taskledger.lingering_tasks as
 select t.enqueued_at, t.kind, t.biz_id, t.shard, t.state, t.version, t.updated_at, t.lingering as position,
-       t.priority
+       t.priority, t.partition
   from taskledger.task t
  where t.lingering is not null;
 
 comment on view taskledger.lingering_tasks is
   'Internal: the available and running tasks that became available up to lingering_place, in the order of the index '
   '(enqueued_at, kind, biz_id). position: of the event that made the task available; an index of (kind, priority, '
-  'position) gives the order in which the tasks of a kind and a priority begin.';
+  'partition, position) gives the order in which the tasks of a kind, a priority and a partition begin.';
 
 create view taskledger.lingering_place as
 select c.mark->'listed' as place

@@ -53,6 +53,22 @@ comment on function taskledger_internal.check_actor(text) is
   'Raises an error for an actor that package ledger rejects.';
 
 -- +goose StatementBegin
+create function taskledger_internal.check_partition(partition text) returns void
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+begin
+  if octet_length(check_partition.partition) > 64 or check_partition.partition ~ '[\u0001-\u001f\u007f-\u009f]' then
+    raise exception 'taskledger: invalid partition %', quote_literal(left(check_partition.partition, 80))
+      using errcode = 'invalid_parameter_value',
+            hint = 'a partition must be at most 64 bytes of UTF-8 without control characters';
+  end if;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.check_partition(text) is
+  'Raises an error for a partition that package ledger rejects.';
+
+-- +goose StatementBegin
 create function taskledger_internal.check_nesting(name text, text text) returns void
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 declare

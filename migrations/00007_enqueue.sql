@@ -191,14 +191,15 @@ comment on function taskledger_internal.refuse_overload(text) is
 -- begun. A compare-and-set on the primary key, like each append: if it is lost, the new head decides. A worker that has
 -- begun the replaced version, and has not recorded it, is fenced off by it.
 --
--- Without a priority, a replaced task keeps its own, and the next run has the default.
+-- Without a priority or a partition, a replaced task keeps its own, and the next run has the default.
 --
 -- It waits for concurrent transactions that append to the task. Volatile, so that each of its statements sees the
 -- winner of a race. Run numbers follow the newest event with args. Indexes: primary key, event_run.
 -- +goose StatementBegin
 create function taskledger_internal.enqueue_again(kind text, biz_id text, replaces boolean, args text, meta text,
-                                                  actor text, data_version integer, priority integer, run_after bigint,
-                                                  run_at timestamptz, start_by timestamptz, finish_by timestamptz,
+                                                  actor text, data_version integer, priority integer, partition text,
+                                                  run_after bigint, run_at timestamptz, start_by timestamptz,
+                                                  finish_by timestamptz,
                                                   out "position" bigint, out version integer,
                                                   out type taskledger.event_type)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -224,8 +225,9 @@ begin
     raise exception 'taskledger: invalid priority %: must be between 1 (urgent) and 4 (low)', enqueue_again.priority
       using errcode = 'invalid_parameter_value';
   end if;
+  perform taskledger_internal.check_partition(enqueue_again.partition);
   loop
-    select h.version, h.type, h.attempt, h.shard, h.priority into head
+    select h.version, h.type, h.attempt, h.shard, h.priority, h.partition into head
       from taskledger.event h
      where h.kind = enqueue_again.kind and h.biz_id = enqueue_again.biz_id
      order by h.version desc
@@ -260,13 +262,15 @@ begin
       select pg_current_xact_id() as xid,
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                       taskledger_internal.login_id()) as login_id)
-    insert into taskledger.event (xid, version, attempt, shard, type, login_id, run, data_version, priority, kind,
-                                  biz_id, actor, data, meta)
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, run, data_version, priority,
+                                  partition, kind, biz_id, actor, data, meta)
     select tx.xid, head.version + 1, 0, head.shard,
            case when due is null then 'enqueued' else 'scheduled' end::taskledger.event_type, tx.login_id, next_run,
            enqueue_again.data_version,
            coalesce(nullif(enqueue_again.priority, 0),
                     case when head.type in ('enqueued', 'scheduled', 'released') then head.priority end, 0),
+           coalesce(nullif(enqueue_again.partition, ''),
+                    case when head.type in ('enqueued', 'scheduled', 'released') then head.partition end),
            enqueue_again.kind, enqueue_again.biz_id,
            coalesce(nullif(enqueue_again.actor, ''), session_user::text), enqueue_again.args::json,
            taskledger_internal.with_times(enqueue_again.meta, due, enqueue_again.start_by,
@@ -286,8 +290,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.enqueue_again(text, text, boolean, text, text, text, integer, integer, bigint,
-                                                      timestamptz, timestamptz, timestamptz) is
+comment on function taskledger_internal.enqueue_again(text, text, boolean, text, text, text, integer, integer, text,
+                                                      bigint, timestamptz, timestamptz, timestamptz) is
   'Enqueues the next run of a finished task, or replaces the args of a task that has not begun. Returns the new event; '
   'or null as position if the task does not exist, has begun, waits for predecessors or must not be replaced. Raises '
   'an error if too many tasks of the kind wait.';
@@ -393,7 +397,7 @@ begin
   end if;
   for entry in
     select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->>'shard' as shard,
-           e.v->>'data_version' as data_version, e.v->>'priority' as priority,
+           e.v->>'data_version' as data_version, e.v->>'priority' as priority, e.v->>'partition' as partition,
            coalesce(args_apart[e.i]::json, e.v->'args') as args
       from json_array_elements(entries) with ordinality as e(v, i)
   loop
@@ -424,6 +428,7 @@ begin
           entry.i, quote_literal(left(entry.priority, 80))
         using errcode = 'invalid_parameter_value';
     end if;
+    perform taskledger_internal.check_partition(entry.partition);
     perform taskledger_internal.check_nesting('args', entry.args::text);
     perform taskledger_internal.check_nesting('meta', (entry.v->'meta')::text);
     perform taskledger_internal.check_meta(entry.v->'meta', entry.args);
@@ -438,11 +443,12 @@ begin
       elsif key = 'if_exists' then
         perform taskledger_internal.check_if_exists(entry.v ->> 'if_exists', entry.v -> 'after');
         one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun');
-      elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version', 'priority') then
+      elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version', 'priority',
+                     'partition') then
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
                 hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-                       'data_version, after, priority and if_exists';
+                       'data_version, after, priority, partition and if_exists';
       end if;
     end loop;
   end loop;
@@ -454,7 +460,8 @@ begin
       select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
              coalesce(args_apart[e.i]::json, e.v->'args') as args, e.v->'meta' as meta,
              (e.v->>'shard')::integer as shard, e.v->>'actor' as actor,
-             (e.v->>'data_version')::integer as data_version, (e.v->>'priority')::integer as priority
+             (e.v->>'data_version')::integer as data_version, (e.v->>'priority')::integer as priority,
+             e.v->>'partition' as partition
         from json_array_elements(entries) with ordinality as e(v, i)
        order by case when in_order then e.i end, e.v->>'kind' collate "C", e.v->>'biz_id' collate "C", e.i
     loop
@@ -463,7 +470,8 @@ begin
        cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
                                              entry.meta, t.run_in, t.start_by, t.finish_by,
                                              coalesce(entry.data_version, 1), entry.v -> 'after',
-                                             entry.priority, coalesce(entry.v ->> 'if_exists', 'same')) first;
+                                             entry.priority, coalesce(entry.v ->> 'if_exists', 'same'),
+                                             entry.partition) first;
       new_of[entry.i] := answer.is_new;
       state_of[entry.i] := answer.state;
       version_of[entry.i] := answer.version;
@@ -483,17 +491,18 @@ begin
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                     taskledger_internal.login_id()) as login_id
   ), added as (
-    insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, kind,
-                                  biz_id, actor, data, meta)
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, partition,
+                                  kind, biz_id, actor, data, meta)
     select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', tx.login_id,
-           coalesce(w.data_version, 1), coalesce(w.priority, 0), w.kind, w.biz_id,
+           coalesce(w.data_version, 1), coalesce(w.priority, 0), nullif(w.partition, ''), w.kind, w.biz_id,
            coalesce(nullif(w.actor, ''), session_user::text), w.args,
            case when json_typeof(w.meta) = 'object' then w.meta end
       from tx
      cross join (
        select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
               (e.v->>'shard')::smallint as shard, e.v->>'actor' as actor,
-              (e.v->>'data_version')::smallint as data_version, (e.v->>'priority')::smallint as priority
+              (e.v->>'data_version')::smallint as data_version, (e.v->>'priority')::smallint as priority,
+              e.v->>'partition' as partition
          from json_array_elements(entries) with ordinality as e(v, i)) w
      order by w.kind collate "C", w.biz_id collate "C", w.i
         on conflict (kind, biz_id, version) do nothing
@@ -526,7 +535,8 @@ $$;
 comment on function taskledger.enqueue_many(json) is
   'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of '
   'taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-  'data_version, after, priority, if_exists. Returns a row for each entry, in order, like taskledger.enqueue.';
+  'data_version, after, priority, if_exists, partition. Returns a row for each entry, in order, like '
+  'taskledger.enqueue.';
 
 -- +goose StatementBegin
 create function taskledger.enqueue(kind text, biz_id text, args json default null, run_at timestamptz default null,
@@ -534,7 +544,7 @@ create function taskledger.enqueue(kind text, biz_id text, args json default nul
                                    run_in interval default null, start_by timestamptz default null,
                                    finish_by timestamptz default null, data_version integer default 1,
                                    after json default null, priority integer default null,
-                                   if_exists text default 'same')
+                                   if_exists text default 'same', partition text default null)
 returns table (is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -567,6 +577,7 @@ begin
     raise exception 'taskledger: invalid priority %: must be between 1 (urgent) and 4 (low)', enqueue.priority
       using errcode = 'invalid_parameter_value';
   end if;
+  perform taskledger_internal.check_partition(enqueue.partition);
   perform taskledger_internal.check_nesting('args', enqueue.args::text);
   perform taskledger_internal.check_nesting('meta', enqueue.meta::text);
   perform taskledger_internal.check_meta(enqueue.meta, enqueue.args);
@@ -617,11 +628,12 @@ begin
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                     taskledger_internal.login_id()) as login_id)
-  insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, kind, biz_id,
-                                actor, data, meta)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, partition, kind,
+                                biz_id, actor, data, meta)
   select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
-         tx.login_id, coalesce(enqueue.data_version, 1), coalesce(enqueue.priority, 0), enqueue.kind,
-         enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args, stored_meta
+         tx.login_id, coalesce(enqueue.data_version, 1), coalesce(enqueue.priority, 0), nullif(enqueue.partition, ''),
+         enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args,
+         stored_meta
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
@@ -633,9 +645,10 @@ begin
       select pg_current_xact_id() as xid,
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                       taskledger_internal.login_id()) as login_id)
-    insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data)
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
+                                  actor, data)
     select tx.xid, 2, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), 'discarded',
-           tx.login_id, coalesce(enqueue.priority, 0), enqueue.kind, enqueue.biz_id,
+           tx.login_id, coalesce(enqueue.priority, 0), nullif(enqueue.partition, ''), enqueue.kind, enqueue.biz_id,
            coalesce(nullif(enqueue.actor, ''), session_user::text),
            '{"reason":"too many tasks of its kind wait"}'
       from tx;
@@ -660,8 +673,8 @@ begin
       from taskledger_internal.enqueue_again(
              enqueue.kind, enqueue.biz_id, enqueue.if_exists = 'replace', enqueue.args::text,
              case when json_typeof(enqueue.meta) = 'object' then enqueue.meta::text end, enqueue.actor,
-             coalesce(enqueue.data_version, 1), enqueue.priority, (extract(epoch from enqueue.run_in) * 1e6)::bigint,
-             enqueue.run_at, enqueue.start_by, enqueue.finish_by) a;
+             coalesce(enqueue.data_version, 1), enqueue.priority, enqueue.partition,
+             (extract(epoch from enqueue.run_in) * 1e6)::bigint, enqueue.run_at, enqueue.start_by, enqueue.finish_by) a;
     if again.position is not null then
       return query select true, taskledger.state_after(again.type), again.version, true, again.position;
       return;
@@ -681,12 +694,14 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.enqueue(text, text, json, timestamptz, integer, text, json, interval, timestamptz,
-                                       timestamptz, integer, json, integer, text) is
+                                       timestamptz, integer, json, integer, text, text) is
   'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; '
   'a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. '
   'data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 '
-  'urgent, 2 high, 3 normal, 4 low; without it, normal. after contains the keys of tasks that must have succeeded '
-  'before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. '
+  'urgent, 2 high, 3 normal, 4 low; without it, normal. partition is the task''s '
+  'tenant or other group: the partitions of a kind take turns. after contains the keys of tasks that must have '
+  'succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, '
+  'or wait. '
   'If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args '
   'are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args '
   'and times; ''replace'' also replaces those of a task that has not begun. Then is_new is true.';

@@ -84,7 +84,7 @@ comment on function taskledger_internal.begins_attempt(taskledger.event_type, ta
 -- leases. Index: primary key.
 -- +goose StatementBegin
 create function taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint,
-                                            priority smallint, type taskledger.event_type,
+                                            priority smallint, partition text, type taskledger.event_type,
                                             login_id integer default null)
 returns taskledger.event_type
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -94,6 +94,7 @@ begin
       from taskledger.event e
      where e.kind = follows.kind and e.biz_id = follows.biz_id and e.version = follows.version - 1
        and e.shard = follows.shard and (e.priority = follows.priority or follows.priority is null)
+       and e.partition is not distinct from follows.partition
        and follows.attempt = e.attempt + taskledger_internal.begins_attempt(follows.type, e.type)::integer
        and taskledger_internal.may_follow(follows.type, e.type)
        and case when follows.login_id is null or e.type not in ('started', 'progressed')
@@ -103,11 +104,11 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.follows(text, text, integer, integer, smallint, smallint,
+comment on function taskledger_internal.follows(text, text, integer, integer, smallint, smallint, text,
                                                 taskledger.event_type, integer) is
   'Returns the type of the event that an event follows; null if it may not follow that event, or if its '
-  'attempt, shard or priority (null: any) differs from the ledger''s. With a login_id, also null if the event would '
-  'end or continue an attempt of a live worker of another login.';
+  'attempt, shard, priority (null: any) or partition differs from the ledger''s. With a login_id, also null if the '
+  'event would end or continue an attempt of a live worker of another login.';
 
 -- Volatile, so that it also reads a login that the calling statement has added. Index: login_name.
 -- +goose StatementBegin
@@ -130,7 +131,7 @@ create policy login on taskledger.event as restrictive for insert
 -- the policy it costs a fifth of follows per row. Unlike that function it does not see the rows that the
 -- calling statement has inserted.
 create view taskledger.event_fence as
-select kind, biz_id, version, attempt, shard, type, login_id, actor, priority from taskledger.event;
+select kind, biz_id, version, attempt, shard, type, login_id, actor, priority, partition from taskledger.event;
 
 comment on view taskledger.event_fence is
   'Internal: the events that workers'' events must follow. Only a policy needs it.';

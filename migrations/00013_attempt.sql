@@ -27,10 +27,11 @@ begin
   ), due as materialized (
     select tx.xid, tx.login_id, taskledger_internal.due_at(append_event.after_us, append_event.at) as at from tx
   ), added as (
-    insert into taskledger.event (version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data)
+    insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id, actor,
+                                  data)
     select e.version + 1, e.attempt + taskledger_internal.begins_attempt(append_event.type, e.type)::integer, e.shard,
-           append_event.type, due.login_id, coalesce(append_event.priority, e.priority), e.kind, e.biz_id,
-           append_event.actor,
+           append_event.type, due.login_id, coalesce(append_event.priority, e.priority), e.partition,
+           e.kind, e.biz_id, append_event.actor,
            taskledger_internal.with_moment(append_event.data,
              case append_event.type when 'failed' then 'retry_at' else 'run_at' end, due.at)::json
       from due

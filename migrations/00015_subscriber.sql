@@ -249,7 +249,7 @@ comment on function taskledger_internal.lock_cursor(text) is
 create function taskledger.read_feed(reader text, how_many integer default 100)
 returns table (page text, "position" bigint, kind text, biz_id text, version integer, type text, attempt integer,
                shard smallint, recorded_at timestamptz, actor text, login text, data_version smallint,
-               priority smallint, run integer, data json, meta json)
+               priority smallint, partition text, run integer, data json, meta json)
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   of_cursor text := taskledger_internal.subscriber_reader(reader);
@@ -287,7 +287,8 @@ begin
     end if;
     return query
     select c.n || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
-           e.recorded_at, e.actor, l.name, e.data_version, e.priority, e.run, e.data, e.meta
+           e.recorded_at, e.actor, l.name, e.data_version, e.priority, e.partition, e.run, e.data,
+           e.meta
       from taskledger_internal.feed_page(c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.after_position,
                                          read_feed.how_many) e
       left join taskledger.logins l on l.id = e.login_id;
@@ -312,7 +313,8 @@ begin
   end if;
   return query
   select c.n + 1 || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
-         e.recorded_at, e.actor, l.name, e.data_version, e.priority, e.run, e.data, e.meta
+         e.recorded_at, e.actor, l.name, e.data_version, e.priority, e.partition, e.run, e.data,
+           e.meta
     from taskledger_internal.feed_page(c.seen, c.seen_top, c.seen_bound, snapshot, last, 0, read_feed.how_many) e
     left join taskledger.logins l on l.id = e.login_id;
 end

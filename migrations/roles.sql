@@ -23,7 +23,8 @@ grant usage on schema taskledger_internal to producer, worker, relay, operator, 
 grant select on taskledger.event to worker, relay, operator, reader, archiver, subscriber;
 grant select on taskledger.event_fence to worker;
 grant select (kind, biz_id, version, type, position) on taskledger.event to producer;
-grant insert (version, attempt, shard, type, login_id, data_version, priority, kind, biz_id, actor, data, meta)
+grant insert (version, attempt, shard, type, login_id, data_version, priority, partition, kind, biz_id, actor, data,
+              meta)
    on taskledger.event to producer, worker, relay, operator;
 
 -- The login of an event, which a policy of migrations/00012_rights.sql compares with the session's.
@@ -78,8 +79,8 @@ grant insert (reader, n, seen, seen_top, seen_bound, until, top, bound, after_po
 grant execute on function taskledger_internal.begin_incarnation to relay, subscriber;
 grant insert on taskledger.parked, taskledger.illegal_event to relay;
 grant insert on taskledger.task, taskledger.task_tag to relay;
-grant update (state, aside, version, attempt, failures, priority, updated_at, error, fingerprint, due_at, lingering) on
-   taskledger.task to relay;
+grant update (state, aside, version, attempt, failures, priority, partition, updated_at, error, fingerprint, due_at,
+   lingering) on taskledger.task to relay;
 grant insert, delete on taskledger.task_count to relay;
 grant insert on taskledger.kind_stats to relay;
 grant execute on function taskledger_internal.merge_kind_stats, taskledger_internal.remove_subscriber_parked to relay;
@@ -272,7 +273,7 @@ create policy producer on taskledger.event for insert to producer with check (
   and not starts_with(kind, 'taskledger.') and not starts_with(actor, 'schedule/')
   or type = 'discarded' and version = 2 and not starts_with(actor, 'schedule/')
   and taskledger_internal.appended_here(kind, biz_id, 1) = 'enqueued'
-  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, type) = 'enqueued');
+  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, partition, type) = 'enqueued');
 
 -- A worker appends the events of attempts, and ends tasks that wait or run. It releases nothing that is finished.
 -- The actor of the two events that leave a task running must not be a live worker of another login, because workers
@@ -288,6 +289,7 @@ create policy workers_fence on taskledger.event for insert to worker with check 
     select from taskledger.event_fence e
      where e.kind = event.kind and e.biz_id = event.biz_id and e.version = event.version - 1
        and e.shard = event.shard and e.priority = event.priority
+       and e.partition is not distinct from event.partition
        and event.attempt = e.attempt + taskledger_internal.begins_attempt(event.type, e.type)::integer
        and taskledger_internal.may_follow(event.type, e.type)
        and (e.type in ('enqueued', 'released', 'interrupted')
@@ -298,11 +300,11 @@ create policy worker on taskledger.event for insert to worker with check (
   or not taskledger_internal.is_reserved(kind)
   and (type in ('succeeded', 'failed', 'interrupted', 'snoozed', 'buried', 'expired', 'discarded', 'started',
                 'progressed')
-  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, type, login_id)
+  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, partition, type, login_id)
       in ('enqueued', 'released', 'interrupted', 'started', 'progressed', 'failed')
   and (type not in ('started', 'progressed') or not taskledger_internal.is_anothers_worker(actor, kind))
   or type = 'released'
-  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, type) = 'failed'));
+  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, partition, type) = 'failed'));
 
 -- The services enqueue firings and alarms, and release, bury, cancel or discard tasks. They finish no attempt but of
 -- alarms, and end the records of rebuilds of subscribers and the stream, which they do.
@@ -313,7 +315,7 @@ create policy relay on taskledger.event for insert to relay with check (
       and type in ('released', 'interrupted', 'buried', 'discarded', 'cancelled')
       or kind = 'taskledger.operation' and biz_id ^@ any ('{subscriber.rebuild/,stream.rebuild/}'::text[])
       and type in ('succeeded', 'buried'))
-  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, type) is not null);
+  and taskledger_internal.follows(kind, biz_id, version, attempt, shard, priority, partition, type) is not null);
 
 -- Operators release, bury, cancel and postpone tasks, the last also with another priority. They change schedules with
 -- a record of it, run them now, pass over their firings, and try alarms. Their other acts are recorded as tasks of
@@ -326,7 +328,7 @@ create policy operator on taskledger.event for insert to operator with check (
       or not taskledger_internal.is_reserved(kind)
       and type in ('released', 'buried', 'cancelled', 'scheduled', 'discarded'))
   and taskledger_internal.follows(kind, biz_id, version, attempt, shard,
-                                  case when type <> 'scheduled' then priority end, type) is not null);
+                                  case when type <> 'scheduled' then priority end, partition, type) is not null);
 
 -- A timer belongs to an event of the same transaction, and is due when the statement began or later, before the end
 -- of time, as the times of package ledger. The timer of a task with predecessors is never due. The scheduler reads all

@@ -252,7 +252,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims at most how_many waiting tasks of a kind, of the highest priority first and in the order in which they became available, unless other workers take them first. Tasks that became available within the last seconds may come after all others. Its cost does not grow with finished tasks, tasks that wait for a time, or other kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a lease.';
 
-CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json, priority integer DEFAULT NULL::integer, if_exists text DEFAULT 'same'::text) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
+CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json, priority integer DEFAULT NULL::integer, if_exists text DEFAULT 'same'::text, partition text DEFAULT NULL::text) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -286,6 +286,7 @@ begin
     raise exception 'taskledger: invalid priority %: must be between 1 (urgent) and 4 (low)', enqueue.priority
       using errcode = 'invalid_parameter_value';
   end if;
+  perform taskledger_internal.check_partition(enqueue.partition);
   perform taskledger_internal.check_nesting('args', enqueue.args::text);
   perform taskledger_internal.check_nesting('meta', enqueue.meta::text);
   perform taskledger_internal.check_meta(enqueue.meta, enqueue.args);
@@ -336,11 +337,12 @@ begin
     select pg_current_xact_id() as xid,
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                     taskledger_internal.login_id()) as login_id)
-  insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, kind, biz_id,
-                                actor, data, meta)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, partition, kind,
+                                biz_id, actor, data, meta)
   select tx.xid, 1, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), first_type,
-         tx.login_id, coalesce(enqueue.data_version, 1), coalesce(enqueue.priority, 0), enqueue.kind,
-         enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args, stored_meta
+         tx.login_id, coalesce(enqueue.data_version, 1), coalesce(enqueue.priority, 0), nullif(enqueue.partition, ''),
+         enqueue.kind, enqueue.biz_id, coalesce(nullif(enqueue.actor, ''), session_user::text), enqueue.args,
+         stored_meta
     from tx
       on conflict (kind, biz_id, version) do nothing
   returning event.position into added_position;
@@ -352,9 +354,10 @@ begin
       select pg_current_xact_id() as xid,
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                       taskledger_internal.login_id()) as login_id)
-    insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data)
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
+                                  actor, data)
     select tx.xid, 2, 0, coalesce(enqueue.shard::smallint, taskledger.shard_of(enqueue.biz_id)), 'discarded',
-           tx.login_id, coalesce(enqueue.priority, 0), enqueue.kind, enqueue.biz_id,
+           tx.login_id, coalesce(enqueue.priority, 0), nullif(enqueue.partition, ''), enqueue.kind, enqueue.biz_id,
            coalesce(nullif(enqueue.actor, ''), session_user::text),
            '{"reason":"too many tasks of its kind wait"}'
       from tx;
@@ -379,8 +382,8 @@ begin
       from taskledger_internal.enqueue_again(
              enqueue.kind, enqueue.biz_id, enqueue.if_exists = 'replace', enqueue.args::text,
              case when json_typeof(enqueue.meta) = 'object' then enqueue.meta::text end, enqueue.actor,
-             coalesce(enqueue.data_version, 1), enqueue.priority, (extract(epoch from enqueue.run_in) * 1e6)::bigint,
-             enqueue.run_at, enqueue.start_by, enqueue.finish_by) a;
+             coalesce(enqueue.data_version, 1), enqueue.priority, enqueue.partition,
+             (extract(epoch from enqueue.run_in) * 1e6)::bigint, enqueue.run_at, enqueue.start_by, enqueue.finish_by) a;
     if again.position is not null then
       return query select true, taskledger.state_after(again.type), again.version, true, again.position;
       return;
@@ -398,7 +401,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json, priority integer, if_exists text) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 urgent, 2 high, 3 normal, 4 low; without it, normal. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args and times; ''replace'' also replaces those of a task that has not begun. Then is_new is true.';
+COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json, priority integer, if_exists text, partition text) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 urgent, 2 high, 3 normal, 4 low; without it, normal. partition is the task''s tenant or other group: the partitions of a kind take turns. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args and times; ''replace'' also replaces those of a task that has not begun. Then is_new is true.';
 
 CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -434,7 +437,7 @@ begin
   end if;
   for entry in
     select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->>'shard' as shard,
-           e.v->>'data_version' as data_version, e.v->>'priority' as priority,
+           e.v->>'data_version' as data_version, e.v->>'priority' as priority, e.v->>'partition' as partition,
            coalesce(args_apart[e.i]::json, e.v->'args') as args
       from json_array_elements(entries) with ordinality as e(v, i)
   loop
@@ -465,6 +468,7 @@ begin
           entry.i, quote_literal(left(entry.priority, 80))
         using errcode = 'invalid_parameter_value';
     end if;
+    perform taskledger_internal.check_partition(entry.partition);
     perform taskledger_internal.check_nesting('args', entry.args::text);
     perform taskledger_internal.check_nesting('meta', (entry.v->'meta')::text);
     perform taskledger_internal.check_meta(entry.v->'meta', entry.args);
@@ -479,11 +483,12 @@ begin
       elsif key = 'if_exists' then
         perform taskledger_internal.check_if_exists(entry.v ->> 'if_exists', entry.v -> 'after');
         one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun');
-      elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version', 'priority') then
+      elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version', 'priority',
+                     'partition') then
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
                 hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-                       'data_version, after, priority and if_exists';
+                       'data_version, after, priority, partition and if_exists';
       end if;
     end loop;
   end loop;
@@ -495,7 +500,8 @@ begin
       select e.i, e.v, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id,
              coalesce(args_apart[e.i]::json, e.v->'args') as args, e.v->'meta' as meta,
              (e.v->>'shard')::integer as shard, e.v->>'actor' as actor,
-             (e.v->>'data_version')::integer as data_version, (e.v->>'priority')::integer as priority
+             (e.v->>'data_version')::integer as data_version, (e.v->>'priority')::integer as priority,
+             e.v->>'partition' as partition
         from json_array_elements(entries) with ordinality as e(v, i)
        order by case when in_order then e.i end, e.v->>'kind' collate "C", e.v->>'biz_id' collate "C", e.i
     loop
@@ -504,7 +510,8 @@ begin
        cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
                                              entry.meta, t.run_in, t.start_by, t.finish_by,
                                              coalesce(entry.data_version, 1), entry.v -> 'after',
-                                             entry.priority, coalesce(entry.v ->> 'if_exists', 'same')) first;
+                                             entry.priority, coalesce(entry.v ->> 'if_exists', 'same'),
+                                             entry.partition) first;
       new_of[entry.i] := answer.is_new;
       state_of[entry.i] := answer.state;
       version_of[entry.i] := answer.version;
@@ -524,17 +531,18 @@ begin
            coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                     taskledger_internal.login_id()) as login_id
   ), added as (
-    insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, kind,
-                                  biz_id, actor, data, meta)
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, data_version, priority, partition,
+                                  kind, biz_id, actor, data, meta)
     select tx.xid, 1, 0, coalesce(w.shard, taskledger.shard_of(w.biz_id)), 'enqueued', tx.login_id,
-           coalesce(w.data_version, 1), coalesce(w.priority, 0), w.kind, w.biz_id,
+           coalesce(w.data_version, 1), coalesce(w.priority, 0), nullif(w.partition, ''), w.kind, w.biz_id,
            coalesce(nullif(w.actor, ''), session_user::text), w.args,
            case when json_typeof(w.meta) = 'object' then w.meta end
       from tx
      cross join (
        select e.i, e.v->>'kind' as kind, e.v->>'biz_id' as biz_id, e.v->'args' as args, e.v->'meta' as meta,
               (e.v->>'shard')::smallint as shard, e.v->>'actor' as actor,
-              (e.v->>'data_version')::smallint as data_version, (e.v->>'priority')::smallint as priority
+              (e.v->>'data_version')::smallint as data_version, (e.v->>'priority')::smallint as priority,
+              e.v->>'partition' as partition
          from json_array_elements(entries) with ordinality as e(v, i)) w
      order by w.kind collate "C", w.biz_id collate "C", w.i
         on conflict (kind, biz_id, version) do nothing
@@ -563,7 +571,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after, priority, if_exists. Returns a row for each entry, in order, like taskledger.enqueue.';
+COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after, priority, if_exists, partition. Returns a row for each entry, in order, like taskledger.enqueue.';
 
 CREATE FUNCTION taskledger.erase_salts(kind text, biz_id text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -789,7 +797,7 @@ END;
 
 COMMENT ON FUNCTION taskledger.installation() IS 'Returns the id of this ledger, which its stream and its CloudEvents carry.';
 
-CREATE FUNCTION taskledger.read_feed(reader text, how_many integer DEFAULT 100) RETURNS TABLE(page text, "position" bigint, kind text, biz_id text, version integer, type text, attempt integer, shard smallint, recorded_at timestamp with time zone, actor text, login text, data_version smallint, priority smallint, run integer, data json, meta json)
+CREATE FUNCTION taskledger.read_feed(reader text, how_many integer DEFAULT 100) RETURNS TABLE(page text, "position" bigint, kind text, biz_id text, version integer, type text, attempt integer, shard smallint, recorded_at timestamp with time zone, actor text, login text, data_version smallint, priority smallint, partition text, run integer, data json, meta json)
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -829,7 +837,8 @@ begin
     end if;
     return query
     select c.n || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
-           e.recorded_at, e.actor, l.name, e.data_version, e.priority, e.run, e.data, e.meta
+           e.recorded_at, e.actor, l.name, e.data_version, e.priority, e.partition, e.run, e.data,
+           e.meta
       from taskledger_internal.feed_page(c.seen, c.seen_top, c.seen_bound, c.until, c.top, c.after_position,
                                          read_feed.how_many) e
       left join taskledger.logins l on l.id = e.login_id;
@@ -854,7 +863,8 @@ begin
   end if;
   return query
   select c.n + 1 || '@' || incarnation, e.position, e.kind, e.biz_id, e.version, e.type::text, e.attempt, e.shard,
-         e.recorded_at, e.actor, l.name, e.data_version, e.priority, e.run, e.data, e.meta
+         e.recorded_at, e.actor, l.name, e.data_version, e.priority, e.partition, e.run, e.data,
+           e.meta
     from taskledger_internal.feed_page(c.seen, c.seen_top, c.seen_bound, snapshot, last, 0, read_feed.how_many) e
     left join taskledger.logins l on l.id = e.login_id;
 end
@@ -1104,10 +1114,11 @@ begin
   ), due as materialized (
     select tx.xid, tx.login_id, taskledger_internal.due_at(append_event.after_us, append_event.at) as at from tx
   ), added as (
-    insert into taskledger.event (version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data)
+    insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id, actor,
+                                  data)
     select e.version + 1, e.attempt + taskledger_internal.begins_attempt(append_event.type, e.type)::integer, e.shard,
-           append_event.type, due.login_id, coalesce(append_event.priority, e.priority), e.kind, e.biz_id,
-           append_event.actor,
+           append_event.type, due.login_id, coalesce(append_event.priority, e.priority), e.partition,
+           e.kind, e.biz_id, append_event.actor,
            taskledger_internal.with_moment(append_event.data,
              case append_event.type when 'failed' then 'retry_at' else 'run_at' end, due.at)::json
       from due
@@ -1325,9 +1336,10 @@ CREATE TABLE taskledger.event (
     biz_id text NOT NULL COLLATE pg_catalog."C",
     actor text,
     order_key text COLLATE pg_catalog."C",
-    partition integer,
+    partition text COLLATE pg_catalog."C",
     data json,
     meta json,
+    CONSTRAINT event_partition_check CHECK ((((octet_length(partition) >= 1) AND (octet_length(partition) <= 64)) AND (partition !~ '[\u0001-\u001f\u007f-\u009f]'::text))),
     CONSTRAINT event_priority_check CHECK (((priority >= 0) AND (priority <= 4)))
 )
 WITH (autovacuum_vacuum_insert_scale_factor='0.01', autovacuum_freeze_min_age='0');
@@ -1346,7 +1358,7 @@ COMMENT ON COLUMN taskledger.event.actor IS 'The author of the event, as its wri
 
 COMMENT ON COLUMN taskledger.event.order_key IS 'Tasks with the same order key run one after another; null: in any order. Always null for now.';
 
-COMMENT ON COLUMN taskledger.event.partition IS 'The id of the task''s tenant; null: none. Always null for now.';
+COMMENT ON COLUMN taskledger.event.partition IS 'The tenant or other group to which the task belongs, 1 to 64 bytes; null: none. The partitions of a kind take turns. Each event copies it from the event before, unless it begins a later run or replaces args.';
 
 CREATE FUNCTION taskledger_internal.change(kind text, biz_id text, type taskledger.event_type, expected integer, actor text, reason text, after_us bigint, at timestamp with time zone, priority integer) RETURNS TABLE(outcome text, state taskledger.task_state, version integer, appended taskledger.event)
     LANGUAGE plpgsql
@@ -1801,6 +1813,21 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.check_owner(subscriber text, login text) IS 'Raises an error if a subscriber does not belong to the session''s login.';
 
+CREATE FUNCTION taskledger_internal.check_partition(partition text) RETURNS void
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  if octet_length(check_partition.partition) > 64 or check_partition.partition ~ '[\u0001-\u001f\u007f-\u009f]' then
+    raise exception 'taskledger: invalid partition %', quote_literal(left(check_partition.partition, 80))
+      using errcode = 'invalid_parameter_value',
+            hint = 'a partition must be at most 64 bytes of UTF-8 without control characters';
+  end if;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.check_partition(partition text) IS 'Raises an error for a partition that package ledger rejects.';
+
 CREATE FUNCTION taskledger_internal.check_recorded(action text, subscriber text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2017,7 +2044,7 @@ CREATE FUNCTION taskledger_internal.end_of_time() RETURNS timestamp with time zo
 
 COMMENT ON FUNCTION taskledger_internal.end_of_time() IS 'Returns when the timers of tasks with predecessors are due, which is never.';
 
-CREATE FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, replaces boolean, args text, meta text, actor text, data_version integer, priority integer, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type) RETURNS record
+CREATE FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, replaces boolean, args text, meta text, actor text, data_version integer, priority integer, partition text, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2043,8 +2070,9 @@ begin
     raise exception 'taskledger: invalid priority %: must be between 1 (urgent) and 4 (low)', enqueue_again.priority
       using errcode = 'invalid_parameter_value';
   end if;
+  perform taskledger_internal.check_partition(enqueue_again.partition);
   loop
-    select h.version, h.type, h.attempt, h.shard, h.priority into head
+    select h.version, h.type, h.attempt, h.shard, h.priority, h.partition into head
       from taskledger.event h
      where h.kind = enqueue_again.kind and h.biz_id = enqueue_again.biz_id
      order by h.version desc
@@ -2079,13 +2107,15 @@ begin
       select pg_current_xact_id() as xid,
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                       taskledger_internal.login_id()) as login_id)
-    insert into taskledger.event (xid, version, attempt, shard, type, login_id, run, data_version, priority, kind,
-                                  biz_id, actor, data, meta)
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, run, data_version, priority,
+                                  partition, kind, biz_id, actor, data, meta)
     select tx.xid, head.version + 1, 0, head.shard,
            case when due is null then 'enqueued' else 'scheduled' end::taskledger.event_type, tx.login_id, next_run,
            enqueue_again.data_version,
            coalesce(nullif(enqueue_again.priority, 0),
                     case when head.type in ('enqueued', 'scheduled', 'released') then head.priority end, 0),
+           coalesce(nullif(enqueue_again.partition, ''),
+                    case when head.type in ('enqueued', 'scheduled', 'released') then head.partition end),
            enqueue_again.kind, enqueue_again.biz_id,
            coalesce(nullif(enqueue_again.actor, ''), session_user::text), enqueue_again.args::json,
            taskledger_internal.with_times(enqueue_again.meta, due, enqueue_again.start_by,
@@ -2104,7 +2134,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, replaces boolean, args text, meta text, actor text, data_version integer, priority integer, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type) IS 'Enqueues the next run of a finished task, or replaces the args of a task that has not begun. Returns the new event; or null as position if the task does not exist, has begun, waits for predecessors or must not be replaced. Raises an error if too many tasks of the kind wait.';
+COMMENT ON FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, replaces boolean, args text, meta text, actor text, data_version integer, priority integer, partition text, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type) IS 'Enqueues the next run of a finished task, or replaces the args of a task that has not begun. Returns the new event; or null as position if the task does not exist, has begun, waits for predecessors or must not be replaced. Raises an error if too many tasks of the kind wait.';
 
 CREATE FUNCTION taskledger_internal.error_text(data json) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
@@ -2524,12 +2554,12 @@ begin
         limit fire_timers.how_many
           for update skip locked) mine
   ), headed as materialized (
-    select d.*, h.version as head, h.attempt, h.shard, h.type, h.priority,
+    select d.*, h.version as head, h.attempt, h.shard, h.type, h.priority, h.partition,
            d.reason in ('start_by', 'finish_by')
              and d.version = taskledger_internal.args_version(d.kind, d.biz_id) as is_deadline
       from due d
      cross join lateral (
-       select e.version, e.attempt, e.shard, e.type, e.priority
+       select e.version, e.attempt, e.shard, e.type, e.priority, e.partition
          from taskledger.event e
         where e.kind = d.kind and e.biz_id = d.biz_id
         order by e.version desc
@@ -2555,9 +2585,10 @@ begin
                     taskledger_internal.login_id()) as login_id, taskledger_internal.wake()
      where exists (select from chosen)
   ), added as (
-    insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data)
-    select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, tx.login_id, c.priority, c.kind,
-           c.biz_id, 'scheduler',
+    insert into taskledger.event (xid, version, attempt, shard, type, login_id, priority, partition, kind, biz_id,
+                                  actor, data)
+    select tx.xid, c.head + 1, c.attempt, c.shard, c.answer::taskledger.event_type, tx.login_id, c.priority,
+           c.partition, c.kind, c.biz_id, 'scheduler',
            taskledger_internal.with_moment('{"reason":"' || c.reason || '"}', 'due_at', c.due_at)::json
       from tx cross join chosen c
      order by c.kind, c.biz_id
@@ -2596,7 +2627,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.fire_timers(due_from timestamp with time zone, how_many integer, may_release taskledger.event_type[], may_expire taskledger.event_type[], except_keys text[], only_due timestamp with time zone[], only_kinds text[], only_biz_ids text[]) IS 'Appends the events of at most how_many timers due since due_from, and removes the timers. may_release and may_expire: the types of events that released and expired may follow. except_keys: keys (kind/biz_id) to leave out. only_due, only_kinds and only_biz_ids, of one length: the only timers, instead; empty for all. Returns the clock that decided, the numbers of timers locked, of released and expired events, and of timers kept; how many of the only timers another session has locked; due_at of the first and the last timer locked.';
 
-CREATE FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, priority smallint, type taskledger.event_type, login_id integer DEFAULT NULL::integer) RETURNS taskledger.event_type
+CREATE FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, priority smallint, partition text, type taskledger.event_type, login_id integer DEFAULT NULL::integer) RETURNS taskledger.event_type
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2606,6 +2637,7 @@ begin
       from taskledger.event e
      where e.kind = follows.kind and e.biz_id = follows.biz_id and e.version = follows.version - 1
        and e.shard = follows.shard and (e.priority = follows.priority or follows.priority is null)
+       and e.partition is not distinct from follows.partition
        and follows.attempt = e.attempt + taskledger_internal.begins_attempt(follows.type, e.type)::integer
        and taskledger_internal.may_follow(follows.type, e.type)
        and case when follows.login_id is null or e.type not in ('started', 'progressed')
@@ -2614,7 +2646,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, priority smallint, type taskledger.event_type, login_id integer) IS 'Returns the type of the event that an event follows; null if it may not follow that event, or if its attempt, shard or priority (null: any) differs from the ledger''s. With a login_id, also null if the event would end or continue an attempt of a live worker of another login.';
+COMMENT ON FUNCTION taskledger_internal.follows(kind text, biz_id text, version integer, attempt integer, shard smallint, priority smallint, partition text, type taskledger.event_type, login_id integer) IS 'Returns the type of the event that an event follows; null if it may not follow that event, or if its attempt, shard, priority (null: any) or partition differs from the ledger''s. With a login_id, also null if the event would end or continue an attempt of a live worker of another login.';
 
 CREATE FUNCTION taskledger_internal.foreign_position() RETURNS bigint
     LANGUAGE plpgsql STABLE
@@ -5012,7 +5044,8 @@ CREATE VIEW taskledger.event_fence AS
     event.type,
     event.login_id,
     event.actor,
-    event.priority
+    event.priority,
+    event.partition
    FROM taskledger.event;
 
 COMMENT ON VIEW taskledger.event_fence IS 'Internal: the events that workers'' events must follow. Only a policy needs it.';
@@ -5136,6 +5169,7 @@ CREATE TABLE taskledger.task (
     aside boolean NOT NULL,
     kind text NOT NULL COLLATE pg_catalog."C",
     biz_id text NOT NULL COLLATE pg_catalog."C",
+    partition text DEFAULT ''::text NOT NULL COLLATE pg_catalog."C",
     error text,
     fingerprint text COLLATE pg_catalog."C",
     due_at timestamp with time zone,
@@ -5155,11 +5189,12 @@ CREATE VIEW taskledger.lingering_tasks AS
     t.version,
     t.updated_at,
     t.lingering AS "position",
-    t.priority
+    t.priority,
+    t.partition
    FROM taskledger.task t
   WHERE (t.lingering IS NOT NULL);
 
-COMMENT ON VIEW taskledger.lingering_tasks IS 'Internal: the available and running tasks that became available up to lingering_place, in the order of the index (enqueued_at, kind, biz_id). position: of the event that made the task available; an index of (kind, priority, position) gives the order in which the tasks of a kind and a priority begin.';
+COMMENT ON VIEW taskledger.lingering_tasks IS 'Internal: the available and running tasks that became available up to lingering_place, in the order of the index (enqueued_at, kind, biz_id). position: of the event that made the task available; an index of (kind, priority, partition, position) gives the order in which the tasks of a kind, a priority and a partition begin.';
 
 CREATE TABLE taskledger.login (
     id integer NOT NULL,
@@ -5567,10 +5602,11 @@ CREATE VIEW taskledger.tasks AS
     t.fingerprint,
     t.due_at,
     t.cause,
-    t.priority
+    t.priority,
+    t.partition
    FROM taskledger.task t;
 
-COMMENT ON VIEW taskledger.tasks IS 'The current state of each task, as recorded by the projector, which may lag behind the events. exceptional: the state is neither available, running nor succeeded. fingerprint: of a dead task''s error. due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this task. priority: 1 urgent, 2 high, 3 normal, 4 low.';
+COMMENT ON VIEW taskledger.tasks IS 'The current state of each task, as recorded by the projector, which may lag behind the events. exceptional: the state is neither available, running nor succeeded. fingerprint: of a dead task''s error. due_at: when a scheduled or retrying task is released. cause: kind/biz_id of the task whose event led to this task. priority: 1 urgent, 2 high, 3 normal, 4 low. partition: the tenant or other group of the task, '''' for none.';
 
 CREATE VIEW taskledger.timers AS
  SELECT t.due_at,
@@ -5746,7 +5782,7 @@ CREATE INDEX task_dead ON taskledger.task USING btree (fingerprint, kind, biz_id
 
 CREATE INDEX task_lingering ON taskledger.task USING btree (enqueued_at, kind, biz_id) WHERE (lingering IS NOT NULL);
 
-CREATE INDEX task_next ON taskledger.task USING btree (kind, priority, lingering) WHERE (lingering IS NOT NULL);
+CREATE INDEX task_next ON taskledger.task USING btree (kind, priority, partition, lingering) WHERE (lingering IS NOT NULL);
 
 CREATE INDEX timer_turn ON taskledger.timer USING btree (kind, due_at) WHERE (reason <> 'after'::text);
 

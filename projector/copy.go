@@ -31,11 +31,12 @@ func (p *tasks) copyTasks(ctx context.Context, tx pgx.Tx, changes []*change) err
 		rows.optional(t.Fingerprint)
 		rows.time(t.DueAt)
 		rows.number(int64(t.Priority.Level()))
+		rows.text(t.Partition)
 		rows.optional(causeOf(t))
 		rows.end()
 	}
 	sql := "copy " + p.schema + ".task (kind, biz_id, shard, state, aside, version, attempt, failures, enqueued_at, " +
-		"updated_at, error, fingerprint, due_at, priority, cause) from stdin"
+		"updated_at, error, fingerprint, due_at, priority, partition, cause) from stdin"
 	_, err := tx.Conn().PgConn().CopyFrom(ctx, &rows.buffer, sql)
 	return pgerr.Explain("insert tasks", err)
 }

@@ -12,27 +12,27 @@ import (
 	"github.com/taskledger/taskledger/projector"
 )
 
-// The projection has the priority of each task's last event, and 3 for a task without one: whether a page inserts or
-// updates its row, and after a rebuild.
+// The projection has the partition and the priority of each task's last event, and 3 for a task without a priority:
+// whether a page inserts or updates its row, and after a rebuild.
 func TestPrioritiesAreProjected(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, ledgertest.Owner)
-	enqueue := func(id ledger.BizID, p ledger.Priority) ledger.Key {
+	enqueue := func(id ledger.BizID, p ledger.Priority, partition string) ledger.Key {
 		k := ledger.Key{Kind: "a", BizID: id}
-		_, err := ledger.Enqueue(t.Context(), pool, k, nil, &ledger.EnqueueOptions{Priority: p})
+		_, err := ledger.Enqueue(t.Context(), pool, k, nil, &ledger.EnqueueOptions{Priority: p, Partition: partition})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return k
 	}
-	priorities := func() map[ledger.BizID]int {
-		rows, err := pool.Query(t.Context(), "select biz_id, priority from taskledger.tasks")
+	priorities := func() map[ledger.BizID]string {
+		rows, err := pool.Query(t.Context(), "select biz_id, priority || partition from taskledger.tasks")
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := map[ledger.BizID]int{}
+		all := map[ledger.BizID]string{}
 		var id ledger.BizID
-		var p int
+		var p string
 		for rows.Next() {
 			if err := rows.Scan((*string)(&id), &p); err != nil {
 				t.Fatal(err)
@@ -41,9 +41,9 @@ func TestPrioritiesAreProjected(t *testing.T) {
 		}
 		return all
 	}
-	plain, urgent, low := enqueue("plain", 0), enqueue("urgent", 1), enqueue("low", 4)
+	plain, urgent, low := enqueue("plain", 0, ""), enqueue("urgent", 1, "x"), enqueue("low", 4, "y")
 	project(t, pool)
-	want := map[ledger.BizID]int{"plain": 3, "urgent": 1, "low": 4}
+	want := map[ledger.BizID]string{"plain": "3", "urgent": "1x", "low": "4y"}
 	if diff := cmp.Diff(want, priorities()); diff != "" {
 		t.Errorf("inserted: %s", diff)
 	}
@@ -56,9 +56,9 @@ func TestPrioritiesAreProjected(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	enqueue("both", 1)
+	enqueue("both", 1, "z")
 	project(t, pool)
-	maps.Copy(want, map[ledger.BizID]int{"low": 2, "both": 1})
+	maps.Copy(want, map[ledger.BizID]string{"low": "2y", "both": "1z"})
 	if diff := cmp.Diff(want, priorities()); diff != "" {
 		t.Errorf("updated: %s", diff)
 	}

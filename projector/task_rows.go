@@ -14,6 +14,7 @@ import (
 // columns are the values of task rows that an event may change, one array for each column.
 type columns struct {
 	states, exceptional, versions, attempts, failures, updated, problems, fingerprints, due, priorities pgarray.Builder
+	partitions                                                                                          pgarray.Builder
 	rows                                                                                                int64
 }
 
@@ -41,14 +42,16 @@ func (c *columns) add(t ledger.Task) {
 	c.fingerprints.AddOptional(t.Fingerprint)
 	c.due.AddOptionalTime(t.DueAt)
 	c.priorities.AddOptionalInt(priorityOf(t))
+	c.partitions.Empties = true
+	c.partitions.AddOptional(t.Partition)
 	c.rows++
 }
 
 // args returns naming, the arrays that name the rows and their constant values, and then c's arrays.
 func (c *columns) args(naming ...*pgarray.Builder) []any {
-	args := make([]any, 0, 15)
+	args := make([]any, 0, 16)
 	for _, a := range append(naming, &c.states, &c.exceptional, &c.versions, &c.attempts, &c.failures,
-		&c.updated, &c.problems, &c.fingerprints, &c.due, &c.priorities) {
+		&c.updated, &c.problems, &c.fingerprints, &c.due, &c.priorities, &c.partitions) {
 		args = append(args, a.String())
 	}
 	return args

@@ -201,6 +201,7 @@ func (v *verifier) compareTask(have row, want ledger.Task) {
 	}
 	number("shard", int64(have.Shard), int64(want.Shard))
 	number("priority", int64(have.Priority), int64(want.Priority.Level()))
+	compare("partition", have.Partition, want.Partition)
 	compare("state", string(have.State), string(want.State))
 	compare("aside", strconv.FormatBool(have.exceptional), strconv.FormatBool(want.State.Exceptional()))
 	number("version", int64(have.Version), int64(want.Version))
@@ -290,7 +291,7 @@ func collectFoldEvents(rows pgx.Rows, about int) ([]ledger.Event, error) {
 	var e ledger.Event
 	columns := []any{(*string)(&e.Kind), (*string)(&e.BizID), (*int32)(&e.Version), (*int32)(&e.Attempt),
 		(*int)(&e.Shard), (*string)(&e.Type), pgquery.Micros(&e.RecordedAt), (*[]byte)(&e.Data), (*[]byte)(&e.Meta),
-		&e.DataVersion, (*int)(&e.Priority), &e.Run, (*int64)(&e.Position)}
+		&e.DataVersion, (*int)(&e.Priority), (*pgquery.Repeated)(&e.Partition), &e.Run, (*int64)(&e.Position)}
 	for rows.Next() {
 		e.Data, e.Meta = nil, nil // the previous event owns the bytes that were scanned into them
 		if err := rows.Scan(columns...); err != nil {
@@ -315,7 +316,7 @@ func (v *verifier) table(ctx context.Context, after, end ledger.Key) ([]row, err
 		err = r.Scan((*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State), &t.exceptional,
 			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, pgquery.Micros(&t.EnqueuedAt),
 			pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt), &t.cause,
-			(*int)(&t.Priority))
+			(*int)(&t.Priority), &t.Partition)
 		return t, err
 	})
 }

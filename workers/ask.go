@@ -260,7 +260,7 @@ func (a *asker) take(offer dispatch.Offer) {
 	a.mu.Lock()
 	taken, isNews := a.machine.Receive(offer)
 	a.isUrgent = a.isUrgent || isNews
-	of := source{incarnation: offer.Incarnation, now: time.Now()}
+	of := source{read: attempt.Read{Incarnation: offer.Incarnation}, now: time.Now()}
 	if echo := a.machine.Echo(); echo > 0 {
 		of.seen = a.begun.Add(echo)
 	}
@@ -284,10 +284,10 @@ func (a *asker) take(offer dispatch.Offer) {
 
 // source is where offered tasks come from.
 type source struct {
-	incarnation string    // of the database
-	seen        time.Time // the dispatcher's view of its tasks is not older; zero: unknown
-	now         time.Time // when they arrived
-	clock       time.Time // of the database then; zero: unknown
+	read  attempt.Read // in the incarnation of the database
+	seen  time.Time    // the dispatcher's view of its tasks is not older; zero: unknown
+	now   time.Time    // when they arrived
+	clock time.Time    // of the database then; zero: unknown
 }
 
 // hasReached reports whether the worker may begin tasks. It has recently reached the primary, at the given time or in
@@ -333,7 +333,7 @@ func (a *asker) begin(offered []dispatch.Task, of source) {
 			undecided = append(undecided, t)
 		default:
 			h := of.head(&t.Message)
-			h.Priority = offered[i].Priority
+			h.Priority, h.Read = offered[i].Priority, h.Read.In(offered[i].Partition)
 			if r := k.carryOut(k.verdict(t, h), t, h, of.now); r != nil {
 				r.seen = of.seen
 				ready = append(ready, r)
@@ -351,7 +351,7 @@ func (a *asker) begin(offered []dispatch.Task, of source) {
 func (s *source) head(m *stream.Message) attempt.Head {
 	return attempt.Head{
 		IsFound: true, Version: m.Version, Type: m.Type, Attempt: m.Attempt, Shard: m.Shard,
-		RecordedAt: m.RecordedAt, Clock: s.clock, Incarnation: &s.incarnation,
+		RecordedAt: m.RecordedAt, Clock: s.clock, Read: &s.read,
 	}
 }
 

@@ -18,6 +18,8 @@ type NewTask struct {
 	Shard       *ledger.Shard   `json:"shard,omitempty"`
 	DataVersion int             `json:"data_version,omitempty"`
 	Priority    ledger.Priority `json:"priority,omitempty"` // Default: normal.
+	// Partition is the tenant or other group of the task, see [ledger.EnqueueOptions].
+	Partition string `json:"partition,omitempty"`
 	// Retry is the task's own [ledger.RetryPolicy].
 	Retry json.RawMessage `json:"retry,omitempty"`
 	RunAt time.Time       `json:"run_at,omitzero"`

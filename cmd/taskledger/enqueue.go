@@ -26,6 +26,7 @@ type enqueueFlags struct {
 
 	dataVersion int
 	priority    int
+	partition   string
 
 	runAt, startBy, finishBy string
 	runIn                    time.Duration
@@ -54,6 +55,7 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
   taskledger enqueue reminder.send 17 --run-in 36h --start-by 2026-12-24T18:00:00+01:00
   taskledger enqueue mail.send 17 --retry '{"ladder":[60,300,1200],"attempts":10}'
   taskledger enqueue coupon.send vip-17 --priority 1
+  taskledger enqueue import.run 42 --partition tenant-7
   taskledger enqueue report.mail 2026-11 --after report.make/2026-11 --otherwise cancel
   taskledger enqueue report.make 2026-12 --wait 30s
   taskledger enqueue customer.resync 17 --if-exists rerun
@@ -71,6 +73,8 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
 		"tasks")
 	addPriorityFlag(cmd, &f.priority,
 		"priority among the waiting tasks of its kind: 1 urgent, 2 high, 3 normal, 4 low (default: normal)")
+	cmd.Flags().StringVar(&f.partition, "partition", "",
+		"`TENANT` or other group: those of a kind take turns, see docs/overload.md (default: none)")
 	addActorFlag(cmd, &f.actor)
 	cmd.Flags().StringArrayVar(&f.tags, "tag", nil, "tag in the task's meta; may be repeated")
 	cmd.Flags().StringVar(&f.retry, "retry", "", "retry policy of the task as `JSON`, delays in seconds, "+
@@ -101,8 +105,8 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 	}
 	options := ledger.EnqueueOptions{
 		Actor: actorOr(f.actor), Binary: f.binary, DataVersion: f.dataVersion,
-		Priority: ledger.Priority(f.priority),
-		Meta:     ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)},
+		Priority: ledger.Priority(f.priority), Partition: f.partition,
+		Meta: ledger.Meta{Tags: f.tags, Retry: json.RawMessage(f.retry)},
 	}
 	if options.IfExists, err = ledger.ParseIfExists(f.ifExists); err != nil {
 		return err

@@ -13,6 +13,7 @@ type LastEvent struct {
 	Attempt     int32
 	Shard       int16
 	Priority    int16
+	Partition   string
 }
 
 var (

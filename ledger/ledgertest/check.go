@@ -22,7 +22,7 @@ const maxFaults = 20
 //   - every transition is one of [ledger.Transitions] or begins a run, and runs and attempts are counted correctly;
 //   - positions increase with the versions;
 //   - the shard of all events is the first event's;
-//   - only scheduled events and events with args change the priority;
+//   - only scheduled events and events with args change the priority, and only the latter change the partition;
 //   - data decodes with the encoding in meta.
 //
 // It reads every event in db's snapshot and writes nothing.
@@ -55,8 +55,8 @@ func faults(ctx context.Context, db ledger.DB) ([]string, error) {
 		var data, meta *string
 		err := rows.Scan(
 			(*int64)(&e.Position), (*int32)(&e.Version), (*int32)(&e.Attempt), (*int)(&e.Shard), (*string)(&e.Type),
-			pgquery.Micros(&e.RecordedAt), (*string)(&e.Kind), (*string)(&e.BizID), (*int)(&e.Priority), &e.Run,
-			&data, &meta)
+			pgquery.Micros(&e.RecordedAt), (*string)(&e.Kind), (*string)(&e.BizID), (*int)(&e.Priority),
+			(*pgquery.Repeated)(&e.Partition), &e.Run, &data, &meta)
 		if err != nil {
 			return nil, err
 		}
@@ -111,6 +111,9 @@ func (c *taskCheck) fault(e ledger.Event) string {
 	}
 	if fault == "" && !e.HasArgs() && e.Type != ledger.EventScheduled && e.Priority != c.task.Priority {
 		fault = fmt.Sprintf("priority must be %d as in the event before, got %d", c.task.Priority, e.Priority)
+	}
+	if fault == "" && !e.HasArgs() && e.Partition != c.task.Partition {
+		fault = fmt.Sprintf("partition must be %q as in the event before, got %q", c.task.Partition, e.Partition)
 	}
 	c.task, c.position, c.isBroken = next, e.Position, fault != ""
 	if c.isBroken {

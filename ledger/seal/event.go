@@ -30,7 +30,7 @@ type Event struct {
 	DataVersion int16           `json:"data_version"`
 	Priority    int16           `json:"priority"`
 	OrderKey    *string         `json:"order_key"`
-	Partition   *int32          `json:"partition"`
+	Partition   *string         `json:"partition"`
 	Data        *string         `json:"data"` // the text of the column
 	Meta        *string         `json:"meta"`
 	Actor       *string         `json:"actor"`
@@ -91,7 +91,7 @@ func (e Event) Record(digest [sha256.Size]byte) []byte {
 	text = appendNumber(text, "data_version", int64(e.DataVersion))
 	text = appendNumber(text, "priority", int64(e.Priority))
 	text = appendText(text, "order_key", e.OrderKey)
-	text = appendOptional(text, "partition", e.Partition)
+	text = appendText(text, "partition", e.Partition)
 	text = append(text, "personal "...)
 	return append(hex.AppendEncode(text, digest[:]), '\n')
 }

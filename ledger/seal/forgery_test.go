@@ -38,7 +38,7 @@ func TestForgeriesAreReported(t *testing.T) {
 			want:    []string{"changed: " + task3},
 		},
 		"a column without a feature": {
-			forgery: []string{`update taskledger.event set partition = 1 where position = 8`},
+			forgery: []string{`update taskledger.event set partition = 'x' where position = 8`},
 			want:    []string{"changed: " + task3},
 		},
 		"the name of a login, which is a pseudonym then": {
@@ -269,7 +269,7 @@ func TestEveryColumnIsCovered(t *testing.T) {
 	changes := map[string]string{
 		"position": "-position", "version": "version + 10",
 		"recorded_at": "recorded_at - interval '1 us'", "type": "'failed'", "kind": "kind || 'x'",
-		"biz_id": "biz_id || 'x'", "actor": "actor || ' '", "run": "1", "order_key": "''", "partition": "0",
+		"biz_id": "biz_id || 'x'", "actor": "actor || ' '", "run": "1", "order_key": "''", "partition": "'x'",
 		"data": `(data::text || ' ')::json`, "meta": `'null'`, "xid": "'3'",
 	}
 	rows, err := f.forger.Query(t.Context(), `select attname::text from pg_attribute

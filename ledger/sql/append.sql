@@ -20,9 +20,11 @@ with tx as materialized (
               then taskledger_internal.due_at($10::bigint, $11::text::timestamptz) end as at
     from tx
 ), added as (
-  insert into taskledger.event (version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data, meta)
+  insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id, actor, data,
+                                meta)
   select e.version + 1, e.attempt + (e.type = any ($8::text::taskledger.event_type[]))::integer, e.shard,
-         $4::text::taskledger.event_type, due.login_id, coalesce($12::integer, e.priority), e.kind, e.biz_id,
+         $4::text::taskledger.event_type, due.login_id, coalesce($12::integer, e.priority), e.partition,
+         e.kind, e.biz_id,
          coalesce($5::text, session_user),
          case when due.at is null then $6::text
               else taskledger_internal.with_moment(
@@ -32,14 +34,14 @@ with tx as materialized (
     join taskledger.event e on e.kind = $1::text and e.biz_id = $2::text and e.version = $3::integer
    where e.type = any ($7::text::taskledger.event_type[])
       on conflict (kind, biz_id, version) do nothing
-  returning kind, biz_id, position, version, attempt, shard, type, priority, recorded_at, actor, data
+  returning kind, biz_id, position, version, attempt, shard, type, priority, partition, recorded_at, actor, data
 ), timed as (
   insert into taskledger.timer (due_at, kind, biz_id, version, reason)
   select due.at, a.kind, a.biz_id, a.version, case a.type when 'failed' then 'retry' else 'due' end
     from added a cross join due
    where due.at is not null
 )
-select a.position, a.version, a.attempt, a.shard, a.priority, (date_part('epoch', a.recorded_at) * 1e6)::bigint,
-       a.actor, session_user::text,
+select a.position, a.version, a.attempt, a.shard, a.priority, coalesce(a.partition, ''),
+       (date_part('epoch', a.recorded_at) * 1e6)::bigint, a.actor, session_user::text,
        case when a.type in ('scheduled', 'failed', 'snoozed') then a.data::text end
   from added a

@@ -5,6 +5,7 @@
 -- Of each rule, which many requests share: $7 kind, $8 type, $9 actor ('' or null for session_user), $10 attempt of the
 -- new events: array literals. $13 priority of the new events (0 or null for the default): an array literal that may be
 -- shorter.
+-- $14 partitions of the requests ('' or null: none): an array literal that may be shorter.
 -- $11 lock_timeout for this transaction. $12 the value of session_incarnation() when the last events were
 -- read: if it differs, one of them may be lost, and nothing is inserted.
 -- Returns a row with the login, and then positions and times of all events, in the order of the requests.
@@ -26,13 +27,15 @@ with tx as materialized (
                 (select $10::text::integer[]), (select $13::text::smallint[]))
          with ordinality as r(kind, type, actor, attempt, priority, i)
 ), added as (
-  insert into taskledger.event (version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data, meta)
-  select r.expected + 1, rule.attempt, r.shard, rule.type, tx.login_id, rule.priority, rule.kind, r.biz_id,
-         rule.actor, r.data::json, r.meta::json
+  insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id, actor, data,
+                                meta)
+  select r.expected + 1, rule.attempt, r.shard, rule.type, tx.login_id, rule.priority, nullif(r.partition, ''),
+         rule.kind, r.biz_id, rule.actor, r.data::json, r.meta::json
     from tx
    cross join unnest((select $1::text::integer[]), (select $2::text::text[]), (select $3::text::integer[]),
-                     (select $4::text::smallint[]), (select $5::text::text[]), (select $6::text::text[]))
-         with ordinality as r(rule, biz_id, expected, shard, data, meta, i)
+                     (select $4::text::smallint[]), (select $5::text::text[]), (select $6::text::text[]),
+                     (select $14::text::text[]))
+         with ordinality as r(rule, biz_id, expected, shard, data, meta, partition, i)
    cross join lateral (select * from rule where rule.i = r.rule limit 1) rule
    where tx.is_unharmed
    order by r.i

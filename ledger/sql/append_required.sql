@@ -12,12 +12,12 @@
 -- Names have their schema: code in the transaction may have set a search_path with others of the same name, or made a
 -- temporary table, whose name is also the name of a type.
 -- Index: primary key. The xid is drawn before the position: see enqueue.sql.
-insert into taskledger.event (version, attempt, shard, type, priority, kind, biz_id, actor, data, meta)
+insert into taskledger.event (version, attempt, shard, type, priority, partition, kind, biz_id, actor, data, meta)
 select e.version operator(pg_catalog.+) 1,
        e.attempt operator(pg_catalog.+)
          (e.type operator(pg_catalog.=) any ($10::pg_catalog.text::taskledger.event_type[]))::integer,
-       e.shard, $8::pg_catalog.text::taskledger.event_type, e.priority, $1::pg_catalog.text, $2::pg_catalog.text,
-       coalesce($4::pg_catalog.text, session_user),
+       e.shard, $8::pg_catalog.text::taskledger.event_type, e.priority, e.partition, $1::pg_catalog.text,
+       $2::pg_catalog.text, coalesce($4::pg_catalog.text, session_user),
        $5::pg_catalog.text::pg_catalog.json, $6::pg_catalog.text::pg_catalog.json
   from (values (1)) one
   left join taskledger.event e
@@ -26,6 +26,6 @@ select e.version operator(pg_catalog.+) 1,
         and e.version operator(pg_catalog.=) $3::integer
         and e.type operator(pg_catalog.=) any ($9::pg_catalog.text::taskledger.event_type[])
         and pg_catalog.current_setting('taskledger.attempt', true) operator(pg_catalog.=) $7::pg_catalog.text
-returning position, attempt, shard, priority,
+returning position, attempt, shard, priority, partition,
           (pg_catalog.date_part('epoch', recorded_at) operator(pg_catalog.*) 1e6)::bigint, session_user,
           case when taskledger_internal.is_awaited() then taskledger_internal.wake() end

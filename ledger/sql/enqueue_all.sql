@@ -1,7 +1,7 @@
 -- enqueue_many.sql for all tasks: also with a due time, deadlines or predecessors, and of kinds whose limit is reached
 -- and discards. Tasks that need none of this take twice as long as by enqueue_many.sql.
--- $1 to $9 as there; $10 microseconds after which the task is due, $11 due time, $12 deadline of the first
--- attempt, $13 deadline of the task (null if not set), $14 whether the meta has predecessors: text array literals of
+-- $1 to $10 as there; $11 microseconds after which the task is due, $12 due time, $13 deadline of the first
+-- attempt, $14 deadline of the task (null if not set), $15 whether the meta has predecessors: text array literals of
 -- the same length.
 -- Returns the tasks that were inserted, with the type of their last event: scheduled if due in the future, or with
 -- predecessors; discarded if the limit is reached. The times are written into the metas and as timers. A deadline that
@@ -13,10 +13,10 @@ with entry as materialized (
   select e.*, row_number() over (partition by e.kind, e.biz_id order by e.i) as nth
     from unnest($1::text::text[], $2::text::text[], $3::text::integer[],
                 $4::text::text[], $5::text::text[], $6::text::text[],
-                $8::text::smallint[], $9::text::smallint[],
-                $10::text::bigint[], $11::text::timestamptz[], $12::text::timestamptz[], $13::text::timestamptz[],
-                $14::text::boolean[])
-         with ordinality as e(kind, biz_id, shard, actor, args, meta, data_version, priority,
+                $8::text::smallint[], $9::text::smallint[], $10::text::text[],
+                $11::text::bigint[], $12::text::timestamptz[], $13::text::timestamptz[], $14::text::timestamptz[],
+                $15::text::boolean[])
+         with ordinality as e(kind, biz_id, shard, actor, args, meta, data_version, priority, partition,
                               run_after, run_at, start_by, finish_by, has_predecessors, i)
 ), limits as materialized (
   select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
@@ -42,11 +42,11 @@ with entry as materialized (
     from tx cross join entry e
    where e.nth = 1
 ), added as (
-  insert into taskledger.event (version, attempt, shard, type, login_id, data_version, priority, kind, biz_id, actor,
-                                data, meta)
+  insert into taskledger.event (version, attempt, shard, type, login_id, data_version, priority, partition, kind,
+                                biz_id, actor, data, meta)
   select 1, 0, t.shard, case when t.due_at is null and not t.has_predecessors then 'enqueued' else 'scheduled'
                         end::taskledger.event_type,
-         t.login_id, t.data_version, coalesce(t.priority, 0), t.kind, t.biz_id,
+         t.login_id, t.data_version, coalesce(t.priority, 0), nullif(t.partition, ''), t.kind, t.biz_id,
          coalesce(nullif(t.actor, ''), session_user), t.args::json,
          taskledger_internal.with_times(t.meta, t.due_at, t.start_by, t.finish_by)::json
     from timed t
@@ -54,8 +54,8 @@ with entry as materialized (
       on conflict (kind, biz_id, version) do nothing
   returning kind, biz_id, position, type
 ), discarded as (
-  insert into taskledger.event (version, attempt, shard, type, login_id, priority, kind, biz_id, actor, data)
-  select 2, 0, t.shard, 'discarded', t.login_id, coalesce(t.priority, 0), a.kind, a.biz_id,
+  insert into taskledger.event (version, attempt, shard, type, login_id, priority, partition, kind, biz_id, actor, data)
+  select 2, 0, t.shard, 'discarded', t.login_id, coalesce(t.priority, 0), nullif(t.partition, ''), a.kind, a.biz_id,
          coalesce(nullif(t.actor, ''), session_user),
          '{"reason":"too many tasks of its kind wait"}'
     from added a

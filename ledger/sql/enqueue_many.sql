@@ -5,16 +5,18 @@
 -- of one length. They are sorted by key, so that two callers cannot deadlock, unless the order of the tasks
 -- matters. Positions are in the order of the arrays.
 -- $7 is 1 to ignore the limits of the kinds, else 0.
--- $8 versions of the args' formats: an array literal like the others. $9 priorities (0 or null: default): an array
--- literal that may be shorter.
+-- $8 versions of the args' formats: an array literal like the others. $9 priorities (0 or null: default), $10
+-- partitions ('' or null: none): array literals that may be shorter.
 -- Returns the tasks that were inserted. Waits for concurrent transactions that insert the same keys. Locks
 -- nothing else. Index: primary key.
 with entry as materialized (
   select e.i, e.kind, e.biz_id, e.shard::integer as shard, e.actor, e.args, e.meta,
-         e.data_version::smallint as data_version, coalesce(e.priority::smallint, 0) as priority
+         e.data_version::smallint as data_version, coalesce(e.priority::smallint, 0) as priority,
+         nullif(e.partition, '') as partition
     from unnest($1::text::text[], $2::text::text[], $3::text::text[],
-                $4::text::text[], $5::text::text[], $6::text::text[], $8::text::text[], $9::text::text[])
-         with ordinality as e(kind, biz_id, shard, actor, args, meta, data_version, priority, i)
+                $4::text::text[], $5::text::text[], $6::text::text[], $8::text::text[], $9::text::text[],
+                $10::text::text[])
+         with ordinality as e(kind, biz_id, shard, actor, args, meta, data_version, priority, partition, i)
 ), limits as materialized (
   select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
          max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
@@ -31,9 +33,9 @@ with entry as materialized (
      select from entry e cross join limits
       where octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
 )
-insert into taskledger.event (version, attempt, shard, type, login_id, data_version, priority, kind, biz_id, actor,
-                              data, meta)
-select 1, 0, e.shard, 'enqueued', tx.login_id, e.data_version, e.priority, e.kind, e.biz_id,
+insert into taskledger.event (version, attempt, shard, type, login_id, data_version, priority, partition, kind, biz_id,
+                              actor, data, meta)
+select 1, 0, e.shard, 'enqueued', tx.login_id, e.data_version, e.priority, e.partition, e.kind, e.biz_id,
        coalesce(nullif(e.actor, ''), session_user), e.args::json, e.meta::json
   from tx cross join entry e
  where not exists (select from full_kind f where f.kind = e.kind)

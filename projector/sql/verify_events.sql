@@ -15,7 +15,7 @@ select e.kind, e.biz_id, e.version, e.attempt, e.shard::integer, e.type::text,
                  or e.type = 'scheduled' and e.version > 1 and e.run is null
             then e.data::text end,
        case when e.version = 1 or e.run is not null then e.meta::text end, e.data_version, e.priority,
-       coalesce(e.run, 0), e.position
+       coalesce(e.partition, ''), coalesce(e.run, 0), e.position
   from taskledger.event e
  cross join newest c
  where (e.kind, e.biz_id) > ($2::text, $3::text)

@@ -41,6 +41,7 @@ const (
 func eventOf(e *ledger.Event) (dispatch.Event, bool) {
 	d := dispatch.Event{Author: e.Actor, Task: dispatch.Task{
 		Key: e.Key, Version: e.Version, Attempt: e.Attempt, Shard: e.Shard, Priority: e.Priority, Position: e.Position,
+		Partition: e.Partition,
 	}}
 	switch e.Type.State() {
 	case ledger.StateNone:
@@ -335,7 +336,8 @@ type headRow struct {
 // columns returns the places into which a row is scanned.
 func (r *headRow) columns() []any {
 	return []any{(*pgquery.Repeated)(&r.Kind), (*string)(&r.BizID), (*int32)(&r.Version), (*pgquery.Repeated)(&r.Type),
-		(*int32)(&r.Attempt), (*int)(&r.Shard), (*int)(&r.Priority), (*int64)(&r.Position), &r.Actor, &r.recorded,
+		(*int32)(&r.Attempt), (*int)(&r.Shard), (*int)(&r.Priority), (*int64)(&r.Position),
+		(*pgquery.Repeated)(&r.Partition), &r.Actor, &r.recorded,
 		&r.data, &r.meta}
 }
 
@@ -343,6 +345,7 @@ func (r *headRow) columns() []any {
 func (r *headRow) head() head {
 	h := head{Task: dispatch.Task{
 		Key: r.Key, Version: r.Version, Attempt: r.Attempt, Shard: r.Shard, Priority: r.Priority, Position: r.Position,
+		Partition: r.Partition,
 	}}
 	switch r.Type.State() {
 	case ledger.StateAvailable:

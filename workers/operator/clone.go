@@ -67,7 +67,7 @@ func cloneOptions(first ledger.Event, audit Audit) (ledger.EnqueueOptions, error
 	extra[metaReason] = text
 	return ledger.EnqueueOptions{
 		Actor: audit.Actor, Binary: old.Encoding == ledger.EncodingBase64, DataVersion: first.DataVersion,
-		Priority: first.Priority,
-		Meta:     ledger.Meta{Causation: first.ID(), Tags: old.Tags, Retry: old.Retry, Extra: extra},
+		Priority: first.Priority, Partition: first.Partition,
+		Meta: ledger.Meta{Causation: first.ID(), Tags: old.Tags, Retry: old.Retry, Extra: extra},
 	}, nil
 }

@@ -61,7 +61,7 @@ func New(k *Kind, t *Task, v Verdict, h Head, decided time.Time, w Work) *Attemp
 		recorder: recorder{
 			kind: k, task: t, work: w, store: k.db, number: h.Attempt, version: h.Version, claimed: v == Resume,
 			wasRunning: h.Type.State() == ledger.StateRunning,
-			head:       readHead{h.Incarnation, int32(h.Version), int32(h.Attempt), int16(h.Shard), int16(h.Priority)},
+			head:       readHead{h.Read, int32(h.Version), int32(h.Attempt), int16(h.Shard), int16(h.Priority)},
 		},
 		verdict: v, decidedAt: decided, base: k.Runner.work,
 	}

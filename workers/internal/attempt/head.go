@@ -36,8 +36,22 @@ type Head struct {
 
 	// Args and Meta are the task's, as stored, if the offer lacks them. Args are empty unless HasArgs.
 	Args, Meta json.RawMessage
-	// Incarnation identifies the database and its server when the head was read; nil: unknown.
-	Incarnation *string
+	// Read is set unless it is unknown in which incarnation of the database the head was read.
+	Read *Read
+}
+
+// Read is the part of a head that most tasks of a batch share.
+type Read struct {
+	Incarnation string // of the database and its server when the head was read
+	Partition   string // of the task
+}
+
+// In returns the same with another partition.
+func (r *Read) In(partition string) *Read {
+	if r == nil || r.Partition == partition {
+		return r
+	}
+	return &Read{r.Incarnation, partition}
 }
 
 // Heads reads the heads of tasks from the primary, in one round trip and in the order of tasks. It may use the memory
@@ -71,12 +85,13 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task, room int, space []Head)
 	var alive int64
 	var isAwaited bool
 	var first string // the incarnation, in the first row
-	var incarnation *string
+	var partition pgquery.Repeated
+	var read *Read
 	columns := []any{
 		&i, (*int32)(&h.Version), (*pgquery.Repeated)(&h.Type), (*int32)(&h.Attempt), (*pgquery.Repeated)(&h.Actor),
 		pgquery.Micros(&h.RecordedAt),
 		&alive, pgquery.Micros(&h.Clock), &args, &meta, &isAwaited,
-		(*int)(&h.Shard), (*int)(&h.Priority), &first,
+		(*int)(&h.Shard), (*int)(&h.Priority), &partition, &first,
 	}
 	for rows.Next() {
 		h = Head{IsFound: true, Type: h.Type, Actor: h.Actor}
@@ -92,10 +107,10 @@ func (k *Kind) Heads(ctx context.Context, tasks []*Task, room int, space []Head)
 		}
 		h.Alive = time.Duration(alive) * time.Millisecond
 		if first != "" {
-			of := first
-			incarnation = &of
+			read = &Read{Incarnation: first}
 		}
-		h.Incarnation = incarnation
+		read = read.In(string(partition))
+		h.Read = read
 		heads[i-1] = h
 	}
 	if err := rows.Err(); err != nil {

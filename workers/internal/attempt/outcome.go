@@ -150,21 +150,22 @@ type recorder struct {
 
 // readHead is the last event as read before the attempt, in the space that an Attempt has left.
 type readHead struct {
-	incarnation *string
-	version     int32
-	attempt     int32
-	shard       int16
-	priority    int16
+	read     *Read
+	version  int32
+	attempt  int32
+	shard    int16
+	priority int16
 }
 
 // last returns the last event as it was read before the attempt.
 func (rec *recorder) last() unexported.LastEvent {
-	if rec.head.incarnation == nil {
+	if rec.head.read == nil {
 		return unexported.LastEvent{}
 	}
 	r := unexported.LastEvent{
-		Incarnation: *rec.head.incarnation, State: string(ledger.StateAvailable), Version: rec.head.version,
+		Incarnation: rec.head.read.Incarnation, State: string(ledger.StateAvailable), Version: rec.head.version,
 		Attempt: rec.head.attempt, Shard: rec.head.shard, Priority: rec.head.priority,
+		Partition: rec.head.read.Partition,
 	}
 	if rec.wasRunning {
 		r.State = string(ledger.StateRunning)

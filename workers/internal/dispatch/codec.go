@@ -100,7 +100,7 @@ func (o *Offer) UnmarshalBinary(b []byte) error {
 }
 
 // taskSize is the size of the smallest task in bytes.
-const taskSize = 9
+const taskSize = 10
 
 // The flags of a task.
 const (
@@ -162,6 +162,7 @@ func (w *writer) task(t *Task) {
 	w.text(string(t.Key.BizID))
 	w.numbers(int64(t.Version), int64(t.Attempt), int64(t.Shard), int64(t.Priority), int64(t.Position))
 	w.text(t.Actor)
+	w.text(t.Partition)
 	if t.Content != nil {
 		w.bytes(t.Content)
 	}
@@ -254,6 +255,7 @@ func (r *reader) task(t *Task, kind ledger.Kind) {
 	t.Shard, t.Priority = ledger.Shard(r.number()), ledger.Priority(r.number())
 	t.Position = ledger.Position(r.number())
 	t.Actor = r.text()
+	t.Partition = r.text()
 	if flags&hasContentFlag != 0 {
 		t.Content = r.bytes()
 	}

@@ -78,7 +78,9 @@ type Task struct {
 	Shard    ledger.Shard    // as recorded
 	Priority ledger.Priority // of that event
 	Position ledger.Position // of the event that made it available
-	Actor    string          // the worker that has begun it and does not hold it; "": it has not begun
+	// Partition is the task's, of that event.
+	Partition string
+	Actor     string // the worker that has begun it and does not hold it; "": it has not begun
 
 	// IsAgain is set if the task may have begun elsewhere without a record: its start must be recorded first.
 	IsAgain bool
