@@ -18,6 +18,7 @@ require (
 	go.yaml.in/yaml/v3 v3.0.6 // files of schedules and alarms
 	golang.org/x/mod v0.42.0 // sumdb/tlog: the Merkle tree of the seal, by RFC 6962
 	golang.org/x/sync v0.24.0 // errgroup: the first error stops a service's goroutines
+	golang.org/x/term v0.47.0 // size and keys of the terminal, for top
 	golang.org/x/time v0.16.0 // rate: the requests of each caller of the HTTP API
 )
 
@@ -45,7 +46,6 @@ require (
 	go.uber.org/multierr v1.11.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
-	golang.org/x/term v0.47.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )

@@ -25,7 +25,8 @@ func (a *app) addCommands(root *cobra.Command) {
 func (a *app) commandGroups() []commandGroup {
 	return []commandGroup{
 		{"see", "Inspecting:", []*cobra.Command{
-			newShowCommand(a), newStatusCommand(a), newHistoryCommand(a), newTreeCommand(a), newEventsCommand(a),
+			newShowCommand(a), newStatusCommand(a), newTopCommand(a), newHistoryCommand(a), newTreeCommand(a),
+			newEventsCommand(a),
 		}},
 		{"tasks", "Tasks:", []*cobra.Command{
 			newEnqueueCommand(a), newWaitCommand(a), newReleaseCommand(a), newRescheduleCommand(a), newCancelCommand(a),

@@ -22,6 +22,7 @@ var roleOf = map[string]string{
 	"taskledger enqueue":           "producer",
 	"taskledger import watermill":  "producer",
 	"taskledger status":            "reader",
+	"taskledger top":               "reader",
 	"taskledger doctor":            "reader",
 	"taskledger show tasks":        "reader",
 	"taskledger show dead":         "reader",
