@@ -187,7 +187,7 @@ func TestFindCostsTheSameBesideManyKinds(t *testing.T) {
 	measure := func() (blocks [2]int) {
 		counts := blocksOf(t, pool, "counts")
 		for i, name := range []string{"find", "find_aside"} {
-			blocks[i] = blocksOf(t, pool, name, "", "order-", "", "", 100) - counts
+			blocks[i] = blocksOf(t, pool, name, "", "order-", "", "", 100, "dead") - counts
 		}
 		return blocks
 	}

@@ -51,7 +51,7 @@ func FindTasks(ctx context.Context, db ledger.DB, s Search) (found []ledger.List
 		read = s.Limit
 	}
 	for range maxFindPages {
-		page, err := s.read(ctx, db, read)
+		page, walked, err := s.read(ctx, db, read)
 		if err != nil {
 			return nil, next, pgerr.Explain("find tasks", err)
 		}
@@ -64,7 +64,7 @@ func FindTasks(ctx context.Context, db ledger.DB, s Search) (found []ledger.List
 				return found, s.After, nil
 			}
 		}
-		if len(page) < read {
+		if walked < read {
 			return found, ledger.Key{}, nil
 		}
 	}
@@ -84,20 +84,23 @@ func (s Search) validate() error {
 	return nil
 }
 
-// read returns the next tasks, of all states or of all exceptional ones.
-func (s Search) read(ctx context.Context, db ledger.DB, limit int) ([]ledger.ListedTask, error) {
+// read reads the next tasks, of all states or of all exceptional ones, and returns how many. The page has those in the
+// state, and the last one in any state.
+func (s Search) read(ctx context.Context, db ledger.DB, limit int) (page []ledger.ListedTask, walked int, err error) {
 	sql := findSQL
 	if s.State != "" && s.State.Exceptional() {
 		sql = findAsideSQL
 	}
-	rows, err := db.Query(ctx, sql, string(s.Kind), s.Prefix, string(s.After.Kind), string(s.After.BizID), int64(limit))
+	rows, err := db.Query(ctx, sql, string(s.Kind), s.Prefix, string(s.After.Kind), string(s.After.BizID), int64(limit),
+		string(s.State))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (t ledger.ListedTask, err error) {
+	page, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t ledger.ListedTask, err error) {
 		err = row.Scan((*string)(&t.Kind), (*string)(&t.BizID), (*int)(&t.Shard), (*string)(&t.State),
 			(*int32)(&t.Version), (*int32)(&t.Attempt), &t.Failures, pgquery.Micros(&t.EnqueuedAt),
-			pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt))
+			pgquery.Micros(&t.UpdatedAt), &t.Error, &t.Fingerprint, pgquery.Micros(&t.DueAt), &walked)
 		return t, err
 	})
+	return page, walked, err
 }
