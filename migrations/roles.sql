@@ -109,7 +109,8 @@ grant execute on function taskledger_internal.remove_schedule, taskledger_intern
 grant select on taskledger.seal to relay, operator, reader, archiver;
 grant insert (batch, first_leaf, first_node, top, is_late, positions, leaves, nodes, salts) on taskledger.seal
    to archiver;
-grant execute on function taskledger_internal.sealed_leaf to relay, operator, reader, archiver;
+grant execute on function taskledger_internal.sealed_leaf, taskledger_internal.count_rows
+   to relay, operator, reader, archiver;
 grant execute on function taskledger_internal.lock_seal, taskledger_internal.thin_cursor,
    taskledger_internal.begin_incarnation to archiver;
 grant insert (reader, n, seen, seen_top, seen_bound, until, top, bound, after_position, audited, unaudited,

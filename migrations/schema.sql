@@ -1980,6 +1980,29 @@ CREATE FUNCTION taskledger_internal.commit_durably() RETURNS text
 
 COMMENT ON FUNCTION taskledger_internal.commit_durably() IS 'Makes the commit of this transaction wait for the disk if synchronous_commit is off.';
 
+CREATE FUNCTION taskledger_internal.count_rows(snapshot text) RETURNS TABLE(seen bigint, unplaced bigint, future bigint)
+    LANGUAGE plpgsql STABLE ROWS 1
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_indexscan TO 'off'
+    SET enable_indexonlyscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+  floor constant bigint := taskledger_internal.feed_floor();
+begin
+  return query
+  select count(*) filter (where num_nulls(e.position) = 0
+                            and coalesce(e.position <= floor or pg_visible_in_snapshot(e.xid, snapshot::pg_snapshot),
+                                         true)),
+         count(*) filter (where num_nulls(e.position) = 1),
+         count(*) filter (where e.position > floor and e.xid >= pg_snapshot_xmax(pg_current_snapshot()))
+    from taskledger.event e;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.count_rows(snapshot text) IS 'Counts the events in the table without its indexes: those with a position that a snapshot sees, those without a position, and those of transactions that have not begun.';
+
 CREATE FUNCTION taskledger_internal.deadline_of(meta json) RETURNS timestamp with time zone
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'

@@ -142,6 +142,17 @@ func TestForgeriesAreReported(t *testing.T) {
 			},
 			want: []string{"inserted: coupon.send/3@4, position 0: it has no position"},
 		},
+		"an event inserted while the index of positions was switched off": {
+			forgery: []string{
+				`update pg_index set indisready = false where indexrelid = 'taskledger.event_position_key'::regclass`,
+				`insert into taskledger.event (xid, position, version, attempt, type, shard, kind, biz_id)
+				 overriding system value
+				 select e.xid, 10, 4, 1, 'cancelled', 0, 'coupon.send', '3'
+				   from taskledger.event e where e.kind = 'coupon.send' and e.biz_id = '3' and e.version = 3`,
+				`update pg_index set indisready = true where indexrelid = 'taskledger.event_position_key'::regclass`,
+			},
+			want: []string{"seal: 1 events are in the table and were not found by its index of positions"},
+		},
 		"an event inserted without a transaction ID": {
 			forgery: []string{
 				`alter table taskledger.event alter column xid drop not null`,

@@ -24,6 +24,10 @@ var (
 	insertedSQL string
 	//go:embed sql/unplaced.sql
 	unplacedSQL string
+	//go:embed sql/snapshot.sql
+	snapshotSQL string
+	//go:embed sql/rows.sql
+	rowsSQL string
 )
 
 // VerifyOptions are the options of [Verify]. Nil is the default of every field.
@@ -123,6 +127,9 @@ func Verify(ctx context.Context, db ledger.DB, o *VerifyOptions) (Report, error)
 		return Report{}, err
 	}
 	v.end.origin = last.origin
+	if _, err := pgquery.Row(ctx, db, snapshotSQL, nil, &v.snapshot); err != nil {
+		return Report{}, explain("verify", err)
+	}
 	// A forged batch or event may have a lower number than any true one.
 	v.next = math.MinInt64
 	for next, isLast := int64(math.MinInt64), false; !isLast; {
@@ -157,6 +164,8 @@ type verifier struct {
 	isBroken bool     // a batch was missing, so the nodes of later batches are not compared
 	suspects []suspect
 	extra    []int64 // positions of events in no batch so far, to be looked up
+	snapshot string  // of the beginning
+	seen     int64   // events between positions that the snapshot sees
 	report   Report
 }
 
@@ -302,7 +311,7 @@ const eventsAtOnce = 2 * batchSize
 // to suspects and extra.
 func (v *verifier) eachEventBetween(ctx context.Context, from, to ledger.Position, f func(Event)) error {
 	for {
-		n, last, err := v.eachEvent(ctx, eventsBetweenSQL, []any{int64(from), int64(to), int64(eventsAtOnce)}, f)
+		n, last, err := v.eachEvent(ctx, eventsBetweenSQL, []any{int64(from), int64(to), int64(eventsAtOnce), v.snapshot}, f)
 		if err != nil || n < eventsAtOnce || last == to {
 			return err
 		}
@@ -322,8 +331,15 @@ func (v *verifier) eachEvent(
 	defer rows.Close()
 	for ; rows.Next(); n++ {
 		var e Event
-		if err := rows.Scan(e.columns()...); err != nil {
+		columns, isSeen := e.columns(), false
+		if sql == eventsBetweenSQL {
+			columns = append([]any{&isSeen}, columns...)
+		}
+		if err := rows.Scan(columns...); err != nil {
 			return 0, 0, explain("read events", err)
+		}
+		if isSeen {
+			v.seen++
 		}
 		if n > 0 && e.Position == last {
 			v.add(Fault{Fault: Inserted, Position: e.Position, Kind: e.Kind, BizID: e.BizID, Version: e.Version,
@@ -378,11 +394,36 @@ func (v *verifier) reportUnplaced(ctx context.Context) error {
 		return explain("look for events without a position", err)
 	}
 	f := Fault{Fault: Inserted, Leaf: -1, Detail: "it has no position"}
+	unplaced := int64(0)
 	_, err = pgx.ForEachRow(rows, []any{(*string)(&f.Kind), (*string)(&f.BizID), (*int32)(&f.Version)}, func() error {
 		v.add(f)
+		unplaced++
 		return nil
 	})
-	return explain("look for events without a position", err)
+	if err != nil {
+		return explain("look for events without a position", err)
+	}
+	return v.countRows(ctx, unplaced)
+}
+
+// countRows reports events that the table contains and its index of positions lacks. unplaced is how many events
+// without a position were found, at most maxFaults.
+func (v *verifier) countRows(ctx context.Context, unplaced int64) error {
+	var seen, withoutPosition, future int64
+	_, err := pgquery.Row(ctx, v.db, rowsSQL, []any{v.snapshot}, &seen, &withoutPosition, &future)
+	if err != nil {
+		return explain("count events", err)
+	}
+	hidden := max(withoutPosition-unplaced, 0)
+	if !v.isBroken { // a missing batch leaves a gap between the positions that were read
+		hidden += max(seen-v.seen, 0)
+	}
+	hidden = max(hidden, future-v.report.Faulty)
+	if hidden > 0 {
+		v.add(Fault{Fault: Seal, Leaf: -1, Detail: fmt.Sprintf("%d events are in the table and were not found by "+
+			"its index of positions: reindex table taskledger.event, and verify again", hidden)})
+	}
+	return nil
 }
 
 func (v *verifier) add(f Fault) {
