@@ -380,4 +380,3 @@ func (d *countedDB) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 	d.n++
 	return d.DB.Query(ctx, sql, args...)
 }
-

@@ -140,7 +140,8 @@ func watchTop(ctx context.Context, a *app, s *sampler, screen, keys *os.File, ev
 				return nil
 			case next.err != nil:
 				f := describe(next.err)
-				trouble = a.secrets.hide(f.message + "; the numbers are those of " + now.At.Local().Format(time.TimeOnly))
+				at := now.At.Local().Format(time.TimeOnly)
+				trouble = a.secrets.hide(f.message + "; the numbers are those of " + at)
 			default:
 				now, trouble = next.sample, ""
 			}

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/taskledger/taskledger/ledger/ledgertest"
@@ -22,14 +23,14 @@ func openTerminal(t *testing.T) (person, program *os.File) {
 		t.Skipf("SKIPPED without a terminal: %v", err)
 	}
 	t.Cleanup(func() { _ = person.Close() }) // it may be closed already
-	if err := unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
+	var n, unlocked int32
+	for request, value := range map[uintptr]*int32{syscall.TIOCSPTLCK: &unlocked, syscall.TIOCGPTN: &n} {
+		_, _, code := syscall.Syscall(syscall.SYS_IOCTL, person.Fd(), request, uintptr(unsafe.Pointer(value)))
+		if code != 0 {
+			t.Fatal(code)
+		}
 	}
-	n, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

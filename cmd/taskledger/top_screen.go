@@ -59,7 +59,8 @@ func failedPaint(rate float64) paint {
 
 // flow returns how far the readers of the events are behind.
 func (n sample) flow() string {
-	flow := fmt.Sprintf("%s to publish   %s to project", paint("").number(n.ToPublish), paint("").number(int64(n.ToProject)))
+	flow := fmt.Sprintf("%s to publish   %s to project",
+		paint("").number(n.ToPublish), paint("").number(int64(n.ToProject)))
 	for i, b := range n.Behind {
 		if b.Events == 0 || i == maxTopBehind {
 			break
@@ -86,8 +87,9 @@ func (n sample) conditions() []string {
 
 // kinds returns a table of kinds that has at most so many lines.
 func (n sample) kinds(most int) []string {
-	t := newTable([]any{"kind", "", "succeeded", "failed", "waiting", "oldest", "running", "retrying", "dead", "workers"},
-		3, 4, 5, 6, 7, 8, 9, 10)
+	t := newTable([]any{
+		"kind", "", "succeeded", "failed", "waiting", "oldest", "running", "retrying", "dead", "workers",
+	}, 3, 4, 5, 6, 7, 8, 9, 10)
 	shown := n.Kinds
 	if len(shown)+1 > most { // with the header; the last line counts the others
 		shown = shown[:max(0, most-2)]

@@ -373,7 +373,7 @@ var rules = []rule{
 		pkg: "/cmd/taskledger",
 		may: []string{"/services", "/cmd/taskledger/internal/...", "/api", "/console", "/ledger/...", "/outbox",
 			"/workers/...", "/projector", "/webhook", "/health/...",
-			"/metrics", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml},
+			"/metrics", "/migrations", "/internal/...", pgx, nats, cobra, pflag, goPretty, yaml, "golang.org/x/term"},
 		reason: "the command wires everything",
 	},
 	{

@@ -311,7 +311,8 @@ const eventsAtOnce = 2 * batchSize
 // to suspects and extra.
 func (v *verifier) eachEventBetween(ctx context.Context, from, to ledger.Position, f func(Event)) error {
 	for {
-		n, last, err := v.eachEvent(ctx, eventsBetweenSQL, []any{int64(from), int64(to), int64(eventsAtOnce), v.snapshot}, f)
+		params := []any{int64(from), int64(to), int64(eventsAtOnce), v.snapshot}
+		n, last, err := v.eachEvent(ctx, eventsBetweenSQL, params, f)
 		if err != nil || n < eventsAtOnce || last == to {
 			return err
 		}
