@@ -55,12 +55,25 @@
 //
 // # Checkpoints
 //
-// A checkpoint is three lines: the origin, which is "taskledger" and the installation of the ledger, the number of
-// leaves in decimal, and the hash of the tree in base64. A file may contain many, separated by empty lines.
+// A checkpoint is three lines, the text of C2SP tlog-checkpoint: the origin, which is "taskledger/" and the
+// installation of the ledger, the number of leaves in decimal, and the hash of the tree in base64. A file may contain
+// many, separated by empty lines.
 //
-//	taskledger 6f1ed002-ab5e-4e4c-9a4b-5d3f6b8f3c11
+//	taskledger/6f1ed002-ab5e-4e4c-9a4b-5d3f6b8f3c11
 //	1024
 //	nND/nri/U0xuHUrYSy0HtMeal2vzD9V4k/BO79C+QeI=
+//
+// A signed checkpoint is a note of golang.org/x/mod/sumdb/note: after an empty line follow the Ed25519 signature of a
+// [Signer], whose name is the origin, and cosignatures of witnesses (C2SP tlog-cosignature), which contain a time. A
+// [Policy] states which signatures are required. A name may follow the origin after a slash: a log that begins again,
+// for example after a restore, needs another name, because witnesses never accept a second tree under the first.
+//
+// # Tiles
+//
+// A [Directory] contains the newest signed checkpoint and the tree as tiles by C2SP tlog-tiles, 256 hashes each: 32
+// bytes an event, without the events. Any proof of any checkpoint is computed from tiles, by this package ([Log]) and
+// by others' programs, without a database. There are no bundles of entries: an event's record follows from the ledger
+// or from a [Proof].
 //
 // # Which changes are detected
 //

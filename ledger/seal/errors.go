@@ -15,6 +15,10 @@ var (
 	ErrMismatch = errors.New("the event is not in the tree of the checkpoint")
 	// ErrNotSealed means that the tree lacks leaves of a checkpoint: the checkpoint is newer than the ledger.
 	ErrNotSealed = errors.New("the ledger has fewer sealed events than the checkpoint")
+	// ErrSignature means that a checkpoint lacks a signature that a [Policy] requires.
+	ErrSignature = errors.New("the checkpoint is not signed as required")
+	// ErrInconsistent means that a published tree does not contain an earlier one, or that its tiles were changed.
+	ErrInconsistent = errors.New("the log does not contain the tree of the earlier checkpoint")
 )
 
 var (

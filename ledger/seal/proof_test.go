@@ -19,7 +19,7 @@ func proved() (seal.Proof, seal.Checkpoint) {
 	e := documented()
 	leaf := tlog.RecordHash(e.Record(e.Digest(salt)))
 	other := tlog.RecordHash([]byte("other"))
-	kept := seal.Checkpoint{Origin: "taskledger x", Size: 2, Root: tlog.NodeHash(other, leaf)}
+	kept := seal.Checkpoint{Origin: "taskledger/x", Size: 2, Root: tlog.NodeHash(other, leaf)}
 	return seal.Proof{Checkpoint: kept, Leaf: 1, Hashes: tlog.RecordProof{other}, Salt: salt, Event: e}, kept
 }
 
@@ -85,7 +85,7 @@ func TestProofOfAnotherEvent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept := seal.Checkpoint{Origin: "taskledger x", Size: 1, Root: tlog.RecordHash(record)}
+	kept := seal.Checkpoint{Origin: "taskledger/x", Size: 1, Root: tlog.RecordHash(record)}
 	p.Checkpoint, p.Leaf, p.Hashes = kept, 0, nil
 	if err := p.Check(kept); err != nil {
 		t.Fatal(err)

@@ -56,18 +56,43 @@ type Result struct {
 //
 // Errors: an error for which IsRefusal of package ledger/feed is true; [*ledger.CorruptError].
 func Run(ctx context.Context, db DB, progress func(done, total int64)) (Result, error) {
-	s := &sealer{db: db, progress: progress}
+	s := &Sealer{db: db, progress: progress}
+	sealed, err := s.Seal(ctx)
+	if err != nil {
+		return Result{Sealed: sealed}, err
+	}
+	newest, err := Newest(ctx, db)
+	return Result{Checkpoint: newest, Sealed: sealed}, err
+}
+
+// Sealer seals events repeatedly, as a service does. It keeps its place in memory: a call without new events takes one
+// statement. It is for one goroutine; several sealers may exist.
+type Sealer struct {
+	db       DB
+	progress func(done, total int64)
+
+	feed          *feed.Feed // nil: to be opened
+	sealed, total int64      // of this call
+	tree          *frontier  // after the last batch that this sealer appended
+}
+
+// NewSealer returns a sealer. It needs the role archiver.
+func NewSealer(db DB) *Sealer { return &Sealer{db: db} }
+
+// Seal seals the events that were committed before it began, as [Run], and returns their number. After an error it may
+// be called again.
+func (s *Sealer) Seal(ctx context.Context) (int64, error) {
+	s.sealed, s.total = 0, 0
 	for {
 		err := s.run(ctx)
+		if err == nil {
+			return s.sealed, nil
+		}
+		s.feed, s.tree = nil, nil
 		// Another call sealed the page, or PostgreSQL restarted after a crash, which undid no batch.
-		if errors.Is(err, feed.ErrSuperseded) || errors.Is(err, feed.ErrCrashed) {
-			continue
+		if !errors.Is(err, feed.ErrSuperseded) && !errors.Is(err, feed.ErrCrashed) {
+			return s.sealed, err
 		}
-		if err != nil {
-			return Result{Sealed: s.sealed}, err
-		}
-		newest, err := Newest(ctx, db)
-		return Result{Checkpoint: newest, Sealed: s.sealed}, err
 	}
 }
 
@@ -106,26 +131,21 @@ func readEnd(ctx context.Context, db ledger.DB) (e end, err error) {
 	return e, nil
 }
 
-// sealer is a call of Run.
-type sealer struct {
-	db       DB
-	progress func(done, total int64)
-
-	sealed, total int64
-	tree          *frontier // after the last batch that this sealer appended
-}
-
 // run seals until everything is sealed that was visible when it opened its last window.
-func (s *sealer) run(ctx context.Context) error {
-	// The sealer is audited by Verify.
-	f, err := feed.Open(ctx, s.db, feed.SealReader, &feed.Options{PageSize: batchSize, AuditEvery: -1})
-	if err != nil {
-		return err
+func (s *Sealer) run(ctx context.Context) error {
+	isOld := false
+	if s.feed == nil {
+		// The sealer is audited by Verify.
+		f, err := feed.Open(ctx, s.db, feed.SealReader, &feed.Options{PageSize: batchSize, AuditEvery: -1})
+		if err != nil {
+			return err
+		}
+		s.feed = f
+		cursor := f.Cursor()
+		isOld = cursor.Place().Until != (feed.Edge{}) // the open window belongs to a call that ended early
 	}
-	cursor := f.Cursor()
-	isOld := cursor.Place().Until != (feed.Edge{}) // the open window belongs to a call that ended early
 	for {
-		page, ok, err := f.Poll(ctx)
+		page, ok, err := s.feed.Poll(ctx)
 		if err == nil && ok {
 			err = s.sealPage(ctx, page)
 		}
@@ -142,7 +162,7 @@ func (s *sealer) run(ctx context.Context) error {
 }
 
 // sealPage seals the events of a page, and commits.
-func (s *sealer) sealPage(ctx context.Context, page feed.Page) error {
+func (s *Sealer) sealPage(ctx context.Context, page feed.Page) error {
 	tx, err := s.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
 	if err != nil {
 		return explain("seal", err)
@@ -177,7 +197,7 @@ func (s *sealer) sealPage(ctx context.Context, page feed.Page) error {
 }
 
 // note reports the progress.
-func (s *sealer) note(page feed.Page, top ledger.Position, n int) {
+func (s *Sealer) note(page feed.Page, top ledger.Position, n int) {
 	s.sealed += int64(n)
 	place := page.Place()
 	s.total = max(s.total, s.sealed, s.sealed+int64(place.Until.Top-top))
@@ -212,7 +232,7 @@ func divide(ctx context.Context, db ledger.DB, page feed.Page, top ledger.Positi
 }
 
 // sealBatch appends a batch of events at the end of the seal, and moves the end.
-func (s *sealer) sealBatch(ctx context.Context, tx pgx.Tx, e *end, positions []int64, isLate bool) error {
+func (s *Sealer) sealBatch(ctx context.Context, tx pgx.Tx, e *end, positions []int64, isLate bool) error {
 	if len(positions) == 0 {
 		return nil
 	}

@@ -395,7 +395,7 @@ func TestProofOffline(t *testing.T) {
 		"the actor":    {`"actor":"`, `"actor":"eve, not `},
 		"the size":     {`"size":120`, `"size":119`},
 		"the root":     {`"root":"` + c.Root.String(), `"root":"` + tlog.RecordHash(nil).String()},
-		"the origin":   {`"taskledger `, `"taskledger x`},
+		"the origin":   {`"taskledger/`, `"taskledger/x`},
 		"the time":     {`Z","login_id"`, `1Z","login_id"`},
 	} {
 		changed := strings.Replace(string(text), change[0], change[1], 1)

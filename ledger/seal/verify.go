@@ -101,6 +101,18 @@ type Report struct {
 	Faulty      int64        `json:"faulty"`      // number of all faults
 }
 
+// FirstWrong returns the smallest checkpoint that does not agree, and the largest one below it, which agrees: the events
+// between them were changed, or the tree was. It returns nil for a checkpoint that does not exist.
+func (r Report) FirstWrong() (wrong, before *Comparison) {
+	for i, c := range r.Comparisons {
+		if c.Problem != "" {
+			return &r.Comparisons[i], before
+		}
+		before = &r.Comparisons[i]
+	}
+	return nil, before
+}
+
 // IsValid reports whether no fault was found and all checkpoints agree.
 func (r Report) IsValid() bool {
 	return r.Faulty == 0 && !slices.ContainsFunc(r.Comparisons, func(c Comparison) bool { return c.Problem != "" })
@@ -311,8 +323,8 @@ const eventsAtOnce = 2 * batchSize
 // to suspects and extra.
 func (v *verifier) eachEventBetween(ctx context.Context, from, to ledger.Position, f func(Event)) error {
 	for {
-		params := []any{int64(from), int64(to), int64(eventsAtOnce), v.snapshot}
-		n, last, err := v.eachEvent(ctx, eventsBetweenSQL, params, f)
+		args := []any{int64(from), int64(to), int64(eventsAtOnce), v.snapshot}
+		n, last, err := v.eachEvent(ctx, eventsBetweenSQL, args, f)
 		if err != nil || n < eventsAtOnce || last == to {
 			return err
 		}
@@ -444,7 +456,7 @@ func (v *verifier) compareTree() error {
 		c := Comparison{Checkpoint: v.kept[0]}
 		if root != c.Root {
 			c.Problem = fmt.Sprintf("the first %d leaves have the hash %s", c.Size, root)
-			if c.Origin != v.end.origin {
+			if !c.IsOf(v.end.origin) {
 				c.Problem += "; the checkpoint is one of " + c.Origin + ", this is " + v.end.origin
 			}
 		}
