@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/spf13/cobra"
 
 	"github.com/taskledger/taskledger/internal/embedded"
 	"github.com/taskledger/taskledger/internal/natsclient"
@@ -20,45 +18,6 @@ import (
 var natsUsers = []string{
 	natsconfig.Worker, natsconfig.Operator, natsconfig.Waiter, natsconfig.Subscriber, natsconfig.Served,
 	natsconfig.Admin, natsconfig.Relay,
-}
-
-func newNATSURLCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "nats [USER]",
-		Short: "Print the address of the NATS server of serve, with the password of a user",
-		Long: `Print the address of the NATS server that serve runs for the database, with a user and its password,
-for programs that do not find it by themselves. The login of the command needs the role of the user:
-
-  worker      role worker: workers of every kind. The default
-  operator    role operator: the commands of taskledger
-  waiter      role producer: programs that wait for results
-  subscriber  role subscriber: one subscriber, by the consumer "subscriber"
-  served      role subscriber: the programs of subscribers that taskledger serve subscriber serves
-  relay       role relay: the services of serve
-  admin       role relay: everything in the account of the stream, for the command nats
-
-The address changes when another process begins to run the server. The password stays the same.
-
-With -o json the answer contains the parts of the address, and the CA of a server outside of loopback. There a client
-begins TLS at once (with nats.go: TLSHandshakeFirst), and expects the certificate of tls_name.`,
-		Example: "  NATS_URL=$(taskledger url nats) ./worker\n" +
-			"  nats --server \"$(taskledger url nats admin)\" stream info LEDGER",
-		Args:      cobra.MaximumNArgs(1),
-		ValidArgs: natsUsers,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			user := natsconfig.Worker
-			if len(args) > 0 {
-				user = args[0]
-			}
-			if !slices.Contains(natsUsers, user) {
-				return usagef("there is no user %q", user).hinted("one of: %s", strings.Join(natsUsers, ", "))
-			}
-			a.natsUser = user
-			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return printNATSURL(ctx, a, pool)
-			})
-		},
-	}
 }
 
 // natsAddress is the answer of url nats.
