@@ -64,3 +64,15 @@ func BenchmarkAppendEach(b *testing.B) {
 	b.ReportMetric(float64(wal)/n, "WAL-B/event")
 	b.ReportMetric(0, "ns/op")
 }
+
+// BenchmarkEnqueue enqueues tasks one by one, each in a transaction of its own.
+func BenchmarkEnqueue(b *testing.B) {
+	pool := ledgertest.Pool(b, "producer")
+	args := json.RawMessage(`{"customer":17,"percent":10}`)
+	for i := 0; b.Loop(); i++ {
+		k := ledger.Key{Kind: "bench.task", BizID: ledger.BizID(fmt.Sprintf("task-%08d", i))}
+		if _, err := ledger.Enqueue(b.Context(), pool, k, args, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -151,7 +151,7 @@ func enqueue(ctx context.Context, db DB, e Entry) (Enqueued, error) {
 func enqueueOne(ctx context.Context, db DB, row firstEvent) (Enqueued, error) {
 	answer, err := enqueueWithinLimit(ctx, db, row)
 	var overload *OverloadError
-	if !row.canRun || !errors.As(err, &overload) || overload.Policy != CallerRuns {
+	if !row.canRun || row.isLater() || !errors.As(err, &overload) || overload.Policy != CallerRuns {
 		return answer, err
 	}
 	answer, err = enqueueRow(ctx, db, row, true)

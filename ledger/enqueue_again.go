@@ -187,7 +187,7 @@ func enqueueAgain(
 
 // againParams returns the first parameters of enqueue_again.sql, for the rows at the indices listed.
 func againParams(rows []firstEvent, listed []int, isInGroup []bool) []any {
-	var kinds, ids, args, metas, actors, versions, levels, ifExists, isWritten pgarray.Builder
+	var kinds, ids, args, metas, actors, versions, levels, ifExists, isWritten, waits pgarray.Builder
 	var runAfters, runAts, startBys, finishBys, partitions pgarray.Builder
 	actors.Empties, ifExists.Empties, partitions.Empties = true, true, true
 	for _, i := range listed {
@@ -207,11 +207,12 @@ func againParams(rows []firstEvent, listed []int, isInGroup []bool) []any {
 		partitions.AddOptional(row.partition)
 		ifExists.AddOptional(string(row.ifExists))
 		isWritten.Add(strconv.FormatBool(row.again() && isInGroup[i]))
+		waits.Add(strconv.FormatBool(len(row.after) > 0))
 	}
 	return []any{
 		kinds.String(), ids.String(), args.String(), metas.String(), actors.String(), versions.String(),
 		runAfters.String(), runAts.String(), startBys.String(), finishBys.String(), ifExists.String(), levels.String(),
-		partitions.String(), isWritten.String(),
+		partitions.String(), isWritten.String(), waits.String(),
 	}
 }
 

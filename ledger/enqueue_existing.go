@@ -77,7 +77,7 @@ func readExisting(ctx context.Context, db DB, rows []firstEvent) (answers []Enqu
 		var stored *string // the args, unless they are equal or another login enqueued the task
 		var r refusal
 		if err := result.Scan(&position, &version, &eventType, &same, &stored, &r.argsLen, &r.maxArgs, &r.maxMeta,
-			&r.policy, &r.waiting, &r.maxWaiting, &r.retryAfterMS, &r.mayBeUnseen); err != nil {
+			&r.policy, &r.waiting, &r.maxWaiting, &r.scheduled, &r.retryAfterMS, &r.mayBeUnseen); err != nil {
 			return nil, nil, pgerr.Explain("enqueue: read existing task", err)
 		}
 		if version != nil {
@@ -117,10 +117,10 @@ func (e *Enqueued) compareArgs(row firstEvent, stored json.RawMessage) {
 
 // refusal contains the possible reasons why a task was not inserted although it does not exist.
 type refusal struct {
-	argsLen, maxArgs, maxMeta         int64
-	policy                            string
-	waiting, maxWaiting, retryAfterMS int64
-	mayBeUnseen                       bool
+	argsLen, maxArgs, maxMeta                    int64
+	policy                                       string
+	waiting, maxWaiting, scheduled, retryAfterMS int64
+	mayBeUnseen                                  bool
 }
 
 // overflow is a row that must be discarded, and the reason.
@@ -131,12 +131,15 @@ type overflow struct {
 
 // explain returns the reason as an error. It wraps an *OverloadError with policy Discard if the task must be discarded.
 func (r refusal) explain(row firstEvent) error {
+	if row.isLater() {
+		r.waiting += r.scheduled
+	}
 	overload := &OverloadError{
 		Kind: row.key.Kind, Waiting: r.waiting, MaxWaiting: r.maxWaiting,
 		RetryAfter: time.Duration(r.retryAfterMS) * time.Millisecond, Policy: OverloadPolicy(r.policy),
 	}
 	// If no task can be invisible, the limit is the reason, even if fewer tasks wait by now.
-	limited := r.policy != "" && (!r.mayBeUnseen || r.waiting >= r.maxWaiting && row.run.isZero())
+	limited := r.policy != "" && (!r.mayBeUnseen || r.waiting >= r.maxWaiting)
 	switch err := row.checkLimits(r.argsLen, r.maxArgs, r.maxMeta); {
 	case err != nil:
 		return fmt.Errorf("enqueue %s: %w", row.key, err)

@@ -40,6 +40,11 @@ func (r firstEvent) hasTimes() bool {
 	return len(r.after) > 0 || !r.run.isZero() || !r.startBy.IsZero() || !r.finishBy.IsZero()
 }
 
+// isLater reports whether the task is due later by this process's clock, or waits for predecessors.
+func (r firstEvent) isLater() bool {
+	return len(r.after) > 0 || r.run.after > 0 || r.run.at.After(time.Now())
+}
+
 // firstEvent returns the first event of an entry, after adding the cause of ctx and calling BeforeEnqueue.
 func (e Entry) firstEvent(ctx context.Context) (firstEvent, error) {
 	e, err := e.addCause(ctx).callBefore(ctx)

@@ -40,13 +40,16 @@ const (
 
 var overloadPolicies = []OverloadPolicy{Reject, Discard, DiscardOldest, CallerRuns}
 
-// Limit is the maximum number of waiting tasks of a kind, tasks in state available. It is stored in the database and
-// applies to producers in every language.
+// Limit is the maximum number of waiting tasks of a kind, tasks in state available. It is stored in the database, which
+// applies it to each insert by a producer in every language.
 //
-// An enqueue does not count tasks: it reads one row, the count of the projection. So more tasks than the limit may
-// wait: tasks of open transactions, of one call, and of the last tens of milliseconds, which the projector has not
-// counted. While no projector runs, the count does not change. Tasks that are due later and tasks that are released
-// are not limited.
+// A task that is due later, or waits for predecessors, is enqueued while fewer tasks than the limit are available or
+// scheduled. So scheduled tasks do not keep a task that is due now from being enqueued, and once they are all due, at
+// most twice as many tasks as the limit wait. Tasks that an operator releases are not limited.
+//
+// An enqueue does not count tasks: it reads the counts of the projection. So more tasks than the limit may wait: tasks
+// of open transactions, of one call, and of the last tens of milliseconds, which the projector has not counted. While
+// no projector runs, the counts do not change.
 type Limit struct {
 	Kind       Kind           `json:"kind"`
 	MaxWaiting int64          `json:"max_waiting"` // at least 0

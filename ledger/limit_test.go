@@ -98,8 +98,22 @@ func TestLimitRejects(t *testing.T) {
 			_, err := ledger.Enqueue(ctx, tx, more, nil, &ledger.EnqueueOptions{RunAt: time.Now().Add(-time.Hour)})
 			return err
 		},
+		"later": func() error {
+			_, err := ledger.Enqueue(ctx, tx, more, nil, &ledger.EnqueueOptions{RunIn: time.Microsecond})
+			return err
+		},
+		"after another": func() error {
+			o := &ledger.EnqueueOptions{After: []ledger.Key{existing}}
+			_, err := ledger.Enqueue(ctx, tx, more, nil, o)
+			return err
+		},
 		"many": func() error {
 			_, err := ledger.EnqueueMany(ctx, tx, []ledger.Entry{{Key: other}, {Key: more}, {Key: existing}})
+			return err
+		},
+		"many later": func() error {
+			later := &ledger.EnqueueOptions{RunIn: time.Hour}
+			_, err := ledger.EnqueueMany(ctx, tx, []ledger.Entry{{Key: other}, {Key: more, Options: later}})
 			return err
 		},
 	} {
@@ -114,10 +128,6 @@ func TestLimitRejects(t *testing.T) {
 	answer, err := ledger.Enqueue(ctx, tx, existing, nil, nil)
 	if err != nil || answer.New || answer.State != ledger.StateAvailable {
 		t.Errorf("a task that exists: %+v, %v", answer, err)
-	}
-	answer, err = ledger.Enqueue(ctx, tx, more, nil, &ledger.EnqueueOptions{RunIn: time.Hour})
-	if err != nil || answer.State != ledger.StateScheduled {
-		t.Errorf("a task that is due later: %+v, %v", answer, err)
 	}
 	ledgertest.Enqueue(t, tx, other, "")
 	if err := tx.Commit(ctx); err != nil {
@@ -214,6 +224,9 @@ func TestLimitRejectsInSQL(t *testing.T) {
 	for _, statement := range []string{
 		"select * from taskledger.enqueue('test.flooded', 'more')",
 		"select * from taskledger.enqueue('test.flooded', 'more', start_by => now() + interval '1 hour')",
+		"select * from taskledger.enqueue('test.flooded', 'more', run_in => '1 microsecond')",
+		`select * from taskledger.enqueue('test.flooded', 'more',
+		                                  after => '{"keys":[{"kind":"test.flooded","biz_id":"w-0"}]}')`,
 		`select * from taskledger.enqueue_many('[{"kind":"test.other","biz_id":"1"},
 		                                         {"kind":"test.flooded","biz_id":"more"}]')`,
 	} {
@@ -237,8 +250,6 @@ func TestLimitRejectsInSQL(t *testing.T) {
 	for _, statement := range []string{
 		"select state::text from taskledger.enqueue('test.flooded', 'w-0')",
 		"select state::text from taskledger.enqueue_many('[{\"kind\":\"test.flooded\",\"biz_id\":\"w-0\"}]')",
-		`select 'available' where 'scheduled' =
-		        (select state::text from taskledger.enqueue('test.flooded', 'later', run_in => '1 hour'))`,
 	} {
 		if state, err := queryText(t.Context(), db, statement); err != nil || state != "available" {
 			t.Errorf("%s: %q, %v", statement, state, err)
@@ -269,6 +280,10 @@ func TestLimitDiscards(t *testing.T) {
 	if err != nil || again.New || again.State != ledger.StateDiscarded || !again.SameArgs {
 		t.Errorf("again: %+v, %v", again, err)
 	}
+	later, err := ledger.Enqueue(ctx, db, key("later"), nil, &ledger.EnqueueOptions{RunIn: time.Hour})
+	if err != nil || !later.New || later.State != ledger.StateDiscarded || later.Version != 2 {
+		t.Errorf("due later: %+v, %v", later, err)
+	}
 	many, err := ledger.EnqueueMany(ctx, db, []ledger.Entry{
 		{Key: key("two")}, {Key: ledger.Key{Kind: "test.other", BizID: "1"}}, {Key: key("two")}, {Key: key("w-0")},
 	})
@@ -288,6 +303,8 @@ func TestLimitDiscards(t *testing.T) {
 	}
 	for _, statement := range []string{
 		"select is_new || ' ' || state || ' ' || version from taskledger.enqueue('test.flooded', 'sql', '1')",
+		`select is_new || ' ' || state || ' ' || version
+		   from taskledger.enqueue('test.flooded', 'sql later', '1', run_in => '1 hour')`,
 		`select is_new || ' ' || state || ' ' || version
 		   from taskledger.enqueue_many('[{"kind":"test.flooded","biz_id":"sql many"}]')`,
 	} {
@@ -409,5 +426,114 @@ func TestNoLimitSilencesAlarms(t *testing.T) {
 		if !pgerr.Is(err, "23514") {
 			t.Errorf("%s: %v, want a check violation", policy, err)
 		}
+	}
+}
+
+// Tasks that are due later count for others that are, and not for those that are due: reminders for next month do not
+// keep a task of today from being enqueued.
+func TestLimitOfTasksThatAreDueLater(t *testing.T) {
+	t.Parallel()
+	db := flood(t, ledger.Reject)
+	if err := ledger.SetLimit(t.Context(), db, ledger.Limit{Kind: flooded, MaxWaiting: 5}, ""); err != nil {
+		t.Fatal(err)
+	}
+	later := func(id string) error {
+		k := ledger.Key{Kind: flooded, BizID: ledger.BizID(id)}
+		return second(ledger.Enqueue(t.Context(), db, k, nil, &ledger.EnqueueOptions{RunIn: time.Hour}))
+	}
+	for _, id := range []string{"l-1", "l-2"} {
+		if err := later(id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitScheduled(t, db, flooded, 2)
+	if overload := wantErrorAs[*ledger.OverloadError](t, later("l-3")); overload.Waiting != 5 {
+		t.Errorf("%+v", overload)
+	}
+	ledgertest.Enqueue(t, db, ledger.Key{Kind: flooded, BizID: "now"}, "")
+	replace := &ledger.EnqueueOptions{IfExists: ledger.IfExistsReplace, RunIn: 2 * time.Hour}
+	k := ledger.Key{Kind: flooded, BizID: "l-1"}
+	if answer, err := ledger.Enqueue(t.Context(), db, k, json.RawMessage("2"), replace); err != nil || !answer.New {
+		t.Errorf("a replacement is no further task: %+v, %v", answer, err)
+	}
+	ledgertest.Check(t, db)
+}
+
+// awaitScheduled waits until the projector has counted n scheduled tasks of a kind.
+func awaitScheduled(t *testing.T, db *pgxpool.Pool, kind ledger.Kind, n int64) {
+	t.Helper()
+	const read = "select scheduled from taskledger.overload where kind = $1"
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		var got int64
+		if err := db.QueryRow(t.Context(), read, string(kind)).Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+		if got == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d are scheduled, want %d", got, n)
+		}
+	}
+}
+
+// A limit binds a role that inserts events itself, as it binds the statements of this package. Under the policy
+// discard, the transaction must discard the task. Under caller_runs, a login that may not run the task is refused.
+func TestLimitBindsEachInsert(t *testing.T) {
+	t.Parallel()
+	const begin = `
+		insert into taskledger.event (version, attempt, shard, type, actor, kind, biz_id)
+		select 1, 0, 0, $1::text::taskledger.event_type, 'p', 'test.flooded', 'in-' || g from generate_series(1, 5) g`
+	const discard = `
+		insert into taskledger.event (version, attempt, shard, type, actor, kind, biz_id)
+		select 2, 0, 0, 'discarded', 'p', 'test.flooded', 'in-' || g from generate_series(1, 5) g`
+	for _, c := range []struct {
+		policy    ledger.OverloadPolicy
+		eventType string
+		then      string
+		want      string // SQLSTATE of the insert
+		atCommit  string // SQLSTATE
+	}{
+		{policy: ledger.Reject, eventType: "enqueued", want: "53400"},
+		{policy: ledger.Reject, eventType: "scheduled", want: "53400"},
+		{policy: ledger.CallerRuns, eventType: "enqueued", want: "53400"},
+		{policy: ledger.CallerRuns, eventType: "scheduled", want: "53400"},
+		{policy: ledger.Discard, eventType: "enqueued", atCommit: "53400"},
+		{policy: ledger.Discard, eventType: "scheduled", atCommit: "53400"},
+		{policy: ledger.Discard, eventType: "enqueued", then: discard},
+		{policy: ledger.DiscardOldest, eventType: "enqueued"},
+	} {
+		t.Run(fmt.Sprint(c.policy, " ", c.eventType, " ", c.then != ""), func(t *testing.T) {
+			t.Parallel()
+			db := flood(t, c.policy)
+			producer := ledgertest.As(t, db, "producer")
+			tx, err := producer.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(context.Background()) }()
+			_, err = tx.Exec(t.Context(), begin, c.eventType)
+			if sqlState(err) != c.want {
+				t.Fatalf("the insert got %v, want SQLSTATE %q", err, c.want)
+			}
+			if c.want != "" {
+				return
+			}
+			if c.then != "" {
+				if _, err := tx.Exec(t.Context(), c.then); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := tx.Commit(t.Context()); sqlState(err) != c.atCommit {
+				t.Errorf("the commit got %v, want SQLSTATE %q", err, c.atCommit)
+			}
+			ledgertest.Check(t, db)
+			var left int
+			owner := ledgertest.As(t, db, ledgertest.Owner)
+			err = owner.QueryRow(t.Context(), "select count(*) from taskledger.over_limit").Scan(&left)
+			if err != nil || left != 0 {
+				t.Errorf("%d rows are left, %v", left, err)
+			}
+		})
 	}
 }

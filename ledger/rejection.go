@@ -25,7 +25,9 @@ var (
 // the transaction stays usable. [Tx.EnqueueAndCommit] rolls back.
 type OverloadError struct {
 	Kind       Kind
-	Waiting    int64 // tasks of the kind that wait, as the projector has counted them
+	// Waiting is the number of tasks of the kind that wait, as the projector has counted them. For a task that is due
+	// later, it includes the scheduled ones.
+	Waiting    int64
 	MaxWaiting int64 // of the limit
 	// RetryAfter is the delay after which the caller should try again, set by the operator in the limit.
 	RetryAfter time.Duration

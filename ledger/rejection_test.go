@@ -131,7 +131,7 @@ func enqueueAndCommit(ctx context.Context, db *pgxpool.Pool, k ledger.Key, o *le
 	return errorOf(tx.EnqueueAndCommit(ctx, k, nil, o))
 }
 
-// A task that is accepted, discarded, existing, due later or invalid is not counted as rejected.
+// A task that is accepted, discarded, existing or invalid is not counted as rejected.
 func TestWhatIsNoRejection(t *testing.T) {
 	t.Parallel()
 	const ordinary = "ordinary"
@@ -156,21 +156,24 @@ func TestWhatIsNoRejection(t *testing.T) {
 					enqueueAndCommit(ctx, db, key("w-0"), nil),
 					errorOf(db.Exec(ctx, "select * from taskledger.enqueue('test.flooded', 'w-0')")),
 					errorOf(db.Exec(ctx, manySQL)),
-					errorOf(ledger.Enqueue(ctx, db, key("later"), nil, later)),
-					errorOf(db.Exec(ctx, laterSQL)),
 					errorOf(ledger.Enqueue(ctx, db, ledger.Key{Kind: ordinary, BizID: "1"}, nil, nil)))
 			}
 			if policy == ledger.Discard || policy == ledger.DiscardOldest {
 				faults = append(faults,
+					errorOf(ledger.Enqueue(ctx, db, key("later"), nil, later)),
+					errorOf(db.Exec(ctx, laterSQL)),
 					errorOf(ledger.Enqueue(ctx, db, key("more"), nil, nil)),
 					errorOf(ledger.EnqueueMany(ctx, db, []ledger.Entry{{Key: key("more")}, {Key: key("still more")}})),
 					errorOf(db.Exec(ctx, "select * from taskledger.enqueue('test.flooded', 'more in SQL')")))
 			}
 			if policy == ledger.CallerRuns {
-				answer, err := ledger.Enqueue(ctx, db, key("run"), nil, &ledger.EnqueueOptions{CanRun: true})
+				tx := beginLedgerTx(t, db, nil)
+				answer, err := ledger.Enqueue(ctx, tx, key("run"), nil, &ledger.EnqueueOptions{CanRun: true})
 				if faults = append(faults, err); !answer.MustRun {
 					t.Error("MustRun is false")
 				}
+				ledgertest.Append(t, tx, key("run"), ledger.EventSucceeded)
+				faults = append(faults, tx.Commit(ctx))
 			}
 			if err := errors.Join(faults...); err != nil {
 				t.Error(err)

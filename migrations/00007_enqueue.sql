@@ -163,12 +163,16 @@ comment on function taskledger_internal.check_existing(text, text, text, boolean
   'Raises not_null_violation unless the task exists, and with these args if others are not accepted.';
 
 -- +goose StatementBegin
-create function taskledger_internal.refuse_overload(kind text) returns void
+create function taskledger_internal.refuse_overload(kind text, is_later boolean) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 declare
   full_kind record;
 begin
-  select o.* into full_kind from taskledger.overload o where o.kind = refuse_overload.kind;
+  select o.max_waiting, o.retry_after_ms, o.policy,
+         o.waiting + case when is_later then o.scheduled else 0 end as waiting
+    into full_kind
+    from taskledger.overload o
+   where o.kind = refuse_overload.kind;
   perform nextval('taskledger.rejected');
   raise exception 'taskledger: too many tasks of kind % wait: %, of at most %',
       refuse_overload.kind, full_kind.waiting, full_kind.max_waiting
@@ -184,8 +188,8 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.refuse_overload(text) is
-  'Raises the error that too many tasks of a kind wait, and counts it.';
+comment on function taskledger_internal.refuse_overload(text, boolean) is
+  'Raises the error that too many tasks of a kind wait, and counts it. is_later: scheduled ones count, too.';
 
 -- Enqueues the next run of a finished task, or, if replaces is true, replaces the args and times of a task that has not
 -- begun. A compare-and-set on the primary key, like each append: if it is lost, the new head decides. A worker that has
@@ -254,9 +258,10 @@ begin
     due := taskledger_internal.due_at(nullif(enqueue_again.run_after, 0),
                                       case when enqueue_again.run_at > clock_timestamp()
                                            then enqueue_again.run_at end);
-    if due is null and head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') and exists (
-         select from taskledger.overload o where o.kind = enqueue_again.kind and o.closed) then
-      perform taskledger_internal.refuse_overload(enqueue_again.kind);
+    if head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') and exists (
+         select from taskledger.overload o
+          where o.kind = enqueue_again.kind and case when due is null then o.closed else o.closed_later end) then
+      perform taskledger_internal.refuse_overload(enqueue_again.kind, due is not null);
     end if;
     with tx as materialized (
       select pg_current_xact_id() as xid,
@@ -301,7 +306,7 @@ comment on function taskledger_internal.enqueue_again(text, text, boolean, text,
 --
 -- Indexes: primary keys. With its owner's rights, because a producer may not read events.
 -- +goose StatementBegin
-create function taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[])
+create function taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[], later boolean[])
 returns table (i bigint, policy text, waiting bigint, max_waiting bigint, retry_after_ms bigint)
 language plpgsql volatile rows 1 security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -309,9 +314,11 @@ begin
     return;
   end if;
   return query
-  select e.i, o.policy, o.waiting, o.max_waiting, o.retry_after_ms
-    from unnest(kinds, biz_ids, overfull_entry.if_exists) with ordinality as e(kind, biz_id, if_exists, i)
+  select e.i, o.policy, o.waiting + case when e.later then o.scheduled else 0 end, o.max_waiting, o.retry_after_ms
+    from unnest(kinds, biz_ids, overfull_entry.if_exists, overfull_entry.later)
+         with ordinality as e(kind, biz_id, if_exists, later, i)
     join taskledger.overload o on o.kind = e.kind
+   cross join lateral (select case when e.later then o.closed_later else o.closed end as closed) is_now
     left join lateral (
       select h.type from taskledger.event h
        where h.kind = e.kind and h.biz_id = e.biz_id
@@ -320,19 +327,20 @@ begin
    where case
            when head.type is null then
              o.policy in ('reject', 'caller_runs')
-             and (o.closed or current_setting('transaction_isolation') not in ('repeatable read', 'serializable'))
-           else o.closed and e.if_exists in ('rerun', 'replace')
+             and (is_now.closed or current_setting('transaction_isolation') not in ('repeatable read', 'serializable'))
+           else is_now.closed and e.if_exists in ('rerun', 'replace')
                 and head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
          end
-   order by o.closed desc, e.i
+   order by is_now.closed desc, e.i
    limit 1;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.overfull_entry(text[], text[], text[]) is
+comment on function taskledger_internal.overfull_entry(text[], text[], text[], boolean[]) is
   'Returns an entry of a batch that must not be written because too many tasks of its kind wait: a new task, or the '
-  'next run of a finished one; with the limit of its kind. Returns nothing if all may be written.';
+  'next run of a finished one; with the limit of its kind. later: whether an entry is due later, or waits for '
+  'predecessors. Returns nothing if all may be written.';
 
 -- PostgreSQL cannot read a member of an entry that contains the escape \u0000 or half of a surrogate pair, and args may
 -- contain these. A marker that the entries do not contain replaces their escapes until args are separated.
@@ -614,15 +622,16 @@ begin
           max_meta, octet_length(stored_meta::text)
         using errcode = 'invalid_parameter_value';
     end if;
-  elsif due is null then
-    select o.* into full_kind from taskledger.overload o where o.kind = enqueue.kind and o.closed;
-    if full_kind.policy = 'discard' then
-      discard := true;
-    elsif full_kind.policy is not null and not exists (
-        select from taskledger.event e
-         where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
-      perform taskledger_internal.refuse_overload(enqueue.kind);
-    end if;
+  end if;
+  select o.policy into full_kind
+    from taskledger.overload o
+   where o.kind = enqueue.kind and case first_type when 'enqueued' then o.closed else o.closed_later end;
+  if full_kind.policy = 'discard' then
+    discard := true;
+  elsif full_kind.policy is not null and not exists (
+      select from taskledger.event e
+       where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
+    perform taskledger_internal.refuse_overload(enqueue.kind, first_type <> 'enqueued');
   end if;
   with tx as materialized (
     select pg_current_xact_id() as xid,

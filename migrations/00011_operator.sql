@@ -62,7 +62,7 @@ begin
     if change_task.of_login and change_task.type = 'released' and exists (
          select from taskledger.overload o where o.kind = change_task.kind and o.closed)
         and state in ('dead', 'cancelled', 'expired', 'discarded') then
-      perform taskledger_internal.refuse_overload(change_task.kind);
+      perform taskledger_internal.refuse_overload(change_task.kind, false);
     end if;
     new_version := taskledger_internal.append_event(
       change_task.kind, change_task.biz_id, head.version, change_task.type,

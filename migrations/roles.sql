@@ -143,8 +143,10 @@ create policy relay on taskledger.mutex for all to relay using (starts_with(name
 create policy operator on taskledger.mutex for all to operator using (
   name = 'schedules' or starts_with(name, 'alarm/'));
 
--- Whether there are limits, and the count of rejected calls.
+-- Whether there are limits and whether they are reached, for the policy limits, and the count of rejected calls.
 grant select on taskledger.limits_set to producer, worker, relay, operator;
+grant execute on function taskledger_internal.exceeds_limit, taskledger_internal.may_exceed_limit to producer, worker,
+   relay, operator;
 grant usage on taskledger.rejected to producer, relay, operator;
 
 -- Whether the relay sleeps, and the notification that wakes it.

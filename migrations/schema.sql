@@ -323,15 +323,16 @@ begin
           max_meta, octet_length(stored_meta::text)
         using errcode = 'invalid_parameter_value';
     end if;
-  elsif due is null then
-    select o.* into full_kind from taskledger.overload o where o.kind = enqueue.kind and o.closed;
-    if full_kind.policy = 'discard' then
-      discard := true;
-    elsif full_kind.policy is not null and not exists (
-        select from taskledger.event e
-         where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
-      perform taskledger_internal.refuse_overload(enqueue.kind);
-    end if;
+  end if;
+  select o.policy into full_kind
+    from taskledger.overload o
+   where o.kind = enqueue.kind and case first_type when 'enqueued' then o.closed else o.closed_later end;
+  if full_kind.policy = 'discard' then
+    discard := true;
+  elsif full_kind.policy is not null and not exists (
+      select from taskledger.event e
+       where e.kind = enqueue.kind and e.biz_id = enqueue.biz_id and e.version = 1) then
+    perform taskledger_internal.refuse_overload(enqueue.kind, first_type <> 'enqueued');
   end if;
   with tx as materialized (
     select pg_current_xact_id() as xid,
@@ -1462,7 +1463,7 @@ begin
     if change_task.of_login and change_task.type = 'released' and exists (
          select from taskledger.overload o where o.kind = change_task.kind and o.closed)
         and state in ('dead', 'cancelled', 'expired', 'discarded') then
-      perform taskledger_internal.refuse_overload(change_task.kind);
+      perform taskledger_internal.refuse_overload(change_task.kind, false);
     end if;
     new_version := taskledger_internal.append_event(
       change_task.kind, change_task.biz_id, head.version, change_task.type,
@@ -2122,9 +2123,10 @@ begin
     due := taskledger_internal.due_at(nullif(enqueue_again.run_after, 0),
                                       case when enqueue_again.run_at > clock_timestamp()
                                            then enqueue_again.run_at end);
-    if due is null and head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') and exists (
-         select from taskledger.overload o where o.kind = enqueue_again.kind and o.closed) then
-      perform taskledger_internal.refuse_overload(enqueue_again.kind);
+    if head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') and exists (
+         select from taskledger.overload o
+          where o.kind = enqueue_again.kind and case when due is null then o.closed else o.closed_later end) then
+      perform taskledger_internal.refuse_overload(enqueue_again.kind, due is not null);
     end if;
     with tx as materialized (
       select pg_current_xact_id() as xid,
@@ -2171,6 +2173,25 @@ end
 $$;
 
 COMMENT ON FUNCTION taskledger_internal.error_text(data json) IS 'Returns the message of a failed or buried event, as ledger.Event.ErrorText does in Go.';
+
+CREATE FUNCTION taskledger_internal.exceeds_limit(kind text, biz_id text, version integer, type taskledger.event_type, run integer) RETURNS boolean
+    LANGUAGE plpgsql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return exists (
+    select from taskledger.overload o
+     where o.kind = exceeds_limit.kind
+       and case exceeds_limit.type when 'enqueued' then o.closed else o.closed_later end)
+    and (exceeds_limit.version = 1 or exceeds_limit.run is not null and exists (
+      select from taskledger.event e
+       where e.kind = exceeds_limit.kind and e.biz_id = exceeds_limit.biz_id
+         and e.version = exceeds_limit.version - 1
+         and e.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')));
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.exceeds_limit(kind text, biz_id text, version integer, type taskledger.event_type, run integer) IS 'Reports whether an event begins a task, or its next run, while too many tasks of its kind wait.';
 
 CREATE FUNCTION taskledger_internal.existing_tasks(kinds text[], biz_ids text[], args text[]) RETURNS TABLE(i bigint, "position" bigint, version integer, type taskledger.event_type, same_args boolean, stored_args text)
     LANGUAGE plpgsql SECURITY DEFINER ROWS 10
@@ -2959,6 +2980,23 @@ $_$;
 
 COMMENT ON FUNCTION taskledger_internal.json_value(document text, OUT in_order text, OUT value text, OUT is_unique boolean) IS 'Returns a JSON text rewritten so that jsonb can hold it, in the order of its members and in jsonb''s order, and whether all names of each object differ.';
 
+CREATE FUNCTION taskledger_internal.keep_limit() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  delete from taskledger.over_limit o where o.kind = new.kind and o.biz_id = new.biz_id and o.version = new.version;
+  if taskledger_internal.appended_here(new.kind, new.biz_id, new.version) is not null and not exists (
+       select from taskledger.event e
+        where e.kind = new.kind and e.biz_id = new.biz_id and e.version = new.version + 1) then
+    perform taskledger_internal.refuse_overload(new.kind, false);
+  end if;
+  return null;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.keep_limit() IS 'The trigger that refuses the commit of a task over the limit of its kind, unless the transaction has discarded it.';
+
 CREATE FUNCTION taskledger_internal.late_shares(late xid8[], after_position bigint, top bigint, how_many integer) RETURNS TABLE(xid xid8, events integer)
     LANGUAGE plpgsql STABLE ROWS 20
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3371,6 +3409,29 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.may_claim(worker text, kind text) IS 'Returns whether a worker may claim tasks of a kind: each live worker that asks the dispatcher for them records their starts first.';
 
+CREATE FUNCTION taskledger_internal.may_exceed_limit(kind text, biz_id text, version integer, type taskledger.event_type) RETURNS boolean
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+#variable_conflict use_column
+declare
+  how constant text := (select l.policy from taskledger.kind_limit l where l.kind = may_exceed_limit.kind);
+begin
+  if how = 'caller_runs' and may_exceed_limit.type = 'enqueued'
+      and taskledger_internal.refused_kind(array[may_exceed_limit.kind], true) is null then
+    return true; -- the caller may run it: see workers.Caller in Go
+  elsif how in ('reject', 'caller_runs') then
+    perform taskledger_internal.refuse_overload(may_exceed_limit.kind, may_exceed_limit.type = 'scheduled');
+  end if;
+  insert into taskledger.over_limit (kind, biz_id, version)
+  values (may_exceed_limit.kind, may_exceed_limit.biz_id, may_exceed_limit.version)
+      on conflict (kind, biz_id, version) do nothing;
+  return true;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.may_exceed_limit(kind text, biz_id text, version integer, type taskledger.event_type) IS 'Returns true for the event of a task over the limit of its kind that the session may run, or must discard in the same transaction. Raises SQLSTATE 53400 if it must not begin.';
+
 CREATE FUNCTION taskledger_internal.may_follow(type taskledger.event_type, last taskledger.event_type) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN COALESCE((last = ANY (CASE type WHEN 'scheduled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[] WHEN 'released'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,buried,cancelled,expired,discarded}'::taskledger.event_type[] WHEN 'buried'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'cancelled'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'expired'::taskledger.event_type THEN '{scheduled,snoozed,failed,enqueued,released,interrupted}'::taskledger.event_type[] WHEN 'discarded'::taskledger.event_type THEN '{scheduled,snoozed,enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] WHEN 'enqueued'::taskledger.event_type THEN '{}'::taskledger.event_type[] ELSE '{enqueued,released,interrupted,started,progressed}'::taskledger.event_type[] END)), false);
@@ -3579,7 +3640,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.origin() IS 'Returns <system identifier>/<database oid>. Transaction ids have no meaning outside of this database.';
 
-CREATE FUNCTION taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[]) RETURNS TABLE(i bigint, policy text, waiting bigint, max_waiting bigint, retry_after_ms bigint)
+CREATE FUNCTION taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[], later boolean[]) RETURNS TABLE(i bigint, policy text, waiting bigint, max_waiting bigint, retry_after_ms bigint)
     LANGUAGE plpgsql SECURITY DEFINER ROWS 1
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -3588,9 +3649,11 @@ begin
     return;
   end if;
   return query
-  select e.i, o.policy, o.waiting, o.max_waiting, o.retry_after_ms
-    from unnest(kinds, biz_ids, overfull_entry.if_exists) with ordinality as e(kind, biz_id, if_exists, i)
+  select e.i, o.policy, o.waiting + case when e.later then o.scheduled else 0 end, o.max_waiting, o.retry_after_ms
+    from unnest(kinds, biz_ids, overfull_entry.if_exists, overfull_entry.later)
+         with ordinality as e(kind, biz_id, if_exists, later, i)
     join taskledger.overload o on o.kind = e.kind
+   cross join lateral (select case when e.later then o.closed_later else o.closed end as closed) is_now
     left join lateral (
       select h.type from taskledger.event h
        where h.kind = e.kind and h.biz_id = e.biz_id
@@ -3599,16 +3662,16 @@ begin
    where case
            when head.type is null then
              o.policy in ('reject', 'caller_runs')
-             and (o.closed or current_setting('transaction_isolation') not in ('repeatable read', 'serializable'))
-           else o.closed and e.if_exists in ('rerun', 'replace')
+             and (is_now.closed or current_setting('transaction_isolation') not in ('repeatable read', 'serializable'))
+           else is_now.closed and e.if_exists in ('rerun', 'replace')
                 and head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
          end
-   order by o.closed desc, e.i
+   order by is_now.closed desc, e.i
    limit 1;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[]) IS 'Returns an entry of a batch that must not be written because too many tasks of its kind wait: a new task, or the next run of a finished one; with the limit of its kind. Returns nothing if all may be written.';
+COMMENT ON FUNCTION taskledger_internal.overfull_entry(kinds text[], biz_ids text[], if_exists text[], later boolean[]) IS 'Returns an entry of a batch that must not be written because too many tasks of its kind wait: a new task, or the next run of a finished one; with the limit of its kind. later: whether an entry is due later, or waits for predecessors. Returns nothing if all may be written.';
 
 CREATE FUNCTION taskledger_internal.own_logins() RETURNS integer[]
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3806,14 +3869,18 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.refuse_change() IS 'The trigger that keeps a table append-only.';
 
-CREATE FUNCTION taskledger_internal.refuse_overload(kind text) RETURNS void
+CREATE FUNCTION taskledger_internal.refuse_overload(kind text, is_later boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 declare
   full_kind record;
 begin
-  select o.* into full_kind from taskledger.overload o where o.kind = refuse_overload.kind;
+  select o.max_waiting, o.retry_after_ms, o.policy,
+         o.waiting + case when is_later then o.scheduled else 0 end as waiting
+    into full_kind
+    from taskledger.overload o
+   where o.kind = refuse_overload.kind;
   perform nextval('taskledger.rejected');
   raise exception 'taskledger: too many tasks of kind % wait: %, of at most %',
       refuse_overload.kind, full_kind.waiting, full_kind.max_waiting
@@ -3828,7 +3895,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.refuse_overload(kind text) IS 'Raises the error that too many tasks of a kind wait, and counts it.';
+COMMENT ON FUNCTION taskledger_internal.refuse_overload(kind text, is_later boolean) IS 'Raises the error that too many tasks of a kind wait, and counts it. is_later: scheduled ones count, too.';
 
 CREATE FUNCTION taskledger_internal.refused_kind(kinds text[], of_login boolean) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -5338,6 +5405,14 @@ UNION ALL
 
 COMMENT ON VIEW taskledger.outbox IS 'The events that the relay has not yet published, in no particular order.';
 
+CREATE UNLOGGED TABLE taskledger.over_limit (
+    kind text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    version integer NOT NULL
+);
+
+COMMENT ON TABLE taskledger.over_limit IS 'Internal: tasks over a limit that an open transaction has begun, and must discard. Empty outside of transactions.';
+
 CREATE TABLE taskledger.task_count (
     kind text NOT NULL COLLATE pg_catalog."C",
     state taskledger.task_state NOT NULL,
@@ -5363,7 +5438,17 @@ CREATE VIEW taskledger.overload AS
     l.max_waiting,
     l.retry_after_ms,
     COALESCE(c.value, (0)::bigint) AS waiting,
-    ((l.policy <> 'discard_oldest'::text) AND (COALESCE(c.value, (0)::bigint) >= l.max_waiting)) AS closed
+    ((l.policy <> 'discard_oldest'::text) AND (COALESCE(c.value, (0)::bigint) >= l.max_waiting)) AS closed,
+    COALESCE(( SELECT t.tasks
+           FROM taskledger.task_totals t
+          WHERE ((t.kind = l.kind) AND (t.state = 'scheduled'::taskledger.task_state))
+          ORDER BY t.n DESC
+         LIMIT 1), (0)::bigint) AS scheduled,
+    ((l.policy <> 'discard_oldest'::text) AND ((COALESCE(c.value, (0)::bigint) + COALESCE(( SELECT t.tasks
+           FROM taskledger.task_totals t
+          WHERE ((t.kind = l.kind) AND (t.state = 'scheduled'::taskledger.task_state))
+          ORDER BY t.n DESC
+         LIMIT 1), (0)::bigint)) >= l.max_waiting)) AS closed_later
    FROM (taskledger.kind_limit l
      LEFT JOIN LATERAL ( SELECT t.tasks AS value
            FROM taskledger.task_totals t
@@ -5371,7 +5456,7 @@ CREATE VIEW taskledger.overload AS
           ORDER BY t.n DESC
          LIMIT 1) c ON (true));
 
-COMMENT ON VIEW taskledger.overload IS 'Each kind with a limit, its number of available tasks as counted by the projector, and whether enqueueing is closed. Tasks that the projector has not yet counted can exceed the limit.';
+COMMENT ON VIEW taskledger.overload IS 'Each kind with a limit, its numbers of available and scheduled tasks as counted by the projector, and whether enqueueing is closed: for tasks that are due, and for others (closed_later). Tasks that the projector has not yet counted can exceed the limit.';
 
 CREATE TABLE taskledger.parked (
     "position" bigint NOT NULL,
@@ -5735,6 +5820,9 @@ ALTER TABLE ONLY taskledger.moment
 ALTER TABLE ONLY taskledger.mutex
     ADD CONSTRAINT mutex_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY taskledger.over_limit
+    ADD CONSTRAINT over_limit_pkey PRIMARY KEY (kind, biz_id, version);
+
 ALTER TABLE ONLY taskledger.parked
     ADD CONSTRAINT parked_pkey PRIMARY KEY ("position");
 
@@ -5823,6 +5911,8 @@ CREATE TRIGGER kind_limit_noted BEFORE INSERT ON taskledger.kind_limit FOR EACH 
 
 ALTER TABLE taskledger.kind_limit ENABLE ALWAYS TRIGGER kind_limit_noted;
 
+CREATE CONSTRAINT TRIGGER over_limit_kept AFTER INSERT ON taskledger.over_limit DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION taskledger_internal.keep_limit();
+
 CREATE TRIGGER seal_append_only BEFORE DELETE OR UPDATE OF batch, first_leaf, first_node, top, is_late, positions, leaves, nodes, sealed_at OR TRUNCATE ON taskledger.seal FOR EACH STATEMENT EXECUTE FUNCTION taskledger_internal.refuse_change();
 
 ALTER TABLE taskledger.broker_user ENABLE ROW LEVEL SECURITY;
@@ -5836,6 +5926,8 @@ CREATE POLICY form ON taskledger.lease AS RESTRICTIVE FOR INSERT WITH CHECK (tas
 CREATE POLICY form_of_update ON taskledger.lease AS RESTRICTIVE FOR UPDATE USING (true) WITH CHECK (taskledger_internal.is_lease(name, holder, since, alive_until, term, detail));
 
 ALTER TABLE taskledger.lease ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY limits ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK (((type > 'scheduled'::taskledger.event_type) OR (version IS NULL) OR (pg_sequence_last_value('taskledger.limits_set'::regclass) IS NULL) OR (NOT taskledger_internal.exceeds_limit(kind, biz_id, version, type, run)) OR taskledger_internal.may_exceed_limit(kind, biz_id, version, type)));
 
 CREATE POLICY login ON taskledger.event AS RESTRICTIVE FOR INSERT WITH CHECK ((login_id = ANY (( SELECT taskledger_internal.own_logins() AS own_logins)::integer[])));
 

@@ -129,8 +129,8 @@ Limit how many tasks of a kind may wait, for all producers. Above the limit the 
   discard_oldest  the enqueue succeeds, and the tasks that have waited longest are discarded
   caller_runs     the producer runs the handler (workers.Caller in Go; otherwise the enqueue fails)
 
-The limit counts the tasks that the projector has counted. It does not apply to tasks that are due
-later. See docs/overload.md.`,
+The limit counts the tasks that the projector has counted: for a task that is due later, also the
+scheduled ones. See docs/overload.md.`,
 		Example: "  taskledger limit coupon.send 100000\n" +
 			"  taskledger limit price.refresh 50 --policy discard_oldest\n" +
 			"  taskledger limit partner.call --concurrency 5\n" +

@@ -30,6 +30,7 @@ var tables = map[string]string{
 	"floor":              "internal/feed",
 	"kind_limit":         "ledger",
 	"limits_set":         "ledger",
+	"over_limit":         "ledger",
 	"concurrency_limit":  "ledger",
 	"concurrency_set":    "ledger",
 	"permit":             "ledger",

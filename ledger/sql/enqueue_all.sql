@@ -23,14 +23,16 @@ with entry as materialized (
          max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
     from taskledger.setting s
 ), full_kind as materialized (
-  select o.kind, o.policy from taskledger.overload o where o.closed and $7::integer = 0
+  select o.kind, o.policy, o.closed
+    from taskledger.overload o
+   where (o.closed or o.closed_later) and $7::integer = 0
 ), tx as materialized (
   select pg_current_xact_id() as xid,
          taskledger_internal.session_login() as login_id, taskledger_internal.wake()
    where not exists (
      select from entry e join full_kind f on f.kind = e.kind
-      where f.policy <> 'discard' and not e.has_predecessors and e.run_after is null
-        and (e.run_at is null or e.run_at <= clock_timestamp()))
+      where f.policy <> 'discard'
+        and (f.closed or e.has_predecessors or e.run_after is not null or e.run_at > clock_timestamp()))
      and not exists (
      select from entry e cross join limits
       where octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
@@ -60,7 +62,7 @@ with entry as materialized (
          '{"reason":"too many tasks of its kind wait"}'
     from added a
     join timed t on t.kind = a.kind and t.biz_id = a.biz_id
-   where a.type = 'enqueued' and a.kind in (select f.kind from full_kind f)
+    join full_kind f on f.kind = a.kind and (f.closed or a.type = 'scheduled')
   returning kind, biz_id, type
 ), timers as (
   insert into taskledger.timer (due_at, kind, biz_id, version, reason)
@@ -69,7 +71,8 @@ with entry as materialized (
     join timed t on t.kind = a.kind and t.biz_id = a.biz_id
    cross join lateral (values (t.due_at, 'due'), (t.start_by, 'start_by'), (t.finish_by, 'finish_by'),
                       (case when t.has_predecessors then taskledger_internal.end_of_time() end, 'after')) r(at, reason)
-   where r.at is not null
+   where r.at is not null and not exists (
+     select from discarded d where d.kind = a.kind and d.biz_id = a.biz_id)
 )
 select a.kind, a.biz_id, a.position, coalesce(d.type, a.type)::text
   from added a

@@ -7,7 +7,7 @@
 select t.position, t.version, t.type::text, coalesce(t.same_args, false), t.stored_args,
        coalesce(octet_length(e.args), 0), limits.args, limits.meta,
        coalesce(nullif(o.policy, 'discard_oldest'), ''), coalesce(o.waiting, 0), coalesce(o.max_waiting, 0),
-       coalesce(o.retry_after_ms, 0),
+       coalesce(o.scheduled, 0), coalesce(o.retry_after_ms, 0),
        current_setting('transaction_isolation') in ('repeatable read', 'serializable')
   from unnest($1::text::text[], $2::text::text[], $3::text::text[]) with ordinality as e(kind, biz_id, args, i)
  cross join (
