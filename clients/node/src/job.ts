@@ -1,0 +1,162 @@
+/** An attempt as its handler sees it, and its outcome. All durations are in seconds. */
+
+import { log } from "./log.js";
+
+/** Thrown by a handler: the task is dead, and is not tried again. */
+export class Permanent extends Error {
+  override name = "Permanent";
+}
+
+export interface RetryOptions extends ErrorOptions {
+  /** Seconds until the next attempt. Default: by the retry policy. */
+  after?: number;
+  /** For the guarantee "at most once": nothing has happened. */
+  safe?: boolean;
+}
+
+/** Thrown by a handler: the attempt has failed, and the next begins after a delay. */
+export class Retry extends Error {
+  override name = "Retry";
+  readonly after: number | undefined;
+  readonly safe: boolean;
+
+  constructor(message: string, options: RetryOptions = {}) {
+    super(message, options);
+    this.after = options.after;
+    this.safe = options.safe ?? false;
+  }
+}
+
+/** Thrown by a handler: the task continues after seconds, or at a time, and has not failed. */
+export class Snooze extends Error {
+  override name = "Snooze";
+
+  constructor(readonly until: number | Date) {
+    super(`snoozed until ${until}`);
+  }
+}
+
+/** The reason of job.signal. */
+export class Cancelled extends Error {
+  override name = "Cancelled";
+
+  /** reason is cancelled, timeout, deadline, fenced, unknown or shutdown. */
+  constructor(readonly reason: string) {
+    super(`the attempt is over: ${reason}`);
+  }
+}
+
+/** A task as the server gives it. */
+export interface WireTask {
+  kind: string;
+  biz_id: string;
+  version: number;
+  attempt: number;
+  fence?: string;
+  args?: unknown;
+  args_base64?: string;
+  priority: number;
+  available_at: string;
+  finish_by?: string;
+  timeout: number;
+  traceparent?: string;
+  tracestate?: string;
+}
+
+/** One attempt of a task. args is the decoded JSON, or a Buffer if the args are not JSON. */
+export class Job<Args = unknown> {
+  readonly kind: string;
+  readonly bizId: string;
+  args: Args;
+  attempt: number;
+  version: number;
+  readonly priority: number;
+  readonly availableAt: Date;
+  readonly finishBy: Date | undefined;
+  readonly timeout: number;
+  readonly traceparent: string | undefined;
+  readonly tracestate: string | undefined;
+  /** @internal */
+  readonly controller = new AbortController();
+
+  /** @internal */
+  constructor(task: WireTask, private readonly report?: (value: unknown) => Promise<void>) {
+    this.kind = task.kind;
+    this.bizId = task.biz_id;
+    this.args = (task.args_base64 === undefined ? task.args : Buffer.from(task.args_base64, "base64")) as Args;
+    this.attempt = task.attempt;
+    this.version = task.version;
+    this.priority = task.priority;
+    this.availableAt = new Date(task.available_at);
+    this.finishBy = task.finish_by === undefined ? undefined : new Date(task.finish_by);
+    this.timeout = task.timeout;
+    this.traceparent = task.traceparent;
+    this.tracestate = task.tracestate;
+  }
+
+  /** Aborts when the attempt is over: pass it to fetch, timers and queries. Its reason is a Cancelled. */
+  get signal(): AbortSignal {
+    return this.controller.signal;
+  }
+
+  /** Reports how far the work is, as JSON of at most 16 KiB; at most one report a second is recorded. */
+  async progress(value: unknown): Promise<void> {
+    if (!this.report) throw new Error("progress is not available if the worker finishes tasks in its own database");
+    await this.report(value);
+  }
+
+  /** Logs with the task and the attempt, which log.* outside of a handler does not have. */
+  readonly log = {
+    info: (message: string, more?: object) => log("info", message, more, this),
+    warn: (message: string, more?: object) => log("warn", message, more, this),
+    error: (message: string, more?: object) => log("error", message, more, this),
+  };
+}
+
+/** How an attempt ended: the call, and the members of its body. */
+export interface Outcome {
+  verb: "finish" | "fail" | "snooze";
+  body: Record<string, unknown>;
+  error?: unknown;
+}
+
+/** The outcome of a handler that returned value. It throws if that is not JSON. */
+export function finished(value: unknown): Outcome {
+  try {
+    return { verb: "finish", body: JSON.stringify(value) === undefined ? {} : { result: value } };
+  } catch (error) {
+    throw new TypeError(`the handler's result is not JSON: ${(error as Error).message}`);
+  }
+}
+
+/** The outcome of a handler that threw error. */
+export function failed(error: unknown, retry: object | undefined, job: Job): Outcome {
+  if (error instanceof Snooze) {
+    const { until } = error;
+    return { verb: "snooze", body: until instanceof Date ? { at: until.toISOString() } : { in: until }, error };
+  }
+  const cause = (error instanceof Permanent || error instanceof Retry) && error.cause ? error.cause : error;
+  const isError = error instanceof Error;
+  const message = job.signal.aborted ? `the handler was cancelled: ${(job.signal.reason as Cancelled).reason}`
+    : isError ? error.message || error.name : String(error);
+  if (!job.signal.aborted) job.log.warn("the attempt failed", { error });
+  const body: Record<string, unknown> = {
+    error: printable(message, 4096) || "the handler failed",
+    error_type: printable(cause instanceof Error ? cause.name : typeof cause, 512),
+  };
+  if (isError && error.stack) body.stack = printable(error.stack, 16384);
+  if (error instanceof Permanent) body.permanent = true;
+  if (error instanceof Retry && error.safe) body.safe = true;
+  if (error instanceof Retry && error.after !== undefined) body.retry_in = error.after;
+  if (retry !== undefined) body.retry = retry;
+  return { verb: "fail", body, error };
+}
+
+/** Text that JSON and PostgreSQL can store, of at most so many bytes. */
+export function printable(text: string, most: number): string {
+  const bytes = Buffer.from(text.replaceAll("\0", "\ufffd"));
+  if (bytes.length <= most) return bytes.toString();
+  let end = most;
+  while (end > 0 && (bytes[end]! & 0xc0) === 0x80) end--;
+  return bytes.subarray(0, end).toString();
+}

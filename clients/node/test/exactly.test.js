@@ -1,0 +1,56 @@
+// Exactly once: the effect and the outcome in one transaction, by each driver.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { sql } from "drizzle-orm";
+import { drizzle } from "drizzle-orm/node-postgres";
+import knexOf from "knex";
+import { Permanent, Retry } from "taskledger";
+import { database as drizzleDatabase } from "taskledger/drizzle";
+import { database as knexDatabase } from "taskledger/knex";
+import { database } from "taskledger/pg";
+import { client, history, newKind, newWorker, pool, running } from "./base.js";
+
+const knex = knexOf({ client: "pg", connection: process.env.DATABASE_URL });
+before(() => pool.query("create table if not exists node_effect (kind text, biz_id text)"));
+after(() => Promise.all([knex.destroy(), pool.end()]));
+
+const effects = async (kind) =>
+  (await pool.query("select biz_id from node_effect where kind = $1", [kind])).rows.map((row) => row.biz_id);
+const insert = "insert into node_effect (kind, biz_id) values ";
+
+const drivers = {
+  pg: [database(pool), (db, job) => db.query(insert + "($1, $2)", [job.kind, job.bizId])],
+  knex: [knexDatabase(knex), (db, job) => db.raw(insert + "(?, ?)", [job.kind, job.bizId])],
+  drizzle: [drizzleDatabase(sql, drizzle(pool)),
+    (db, job) => db.execute(sql`insert into node_effect (kind, biz_id) values (${job.kind}, ${job.bizId})`)],
+};
+for (const [name, [db, effect]] of Object.entries(drivers)) {
+  test(name, async () => {
+    const kind = newKind();
+    await running(newWorker({ database: db }).handle(kind, async (job, connection) => {
+      await effect(connection, job);
+      if (job.bizId === "dead") throw new Permanent("never");
+      if (job.attempt === 1) throw new Retry("once more", { after: 0 });
+      return job.args;
+    }), async () => {
+      await client.enqueue(kind, "A", { cents: 5 });
+      await client.enqueue(kind, "dead");
+      assert.deepEqual(await client.wait(kind, "A", { timeout: 60 }), { cents: 5 });
+      await assert.rejects(client.wait(kind, "dead", { timeout: 60 }), /never/);
+    });
+    assert.deepEqual(await history(kind, "A"), ["enqueued", "started", "failed", "released", "started", "succeeded"]);
+    assert.deepEqual(await effects(kind), ["A"]);
+  });
+}
+
+test("a lost attempt rolls back", async () => {
+  const kind = newKind();
+  await running(newWorker({ database: database(pool) }).handle(kind, async (job, connection) => {
+    await drivers.pg[1](connection, job);
+    await pool.query("select taskledger.fail($1, $2, $3, 'taken', permanent => true)", [kind, job.bizId, job.version]);
+  }), async () => {
+    await client.enqueue(kind, "A");
+    await assert.rejects(client.wait(kind, "A", { timeout: 60 }), /taken/);
+  });
+  assert.deepEqual(await effects(kind), []);
+});

@@ -1,0 +1,363 @@
+"""The worker: it asks for tasks, runs their handlers, and reports how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import os
+import queue
+import secrets
+import signal
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from . import _telemetry
+from ._exactly import AnyDatabase, Exactly
+from ._http import Api, Ended, Exchange, NoAnswer, Problem
+from ._job import Job, Outcome, failed, finished, log
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A handler, and the retry policy of tasks without their own."""
+
+    call: Callable[..., Any]
+    retry: Mapping[str, Any] | None
+    is_async: bool
+
+
+@dataclass(eq=False)
+class Attempt:
+    """A task at work."""
+
+    job: Job
+    fence: str
+    is_over: threading.Event = field(default_factory=threading.Event)  # its outcome is not reported any more
+    cancel_coroutine: Callable[[], object] | None = None
+    began: float = 0.0
+
+    def cancel(self, reason: str) -> None:
+        self.job.cancel(reason)
+        if self.cancel_coroutine is not None:
+            self.cancel_coroutine()
+
+    def drop(self, reason: str) -> None:
+        self.is_over.set()
+        self.cancel(reason)
+
+    def body(self, **members: Any) -> dict[str, Any]:
+        job = self.job
+        return {"kind": job.kind, "biz_id": job.biz_id, "attempt": job.attempt, "fence": self.fence, **members}
+
+
+class Worker:
+    """Works on tasks of the kinds for which it has handlers.
+
+    slots is how many handlers run at a time, timeout how many seconds an attempt may take. At a shutdown, handlers have
+    shutdown_timeout seconds to end; then they are cancelled, and their tasks go to other workers. With database, a
+    Database of taskledger.psycopg, .asyncpg, .sqlalchemy or .django, each handler runs in a transaction that also
+    finishes the task: exactly once.
+    """
+
+    def __init__(self, url: str, token: str | None = None, *, name: str | None = None, slots: int = 10,
+                 timeout: float = 900.0, guarantee: Literal["at least once", "at most once"] = "at least once",
+                 database: AnyDatabase | None = None, shutdown_timeout: float = 20.0, wait: float = 20.0,
+                 tls: ssl.SSLContext | None = None) -> None:
+        if slots < 1:
+            raise ValueError(f"slots must be at least 1, got {slots}")
+        if database is not None and guarantee != "at least once":
+            raise ValueError("guarantee must not be set together with database, which means exactly once")
+        self.name, self.session = name or f"{socket.gethostname()}-{os.getpid()}", secrets.token_hex(16)
+        self.slots, self.timeout, self.wait, self.shutdown_timeout = slots, timeout, wait, shutdown_timeout
+        self.guarantee: str = guarantee if database is None else "exactly once"
+        self.handlers: dict[str, Registered] = {}
+        self._database = database
+        self._exactly = None if database is None else Exactly(self, database)
+        self._api = Api(url, token, tls=tls)
+        self._poll = Exchange(self._api)
+        self._queue: queue.SimpleQueue[Attempt | None] = queue.SimpleQueue()
+        self._work: dict[str, Attempt] = {}  # by fence
+        self._changed = threading.Condition()
+        self._stopping, self._answered, self._ended = threading.Event(), threading.Event(), threading.Event()
+        self._every = 10.0
+        self._error: BaseException | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def handle(self, kind: str, *, retry: Mapping[str, Any] | None = None) -> Callable[[Handler], Handler]:
+        """Register the decorated function, or coroutine function, as the handler of a kind.
+
+        It gets the Job, and with database the connection. Its result is the task's. retry is the policy of tasks
+        without their own.
+        """
+        def register(handler: Handler) -> Handler:
+            is_async = inspect.iscoroutinefunction(handler)
+            if kind in self.handlers:
+                raise ValueError(f"kind {kind} has two handlers")
+            if self._database is not None and self._database.is_async != is_async:
+                raise TypeError(f"the handler of {kind} must {'' if self._database.is_async else 'not '}be a "
+                                "coroutine function, as the database's connections")
+            self.handlers[kind] = Registered(handler, retry, is_async)
+            return handler
+        return register
+
+    def run(self) -> None:
+        """Work until SIGTERM, SIGINT or stop. Handlers run in threads, and coroutines in one event loop.
+
+        Raise Problem if the server refuses the worker: its token, a kind, the guarantee.
+        """
+        core = threading.Thread(target=self._run, name="taskledger")
+        before: dict[int, Any] = {}
+
+        def on_signal(number: int, _: object) -> None:
+            signal.signal(number, before[number])  # a second one ends the process
+            threading.Thread(target=self.stop, daemon=True).start()
+        if threading.current_thread() is threading.main_thread():
+            before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        core.start()
+        while core.is_alive():
+            core.join(0.5)
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        if self._error is not None:
+            raise self._error
+
+    async def serve(self) -> None:
+        """Like run, in the caller's event loop. If it is cancelled, it returns after a graceful shutdown."""
+        self._loop = loop = asyncio.get_running_loop()
+        is_main = threading.current_thread() is threading.main_thread()
+        for number in (signal.SIGTERM, signal.SIGINT) if is_main else ():
+            loop.add_signal_handler(number, self.stop)
+        done = asyncio.Event()
+
+        def core() -> None:
+            self._run()
+            loop.call_soon_threadsafe(done.set)
+        threading.Thread(target=core, name="taskledger").start()
+        try:
+            await done.wait()
+        except asyncio.CancelledError:
+            self.stop()
+            await done.wait()
+            raise
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT) if is_main else ():
+                loop.remove_signal_handler(number)
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Begin a graceful shutdown, at whose end run and serve return. Safe for concurrent use."""
+        self._stopping.set()
+        self._poll.abort()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        loop, is_own = self._loop or asyncio.new_event_loop(), self._loop is None
+        self._loop = loop
+        if is_own:
+            threading.Thread(target=loop.run_forever, daemon=True).start()
+        try:
+            if not 1 <= len(self.handlers) <= 100:
+                raise ValueError(f"a worker needs handlers of 1 to 100 kinds, got {len(self.handlers)}")
+            if self._exactly is not None:
+                self._exactly.keep(self._stopping)
+            for target in [self._heartbeats] + [self._slot] * self.slots:
+                threading.Thread(target=target, daemon=True).start()
+            self._ask()
+        except Ended:
+            pass
+        except BaseException as error:
+            self._fail(error)
+        self._shut_down()
+        if is_own:
+            loop.call_soon_threadsafe(loop.stop)
+
+    def _fail(self, error: BaseException) -> None:
+        """Stop the worker with an error, which run raises."""
+        if self._error is None:
+            self._error = error
+            log.error("the worker %s stops: %s", self.name, error)
+        self.stop()
+
+    def _ask(self) -> None:
+        received = 0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: len(self._work) < self.slots or self._stopping.is_set())
+                free = self.slots - len(self._work)
+            if self._stopping.is_set():
+                return
+            answer = self._api.repeat("POST", "/v1/work", {
+                "worker": self.name if self._exactly is None else self._exactly.name, "session": self.session,
+                "kinds": list(self.handlers), "guarantee": self.guarantee, "limit": min(free, 100), "wait": self.wait,
+                "received": received, "timeout": self.timeout, "protocol": "1.0",
+            }, pause=self._stopping.wait, timeout=self.wait + 15, exchange=self._poll)
+            received, self._every = answer["batch"], float(answer["heartbeat_every"])
+            self._answered.set()
+            for task in answer["tasks"]:
+                self._begin(task)
+
+    def _begin(self, task: dict[str, Any]) -> None:
+        attempt = Attempt(Job.of(task), task.get("fence") or f"{task['kind']}/{task['biz_id']}")
+        if self._exactly is None:
+            attempt.job.report = functools.partial(self._progress, attempt, [0.0])
+        with self._changed:
+            if attempt.fence in self._work:
+                return  # given again
+            self._work[attempt.fence] = attempt
+        self._queue.put(attempt)
+
+    def _slot(self) -> None:
+        while (attempt := self._queue.get()) is not None:
+            try:
+                if self._exactly is not None:
+                    self._exactly.work(attempt)
+                elif not attempt.is_over.is_set():
+                    self._report(attempt, self.invoke(attempt))
+            except Ended:
+                pass
+            except BaseException as error:
+                self._fail(error)
+            with self._changed:
+                self._work.pop(attempt.fence, None)
+                self._changed.notify_all()
+
+    def invoke(self, attempt: Attempt, *arguments: Any) -> Outcome:
+        """Run the handler of a job in this thread, or in the event loop."""
+        registered = self.handlers[attempt.job.kind]
+        if registered.is_async:
+            outcome: Outcome = self.wait_for(self.ainvoke(attempt, *arguments), attempt)
+            return outcome
+        try:
+            with _telemetry.attempt(attempt.job):
+                return finished(registered.call(attempt.job, *arguments))
+        except BaseException as error:
+            return failed(error, registered.retry, attempt.job)
+
+    async def ainvoke(self, attempt: Attempt, *arguments: Any) -> Outcome:
+        registered = self.handlers[attempt.job.kind]
+        try:
+            with _telemetry.attempt(attempt.job):
+                return finished(await registered.call(attempt.job, *arguments))
+        except BaseException as error:
+            return failed(error, registered.retry, attempt.job)
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, Any], attempt: Attempt | None = None) -> Any:
+        """Run a coroutine in the event loop, and wait until it has ended, even if the attempt cancels it."""
+        assert self._loop is not None
+        loop, result = self._loop, queue.SimpleQueue[tuple[Any, BaseException | None]]()
+
+        async def whole() -> None:
+            task = asyncio.ensure_future(coroutine)
+            if attempt is not None:
+                attempt.cancel_coroutine = functools.partial(loop.call_soon_threadsafe, task.cancel)
+                if attempt.job.cancelled.is_set():
+                    task.cancel()
+            try:
+                result.put((await task, None))
+            except BaseException as error:
+                result.put((None, error))
+        asyncio.run_coroutine_threadsafe(whole(), loop)
+        value, error = result.get()
+        if attempt is not None:
+            attempt.cancel_coroutine = None
+        if error is not None:
+            raise error
+        return value
+
+    def _report(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Report an outcome until the server has answered, or the attempt is over."""
+        if attempt.is_over.is_set():
+            return
+        try:
+            self._end(outcome.verb, attempt, outcome.body)
+        except Problem as problem:
+            if problem.status not in (400, 413):
+                raise
+            attempt.job.log.warning("the server refuses the outcome: %s", problem)
+            self._end("fail", attempt, {"error": f"{outcome.verb} was refused: {problem}", "error_type": "Problem"})
+
+    def _end(self, verb: str, attempt: Attempt, body: dict[str, Any]) -> None:
+        try:
+            self._api.repeat("POST", "/v1/work:" + verb, attempt.body(**body), pause=attempt.is_over.wait)
+        except Problem as problem:
+            if problem.code != "attempt_ended":
+                raise
+            attempt.job.log.warning("the outcome is not recorded: %s", problem)
+
+    def _progress(self, attempt: Attempt, last: list[float], value: Any) -> None:
+        attempt.job.check()
+        if last[0] and time.monotonic() - last[0] < 1:
+            return  # the server would not record it
+        last[0] = time.monotonic()
+        try:
+            self._api.once("POST", "/v1/work:progress", attempt.body(progress=value))
+        except NoAnswer as error:
+            attempt.job.log.debug("progress is not recorded: %s", error)
+        except Problem as problem:
+            if problem.code == "attempt_ended":
+                attempt.drop("fenced")
+                attempt.job.check()
+            if not problem.is_temporary:
+                raise
+
+    def _heartbeats(self) -> None:
+        if self._exactly is None:
+            self._answered.wait()  # the answer has the interval
+        while not self._ended.wait(self._every):
+            try:
+                self._beat()
+            except Ended:
+                return
+            except BaseException as error:
+                self._fail(error)
+
+    def _beat(self) -> None:
+        with self._changed:
+            holds = {a.fence: a for a in self._work.values() if not a.is_over.is_set()}
+        if self._exactly is not None:
+            self._exactly.keep(self._ended)
+            for attempt in holds.values():
+                self._exactly.check_time(attempt)
+        elif holds:
+            answer = self._api.repeat("POST", "/v1/work:heartbeat", {"session": self.session, "holds": list(holds)},
+                                      pause=self._ended.wait, timeout=10.0)
+            self._every = float(answer["heartbeat_every"])
+            for ended in answer["ended"]:
+                if ended["fence"] in holds:
+                    holds[ended["fence"]].job.log.warning("the attempt is over: %s", ended["reason"])
+                    holds[ended["fence"]].drop(ended["reason"])
+
+    def _shut_down(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._work, self.shutdown_timeout)
+            left = list(self._work.values())
+        for attempt in left:
+            attempt.drop("shutdown")
+        with self._changed:
+            self._changed.wait_for(lambda: not self._work, 1.0 if left else 0.0)
+        self._ended.set()
+        self._answered.set()
+        for _ in range(self.slots):
+            self._queue.put(None)
+        patience = time.monotonic() + 5
+        try:
+            if self._exactly is not None:
+                self._exactly.renew("0 seconds")
+            self._api.repeat("POST", "/v1/work:release", {"session": self.session}, timeout=5.0,
+                             pause=lambda s: time.monotonic() + s > patience or self._sleep(s))
+        except Exception as error:
+            log.warning("tasks are not given back, and go to other workers later: %s", error)
+
+    def _sleep(self, seconds: float) -> bool:
+        time.sleep(seconds)
+        return False
