@@ -4,9 +4,9 @@
 -- $1 kinds, $2 biz_ids, $3 args, $4 metas, $5 actors ('' or null for session_user), $6 versions of the args' formats,
 -- $7 microseconds after which the task is due, $8 due time, $9 deadline of the first attempt, $10 deadline of the task
 -- (null if not set), $11 rerun or replace, or another text for an entry that is only decided about, $12 priorities, $13
--- partitions ('' or null: none), $14 whether this statement writes the entry, $15 whether it has predecessors: text array
--- literals of one length ($13 may be shorter), sorted by key as for enqueue_many.sql. $16 is 1 if the entries have been
--- decided about, else 0.
+-- partitions ('' or null: none), $14 whether this statement writes the entry, $15 whether it has predecessors: text
+-- array literals of one length ($13 may be shorter), sorted by key as for enqueue_many.sql. $16 is 1 if the entries have
+-- been decided about, else 0.
 -- Returns a row for each task with a new event: its number in the lists, from 1, position, version and type of the
 -- event. Or it returns a row with position 0 for an entry that must not be written: with policy, waiting tasks, limit
 -- and delay of its kind; or with the size of its args, and the limits of args and meta.
