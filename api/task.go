@@ -44,7 +44,7 @@ func (h *Handler) postTask(w http.ResponseWriter, r *http.Request, c *caller) er
 		defer leave()
 	}
 	again := entry.Options.IfExists
-	if isCreateOnly && (again == ledger.IfExistsRerun || again == ledger.IfExistsReplace) {
+	if isCreateOnly && again != ledger.IfExistsSame && again != ledger.IfExistsIgnore {
 		return invalid("If-None-Match", "must not be set together with if_exists %s", again)
 	}
 	ctx, cancel := database(r)

@@ -58,9 +58,9 @@ func parseAfter(meta json.RawMessage) After {
 	return a
 }
 
-// Awaited returns the predecessors that a task waits for if e is its first and last event.
+// Awaited returns the predecessors that a task waits for if e is its last event.
 func (e Event) Awaited() After {
-	if e.Version != 1 || e.Type != EventScheduled {
+	if !e.HasArgs() || e.Type != EventScheduled {
 		return After{}
 	}
 	return parseAfter(e.Meta)

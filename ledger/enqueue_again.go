@@ -34,6 +34,11 @@ const (
 	// A worker that is at the moment beginning the task with its old args cannot finish it. An AtLeastOnce handler may
 	// then have been called with the old args, and is called again with the new ones.
 	IfExistsReplace IfExists = "replace"
+	// IfExistsFollow is [IfExistsReplace], and lets one more run follow a task that has begun, or waits for
+	// predecessors: with these args, times and deadlines, as soon as the task has finished. While that run waits, a
+	// further enqueue replaces its args, so at most one waits. If the task is cancelled, so is the waiting run; after
+	// every other end it begins. [Enqueued] is then new, with the state and the version of the task that runs.
+	IfExistsFollow IfExists = "follow"
 )
 
 // check returns an [*InvalidError] for an unknown value, and for a combination that is not possible.
@@ -41,7 +46,7 @@ func (i IfExists) check(o *EnqueueOptions) error {
 	switch i {
 	case IfExistsSame, IfExistsIgnore:
 		return nil
-	case IfExistsRerun, IfExistsReplace:
+	case IfExistsRerun, IfExistsReplace, IfExistsFollow:
 		if len(o.After) > 0 {
 			return &InvalidError{Field: "if_exists", Value: string(i), Rule: "must not be set together with after"}
 		}
@@ -50,11 +55,11 @@ func (i IfExists) check(o *EnqueueOptions) error {
 		}
 		return nil
 	}
-	rule := "must be ignore, replace, rerun or empty"
+	rule := "must be ignore, rerun, replace, follow or empty"
 	return &InvalidError{Field: "if_exists", Value: string(i), Rule: rule}
 }
 
-// ParseIfExists returns the value that a text names: same, ignore, replace or rerun. The empty text is
+// ParseIfExists returns the value that a text names: same, ignore, rerun, replace or follow. The empty text is
 // [IfExistsSame]. It returns an [*InvalidError] for another text.
 func ParseIfExists(text string) (IfExists, error) {
 	if text == "same" {
@@ -62,14 +67,16 @@ func ParseIfExists(text string) (IfExists, error) {
 	}
 	i := IfExists(text)
 	if i.check(&EnqueueOptions{}) != nil {
-		rule := "must be same, ignore, replace or rerun"
+		rule := "must be same, ignore, rerun, replace or follow"
 		return "", &InvalidError{Field: "if_exists", Value: text, Rule: rule}
 	}
 	return i, nil
 }
 
 // again reports whether the row may be appended to a task that exists.
-func (r firstEvent) again() bool { return r.ifExists == IfExistsRerun || r.ifExists == IfExistsReplace }
+func (r firstEvent) again() bool {
+	return r.ifExists == IfExistsRerun || r.ifExists == IfExistsReplace || r.ifExists == IfExistsFollow
+}
 
 // resolve returns the results of rows whose insert did nothing, in their order. Entries of one key take effect in their
 // order.

@@ -384,8 +384,8 @@ func TestWorkerCannotForgeARun(t *testing.T) {
 		 select 2, 0, shard, 'enqueued', kind, biz_id, '2' from taskledger.event`,
 		`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data, run)
 		 select 2, 1, shard, 'failed', kind, biz_id, '2', 1 from taskledger.event`,
-		`select taskledger_internal.enqueue_again('customer.resync', '17', true, '2', null, null, 1, 0, null, null,
-		                                          null, null)`,
+		`select taskledger_internal.enqueue_again('customer.resync', '17', 'replace', '2', null, null, 1, 0, null, null,
+		                                          null, null, null)`,
 	} {
 		if _, err := pool.Exec(t.Context(), statement); err == nil {
 			t.Errorf("admitted: %s", statement)
@@ -398,16 +398,17 @@ func TestRerunIsChecked(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, "producer")
 	for name, call := range map[string]string{
-		"kind": `enqueue_again('taskledger.operation', '1', true, '2', null, null, 1, 0, null, null, null, null,
+		"kind": `enqueue_again('taskledger.operation', '1', 'replace', '2', null, null, 1, 0, null, null, null, null,
 		                      null)`,
-		"actor": `enqueue_again('a.b', '1', true, '2', null, 'schedule/x', 1, 0, null, null, null, null, null)`,
-		"args": `enqueue_again('a.b', '1', true, '"' || repeat('x', 300000) || '"', null, null, 1, 0, null, null, null,
-		                      null, null)`,
-		"meta":      `enqueue_again('a.b', '1', true, '2', '[]', null, 1, 0, null, null, null, null, null)`,
-		"version":   `enqueue_again('a.b', '1', true, '2', null, null, 0, 0, null, null, null, null, null)`,
-		"priority":  `enqueue_again('a.b', '1', true, '2', null, null, 1, 5, null, null, null, null, null)`,
-		"partition": `enqueue_again('a.b', '1', true, '2', null, null, 1, 0, repeat('p', 65), null, null, null, null)`,
-		"run_at":    `enqueue_again('a.b', '1', true, '2', null, null, 1, 0, null, null, 'infinity', null, null)`,
+		"actor": `enqueue_again('a.b', '1', 'replace', '2', null, 'schedule/x', 1, 0, null, null, null, null, null)`,
+		"args": `enqueue_again('a.b', '1', 'replace', '"' || repeat('x', 300000) || '"', null, null, 1, 0, null, null,
+		                      null, null, null)`,
+		"meta":      `enqueue_again('a.b', '1', 'replace', '2', '[]', null, 1, 0, null, null, null, null, null)`,
+		"version":   `enqueue_again('a.b', '1', 'replace', '2', null, null, 0, 0, null, null, null, null, null)`,
+		"priority":  `enqueue_again('a.b', '1', 'replace', '2', null, null, 1, 5, null, null, null, null, null)`,
+		"partition": `enqueue_again('a.b', '1', 'replace', '2', null, null, 1, 0, repeat('p', 65), null, null, null,
+		                           null)`,
+		"run_at":    `enqueue_again('a.b', '1', 'replace', '2', null, null, 1, 0, null, null, 'infinity', null, null)`,
 	} {
 		_, err := pool.Exec(t.Context(), "select taskledger_internal."+call)
 		if err == nil || !strings.Contains(err.Error(), "taskledger: invalid") {

@@ -24,7 +24,7 @@ var (
 // OverloadError is the error of an enqueue while the [Limit] of the kind is reached. Nothing was written, and
 // the transaction stays usable. [Tx.EnqueueAndCommit] rolls back.
 type OverloadError struct {
-	Kind       Kind
+	Kind Kind
 	// Waiting is the number of tasks of the kind that wait, as the projector has counted them. For a task that is due
 	// later, it includes the scheduled ones.
 	Waiting    int64

@@ -260,14 +260,16 @@ language sql volatile security definer set search_path = pg_catalog, pg_temp
 begin atomic
   delete from taskledger.timer t
    using unnest(remove_awaiting.kinds, remove_awaiting.biz_ids) k(kind, biz_id)
-   where t.due_at = taskledger_internal.end_of_time() and t.kind = k.kind and t.biz_id = k.biz_id and t.version = 1
+   where t.due_at = taskledger_internal.end_of_time() and t.kind = k.kind and t.biz_id = k.biz_id
      and t.reason = 'after'
-     and exists (select from taskledger.event e where e.kind = k.kind and e.biz_id = k.biz_id and e.version = 2);
+     and exists (
+       select from taskledger.event e
+        where e.kind = k.kind and e.biz_id = k.biz_id and e.version = t.version + 1);
 end;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.remove_awaiting(text[], text[]) is
-  'Removes the timers of tasks with predecessors that have more than their first event.';
+  'Removes the timers of tasks with predecessors that have an event after the one that set the timer.';
 
 -- Without it, the timer of a cancelled task would stay until its time, and a deadline's timer long after the success. A
 -- timer is obsolete if no later event can give it an effect: versions grow, and so do attempts in a run, which

@@ -257,11 +257,11 @@ comment on function taskledger_internal.check_size(text, text, text) is
 create function taskledger_internal.check_if_exists(if_exists text, after json) returns void
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
-  if if_exists is null or if_exists not in ('same', 'ignore', 'replace', 'rerun') then
-    raise exception 'taskledger: invalid if_exists %: must be same, ignore, replace or rerun',
+  if if_exists is null or if_exists not in ('same', 'ignore', 'replace', 'rerun', 'follow') then
+    raise exception 'taskledger: invalid if_exists %: must be same, ignore, rerun, replace or follow',
         coalesce(quote_literal(left(if_exists, 80)), 'null')
       using errcode = 'invalid_parameter_value';
-  elsif if_exists in ('replace', 'rerun') and after is not null and json_typeof(after) <> 'null' then
+  elsif if_exists in ('replace', 'rerun', 'follow') and after is not null and json_typeof(after) <> 'null' then
     raise exception 'taskledger: invalid if_exists: must not be % together with after', if_exists
       using errcode = 'invalid_parameter_value';
   end if;

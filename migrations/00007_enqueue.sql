@@ -191,16 +191,61 @@ $$;
 comment on function taskledger_internal.refuse_overload(text, boolean) is
   'Raises the error that too many tasks of a kind wait, and counts it. is_later: scheduled ones count, too.';
 
--- Enqueues the next run of a finished task, or, if replaces is true, replaces the args and times of a task that has not
--- begun. A compare-and-set on the primary key, like each append: if it is lost, the new head decides. A worker that has
--- begun the replaced version, and has not recorded it, is fenced off by it.
+-- The one insert of an event with args after version 1. Returns null if another transaction has appended that version.
+-- The caller has drawn the transaction's id before it read the clock for due.
+-- +goose StatementBegin
+create function taskledger_internal.append_run(kind text, biz_id text, expected integer, shard smallint, run integer,
+                                               args text, meta text, actor text, data_version integer,
+                                               priority integer, partition text, login_id integer,
+                                               due timestamptz, start_by timestamptz, finish_by timestamptz)
+returns bigint
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  added_position bigint;
+begin
+  with tx as materialized (select pg_current_xact_id() as xid)
+  insert into taskledger.event (xid, version, attempt, shard, type, login_id, run, data_version, priority, partition,
+                                kind, biz_id, actor, data, meta)
+  select tx.xid, append_run.expected + 1, 0, append_run.shard,
+         case when append_run.due is null then 'enqueued' else 'scheduled' end::taskledger.event_type,
+         append_run.login_id, append_run.run, append_run.data_version, append_run.priority,
+         nullif(append_run.partition, ''), append_run.kind, append_run.biz_id, coalesce(nullif(append_run.actor, ''), session_user::text), append_run.args::json,
+         taskledger_internal.with_times(append_run.meta, append_run.due, append_run.start_by,
+                                        append_run.finish_by)::json
+    from tx
+      on conflict (kind, biz_id, version) do nothing
+  returning event.position into added_position;
+  if added_position is null then
+    return null;
+  end if;
+  insert into taskledger.timer (due_at, kind, biz_id, version, reason)
+  select taskledger_internal.due_at(null, t.at), append_run.kind, append_run.biz_id, append_run.expected + 1, t.reason
+    from (values (append_run.due, 'due'), (append_run.start_by, 'start_by'),
+                 (append_run.finish_by, 'finish_by')) t(at, reason)
+   where t.at is not null;
+  perform taskledger_internal.wake(case when append_run.due is null then added_position end);
+  return added_position;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.append_run(text, text, integer, smallint, integer, text, text, text, integer,
+                                                   integer, text, integer, timestamptz, timestamptz, timestamptz) is
+  'Appends an event with args: the beginning of a run, or other args of a run. Returns its position; null if the task '
+  'has moved on.';
+
+-- Enqueues the next run of a finished task, or, unless if_exists is rerun, replaces the args and times of a task that
+-- has not begun; with follow, a task that has begun gets a run behind it. A compare-and-set on the primary key, like
+-- each append: if it is lost, the new head decides. A worker that has begun the replaced version, and has not recorded
+-- it, is fenced off by it.
 --
 -- Without a priority or a partition, a replaced task keeps its own, and the next run has the default.
 --
 -- It waits for concurrent transactions that append to the task. Volatile, so that each of its statements sees the
 -- winner of a race. Run numbers follow the newest event with args. Indexes: primary key, event_run.
 -- +goose StatementBegin
-create function taskledger_internal.enqueue_again(kind text, biz_id text, replaces boolean, args text, meta text,
+create function taskledger_internal.enqueue_again(kind text, biz_id text, if_exists text, args text, meta text,
                                                   actor text, data_version integer, priority integer, partition text,
                                                   run_after bigint, run_at timestamptz, start_by timestamptz,
                                                   finish_by timestamptz,
@@ -245,11 +290,21 @@ begin
     if head.version is null then
       return;
     elsif head.type not in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') then
-      if not replaces or head.attempt > 0 or head.type not in ('enqueued', 'scheduled', 'released')
+      if enqueue_again.if_exists = 'rerun' or head.attempt > 0
+          or head.type not in ('enqueued', 'scheduled', 'released')
           or exists (
                select from taskledger.timer t
                 where t.due_at = taskledger_internal.end_of_time() and t.kind = enqueue_again.kind
                   and t.biz_id = enqueue_again.biz_id and t.version = head.version and t.reason = 'after') then
+        if enqueue_again.if_exists = 'follow' then
+          "position" := taskledger_internal.enqueue_behind(
+            enqueue_again.kind, enqueue_again.biz_id, enqueue_again.args, enqueue_again.meta, enqueue_again.actor,
+            enqueue_again.data_version, enqueue_again.priority, enqueue_again.partition,
+            taskledger_internal.due_at(nullif(enqueue_again.run_after, 0), enqueue_again.run_at),
+            enqueue_again.start_by, enqueue_again.finish_by);
+          version := head.version;
+          type := head.type;
+        end if;
         return;
       end if;
       next_run := next_run - 1;
@@ -263,43 +318,170 @@ begin
           where o.kind = enqueue_again.kind and case when due is null then o.closed else o.closed_later end) then
       perform taskledger_internal.refuse_overload(enqueue_again.kind, due is not null);
     end if;
+    "position" := taskledger_internal.append_run(
+      enqueue_again.kind, enqueue_again.biz_id, head.version, head.shard, next_run, enqueue_again.args,
+      enqueue_again.meta, enqueue_again.actor, enqueue_again.data_version,
+      coalesce(nullif(enqueue_again.priority, 0),
+               case when head.type in ('enqueued', 'scheduled', 'released') then head.priority end, 0),
+      coalesce(nullif(enqueue_again.partition, ''),
+               case when head.type in ('enqueued', 'scheduled', 'released') then head.partition end),
+      coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
+               taskledger_internal.login_id()),
+      due, enqueue_again.start_by, enqueue_again.finish_by);
+    exit when "position" is not null;
+  end loop;
+  version := head.version + 1;
+  type := case when due is null then 'enqueued' else 'scheduled' end;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.enqueue_again(text, text, text, text, text, text, integer, integer, text,
+                                                      bigint, timestamptz, timestamptz, timestamptz) is
+  'Enqueues the next run of a finished task, replaces the args of a task that has not begun, or lets a run follow one '
+  'that has, as if_exists wants it. Returns the position of the new event, with the version and the type of the '
+  'task''s last one; or null as position if the task does not exist, or is not changed. Raises an error if too many '
+  'tasks of the kind wait.';
+
+-- The key of the task that stands for the next run of another one: nextrun.Of in Go.
+create function taskledger_internal.next_id(kind text, biz_id text) returns text
+language sql immutable strict parallel safe
+return case when octet_length(kind) + octet_length(biz_id) < 255 then kind || '/' || biz_id
+            else '#' || encode(sha256(convert_to(kind || '/' || biz_id, 'UTF8')), 'hex') end;
+
+comment on function taskledger_internal.next_id(text, text) is
+  'Returns the biz_id of the task of kind taskledger.next that stands for the next run of a task.';
+
+-- The run waits as a task of kind taskledger.next, after the task (otherwise: run). Its meta is {"after":…,"due":…,
+-- "of":…}: the times of the run, null for none, and its meta, last, so that text functions find it: PostgreSQL cannot
+-- decode every JSON text that it stores. The login is the session''s, and so the run''s.
+--
+-- It locks the key of that task alone. Volatile, so that each of its statements sees the winner of a race.
+-- +goose StatementBegin
+create function taskledger_internal.enqueue_behind(kind text, biz_id text, args text, meta text, actor text,
+                                                   data_version integer, priority integer, partition text,
+                                                   due timestamptz, start_by timestamptz, finish_by timestamptz)
+returns bigint
+language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  id constant text := taskledger_internal.next_id(enqueue_behind.kind, enqueue_behind.biz_id);
+  stored constant text := '{"after":' || json_build_object(
+      'keys', json_build_array(json_build_object('kind', enqueue_behind.kind, 'biz_id', enqueue_behind.biz_id)),
+      'otherwise', 'run')
+    || ',"due":' || json_build_array(due, start_by, finish_by)
+    || ',"of":' || coalesce(enqueue_behind.meta, 'null') || '}';
+  head record;
+  added record;
+begin
+  loop
+    select h.version, h.type, coalesce((
+             select r.run from taskledger.event r
+              where r.kind = 'taskledger.next' and r.biz_id = id and r.run is not null
+              order by r.version desc limit 1), 1) as run
+      into head
+      from taskledger.event h
+     where h.kind = 'taskledger.next' and h.biz_id = id
+     order by h.version desc
+     limit 1;
     with tx as materialized (
       select pg_current_xact_id() as xid,
              coalesce((select l.id from taskledger.logins l where l.name = session_user limit 1),
                       taskledger_internal.login_id()) as login_id)
     insert into taskledger.event (xid, version, attempt, shard, type, login_id, run, data_version, priority,
                                   partition, kind, biz_id, actor, data, meta)
-    select tx.xid, head.version + 1, 0, head.shard,
-           case when due is null then 'enqueued' else 'scheduled' end::taskledger.event_type, tx.login_id, next_run,
-           enqueue_again.data_version,
-           coalesce(nullif(enqueue_again.priority, 0),
-                    case when head.type in ('enqueued', 'scheduled', 'released') then head.priority end, 0),
-           coalesce(nullif(enqueue_again.partition, ''),
-                    case when head.type in ('enqueued', 'scheduled', 'released') then head.partition end),
-           enqueue_again.kind, enqueue_again.biz_id,
-           coalesce(nullif(enqueue_again.actor, ''), session_user::text), enqueue_again.args::json,
-           taskledger_internal.with_times(enqueue_again.meta, due, enqueue_again.start_by,
-                                          enqueue_again.finish_by)::json
+    select tx.xid, coalesce(head.version, 0) + 1, 0, taskledger.shard_of(id), 'scheduled', tx.login_id,
+           case when head.version is not null
+                then head.run + case when head.type = 'scheduled' then 0 else 1 end end,
+           enqueue_behind.data_version, coalesce(enqueue_behind.priority, 0),
+           nullif(enqueue_behind.partition, ''), 'taskledger.next', id,
+           coalesce(nullif(enqueue_behind.actor, ''), session_user::text), enqueue_behind.args::json, stored::json
       from tx
         on conflict (kind, biz_id, version) do nothing
-    returning event.position, event.version, event.type into "position", version, type;
-    exit when "position" is not null;
+    returning event.position, event.version into added;
+    exit when added.position is not null;
   end loop;
   insert into taskledger.timer (due_at, kind, biz_id, version, reason)
-  select taskledger_internal.due_at(null, t.at), enqueue_again.kind, enqueue_again.biz_id, head.version + 1, t.reason
-    from (values (due, 'due'), (enqueue_again.start_by, 'start_by'),
-                 (enqueue_again.finish_by, 'finish_by')) t(at, reason)
-   where t.at is not null;
-  perform taskledger_internal.wake(case when due is null then "position" end);
+  values (taskledger_internal.end_of_time(), 'taskledger.next', id, added.version, 'after');
+  perform taskledger_internal.wake();
+  return added.position;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.enqueue_again(text, text, boolean, text, text, text, integer, integer, text,
-                                                      bigint, timestamptz, timestamptz, timestamptz) is
-  'Enqueues the next run of a finished task, or replaces the args of a task that has not begun. Returns the new event; '
-  'or null as position if the task does not exist, has begun, waits for predecessors or must not be replaced. Raises '
-  'an error if too many tasks of the kind wait.';
+comment on function taskledger_internal.enqueue_behind(text, text, text, text, text, integer, integer, text,
+                                                       timestamptz, timestamptz, timestamptz) is
+  'Enqueues a run behind the last run of a task, or replaces the args of the run that waits there. Returns the '
+  'position of the event.';
+
+-- Called by the scheduler when the task has finished. The next run and the end of the task that stands for it commit
+-- together. If the task was cancelled, the run is cancelled, too. The limit of the kind was decided for the run before.
+--
+-- It runs with its owner''s rights, so that the run belongs to the login that has enqueued it.
+-- +goose StatementBegin
+create function taskledger_internal.begin_next(kind text, biz_id text) returns boolean
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_column
+declare
+  id constant text := taskledger_internal.next_id(begin_next.kind, begin_next.biz_id);
+  next record;
+  head record;
+  times json;
+  meta text;
+begin
+  select e.version, e.type, e.login_id, e.data_version, e.priority, e.partition, e.actor, e.data::text as args,
+         e.meta::text as meta
+    into next
+    from taskledger.event e
+   where e.kind = 'taskledger.next' and e.biz_id = id
+   order by e.version desc
+   limit 1;
+  if next.type is distinct from 'scheduled' then
+    return true;
+  end if;
+  select e.version, e.type, e.shard into head
+    from taskledger.event e
+   where e.kind = begin_next.kind and e.biz_id = begin_next.biz_id
+   order by e.version desc
+   limit 1;
+  if head.type = 'cancelled' then
+    perform taskledger_internal.append_event('taskledger.next', id, next.version, 'cancelled', 'scheduler',
+                                             '{"reason":"the run before was cancelled"}');
+    return true;
+  elsif head.type is null or head.type not in ('succeeded', 'buried', 'expired', 'discarded') then
+    return false;
+  end if;
+  times := substring(next.meta from ',"due":([[].*?[]]),"of":');
+  meta := left(substr(next.meta, strpos(next.meta, ',"of":') + 6), -1);
+  perform pg_current_xact_id();  -- before the clock is read: see table timer
+  begin
+    if taskledger_internal.append_event('taskledger.next', id, next.version, 'released', 'scheduler',
+                                        '{"reason":"the run before has finished"}') is null then
+      return false; -- another enqueue has replaced its args, or another scheduler has begun it
+    end if;
+    perform taskledger_internal.append_event('taskledger.next', id, next.version + 1, 'succeeded', 'scheduler', null);
+    if taskledger_internal.append_run(
+         begin_next.kind, begin_next.biz_id, head.version, head.shard, 1 + coalesce((
+           select r.run from taskledger.event r
+            where r.kind = begin_next.kind and r.biz_id = begin_next.biz_id and r.run is not null
+            order by r.version desc limit 1), 1),
+         next.args, nullif(meta, 'null'), next.actor, next.data_version, next.priority, next.partition,
+         next.login_id,
+         case when (times ->> 0)::timestamptz > clock_timestamp() then (times ->> 0)::timestamptz end,
+         (times ->> 1)::timestamptz, (times ->> 2)::timestamptz) is null then
+      raise sqlstate 'TL007'; -- another run has begun first, so this one goes on waiting
+    end if;
+  exception when sqlstate 'TL007' then
+    return false;
+  end;
+  return true;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.begin_next(text, text) is
+  'Begins the run that waits behind the last run of a task, if that has finished. Returns whether no run waits any '
+  'more.';
 
 -- An entry whose task does not exist has not been inserted because of the limit of its kind, even if it is not reached
 -- by now. If the transaction cannot see other tasks, only a limit that is reached is the reason.
@@ -328,7 +510,7 @@ begin
            when head.type is null then
              o.policy in ('reject', 'caller_runs')
              and (is_now.closed or current_setting('transaction_isolation') not in ('repeatable read', 'serializable'))
-           else is_now.closed and e.if_exists in ('rerun', 'replace')
+           else is_now.closed and e.if_exists in ('rerun', 'replace', 'follow')
                 and head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded')
          end
    order by is_now.closed desc, e.i
@@ -450,9 +632,9 @@ begin
         in_order := true;
       elsif key = 'if_exists' then
         perform taskledger_internal.check_if_exists(entry.v ->> 'if_exists', entry.v -> 'after');
-        one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun');
+        one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun', 'follow');
       elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version', 'priority',
-                     'partition') then
+                        'partition') then
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
                 hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
@@ -677,10 +859,10 @@ begin
     return;
   end if;
 
-  if enqueue.if_exists in ('replace', 'rerun') then
+  if enqueue.if_exists in ('replace', 'rerun', 'follow') then
     select a.* into again
       from taskledger_internal.enqueue_again(
-             enqueue.kind, enqueue.biz_id, enqueue.if_exists = 'replace', enqueue.args::text,
+             enqueue.kind, enqueue.biz_id, enqueue.if_exists, enqueue.args::text,
              case when json_typeof(enqueue.meta) = 'object' then enqueue.meta::text end, enqueue.actor,
              coalesce(enqueue.data_version, 1), enqueue.priority, enqueue.partition,
              (extract(epoch from enqueue.run_in) * 1e6)::bigint, enqueue.run_at, enqueue.start_by, enqueue.finish_by) a;
@@ -713,4 +895,5 @@ comment on function taskledger.enqueue(text, text, json, timestamptz, integer, t
   'or wait. '
   'If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args '
   'are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args '
-  'and times; ''replace'' also replaces those of a task that has not begun. Then is_new is true.';
+  'and times; ''replace'' also replaces those of a task that has not begun; and ''follow'' also lets one more run '
+  'follow a run that has begun. Then is_new is true.';

@@ -212,6 +212,7 @@ grant execute on function taskledger_internal.change_task, taskledger_internal.c
    taskledger_internal.check_times to operator;
 grant execute on function taskledger_internal.check_actor, taskledger_internal.check_times to producer;
 grant execute on function taskledger_internal.fire_timers, taskledger_internal.remove_awaiting,
+   taskledger_internal.begin_next,
    taskledger_internal.remove_obsolete_timers to relay;
 grant execute on function taskledger_internal.end_of_time to producer, worker, relay, operator, reader, archiver;
 

@@ -30,8 +30,8 @@ type NewTask struct {
 	// After contains tasks that must have succeeded before this one becomes available, see [ledger.EnqueueOptions].
 	// They must exist or come before this one in its [Batch], and the caller must be allowed to use their kinds.
 	After *ledger.After `json:"after,omitempty"`
-	// IfExists decides what happens if the task exists: same, ignore, replace or rerun. Default: same. A repeated
-	// request with rerun or replace begins another run if the first one has finished meanwhile.
+	// IfExists decides what happens if the task exists: same, ignore, rerun, replace or follow. Default: same. A
+	// repeated request with one of the last three begins another run if the first one has finished meanwhile.
 	IfExists ledger.IfExists `json:"if_exists,omitempty"`
 }
 

@@ -44,8 +44,9 @@ func newEnqueueCommand(a *app) *cobra.Command {
 		Short: "Enqueue a task, or report that it exists",
 		Long: `Enqueue a task, in a transaction of its own. KIND and BIZ_ID name one task. If it exists,
 nothing is written, and its state is shown. If it exists with other args, that is a conflict
-(exit code 4). --if-exists rerun enqueues the next run of a finished task, and --if-exists replace
-also replaces args and times of a task that has not begun.
+(exit code 4). --if-exists rerun enqueues the next run of a finished task, --if-exists replace also
+replaces args and times of a task that has not begun, and --if-exists follow also lets one more run
+follow a task that has begun.
 
 With --wait the command then waits until the task has finished, and prints it, as taskledger wait does.
 That needs the role reader in addition to producer. If the wait fails, the task is still committed: the
@@ -89,7 +90,8 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
 	cmd.Flags().StringVar(&f.otherwise, "otherwise", "",
 		"if a task of --after is dead or cancelled: cancel, run or wait (default: cancel)")
 	cmd.Flags().StringVar(&f.ifExists, "if-exists", "same", "if the task exists: same, ignore, rerun (another run if "+
-		"it has finished) or replace (also the args of a task that has not begun)")
+		"it has finished), replace (also the args of a task that has not begun) or follow (also one more run behind a "+
+		"task that has begun)")
 	addDuration(cmd.Flags(), &f.wait, "wait", "wait this long for its result (default: do not wait)")
 	refuseZero(cmd.Flags(), "data-version", "priority", "retry", "run-at", "start-by", "finish-by", "otherwise")
 	return cmd
@@ -150,7 +152,9 @@ func enqueue(ctx context.Context, a *app, key ledger.Key, f enqueueFlags, sharde
 		unawaited = failed
 	}
 	if err := a.print(answer, func(w io.Writer) {
-		if answer.New {
+		if answer.New && (answer.State == ledger.StateRunning || answer.State == ledger.StateRetrying) {
+			fmt.Fprintf(w, "enqueued one more run behind %s, which is %s\n", plain(key.String()), answer.State)
+		} else if answer.New {
 			fmt.Fprintf(w, "enqueued %s\n", plain(key.String()))
 		} else {
 			fmt.Fprintf(w, "%s exists: it is %s, at version %d\n", plain(key.String()), answer.State, answer.Version)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/taskledger/taskledger/internal/lists"
+	"github.com/taskledger/taskledger/internal/nextrun"
 	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
@@ -29,9 +30,25 @@ type Source struct {
 	Counts func(context.Context) ([]ledger.StateCount, error)
 }
 
-// State returns why a task does not begin or does not end, or why it is dead. It returns "" if there is nothing to
-// explain. It never commits.
+// State returns why a task does not begin or does not end, or why it is dead, and whether another run follows it. It
+// returns "" if there is nothing to explain. It never commits.
 func (s Source) State(ctx context.Context, t ledger.Task) (string, error) {
+	why, err := s.state(ctx, t)
+	if err != nil || t.State.Finished() || reserved.IsKind(t.Kind) {
+		return why, err
+	}
+	next := nextrun.Of(t.Key)
+	states, err := ledger.States(ctx, s.DB, []ledger.Key{next})
+	if err != nil || states[next] != ledger.StateScheduled {
+		return why, err
+	}
+	if why != "" {
+		why += " "
+	}
+	return why + "One more run waits behind it, and begins when it has finished.", nil
+}
+
+func (s Source) state(ctx context.Context, t ledger.Task) (string, error) {
 	switch t.State {
 	case ledger.StateDead:
 		return dead(t), nil

@@ -164,7 +164,7 @@ var rules = []rule{
 	{
 		pkg: "/workers/scheduler",
 		may: []string{"/ledger", "/internal/feed", "/internal/fault", "/internal/lease", "/internal/loop",
-			"/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx, xSync},
+			"/internal/nextrun", "/internal/pgarray", "/internal/pgerr", "/internal/pgquery", pgx, xSync},
 		reason: "a service of its own: it appends what is due, and does not depend on how workers run tasks",
 	},
 	{
@@ -177,7 +177,7 @@ var rules = []rule{
 	{
 		pkg: "/internal/explain",
 		may: []string{"/ledger", "/projector", "/workers", "/workers/operator", "/internal/lists",
-			"/internal/printable", "/internal/reserved"},
+			"/internal/nextrun", "/internal/printable", "/internal/reserved"},
 		reason: "sentences about a task, for the console and the command line",
 	},
 	{
@@ -295,6 +295,7 @@ var rules = []rule{
 	},
 	{pkg: "/internal/post", may: []string{"/internal/printable"}, reason: "a request is sent in one way"},
 	{pkg: "/internal/lists", may: []string{"/ledger"}, reason: "the limit of a list is checked in one way"},
+	{pkg: "/internal/nextrun", may: []string{"/ledger"}, reason: "the task of a run that waits is named in one way"},
 	{pkg: "/internal/secret", may: []string{"/ledger"}, reason: "secrets are read in one way"},
 	{
 		pkg:    "/internal/settings",

@@ -1,12 +1,12 @@
--- Enqueues the next runs of finished tasks, and replaces the args of tasks that have not begun, by
--- taskledger_internal.enqueue_again. First it decides about all entries: if one is too large, or the limit of its kind
--- is reached, it writes nothing.
+-- Enqueues the next runs of finished tasks, replaces the args of tasks that have not begun, and lets runs follow those
+-- that have, by taskledger_internal.enqueue_again. First it decides about all entries: if one is too large, or the
+-- limit of its kind is reached, it writes nothing.
 -- $1 kinds, $2 biz_ids, $3 args, $4 metas, $5 actors ('' or null for session_user), $6 versions of the args' formats,
 -- $7 microseconds after which the task is due, $8 due time, $9 deadline of the first attempt, $10 deadline of the task
--- (null if not set), $11 rerun or replace, or another text for an entry that is only decided about, $12 priorities, $13
--- partitions ('' or null: none), $14 whether this statement writes the entry, $15 whether it has predecessors: text
--- array literals of one length ($13 may be shorter), sorted by key as for enqueue_many.sql. $16 is 1 if the entries have
--- been decided about, else 0.
+-- (null if not set), $11 rerun, replace or follow, or another text for an entry that is only decided about, $12
+-- priorities, $13 partitions ('' or null: none), $14 whether this statement writes the entry, $15 whether it has
+-- predecessors: text array literals of one length ($13 may be shorter), sorted by key as for enqueue_many.sql. $16 is 1
+-- if the entries have been decided about, else 0.
 -- Returns a row for each task with a new event: its number in the lists, from 1, position, version and type of the
 -- event. Or it returns a row with position 0 for an entry that must not be written: with policy, waiting tasks, limit
 -- and delay of its kind; or with the size of its args, and the limits of args and meta.
@@ -43,7 +43,7 @@ select e.i, a.position, a.version, a.type::text, '' as policy, 0::bigint as wait
        0::bigint as retry_after_ms, 0 as args, 0 as max_args, 0 as max_meta
   from entry e
  cross join lateral taskledger_internal.enqueue_again(
-   e.kind, e.biz_id, e.if_exists = 'replace', e.args, e.meta, e.actor, e.data_version, e.priority, e.partition,
+   e.kind, e.biz_id, e.if_exists, e.args, e.meta, e.actor, e.data_version, e.priority, e.partition,
    e.run_after, e.run_at, e.start_by, e.finish_by) a
  where e.is_written and not exists (select from oversize) and not exists (select from overfull)
        and a.position is not null

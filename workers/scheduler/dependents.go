@@ -17,6 +17,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/feed"
 	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/nextrun"
 	"github.com/taskledger/taskledger/internal/pgarray"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -26,6 +27,8 @@ var (
 	awaitingSQL string
 	//go:embed sql/awaiting_remove.sql
 	awaitingRemoveSQL string
+	//go:embed sql/next_begin.sql
+	nextBeginSQL string
 )
 
 // pointAwaited is a crash point: tasks have been made available or cancelled, and their timers still exist.
@@ -215,7 +218,7 @@ func (a *dependents) nextAt() time.Time {
 func (a *dependents) note(events []ledger.Event) {
 	for i := range events {
 		e := &events[i]
-		if e.Version > 1 && a.known.waiting[e.Key] != nil {
+		if known := a.known.waiting[e.Key]; known != nil && e.Version > known.version {
 			a.end(e.Key)
 		}
 		if after := e.Awaited(); len(after.Keys) > 0 {
@@ -226,7 +229,7 @@ func (a *dependents) note(events []ledger.Event) {
 			if a.known.makeRoom(len(after.Keys)) {
 				a.walkSoon()
 			}
-			a.meet(&successor{key: key, after: after})
+			a.meet(&successor{key: key, version: e.Version, after: after})
 		}
 		if e.Type.State().Finished() {
 			a.noteEnd(e.Key)
@@ -283,7 +286,10 @@ func (a *dependents) walkOn(ctx context.Context) (isAtEnd bool, err error) {
 	}
 	for _, s := range page {
 		if s.hasMoved {
-			a.end(s.key)
+			a.gone = append(a.gone, s.key)
+			if known := a.known.waiting[s.key]; known != nil && known.version <= s.version {
+				a.known.remove(s.key)
+			}
 		} else {
 			a.meet(s)
 		}
@@ -316,10 +322,10 @@ func (a *dependents) read(ctx context.Context, last ledger.Key) (page []*success
 		var s successor
 		var first ledger.Event
 		_, err := pgx.ForEachRow(rows, []any{
-			(*string)(&s.key.Kind), (*string)(&s.key.BizID), &s.hasMoved, (*string)(&first.Type),
-			(*[]byte)(&first.Meta),
+			(*string)(&s.key.Kind), (*string)(&s.key.BizID), (*int32)(&s.version), &s.hasMoved, &first.Run,
+			(*string)(&first.Type), (*[]byte)(&first.Meta),
 		}, func() error {
-			first.Version = 1
+			first.Version = s.version
 			s.after = first.Awaited()
 			found := s
 			page = append(page, &found)
@@ -374,7 +380,13 @@ func (a *dependents) decide(ctx context.Context, tasks []*successor) (faults []e
 	var requests []ledger.AppendRequest
 	var ready []*successor
 	for _, s := range tasks {
-		if r, ok := s.verdict(states); ok {
+		r, ok := s.verdict(states)
+		switch {
+		case ok && s.key.Kind == nextrun.Kind:
+			if err := a.beginNext(ctx, s); err != nil {
+				faults = append(faults, err)
+			}
+		case ok:
 			requests, ready = append(requests, r), append(ready, s)
 		}
 	}
@@ -388,16 +400,47 @@ func (a *dependents) decide(ctx context.Context, tasks []*successor) (faults []e
 			}
 		default:
 			faults = append(faults, r.Err)
-			if a.retry.n == 0 {
-				a.retryAt = time.Now().Add(awaitingRetry)
-			}
-			a.retry.add(s)
+			a.retryLater(s)
 		}
 	}
 	if len(requests) > 0 {
 		fault.Point(pointAwaited)
 	}
 	return faults, nil
+}
+
+// retryLater queues a task whose decision has failed.
+func (a *dependents) retryLater(s *successor) {
+	if a.retry.n == 0 {
+		a.retryAt = time.Now().Add(awaitingRetry)
+	}
+	a.retry.add(s)
+}
+
+// beginNext begins the run that waits behind the last run of another task: see package internal/nextrun. It returns an
+// error if that has failed and is tried again.
+func (a *dependents) beginNext(ctx context.Context, s *successor) error {
+	of := s.after.Keys[0]
+	var isOver bool
+	err := a.execute(ctx, nextBeginSQL, []any{string(of.Kind), string(of.BizID)}, &isOver)
+	switch {
+	case err != nil:
+		a.retryLater(s)
+		return fmt.Errorf("begin the next run of %s: %w", of, err)
+	case isOver:
+		a.end(s.key)
+	default: // another run has begun
+		a.known.add(s)
+	}
+	return nil
+}
+
+// execute runs a statement that returns one row, in a transaction of its own with the settings of the scheduler.
+func (a *dependents) execute(ctx context.Context, sql string, args []any, into ...any) error {
+	batch := &pgx.Batch{}
+	batch.Queue(settingsSQL, lockTimeout(batchPatience), "on")
+	batch.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(into...) })
+	return a.config.DB.SendBatch(ctx, batch).Close()
 }
 
 // states returns the states of the predecessors of tasks.
@@ -427,7 +470,7 @@ func (a *dependents) states(ctx context.Context, tasks []*successor) (map[ledger
 // verdict returns the event that ends a task's wait, if its wait is over. A task whose predecessors cannot be read
 // waits for an operator.
 func (s *successor) verdict(states map[ledger.Key]ledger.State) (ledger.AppendRequest, bool) {
-	r := ledger.AppendRequest{Key: s.key, Expected: 1, Actor: "scheduler"}
+	r := ledger.AppendRequest{Key: s.key, Expected: s.version, Actor: "scheduler"}
 	finished, succeeded := 0, 0
 	for _, k := range s.after.Keys {
 		state := states[k]

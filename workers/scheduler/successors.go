@@ -10,7 +10,8 @@ const maxSuccessors = 100_000
 // successor is a task that waits for its predecessors.
 type successor struct {
 	key      ledger.Key
-	hasMoved bool // its first event is not its last
+	version  ledger.Version // of the event that names the predecessors
+	hasMoved bool           // that event is not its last
 	after    ledger.After
 }
 
@@ -32,8 +33,11 @@ func newSuccessors(limit int) successors {
 
 // add adds a task unless it is present or there is no room. It reports whether the task is present.
 func (g *successors) add(s *successor) bool {
-	if g.waiting[s.key] != nil {
-		return true
+	if known := g.waiting[s.key]; known != nil {
+		if known.version >= s.version {
+			return true
+		}
+		g.remove(s.key)
 	}
 	if g.size+len(s.after.Keys) > g.limit {
 		return false
