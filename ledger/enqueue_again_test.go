@@ -403,12 +403,12 @@ func TestRerunIsChecked(t *testing.T) {
 		"actor": `enqueue_again('a.b', '1', 'replace', '2', null, 'schedule/x', 1, 0, null, null, null, null, null)`,
 		"args": `enqueue_again('a.b', '1', 'replace', '"' || repeat('x', 300000) || '"', null, null, 1, 0, null, null,
 		                      null, null, null)`,
-		"meta":      `enqueue_again('a.b', '1', 'replace', '2', '[]', null, 1, 0, null, null, null, null, null)`,
-		"version":   `enqueue_again('a.b', '1', 'replace', '2', null, null, 0, 0, null, null, null, null, null)`,
-		"priority":  `enqueue_again('a.b', '1', 'replace', '2', null, null, 1, 5, null, null, null, null, null)`,
+		"meta":     `enqueue_again('a.b', '1', 'replace', '2', '[]', null, 1, 0, null, null, null, null, null)`,
+		"version":  `enqueue_again('a.b', '1', 'replace', '2', null, null, 0, 0, null, null, null, null, null)`,
+		"priority": `enqueue_again('a.b', '1', 'replace', '2', null, null, 1, 5, null, null, null, null, null)`,
 		"partition": `enqueue_again('a.b', '1', 'replace', '2', null, null, 1, 0, repeat('p', 65), null, null, null,
 		                           null)`,
-		"run_at":    `enqueue_again('a.b', '1', 'replace', '2', null, null, 1, 0, null, null, 'infinity', null, null)`,
+		"run_at": `enqueue_again('a.b', '1', 'replace', '2', null, null, 1, 0, null, null, 'infinity', null, null)`,
 	} {
 		_, err := pool.Exec(t.Context(), "select taskledger_internal."+call)
 		if err == nil || !strings.Contains(err.Error(), "taskledger: invalid") {
