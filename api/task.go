@@ -138,6 +138,12 @@ func (c *caller) entry(t client.NewTask, header http.Header) (ledger.Entry, erro
 	if o.IfExists, err = ledger.ParseIfExists(string(t.IfExists)); err != nil {
 		return e, err
 	}
+	if o.DeferAtMost, err = seconds("defer_at_most", t.DeferAtMost); err != nil {
+		return e, err
+	}
+	if o.ThrottleFor, err = seconds("throttle_for", t.ThrottleFor); err != nil {
+		return e, err
+	}
 	o.Meta.Tags = t.Tags
 	o.Meta.Traceparent, o.Meta.Tracestate = traceContext(header)
 	if len(t.Retry) > 0 && string(t.Retry) != "null" {

@@ -83,7 +83,7 @@ func Bury(ctx context.Context, db DB, k Key, o *ChangeOptions) (Event, error) {
 	return change(ctx, db, k, EventBuried, Due{}, o)
 }
 
-// Validate returns an [*InvalidError] unless d has a time, or a priority alone.
+// Validate returns an [*InvalidError] unless d contains a time or a priority.
 func (d Due) Validate() error {
 	if err := d.Priority.Validate(); err != nil {
 		return err

@@ -70,6 +70,14 @@ type EnqueueOptions struct {
 	// IfExists decides what happens if a task with this key exists: it is returned, runs again, or gets these args. The
 	// last two cannot be combined with After and CanRun. Default: [IfExistsSame].
 	IfExists IfExists
+	// DeferAtMost bounds a debounce: with [IfExistsReplace] or [IfExistsFollow], a replacement makes the task due no
+	// later than this long after its run was enqueued, so that constant changes cannot keep it from running.
+	// Default: no bound.
+	DeferAtMost time.Duration
+	// ThrottleFor is the least time between two runs: with [IfExistsRerun], [IfExistsReplace] or [IfExistsFollow], a
+	// run is due this long after the end of the run before, or later. So at most one run begins in such a period, and
+	// all enqueues meanwhile are one run at its end. Default: 0.
+	ThrottleFor time.Duration
 	// CanRun declares that the caller can run the task itself, in the same transaction. If the kind's
 	// limit is reached and its policy is [CallerRuns], the task is then enqueued, and [Enqueued].MustRun
 	// is set. Only [Enqueue] accepts it. The type Caller of package workers does all of this.

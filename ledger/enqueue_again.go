@@ -45,7 +45,7 @@ const (
 func (i IfExists) check(o *EnqueueOptions) error {
 	switch i {
 	case IfExistsSame, IfExistsIgnore:
-		return nil
+		return i.checkDelays(o)
 	case IfExistsRerun, IfExistsReplace, IfExistsFollow:
 		if len(o.After) > 0 {
 			return &InvalidError{Field: "if_exists", Value: string(i), Rule: "must not be set together with after"}
@@ -53,10 +53,26 @@ func (i IfExists) check(o *EnqueueOptions) error {
 		if o.CanRun {
 			return &InvalidError{Field: "if_exists", Value: string(i), Rule: "must not be set together with can_run"}
 		}
-		return nil
+		return i.checkDelays(o)
 	}
 	rule := "must be ignore, rerun, replace, follow or empty"
 	return &InvalidError{Field: "if_exists", Value: string(i), Rule: rule}
+}
+
+// checkDelays returns an [*InvalidError] if DeferAtMost or ThrottleFor is invalid, or has no effect.
+func (i IfExists) checkDelays(o *EnqueueOptions) error {
+	const deferAtMost, throttleFor = "defer_at_most", "throttle_for"
+	switch {
+	case o.DeferAtMost < 0:
+		return &InvalidError{Field: deferAtMost, Value: o.DeferAtMost.String(), Rule: "must not be negative"}
+	case o.ThrottleFor < 0:
+		return &InvalidError{Field: throttleFor, Value: o.ThrottleFor.String(), Rule: "must not be negative"}
+	case o.DeferAtMost != 0 && i != IfExistsReplace && i != IfExistsFollow:
+		return &InvalidError{Field: deferAtMost, Rule: "must be set together with if_exists replace or follow"}
+	case o.ThrottleFor != 0 && (i == IfExistsSame || i == IfExistsIgnore):
+		return &InvalidError{Field: throttleFor, Rule: "must be set together with if_exists rerun, replace or follow"}
+	}
+	return nil
 }
 
 // ParseIfExists returns the value that a text names: same, ignore, rerun, replace or follow. The empty text is
@@ -195,7 +211,7 @@ func enqueueAgain(
 // againParams returns the first parameters of enqueue_again.sql, for the rows at the indices listed.
 func againParams(rows []firstEvent, listed []int, isInGroup []bool) []any {
 	var kinds, ids, args, metas, actors, versions, levels, ifExists, isWritten, waits pgarray.Builder
-	var runAfters, runAts, startBys, finishBys, partitions pgarray.Builder
+	var runAfters, runAts, startBys, finishBys, partitions, defers, throttles pgarray.Builder
 	actors.Empties, ifExists.Empties, partitions.Empties = true, true, true
 	for _, i := range listed {
 		row := rows[i]
@@ -215,11 +231,15 @@ func againParams(rows []firstEvent, listed []int, isInGroup []bool) []any {
 		ifExists.AddOptional(string(row.ifExists))
 		isWritten.Add(strconv.FormatBool(row.again() && isInGroup[i]))
 		waits.Add(strconv.FormatBool(len(row.after) > 0))
+		deferAtMost, _ := dueTime{after: row.deferAtMost}.params()
+		defers.AddOptional(deferAtMost)
+		throttleFor, _ := dueTime{after: row.throttleFor}.params()
+		throttles.AddOptional(throttleFor)
 	}
 	return []any{
 		kinds.String(), ids.String(), args.String(), metas.String(), actors.String(), versions.String(),
 		runAfters.String(), runAts.String(), startBys.String(), finishBys.String(), ifExists.String(), levels.String(),
-		partitions.String(), isWritten.String(), waits.String(),
+		partitions.String(), isWritten.String(), waits.String(), defers.String(), throttles.String(),
 	}
 }
 

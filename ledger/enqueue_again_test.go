@@ -385,7 +385,7 @@ func TestWorkerCannotForgeARun(t *testing.T) {
 		`insert into taskledger.event (version, attempt, shard, type, kind, biz_id, data, run)
 		 select 2, 1, shard, 'failed', kind, biz_id, '2', 1 from taskledger.event`,
 		`select taskledger_internal.enqueue_again('customer.resync', '17', 'replace', '2', null, null, 1, 0, null, null,
-		                                          null, null, null)`,
+		                                          null, null, null, null, null)`,
 	} {
 		if _, err := pool.Exec(t.Context(), statement); err == nil {
 			t.Errorf("admitted: %s", statement)
@@ -398,19 +398,16 @@ func TestRerunIsChecked(t *testing.T) {
 	t.Parallel()
 	pool := ledgertest.Pool(t, "producer")
 	for name, call := range map[string]string{
-		"kind": `enqueue_again('taskledger.operation', '1', 'replace', '2', null, null, 1, 0, null, null, null, null,
-		                      null)`,
-		"actor": `enqueue_again('a.b', '1', 'replace', '2', null, 'schedule/x', 1, 0, null, null, null, null, null)`,
-		"args": `enqueue_again('a.b', '1', 'replace', '"' || repeat('x', 300000) || '"', null, null, 1, 0, null, null,
-		                      null, null, null)`,
-		"meta":     `enqueue_again('a.b', '1', 'replace', '2', '[]', null, 1, 0, null, null, null, null, null)`,
-		"version":  `enqueue_again('a.b', '1', 'replace', '2', null, null, 0, 0, null, null, null, null, null)`,
-		"priority": `enqueue_again('a.b', '1', 'replace', '2', null, null, 1, 5, null, null, null, null, null)`,
-		"partition": `enqueue_again('a.b', '1', 'replace', '2', null, null, 1, 0, repeat('p', 65), null, null, null,
-		                           null)`,
-		"run_at": `enqueue_again('a.b', '1', 'replace', '2', null, null, 1, 0, null, null, 'infinity', null, null)`,
+		"kind":      `'taskledger.operation', '1', 'replace', '2', null, null, 1, 0, null, null, null`,
+		"actor":     `'a.b', '1', 'replace', '2', null, 'schedule/x', 1, 0, null, null, null`,
+		"args":      `'a.b', '1', 'replace', '"' || repeat('x', 300000) || '"', null, null, 1, 0, null, null, null`,
+		"meta":      `'a.b', '1', 'replace', '2', '[]', null, 1, 0, null, null, null`,
+		"version":   `'a.b', '1', 'replace', '2', null, null, 0, 0, null, null, null`,
+		"priority":  `'a.b', '1', 'replace', '2', null, null, 1, 5, null, null, null`,
+		"partition": `'a.b', '1', 'replace', '2', null, null, 1, 0, repeat('p', 65), null, null`,
+		"run_at":    `'a.b', '1', 'replace', '2', null, null, 1, 0, null, null, 'infinity'`,
 	} {
-		_, err := pool.Exec(t.Context(), "select taskledger_internal."+call)
+		_, err := pool.Exec(t.Context(), "select taskledger_internal.enqueue_again("+call+", null, null, null, null)")
 		if err == nil || !strings.Contains(err.Error(), "taskledger: invalid") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -554,6 +551,169 @@ func TestEntriesOfOneKeyInOrder(t *testing.T) {
 		}
 		if inSQL[i] != s.want {
 			t.Errorf("entry %d in SQL: %s, want %s", i, inSQL[i], s.want)
+		}
+	}
+	ledgertest.Check(t, pool)
+}
+
+// dueOf returns when a task is due, and fails the test unless it is scheduled.
+func dueOf(t *testing.T, db ledger.DB, k ledger.Key) time.Time {
+	t.Helper()
+	task := loaded(t, db, k)
+	if task.State != ledger.StateScheduled {
+		t.Fatalf("%+v", task)
+	}
+	return task.DueAt
+}
+
+// A debounced task is due some time after the last change, but no later than a bound after the first.
+func TestDebounceWithABound(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	o := ledger.EnqueueOptions{IfExists: ledger.IfExistsReplace, RunIn: time.Hour, DeferAtMost: 90 * time.Minute}
+	first, err := enqueueAs(t, pool, resync, `1`, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := loaded(t, pool, resync).EnqueuedAt
+	for i := range 100 {
+		if _, err := enqueueAs(t, pool, resync, fmt.Sprint(i), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.RunIn = 2 * time.Hour
+	if _, err := enqueueAs(t, pool, resync, `2`, o); err != nil {
+		t.Fatal(err)
+	}
+	if due := dueOf(t, pool, resync); !due.Equal(begun.Add(o.DeferAtMost)) {
+		t.Errorf("due %s after version %d, want %s", due.Sub(begun), first.Version, o.DeferAtMost)
+	}
+	o.DeferAtMost = time.Microsecond
+	answer, err := enqueueAs(t, pool, resync, `3`, o)
+	if err != nil || answer.State != ledger.StateAvailable {
+		t.Errorf("past the bound: %+v, %v", answer, err)
+	}
+	ledgertest.Append(t, pool, resync, ledger.EventSucceeded)
+
+	// The next run has a bound of its own.
+	o.RunIn, o.DeferAtMost = time.Hour, 30*time.Minute
+	before := time.Now()
+	if _, err := enqueueAs(t, pool, resync, `4`, o); err != nil {
+		t.Fatal(err)
+	}
+	if due := dueOf(t, pool, resync); due.Before(before.Add(59 * time.Minute)) {
+		t.Errorf("the first enqueue of a run has its own time: due in %s", due.Sub(before))
+	}
+	if _, err := enqueueAs(t, pool, resync, `5`, o); err != nil {
+		t.Fatal(err)
+	}
+	if due := dueOf(t, pool, resync); due.After(before.Add(31 * time.Minute)) {
+		t.Errorf("due in %s", due.Sub(before))
+	}
+	ledgertest.Check(t, pool)
+}
+
+// A throttled task runs once in a period: what is enqueued meanwhile is one run at its end, with the newest args.
+func TestThrottle(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t, "producer", "worker", "operator")
+	o := ledger.EnqueueOptions{IfExists: ledger.IfExistsReplace, ThrottleFor: time.Hour}
+	if answer, err := enqueueAs(t, pool, resync, `1`, o); err != nil || answer.State != ledger.StateAvailable {
+		t.Fatalf("the first run: %+v, %v", answer, err)
+	}
+	ledgertest.Append(t, pool, resync, ledger.EventSucceeded)
+	ended := loaded(t, pool, resync).UpdatedAt
+	for i := range 3 {
+		answer, err := enqueueAs(t, pool, resync, fmt.Sprint("1", i), o)
+		if err != nil || !answer.New || answer.State != ledger.StateScheduled {
+			t.Fatalf("%+v, %v", answer, err)
+		}
+	}
+	if task := loaded(t, pool, resync); !task.DueAt.Equal(ended.Add(time.Hour)) || string(task.Args) != "12" ||
+		task.Run != 2 {
+		t.Errorf("%+v, want it due at %s", task, ended.Add(time.Hour))
+	}
+	o.RunIn = 2 * time.Hour
+	if _, err := enqueueAs(t, pool, resync, `2`, o); err != nil {
+		t.Fatal(err)
+	}
+	if due := dueOf(t, pool, resync); due.Before(ended.Add(2 * time.Hour)) {
+		t.Errorf("a later time counts: %s", due.Sub(ended))
+	}
+	rerun := ledger.EnqueueOptions{IfExists: ledger.IfExistsRerun, ThrottleFor: time.Hour}
+	if answer, err := enqueueAs(t, pool, resync, `2`, rerun); err != nil || answer.New {
+		t.Errorf("a waiting run: %+v, %v", answer, err)
+	}
+	ledgertest.Append(t, pool, resync, ledger.EventReleased, ledger.EventSucceeded)
+	rerun.ThrottleFor = time.Microsecond
+	if answer, err := enqueueAs(t, pool, resync, `3`, rerun); err != nil || answer.State != ledger.StateAvailable {
+		t.Errorf("after the period: %+v, %v", answer, err)
+	}
+	ledgertest.Check(t, pool)
+}
+
+// Callers that enqueue a throttled task at the same time get one run after the period.
+func TestThrottleRace(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	ledgertest.Enqueue(t, pool, resync, "0")
+	ledgertest.Append(t, pool, resync, ledger.EventSucceeded)
+	ended := loaded(t, pool, resync).UpdatedAt
+	o := &ledger.EnqueueOptions{IfExists: ledger.IfExistsReplace, ThrottleFor: time.Hour}
+	atOnce(t, 8, func(ctx context.Context) error {
+		return second(ledger.Enqueue(ctx, pool, resync, json.RawMessage(`1`), o))
+	})
+	if task := loaded(t, pool, resync); task.Run != 2 || !task.DueAt.Equal(ended.Add(time.Hour)) {
+		t.Errorf("%+v", task)
+	}
+	ledgertest.Check(t, pool)
+}
+
+// The SQL functions have the same delays, and the same checks.
+func TestDelaysInSQL(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	ledgertest.Enqueue(t, pool, resync, "0")
+	ledgertest.Append(t, pool, resync, ledger.EventSucceeded)
+	ended := loaded(t, pool, resync).UpdatedAt
+	for i, call := range []string{
+		"enqueue('customer.resync', '17', '1', if_exists => 'rerun', throttle_for => '1 hour')",
+		`enqueue_many('[{"kind":"customer.resync","biz_id":"17","args":2,"if_exists":"replace",
+		                 "throttle_for":"1 hour"}]')`,
+	} {
+		if state, err := queryText(t.Context(), pool, "select state::text from taskledger."+call); err != nil ||
+			state != "scheduled" || !dueOf(t, pool, resync).Equal(ended.Add(time.Hour)) {
+			t.Errorf("%d: %s, %v", i, state, err)
+		}
+	}
+	const replace = `select state::text from taskledger.enqueue(
+		'customer.resync', '17', '3', run_in => '9 hours', if_exists => 'replace', defer_at_most => '1 microsecond')`
+	if state, err := queryText(t.Context(), pool, replace); err != nil || state != "available" {
+		t.Errorf("%s, %v", state, err)
+	}
+	for _, call := range []string{
+		"enqueue('a', '1', defer_at_most => '1 s')", "enqueue('a', '1', if_exists => 'ignore', throttle_for => '1 s')",
+		"enqueue('a', '1', if_exists => 'rerun', defer_at_most => '1 s')",
+		"enqueue('a', '1', if_exists => 'rerun', throttle_for => '-1 s')",
+		"enqueue('a', '1', if_exists => 'replace', defer_at_most => '300 years')",
+		`enqueue_many('[{"kind":"a","biz_id":"1","if_exists":"rerun","throttle_for":"soon"}]')`,
+		`enqueue_many('[{"kind":"a","biz_id":"1","throttle_for":"1 s"}]')`,
+	} {
+		_, err := pool.Exec(t.Context(), "select taskledger."+call)
+		if err == nil || !strings.Contains(err.Error(), "taskledger: invalid") {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+	for name, o := range map[string]ledger.EnqueueOptions{
+		"defer":    {DeferAtMost: 1},
+		"throttle": {IfExists: ledger.IfExistsIgnore, ThrottleFor: 1},
+		"rerun":    {IfExists: ledger.IfExistsRerun, DeferAtMost: 1},
+		"negative": {IfExists: ledger.IfExistsRerun, ThrottleFor: -1},
+		"before":   {IfExists: ledger.IfExistsReplace, DeferAtMost: -1},
+	} {
+		var invalid *ledger.InvalidError
+		if _, err := enqueueAs(t, pool, resync, `1`, o); !errors.As(err, &invalid) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 	ledgertest.Check(t, pool)

@@ -27,6 +27,8 @@ type firstEvent struct {
 	canRun   bool     // see [EnqueueOptions].CanRun
 	ifExists IfExists // see [EnqueueOptions].IfExists
 
+	deferAtMost, throttleFor time.Duration // see [EnqueueOptions]
+
 	isSame func(was, is json.RawMessage) bool // see [TypedKind.WithSameArgs], or nil
 
 	after []Key // its predecessors
@@ -78,8 +80,8 @@ func newFirstEvent(e Entry) (firstEvent, error) {
 		o = &EnqueueOptions{}
 	}
 	row := firstEvent{key: e.Key, shard: e.Key.BizID.Shard(), actor: o.Actor, args: e.Args,
-		dataVersion: max(o.DataVersion, 1), priority: o.Priority, partition: o.Partition,
-		canRun: o.CanRun, ifExists: o.IfExists, isSame: e.isSame}
+		dataVersion: max(o.DataVersion, 1), priority: o.Priority, partition: o.Partition, canRun: o.CanRun,
+		ifExists: o.IfExists, deferAtMost: o.DeferAtMost, throttleFor: o.ThrottleFor, isSame: e.isSame}
 	if err := e.Key.Validate(); err != nil {
 		return row, err
 	}

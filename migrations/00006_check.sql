@@ -254,7 +254,23 @@ comment on function taskledger_internal.check_size(text, text, text) is
   'Raises an error for args or meta that exceed the limit of a setting.';
 
 -- +goose StatementBegin
-create function taskledger_internal.check_if_exists(if_exists text, after json) returns void
+create function taskledger_internal.delay_of(name text, delay text) returns interval
+language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
+begin
+  return delay::interval;
+exception when datetime_field_overflow or invalid_datetime_format or interval_field_overflow then
+  raise exception 'taskledger: invalid % %', name, quote_literal(left(delay, 80))
+    using errcode = 'invalid_parameter_value';
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.delay_of(text, text) is
+  'Returns a text as an interval; raises an error with the name of an invalid one.';
+
+-- +goose StatementBegin
+create function taskledger_internal.check_if_exists(if_exists text, after json, defer_at_most interval default null,
+                                                    throttle_for interval default null) returns void
 language plpgsql immutable set search_path = pg_catalog, pg_temp as $$
 begin
   if if_exists is null or if_exists not in ('same', 'ignore', 'replace', 'rerun', 'follow') then
@@ -264,13 +280,25 @@ begin
   elsif if_exists in ('replace', 'rerun', 'follow') and after is not null and json_typeof(after) <> 'null' then
     raise exception 'taskledger: invalid if_exists: must not be % together with after', if_exists
       using errcode = 'invalid_parameter_value';
+  elsif defer_at_most is not null and if_exists not in ('replace', 'follow') then
+    raise exception 'taskledger: invalid defer_at_most: must be set together with if_exists replace or follow'
+      using errcode = 'invalid_parameter_value';
+  elsif throttle_for is not null and if_exists not in ('rerun', 'replace', 'follow') then
+    raise exception 'taskledger: invalid throttle_for: must be set together with if_exists rerun, replace or follow'
+      using errcode = 'invalid_parameter_value';
+  elsif not coalesce(defer_at_most between interval '0' and interval '292 years', true)
+      or not coalesce(throttle_for between interval '0' and interval '292 years', true) then
+    raise exception 'taskledger: invalid %: must be between 0 and 292 years',
+        case when defer_at_most between interval '0' and interval '292 years' or defer_at_most is null
+             then 'throttle_for' else 'defer_at_most' end
+      using errcode = 'invalid_parameter_value';
   end if;
 end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.check_if_exists(text, json) is
-  'Raises an error for a value that package ledger rejects as the option IfExists.';
+comment on function taskledger_internal.check_if_exists(text, json, interval, interval) is
+  'Raises an error for values that package ledger rejects as the options IfExists, DeferAtMost and ThrottleFor.';
 
 -- +goose StatementBegin
 create function taskledger_internal.check_after(after json, kind text, biz_id text) returns json

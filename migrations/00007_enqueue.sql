@@ -210,7 +210,8 @@ begin
   select tx.xid, append_run.expected + 1, 0, append_run.shard,
          case when append_run.due is null then 'enqueued' else 'scheduled' end::taskledger.event_type,
          append_run.login_id, append_run.run, append_run.data_version, append_run.priority,
-         nullif(append_run.partition, ''), append_run.kind, append_run.biz_id, coalesce(nullif(append_run.actor, ''), session_user::text), append_run.args::json,
+         nullif(append_run.partition, ''), append_run.kind, append_run.biz_id,
+         coalesce(nullif(append_run.actor, ''), session_user::text), append_run.args::json,
          taskledger_internal.with_times(append_run.meta, append_run.due, append_run.start_by,
                                         append_run.finish_by)::json
     from tx
@@ -248,7 +249,7 @@ comment on function taskledger_internal.append_run(text, text, integer, smallint
 create function taskledger_internal.enqueue_again(kind text, biz_id text, if_exists text, args text, meta text,
                                                   actor text, data_version integer, priority integer, partition text,
                                                   run_after bigint, run_at timestamptz, start_by timestamptz,
-                                                  finish_by timestamptz,
+                                                  finish_by timestamptz, defer_us bigint, throttle_us bigint,
                                                   out "position" bigint, out version integer,
                                                   out type taskledger.event_type)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -257,6 +258,8 @@ declare
   head record;
   next_run integer;
   due timestamptz;
+  bound timestamptz;
+  ended integer; -- the version of the event that ended the run before
 begin
   perform taskledger_internal.check_key(enqueue_again.kind, enqueue_again.biz_id);
   perform taskledger_internal.check_actor(enqueue_again.actor);
@@ -301,7 +304,7 @@ begin
             enqueue_again.kind, enqueue_again.biz_id, enqueue_again.args, enqueue_again.meta, enqueue_again.actor,
             enqueue_again.data_version, enqueue_again.priority, enqueue_again.partition,
             taskledger_internal.due_at(nullif(enqueue_again.run_after, 0), enqueue_again.run_at),
-            enqueue_again.start_by, enqueue_again.finish_by);
+            enqueue_again.start_by, enqueue_again.finish_by, enqueue_again.throttle_us);
           version := head.version;
           type := head.type;
         end if;
@@ -313,6 +316,24 @@ begin
     due := taskledger_internal.due_at(nullif(enqueue_again.run_after, 0),
                                       case when enqueue_again.run_at > clock_timestamp()
                                            then enqueue_again.run_at end);
+    if num_nonnulls(enqueue_again.defer_us, enqueue_again.throttle_us) > 0 then
+      ended := taskledger_internal.newest_of(enqueue_again.kind, enqueue_again.biz_id,
+                                             '{succeeded,buried,cancelled,expired,discarded}');
+      if ended < head.version then -- the first event of this run
+        bound := (
+          select e.recorded_at + enqueue_again.defer_us * interval '1 microsecond'
+            from taskledger.event e
+           where e.kind = enqueue_again.kind and e.biz_id = enqueue_again.biz_id and e.version = ended + 1);
+        due := case when due > bound then case when bound > clock_timestamp() then bound end else due end;
+      end if;
+      bound := (
+        select e.recorded_at + enqueue_again.throttle_us * interval '1 microsecond'
+          from taskledger.event e
+         where e.kind = enqueue_again.kind and e.biz_id = enqueue_again.biz_id and e.version = ended);
+      if bound > clock_timestamp() then
+        due := greatest(due, bound);
+      end if;
+    end if;
     if head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') and exists (
          select from taskledger.overload o
           where o.kind = enqueue_again.kind and case when due is null then o.closed else o.closed_later end) then
@@ -337,7 +358,8 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.enqueue_again(text, text, text, text, text, text, integer, integer, text,
-                                                      bigint, timestamptz, timestamptz, timestamptz) is
+                                                      bigint, timestamptz, timestamptz, timestamptz, bigint,
+                                                      bigint) is
   'Enqueues the next run of a finished task, replaces the args of a task that has not begun, or lets a run follow one '
   'that has, as if_exists wants it. Returns the position of the new event, with the version and the type of the '
   'task''s last one; or null as position if the task does not exist, or is not changed. Raises an error if too many '
@@ -353,14 +375,16 @@ comment on function taskledger_internal.next_id(text, text) is
   'Returns the biz_id of the task of kind taskledger.next that stands for the next run of a task.';
 
 -- The run waits as a task of kind taskledger.next, after the task (otherwise: run). Its meta is {"after":…,"due":…,
--- "of":…}: the times of the run, null for none, and its meta, last, so that text functions find it: PostgreSQL cannot
--- decode every JSON text that it stores. The login is the session''s, and so the run''s.
+-- "of":…}: the times and the throttle of the run, null for none, and the run's meta. That is last, so that text
+-- functions find it: PostgreSQL cannot decode every JSON text that it stores. The login is the session's, and so the
+-- run's.
 --
 -- It locks the key of that task alone. Volatile, so that each of its statements sees the winner of a race.
 -- +goose StatementBegin
 create function taskledger_internal.enqueue_behind(kind text, biz_id text, args text, meta text, actor text,
                                                    data_version integer, priority integer, partition text,
-                                                   due timestamptz, start_by timestamptz, finish_by timestamptz)
+                                                   due timestamptz, start_by timestamptz, finish_by timestamptz,
+                                                   throttle_us bigint)
 returns bigint
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -369,7 +393,7 @@ declare
   stored constant text := '{"after":' || json_build_object(
       'keys', json_build_array(json_build_object('kind', enqueue_behind.kind, 'biz_id', enqueue_behind.biz_id)),
       'otherwise', 'run')
-    || ',"due":' || json_build_array(due, start_by, finish_by)
+    || ',"due":' || json_build_array(due, start_by, finish_by, throttle_us)
     || ',"of":' || coalesce(enqueue_behind.meta, 'null') || '}';
   head record;
   added record;
@@ -410,14 +434,14 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger_internal.enqueue_behind(text, text, text, text, text, integer, integer, text,
-                                                       timestamptz, timestamptz, timestamptz) is
+                                                       timestamptz, timestamptz, timestamptz, bigint) is
   'Enqueues a run behind the last run of a task, or replaces the args of the run that waits there. Returns the '
   'position of the event.';
 
 -- Called by the scheduler when the task has finished. The next run and the end of the task that stands for it commit
 -- together. If the task was cancelled, the run is cancelled, too. The limit of the kind was decided for the run before.
 --
--- It runs with its owner''s rights, so that the run belongs to the login that has enqueued it.
+-- It runs with its owner's rights, so that the run belongs to the login that has enqueued it.
 -- +goose StatementBegin
 create function taskledger_internal.begin_next(kind text, biz_id text) returns boolean
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -428,6 +452,7 @@ declare
   head record;
   times json;
   meta text;
+  due timestamptz;
 begin
   select e.version, e.type, e.login_id, e.data_version, e.priority, e.partition, e.actor, e.data::text as args,
          e.meta::text as meta
@@ -439,7 +464,7 @@ begin
   if next.type is distinct from 'scheduled' then
     return true;
   end if;
-  select e.version, e.type, e.shard into head
+  select e.version, e.type, e.shard, e.recorded_at into head
     from taskledger.event e
    where e.kind = begin_next.kind and e.biz_id = begin_next.biz_id
    order by e.version desc
@@ -454,6 +479,8 @@ begin
   times := substring(next.meta from ',"due":([[].*?[]]),"of":');
   meta := left(substr(next.meta, strpos(next.meta, ',"of":') + 6), -1);
   perform pg_current_xact_id();  -- before the clock is read: see table timer
+  due := greatest((times ->> 0)::timestamptz,
+                  head.recorded_at + (times ->> 3)::bigint * interval '1 microsecond');
   begin
     if taskledger_internal.append_event('taskledger.next', id, next.version, 'released', 'scheduler',
                                         '{"reason":"the run before has finished"}') is null then
@@ -467,8 +494,8 @@ begin
             order by r.version desc limit 1), 1),
          next.args, nullif(meta, 'null'), next.actor, next.data_version, next.priority, next.partition,
          next.login_id,
-         case when (times ->> 0)::timestamptz > clock_timestamp() then (times ->> 0)::timestamptz end,
-         (times ->> 1)::timestamptz, (times ->> 2)::timestamptz) is null then
+         case when due > clock_timestamp() then due end, (times ->> 1)::timestamptz,
+         (times ->> 2)::timestamptz) is null then
       raise sqlstate 'TL007'; -- another run has begun first, so this one goes on waiting
     end if;
   exception when sqlstate 'TL007' then
@@ -633,12 +660,15 @@ begin
       elsif key = 'if_exists' then
         perform taskledger_internal.check_if_exists(entry.v ->> 'if_exists', entry.v -> 'after');
         one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun', 'follow');
+      elsif key in ('defer_at_most', 'throttle_for') then
+        perform taskledger_internal.delay_of(key, entry.v ->> key);
+        one_by_one := true;
       elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version', 'priority',
                         'partition') then
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
                 hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-                       'data_version, after, priority, partition and if_exists';
+                       'data_version, after, priority, if_exists, partition, defer_at_most and throttle_for';
       end if;
     end loop;
   end loop;
@@ -660,8 +690,9 @@ begin
        cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
                                              entry.meta, t.run_in, t.start_by, t.finish_by,
                                              coalesce(entry.data_version, 1), entry.v -> 'after',
-                                             entry.priority, coalesce(entry.v ->> 'if_exists', 'same'),
-                                             entry.partition) first;
+                                             entry.priority, coalesce(entry.v ->> 'if_exists', 'same'), entry.partition,
+                                             (entry.v ->> 'defer_at_most')::interval,
+                                             (entry.v ->> 'throttle_for')::interval) first;
       new_of[entry.i] := answer.is_new;
       state_of[entry.i] := answer.state;
       version_of[entry.i] := answer.version;
@@ -725,7 +756,7 @@ $$;
 comment on function taskledger.enqueue_many(json) is
   'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of '
   'taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-  'data_version, after, priority, if_exists, partition. Returns a row for each entry, in order, like '
+  'data_version, after, priority, if_exists, partition, defer_at_most, throttle_for. Returns a row for each entry, in order, like '
   'taskledger.enqueue.';
 
 -- +goose StatementBegin
@@ -734,7 +765,8 @@ create function taskledger.enqueue(kind text, biz_id text, args json default nul
                                    run_in interval default null, start_by timestamptz default null,
                                    finish_by timestamptz default null, data_version integer default 1,
                                    after json default null, priority integer default null,
-                                   if_exists text default 'same', partition text default null)
+                                   if_exists text default 'same', partition text default null,
+                                   defer_at_most interval default null, throttle_for interval default null)
 returns table (is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -771,7 +803,8 @@ begin
   perform taskledger_internal.check_nesting('args', enqueue.args::text);
   perform taskledger_internal.check_nesting('meta', enqueue.meta::text);
   perform taskledger_internal.check_meta(enqueue.meta, enqueue.args);
-  perform taskledger_internal.check_if_exists(enqueue.if_exists, enqueue.after);
+  perform taskledger_internal.check_if_exists(enqueue.if_exists, enqueue.after, enqueue.defer_at_most,
+                                              enqueue.throttle_for);
 
   if timed then
     perform taskledger_internal.check_times(run_at, run_in, start_by, finish_by);
@@ -865,7 +898,9 @@ begin
              enqueue.kind, enqueue.biz_id, enqueue.if_exists, enqueue.args::text,
              case when json_typeof(enqueue.meta) = 'object' then enqueue.meta::text end, enqueue.actor,
              coalesce(enqueue.data_version, 1), enqueue.priority, enqueue.partition,
-             (extract(epoch from enqueue.run_in) * 1e6)::bigint, enqueue.run_at, enqueue.start_by, enqueue.finish_by) a;
+             (extract(epoch from enqueue.run_in) * 1e6)::bigint, enqueue.run_at, enqueue.start_by, enqueue.finish_by,
+             (extract(epoch from enqueue.defer_at_most) * 1e6)::bigint,
+             (extract(epoch from enqueue.throttle_for) * 1e6)::bigint) a;
     if again.position is not null then
       return query select true, taskledger.state_after(again.type), again.version, true, again.position;
       return;
@@ -885,7 +920,7 @@ $$;
 -- +goose StatementEnd
 
 comment on function taskledger.enqueue(text, text, json, timestamptz, integer, text, json, interval, timestamptz,
-                                       timestamptz, integer, json, integer, text, text) is
+                                       timestamptz, integer, json, integer, text, text, interval, interval) is
   'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; '
   'a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. '
   'data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 '
@@ -896,4 +931,5 @@ comment on function taskledger.enqueue(text, text, json, timestamptz, integer, t
   'If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args '
   'are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args '
   'and times; ''replace'' also replaces those of a task that has not begun; and ''follow'' also lets one more run '
-  'follow a run that has begun. Then is_new is true.';
+  'follow a run that has begun. Then is_new is true. A replacement defers the task at most defer_at_most after its run '
+  'was enqueued, and a run is due at the earliest throttle_for after the one before has ended.';

@@ -252,7 +252,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims at most how_many waiting tasks of a kind, of the highest priority first and in the order in which they became available, unless other workers take them first. Tasks that became available within the last seconds may come after all others. Its cost does not grow with finished tasks, tasks that wait for a time, or other kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a lease.';
 
-CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json, priority integer DEFAULT NULL::integer, if_exists text DEFAULT 'same'::text, partition text DEFAULT NULL::text) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
+CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json, priority integer DEFAULT NULL::integer, if_exists text DEFAULT 'same'::text, partition text DEFAULT NULL::text, defer_at_most interval DEFAULT NULL::interval, throttle_for interval DEFAULT NULL::interval) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
@@ -290,7 +290,8 @@ begin
   perform taskledger_internal.check_nesting('args', enqueue.args::text);
   perform taskledger_internal.check_nesting('meta', enqueue.meta::text);
   perform taskledger_internal.check_meta(enqueue.meta, enqueue.args);
-  perform taskledger_internal.check_if_exists(enqueue.if_exists, enqueue.after);
+  perform taskledger_internal.check_if_exists(enqueue.if_exists, enqueue.after, enqueue.defer_at_most,
+                                              enqueue.throttle_for);
 
   if timed then
     perform taskledger_internal.check_times(run_at, run_in, start_by, finish_by);
@@ -384,7 +385,9 @@ begin
              enqueue.kind, enqueue.biz_id, enqueue.if_exists, enqueue.args::text,
              case when json_typeof(enqueue.meta) = 'object' then enqueue.meta::text end, enqueue.actor,
              coalesce(enqueue.data_version, 1), enqueue.priority, enqueue.partition,
-             (extract(epoch from enqueue.run_in) * 1e6)::bigint, enqueue.run_at, enqueue.start_by, enqueue.finish_by) a;
+             (extract(epoch from enqueue.run_in) * 1e6)::bigint, enqueue.run_at, enqueue.start_by, enqueue.finish_by,
+             (extract(epoch from enqueue.defer_at_most) * 1e6)::bigint,
+             (extract(epoch from enqueue.throttle_for) * 1e6)::bigint) a;
     if again.position is not null then
       return query select true, taskledger.state_after(again.type), again.version, true, again.position;
       return;
@@ -402,7 +405,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json, priority integer, if_exists text, partition text) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 urgent, 2 high, 3 normal, 4 low; without it, normal. partition is the task''s tenant or other group: the partitions of a kind take turns. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args and times; ''replace'' also replaces those of a task that has not begun; and ''follow'' also lets one more run follow a run that has begun. Then is_new is true.';
+COMMENT ON FUNCTION taskledger.enqueue(kind text, biz_id text, args json, run_at timestamp with time zone, shard integer, actor text, meta json, run_in interval, start_by timestamp with time zone, finish_by timestamp with time zone, data_version integer, after json, priority integer, if_exists text, partition text, defer_at_most interval, throttle_for interval) IS 'Enqueues one task in the caller''s transaction. It is due at run_at, or run_in from now by the database''s clock; a time in the past means now. The task expires if it is not started by start_by or not finished by finish_by. data_version is the version of the format of args. priority decides which waiting task of the kind begins first: 1 urgent, 2 high, 3 normal, 4 low; without it, normal. partition is the task''s tenant or other group: the partitions of a kind take turns. after contains the keys of tasks that must have succeeded before, and the action otherwise: {"keys":[{"kind":"…","biz_id":"…"}],"otherwise":"cancel"}, or run, or wait. If the task (kind, biz_id) exists, nothing is written: is_new is false, and same_args is whether its args and args are equal as JSON values. With if_exists => ''rerun'', the next run of a finished task is enqueued, with these args and times; ''replace'' also replaces those of a task that has not begun; and ''follow'' also lets one more run follow a run that has begun. Then is_new is true. A replacement defers the task at most defer_at_most after its run was enqueued, and a run is due at the earliest throttle_for after the one before has ended.';
 
 CREATE FUNCTION taskledger.enqueue_many(entries json) RETURNS TABLE(kind text, biz_id text, is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -484,12 +487,15 @@ begin
       elsif key = 'if_exists' then
         perform taskledger_internal.check_if_exists(entry.v ->> 'if_exists', entry.v -> 'after');
         one_by_one := one_by_one or entry.v ->> 'if_exists' in ('replace', 'rerun', 'follow');
+      elsif key in ('defer_at_most', 'throttle_for') then
+        perform taskledger_internal.delay_of(key, entry.v ->> key);
+        one_by_one := true;
       elsif key not in ('kind', 'biz_id', 'args', 'meta', 'shard', 'actor', 'data_version', 'priority',
                         'partition') then
         raise exception 'taskledger: entry %: unknown member %', entry.i, quote_literal(left(key, 80))
           using errcode = 'feature_not_supported',
                 hint = 'the members are kind, biz_id, args, meta, shard, actor, run_at, run_in, start_by, finish_by, '
-                       'data_version, after, priority, partition and if_exists';
+                       'data_version, after, priority, if_exists, partition, defer_at_most and throttle_for';
       end if;
     end loop;
   end loop;
@@ -511,8 +517,9 @@ begin
        cross join lateral taskledger.enqueue(entry.kind, entry.biz_id, entry.args, t.run_at, entry.shard, entry.actor,
                                              entry.meta, t.run_in, t.start_by, t.finish_by,
                                              coalesce(entry.data_version, 1), entry.v -> 'after',
-                                             entry.priority, coalesce(entry.v ->> 'if_exists', 'same'),
-                                             entry.partition) first;
+                                             entry.priority, coalesce(entry.v ->> 'if_exists', 'same'), entry.partition,
+                                             (entry.v ->> 'defer_at_most')::interval,
+                                             (entry.v ->> 'throttle_for')::interval) first;
       new_of[entry.i] := answer.is_new;
       state_of[entry.i] := answer.state;
       version_of[entry.i] := answer.version;
@@ -572,7 +579,7 @@ begin
 end
 $_$;
 
-COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after, priority, if_exists, partition. Returns a row for each entry, in order, like taskledger.enqueue.';
+COMMENT ON FUNCTION taskledger.enqueue_many(entries json) IS 'Enqueues many tasks in the caller''s transaction. entries is a JSON array of objects with the arguments of taskledger.enqueue: kind, biz_id and optionally args, meta, shard, actor, run_at, run_in, start_by, finish_by, data_version, after, priority, if_exists, partition, defer_at_most, throttle_for. Returns a row for each entry, in order, like taskledger.enqueue.';
 
 CREATE FUNCTION taskledger.erase_salts(kind text, biz_id text) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1163,7 +1170,8 @@ begin
   select tx.xid, append_run.expected + 1, 0, append_run.shard,
          case when append_run.due is null then 'enqueued' else 'scheduled' end::taskledger.event_type,
          append_run.login_id, append_run.run, append_run.data_version, append_run.priority,
-         nullif(append_run.partition, ''), append_run.kind, append_run.biz_id, coalesce(nullif(append_run.actor, ''), session_user::text), append_run.args::json,
+         nullif(append_run.partition, ''), append_run.kind, append_run.biz_id,
+         coalesce(nullif(append_run.actor, ''), session_user::text), append_run.args::json,
          taskledger_internal.with_times(append_run.meta, append_run.due, append_run.start_by,
                                         append_run.finish_by)::json
     from tx
@@ -1320,6 +1328,7 @@ declare
   head record;
   times json;
   meta text;
+  due timestamptz;
 begin
   select e.version, e.type, e.login_id, e.data_version, e.priority, e.partition, e.actor, e.data::text as args,
          e.meta::text as meta
@@ -1331,7 +1340,7 @@ begin
   if next.type is distinct from 'scheduled' then
     return true;
   end if;
-  select e.version, e.type, e.shard into head
+  select e.version, e.type, e.shard, e.recorded_at into head
     from taskledger.event e
    where e.kind = begin_next.kind and e.biz_id = begin_next.biz_id
    order by e.version desc
@@ -1346,6 +1355,8 @@ begin
   times := substring(next.meta from ',"due":([[].*?[]]),"of":');
   meta := left(substr(next.meta, strpos(next.meta, ',"of":') + 6), -1);
   perform pg_current_xact_id();  -- before the clock is read: see table timer
+  due := greatest((times ->> 0)::timestamptz,
+                  head.recorded_at + (times ->> 3)::bigint * interval '1 microsecond');
   begin
     if taskledger_internal.append_event('taskledger.next', id, next.version, 'released', 'scheduler',
                                         '{"reason":"the run before has finished"}') is null then
@@ -1359,8 +1370,8 @@ begin
             order by r.version desc limit 1), 1),
          next.args, nullif(meta, 'null'), next.actor, next.data_version, next.priority, next.partition,
          next.login_id,
-         case when (times ->> 0)::timestamptz > clock_timestamp() then (times ->> 0)::timestamptz end,
-         (times ->> 1)::timestamptz, (times ->> 2)::timestamptz) is null then
+         case when due > clock_timestamp() then due end, (times ->> 1)::timestamptz,
+         (times ->> 2)::timestamptz) is null then
       raise sqlstate 'TL007'; -- another run has begun first, so this one goes on waiting
     end if;
   exception when sqlstate 'TL007' then
@@ -1696,7 +1707,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.check_existing(kind text, biz_id text, args text, accepts_other_args boolean) IS 'Raises not_null_violation unless the task exists, and with these args if others are not accepted.';
 
-CREATE FUNCTION taskledger_internal.check_if_exists(if_exists text, after json) RETURNS void
+CREATE FUNCTION taskledger_internal.check_if_exists(if_exists text, after json, defer_at_most interval DEFAULT NULL::interval, throttle_for interval DEFAULT NULL::interval) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -1708,11 +1719,23 @@ begin
   elsif if_exists in ('replace', 'rerun', 'follow') and after is not null and json_typeof(after) <> 'null' then
     raise exception 'taskledger: invalid if_exists: must not be % together with after', if_exists
       using errcode = 'invalid_parameter_value';
+  elsif defer_at_most is not null and if_exists not in ('replace', 'follow') then
+    raise exception 'taskledger: invalid defer_at_most: must be set together with if_exists replace or follow'
+      using errcode = 'invalid_parameter_value';
+  elsif throttle_for is not null and if_exists not in ('rerun', 'replace', 'follow') then
+    raise exception 'taskledger: invalid throttle_for: must be set together with if_exists rerun, replace or follow'
+      using errcode = 'invalid_parameter_value';
+  elsif not coalesce(defer_at_most between interval '0' and interval '292 years', true)
+      or not coalesce(throttle_for between interval '0' and interval '292 years', true) then
+    raise exception 'taskledger: invalid %: must be between 0 and 292 years',
+        case when defer_at_most between interval '0' and interval '292 years' or defer_at_most is null
+             then 'throttle_for' else 'defer_at_most' end
+      using errcode = 'invalid_parameter_value';
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.check_if_exists(if_exists text, after json) IS 'Raises an error for a value that package ledger rejects as the option IfExists.';
+COMMENT ON FUNCTION taskledger_internal.check_if_exists(if_exists text, after json, defer_at_most interval, throttle_for interval) IS 'Raises an error for values that package ledger rejects as the options IfExists, DeferAtMost and ThrottleFor.';
 
 CREATE FUNCTION taskledger_internal.check_key(kind text, biz_id text) RETURNS void
     LANGUAGE plpgsql IMMUTABLE
@@ -2122,6 +2145,20 @@ $_$;
 
 COMMENT ON FUNCTION taskledger_internal.deadline_of(meta json) IS 'Returns the deadline in the meta of a task; null if there is none or it is not a time.';
 
+CREATE FUNCTION taskledger_internal.delay_of(name text, delay text) RETURNS interval
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+begin
+  return delay::interval;
+exception when datetime_field_overflow or invalid_datetime_format or interval_field_overflow then
+  raise exception 'taskledger: invalid % %', name, quote_literal(left(delay, 80))
+    using errcode = 'invalid_parameter_value';
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.delay_of(name text, delay text) IS 'Returns a text as an interval; raises an error with the name of an invalid one.';
+
 CREATE FUNCTION taskledger_internal.discard_subscriber(subscriber text, kind text, biz_id text) RETURNS SETOF integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -2166,7 +2203,7 @@ CREATE FUNCTION taskledger_internal.end_of_time() RETURNS timestamp with time zo
 
 COMMENT ON FUNCTION taskledger_internal.end_of_time() IS 'Returns when the timers of tasks with predecessors are due, which is never.';
 
-CREATE FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, if_exists text, args text, meta text, actor text, data_version integer, priority integer, partition text, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type) RETURNS record
+CREATE FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, if_exists text, args text, meta text, actor text, data_version integer, priority integer, partition text, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, defer_us bigint, throttle_us bigint, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2175,6 +2212,8 @@ declare
   head record;
   next_run integer;
   due timestamptz;
+  bound timestamptz;
+  ended integer; -- the version of the event that ended the run before
 begin
   perform taskledger_internal.check_key(enqueue_again.kind, enqueue_again.biz_id);
   perform taskledger_internal.check_actor(enqueue_again.actor);
@@ -2219,7 +2258,7 @@ begin
             enqueue_again.kind, enqueue_again.biz_id, enqueue_again.args, enqueue_again.meta, enqueue_again.actor,
             enqueue_again.data_version, enqueue_again.priority, enqueue_again.partition,
             taskledger_internal.due_at(nullif(enqueue_again.run_after, 0), enqueue_again.run_at),
-            enqueue_again.start_by, enqueue_again.finish_by);
+            enqueue_again.start_by, enqueue_again.finish_by, enqueue_again.throttle_us);
           version := head.version;
           type := head.type;
         end if;
@@ -2231,6 +2270,24 @@ begin
     due := taskledger_internal.due_at(nullif(enqueue_again.run_after, 0),
                                       case when enqueue_again.run_at > clock_timestamp()
                                            then enqueue_again.run_at end);
+    if num_nonnulls(enqueue_again.defer_us, enqueue_again.throttle_us) > 0 then
+      ended := taskledger_internal.newest_of(enqueue_again.kind, enqueue_again.biz_id,
+                                             '{succeeded,buried,cancelled,expired,discarded}');
+      if ended < head.version then -- the first event of this run
+        bound := (
+          select e.recorded_at + enqueue_again.defer_us * interval '1 microsecond'
+            from taskledger.event e
+           where e.kind = enqueue_again.kind and e.biz_id = enqueue_again.biz_id and e.version = ended + 1);
+        due := case when due > bound then case when bound > clock_timestamp() then bound end else due end;
+      end if;
+      bound := (
+        select e.recorded_at + enqueue_again.throttle_us * interval '1 microsecond'
+          from taskledger.event e
+         where e.kind = enqueue_again.kind and e.biz_id = enqueue_again.biz_id and e.version = ended);
+      if bound > clock_timestamp() then
+        due := greatest(due, bound);
+      end if;
+    end if;
     if head.type in ('succeeded', 'buried', 'cancelled', 'expired', 'discarded') and exists (
          select from taskledger.overload o
           where o.kind = enqueue_again.kind and case when due is null then o.closed else o.closed_later end) then
@@ -2253,9 +2310,9 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, if_exists text, args text, meta text, actor text, data_version integer, priority integer, partition text, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type) IS 'Enqueues the next run of a finished task, replaces the args of a task that has not begun, or lets a run follow one that has, as if_exists wants it. Returns the position of the new event, with the version and the type of the task''s last one; or null as position if the task does not exist, or is not changed. Raises an error if too many tasks of the kind wait.';
+COMMENT ON FUNCTION taskledger_internal.enqueue_again(kind text, biz_id text, if_exists text, args text, meta text, actor text, data_version integer, priority integer, partition text, run_after bigint, run_at timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, defer_us bigint, throttle_us bigint, OUT "position" bigint, OUT version integer, OUT type taskledger.event_type) IS 'Enqueues the next run of a finished task, replaces the args of a task that has not begun, or lets a run follow one that has, as if_exists wants it. Returns the position of the new event, with the version and the type of the task''s last one; or null as position if the task does not exist, or is not changed. Raises an error if too many tasks of the kind wait.';
 
-CREATE FUNCTION taskledger_internal.enqueue_behind(kind text, biz_id text, args text, meta text, actor text, data_version integer, priority integer, partition text, due timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) RETURNS bigint
+CREATE FUNCTION taskledger_internal.enqueue_behind(kind text, biz_id text, args text, meta text, actor text, data_version integer, priority integer, partition text, due timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, throttle_us bigint) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -2265,7 +2322,7 @@ declare
   stored constant text := '{"after":' || json_build_object(
       'keys', json_build_array(json_build_object('kind', enqueue_behind.kind, 'biz_id', enqueue_behind.biz_id)),
       'otherwise', 'run')
-    || ',"due":' || json_build_array(due, start_by, finish_by)
+    || ',"due":' || json_build_array(due, start_by, finish_by, throttle_us)
     || ',"of":' || coalesce(enqueue_behind.meta, 'null') || '}';
   head record;
   added record;
@@ -2304,7 +2361,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.enqueue_behind(kind text, biz_id text, args text, meta text, actor text, data_version integer, priority integer, partition text, due timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone) IS 'Enqueues a run behind the last run of a task, or replaces the args of the run that waits there. Returns the position of the event.';
+COMMENT ON FUNCTION taskledger_internal.enqueue_behind(kind text, biz_id text, args text, meta text, actor text, data_version integer, priority integer, partition text, due timestamp with time zone, start_by timestamp with time zone, finish_by timestamp with time zone, throttle_us bigint) IS 'Enqueues a run behind the last run of a task, or replaces the args of the run that waits there. Returns the position of the event.';
 
 CREATE FUNCTION taskledger_internal.error_text(data json) RETURNS text
     LANGUAGE plpgsql IMMUTABLE

@@ -33,6 +33,9 @@ type NewTask struct {
 	// IfExists decides what happens if the task exists: same, ignore, rerun, replace or follow. Default: same. A
 	// repeated request with one of the last three begins another run if the first one has finished meanwhile.
 	IfExists ledger.IfExists `json:"if_exists,omitempty"`
+	// DeferAtMost and ThrottleFor are delays in seconds, see [ledger.EnqueueOptions].
+	DeferAtMost float64 `json:"defer_at_most,omitempty"`
+	ThrottleFor float64 `json:"throttle_for,omitempty"`
 }
 
 // Enqueued is the answer to a [NewTask].

@@ -35,6 +35,8 @@ type enqueueFlags struct {
 	otherwise string
 	ifExists  string
 	wait      time.Duration
+
+	deferAtMost, throttleFor time.Duration
 }
 
 func newEnqueueCommand(a *app) *cobra.Command {
@@ -92,6 +94,10 @@ command prints that it was enqueued, and returns the exit code of the wait.`,
 	cmd.Flags().StringVar(&f.ifExists, "if-exists", "same", "if the task exists: same, ignore, rerun (another run if "+
 		"it has finished), replace (also the args of a task that has not begun) or follow (also one more run behind a "+
 		"task that has begun)")
+	addDuration(cmd.Flags(), &f.deferAtMost, "defer-at-most",
+		"with --if-exists replace or follow: be due this long after the run was enqueued at the latest")
+	addDuration(cmd.Flags(), &f.throttleFor, "throttle-for",
+		"with --if-exists rerun, replace or follow: begin this long after the run before has ended at the earliest")
 	addDuration(cmd.Flags(), &f.wait, "wait", "wait this long for its result (default: do not wait)")
 	refuseZero(cmd.Flags(), "data-version", "priority", "retry", "run-at", "start-by", "finish-by", "otherwise")
 	return cmd
@@ -195,7 +201,7 @@ func parseTime(flag, text string) (time.Time, error) {
 
 // setTimes parses the times of the task.
 func (f enqueueFlags) setTimes(o *ledger.EnqueueOptions) error {
-	o.RunIn = f.runIn
+	o.RunIn, o.DeferAtMost, o.ThrottleFor = f.runIn, f.deferAtMost, f.throttleFor
 	for _, flag := range []struct {
 		name, text string
 		into       *time.Time

@@ -3,7 +3,7 @@
 //
 // Such a task is scheduled after the task whose run it is, with the args of that run. While it waits, an enqueue
 // replaces its args. When the task has finished, the scheduler appends the next run to it, and ends this task, in one
-// transaction: taskledger_internal.begin_next. So the waiting run is in the events, and survives what they survive.
+// transaction: taskledger_internal.begin_next. So the events contain the waiting run, which survives as they do.
 package nextrun
 
 import (

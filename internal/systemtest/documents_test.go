@@ -217,8 +217,10 @@ var goDocuments = map[string][]*fragment{
 		{declarations: "type Mail struct{ To string }", parameters: enqueues, used: "low, err"},
 	},
 	"docs/keys.md": {{
-		declarations: "type Customer struct{ ID int }; type Product struct{ ID, Price int }",
-		parameters:   enqueues + ", resync ledger.TypedKind[Customer], index ledger.TypedKind[Product]", used: "err",
+		declarations: "type Customer struct{ ID int }; type Product struct{ ID, Price int }; " +
+			"type Order struct{ ID int }; type Month struct{ Year, Month int }",
+		parameters: enqueues + ", coupon ledger.TypedKind[Order], report ledger.TypedKind[Month], " +
+			"resync ledger.TypedKind[Customer], index ledger.TypedKind[Product]", used: "err",
 	}},
 	"docs/waiting.md": {
 		{

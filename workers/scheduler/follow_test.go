@@ -94,6 +94,12 @@ func TestOneRunFollows(t *testing.T) {
 			if task := b.pass(s, k); task.Run != 3 || task.State != ledger.StateScheduled || task.DueAt.IsZero() {
 				t.Errorf("the third run: %+v", task)
 			}
+			ledgertest.Append(t, b.DB, k, ledger.EventReleased, ledger.EventStarted)
+			b.follow(k, `{"n":5}`, ledger.EnqueueOptions{ThrottleFor: time.Hour})
+			ended := ledgertest.Append(t, b.DB, k, ledger.EventSucceeded).UpdatedAt
+			if task := b.pass(s, k); task.Run != 4 || !task.DueAt.Equal(ended.Add(time.Hour)) {
+				t.Errorf("the throttled run: %+v", task)
+			}
 			ledgertest.Check(t, b.DB)
 		})
 	}
@@ -230,7 +236,8 @@ func TestRightsOfFollowingRuns(t *testing.T) {
 	for _, statement := range []string{
 		"select taskledger_internal.begin_next('test.part', '17')",
 		"select taskledger_internal.enqueue_behind('test.part', '17', '1', null, null, 1, 0, null, null, null, null)",
-		"select taskledger_internal.append_run('test.part', '17', 2, 0, 2, '1', null, '', 1, 0, null, 1, null, null, null)",
+		`select taskledger_internal.append_run('test.part', '17', 2, 0, 2, '1', null, '', 1, 0, null, 1, null, null,
+		                                       null)`,
 		`insert into taskledger.event (version, attempt, shard, type, actor, kind, biz_id)
 		 values (1, 0, 0, 'scheduled', 'p', 'taskledger.next', 'test.part/17')`,
 	} {
