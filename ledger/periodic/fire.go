@@ -12,12 +12,17 @@ import (
 
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 )
 
-//go:embed sql/advance.sql
-var advanceSQL string
+var (
+	//go:embed sql/advance.sql
+	advanceSQL string
+	//go:embed sql/first_actor.sql
+	firstActorSQL string
+)
 
 // Crash points, see internal/fault.
 const (
@@ -102,8 +107,9 @@ func discardFiring(ctx context.Context, tx pgx.Tx, s Schedule, firing time.Time,
 // isFiring reports whether the task with a firing's key was enqueued for the schedule. Only taskledger can enqueue a
 // task with this actor.
 func isFiring(ctx context.Context, tx pgx.Tx, s Schedule, k ledger.Key) (bool, error) {
-	first, err := ledger.ArgsEvent(ctx, tx, k)
-	return err == nil && first.Actor == firingActor(s), err
+	var actor string
+	isFound, err := pgquery.Row(ctx, tx, firstActorSQL, []any{string(k.Kind), string(k.BizID)}, &actor)
+	return isFound && actor == firingActor(s), pgerr.Explain("read the task of a firing", err)
 }
 
 // firingActor returns the actor of a schedule's firings.

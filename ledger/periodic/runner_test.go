@@ -450,6 +450,27 @@ func TestFiringThatAnotherHasTaken(t *testing.T) {
 	}
 }
 
+// A firing that a producer has run again is still the schedule's own.
+func TestFiringThatRanAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.apply(hourly("sales"))
+	first := b.load("sales").NextAt
+	b.pass(b.runner(), time.Hour)
+	key := *b.load("sales").LastTask
+	ledgertest.Append(t, b.db, key, ledger.EventSucceeded)
+	again := &ledger.EnqueueOptions{IfExists: ledger.IfExistsRerun, Actor: "ada"}
+	if answer, err := ledger.Enqueue(t.Context(), b.db, key, nil, again); err != nil || !answer.New {
+		t.Fatalf("%+v, %v", answer, err)
+	}
+	// As after a restore of the schedules alone.
+	ledgertest.ExecAsOwner(t, b.db, "update taskledger.schedule set next_at = $1, last_at = null", first)
+	b.pass(b.runner(), time.Hour)
+	if after := b.load("sales"); after.Passed != 0 || after.LastTask == nil {
+		t.Errorf("%+v", after)
+	}
+}
+
 // While nothing is due, a pass executes one statement.
 func TestIdlePassExecutesOneStatement(t *testing.T) {
 	t.Parallel()
