@@ -113,6 +113,19 @@ type Enqueued struct {
 	MustRun bool `json:"must_run,omitempty"`
 }
 
+// String returns the key, whether the call wrote args, the state and the version, such as "coupon.send/A-1 new,
+// available, version 1". Its form may change.
+func (e Enqueued) String() string {
+	what := "exists"
+	switch {
+	case e.New:
+		what = "new"
+	case !e.SameArgs:
+		what = "exists with other args"
+	}
+	return fmt.Sprintf("%s %s, %s, version %d", e.Key, what, e.State, e.Version)
+}
+
 // Enqueue inserts the first event of a task. The task exists if and only if db's transaction commits.
 // If a task with this key and these args exists, Enqueue writes nothing and returns that task. If another
 // transaction has enqueued the key and is open, Enqueue waits until it ends. It never commits.

@@ -718,3 +718,51 @@ func TestDelaysInSQL(t *testing.T) {
 	}
 	ledgertest.Check(t, pool)
 }
+
+// A transaction whose snapshot is older than the end of the run gets ErrRetryTransaction, and not the answer that the
+// run is unfinished.
+func TestRerunWithAnOldSnapshot(t *testing.T) {
+	t.Parallel()
+	pool := ledgertest.Pool(t)
+	for _, isolation := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+		for _, how := range []ledger.IfExists{ledger.IfExistsRerun, ledger.IfExistsReplace} {
+			k := ledger.Key{Kind: resync.Kind, BizID: ledger.BizID(string(isolation) + string(how))}
+			ledgertest.Enqueue(t, pool, k, "1")
+			ledgertest.Append(t, pool, k, ledger.EventStarted)
+			begin := func() pgx.Tx {
+				tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: isolation})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+				ledgertest.BackendPID(t, tx) // takes the snapshot
+				return tx
+			}
+			o := ledger.EnqueueOptions{IfExists: how}
+			current := begin()
+			answer, err := enqueueAs(t, current, k, "1", o)
+			if err != nil || answer.New || answer.State != ledger.StateRunning {
+				t.Errorf("%s: the run is unfinished: %+v, %v", how, answer, err)
+			}
+			if err := current.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			old := begin()
+			ledgertest.Append(t, pool, k, ledger.EventSucceeded)
+			if _, err := enqueueAs(t, old, k, "1", o); !errors.Is(err, ledger.ErrRetryTransaction) {
+				t.Errorf("%s: the run has finished: %v", how, err)
+			}
+		}
+	}
+	ledgertest.Check(t, pool)
+}
+
+// A result prints what the call did, and not the key alone.
+func TestEnqueuedPrintsItsResult(t *testing.T) {
+	t.Parallel()
+	e := ledger.Enqueued{Key: resync, State: ledger.StateRunning, Version: 2}
+	const want = "customer.resync/17 exists with other args, running, version 2"
+	if got := fmt.Sprintf("%+v", e); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -2261,6 +2261,14 @@ begin
             enqueue_again.start_by, enqueue_again.finish_by, enqueue_again.throttle_us);
           version := head.version;
           type := head.type;
+        elsif current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+          begin -- the task may have finished since the snapshot: then PostgreSQL reports a serialization failure
+            perform taskledger_internal.append_event(
+              enqueue_again.kind, enqueue_again.biz_id, head.version, 'cancelled', session_user, null);
+            raise sqlstate 'TL007'; -- takes the event back
+          exception when sqlstate 'TL007' then
+            null;
+          end;
         end if;
         return;
       end if;
