@@ -76,3 +76,16 @@ func BenchmarkEnqueue(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkReplace replaces the args of 1,000 waiting tasks in turn, each in a transaction of its own.
+func BenchmarkReplace(b *testing.B) {
+	pool := ledgertest.Pool(b, "producer")
+	o := &ledger.EnqueueOptions{IfExists: ledger.IfExistsReplace}
+	for i := 0; b.Loop(); i++ {
+		k := ledger.Key{Kind: "bench.task", BizID: ledger.BizID(fmt.Sprintf("task-%03d", i%1000))}
+		args := json.RawMessage(fmt.Sprintf(`{"customer":17,"percent":%d}`, i))
+		if _, err := ledger.Enqueue(b.Context(), pool, k, args, o); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

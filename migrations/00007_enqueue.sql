@@ -263,12 +263,20 @@ declare
 begin
   perform taskledger_internal.check_key(enqueue_again.kind, enqueue_again.biz_id);
   perform taskledger_internal.check_actor(enqueue_again.actor);
-  perform taskledger_internal.check_nesting('args', enqueue_again.args);
-  perform taskledger_internal.check_nesting('meta', enqueue_again.meta);
-  perform taskledger_internal.check_meta(enqueue_again.meta::json, enqueue_again.args::json);
-  perform taskledger_internal.check_times(enqueue_again.run_at, null, enqueue_again.start_by, enqueue_again.finish_by);
-  perform taskledger_internal.check_size('args', 'max_args_bytes', enqueue_again.args);
-  perform taskledger_internal.check_size('meta', 'max_meta_bytes', enqueue_again.meta);
+  -- Only the calls that can find a fault: each costs as much as a query. No limit of sizes is below 4 KiB.
+  if octet_length(enqueue_again.args) > 1024 then
+    perform taskledger_internal.check_nesting('args', enqueue_again.args);
+    perform taskledger_internal.check_size('args', 'max_args_bytes', enqueue_again.args);
+  end if;
+  if enqueue_again.meta is not null then
+    perform taskledger_internal.check_nesting('meta', enqueue_again.meta);
+    perform taskledger_internal.check_meta(enqueue_again.meta::json, enqueue_again.args::json);
+    perform taskledger_internal.check_size('meta', 'max_meta_bytes', enqueue_again.meta);
+  end if;
+  if num_nonnulls(enqueue_again.run_at, enqueue_again.start_by, enqueue_again.finish_by) > 0 then
+    perform taskledger_internal.check_times(enqueue_again.run_at, null, enqueue_again.start_by,
+                                            enqueue_again.finish_by);
+  end if;
   if enqueue_again.data_version not between 1 and 32767 then
     raise exception 'taskledger: invalid data_version %: must be between 1 and 32767', enqueue_again.data_version
       using errcode = 'invalid_parameter_value';

@@ -29,7 +29,8 @@ with entry as materialized (
      select max(s.value::integer) filter (where s.name = 'max_args_bytes') as args,
             max(s.value::integer) filter (where s.name = 'max_meta_bytes') as meta
        from taskledger.setting s) limits
-   where $18::integer = 0 and (octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
+   where $18::integer = 0 and greatest(octet_length(e.args), octet_length(e.meta)) > 4096 -- the least limit
+     and (octet_length(e.args) > limits.args or octet_length(e.meta) > limits.meta)
    order by e.i
    limit 1
 ), overfull as materialized (
@@ -38,7 +39,7 @@ with entry as materialized (
            $1::text::text[], $2::text::text[], $11::text::text[],
            array(select e.waits or e.throttle_us > 0 or e.run_after > 0 or coalesce(e.run_at > clock_timestamp(), false)
                    from entry e order by e.i)) f
-   where $18::integer = 0
+   where $18::integer = 0 and pg_sequence_last_value('taskledger.limits_set'::regclass) is not null
 )
 select e.i, a.position, a.version, a.type::text, '' as policy, 0::bigint as waiting, 0::bigint as max_waiting,
        0::bigint as retry_after_ms, 0 as args, 0 as max_args, 0 as max_meta
