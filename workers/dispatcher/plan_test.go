@@ -21,7 +21,7 @@ func TestPlansWhileTablesAreNew(t *testing.T) {
 	for name, args := range map[string]string{
 		"heads":    `'{"test.order"}', '{"o-0001"}', 512`,
 		"hinted":   `'{1,2}', '1:1:', 512`,
-		"listed":   `'{"test.order"}', '{3}', '{0}', '{100}'`,
+		"listed":   `'{"test.order"}', '{3}', '{""}', '{0}', '{100}', '{"test.order"}', '{3}', '{""}', '{100}'`,
 		"permits":  `'{"test.order"}'`,
 		"unlisted": `'1:1:', 0, '1', 0, 100, '{"test.order"}'`,
 	} {

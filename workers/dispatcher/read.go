@@ -6,6 +6,8 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -86,16 +88,23 @@ func (o *office) readTasks(ctx context.Context) error {
 		return err
 	}
 	o.mu.Lock()
-	reads, unverified := o.machine.Reads(), o.machine.Unverified()
+	searches, reads, unverified := o.machine.Searches(), o.machine.Reads(), o.machine.Unverified()
 	o.mu.Unlock()
-	if len(reads) > 0 {
-		answers, err := o.readOn(ctx, reads)
+	if len(searches)+len(reads) > 0 {
+		found, answers, err := o.readOn(ctx, searches, reads)
 		o.mu.Lock()
+		for i, s := range searches {
+			if err != nil {
+				o.machine.TakeSearch(s, dispatch.Found{}, true)
+			} else {
+				o.machine.TakeSearch(s, found[i], false)
+			}
+		}
 		for i, r := range reads {
 			if err != nil {
-				o.machine.TakeRead(r.Kind, r.Priority, nil, 0, false)
+				o.machine.TakeRead(r, nil, 0, false)
 			} else {
-				o.machine.TakeRead(r.Kind, r.Priority, answers[i].tasks, answers[i].through, answers[i].isEnd)
+				o.machine.TakeRead(r, answers[i].tasks, answers[i].through, answers[i].isEnd)
 			}
 		}
 		o.match()
@@ -164,27 +173,48 @@ type head struct {
 	isUnfinished bool // it is available or has begun
 }
 
-// level is a kind and a priority.
-type level struct {
-	kind     ledger.Kind
-	priority ledger.Priority
+// lane is a kind, a priority and a partition.
+type lane struct {
+	kind      ledger.Kind
+	priority  ledger.Priority
+	partition string
 }
 
-// readOn reads the next tasks of kinds and priorities from the list of unfinished tasks and from the events after its
-// place. Both are in the order in which tasks begin, and each may be cut. Tasks after the first cut are read next time.
-func (o *office) readOn(ctx context.Context, reads []dispatch.Read) ([]answer, error) {
-	least := reads[0].After
-	for _, r := range reads {
-		least = min(least, r.After)
-	}
-	place, listed, err := o.listed(ctx, reads)
+// unlisted are the tasks that became available by the events after the list.
+type unlisted struct {
+	reached ledger.Position // of the last event that was read
+	isWhole bool            // no events follow it
+	tasks   map[lane][]availableTask
+}
+
+// readOn reads the next tasks of lanes, and searches the partitions of kinds and priorities: in the list of unfinished
+// tasks, and then in the events after its place. Both are in the order in which tasks begin, and each may be cut. Tasks
+// after the first cut are read next time.
+func (o *office) readOn(ctx context.Context, searches []dispatch.Search, reads []dispatch.Read) (
+	found []dispatch.Found, answers []answer, err error) {
+	place, found, listed, err := o.listed(ctx, searches, reads)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	reached, isWhole, unlisted, err := o.unlisted(ctx, place, least, reads)
+	u, err := o.unlisted(ctx, place, searches, reads)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	for i, s := range searches {
+		found[i].Reached, found[i].IsWhole = u.reached, u.isWhole
+		for l := range u.tasks {
+			if l.kind == s.Kind && l.priority == s.Priority && l.partition != "" {
+				found[i].Unlisted = append(found[i].Unlisted, l.partition)
+			}
+		}
+	}
+	answers, err = o.answers(ctx, reads, listed, u)
+	return found, answers, err
+}
+
+// answers returns the answers to reads. It reads the heads of the tasks.
+func (o *office) answers(ctx context.Context, reads []dispatch.Read, listed [][]availableTask, u unlisted) (
+	[]answer, error) {
 	answers := make([]answer, len(reads))
 	var keys []ledger.Key
 	found := make(map[ledger.Key]availableTask)
@@ -195,11 +225,11 @@ func (o *office) readOn(ctx context.Context, reads []dispatch.Read) ([]answer, e
 		if len(rows) == r.Limit {
 			a.isEnd, a.through = false, rows[len(rows)-1].position
 		}
-		if !isWhole && reached < a.through {
-			a.isEnd, a.through = false, max(reached, r.After)
+		if !u.isWhole && u.reached < a.through {
+			a.isEnd, a.through = false, max(u.reached, r.After)
 		}
 		last := r.After
-		for _, f := range slices.Concat(rows, unlisted[level{r.Kind, r.Priority}]) {
+		for _, f := range slices.Concat(rows, u.tasks[lane{r.Kind, r.Priority, r.Partition}]) {
 			if f.position <= r.After || f.position > a.through {
 				continue
 			}
@@ -207,7 +237,7 @@ func (o *office) readOn(ctx context.Context, reads []dispatch.Read) ([]answer, e
 			if !isKnown {
 				keys = append(keys, f.key)
 			}
-			if f.position > before.position { // another priority may have it at an earlier position
+			if f.position > before.position { // another lane may have it at an earlier position
 				f.read = i
 				found[f.key] = f
 			}
@@ -234,71 +264,92 @@ func (o *office) readOn(ctx context.Context, reads []dispatch.Read) ([]answer, e
 	return answers, nil
 }
 
-// listed reads the list of unfinished tasks, and its place. It returns the tasks of each read.
-func (o *office) listed(ctx context.Context, reads []dispatch.Read) (
-	place feed.Place, tasks [][]availableTask, err error) {
-	var kinds, priorities, afters, limits pgarray.Builder
-	for _, r := range reads {
-		kinds.Add(string(r.Kind))
-		priorities.AddInt(int64(r.Priority))
-		afters.AddInt(int64(r.After))
-		limits.AddInt(int64(r.Limit))
+// listed reads the list of unfinished tasks, and its place. It returns the partitions that each search has found in it,
+// and the tasks of each read.
+func (o *office) listed(ctx context.Context, searches []dispatch.Search, reads []dispatch.Read) (
+	place feed.Place, found []dispatch.Found, tasks [][]availableTask, err error) {
+	var r, s struct{ kinds, priorities, partitions, afters, limits pgarray.Builder }
+	for _, one := range reads {
+		r.kinds.Add(string(one.Kind))
+		r.priorities.AddInt(int64(one.Priority))
+		r.partitions.Add(one.Partition)
+		r.afters.AddInt(int64(one.After))
+		r.limits.AddInt(int64(one.Limit))
 	}
-	rows, err := o.config.DB.Query(ctx, listedSQL, kinds.String(), priorities.String(), afters.String(),
-		limits.String())
+	for _, one := range searches {
+		s.kinds.Add(string(one.Kind))
+		s.priorities.AddInt(int64(one.Priority))
+		s.partitions.Add(one.Partition)
+		s.limits.AddInt(int64(one.Limit))
+	}
+	rows, err := o.config.DB.Query(ctx, listedSQL, r.kinds.String(), r.priorities.String(), r.partitions.String(),
+		r.afters.String(), r.limits.String(), s.kinds.String(), s.priorities.String(), s.partitions.String(),
+		s.limits.String())
 	if err != nil {
-		return place, nil, pgerr.Explain("read unfinished tasks", err)
+		return place, nil, nil, pgerr.Explain("read unfinished tasks", err)
 	}
-	tasks = make([][]availableTask, len(reads))
-	var text, bizID string
+	found, tasks = make([]dispatch.Found, len(searches)), make([][]availableTask, len(reads))
+	var at, text string
 	var n, position int64
-	_, err = pgx.ForEachRow(rows, []any{&text, &n, &bizID, &position}, func() error {
-		if n > 0 {
-			key := ledger.Key{Kind: reads[n-1].Kind, BizID: ledger.BizID(bizID)}
+	_, err = pgx.ForEachRow(rows, []any{&at, &n, &text, &position}, func() error {
+		switch {
+		case n > 0:
+			key := ledger.Key{Kind: reads[n-1].Kind, BizID: ledger.BizID(text)}
 			tasks[n-1] = append(tasks[n-1], availableTask{key: key, position: ledger.Position(position)})
+		case n < 0:
+			found[-n-1].Listed = append(found[-n-1].Listed, text)
 		}
 		return nil
 	})
 	if err != nil {
-		return place, nil, pgerr.Explain("read unfinished tasks", err)
+		return place, nil, nil, pgerr.Explain("read unfinished tasks", err)
 	}
-	if text == "" {
-		return feed.Place{Window: feed.Window{Seen: feed.Beginning()}}, tasks, nil
+	for i := range found {
+		found[i].IsEnd = len(found[i].Listed) < searches[i].Limit
 	}
-	if err := json.Unmarshal([]byte(text), &place); err != nil {
-		return place, nil, &ledger.CorruptError{What: "place of the list of unfinished tasks", Err: err}
+	if at == "" {
+		return feed.Place{Window: feed.Window{Seen: feed.Beginning()}}, found, tasks, nil
 	}
-	return place, tasks, nil
+	if err := json.Unmarshal([]byte(at), &place); err != nil {
+		return place, nil, nil, &ledger.CorruptError{What: "place of the list of unfinished tasks", Err: err}
+	}
+	return place, found, tasks, nil
 }
 
-// unlisted reads the events after the place of the list that made tasks of the reads' kinds available. It returns the
-// position of the last event, and whether no events follow it.
-func (o *office) unlisted(ctx context.Context, place feed.Place, after ledger.Position, reads []dispatch.Read) (
-	reached ledger.Position, isWhole bool, byLevel map[level][]availableTask, err error) {
-	var kinds pgarray.Builder
-	for i, r := range reads {
-		if i == 0 || r.Kind != reads[i-1].Kind { // the reads of a kind follow each other
-			kinds.Add(string(r.Kind))
-		}
+// unlisted reads the events after the place of the list that made tasks of the requests' kinds available.
+func (o *office) unlisted(ctx context.Context, place feed.Place, searches []dispatch.Search, reads []dispatch.Read) (
+	u unlisted, err error) {
+	after := ledger.Position(math.MaxInt64)
+	kinds := map[ledger.Kind]bool{}
+	for _, r := range reads {
+		after = min(after, r.After)
+		kinds[r.Kind] = true
 	}
+	for _, s := range searches {
+		after = min(after, s.After)
+		kinds[s.Kind] = true
+	}
+	names := pgarray.Of(slices.Sorted(maps.Keys(kinds))...)
 	rows, err := o.config.DB.Query(ctx, unlistedSQL, place.Seen.Snapshot, int64(place.Seen.Top), place.Seen.Bound,
-		int64(after), int64(unlistedPage), kinds.String())
+		int64(after), int64(unlistedPage), names)
 	if err != nil {
-		return 0, false, nil, pgerr.Explain("read available tasks", err)
+		return u, pgerr.Explain("read available tasks", err)
 	}
-	byLevel = map[level][]availableTask{}
+	u.tasks = map[lane][]availableTask{}
 	var events int64
 	var f availableTask
 	var p ledger.Priority
-	_, err = pgx.ForEachRow(rows, []any{&events, (*int64)(&reached), (*pgquery.Repeated)(&f.key.Kind), (*int)(&p),
-		(*string)(&f.key.BizID), (*int64)(&f.position)}, func() error {
+	var partition pgquery.Repeated
+	_, err = pgx.ForEachRow(rows, []any{&events, (*int64)(&u.reached), (*pgquery.Repeated)(&f.key.Kind), (*int)(&p),
+		&partition, (*string)(&f.key.BizID), (*int64)(&f.position)}, func() error {
 		if f.key.Kind != "" {
-			of := level{f.key.Kind, p.Level()}
-			byLevel[of] = append(byLevel[of], f)
+			of := lane{f.key.Kind, p.Level(), string(partition)}
+			u.tasks[of] = append(u.tasks[of], f)
 		}
 		return nil
 	})
-	return reached, events < unlistedPage, byLevel, pgerr.Explain("read available tasks", err)
+	u.isWhole = events < unlistedPage
+	return u, pgerr.Explain("read available tasks", err)
 }
 
 // heads reads the last events of tasks. Tasks that do not exist are left out.

@@ -1,16 +1,16 @@
 -- Selects the tasks of kinds that became available by the next events after the place of the list.
 -- $1 seen, $2 seen_top, $3 seen_bound of the place; $4 position to continue after; $5 maximum number of events;
 -- $6 kinds: array literal.
--- Returns how many events were read and the position of the last one, and in each row kind, priority, biz_id and
--- position of a task, ordered by kind and position. Without tasks, one row with '' as kind.
+-- Returns how many events were read and the position of the last one, and in each row kind, priority, partition, biz_id
+-- and position of a task, ordered by kind and position. Without tasks, one row with '' as kind.
 -- Locks nothing. Indexes: as taskledger_internal.feed_page.
 with page as materialized (
-  select e.position, e.priority, e.kind, e.biz_id, e.type
+  select e.position, e.priority, e.partition, e.kind, e.biz_id, e.type
     from taskledger_internal.feed_page($1::text::pg_snapshot, $2::bigint, $3::text::xid8, pg_current_snapshot(),
                                        9223372036854775807, $4::bigint, $5::integer) e
 )
-select reached.events, reached.position, coalesce(p.kind, ''), coalesce(p.priority, 0), coalesce(p.biz_id, ''),
-       coalesce(p.position, 0)
+select reached.events, reached.position, coalesce(p.kind, ''), coalesce(p.priority, 0), coalesce(p.partition, ''),
+       coalesce(p.biz_id, ''), coalesce(p.position, 0)
   from (select count(*) as events, coalesce(max(r.position), 0) as position from page r) reached
   left join page p on p.kind = any ($6::text::text[]) and p.type in ('enqueued', 'released', 'interrupted')
- order by 3, 6
+ order by 3, 7

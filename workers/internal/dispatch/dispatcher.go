@@ -41,6 +41,8 @@ type Dispatcher struct {
 
 	wantsWindow bool // a worker has ended a task with a permit, and the event has not arrived
 
+	weights map[string]float64 // by partition; 1 without an entry
+
 	gates map[ledger.Kind]*gate // of the kinds with a concurrency limit; nil: no kind has had one
 }
 
@@ -131,19 +133,18 @@ func (d *Dispatcher) cover(s *session, kinds map[ledger.Kind]ledger.ShardSet, by
 		d.size += q.size - before
 		if gained != 0 {
 			for i := range q.levels {
-				d.spill(q, &q.levels[i], 0)
+				d.spillAll(q, &q.levels[i])
 			}
 		}
 		d.note(q)
 		for i := range q.levels {
-			for shard := range (lost & q.levels[i].filled).Shards() {
-				for _, t := range slices.Clone(q.levels[i].ready[shard]) {
-					if !t.IsAgain {
-						d.forget(t)
-					}
+			for _, t := range q.levels[i].in(lost) {
+				if !t.IsAgain {
+					d.forget(t)
 				}
 			}
 		}
+		q.keepOrders()
 		d.tidy(q)
 	}
 }
@@ -382,6 +383,9 @@ func (d *Dispatcher) remove(q *queue, t *task) {
 	before := q.size
 	q.remove(t)
 	d.size += q.size - before
+	if t.Partition != "" && t.owner == nil {
+		d.noteRead(q, t)
+	}
 }
 
 // run records that a worker that may still do a task has begun it.
@@ -400,18 +404,12 @@ func (d *Dispatcher) queue(kind ledger.Kind) *queue {
 	q := d.queues[kind]
 	if q == nil {
 		q = &queue{kind: kind, owned: map[*session]*readyHeap{}, turn: 17 * len(d.queues)}
+		for i := range q.levels {
+			q.levels[i].mutant = d.mutant
+		}
 		d.queues[kind] = q
 	}
 	return q
-}
-
-// spill records that the ledger contains tasks of a level, after a place, that are not in memory.
-func (d *Dispatcher) spill(q *queue, l *level, place ledger.Position) {
-	l.isSpilled, l.place, l.step = true, place, 0
-	if l.isReading { // from a later place
-		l.skipped = place + 1
-	}
-	d.spilled[q.kind] = q
 }
 
 // maxUnverified is the maximum number of tasks that one statement verifies. A worker may name many.

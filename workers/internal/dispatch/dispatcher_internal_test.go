@@ -742,7 +742,7 @@ func TestTasksThatArriveDuringAReadAreBounded(t *testing.T) {
 		all = append(all, available(fmt.Sprint("t", i), i+1))
 	}
 	s.Apply(s.Open(), all)
-	if n := len(s.queues[testKind].normal().late); n > 8 {
+	if n := len(s.queues[testKind].normal().plain.late); n > 8 {
 		t.Errorf("%d tasks in memory during the read", n)
 	}
 	s.takeNormal(testKind, nil, reads[0].After, true)

@@ -165,6 +165,9 @@ var setups = []struct {
 		beats: 1}},
 	{setup: setup{name: "give back", tasks: 1, workers: 2, capacity: 1, limit: 2, giveBacks: 1, isSlow: true}},
 	{setup: setup{name: "late commit", tasks: 3, workers: 1, capacity: 1, limit: 1, hasLateCommit: true, isSlow: true}},
+	{setup: setup{name: "partitions", tasks: 3, workers: 1, capacity: 1, limit: 1, partitions: 2, hasLateCommit: true,
+		isSlow: true}},
+	{setup: setup{name: "partitions, loss", tasks: 3, workers: 1, capacity: 2, limit: 2, partitions: 3, losses: 1}},
 	{setup: setup{name: "hint", tasks: 2, workers: 1, capacity: 1, limit: 2, hasLateCommit: true, hints: 2,
 		isSlow: true}},
 	{isLong: true, setup: setup{name: "hint, loss", tasks: 2, workers: 1, capacity: 2, limit: 2, hasLateCommit: true,
@@ -240,6 +243,7 @@ var mutants = []struct {
 	{name: "a hint is taken late", mutant: lateHints, world: "hint"},
 	{name: "the word of a worker is enough", mutant: isUnverified, world: "kill"},
 	{name: "the ledger is read before the answers", mutant: readsBefore, world: "kill"},
+	{name: "partitions are not searched", mutant: forgetsPartitions, world: "partitions"},
 	{name: "a silent worker accepts from the predecessor", mutant: hasNoBarrier, world: "kill"},
 }
 

@@ -1,12 +1,5 @@
 package dispatch
 
-import (
-	"math"
-	"slices"
-
-	"github.com/taskledger/taskledger/ledger"
-)
-
 // Event is an event of the feed, as far as the dispatcher needs it.
 type Event struct {
 	Task
@@ -72,7 +65,7 @@ func (d *Dispatcher) Hint(applied int64, tasks []Task) bool {
 		if q == nil || d.tasks[t.Key] != nil {
 			continue
 		}
-		if l := &q.levels[levelOf(&t)]; !l.isSpilled && l.size < d.most() {
+		if d.fits(q, &t) {
 			d.add(q, t, false)
 		}
 	}
@@ -88,13 +81,9 @@ func (d *Dispatcher) isResolved(t *task, ticket int64) bool {
 func (d *Dispatcher) apply(e *Event) {
 	d.pass(e)
 	t, q := d.tasks[e.Key], d.queues[e.Key.Kind]
-	if q != nil && (t == nil || t.Version < e.Version || d.mutant != forgetsKnown) {
-		// Even if the event is known: the task may be forgotten before the read ends. Its priority may have changed.
-		for i := range q.levels {
-			if moved := q.levels[i].moved; moved != nil {
-				moved[e.Key] = max(moved[e.Key], e.Version)
-			}
-		}
+	if q != nil && q.moved != nil && (t == nil || t.Version < e.Version || d.mutant != forgetsKnown) {
+		// Even if the event is known: the task may be forgotten before the read ends.
+		q.moved[e.Key] = max(q.moved[e.Key], e.Version)
 	}
 	if t != nil && t.Version >= e.Version { // known from a read, or a worker claims to hold a later version
 		t.isBeingRead = false
@@ -193,142 +182,4 @@ func (d *Dispatcher) takeOut(t *task) {
 func (d *Dispatcher) forget(t *task) {
 	d.takeOut(t)
 	delete(d.tasks, t.Key)
-}
-
-// add takes an available task into memory, unless it can be read later: its level is full, or no worker takes its
-// shard.
-func (d *Dispatcher) add(q *queue, t Task, isRead bool) {
-	if !q.shards.Has(t.Shard) {
-		return
-	}
-	if !isRead {
-		l := &q.levels[levelOf(&t)]
-		if !l.isSpilled && l.size >= d.most() {
-			d.spill(q, l, t.Position-1)
-		}
-		if l.isSpilled && t.Position > l.place {
-			if l.isReading {
-				l.arrive(t, d.most()/2)
-			}
-			return
-		}
-	}
-	t.IsAgain = t.IsAgain || t.Position <= d.againThrough
-	added := &task{Task: t}
-	d.tasks[t.Key] = added
-	d.enqueue(added)
-}
-
-// Read is a request to read the tasks of a kind and a priority that are available or have begun, by position.
-type Read struct {
-	Kind     ledger.Kind
-	Priority ledger.Priority
-	After    ledger.Position
-	Limit    int
-}
-
-// firstRead is how many tasks the first read of a kind and a priority returns, so that the first task starts soon. Each
-// further read returns eight times as many, up to half of the tasks that fit in memory, in all priorities together.
-const firstRead = 1024
-
-// Reads returns the requests to the ledger, each once. The caller executes a statement for each that begins after the
-// call, and passes its rows to [Dispatcher.TakeRead].
-func (d *Dispatcher) Reads() (reads []Read) {
-	if !d.isActive {
-		return nil
-	}
-	for _, q := range d.spilled {
-		most := max(1, d.most()/2/q.continuing())
-		for i := range q.levels {
-			if l := &q.levels[i]; d.wants(q, l) {
-				l.isReading, l.skipped, l.moved = true, 0, map[ledger.Key]ledger.Version{}
-				l.step = min(max(firstRead, 8*l.step), most)
-				reads = append(reads, Read{q.kind, ledger.Priority(i + 1), l.place, l.step})
-			}
-		}
-	}
-	return reads
-}
-
-// WantsReads reports whether [Dispatcher.Reads], [Dispatcher.Unverified] or [Dispatcher.PermitReads] would return
-// anything.
-func (d *Dispatcher) WantsReads() bool {
-	for _, g := range d.gates {
-		if g.wantsRead && !g.isReading {
-			return true
-		}
-	}
-	for _, q := range d.spilled {
-		for i := range q.levels {
-			if d.isActive && d.wants(q, &q.levels[i]) {
-				return true
-			}
-		}
-	}
-	return slices.ContainsFunc(d.doubts, d.mustBeVerified)
-}
-
-// wants reports whether tasks of a level should be read.
-func (d *Dispatcher) wants(q *queue, l *level) bool {
-	return l.isSpilled && !l.isReading && q.shards != 0 && l.size <= d.most()/2
-}
-
-// TakeRead takes the answer to a request: the tasks up to a position. isEnd is set if no tasks follow that position. A
-// failed read is an answer without tasks, up to position 0. Tasks whose priority has changed since they were listed may
-// be among the tasks.
-func (d *Dispatcher) TakeRead(
-	kind ledger.Kind, priority ledger.Priority, tasks []Task, through ledger.Position, isEnd bool,
-) {
-	q := d.queues[kind]
-	if q == nil {
-		return // its workers have left meanwhile
-	}
-	l := &q.levels[priority.Level()-1]
-	if !l.isReading {
-		return
-	}
-	if d.mutant == skipsLate {
-		l.late, l.skipped = nil, 0
-	}
-	lateThrough := through
-	if isEnd {
-		lateThrough = math.MaxInt64
-	}
-	for _, t := range slices.Concat(tasks, l.arrived(lateThrough)) {
-		d.takeRead(q, l, t)
-	}
-	l.place = max(l.place, through)
-	if isEnd && l.skipped == 0 {
-		l.isSpilled = false
-	}
-	if l.skipped > 0 { // further events committed during the read are read next time
-		l.place = min(l.place, l.skipped-1)
-	}
-	l.isReading, l.moved, l.late = false, nil, nil
-	if !q.isSpilled() {
-		delete(d.spilled, q.kind)
-	}
-}
-
-// takeRead takes a task that was read for a level into memory.
-func (d *Dispatcher) takeRead(q *queue, l *level, t Task) {
-	known := d.tasks[t.Key]
-	switch {
-	case l.moved[t.Key] > t.Version && d.mutant != readsOld: // by a window that was applied meanwhile
-	case known != nil && known.Version == t.Version && known.place != gone:
-		known.isUnverified, known.isBeingRead = false, false
-		if known.place == ready {
-			q.remove(known)
-			known.Position, known.Priority = t.Position, t.Priority
-			q.push(known)
-		} else {
-			known.Position, known.Priority = t.Position, t.Priority
-		}
-	case known != nil && known.Version >= t.Version:
-	default:
-		if known != nil {
-			d.forget(known)
-		}
-		d.add(q, t, true)
-	}
 }

@@ -170,7 +170,7 @@ func TestPermitsOfReadyTasksAreReadLater(t *testing.T) {
 		if r.Priority == lost.Priority.Level() {
 			tasks = []Task{available("t1", 1).Task, lost}
 		}
-		s.TakeRead(r.Kind, r.Priority, tasks, 7, true)
+		s.TakeRead(r, tasks, 7, true)
 	}
 	s.exchange()
 	same(t, "tasks before the permits are known", len(a.got), 0)

@@ -11,21 +11,38 @@ import (
 // normal returns the level of tasks without a priority.
 func (q *queue) normal() *level { return &q.levels[ledger.PriorityNormal-1] }
 
-// normalReads returns the reads of tasks without a priority. The ledger has no others.
-func (d *Dispatcher) normalReads() (reads []Read) {
+// normalReads returns the reads of tasks without a priority, whose partitions are these. The ledger has no others.
+func (d *Dispatcher) normalReads(partitions ...string) (reads []Read) {
+	searches, reads := d.normalRequests()
+	for _, s := range searches {
+		d.TakeSearch(s, Found{Listed: partitions, IsEnd: true, IsWhole: true}, false)
+	}
+	_, found := d.normalRequests()
+	return append(reads, found...)
+}
+
+// takeNormal takes the answer to a read of tasks without a priority and a partition.
+func (d *Dispatcher) takeNormal(kind ledger.Kind, tasks []Task, through ledger.Position, isEnd bool) {
+	d.TakeRead(Read{Kind: kind, Priority: ledger.PriorityNormal}, tasks, through, isEnd)
+}
+
+// normalRequests returns the requests for tasks without a priority. The ledger has no others.
+func (d *Dispatcher) normalRequests() (searches []Search, reads []Read) {
+	for _, s := range d.Searches() {
+		if s.Priority == ledger.PriorityNormal {
+			searches = append(searches, s)
+		} else {
+			d.TakeSearch(s, Found{IsEnd: true, IsWhole: true}, false)
+		}
+	}
 	for _, r := range d.Reads() {
 		if r.Priority == ledger.PriorityNormal {
 			reads = append(reads, r)
 		} else {
-			d.TakeRead(r.Kind, r.Priority, nil, 0, true)
+			d.TakeRead(r, nil, 0, true)
 		}
 	}
-	return reads
-}
-
-// takeNormal takes the answer to a read of tasks without a priority.
-func (d *Dispatcher) takeNormal(kind ledger.Kind, tasks []Task, through ledger.Position, isEnd bool) {
-	d.TakeRead(kind, ledger.PriorityNormal, tasks, through, isEnd)
+	return searches, reads
 }
 
 func (e Event) with(p ledger.Priority) Event {
@@ -108,9 +125,12 @@ func TestAnUrgentTaskOvertakesASpilledPriority(t *testing.T) {
 		return rows
 	}
 	read := func(s *shop) {
+		for _, r := range s.Searches() {
+			s.TakeSearch(r, Found{IsEnd: true, IsWhole: true}, false)
+		}
 		for _, r := range s.Reads() {
 			rows := ledgerOf(r.Priority, r.After, r.Limit)
-			s.TakeRead(r.Kind, r.Priority, rows, max(r.After, last(rows)), len(rows) < r.Limit)
+			s.TakeRead(r, rows, max(r.After, last(rows)), len(rows) < r.Limit)
 		}
 		s.exchange()
 	}
@@ -155,6 +175,9 @@ func TestAPriorityChangesDuringARead(t *testing.T) {
 	s := newShop(100)
 	w := s.join("a", "1", 0, 10, ledger.AllShards)
 	s.Activate(0)
+	for _, r := range s.Searches() {
+		s.TakeSearch(r, Found{IsEnd: true, IsWhole: true}, false)
+	}
 	reads := s.Reads()
 	same(t, "reads", len(reads), levels)
 	moved := available("moved", 9).with(ledger.PriorityUrgent)
@@ -165,7 +188,7 @@ func TestAPriorityChangesDuringARead(t *testing.T) {
 		if r.Priority == ledger.PriorityNormal {
 			rows = []Task{available("moved", 1).Task, available("normal", 2).Task}
 		}
-		s.TakeRead(r.Kind, r.Priority, rows, last(rows), true)
+		s.TakeRead(r, rows, last(rows), true)
 	}
 	w.room = 10
 	s.report(w)

@@ -160,6 +160,7 @@ func (d *Dispatcher) offer(q *queue, s *session, n int) int {
 		if t == nil || !d.mayOffer(t) {
 			break
 		}
+		q.serve(s, t, d.weights)
 		d.remove(q, t)
 		size += len(t.Content) + len(t.Key.BizID)
 		s.sent++

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -181,7 +182,7 @@ func (s *storm) append(t *Task, change Change, actor string) {
 
 func (s *storm) enqueue() {
 	kind := stormKinds[s.random.IntN(2)]
-	t := &Task{Shard: ledger.Shard(s.random.IntN(2)),
+	t := &Task{Shard: ledger.Shard(s.random.IntN(2)), Partition: partition(s.random.IntN(3)),
 		Key: ledger.Key{Kind: kind, BizID: ledger.BizID(fmt.Sprint(s.top))}}
 	s.tasks[t.Key] = t
 	s.append(t, Available, "")
@@ -272,10 +273,16 @@ func (s *storm) claim() {
 }
 
 func (s *storm) read(windows int) {
-	for _, r := range s.normalReads() {
+	partitions := map[string]bool{}
+	for _, t := range s.tasks {
+		if t.Partition != "" {
+			partitions[t.Partition] = true
+		}
+	}
+	for _, r := range s.normalReads(slices.Sorted(maps.Keys(partitions))...) {
 		var rows []Task
 		for _, t := range s.tasks {
-			if t.Key.Kind == r.Kind && t.Position > r.After {
+			if t.Key.Kind == r.Kind && t.Partition == r.Partition && t.Position > r.After {
 				rows = append(rows, *t)
 			}
 		}
@@ -288,7 +295,7 @@ func (s *storm) read(windows int) {
 			s.window()
 			s.post()
 		}
-		s.takeNormal(r.Kind, rows, last(rows), isEnd)
+		s.TakeRead(r, rows, last(rows), isEnd)
 	}
 }
 

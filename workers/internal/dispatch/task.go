@@ -79,9 +79,11 @@ type queue struct {
 	hasNews bool       // it has got a task
 	roomier []*session // sessions that have got room
 
-	levels  [levels]level // by priority
-	size    int           // of all levels; tasks in other shards wait for a worker, and do not count as memory
-	holders int           // tasks in levels that hold a permit
+	levels  [levels]level                 // by priority
+	size    int                           // of all levels; tasks in other shards wait for a worker, and do not count as memory
+	holders int                           // tasks in levels that hold a permit
+	reading int                           // lanes that are read
+	moved   map[ledger.Key]ledger.Version // while lanes are read: the tasks changed by events
 	// turns counts, for each set of shards that a session takes, the offers while tasks of several priorities waited.
 	turns map[ledger.ShardSet]int
 	// owned are ready tasks that one session alone may have, because its worker has begun them. However many a worker
@@ -100,7 +102,7 @@ func (q *queue) filled() (all ledger.ShardSet) {
 // isSpilled reports whether the ledger contains tasks that are not in memory.
 func (q *queue) isSpilled() bool {
 	for i := range q.levels {
-		if q.levels[i].isSpilled {
+		if q.levels[i].isSpilled() {
 			return true
 		}
 	}
@@ -110,7 +112,7 @@ func (q *queue) isSpilled() bool {
 // continuing returns the number of levels that are spilled and have been read before, at least 1.
 func (q *queue) continuing() (n int) {
 	for i := range q.levels {
-		if q.levels[i].isSpilled && q.levels[i].step > 0 {
+		if q.levels[i].isContinued() {
 			n++
 		}
 	}
@@ -133,12 +135,7 @@ func (q *queue) cover(shards ledger.ShardSet, by int) (gained, lost ledger.Shard
 	for i := range q.levels {
 		l := &q.levels[i]
 		n := l.size
-		for shard := range (gained & l.filled).Shards() {
-			l.size += l.ready[shard].Len()
-		}
-		for shard := range (lost & l.filled).Shards() {
-			l.size -= l.ready[shard].Len()
-		}
+		l.cover(gained, lost)
 		q.size += l.size - n
 	}
 	return gained, lost
@@ -210,7 +207,7 @@ func (q *queue) remove(t *task) {
 // oldestHolder returns the task that holds a permit and became available first, or nil.
 func (q *queue) oldestHolder(shards ledger.ShardSet) (oldest *task) {
 	for i := range q.levels {
-		if t := q.levels[i].oldest(shards); t != nil && t.isHolder && (oldest == nil || t.isBefore(oldest)) {
+		if t := q.levels[i].oldestHolder(shards); t != nil && (oldest == nil || t.isBefore(oldest)) {
 			oldest = t
 		}
 	}
@@ -218,7 +215,7 @@ func (q *queue) oldestHolder(shards ledger.ShardSet) (oldest *task) {
 }
 
 // next returns the task that a session gets next, or nil: one that its worker has begun, else one that holds a permit,
-// else the oldest of the highest priority, and in each 16th turn the oldest of all.
+// else the next of the highest priority, and in each 16th turn the oldest of those that are next in a priority.
 func (q *queue) next(s *session) *task {
 	if of := q.ownedBy(s); len(of) > 0 {
 		return of[0]
@@ -242,19 +239,35 @@ func (q *queue) next(s *session) *task {
 	if highest < 0 {
 		return nil
 	}
-	oldest := q.levels[highest].oldest(shards)
+	next := q.levels[highest].next(shards)
 	if others == 0 {
-		return oldest
+		return next
 	}
 	if q.turns == nil {
 		q.turns = map[ledger.ShardSet]int{}
 	}
 	if q.turns[shards]++; q.turns[shards]%share == 0 {
 		for i := range q.levels[highest+1:] {
-			if t := q.levels[highest+1+i].oldest(shards); t != nil && t.Position < oldest.Position {
-				oldest = t
+			if t := q.levels[highest+1+i].next(shards); t != nil && t.Position < next.Position {
+				next = t
 			}
 		}
 	}
-	return oldest
+	return next
+}
+
+// serve records that a task that next has returned is offered to a session. It is still in the queue.
+func (q *queue) serve(s *session, t *task, weights map[string]float64) {
+	if t.owner == nil {
+		q.levels[levelOf(&t.Task)].serve(t, s.Kinds[q.kind], weights)
+	}
+}
+
+// keepOrders forgets the orders of partitions among workers that have left.
+func (q *queue) keepOrders() {
+	for i := range q.levels {
+		q.levels[i].keepOrders(func(shards ledger.ShardSet) bool {
+			return slices.ContainsFunc(q.sessions, func(s *session) bool { return s.Kinds[q.kind] == shards })
+		})
+	}
 }

@@ -65,16 +65,9 @@ func (d *desk) clone() *desk {
 	for kind, q := range d.queues {
 		one := *q
 		for i := range q.levels {
-			l := &one.levels[i]
-			l.ready = slices.Clone(l.ready)
-			for shard, h := range l.ready {
-				l.ready[shard] = nil
-				for _, t := range h {
-					l.ready[shard] = append(l.ready[shard], of(t))
-				}
-			}
-			l.moved, l.late = maps.Clone(l.moved), slices.Clone(l.late)
+			q.levels[i].copyTo(&one.levels[i], of)
 		}
+		one.moved = maps.Clone(q.moved)
 		one.turns = maps.Clone(q.turns)
 		one.sessions = nil
 		for _, s := range q.sessions {
@@ -97,6 +90,59 @@ func (d *desk) clone() *desk {
 		}
 	}
 	return &n
+}
+
+// copyTo copies a level, whose tasks have copies.
+func (l *level) copyTo(n *level, of func(*task) *task) {
+	*n = *l
+	n.plain = l.plain.clone(of)
+	if l.partitions == nil {
+		return
+	}
+	p := *l.partitions
+	n.partitions = &p
+	lanes := map[*lane]*lane{&l.plain: &n.plain}
+	p.lanes = map[string]*lane{}
+	for name, one := range l.lanes {
+		copied := one.clone(of)
+		p.lanes[name], lanes[one] = &copied, &copied
+	}
+	copies := func(all []*lane) (copied []*lane) {
+		for _, one := range all {
+			copied = append(copied, lanes[one])
+		}
+		return copied
+	}
+	p.idle, p.due, p.orders = copies(l.idle), copies(l.due), nil
+	turns := map[*turn]*turn{}
+	for _, o := range l.orders {
+		one := *o
+		p.orders = append(p.orders, &one)
+		for from, to := range lanes {
+			for _, t := range from.turns {
+				if t.of == o {
+					turns[t] = &turn{&one, to, t.virtual, t.index}
+					to.turns = append(to.turns, turns[t])
+				}
+			}
+		}
+		one.turns = nil
+		for _, t := range o.turns {
+			one.turns = append(one.turns, turns[t])
+		}
+	}
+}
+
+func (l *lane) clone(of func(*task) *task) lane {
+	n := *l
+	n.ready, n.turns, n.late = slices.Clone(l.ready), nil, slices.Clone(l.late)
+	for i, h := range l.ready {
+		n.ready[i] = nil
+		for _, t := range h {
+			n.ready[i] = append(n.ready[i], of(t))
+		}
+	}
+	return n
 }
 
 func (w *world) clone() *world {
@@ -161,11 +207,19 @@ func (k *keyWriter) desk(d *desk) {
 	if d == nil {
 		return
 	}
-	k.bools(d.isDead, d.isActive, d.ticket != 0, d.isReading, d.hasRows, d.isEnd, d.isVerifying)
-	k.ints(d.fed, d.until, int(d.againThrough), len(d.rows), len(d.hinted), len(d.unverified))
-	for _, t := range d.rows {
-		k.text(string(t.Key.BizID))
+	k.bools(d.isDead, d.isActive, d.ticket != 0, d.isReading, d.hasRows, d.isVerifying)
+	k.ints(d.fed, d.until, int(d.againThrough), len(d.hinted), len(d.unverified))
+	for i, r := range d.reads {
+		k.text(r.Partition)
+		if d.hasRows {
+			k.bools(d.isEnd[i])
+			k.ints(len(d.rows[i]))
+			for _, t := range d.rows[i] {
+				k.text(string(t.Key.BizID))
+			}
+		}
 	}
+	k.ints(len(d.searches), len(d.found.Listed))
 	for _, t := range d.hinted {
 		k.text(string(t.Key.BizID))
 		k.bools(d.hintedAt == d.applied)
@@ -191,18 +245,37 @@ func (k *keyWriter) desk(d *desk) {
 	}
 	k.ints(int(d.sent))
 	for _, kind := range d.queues {
-		q := kind.normal()
-		k.bools(kind.isSpilled(), q.isSpilled, q.isReading)
-		k.ints(int(q.place), int(q.skipped), len(q.moved))
-		for _, key := range slices.SortedFunc(maps.Keys(q.moved), ledger.Key.Compare) {
+		k.bools(kind.isSpilled())
+		k.ints(len(kind.moved))
+		for _, key := range slices.SortedFunc(maps.Keys(kind.moved), ledger.Key.Compare) {
 			k.text(string(key.BizID))
-			k.ints(int(q.moved[key]))
+			k.ints(int(kind.moved[key]))
 		}
-		k.ints(len(q.late))
-		for _, t := range q.late {
-			k.text(string(t.Key.BizID))
-			k.ints(int(t.Version))
-		}
+		k.level(kind.normal())
+	}
+}
+
+func (k *keyWriter) level(l *level) {
+	k.bools(l.search.isHidden, l.search.isReading, l.search.isStale, l.search.isMissed)
+	k.lane(&l.plain)
+	if l.partitions == nil {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.lanes)) {
+		k.text(name)
+		k.lane(l.lanes[name])
+	}
+}
+
+func (k *keyWriter) lane(l *lane) {
+	k.bools(l.isSpilled, l.isReading, l.isDue)
+	k.ints(int(l.place), int(l.skipped), len(l.late))
+	for _, t := range l.late {
+		k.text(string(t.Key.BizID))
+		k.ints(int(t.Version))
+	}
+	for _, t := range l.turns {
+		k.ints(int(t.virtual - t.of.now))
 	}
 }
 

@@ -22,6 +22,7 @@ func sessionOf(w int) string { return string(rune('0' + w)) }
 type setup struct {
 	name                            string
 	tasks, workers, capacity, limit int
+	partitions                      int // of the tasks, in turn; the first one is ""
 
 	hasTakeOver        bool // a second dispatcher begins, while the first one goes on
 	isDead             bool // it does not: it is killed
@@ -75,9 +76,12 @@ type desk struct {
 	until  int   // its events end before this one
 
 	isReading bool
+	searches  []Search
+	reads     []Read
 	hasRows   bool
-	rows      []Task
-	isEnd     bool
+	rows      [][]Task // of the reads
+	isEnd     []bool
+	found     Found
 
 	hinted   []Task // read ahead of the window, when hintedAt windows were applied
 	hintedAt int64
@@ -250,16 +254,52 @@ func (w *world) activate(i int) {
 
 // read answers a request of a dispatcher at once.
 func (w *world) read(d *desk) {
-	for _, r := range d.normalReads() {
+	w.ask(d)
+	w.answer(d)
+	d.take()
+}
+
+// ask takes the requests of a dispatcher.
+func (w *world) ask(d *desk) {
+	d.searches, d.reads = d.normalRequests()
+	d.isReading = true
+}
+
+// answer reads the ledger for a dispatcher.
+func (w *world) answer(d *desk) {
+	d.rows, d.isEnd, d.hasRows = nil, nil, true
+	for _, r := range d.reads {
 		rows, isEnd := w.available(r)
-		d.takeNormal(r.Kind, rows, last(rows), isEnd)
+		d.rows, d.isEnd = append(d.rows, rows), append(d.isEnd, isEnd)
+	}
+	d.found = Found{IsEnd: true, IsWhole: true}
+	for p := 1; p < w.setup.partitions; p++ {
+		if rows, _ := w.available(Read{Partition: partition(p), Limit: 1}); len(rows) > 0 {
+			d.found.Listed = append(d.found.Listed, partition(p))
+		}
 	}
 }
+
+// take passes the ledger's answers to a dispatcher.
+func (d *desk) take() {
+	for _, s := range d.searches {
+		d.TakeSearch(s, d.found, false)
+	}
+	for i, r := range d.reads {
+		d.TakeRead(r, d.rows[i], last(d.rows[i]), d.isEnd[i])
+	}
+	d.searches, d.reads, d.rows, d.isEnd = nil, nil, nil, nil
+	d.isReading, d.hasRows = false, false
+}
+
+// partition returns the name of a partition.
+func partition(p int) string { return []string{"", "p", "q"}[p] }
 
 // available returns the ledger's answer to a request.
 func (w *world) available(r Read) (rows []Task, isEnd bool) {
 	for t := range w.isDone {
-		if w.isCommitted[t] && !w.isDone[t] && w.position(t) > r.After && len(rows) < r.Limit {
+		if w.isCommitted[t] && !w.isDone[t] && w.position(t) > r.After && len(rows) < r.Limit &&
+			w.task(t).Partition == r.Partition {
 			rows = append(rows, w.task(t))
 		}
 	}
@@ -277,7 +317,7 @@ func last(rows []Task) ledger.Position {
 func (w *world) position(t int) ledger.Position { return ledger.Position(t + 1) }
 
 func (w *world) task(t int) Task {
-	return Task{Key: testKey(t), Version: 1, Position: w.position(t)}
+	return Task{Key: testKey(t), Version: 1, Position: w.position(t), Partition: partition(t % max(1, w.setup.partitions))}
 }
 
 // post puts the offers of a dispatcher on their way. A probe that repeats one on its way is left out: it would make the
@@ -541,22 +581,17 @@ func (w *world) addReads(i int, d *desk, add adder) {
 	switch q := d.queues[testKind]; {
 	case d.hasRows:
 		add(false, func(w *world) {
-			d := w.dispatchers[i]
-			d.takeNormal(testKind, d.rows, last(d.rows), d.isEnd)
-			d.isReading, d.hasRows, d.rows = false, false, nil
+			w.dispatchers[i].take()
 		}, "d%d takes what it has read", i)
 	case d.isReading:
 		add(false, func(w *world) {
-			d := w.dispatchers[i]
-			d.rows, d.isEnd = w.available(Read{After: d.queues[testKind].normal().place, Limit: max(1, d.limit/2)})
-			d.hasRows = true
+			w.answer(w.dispatchers[i])
 		}, "the ledger answers d%d", i)
-	case q.isSpilled() && q.size <= d.limit/2 && !d.isReading:
+	case q.isSpilled() && d.wantsNormal(q.normal()) && !d.isReading:
 		add(false, func(w *world) {
 			d := w.dispatchers[i]
 			if w.setup.isSlow {
-				d.normalReads()
-				d.isReading = true
+				w.ask(d)
 			} else {
 				w.read(d)
 			}
@@ -663,4 +698,10 @@ func (w *world) verdict() (twice int, isDone bool) {
 		}
 	}
 	return -1, !slices.Contains(w.isDone, false)
+}
+
+// wantsNormal reports whether a dispatcher wants to read tasks without a priority.
+func (d *desk) wantsNormal(l *level) bool {
+	q := d.queues[testKind]
+	return d.wants(q, l, &l.plain) || l.partitions != nil && len(l.due) > 0 || d.wantsSearch(q, l)
 }
