@@ -93,8 +93,9 @@ func TestLimitedWorker(t *testing.T) {
 			"select taskledger.heartbeat('w-1', '{coupon.send," + kind + "}')",
 			"select * from taskledger.claim('" + kind + "', '" + id + "', 'w-1')",
 			"select * from taskledger.claim_next('" + kind + "', 'w-1')",
-			"select taskledger_internal.lock_waiting('" + kind + "', 0, 0, null, 0, 1, 1)",
-			"select taskledger_internal.lock_waiting('" + kind + "', 0, null, null, 0, 1, 1)",
+			"select taskledger_internal.lock_waiting('" + kind + "', 0, '', 0, null, 0, 1, 1)",
+			"select taskledger_internal.lock_in_turn('" + kind + "', 0, '', 1)",
+			"select taskledger_internal.lock_waiting('" + kind + "', 0, '', null, null, 0, 1, 1)",
 			"select taskledger_internal.lock_workers('{mail.a," + kind + "}')",
 		} {
 			want := "login " + name + " may not work on kind " + kind + " "

@@ -1,7 +1,8 @@
 -- Attempts in SQL, for workers in every language: the events of package workers in Go, under the same fence.
 -- Owner: package ledger. No tables: the functions write event and timer. The lease of a worker is in 00008_lease.sql.
 --
--- All functions but lock_waiting run with the rights of their caller, so that the policies of its role apply.
+-- All functions but lock_waiting and lock_in_turn run with the rights of their caller, so that the policies of its
+-- role apply.
 --
 -- SQLSTATE TL001: the attempt has ended. TL002: the worker has no lease. TL003: the kind is paused. TL004: the task's
 -- deadline has passed. TL008: see 00021_concurrency.sql; claim and claim_next return no row instead.
@@ -429,9 +430,10 @@ comment on function taskledger.claim(text, text, text, boolean) is
 -- kind, while any login could hold an advisory lock. Each worker is looked up once. Indexes: task_next, primary keys,
 -- and as feed_page.
 -- +goose StatementBegin
-create function taskledger_internal.lock_waiting(kind text, listed_priority integer, listed bigint, at timestamptz,
-                                                 after bigint, page integer, how_many integer, out biz_ids text[],
-                                                 out entries integer, out last_priority integer, out last bigint,
+create function taskledger_internal.lock_waiting(kind text, listed_priority integer, listed_partition text,
+                                                 listed bigint, at timestamptz, after bigint, page integer,
+                                                 how_many integer, out biz_ids text[], out entries integer,
+                                                 out last_priority integer, out last_partition text, out last bigint,
                                                  out is_end boolean, out newest timestamptz)
 language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
@@ -442,23 +444,27 @@ declare
   seen_top bigint := coalesce(place ->> 'top', '0');
   seen_bound xid8 := coalesce(place ->> 'bound', '3');
   priorities integer[];
+  partitions text[];
   positions bigint[];
   found_ids text[];
   read record;
 begin
   perform taskledger_internal.check_kinds(array[lock_waiting.kind], true);
   if listed is not null then
-    select array_agg(l.priority order by l.priority, l.position),
-           array_agg(l.position order by l.priority, l.position),
-           array_agg(l.biz_id order by l.priority, l.position), count(*)
-      into priorities, positions, found_ids, entries
+    select array_agg(l.priority order by l.priority, l.partition, l.position),
+           array_agg(l.partition order by l.priority, l.partition, l.position),
+           array_agg(l.position order by l.priority, l.partition, l.position),
+           array_agg(l.biz_id order by l.priority, l.partition, l.position), count(*)
+      into priorities, partitions, positions, found_ids, entries
       from (
-        select t.priority::integer as priority, t.position, t.biz_id
+        select t.priority::integer as priority, t.partition, t.position, t.biz_id
           from taskledger.lingering_tasks t
-         where t.kind = lock_waiting.kind and (t.priority, t.position) > (listed_priority, listed)
-         order by t.priority, t.position
+         where t.kind = lock_waiting.kind
+           and (t.priority, t.partition, t.position) > (listed_priority, listed_partition, listed)
+         order by t.priority, t.partition, t.position
          limit page) l;
     last_priority := priorities[entries];
+    last_partition := partitions[entries];
     last := positions[entries];
   else
     select m.snapshot, m.top, m.bound into read from taskledger.moments m where m.at = lock_waiting.at;
@@ -477,8 +483,8 @@ begin
   end if;
   is_end := entries < page;
   with head as materialized (
-    select t.priority, t.position, t.biz_id, h.type, h.actor
-      from unnest(priorities, positions, found_ids) t(priority, position, biz_id)
+    select t.priority, t.partition, t.position, t.biz_id, h.type, h.actor
+      from unnest(priorities, partitions, positions, found_ids) t(priority, partition, position, biz_id)
      cross join lateral (
        select e.type, e.actor
          from taskledger.event e
@@ -491,9 +497,11 @@ begin
      where not exists (
        select from taskledger_internal.worker_alive_ms(r.actor, lock_waiting.kind) w where w.alive_ms > 0)
   )
-  select array_agg(h.priority order by h.priority, h.position), array_agg(h.position order by h.priority, h.position),
-         array_agg(h.biz_id order by h.priority, h.position)
-    into priorities, positions, found_ids
+  select array_agg(h.priority order by h.priority, h.partition, h.position),
+         array_agg(h.partition order by h.priority, h.partition, h.position),
+         array_agg(h.position order by h.priority, h.partition, h.position),
+         array_agg(h.biz_id order by h.priority, h.partition, h.position)
+    into priorities, partitions, positions, found_ids
     from head h
    where h.type = any (waking)
       or h.type in ('started', 'progressed') and h.actor in (select l.actor from lost l);
@@ -506,6 +514,7 @@ begin
     end if;
     if cardinality(biz_ids) = how_many then
       last_priority := priorities[i];
+      last_partition := partitions[i];
       last := positions[i];
       is_end := false;
       exit;
@@ -515,15 +524,128 @@ end
 $$;
 -- +goose StatementEnd
 
-comment on function taskledger_internal.lock_waiting(text, integer, bigint, timestamptz, bigint, integer, integer) is
-  'Reads the next entries of a kind in the list of unfinished tasks after a priority and a position, or the next '
-  'events of all kinds after a moment and a position, at most page of them. Locks the first how_many tasks among them '
-  'that may be claimed, against other calls until the transaction ends. Returns these in the order in which they '
-  'begin, how many entries there were, priority and position of the last, whether there are no more, and the time of '
-  'the newest moment.';
+comment on function taskledger_internal.lock_waiting(text, integer, text, bigint, timestamptz, bigint, integer,
+                                                     integer) is
+  'Reads the next entries of a kind in the list of unfinished tasks after a priority, a partition and a position, or '
+  'the next events of all kinds after a moment and a position, at most page of them. Locks the first how_many tasks '
+  'among them that may be claimed, against other calls until the transaction ends. Returns these in the order in '
+  'which they begin, how many entries there were, priority, partition and position of the last, whether there are no '
+  'more, and the time of the newest moment.';
 
--- The list comes first, then the events after its place. A call steps over at most about 5,000 entries of each that it
--- cannot claim, and the next call continues there.
+-- The oldest tasks of the next priority after one, in turns of its partitions: one of each, in the order of the names,
+-- beginning after the partition turn. priority is null if there is none, or if no task of the list has a partition:
+-- then the order of the list is that of the positions. Rights, locks and indexes as lock_waiting. It reads some more
+-- partitions and entries than how_many, because tasks that run are among them.
+-- +goose StatementBegin
+create function taskledger_internal.lock_in_turn(kind text, above integer, turn text, how_many integer,
+                                                 out priority integer, out biz_ids text[], out partitions text[])
+language plpgsql volatile security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan set jit = off as $$
+#variable_conflict use_column
+declare
+  candidate record;
+begin
+  perform taskledger_internal.check_kinds(array[lock_in_turn.kind], true);
+  if not exists (
+       select from generate_series(1, 4) p(priority)
+        cross join lateral (
+          select from taskledger.lingering_tasks t
+           where t.kind = lock_in_turn.kind and t.priority = p.priority and t.partition > ''
+           limit 1) t) then
+    return;
+  end if;
+  select t.priority::integer into priority
+    from taskledger.lingering_tasks t
+   where t.kind = lock_in_turn.kind and t.priority > lock_in_turn.above
+   order by t.priority
+   limit 1;
+  for candidate in
+    with recursive ahead as (
+      (select t.partition, 1 as i
+         from taskledger.lingering_tasks t
+        where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition > lock_in_turn.turn
+        order by t.partition
+        limit 1)
+      union all
+      select n.partition, a.i + 1
+        from ahead a
+       cross join lateral (
+         select t.partition
+           from taskledger.lingering_tasks t
+          where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition > a.partition
+          order by t.partition
+          limit 1) n
+       where a.i < lock_in_turn.how_many + 8
+    ), around as (
+      (select t.partition, 1 as i
+         from taskledger.lingering_tasks t
+        where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition <= lock_in_turn.turn
+        order by t.partition
+        limit 1)
+      union all
+      select n.partition, a.i + 1
+        from around a
+       cross join lateral (
+         select t.partition
+           from taskledger.lingering_tasks t
+          where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition > a.partition
+            and t.partition <= lock_in_turn.turn
+          order by t.partition
+          limit 1) n
+       where a.i < lock_in_turn.how_many + 8
+    ), name as materialized (
+      select n.partition, row_number() over (order by n.lap, n.i) as i, count(*) over () as names
+        from (select 1 as lap, a.i, a.partition from ahead a union all select 2, a.i, a.partition from around a) n
+       order by n.lap, n.i
+       limit lock_in_turn.how_many + 8
+    ), head as materialized (
+      select n.i, n.partition, l.position, l.biz_id, h.type, h.actor
+        from name n
+       cross join lateral (
+         select t.position, t.biz_id
+           from taskledger.lingering_tasks t
+          where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition = n.partition
+          order by t.position
+          limit lock_in_turn.how_many / n.names + 8) l
+       cross join lateral (
+         select e.type, e.actor
+           from taskledger.event e
+          where e.kind = lock_in_turn.kind and e.biz_id = l.biz_id
+          order by e.version desc
+          limit 1) h
+    ), lost as materialized (
+      select r.actor
+        from (select distinct h.actor from head h where h.type in ('started', 'progressed')) r
+       where not exists (
+         select from taskledger_internal.worker_alive_ms(r.actor, lock_in_turn.kind) w where w.alive_ms > 0)
+    )
+    select h.biz_id, h.partition
+      from head h
+     where h.type in ('enqueued', 'released', 'interrupted')
+        or h.type in ('started', 'progressed') and h.actor in (select l.actor from lost l)
+     order by row_number() over (partition by h.i order by h.position), h.i
+  loop
+    perform from taskledger.event e
+      where e.kind = lock_in_turn.kind and e.biz_id = candidate.biz_id and e.version = 1
+        for update skip locked;
+    if found then
+      biz_ids := biz_ids || candidate.biz_id;
+      partitions := partitions || candidate.partition;
+    end if;
+    exit when cardinality(biz_ids) = lock_in_turn.how_many;
+  end loop;
+end
+$$;
+-- +goose StatementEnd
+
+comment on function taskledger_internal.lock_in_turn(text, integer, text, integer) is
+  'Locks at most how_many tasks of the next priority after one in the list of unfinished tasks that may be claimed, '
+  'one of each partition in turn, beginning after a partition, and returns their priority. It is null without a '
+  'further priority, or if no task of the list has a partition.';
+
+-- The list comes first, then the events after its place. If tasks of the list have partitions, a call first claims some
+-- of each in turn, by lock_in_turn; it reads on as below if it finds too few. A call steps over at most about
+-- 5,000 entries of each that it cannot claim, and the next call continues there.
 --
 -- The worker's place in the events is a place of the feed, so that a call costs only the new events, however far the
 -- list is behind. The worker has read every event that was visible at the moment at, and the others up to the position
@@ -541,6 +663,9 @@ declare
   before constant json := taskledger_internal.poll_place(claim_next.worker, claim_next.kind);
   listed bigint := coalesce(before ->> 'listed', '0');
   listed_priority integer := coalesce(before ->> 'priority', '0');
+  listed_partition text := coalesce(before ->> 'partition', '');
+  turn text := coalesce(before ->> 'turn', '');
+  turns record;
   at timestamptz := before ->> 'at';
   after bigint := coalesce(before ->> 'after', '0');
   later timestamptz := before ->> 'next';
@@ -571,9 +696,25 @@ begin
     return;
   end if;
   how_many := least(how_many, free);
-  loop
-    tasks := taskledger_internal.lock_waiting(claim_next.kind, listed_priority, case when is_listed then listed end, at,
-                                              after, page, how_many - claimed);
+  while listed = 0 and claimed < how_many loop -- the partitions of each priority, in turn
+    turns := taskledger_internal.lock_in_turn(claim_next.kind, listed_priority, turn, how_many - claimed);
+    exit when turns.priority is null;
+    listed_priority := turns.priority;
+    for i in 1 .. coalesce(cardinality(turns.biz_ids), 0) loop
+      for found in select c.* from taskledger.claim(claim_next.kind, turns.biz_ids[i], claim_next.worker) c loop
+        return query select turns.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
+        claimed := claimed + 1;
+        turn := turns.partitions[i];
+      end loop;
+    end loop;
+  end loop;
+  if listed = 0 then
+    listed_priority := 0;
+  end if;
+  while claimed < how_many loop
+    tasks := taskledger_internal.lock_waiting(claim_next.kind, listed_priority, listed_partition,
+                                              case when is_listed then listed end, at, after, page,
+                                              how_many - claimed);
     for i in 1 .. coalesce(cardinality(tasks.biz_ids), 0) loop
       for found in select c.* from taskledger.claim(claim_next.kind, tasks.biz_ids[i], claim_next.worker) c loop
         return query select tasks.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
@@ -587,6 +728,7 @@ begin
     if is_listed then
       listed := case when claimed < how_many and not tasks.is_end then tasks.last else 0 end;
       listed_priority := case when listed > 0 then tasks.last_priority else 0 end;
+      listed_partition := case when listed > 0 then tasks.last_partition else '' end;
       exit when claimed >= how_many;
       is_listed := not tasks.is_end and stepped < most;
       page := least(4 * page, most);
@@ -609,9 +751,11 @@ begin
   end loop;
   if not is_listed and (stepped >= few or before ->> 'next' is not null and later is null)
       or listed <> coalesce(before ->> 'listed', '0')::bigint
-      or listed_priority <> coalesce(before ->> 'priority', '0')::integer then
+      or listed_priority <> coalesce(before ->> 'priority', '0')::integer
+      or listed_partition <> coalesce(before ->> 'partition', '') or turn <> coalesce(before ->> 'turn', '') then
     perform taskledger_internal.set_poll_place(claim_next.worker, claim_next.kind,
-      json_build_object('listed', listed, 'priority', listed_priority, 'at', at, 'after', after, 'next', later));
+      json_build_object('listed', listed, 'priority', listed_priority, 'partition', listed_partition, 'turn', turn,
+                        'at', at, 'after', after, 'next', later));
   end if;
 end
 $$;
@@ -619,8 +763,9 @@ $$;
 
 comment on function taskledger.claim_next(text, text, integer) is
   'Claims at most how_many waiting tasks of a kind, of the highest priority first and in the order in which they '
-  'became available, unless other workers take them first. Tasks that became available within the last seconds may '
-  'come after all others. Its cost does not grow with finished tasks, tasks that wait for a time, or other '
+  'became available, unless other workers take them first. The partitions of a priority take turns, one task each, '
+  'without weights. Tasks that became available within the last seconds may come after all others, whatever their '
+  'priority and partition. Its cost does not grow with finished tasks, tasks that wait for a time, or other '
   'kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a '
   'lease.';
 

@@ -224,7 +224,8 @@ grant execute on function taskledger.heartbeat, taskledger.claim, taskledger.cla
    taskledger.fail, taskledger.snooze to worker;
 grant execute on function taskledger_internal.is_anothers_worker, taskledger_internal.check_lease,
    taskledger_internal.may_have_lease, taskledger_internal.poll_place, taskledger_internal.set_poll_place,
-   taskledger_internal.may_claim, taskledger_internal.lock_waiting, taskledger_internal.take_over,
+   taskledger_internal.may_claim, taskledger_internal.lock_waiting, taskledger_internal.lock_in_turn,
+   taskledger_internal.take_over,
    taskledger_internal.attempt_of, taskledger_internal.args_version, taskledger_internal.free_permits,
    taskledger_internal.lost_holders to worker;
 grant execute on function taskledger_internal.short_in_a_row, taskledger_internal.newest_of to worker, relay, operator,

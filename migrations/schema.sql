@@ -175,6 +175,9 @@ declare
   before constant json := taskledger_internal.poll_place(claim_next.worker, claim_next.kind);
   listed bigint := coalesce(before ->> 'listed', '0');
   listed_priority integer := coalesce(before ->> 'priority', '0');
+  listed_partition text := coalesce(before ->> 'partition', '');
+  turn text := coalesce(before ->> 'turn', '');
+  turns record;
   at timestamptz := before ->> 'at';
   after bigint := coalesce(before ->> 'after', '0');
   later timestamptz := before ->> 'next';
@@ -205,9 +208,25 @@ begin
     return;
   end if;
   how_many := least(how_many, free);
-  loop
-    tasks := taskledger_internal.lock_waiting(claim_next.kind, listed_priority, case when is_listed then listed end, at,
-                                              after, page, how_many - claimed);
+  while listed = 0 and claimed < how_many loop -- the partitions of each priority, in turn
+    turns := taskledger_internal.lock_in_turn(claim_next.kind, listed_priority, turn, how_many - claimed);
+    exit when turns.priority is null;
+    listed_priority := turns.priority;
+    for i in 1 .. coalesce(cardinality(turns.biz_ids), 0) loop
+      for found in select c.* from taskledger.claim(claim_next.kind, turns.biz_ids[i], claim_next.worker) c loop
+        return query select turns.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
+        claimed := claimed + 1;
+        turn := turns.partitions[i];
+      end loop;
+    end loop;
+  end loop;
+  if listed = 0 then
+    listed_priority := 0;
+  end if;
+  while claimed < how_many loop
+    tasks := taskledger_internal.lock_waiting(claim_next.kind, listed_priority, listed_partition,
+                                              case when is_listed then listed end, at, after, page,
+                                              how_many - claimed);
     for i in 1 .. coalesce(cardinality(tasks.biz_ids), 0) loop
       for found in select c.* from taskledger.claim(claim_next.kind, tasks.biz_ids[i], claim_next.worker) c loop
         return query select tasks.biz_ids[i], found.version, found.attempt, found.args, found.meta, found.finish_by;
@@ -221,6 +240,7 @@ begin
     if is_listed then
       listed := case when claimed < how_many and not tasks.is_end then tasks.last else 0 end;
       listed_priority := case when listed > 0 then tasks.last_priority else 0 end;
+      listed_partition := case when listed > 0 then tasks.last_partition else '' end;
       exit when claimed >= how_many;
       is_listed := not tasks.is_end and stepped < most;
       page := least(4 * page, most);
@@ -243,14 +263,16 @@ begin
   end loop;
   if not is_listed and (stepped >= few or before ->> 'next' is not null and later is null)
       or listed <> coalesce(before ->> 'listed', '0')::bigint
-      or listed_priority <> coalesce(before ->> 'priority', '0')::integer then
+      or listed_priority <> coalesce(before ->> 'priority', '0')::integer
+      or listed_partition <> coalesce(before ->> 'partition', '') or turn <> coalesce(before ->> 'turn', '') then
     perform taskledger_internal.set_poll_place(claim_next.worker, claim_next.kind,
-      json_build_object('listed', listed, 'priority', listed_priority, 'at', at, 'after', after, 'next', later));
+      json_build_object('listed', listed, 'priority', listed_priority, 'partition', listed_partition, 'turn', turn,
+                        'at', at, 'after', after, 'next', later));
   end if;
 end
 $$;
 
-COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims at most how_many waiting tasks of a kind, of the highest priority first and in the order in which they became available, unless other workers take them first. Tasks that became available within the last seconds may come after all others. Its cost does not grow with finished tasks, tasks that wait for a time, or other kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a lease.';
+COMMENT ON FUNCTION taskledger.claim_next(kind text, worker text, how_many integer) IS 'Claims at most how_many waiting tasks of a kind, of the highest priority first and in the order in which they became available, unless other workers take them first. The partitions of a priority take turns, one task each, without weights. Tasks that became available within the last seconds may come after all others, whatever their priority and partition. Its cost does not grow with finished tasks, tasks that wait for a time, or other kinds'' tasks. Returns no row if the kind is paused, or if claim would return none. Raises TL002 without a lease.';
 
 CREATE FUNCTION taskledger.enqueue(kind text, biz_id text, args json DEFAULT NULL::json, run_at timestamp with time zone DEFAULT NULL::timestamp with time zone, shard integer DEFAULT NULL::integer, actor text DEFAULT NULL::text, meta json DEFAULT NULL::json, run_in interval DEFAULT NULL::interval, start_by timestamp with time zone DEFAULT NULL::timestamp with time zone, finish_by timestamp with time zone DEFAULT NULL::timestamp with time zone, data_version integer DEFAULT 1, after json DEFAULT NULL::json, priority integer DEFAULT NULL::integer, if_exists text DEFAULT 'same'::text, partition text DEFAULT NULL::text, defer_at_most interval DEFAULT NULL::interval, throttle_for interval DEFAULT NULL::interval) RETURNS TABLE(is_new boolean, state taskledger.task_state, version integer, same_args boolean, "position" bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3347,6 +3369,112 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.lock_cursor(reader text) IS 'Locks the newest cursor row of a subscriber, so that no process moves it, and returns its n; null: none.';
 
+CREATE FUNCTION taskledger_internal.lock_in_turn(kind text, above integer, turn text, how_many integer, OUT priority integer, OUT biz_ids text[], OUT partitions text[]) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+declare
+  candidate record;
+begin
+  perform taskledger_internal.check_kinds(array[lock_in_turn.kind], true);
+  if not exists (
+       select from generate_series(1, 4) p(priority)
+        cross join lateral (
+          select from taskledger.lingering_tasks t
+           where t.kind = lock_in_turn.kind and t.priority = p.priority and t.partition > ''
+           limit 1) t) then
+    return;
+  end if;
+  select t.priority::integer into priority
+    from taskledger.lingering_tasks t
+   where t.kind = lock_in_turn.kind and t.priority > lock_in_turn.above
+   order by t.priority
+   limit 1;
+  for candidate in
+    with recursive ahead as (
+      (select t.partition, 1 as i
+         from taskledger.lingering_tasks t
+        where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition > lock_in_turn.turn
+        order by t.partition
+        limit 1)
+      union all
+      select n.partition, a.i + 1
+        from ahead a
+       cross join lateral (
+         select t.partition
+           from taskledger.lingering_tasks t
+          where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition > a.partition
+          order by t.partition
+          limit 1) n
+       where a.i < lock_in_turn.how_many + 8
+    ), around as (
+      (select t.partition, 1 as i
+         from taskledger.lingering_tasks t
+        where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition <= lock_in_turn.turn
+        order by t.partition
+        limit 1)
+      union all
+      select n.partition, a.i + 1
+        from around a
+       cross join lateral (
+         select t.partition
+           from taskledger.lingering_tasks t
+          where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition > a.partition
+            and t.partition <= lock_in_turn.turn
+          order by t.partition
+          limit 1) n
+       where a.i < lock_in_turn.how_many + 8
+    ), name as materialized (
+      select n.partition, row_number() over (order by n.lap, n.i) as i, count(*) over () as names
+        from (select 1 as lap, a.i, a.partition from ahead a union all select 2, a.i, a.partition from around a) n
+       order by n.lap, n.i
+       limit lock_in_turn.how_many + 8
+    ), head as materialized (
+      select n.i, n.partition, l.position, l.biz_id, h.type, h.actor
+        from name n
+       cross join lateral (
+         select t.position, t.biz_id
+           from taskledger.lingering_tasks t
+          where t.kind = lock_in_turn.kind and t.priority = lock_in_turn.priority and t.partition = n.partition
+          order by t.position
+          limit lock_in_turn.how_many / n.names + 8) l
+       cross join lateral (
+         select e.type, e.actor
+           from taskledger.event e
+          where e.kind = lock_in_turn.kind and e.biz_id = l.biz_id
+          order by e.version desc
+          limit 1) h
+    ), lost as materialized (
+      select r.actor
+        from (select distinct h.actor from head h where h.type in ('started', 'progressed')) r
+       where not exists (
+         select from taskledger_internal.worker_alive_ms(r.actor, lock_in_turn.kind) w where w.alive_ms > 0)
+    )
+    select h.biz_id, h.partition
+      from head h
+     where h.type in ('enqueued', 'released', 'interrupted')
+        or h.type in ('started', 'progressed') and h.actor in (select l.actor from lost l)
+     order by row_number() over (partition by h.i order by h.position), h.i
+  loop
+    perform from taskledger.event e
+      where e.kind = lock_in_turn.kind and e.biz_id = candidate.biz_id and e.version = 1
+        for update skip locked;
+    if found then
+      biz_ids := biz_ids || candidate.biz_id;
+      partitions := partitions || candidate.partition;
+    end if;
+    exit when cardinality(biz_ids) = lock_in_turn.how_many;
+  end loop;
+end
+$$;
+
+COMMENT ON FUNCTION taskledger_internal.lock_in_turn(kind text, above integer, turn text, how_many integer, OUT priority integer, OUT biz_ids text[], OUT partitions text[]) IS 'Locks at most how_many tasks of the next priority after one in the list of unfinished tasks that may be claimed, one of each partition in turn, beginning after a partition, and returns their priority. It is null without a further priority, or if no task of the list has a partition.';
+
 CREATE FUNCTION taskledger_internal.lock_seal() RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -3358,7 +3486,7 @@ $$;
 
 COMMENT ON FUNCTION taskledger_internal.lock_seal() IS 'Locks the seal against other transactions that seal or erase, until the transaction ends.';
 
-CREATE FUNCTION taskledger_internal.lock_waiting(kind text, listed_priority integer, listed bigint, at timestamp with time zone, after bigint, page integer, how_many integer, OUT biz_ids text[], OUT entries integer, OUT last_priority integer, OUT last bigint, OUT is_end boolean, OUT newest timestamp with time zone) RETURNS record
+CREATE FUNCTION taskledger_internal.lock_waiting(kind text, listed_priority integer, listed_partition text, listed bigint, at timestamp with time zone, after bigint, page integer, how_many integer, OUT biz_ids text[], OUT entries integer, OUT last_priority integer, OUT last_partition text, OUT last bigint, OUT is_end boolean, OUT newest timestamp with time zone) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     SET enable_seqscan TO 'off'
@@ -3373,23 +3501,27 @@ declare
   seen_top bigint := coalesce(place ->> 'top', '0');
   seen_bound xid8 := coalesce(place ->> 'bound', '3');
   priorities integer[];
+  partitions text[];
   positions bigint[];
   found_ids text[];
   read record;
 begin
   perform taskledger_internal.check_kinds(array[lock_waiting.kind], true);
   if listed is not null then
-    select array_agg(l.priority order by l.priority, l.position),
-           array_agg(l.position order by l.priority, l.position),
-           array_agg(l.biz_id order by l.priority, l.position), count(*)
-      into priorities, positions, found_ids, entries
+    select array_agg(l.priority order by l.priority, l.partition, l.position),
+           array_agg(l.partition order by l.priority, l.partition, l.position),
+           array_agg(l.position order by l.priority, l.partition, l.position),
+           array_agg(l.biz_id order by l.priority, l.partition, l.position), count(*)
+      into priorities, partitions, positions, found_ids, entries
       from (
-        select t.priority::integer as priority, t.position, t.biz_id
+        select t.priority::integer as priority, t.partition, t.position, t.biz_id
           from taskledger.lingering_tasks t
-         where t.kind = lock_waiting.kind and (t.priority, t.position) > (listed_priority, listed)
-         order by t.priority, t.position
+         where t.kind = lock_waiting.kind
+           and (t.priority, t.partition, t.position) > (listed_priority, listed_partition, listed)
+         order by t.priority, t.partition, t.position
          limit page) l;
     last_priority := priorities[entries];
+    last_partition := partitions[entries];
     last := positions[entries];
   else
     select m.snapshot, m.top, m.bound into read from taskledger.moments m where m.at = lock_waiting.at;
@@ -3408,8 +3540,8 @@ begin
   end if;
   is_end := entries < page;
   with head as materialized (
-    select t.priority, t.position, t.biz_id, h.type, h.actor
-      from unnest(priorities, positions, found_ids) t(priority, position, biz_id)
+    select t.priority, t.partition, t.position, t.biz_id, h.type, h.actor
+      from unnest(priorities, partitions, positions, found_ids) t(priority, partition, position, biz_id)
      cross join lateral (
        select e.type, e.actor
          from taskledger.event e
@@ -3422,9 +3554,11 @@ begin
      where not exists (
        select from taskledger_internal.worker_alive_ms(r.actor, lock_waiting.kind) w where w.alive_ms > 0)
   )
-  select array_agg(h.priority order by h.priority, h.position), array_agg(h.position order by h.priority, h.position),
-         array_agg(h.biz_id order by h.priority, h.position)
-    into priorities, positions, found_ids
+  select array_agg(h.priority order by h.priority, h.partition, h.position),
+         array_agg(h.partition order by h.priority, h.partition, h.position),
+         array_agg(h.position order by h.priority, h.partition, h.position),
+         array_agg(h.biz_id order by h.priority, h.partition, h.position)
+    into priorities, partitions, positions, found_ids
     from head h
    where h.type = any (waking)
       or h.type in ('started', 'progressed') and h.actor in (select l.actor from lost l);
@@ -3437,6 +3571,7 @@ begin
     end if;
     if cardinality(biz_ids) = how_many then
       last_priority := priorities[i];
+      last_partition := partitions[i];
       last := positions[i];
       is_end := false;
       exit;
@@ -3445,7 +3580,7 @@ begin
 end
 $$;
 
-COMMENT ON FUNCTION taskledger_internal.lock_waiting(kind text, listed_priority integer, listed bigint, at timestamp with time zone, after bigint, page integer, how_many integer, OUT biz_ids text[], OUT entries integer, OUT last_priority integer, OUT last bigint, OUT is_end boolean, OUT newest timestamp with time zone) IS 'Reads the next entries of a kind in the list of unfinished tasks after a priority and a position, or the next events of all kinds after a moment and a position, at most page of them. Locks the first how_many tasks among them that may be claimed, against other calls until the transaction ends. Returns these in the order in which they begin, how many entries there were, priority and position of the last, whether there are no more, and the time of the newest moment.';
+COMMENT ON FUNCTION taskledger_internal.lock_waiting(kind text, listed_priority integer, listed_partition text, listed bigint, at timestamp with time zone, after bigint, page integer, how_many integer, OUT biz_ids text[], OUT entries integer, OUT last_priority integer, OUT last_partition text, OUT last bigint, OUT is_end boolean, OUT newest timestamp with time zone) IS 'Reads the next entries of a kind in the list of unfinished tasks after a priority, a partition and a position, or the next events of all kinds after a moment and a position, at most page of them. Locks the first how_many tasks among them that may be claimed, against other calls until the transaction ends. Returns these in the order in which they begin, how many entries there were, priority, partition and position of the last, whether there are no more, and the time of the newest moment.';
 
 CREATE FUNCTION taskledger_internal.lock_workers(kinds text[]) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
