@@ -13,6 +13,7 @@ import (
 
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
 )
 
 // Limits that no configuration changes.
@@ -49,6 +50,9 @@ type Config struct {
 	// Waiter waits for tasks to finish: an outbox.Waiter, which is woken over NATS. Default: the API's tail of the
 	// feed, which takes some milliseconds longer.
 	Waiter ledger.Waiter
+	// Work gives tasks to workers that ask by POST /v1/work. The handler does not drain it. Default: these calls are
+	// refused.
+	Work *workers.Gateway
 
 	// Anonymous admits requests without authentication, as the caller "anonymous" with the role admin. It works only
 	// for connections to a loopback address whose Host is a loopback address, too. Default: disabled.

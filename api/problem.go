@@ -79,7 +79,7 @@ var problems = map[code]struct {
 	},
 	codeDatabaseRights: {
 		status: http.StatusForbidden, title: "The database refuses the API.",
-		cure: "grant the login of the API the role api, and the call's role: reader, producer or operator",
+		cure: "grant the login of the API the role api, and the call's role: reader, producer, worker or operator",
 	},
 	codeNotFound: {
 		status: http.StatusNotFound, title: "There is no such resource.",

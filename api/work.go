@@ -1,54 +1,424 @@
 package api
 
 import (
+	"encoding/json"
+	"errors"
 	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/internal/printable"
+	"github.com/taskledger/taskledger/internal/reserved"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
 )
 
+const (
+	maxAsked       = 100 // tasks, and kinds, of a request
+	maxHeld        = 10_000
+	maxWorkTimeout = 24 * time.Hour
+	workWait       = 20 * time.Second
+	workTimeout    = 15 * time.Minute
+	maxFence       = 200 // bytes
+)
+
+var (
+	workerRule  = regexp.MustCompile(`^[A-Za-z0-9._@+-]{1,128}$`)
+	sessionRule = regexp.MustCompile(`^[A-Za-z0-9_-]{16,64}$`)
+)
+
+// decodeWork reads the body of a call of a worker.
+func decodeWork[T any](h *Handler, w http.ResponseWriter, r *http.Request) (body T, err error) {
+	if err := parseQuery(r).err; err != nil {
+		return body, err
+	}
+	if err := h.decode(w, r, maxBodyBytes, false, &body); err != nil {
+		return body, err
+	}
+	if h.config.Work == nil {
+		return body, problem(codeWorkOff, "this server gives out no work")
+	}
+	return body, nil
+}
+
 // postWork gives tasks to a worker.
-func (h *Handler) postWork(w http.ResponseWriter, r *http.Request, _ *caller) error {
-	return refuseWork[client.Ask](h, w, r)
+func (h *Handler) postWork(w http.ResponseWriter, r *http.Request, c *caller) error {
+	body, err := decodeWork[client.Ask](h, w, r)
+	if err != nil {
+		return err
+	}
+	ask, err := c.ask(body)
+	if err != nil {
+		return err
+	}
+	if ask.Wait > 0 {
+		leave, err := h.waiting.enter(c)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	given, err := h.config.Work.Ask(r.Context(), c.name, ask)
+	if err == nil && ask.Wait > 0 {
+		err = h.checkAgain(r, c)
+	}
+	if err != nil {
+		return workProblem(err)
+	}
+	answer := client.Asked{
+		Protocol: client.WorkProtocol, Batch: given.Batch, HeartbeatEvery: h.heartbeatEvery(),
+		Tasks: make([]client.WorkTask, len(given.Tasks)),
+	}
+	for i, t := range given.Tasks {
+		answer.Tasks[i] = workTask(t)
+	}
+	return h.writeJSON(w, r, http.StatusOK, answer)
+}
+
+// heartbeatEvery returns the time between two heartbeats in seconds.
+func (h *Handler) heartbeatEvery() float64 { return h.config.Work.Term().Seconds() / 3 }
+
+func workTask(t workers.RemoteTask) client.WorkTask {
+	task := client.WorkTask{
+		Kind: t.Kind, BizID: t.BizID, Version: t.Version, Attempt: t.Attempt, Fence: t.Fence, Priority: t.Priority,
+		AvailableAt: t.AvailableAt, FinishBy: t.FinishBy, Timeout: t.Timeout.Seconds(),
+		Traceparent: t.Traceparent, Tracestate: t.Tracestate, Again: t.Again,
+	}
+	if json.Valid(t.Args) {
+		task.Args = t.Args
+	} else {
+		task.ArgsBase64 = t.Args
+	}
+	return task
+}
+
+// ask checks a request for tasks, and adds the defaults.
+func (c *caller) ask(a client.Ask) (workers.RemoteAsk, error) {
+	ask := workers.RemoteAsk{Worker: a.Worker, Session: a.Session, Kinds: a.Kinds,
+		Guarantee: workers.Guarantee(a.Guarantee), Limit: a.Limit, Wait: workWait, Received: a.Received,
+		Timeout: workTimeout}
+	if err := checkProtocol(a.Protocol); err != nil {
+		return ask, err
+	}
+	if !workerRule.MatchString(a.Worker) {
+		return ask, invalid("worker", "must be 1 to 128 of A-Z, a-z, 0-9 and . _ @ + -")
+	}
+	if err := checkSession(a.Session); err != nil {
+		return ask, err
+	}
+	if len(a.Kinds) < 1 || len(a.Kinds) > maxAsked {
+		return ask, invalid("kinds", "must be 1 to %d kinds, got %d", maxAsked, len(a.Kinds))
+	}
+	for _, k := range a.Kinds {
+		if err := c.mayWorkOn(k); err != nil {
+			return ask, err
+		}
+	}
+	switch ask.Guarantee {
+	case "":
+		ask.Guarantee = workers.AtLeastOnce
+	case workers.AtLeastOnce, workers.AtMostOnce, workers.ExactlyOnce:
+	default:
+		return ask, invalid("guarantee", "must be at least once, at most once or exactly once")
+	}
+	if a.Limit < 1 || a.Limit > maxAsked {
+		return ask, invalid("limit", "must be between 1 and %d, got %d", maxAsked, a.Limit)
+	}
+	if a.Received < 0 {
+		return ask, invalid("received", "must be the batch of an answer, or 0")
+	}
+	if a.Wait != nil {
+		if *a.Wait < 0 || *a.Wait > maxWait.Seconds() {
+			return ask, invalid("wait", "must be between 0 and %d seconds", int(maxWait.Seconds()))
+		}
+		ask.Wait = time.Duration(*a.Wait * float64(time.Second))
+	}
+	if a.Timeout != 0 {
+		if a.Timeout < 1 || a.Timeout > maxWorkTimeout.Seconds() {
+			return ask, invalid("timeout", "must be between 1 and %d seconds", int(maxWorkTimeout.Seconds()))
+		}
+		ask.Timeout = time.Duration(a.Timeout * float64(time.Second))
+	}
+	return ask, nil
+}
+
+// mayWorkOn returns an error unless the caller may take tasks of a kind.
+func (c *caller) mayWorkOn(k ledger.Kind) error {
+	if err := k.Validate(); err != nil {
+		return err
+	}
+	if !c.mayUse(k) {
+		return c.refuseKind(k)
+	}
+	if reserved.IsKind(k) {
+		return problem(codeForbidden, "the tasks of taskledger itself are not for other workers")
+	}
+	return nil
+}
+
+// checkProtocol returns an error unless the server answers clients of a version of the protocol: of its major version,
+// and of its minor version or an earlier one.
+func checkProtocol(version string) error {
+	if version == "" {
+		return nil
+	}
+	ours, theirs := parseProtocol(client.WorkProtocol), parseProtocol(version)
+	if theirs != nil && theirs[0] == ours[0] && theirs[1] <= ours[1] {
+		return nil
+	}
+	p := invalid("protocol", "must be %s, or an earlier minor version, got %s", client.WorkProtocol,
+		printable.Short(version, 80))
+	if p.Cure = "upgrade the server, or use an older client"; theirs != nil && theirs[0] < ours[0] {
+		p.Cure = "upgrade the client"
+	}
+	return p
+}
+
+// parseProtocol returns the major and the minor version, nil if the text is malformed.
+func parseProtocol(version string) []int {
+	major, minor, _ := strings.Cut(version, ".")
+	a, err1 := strconv.ParseUint(major, 10, 16)
+	b, err2 := strconv.ParseUint(minor, 10, 16)
+	if err1 != nil || err2 != nil {
+		return nil
+	}
+	return []int{int(a), int(b)}
+}
+
+func checkSession(session string) error {
+	if !sessionRule.MatchString(session) {
+		return invalid("session", "must be 16 to 64 of A-Z, a-z, 0-9, _ and -, made at random by the process")
+	}
+	return nil
+}
+
+// attempt checks the attempt of a call.
+func (c *caller) attempt(a client.AttemptRef) (workers.RemoteAttempt, error) {
+	k := ledger.Key{Kind: a.Kind, BizID: a.BizID}
+	checked := workers.RemoteAttempt{Key: k, Attempt: a.Attempt, Fence: a.Fence}
+	if err := k.ValidateStored(); err != nil {
+		return checked, err
+	}
+	if err := c.mayWorkOn(a.Kind); err != nil {
+		return checked, err
+	}
+	if a.Attempt < 1 {
+		return checked, invalid("attempt", "must be the attempt of a task as it was given")
+	}
+	if a.Fence == "" || len(a.Fence) > maxFence {
+		p := invalid("fence", "must be the fence of a task as it was given")
+		p.Cure = "send the task's fence; a task without one is finished in SQL, by taskledger.finish"
+		return checked, p
+	}
+	return checked, nil
 }
 
 // postHeartbeat renews the tasks of a worker.
-func (h *Handler) postHeartbeat(w http.ResponseWriter, r *http.Request, _ *caller) error {
-	return refuseWork[client.Heartbeat](h, w, r)
+func (h *Handler) postHeartbeat(w http.ResponseWriter, r *http.Request, c *caller) error {
+	body, err := decodeWork[client.Heartbeat](h, w, r)
+	if err == nil {
+		err = errors.Join(checkSession(body.Session), checkHolds(body.Holds))
+	}
+	if err != nil {
+		return err
+	}
+	answer := client.Beaten{HeartbeatEvery: h.heartbeatEvery(), Ended: []client.Ended{}}
+	for _, e := range h.config.Work.Heartbeat(c.name, body.Session, body.Holds) {
+		answer.Ended = append(answer.Ended,
+			client.Ended{Kind: e.Kind, BizID: e.BizID, Fence: e.Fence, Reason: string(e.Reason)})
+	}
+	return h.writeJSON(w, r, http.StatusOK, answer)
 }
 
-// postFinish ends an attempt with a result.
-func (h *Handler) postFinish(w http.ResponseWriter, r *http.Request, _ *caller) error {
-	return refuseWork[client.Finish](h, w, r)
+func checkHolds(fences []string) error {
+	if len(fences) > maxHeld {
+		return invalid("holds", "must be at most %d fences, got %d", maxHeld, len(fences))
+	}
+	for _, f := range fences {
+		if f == "" || len(f) > maxFence {
+			return invalid("holds", "must be fences of tasks as they were given")
+		}
+	}
+	return nil
+}
+
+// postFinish ends an attempt with a result, or several.
+func (h *Handler) postFinish(w http.ResponseWriter, r *http.Request, c *caller) error {
+	body, err := decodeWork[client.FinishMany](h, w, r)
+	if err != nil {
+		return err
+	}
+	if body.Tasks == nil {
+		return h.end(w, r, c, body.AttemptRef, resultOf(body.Finish), nil)
+	}
+	if body.AttemptRef != (client.AttemptRef{}) || body.Result != nil || len(body.Tasks) > maxAsked {
+		return invalid("tasks", "must be at most %d attempts, without the members of one attempt", maxAsked)
+	}
+	outcomes := make([]workers.RemoteOutcome, len(body.Tasks))
+	for i, t := range body.Tasks {
+		a, err := c.attempt(t.AttemptRef)
+		if err != nil {
+			return withIndex(err, i)
+		}
+		outcomes[i] = workers.RemoteOutcome{RemoteAttempt: a, Result: resultOf(t)}
+	}
+	answer := client.FinishedMany{Tasks: make([]client.Finished, len(outcomes))}
+	for i, s := range h.config.Work.End(r.Context(), c.name, outcomes...) {
+		answer.Tasks[i].State = s.State
+		if s.Err != nil {
+			p, isExpected := describe(workProblem(s.Err))
+			if !isExpected {
+				return s.Err
+			}
+			answer.Tasks[i].Problem = p
+		}
+	}
+	return h.writeJSON(w, r, http.StatusOK, answer)
+}
+
+// withIndex returns the problem of an error, with the index of the task.
+func withIndex(err error, i int) error {
+	p, isExpected := describe(err)
+	if !isExpected {
+		return err
+	}
+	p.Index = &i
+	return p
+}
+
+// resultOf returns the result of a task; nil: none.
+func resultOf(f client.Finish) json.RawMessage {
+	if string(f.Result) == "null" {
+		return nil
+	}
+	return f.Result
+}
+
+// end ends an attempt, and answers with the state of the task.
+func (h *Handler) end(
+	w http.ResponseWriter, r *http.Request, c *caller, of client.AttemptRef, result json.RawMessage, failure error,
+) error {
+	a, err := c.attempt(of)
+	if err != nil {
+		return err
+	}
+	ended := h.config.Work.End(r.Context(), c.name,
+		workers.RemoteOutcome{RemoteAttempt: a, Result: result, Err: failure})[0]
+	if ended.Err != nil {
+		return workProblem(ended.Err)
+	}
+	return h.writeJSON(w, r, http.StatusOK, client.Outcome{State: ended.State})
 }
 
 // postFail ends an attempt with an error.
-func (h *Handler) postFail(w http.ResponseWriter, r *http.Request, _ *caller) error {
-	return refuseWork[client.Fail](h, w, r)
+func (h *Handler) postFail(w http.ResponseWriter, r *http.Request, c *caller) error {
+	body, err := decodeWork[client.Fail](h, w, r)
+	if err != nil {
+		return err
+	}
+	if body.Error == "" {
+		return invalid("error", "must be the text of the error")
+	}
+	remote := &workers.RemoteError{Message: body.Error, Type: body.ErrorType, Stack: body.Stack}
+	if len(body.Retry) > 0 && string(body.Retry) != "null" {
+		policy, err := ledger.ParseRetryPolicy(body.Retry)
+		if err != nil {
+			return invalid("retry", "%s", err)
+		}
+		remote.Retry = &policy
+	}
+	var failure error = remote
+	if body.RetryIn != nil {
+		if body.Permanent {
+			return invalid("retry_in", "must not be set together with permanent")
+		}
+		in, err := seconds("retry_in", *body.RetryIn)
+		if err != nil {
+			return err
+		}
+		failure = workers.RetryIn(in, failure)
+	}
+	if body.Permanent {
+		failure = workers.Permanent(failure)
+	}
+	if body.Safe {
+		failure = workers.SafeToRetry(failure)
+	}
+	return h.end(w, r, c, body.AttemptRef, nil, failure)
 }
 
 // postSnooze ends an attempt without a failure.
-func (h *Handler) postSnooze(w http.ResponseWriter, r *http.Request, _ *caller) error {
-	return refuseWork[client.Snooze](h, w, r)
+func (h *Handler) postSnooze(w http.ResponseWriter, r *http.Request, c *caller) error {
+	body, err := decodeWork[client.Snooze](h, w, r)
+	if err != nil {
+		return err
+	}
+	switch {
+	case (body.In == nil) == body.At.IsZero():
+		return invalid("in", "either in or at must be set")
+	case body.In == nil:
+		return h.end(w, r, c, body.AttemptRef, nil, workers.SnoozeUntil(body.At))
+	}
+	in, err := seconds("in", *body.In)
+	if err != nil {
+		return err
+	}
+	return h.end(w, r, c, body.AttemptRef, nil, workers.SnoozeFor(in))
 }
 
 // postProgress records how far an attempt is.
-func (h *Handler) postProgress(w http.ResponseWriter, r *http.Request, _ *caller) error {
-	return refuseWork[client.ReportProgress](h, w, r)
+func (h *Handler) postProgress(w http.ResponseWriter, r *http.Request, c *caller) error {
+	body, err := decodeWork[client.ReportProgress](h, w, r)
+	if err != nil {
+		return err
+	}
+	if len(body.Progress) == 0 {
+		return invalid("progress", "must be JSON")
+	}
+	a, err := c.attempt(body.AttemptRef)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := database(r)
+	defer cancel()
+	if err := h.config.Work.Progress(ctx, c.name, a, body.Progress); err != nil {
+		return workProblem(err)
+	}
+	return h.writeJSON(w, r, http.StatusOK, client.Outcome{State: ledger.StateRunning})
 }
 
 // postRelease gives back the tasks of a worker.
-func (h *Handler) postRelease(w http.ResponseWriter, r *http.Request, _ *caller) error {
-	return refuseWork[client.Release](h, w, r)
+func (h *Handler) postRelease(w http.ResponseWriter, r *http.Request, c *caller) error {
+	body, err := decodeWork[client.Release](h, w, r)
+	if err == nil {
+		err = errors.Join(checkSession(body.Session), checkHolds(body.Holds))
+	}
+	if err != nil {
+		return err
+	}
+	n, err := h.config.Work.Release(r.Context(), c.name, body.Session, body.Holds)
+	if err != nil {
+		return workProblem(err)
+	}
+	return h.writeJSON(w, r, http.StatusOK, client.Released{Released: n})
 }
 
-// refuseWork answers a call of a server that gives out no work.
-func refuseWork[T any](h *Handler, w http.ResponseWriter, r *http.Request) error {
-	if err := parseQuery(r).err; err != nil {
-		return err
+// workProblem returns the problem of an error of the gateway.
+func workProblem(err error) error {
+	var ended *workers.AttemptEndedError
+	var guarantee *workers.GuaranteeError
+	switch {
+	case errors.As(err, &ended):
+		p := problem(codeAttemptEnded, printable.Text(ended.Error()))
+		p.State, p.Version, p.History = ended.State, ended.Version, client.Path(ended.Key)+"/events"
+		return p
+	case errors.As(err, &guarantee):
+		return problem(codeGuarantee, printable.Text(guarantee.Error()))
+	case errors.Is(err, workers.ErrStopping):
+		return problem(codeShutdown, "the server is shutting down")
 	}
-	var body T
-	if err := h.decode(w, r, maxBodyBytes, false, &body); err != nil {
-		return err
-	}
-	return problem(codeWorkOff, "this server gives out no work")
+	return err
 }

@@ -90,6 +90,11 @@ type Config struct {
 	// Handlers serve further paths there. A path that ends with a slash includes all paths that begin with it. No
 	// path may be a prefix of another. A handler that streams ends when Run's ctx is done.
 	Handlers map[string]http.Handler
+	// Drain is called when ctx is done, while the HTTP server still answers; it may wait for requests that end work.
+	// Default: the HTTP server stops at once.
+	Drain func()
+	// Push sends tasks to HTTP servers until its ctx is done: a webhook.Pusher. Default: none are sent.
+	Push func(ctx context.Context) error
 	// Console makes the handler of all other paths; report reads the state of the services. Default: other paths
 	// are not found.
 	Console func(report func(context.Context) (health.Report, error)) (http.Handler, error)

@@ -34,7 +34,15 @@ func (c Config) http(r *reporter) (service, error) {
 			}
 		}
 		defer func() { l = nil }()
-		return httpserver.Serve(ctx, l, mux, log)
+		serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+		defer stop()
+		defer context.AfterFunc(ctx, func() {
+			if c.Drain != nil {
+				c.Drain()
+			}
+			stop()
+		})()
+		return httpserver.Serve(serving, l, mux, log)
 	}}, nil
 }
 

@@ -37,6 +37,10 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	services := []service{c.relayOrNone(), c.projector(), c.dispatcher(), c.scheduler(), c.periodic()}
+	if c.Push != nil {
+		push := func(ctx context.Context, _ *slog.Logger) error { return c.Push(ctx) }
+		services = append(services, service{"push", push})
+	}
 	if len(c.Alarms.Receivers) > 0 {
 		services = append(services, c.alarms())
 	}

@@ -98,23 +98,29 @@ type sender struct {
 
 // send is [Endpoint.Send]. The error of an answer other than 2xx is a [*post.StatusError].
 func (s *sender) send(ctx context.Context, m Message) error {
+	_, err := s.exchange(ctx, m, 0)
+	return err
+}
+
+// exchange is send, and returns the answer with a body of at most limit bytes.
+func (s *sender) exchange(ctx context.Context, m Message, limit int) (post.Reply, error) {
 	text, err := secret.Read(s.endpoint.SecretFile, s.endpoint.SecretEnv)
 	if err != nil {
-		return fmt.Errorf("secret: %w", err)
+		return post.Reply{}, fmt.Errorf("secret: %w", err)
 	}
 	keys, err := parseSecrets(text)
 	if err != nil {
-		return err
+		return post.Reply{}, err
 	}
 	m.At = m.At.UTC()
 	body, err := json.Marshal(m)
 	if err != nil {
-		return err
+		return post.Reply{}, err
 	}
 	now := time.Now()
 	header := http.Header{}
 	header.Set(HeaderID, m.ID)
 	header.Set(headerTimestamp, strconv.FormatInt(now.Unix(), 10))
 	header.Set(headerSignature, signAll(keys, m.ID, now, body))
-	return s.client.Send(ctx, s.endpoint.URL, header, body)
+	return s.client.Exchange(ctx, s.endpoint.URL, header, body, limit)
 }

@@ -67,6 +67,9 @@ func (a *asker) describe(d *leaseDetail) {
 	d.Key = hex.EncodeToString(a.identity.Public())
 	for _, k := range a.pool.registered() {
 		_, limit := k.Tasks.Wanted()
+		if a.pool.isGateway { // its slots change with each request
+			limit = maxSlots
+		}
 		held, _ := k.Tasks.Size() // more than limit after the slots were lowered
 		d.Capacity += max(limit, held) + maxAsked
 	}

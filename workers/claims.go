@@ -64,6 +64,10 @@ func (p *Pool) recordsStarts() []string {
 	var kinds []*kind
 next:
 	for _, k := range p.registered() {
+		if k.isClaimed { // nothing begins here
+			kinds = append(kinds, k)
+			continue
+		}
 		if !k.claims.canList() {
 			continue
 		}

@@ -152,6 +152,9 @@ func (k *kind) verdict(t *attempt.Task, h attempt.Head) attempt.Verdict {
 	if k.Once {
 		v = v.Once(h.Version < t.Started)
 	}
+	if k.isClaimed && (v == attempt.ClaimFirst || v == attempt.Resume || v == attempt.TakeOver) {
+		return attempt.Begin // the claim records the start
+	}
 	if v == attempt.Begin && (k.isShed.Load() || k.recordsFirst()) {
 		v = attempt.ClaimFirst
 	}

@@ -132,6 +132,7 @@ func (vocabulary) Decide(err error) attempt.Decision {
 		permanent *permanentError
 		retry     *retryError
 		safe      *safeToRetryError
+		remote    *RemoteError
 	)
 	isSnooze, isDiscard, isPermanent := errors.As(err, &snooze), errors.As(err, &discard), errors.As(err, &permanent)
 	d := attempt.Decision{
@@ -141,7 +142,16 @@ func (vocabulary) Decide(err error) attempt.Decision {
 	if d.HasRetry {
 		d.In, d.At = retry.In, retry.At
 	}
+	if errors.As(err, &remote) {
+		d.Retry = remote.Retry
+	}
 	switch {
+	case errors.Is(err, errNotTaken):
+		d.HasNotBegun, d.GivesBack = true, true
+	case errors.Is(err, errReleased):
+		d.Action, d.Reason = attempt.Interrupt, "shutdown"
+	case errors.Is(err, errLost):
+		d.Action = attempt.Lose
 	case errors.As(err, &args):
 		d.Action = attempt.Corrupt
 	case errors.As(err, &panicked):
@@ -162,6 +172,10 @@ func (vocabulary) Describe(err error) (errorType, stack string) {
 	var panicked *PanicError
 	if errors.As(err, &panicked) {
 		return fmt.Sprintf("panic(%T)", panicked.Value), string(panicked.Stack)
+	}
+	var remote *RemoteError
+	if errors.As(err, &remote) {
+		return remote.Type, remote.Stack
 	}
 	for {
 		inner := errors.Unwrap(err)

@@ -31,7 +31,8 @@ type Job struct {
 	// "watermill" of the task's meta, which package watermill decodes. It is "" for other producers.
 	Envelope string
 
-	run *run
+	run      *run
+	delivery *delivery // of a gateway, once the handler has begun
 
 	mu     sync.Mutex // guards result
 	result json.RawMessage

@@ -23,6 +23,8 @@ type kind struct {
 	guarantee Guarantee
 	handler   Handler
 	hooks     *hookList
+	isClaimed bool                    // its tasks are begun in SQL by the workers of a gateway, and never here
+	ended     func(*Job, attempt.End) // of a gateway: called once for each attempt with a job; or nil
 	config    KindConfig
 	line      *slots.Line[*run]           // ready attempts, which wait for a slot; guarded by Pool.slots
 	undecided *queue.Queue[*attempt.Task] // tasks whose head is to be read; safe for concurrent use
@@ -43,7 +45,7 @@ func (p *Pool) register(r Registration) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.hasRun {
+	if p.hasRun && !p.isGateway {
 		return fmt.Errorf("workers: register kind %q: Run was already called", r.name)
 	}
 	if p.byName[r.name] != nil {
@@ -57,6 +59,9 @@ func (p *Pool) register(r Registration) error {
 
 func (p *Pool) newKind(r Registration, config KindConfig) *kind {
 	logger := p.config.Logger.With("kind", string(r.name))
+	if r.remote != nil {
+		config.Slots = 0 // until a worker asks
+	}
 	k := &kind{
 		pool: p, guarantee: r.guarantee, handler: wrap(r.handler, p.config.Middleware), config: config,
 		hooks:     newHookList(slices.Concat(p.config.Hooks, config.Hooks), logger, p.runner.Grace()),
@@ -73,6 +78,10 @@ func (p *Pool) newKind(r Registration, config KindConfig) *kind {
 			Slots: config.Slots, Width: config.Together, Ahead: p.aheadTime,
 		})),
 		Again: k.decideAgain, Companion: k.companion, HasCompanion: k.hasCompanion,
+	}
+	if r.remote != nil {
+		k.isClaimed, k.ended = r.guarantee == ExactlyOnce, r.remote.noteEnd
+		k.RecordsAtOnce = true
 	}
 	if r.acquire != nil {
 		k.Acquire = func(ctx context.Context) (attempt.Conn, error) { return r.acquire(p, ctx) }

@@ -30,7 +30,12 @@ const maxRetryDelay = 2 * time.Second
 // Correctness does not depend on it. A login that may not work on one of the kinds gets no lease: its worker would
 // count as a worker of that kind.
 func (p *Pool) renewLease(ctx context.Context, db ledger.DB) error {
+	p.leaseMu.Lock()
+	defer p.leaseMu.Unlock()
 	kinds := p.registered()
+	if len(kinds) == 0 { // of a gateway: the lease ends
+		return nil
+	}
 	d := leaseDetail{
 		Kinds: kindNames(kinds), Guarantees: guaranteesOf(kinds), Shards: p.config.Shards,
 		Repeating: p.repeating(),
@@ -75,10 +80,7 @@ func (p *Pool) takeLease(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			for _, k := range p.registered() {
-				k.noteLimit(v)
-				k.noteClaims(v)
-			}
+			p.note(ctx, v)
 		}
 		if err := p.renewLease(ctx, tx); err != nil {
 			return err

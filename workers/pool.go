@@ -25,6 +25,7 @@ type Pool struct {
 	id        string
 	runner    *attempt.Runner
 	aheadTime time.Duration // inflight.AheadTime; tests change it before Run
+	isGateway bool          // kinds come and go while it runs, see gatewayPool; set before Run
 
 	// Each is safe for concurrent use.
 	slots slots.Pool[*run]
@@ -32,6 +33,8 @@ type Pool struct {
 	asker *asker // nil in a caller
 
 	stopping context.Context // done when no attempt may begin any more; set by Run before it starts goroutines
+
+	leaseMu sync.Mutex // held while the lease is written, so that an older list of kinds replaces no newer one
 
 	mu     sync.Mutex // guards the fields below
 	kinds  []*kind
@@ -146,19 +149,21 @@ func (p *Pool) Run(ctx context.Context) error {
 		return errors.New("workers: Run was called twice")
 	}
 	defer p.runner.Close()
-	if len(kinds) == 0 {
+	if len(kinds) == 0 && !p.isGateway {
 		return errors.New("workers: no kind is registered")
 	}
-	switch err := p.firstLease(ctx); {
-	case ctx.Err() != nil:
-		p.releaseFirstLease()
-		return err
-	case err != nil:
-		return err
+	if !p.isGateway { // else each kind takes the lease
+		switch err := p.firstLease(ctx); {
+		case ctx.Err() != nil:
+			p.releaseFirstLease()
+			return err
+		case err != nil:
+			return err
+		}
 	}
 	p.config.Logger.InfoContext(ctx, "worker runs", "id", p.id, "kinds", kindNames(kinds))
 	p.warnOfConnections()
-	err := p.work(ctx, kinds)
+	err := p.work(ctx)
 	p.config.Logger.InfoContext(ctx, "worker has stopped", "id", p.id)
 	if err != nil {
 		return fmt.Errorf("workers: %w", err)
@@ -167,7 +172,7 @@ func (p *Pool) Run(ctx context.Context) error {
 }
 
 // work takes tasks until ctx is done or retrying is useless, and then gives back all tasks in flight.
-func (p *Pool) work(ctx context.Context, kinds []*kind) error {
+func (p *Pool) work(ctx context.Context) error {
 	stopping, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	quit, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -178,10 +183,10 @@ func (p *Pool) work(ctx context.Context, kinds []*kind) error {
 	p.look(ctx)
 
 	var loops sync.WaitGroup
-	loops.Go(func() { p.stopSlots(stopping, kinds) })
+	loops.Go(func() { p.stopSlots(stopping) })
 	loops.Go(func() { p.watch(quit) })
 	loops.Go(func() { p.keepLease(quit) })
-	loops.Go(func() { p.giveBackLate(quit, kinds) })
+	loops.Go(func() { p.giveBackLate(quit) })
 	loops.Go(func() { p.runner.Complete(quit) })
 	loops.Go(func() { p.runner.CompleteAgain(quit) })
 	loops.Go(func() {
@@ -190,7 +195,7 @@ func (p *Pool) work(ctx context.Context, kinds []*kind) error {
 		}
 	})
 	<-stopping.Done()
-	p.giveBack(kinds)
+	p.giveBack(p.registered())
 	end()
 	timeout := time.AfterFunc(releaseTimeout, p.runner.CancelOperations)
 	defer timeout.Stop()
@@ -204,10 +209,10 @@ func (p *Pool) work(ctx context.Context, kinds []*kind) error {
 }
 
 // stopSlots gives back the attempts that wait for a slot, once stopping is done.
-func (p *Pool) stopSlots(stopping context.Context, kinds []*kind) {
+func (p *Pool) stopSlots(stopping context.Context) {
 	<-stopping.Done()
 	p.slots.Stop()
-	for _, k := range kinds {
+	for _, k := range p.registered() {
 		for _, r := range p.slots.Drain(k.line) {
 			r.GiveBack()
 		}

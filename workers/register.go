@@ -21,6 +21,7 @@ type Registration struct {
 	handler   Handler
 	acquire   func(*Pool, context.Context) (attempt.Conn, error) // for its transaction; nil: it has none
 	isSQL     bool                                               // the transaction is a [sql.Tx]
+	remote    *gatewayKind                                       // where its handler waits for an outcome; or nil
 	fault     error                                              // why it cannot be registered
 }
 

@@ -117,6 +117,9 @@ func (r *run) TakenOver() { r.kind.noticed(NoticeTakenOver) }
 // Ended counts the attempt's outcome, and calls the hooks for its events and, if it has begun, for its end.
 func (r *run) Ended(end attempt.End) {
 	r.kind.counts.addAttempt(end.Outcome)
+	if r.kind.ended != nil {
+		r.kind.ended(&r.job, end)
+	}
 	if r.kind.hooks.isUsed() {
 		r.notifyEnded(end)
 	}

@@ -13,13 +13,13 @@ func (p *Pool) maxWait() time.Duration { return min(maxWait, p.config.AckWait) }
 
 // giveBackLate gives back, until quit is done, tasks that wait too long for a slot because their handlers have become
 // slow.
-func (p *Pool) giveBackLate(quit context.Context, kinds []*kind) {
+func (p *Pool) giveBackLate(quit context.Context) {
 	t := time.NewTicker(p.maxWait() / 5)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-			for _, k := range kinds {
+			for _, k := range p.registered() {
 				k.giveBackLate(time.Now())
 			}
 		case <-quit.Done():

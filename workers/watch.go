@@ -87,7 +87,7 @@ func (p *Pool) note(ctx context.Context, v view) {
 func (k *kind) noteLimit(v view) { k.SetLimited(v.limited[k.Name]) }
 
 // recordsFirst reports whether attempts record their start before the handler runs.
-func (k *kind) recordsFirst() bool { return k.claims.isOn.Load() || k.IsLimited() }
+func (k *kind) recordsFirst() bool { return !k.isClaimed && (k.claims.isOn.Load() || k.IsLimited()) }
 
 func (p *Pool) readView(ctx context.Context, db ledger.DB) (view, error) {
 	v := view{asked: time.Now(), paused: make(map[ledger.Kind]bool), shed: make(map[ledger.Kind]bool),

@@ -34,8 +34,8 @@ type Asked struct {
 	Tasks          []WorkTask `json:"tasks"`
 }
 
-// Attempt identifies an attempt that a worker was given.
-type Attempt struct {
+// AttemptRef identifies an attempt that a worker was given.
+type AttemptRef struct {
 	Kind    ledger.Kind    `json:"kind"`
 	BizID   ledger.BizID   `json:"biz_id"`
 	Attempt ledger.Attempt `json:"attempt"`
@@ -49,7 +49,7 @@ type WorkTask struct {
 	Version ledger.Version `json:"version"` // of the event that made the task available
 	Attempt ledger.Attempt `json:"attempt"`
 	Fence   string         `json:"fence,omitempty"`
-	// Args is missing if the task has no args, or if they are not JSON: then they are in ArgsBase64.
+	// Args is missing for a task without args. Args that are not JSON are in ArgsBase64.
 	Args        json.RawMessage `json:"args,omitempty"`
 	ArgsBase64  []byte          `json:"args_base64,omitempty"`
 	Priority    ledger.Priority `json:"priority"`
@@ -62,19 +62,36 @@ type WorkTask struct {
 }
 
 // Ref returns the attempt of the task.
-func (t WorkTask) Ref() Attempt {
-	return Attempt{Kind: t.Kind, BizID: t.BizID, Attempt: t.Attempt, Fence: t.Fence}
+func (t WorkTask) Ref() AttemptRef {
+	return AttemptRef{Kind: t.Kind, BizID: t.BizID, Attempt: t.Attempt, Fence: t.Fence}
 }
 
 // Finish is the body of POST /v1/work:finish.
 type Finish struct {
-	Attempt
+	AttemptRef
 	Result json.RawMessage `json:"result,omitempty"` // at most 256 KiB
+}
+
+// FinishMany is the body of POST /v1/work:finish with several attempts: Tasks replaces the members of [Finish].
+type FinishMany struct {
+	Finish
+	Tasks []Finish `json:"tasks,omitempty"` // at most 100
+}
+
+// FinishedMany is the answer to a [FinishMany], in the order of its tasks.
+type FinishedMany struct {
+	Tasks []Finished `json:"tasks"`
+}
+
+// Finished is the state of a task after a success, or why it was not recorded.
+type Finished struct {
+	State   ledger.State `json:"state,omitempty"`
+	Problem *Problem     `json:"problem,omitempty"`
 }
 
 // Fail is the body of POST /v1/work:fail.
 type Fail struct {
-	Attempt
+	AttemptRef
 	Error     string `json:"error"`
 	ErrorType string `json:"error_type,omitempty"`
 	Stack     string `json:"stack,omitempty"`
@@ -88,14 +105,14 @@ type Fail struct {
 
 // Snooze is the body of POST /v1/work:snooze. One of In and At is required.
 type Snooze struct {
-	Attempt
+	AttemptRef
 	In *float64  `json:"in,omitempty"` // seconds
 	At time.Time `json:"at,omitzero"`
 }
 
 // ReportProgress is the body of POST /v1/work:progress.
 type ReportProgress struct {
-	Attempt
+	AttemptRef
 	Progress json.RawMessage `json:"progress"` // at most 16 KiB
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/internal/pgpool"
 	"github.com/taskledger/taskledger/outbox"
+	"github.com/taskledger/taskledger/workers"
 )
 
 // apiFlags are the options of the HTTP API in serve.
@@ -147,57 +148,81 @@ func (a *app) console(
 	}
 }
 
-// httpAPI returns the API, its pool, and a function that closes everything it has opened. report is set before the
-// first request.
+// httpAPI returns the API with its gateway of workers, its pool, and a function that closes everything it has opened.
+// report is set before the first request.
 func (a *app) httpAPI(
 	ctx context.Context, f apiFlags, report *reportFunc,
-) (handler *api.Handler, pool *pgxpool.Pool, stop func(), err error) {
+) (handler *api.Handler, work *workers.Gateway, pool *pgxpool.Pool, stop func(), err error) {
+	var opened []func()
+	stop = func() {
+		for _, end := range slices.Backward(opened) {
+			end()
+		}
+	}
+	defer func() {
+		if err != nil {
+			stop()
+		}
+	}()
 	proxy, err := f.proxy()
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, nil, nil, err
 	}
 	address := f.databaseURL
 	if address == "" {
 		address = a.config.databaseURL
 	}
-	config, err := a.databaseConfig(address)
-	if err != nil {
-		return nil, nil, nil, err
+	open := func() (*pgxpool.Pool, error) {
+		config, err := a.databaseConfig(address)
+		if err != nil {
+			return nil, err
+		}
+		pgpool.Limit(config, address, max(leastConnections, 4*runtime.GOMAXPROCS(0)))
+		db, err := pgxpool.NewWithConfig(ctx, config)
+		if err == nil {
+			opened = append(opened, db.Close)
+		}
+		return db, err
 	}
-	pgpool.Limit(config, address, max(leastConnections, 4*runtime.GOMAXPROCS(0)))
-	pool, err = pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, nil, nil, err
+	if pool, err = open(); err != nil {
+		return nil, nil, nil, nil, err
 	}
 	log := a.log.With("service", "http")
-	nc, err := a.httpNATS()
+	nc, err := a.httpNATS(natsconfig.Relay)
 	if err != nil {
-		pool.Close()
-		return nil, nil, nil, err
+		return nil, nil, nil, nil, err
 	}
+	opened = append(opened, nc.Close)
 	waiter, err := outbox.NewWaiter(outbox.WaiterConfig{DB: pool, NATS: nc, PollEvery: f.pollEvery, Logger: log})
-	if err == nil {
-		handler, err = api.New(api.Config{DB: pool, Waiter: waiter, Anonymous: f.anonymous,
-			Certificates: f.ca != "", Proxy: proxy, Version: readVersion(), Logger: log,
-			Report: func(ctx context.Context) (health.Report, error) { return (*report)(ctx) }})
-	}
 	if err != nil {
-		nc.Close()
-		pool.Close()
-		return nil, nil, nil, err
+		return nil, nil, nil, nil, err
 	}
-	return handler, pool, func() {
-		waiter.Close()
-		nc.Close()
-		pool.Close()
-	}, nil
+	opened = append(opened, waiter.Close)
+	workDB, err := open() // requests must not wait for outcomes, nor outcomes for requests
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	workNATS, err := a.httpNATS(natsconfig.Worker)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	opened = append(opened, workNATS.Close)
+	work, err = workers.NewGateway(workers.GatewayConfig{DB: workDB, NATS: workNATS, Logger: log})
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	opened = append(opened, work.Drain)
+	handler, err = api.New(api.Config{DB: pool, Waiter: waiter, Work: work, Anonymous: f.anonymous,
+		Certificates: f.ca != "", Proxy: proxy, Version: readVersion(), Logger: log,
+		Report: func(ctx context.Context) (health.Report, error) { return (*report)(ctx) }})
+	return handler, work, pool, stop, err
 }
 
-// httpNATS returns the connection by which the API waits.
-func (a *app) httpNATS() (*nats.Conn, error) {
+// httpNATS returns a connection of the API, as a user of the NATS server of serve.
+func (a *app) httpNATS(user string) (*nats.Conn, error) {
 	if a.config.natsURL != "" {
 		return a.connectNATS(true)
 	}
 	// The server that a process of serve runs: it may begin later.
-	return natsclient.Connect(a.db, natsconfig.Relay, nats.Name("taskledger"), nats.RetryOnFailedConnect(true))
+	return natsclient.Connect(a.db, user, nats.Name("taskledger"), nats.RetryOnFailedConnect(true))
 }

@@ -28,6 +28,7 @@ type serveFlags struct {
 	alarms   string
 	listen   string
 	api      apiFlags
+	push     string
 	isOff    bool // the stream
 	stream   outbox.StreamConfig
 	server   services.ServerConfig
@@ -123,10 +124,12 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	refuseZero(cmd.Flags(), "stream-max-bytes", "stream-max-age", "stream-replicas", "latency", "lease-ttl",
 		"ack-timeout")
 	f.api.add(cmd.Flags())
+	cmd.Flags().StringVar(&f.push, "push", "",
+		"`file` with kinds whose tasks are sent to HTTP servers: docs/webhooks.md (default: none)")
 	addAlarmsFlag(cmd, &f.alarms)
 	for _, name := range []string{
 		"postgres-binaries", "listen", "stream", "stream-max-bytes", "stream-max-age", "stream-replicas", "nats-listen",
-		"advertise", "peers", "cluster-listen", "latency", "lease-ttl", "ack-timeout",
+		"advertise", "peers", "cluster-listen", "latency", "lease-ttl", "ack-timeout", "push",
 	} {
 		bind(cmd.Flags(), name, "TASKLEDGER_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
 	}
@@ -260,14 +263,21 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	}
 	if listener != nil {
 		var report reportFunc // of the services, once they run
-		handler, pool, stop, err := a.httpAPI(ctx, f.api, &report)
+		handler, work, pool, stop, err := a.httpAPI(ctx, f.api, &report)
 		if err != nil {
 			return err
 		}
 		defer stop()
 		defer context.AfterFunc(ctx, handler.Drain)()
+		c.Drain = work.Drain
+		if c.Push, err = a.pusher(f.push, work, pool); err != nil {
+			return err
+		}
 		c.Listener, c.Handlers = secured, map[string]http.Handler{"/v1/": handler, "/version": handler}
 		c.Console = a.console(handler, pool, f.api, &report)
+	}
+	if f.push != "" && listener == nil {
+		return usagef("--push needs --listen, by whose API a server ends the tasks that it has accepted")
 	}
 	if a.config.natsURL != "" {
 		c.NATS = a.toNATS

@@ -9,6 +9,7 @@ import (
 
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/webhook"
+	"github.com/taskledger/taskledger/workers"
 )
 
 func newServeWebhooksCommand(a *app) *cobra.Command {
@@ -47,6 +48,27 @@ In NATS it is the user worker, in the database a login with the roles producer, 
 	cmd.Flags().StringVar(&file, "webhooks", "", "`file` with the receivers: docs/webhooks.md")
 	bind(cmd.Flags(), "webhooks", "TASKLEDGER_WEBHOOKS")
 	return cmd
+}
+
+// pusher returns the function that sends the tasks of a file's kinds; nil without a file.
+func (a *app) pusher(file string, work *workers.Gateway, db *pgxpool.Pool) (func(context.Context) error, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := a.readJSON(file)
+	if err != nil {
+		return nil, err
+	}
+	f, err := webhook.ParsePush(text)
+	if err != nil {
+		return nil, err
+	}
+	log := a.log.With("service", "push")
+	p, err := webhook.NewPusher(webhook.PusherConfig{DB: db, Work: work, File: f, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	return p.Run, nil
 }
 
 func serveWebhooks(ctx context.Context, a *app, pool *pgxpool.Pool, f webhook.File) error {

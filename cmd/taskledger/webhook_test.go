@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,22 +17,33 @@ func TestWebhooksInDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, yaml, _ := strings.Cut(string(text), "```yaml\n")
-	yaml, _, _ = strings.Cut(yaml, "```")
 	dir := t.TempDir()
 	secret := []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n")
-	if err := os.WriteFile(filepath.Join(dir, "shop"), secret, 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"shop", "resize"} {
+		if err := os.WriteFile(filepath.Join(dir, name), secret, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	file := filepath.Join(dir, "webhooks.yaml")
-	if err := os.WriteFile(file, []byte(strings.ReplaceAll(yaml, "/run/secrets", dir)), 0o600); err != nil {
-		t.Fatal(err)
+	var blocks [][]byte // as JSON
+	for i, block := range strings.Split(string(text), "```yaml\n")[1:] {
+		yaml, _, _ := strings.Cut(block, "```")
+		file := filepath.Join(dir, fmt.Sprintf("%d.yaml", i))
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(yaml, "/run/secrets", dir)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		json, err := newApp().readJSON(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks = append(blocks, json)
 	}
-	json, err := newApp().readJSON(file)
-	if err != nil {
-		t.Fatal(err)
+	if len(blocks) != 2 {
+		t.Fatalf("%d blocks", len(blocks))
 	}
-	if f, err := webhook.Parse(json); err != nil || len(f.Receivers) != 1 {
+	if f, err := webhook.Parse(blocks[0]); err != nil || len(f.Receivers) != 1 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if f, err := webhook.ParsePush(blocks[1]); err != nil || len(f.Push) != 1 {
 		t.Errorf("%+v, %v", f, err)
 	}
 }

@@ -73,6 +73,13 @@ type Reason struct {
 	*Outcome
 }
 
+// Interrupted is the data of an attempt that was given back. LostInARow counts consecutive attempts whose process was
+// lost while this worker waited for it.
+type Interrupted struct {
+	Reason
+	LostInARow int `json:"lost_in_a_row,omitempty"`
+}
+
 // Postponed is the data of a snoozed or scheduled event. The database adds RunAt. ShortInARow counts consecutive
 // snoozes of less than a second.
 type Postponed struct {

@@ -26,17 +26,17 @@ type rights struct{ publish, subscribe []string }
 // api returns the subject of a request about the stream.
 func api(request string) string { return "$JS.API." + request + "." + stream.Name }
 
-// relayRights are for the services that publish events and maintain the stream, and for the API's waits in their
-// process.
+// relayRights are for the services that publish events and maintain the stream, and for the API's waits and the workers
+// that it stands for, in their process.
 func relayRights() *rights {
 	return &rights{
 		publish: []string{
 			stream.AllSubjects,
 			api("STREAM.CREATE"), api("STREAM.UPDATE"), api("STREAM.INFO"), api("STREAM.MSG.GET"),
 			api("CONSUMER.LIST"),
-			stream.Copies, allOffers,
+			stream.Copies, allOffers, stream.AllReports, allProgress,
 		},
-		subscribe: append([]string{inboxes, stream.Copies, stream.AllReports}, outcomes()...),
+		subscribe: append([]string{inboxes, stream.Copies, stream.AllReports, allOffers}, outcomes()...),
 	}
 }
 

@@ -79,9 +79,23 @@ func (e *StatusError) Error() string {
 // Send sends a message and returns nil if the answer is 2xx, else a [*StatusError], an [*AddressError], or the error of
 // the connection.
 func (c *Client) Send(ctx context.Context, address string, header http.Header, body []byte) error {
+	_, err := c.Exchange(ctx, address, header, body, 0)
+	return err
+}
+
+// Reply is a 2xx answer. Body is nil if it has more bytes than were to be read.
+type Reply struct {
+	Status int
+	Body   []byte
+}
+
+// Exchange is [Client.Send], and returns the answer with a body of at most limit bytes.
+func (c *Client) Exchange(
+	ctx context.Context, address string, header http.Header, body []byte, limit int,
+) (Reply, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
 	if err != nil {
-		return errors.New("invalid URL") // err contains it
+		return Reply{}, errors.New("invalid URL") // err contains it
 	}
 	request.Header = header.Clone()
 	request.Header.Set("Content-Type", "application/json")
@@ -92,14 +106,23 @@ func (c *Client) Send(ctx context.Context, address string, header http.Header, b
 		if errors.As(err, &failed) {
 			err = failed.Err
 		}
-		return fmt.Errorf("post: %w", err)
+		return Reply{}, fmt.Errorf("post: %w", err)
 	}
 	defer response.Body.Close()
-	reply, _ := io.ReadAll(io.LimitReader(response.Body, MaxReply)) // as much as arrives
-	if response.StatusCode/100 == 2 {
-		return nil
+	isSuccess := response.StatusCode/100 == 2
+	most := int64(MaxReply)
+	if isSuccess && limit > 0 {
+		most = int64(limit) + 1
 	}
-	return &StatusError{
+	reply, err := io.ReadAll(io.LimitReader(response.Body, most)) // as much as arrives
+	if isSuccess {
+		answer := Reply{Status: response.StatusCode}
+		if err == nil && len(reply) <= limit {
+			answer.Body = reply
+		}
+		return answer, nil
+	}
+	return Reply{}, &StatusError{
 		Status: response.StatusCode, Reply: printable.Text(strings.TrimSpace(string(reply))),
 		RetryAfter: retryAfter(response.Header),
 	}

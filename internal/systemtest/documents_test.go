@@ -52,7 +52,7 @@ var otherBlocks = map[string]string{
 	"docs/webhooks.md json":          "an example of a request that the product sends",
 	"docs/webhooks.md yaml":          "TestWebhooksInDocs",
 	"docs/work-over-http.md json":    "an example of an answer",
-	"docs/work-over-http.md sh":      "needs a server that gives out work",
+	"docs/work-over-http.md sh":      "TestWorkInTheDocument",
 }
 
 var fenced = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")

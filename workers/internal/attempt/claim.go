@@ -58,7 +58,7 @@ func (a *Attempt) canTakeOver(ctx context.Context) bool {
 		a.bury(ctx, burial{Reason: reasonUnknown})
 		return false
 	case lost >= k.MaxLost:
-		a.bury(ctx, burial{Reason: "its workers were lost one after the other", Lost: lost})
+		a.bury(ctx, burial{Reason: reasonLost, Lost: lost})
 		return false
 	case lost >= k.MaxLost-2 && !k.quarantine.enter(a):
 		a.later(k.ackWait / 2)

@@ -47,7 +47,7 @@ type completer struct {
 
 	hurry     chan struct{} // holds a token if the gathering group may be due
 	isAwaited atomic.Bool   // a process waited for outcomes at the last read
-	isUrgent  atomic.Bool   // a completion gives back a permit, for which other tasks may wait
+	isUrgent  atomic.Bool   // a completion gives back a permit, for which other tasks may wait, or is awaited itself
 	latency   atomic.Int64  // of the dispatcher, at the last read: a [time.Duration]; 0: unknown
 }
 
@@ -62,7 +62,7 @@ func newCompleter(r *Runner) *completer {
 func (c *completer) add(one completion) {
 	c.tokens <- struct{}{}
 	c.queue.Add(one)
-	if one.attempt.kind.IsLimited() {
+	if one.attempt.kind.IsLimited() || one.attempt.kind.RecordsAtOnce {
 		c.isUrgent.Store(true)
 		c.wake()
 	}

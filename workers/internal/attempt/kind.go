@@ -45,6 +45,8 @@ type Kind struct {
 	HasCompanion func(suits func(*Attempt) bool) bool
 	// NotifiesHooks: Work.Started and Work.Ended may take a while, and End contains the events.
 	NotifiesHooks bool
+	// RecordsAtOnce: a process waits for each success, so that it waits for no others.
+	RecordsAtOnce bool
 
 	// Each is safe for concurrent use.
 	deadlines  deadlines
@@ -105,10 +107,13 @@ type Errors interface {
 // Action is the action that an error of a handler requests.
 type Action int
 
-// The actions, in the order in which they win if an error requests several.
+// The actions, in the order in which they win if an error requests several. Interrupt gives the task back by an event,
+// which is not a failure. Lose does so too, and counts that the process that did the work was lost.
 const (
 	Corrupt Action = iota + 1 // the args do not decode
 	Panic
+	Interrupt
+	Lose
 	Snooze
 	Discard
 	Bury
@@ -123,8 +128,10 @@ type Decision struct {
 	In       time.Duration
 	At       time.Time
 	HasRetry bool
-	// HasNotBegun: the handler has not begun. If its context is done the task is given back.
-	HasNotBegun bool
+	// HasNotBegun: the handler has not begun. If its context is done, or GivesBack is set, the task is given back.
+	HasNotBegun, GivesBack bool
+	// Retry replaces the kind's retry policy; nil: none.
+	Retry *ledger.RetryPolicy
 	// IsExplicit: the handler has decided how its task continues, so an AtMostOnce attempt may be repeated or ended.
 	IsExplicit bool
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/taskledger/taskledger/internal/fault"
 	"github.com/taskledger/taskledger/internal/loop"
 	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/printable"
 	"github.com/taskledger/taskledger/internal/unexported"
 	"github.com/taskledger/taskledger/ledger"
 )
@@ -23,6 +24,7 @@ import (
 const (
 	reasonUnsafe = "the handler did not mark its error as safe to retry"
 	reasonEnded  = "the handler may have ended its transaction: its writes may be committed"
+	reasonLost   = "its workers were lost one after the other"
 )
 
 // committed ends an attempt whose handler succeeded. err is the error of appending succeeded, otherwise e is the event.
@@ -65,13 +67,18 @@ func (a *Attempt) conclude(cause, err error) {
 	case a.isFenced || errors.Is(cause, ErrFenced):
 		a.endWith(OutcomeFenced, ErrFenced)
 		k.Again(a.task)
-	case d.HasNotBegun && cause != nil:
+	case d.HasNotBegun && (cause != nil || d.GivesBack):
 		if !a.claimed { // otherwise an event records it
 			a.endWith(OutcomeInterrupted, nil)
 		}
 		a.GiveBack()
 	case d.Action == Corrupt: // safe to retry: during a deploy another worker may decode them
 		a.fail(ctx, err, "")
+	case d.Action == Interrupt:
+		a.recordAll(ctx, OutcomeInterrupted, a.afterStart(
+			a.request(ledger.EventInterrupted, marshalReason(d.Reason, a.data())))...)
+	case d.Action == Lose:
+		a.lose(ctx, err)
 	case k.Once && a.isEntered.Load() && !d.IsExplicit:
 		a.buryUnsafe(ctx, cause, err)
 	case d.Action == Panic:
@@ -383,7 +390,8 @@ func (rec *recorder) fail(ctx context.Context, err error, buryReason string) {
 		rec.record(OutcomeFailed, readErr)
 		return
 	}
-	policy, number := k.policy(task), task.Failures+1
+	d := k.Errors.Decide(err)
+	policy, number := k.policy(task, d.Retry), task.Failures+1
 	if buryReason == "" && number >= policy.Limit() {
 		buryReason = "attempts used up"
 	}
@@ -403,7 +411,6 @@ func (rec *recorder) fail(ctx context.Context, err error, buryReason string) {
 		ctx, "attempt failed", "biz_id", string(rec.task.Message.BizID), "attempt", int(rec.number), "error", err,
 	)
 	delay := policy.Delay(number, rand.Float64())
-	d := k.Errors.Decide(err)
 	if !d.HasRetry {
 		rec.record(OutcomeFailed, rec.appendFailure(ctx, err, delay, time.Time{}))
 		return
@@ -489,7 +496,7 @@ func (rec *recorder) buryVanished() {
 // nil.
 func (rec *recorder) buryUnsafe(ctx context.Context, cause, err error) {
 	reason := reasonUnsafe
-	if cause != nil {
+	if cause != nil || errors.Is(err, ErrTimeout) {
 		reason = reasonUnknown
 	}
 	rec.fail(ctx, err, reason)
@@ -510,6 +517,47 @@ func (rec *recorder) expire() {
 // interrupt records that the attempt was given back, which is not a failure.
 func (rec *recorder) interrupt(ctx context.Context) {
 	rec.recordAll(ctx, OutcomeInterrupted, rec.request(ledger.EventInterrupted, marshalReason("shutdown", rec.data())))
+}
+
+// lose records that the process that did the work of the attempt was lost. The task is buried after MaxLost such
+// attempts in a row, or if the attempt must not be repeated.
+func (rec *recorder) lose(ctx context.Context, err error) {
+	if rec.kind.Once {
+		rec.fail(ctx, err, reasonUnknown)
+		return
+	}
+	o := ledger.NewestOptions{Types: interruptTypes, Limit: 1}
+	newest, readErr := rec.Newest(ctx, o)
+	if readErr != nil {
+		rec.record(OutcomeInterrupted, readErr)
+		return
+	}
+	lost := 1
+	if len(newest) > 0 && newest[0].Type == ledger.EventInterrupted && newest[0].Attempt == rec.number-1 {
+		var data eventdata.Interrupted
+		if json.Unmarshal(newest[0].Data, &data) == nil { // else another program has written it
+			lost += max(0, data.LostInARow)
+		}
+	}
+	if lost >= rec.kind.MaxLost {
+		rec.bury(ctx, burial{Reason: reasonLost, Lost: lost})
+		return
+	}
+	rec.kind.Logger.WarnContext(ctx, "an attempt is lost; the task is given back",
+		"biz_id", string(rec.task.Message.BizID), "attempt", int(rec.number), "error", err)
+	outcome := rec.data()
+	text, _ := json.Marshal(eventdata.Interrupted{ // strings, times and finite numbers
+		Reason:     eventdata.Reason{Reason: printable.Storable(err.Error(), MaxMessage), Outcome: &outcome},
+		LostInARow: lost,
+	})
+	rec.recordAll(ctx, OutcomeInterrupted, rec.afterStart(rec.request(ledger.EventInterrupted, text))...)
+}
+
+// interruptTypes are the types of interruptions, and of the events before the release or the next run of a finished
+// task, whose attempts may have the same numbers.
+var interruptTypes = []ledger.EventType{
+	ledger.EventInterrupted, ledger.EventSucceeded, ledger.EventBuried, ledger.EventCancelled, ledger.EventExpired,
+	ledger.EventDiscarded,
 }
 
 // snooze records that the task is postponed, which is not a failure. A negative duration and a time after the year
@@ -544,7 +592,7 @@ func (rec *recorder) snooze(ctx context.Context, d Decision) {
 			rec.record(OutcomeSnoozed, err)
 			return
 		}
-		d.In, d.At = max(shortSnooze, rec.kind.policy(task).Delay(before, rand.Float64())), time.Time{}
+		d.In, d.At = max(shortSnooze, rec.kind.policy(task, nil).Delay(before, rand.Float64())), time.Time{}
 		rec.kind.warn("a handler snoozes its task repeatedly until a time that is not in the future; it waits",
 			"biz_id", string(rec.task.Message.BizID), "delay", d.In)
 	}
@@ -585,9 +633,12 @@ func (rec *recorder) shortSnoozes(ctx context.Context) (int, error) {
 	return max(0, data.ShortInARow), nil
 }
 
-// policy returns the retry policy of a task: its own, or its kind's.
-func (k *Kind) policy(t ledger.Task) ledger.RetryPolicy {
+// policy returns the retry policy of a task: its own, or else the attempt's (nil: none), or else its kind's.
+func (k *Kind) policy(t ledger.Task, attempts *ledger.RetryPolicy) ledger.RetryPolicy {
 	if len(t.Retry) == 0 {
+		if attempts != nil {
+			return *attempts
+		}
 		return k.Retry
 	}
 	p, err := ledger.ParseRetryPolicy(t.Retry)

@@ -1,0 +1,365 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// WorkOptions configures [Client.Work].
+type WorkOptions struct {
+	Kinds []ledger.Kind // of the tasks. Required.
+	// Handle does the work of a task, in a goroutine of its own, and returns its result, which becomes JSON. An error
+	// fails the attempt; a [*FailError] or a [*SnoozeError] decides how the task continues. Its context is done when
+	// the attempt is over: then its outcome does not count. Required.
+	Handle func(ctx context.Context, t WorkTask) (result any, err error)
+
+	Name      string // for people. Default: the host.
+	Guarantee string // at least once, or at most once. Default: at least once.
+	Slots     int    // tasks at a time. Default: 8.
+	// Timeout is the time that an attempt may take. Default: 15 min.
+	Timeout time.Duration
+	// StopTimeout is how long handlers may continue once ctx is done. Default: 10 s.
+	StopTimeout time.Duration
+}
+
+// FailError is the error of a handler that decides how its task continues.
+type FailError struct {
+	Err       error
+	Permanent bool           // the task is dead
+	RetryIn   *time.Duration // Default: by the retry policy.
+	Safe      bool           // at most once: nothing has happened, so the task may be tried again
+}
+
+func (e *FailError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *FailError) Unwrap() error { return e.Err }
+
+// SnoozeError is the error of a handler that postpones its task, which is not a failure.
+type SnoozeError struct{ In time.Duration }
+
+func (e *SnoozeError) Error() string { return fmt.Sprintf("snoozed for %s", e.In) }
+
+// ErrAttemptEnded is the cause of the end of a handler's context if its attempt is over: the task was cancelled, its
+// time is up, or another worker has it.
+var ErrAttemptEnded = errors.New("the attempt has ended")
+
+// worker is a call of [Client.Work].
+type worker struct {
+	client  *Client
+	options WorkOptions
+	session string
+	slots   chan struct{} // holds a token for each task at work
+	reports chan struct{} // holds a token for each outcome that the server has not confirmed
+
+	done sync.WaitGroup // of handlers and their reports
+
+	mu       sync.Mutex                         // guards the fields below
+	every    time.Duration                      // between heartbeats
+	held     map[string]context.CancelCauseFunc // by fence
+	finished []finish                           // not sent yet
+	isBusy   bool                               // a goroutine sends them
+}
+
+// finish is a success to be sent. answer gets one value.
+type finish struct {
+	body   Finish
+	answer chan<- error
+}
+
+// Work takes tasks until ctx is done, by the protocol of docs/work-over-http.md. Then it waits for the handlers, gives
+// back the tasks whose handlers have not returned within StopTimeout, and returns nil. It continues through outages of
+// the server. It returns an error if the options are invalid, or a [*Problem] if the server refuses the worker.
+func (c *Client) Work(ctx context.Context, o WorkOptions) error {
+	if len(o.Kinds) == 0 || o.Handle == nil {
+		return errors.New("client: Kinds and Handle are required")
+	}
+	if o.Slots == 0 {
+		o.Slots = 8
+	}
+	if o.StopTimeout == 0 {
+		o.StopTimeout = 10 * time.Second
+	}
+	if o.Name == "" {
+		o.Name = hostName()
+	}
+	w := &worker{
+		client: c, options: o, session: rand.Text(), slots: make(chan struct{}, o.Slots), every: time.Second,
+		reports: make(chan struct{}, 4*o.Slots), held: make(map[string]context.CancelCauseFunc),
+	}
+	handlers, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	beating, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	go w.beat(beating)
+	err := w.ask(ctx, handlers)
+	ended := make(chan struct{})
+	go func() { w.done.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(o.StopTimeout):
+		cancel(ErrAttemptEnded)
+	}
+	bounded, end := context.WithTimeout(beating, o.StopTimeout)
+	defer end()
+	releaseErr := c.do(bounded, http.MethodPost, "/v1/work:release", Release{Session: w.session}, &Released{})
+	if err == nil && ctx.Err() == nil {
+		err = releaseErr
+	}
+	return err
+}
+
+// hostName returns the name of the host, with the characters of a worker's name.
+func hostName() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		return "worker"
+	}
+	return strings.Map(func(c rune) rune {
+		if strings.ContainsRune("._@+-", c) || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' {
+			return c
+		}
+		return '-'
+	}, host[:min(len(host), 128)])
+}
+
+// ask takes tasks until ctx is done.
+func (w *worker) ask(ctx, handlers context.Context) error {
+	ask := Ask{Worker: w.options.Name, Session: w.session, Kinds: w.options.Kinds, Guarantee: w.options.Guarantee,
+		Timeout: w.options.Timeout.Seconds(), Protocol: WorkProtocol}
+	for {
+		select {
+		case w.slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		<-w.slots
+		ask.Limit = min(100, cap(w.slots)-len(w.slots))
+		var got Asked
+		err := w.call(ctx, "", ask, &got)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		ask.Received = got.Batch
+		w.mu.Lock()
+		w.every = time.Duration(got.HeartbeatEvery * float64(time.Second))
+		w.mu.Unlock()
+		for _, t := range got.Tasks {
+			w.begin(handlers, t)
+		}
+	}
+}
+
+// call repeats a call until the server answers, and may not answer otherwise later.
+func (w *worker) call(ctx context.Context, name string, body, into any) error {
+	for {
+		err := w.client.do(ctx, http.MethodPost, "/v1/work"+name, body, into)
+		var p *Problem
+		isProblem := errors.As(err, &p)
+		mayPass := isProblem && (p.Status >= 500 || p.Status == http.StatusTooManyRequests ||
+			p.Status == http.StatusRequestTimeout)
+		if err == nil || ctx.Err() != nil || isProblem && !mayPass {
+			return err
+		}
+		_ = loop.Sleep(ctx, time.Second)
+	}
+}
+
+// begin runs the handler of a task, unless it runs already.
+func (w *worker) begin(handlers context.Context, t WorkTask) {
+	ctx, cancel := context.WithCancelCause(handlers)
+	w.mu.Lock()
+	_, isHeld := w.held[t.Fence]
+	if !isHeld {
+		w.held[t.Fence] = cancel
+	}
+	w.mu.Unlock()
+	if isHeld {
+		cancel(nil)
+		return
+	}
+	w.slots <- struct{}{} // the limit leaves room
+	w.done.Go(func() {
+		defer cancel(nil)
+		result, err := w.handle(ctx, t)
+		w.reports <- struct{}{}
+		<-w.slots // the next task may begin while the outcome is sent
+		defer func() { <-w.reports }()
+		if ctx.Err() == nil {
+			w.report(ctx, t, result, err)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.held, t.Fence)
+	})
+}
+
+// handle calls the handler. A panic is an error.
+func (w *worker) handle(ctx context.Context, t WorkTask) (result any, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v", v)
+		}
+	}()
+	return w.options.Handle(ctx, t)
+}
+
+// report ends the attempt. If the server refuses the result, the attempt fails.
+func (w *worker) report(ctx context.Context, t WorkTask, result any, err error) {
+	text := json.RawMessage(nil)
+	if err == nil && result != nil {
+		if text, err = json.Marshal(result); err != nil {
+			err = &FailError{Err: fmt.Errorf("the result cannot be JSON: %w", err), Permanent: true}
+		}
+	}
+	if err == nil {
+		var p *Problem
+		err = w.finish(ctx, Finish{AttemptRef: t.Ref(), Result: text})
+		isRefused := errors.As(err, &p) &&
+			(p.Status == http.StatusBadRequest || p.Status == http.StatusRequestEntityTooLarge)
+		if !isRefused {
+			return
+		}
+		err = &FailError{Err: fmt.Errorf("the result is refused: %s", p.Detail)}
+	}
+	var snooze *SnoozeError
+	if errors.As(err, &snooze) {
+		in := snooze.In.Seconds()
+		_ = w.call(ctx, ":snooze", Snooze{AttemptRef: t.Ref(), In: &in}, &Outcome{})
+		return
+	}
+	fail := Fail{AttemptRef: t.Ref(), Error: err.Error(), ErrorType: reflect.TypeOf(err).String()}
+	if fail.Error == "" {
+		fail.Error = fail.ErrorType
+	}
+	var decided *FailError
+	if errors.As(err, &decided) {
+		fail.Permanent, fail.Safe = decided.Permanent, decided.Safe
+		fail.ErrorType = reflect.TypeOf(decided.Err).String()
+		if decided.RetryIn != nil {
+			in := decided.RetryIn.Seconds()
+			fail.RetryIn = &in
+		}
+	}
+	_ = w.call(ctx, ":fail", fail, &Outcome{}) // an error means that the attempt has ended
+}
+
+// maxTogether bounds the bytes of the results that are sent in one call.
+const maxTogether = 512 << 10
+
+// finish sends a success, together with others that come while a call is under way.
+func (w *worker) finish(ctx context.Context, body Finish) error {
+	answer := make(chan error, 1)
+	w.mu.Lock()
+	w.finished = append(w.finished, finish{body, answer})
+	isFirst := !w.isBusy
+	w.isBusy = true
+	w.mu.Unlock()
+	if isFirst {
+		go w.sendFinished(context.WithoutCancel(ctx))
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// sendFinished sends successes until there are no more.
+func (w *worker) sendFinished(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute) // longer than any server remembers the attempts
+	defer cancel()
+	for {
+		w.mu.Lock()
+		n, bytes := 0, 0
+		for n < min(len(w.finished), 100) && (n == 0 || bytes+len(w.finished[n].body.Result) <= maxTogether) {
+			bytes += len(w.finished[n].body.Result)
+			n++
+		}
+		group := w.finished[:n:n]
+		w.finished = w.finished[n:]
+		w.isBusy = n > 0
+		w.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		w.sendGroup(ctx, group)
+	}
+}
+
+func (w *worker) sendGroup(ctx context.Context, group []finish) {
+	var body struct {
+		Tasks []Finish `json:"tasks"`
+	}
+	for _, f := range group {
+		body.Tasks = append(body.Tasks, f.body)
+	}
+	var answer FinishedMany
+	err := w.call(ctx, ":finish", body, &answer)
+	for i, f := range group {
+		switch {
+		case err != nil && len(group) > 1: // one of them may be at fault
+			w.sendGroup(ctx, group[i:i+1])
+			continue
+		case err == nil && answer.Tasks[i].Problem != nil:
+			f.answer <- answer.Tasks[i].Problem
+		default:
+			f.answer <- err
+		}
+	}
+}
+
+// beat sends heartbeats until ctx is done.
+func (w *worker) beat(ctx context.Context) {
+	for {
+		w.mu.Lock()
+		every := w.every
+		w.mu.Unlock()
+		if loop.Sleep(ctx, every) != nil {
+			return
+		}
+		body := Heartbeat{Session: w.session, Holds: []string{}}
+		w.mu.Lock()
+		for fence := range w.held {
+			body.Holds = append(body.Holds, fence)
+		}
+		w.mu.Unlock()
+		var beaten Beaten
+		if len(body.Holds) == 0 || w.client.do(ctx, http.MethodPost, "/v1/work:heartbeat", body, &beaten) != nil {
+			continue // the next one follows
+		}
+		w.mu.Lock()
+		for _, e := range beaten.Ended {
+			if cancel := w.held[e.Fence]; cancel != nil {
+				cancel(ErrAttemptEnded)
+			}
+		}
+		w.mu.Unlock()
+	}
+}
+
+// Progress reports how far a task is, from its handler. v becomes JSON of at most 16 KiB.
+func (c *Client) Progress(ctx context.Context, t WorkTask, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	report := ReportProgress{AttemptRef: t.Ref(), Progress: text}
+	return c.do(ctx, http.MethodPost, "/v1/work:progress", report, &Outcome{})
+}

@@ -1,0 +1,153 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/taskledger/taskledger/api"
+	"github.com/taskledger/taskledger/api/client"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/webhook"
+)
+
+const pushSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+// pushTo runs a pusher of a kind until the test ends.
+func (s *workServer) pushTo(kind ledger.Kind, url string, change func(*webhook.Push)) {
+	s.t.Helper()
+	secret := filepath.Join(s.t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte(pushSecret), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	p := webhook.Push{Kind: kind, Endpoint: webhook.Endpoint{URL: url, SecretFile: secret,
+		Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}}
+	if change != nil {
+		change(&p)
+	}
+	pusher, err := webhook.NewPusher(webhook.PusherConfig{DB: s.db, Work: s.work,
+		File: webhook.PushFile{Push: []webhook.Push{p}}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- pusher.Run(ctx) }()
+	s.t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			s.t.Error(err)
+		}
+	})
+}
+
+// Tasks are sent as signed requests, at most as many at a time as there are slots, and the answers end the attempts.
+func TestPush(t *testing.T) {
+	t.Parallel()
+	s := serveWork(t, 30*time.Second)
+	_, secret, err := api.CreateToken(t.Context(), s.db, api.TokenOptions{Name: "push", Role: api.Worker})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.tokens["push"] = secret
+	var open, most atomic.Int64
+	accepted := make(chan client.AttemptRef, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := open.Add(1)
+		defer open.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		time.Sleep(5 * time.Millisecond)
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		if id, err := webhook.Verify(r.Header, body, pushSecret); err != nil || !strings.HasPrefix(id, "task_") {
+			t.Errorf("%q: %v", id, err)
+		}
+		var m struct {
+			Type string
+			Data struct {
+				client.AttemptRef
+				Args json.RawMessage `json:"args"`
+			}
+		}
+		if err := json.Unmarshal(body, &m); err != nil || m.Type != "a.pushed" || string(m.Data.Args) != `{"n":1}` {
+			t.Errorf("%s: %v", body, err)
+		}
+		switch m.Data.BizID {
+		case "text":
+			fmt.Fprint(w, "done")
+		case "later":
+			w.WriteHeader(http.StatusAccepted)
+			accepted <- m.Data.AttemptRef
+		case "bad":
+			http.Error(w, "out of paper", http.StatusInternalServerError)
+		case "busy":
+			w.Header().Set("Retry-After", "7200")
+			w.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			fmt.Fprint(w, `{"page": 7}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	s.pushTo("a.pushed", server.URL, func(p *webhook.Push) { p.Slots = 2 })
+	for _, id := range []string{"json", "text", "later", "bad", "busy", "1", "2", "3", "4"} {
+		s.enqueue("a.pushed/"+id, `{"n": 1}`)
+	}
+	if task := s.awaitState("a.pushed/json", ledger.StateSucceeded); string(task.Result) != `{"page":7}` {
+		t.Errorf("result %s", task.Result)
+	}
+	if task := s.awaitState("a.pushed/text", ledger.StateSucceeded); task.Result != nil {
+		t.Errorf("result %s", task.Result)
+	}
+	if task := s.awaitState("a.pushed/bad", ledger.StateRetrying); task.Error != "HTTP status 500: out of paper" {
+		t.Errorf("error %q", task.Error)
+	}
+	if task := s.awaitState("a.pushed/busy", ledger.StateRetrying); time.Until(task.DueAt) < time.Hour {
+		t.Errorf("due at %s", task.DueAt)
+	}
+	later := <-accepted
+	for i := range 4 {
+		s.awaitState(fmt.Sprintf("a.pushed/%d", i+1), ledger.StateSucceeded)
+	}
+	a := s.post("push", "/v1/work:finish", client.Finish{AttemptRef: later, Result: json.RawMessage(`"later"`)})
+	if done := decode[client.Outcome](s.server, a, http.StatusOK); done.State != ledger.StateSucceeded {
+		t.Errorf("%+v", done)
+	}
+	if most.Load() > 2 {
+		t.Errorf("%d requests at a time", most.Load())
+	}
+}
+
+// A server with an address that is not public gets nothing unless the configuration allows it.
+func TestPushToPrivateAddresses(t *testing.T) {
+	t.Parallel()
+	s := serveWork(t, 30*time.Second)
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a request") }))
+	t.Cleanup(server.Close)
+	url := strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
+	s.pushTo("a.pushed", url, func(p *webhook.Push) { p.Allow = nil })
+	s.enqueue("a.pushed/1", `1`)
+	if task := s.awaitState("a.pushed/1", ledger.StateRetrying); !strings.Contains(task.Error, "is not public") {
+		t.Errorf("error %q", task.Error)
+	}
+	_, err := webhook.ParsePush([]byte(`{"push": [{"kind": "a b", "url": "ftp://x", "slots": -1, "accepted_for": "-1s",
+		"caller": "/"}, {"kind": "taskledger.alarm", "url": "https://example.com"}]}`))
+	for _, field := range []string{"push[0].kind", "push[0].url", "push[0].slots", "push[0].caller",
+		"push[0].secret_file", "push[0].accepted_for", "push[1].kind"} {
+		if err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("no fault of %s: %v", field, err)
+		}
+	}
+}

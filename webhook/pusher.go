@@ -1,0 +1,254 @@
+package webhook
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/taskledger/taskledger/internal/loop"
+	"github.com/taskledger/taskledger/internal/pgerr"
+	"github.com/taskledger/taskledger/internal/pgquery"
+	"github.com/taskledger/taskledger/internal/post"
+	"github.com/taskledger/taskledger/ledger"
+	"github.com/taskledger/taskledger/workers"
+)
+
+// PusherConfig configures a [Pusher].
+type PusherConfig struct {
+	DB *pgxpool.Pool // the primary. Required.
+	// Work gives the tasks. With the gateway of the HTTP API, a server can end an accepted task by its calls. Required.
+	Work *workers.Gateway
+	File PushFile // Required.
+	// Logger logs outages. Default: [slog.Default].
+	Logger *slog.Logger
+}
+
+// Pusher sends tasks to HTTP servers, each as a signed request:
+//
+//	{"type": "KIND", "timestamp": ..., "data": {"kind", "biz_id", "attempt", "version", "fence", "args", "finish_by"}}
+//
+// Any 2xx answer but 202 ends the attempt as a success, with the body as result if it is JSON of at most 256 KiB. With
+// 202 the attempt goes on until the server ends it by the calls of docs/work-over-http.md, with a token named
+// [Push].Caller. Another answer, or none in time, is a failure; Retry-After delays the retry and never shortens it.
+//
+// The webhook-id is the same for each attempt of a run of a task.
+type Pusher struct {
+	config PusherConfig
+}
+
+// NewPusher returns a pusher. It returns an error that names every fault.
+func NewPusher(c PusherConfig) (*Pusher, error) {
+	var faults []error
+	if c.DB == nil {
+		faults = append(faults, errors.New("DB is required"))
+	}
+	if c.Work == nil {
+		faults = append(faults, errors.New("Work is required"))
+	}
+	if err := c.File.Validate(); err != nil {
+		faults = append(faults, err)
+	}
+	if len(faults) > 0 {
+		return nil, fmt.Errorf("webhook: invalid PusherConfig: %w", errors.Join(faults...))
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return &Pusher{config: c}, nil
+}
+
+// Run works until ctx is done and running requests have ended, and then returns nil. It retries through outages.
+// Kinds are independent.
+func (p *Pusher) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	for _, one := range p.config.File.Push {
+		one = one.withDefaults()
+		k := &pushedKind{
+			Push: one, pusher: p, session: rand.Text(), slots: make(chan struct{}, one.Slots),
+			sender: one.sender(one.Slots), held: make(map[string]context.CancelFunc),
+		}
+		all.Go(func() { k.run(ctx) })
+	}
+	all.Wait()
+	return nil
+}
+
+// pushedKind is a kind whose tasks are sent.
+type pushedKind struct {
+	Push
+	pusher  *Pusher
+	session string
+	sender  *sender
+	slots   chan struct{} // holds a token for each task that is sent or accepted
+
+	requests sync.WaitGroup
+
+	mu   sync.Mutex
+	held map[string]context.CancelFunc // by fence, guarded by mu
+}
+
+// askFor is how long one request for tasks waits.
+const askFor = 20 * time.Second
+
+// run takes tasks and sends them until ctx is done.
+func (k *pushedKind) run(ctx context.Context) {
+	log := k.pusher.config.Logger.With("kind", string(k.Kind))
+	lasting, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	go k.beat(lasting)
+	defer k.sender.client.Close()
+	defer k.requests.Wait()
+	work := k.pusher.config.Work
+	ask := workers.RemoteAsk{
+		Worker: "push", Session: k.session, Kinds: []ledger.Kind{k.Kind}, Guarantee: workers.AtLeastOnce, Wait: askFor,
+		Timeout: max(time.Duration(k.AcceptedFor), time.Duration(k.Timeout)+grace),
+	}
+	for ctx.Err() == nil {
+		select {
+		case k.slots <- struct{}{}:
+			<-k.slots
+		case <-ctx.Done():
+			return
+		}
+		ask.Limit = min(100, cap(k.slots)-len(k.slots))
+		answer, err := work.Ask(ctx, k.Caller, ask)
+		if errors.Is(err, workers.ErrStopping) {
+			return
+		}
+		if err != nil && ctx.Err() == nil {
+			log.WarnContext(ctx, "cannot take tasks to be sent", "error", err, "retry_in", time.Second)
+			_ = loop.Sleep(ctx, time.Second)
+			continue
+		}
+		ask.Received = answer.Batch
+		for _, t := range answer.Tasks {
+			k.slots <- struct{}{} // the limit leaves room
+			attempt, cancel := context.WithCancel(lasting)
+			k.mu.Lock()
+			k.held[t.Fence] = cancel
+			k.mu.Unlock()
+			k.requests.Go(func() { k.push(attempt, t) })
+		}
+	}
+}
+
+// beat renews the tasks that are sent or accepted, and releases the slots of those that are over, until ctx is done.
+func (k *pushedKind) beat(ctx context.Context) {
+	work := k.pusher.config.Work
+	for loop.Sleep(ctx, min(work.Term()/3, time.Second)) == nil {
+		var fences []string
+		k.mu.Lock()
+		for f := range k.held {
+			fences = append(fences, f)
+		}
+		k.mu.Unlock()
+		if len(fences) == 0 {
+			continue
+		}
+		live := make(map[string]bool)
+		for _, f := range work.Live(k.Caller, k.session, fences) {
+			live[f] = true
+		}
+		for _, f := range fences {
+			if !live[f] {
+				k.end(f)
+			}
+		}
+	}
+}
+
+// end releases the slot of a task.
+func (k *pushedKind) end(fence string) {
+	k.mu.Lock()
+	cancel := k.held[fence]
+	delete(k.held, fence)
+	k.mu.Unlock()
+	if cancel != nil {
+		cancel()
+		<-k.slots
+	}
+}
+
+// pushed is the data of a request.
+type pushed struct {
+	Kind     ledger.Kind     `json:"kind"`
+	BizID    ledger.BizID    `json:"biz_id"`
+	Attempt  ledger.Attempt  `json:"attempt"`
+	Version  ledger.Version  `json:"version"`
+	Fence    string          `json:"fence"`
+	Args     json.RawMessage `json:"args,omitempty"`
+	Base64   string          `json:"args_base64,omitempty"`
+	FinishBy time.Time       `json:"finish_by,omitzero"`
+}
+
+// push sends a task and records the outcome, unless it is accepted.
+func (k *pushedKind) push(ctx context.Context, t workers.RemoteTask) {
+	reply, err := k.send(ctx, t)
+	if err == nil && reply.Status == http.StatusAccepted || ctx.Err() != nil {
+		return // beat ends it
+	}
+	o := workers.RemoteOutcome{RemoteAttempt: t.RemoteAttempt}
+	switch {
+	case err != nil:
+		o.Err = k.failure(t, err)
+	case json.Valid(reply.Body) && string(reply.Body) != "null":
+		o.Result = reply.Body
+	}
+	if state := k.pusher.config.Work.End(ctx, k.Caller, o)[0]; state.Err != nil && ctx.Err() == nil {
+		k.pusher.config.Logger.WarnContext(ctx, "cannot record the outcome of a task that was sent",
+			"kind", string(k.Kind), "biz_id", string(t.BizID), "error", state.Err)
+	}
+	k.end(t.Fence)
+}
+
+// maxPushReply is the greatest body that becomes a result: the bound of results.
+const maxPushReply = 256 << 10
+
+// send sends a task.
+func (k *pushedKind) send(ctx context.Context, t workers.RemoteTask) (post.Reply, error) {
+	id, err := k.pusher.id(ctx, t.Key)
+	if err != nil {
+		return post.Reply{}, err
+	}
+	data := pushed{
+		Kind: t.Kind, BizID: t.BizID, Attempt: t.Attempt, Version: t.Version, Fence: t.Fence, FinishBy: t.FinishBy,
+	}
+	if json.Valid(t.Args) {
+		data.Args = t.Args
+	} else if len(t.Args) > 0 {
+		data.Base64 = base64.StdEncoding.EncodeToString(t.Args)
+	}
+	return k.sender.exchange(ctx, Message{ID: id, Type: string(t.Kind), At: t.AvailableAt, Data: data}, maxPushReply)
+}
+
+// id returns the webhook-id of a task: of the event with its args, so that each run has another.
+func (p *Pusher) id(ctx context.Context, k ledger.Key) (string, error) {
+	first, err := ledger.ArgsEvent(ctx, p.config.DB, k)
+	if err != nil {
+		return "", err
+	}
+	var installation string
+	if _, err := pgquery.Row(ctx, p.config.DB, installationSQL, nil, &installation); err != nil {
+		return "", pgerr.Explain("read the installation", err)
+	}
+	return fmt.Sprintf("task_%s_%d_%d", installation, first.Position, first.RecordedAt.UnixMicro()), nil
+}
+
+// failure returns the error of an attempt. Retry-After delays the retry, and never shortens the delay of the policy.
+func (k *pushedKind) failure(t workers.RemoteTask, err error) error {
+	failure := &workers.RemoteError{Message: err.Error(), Type: "webhook", Retry: k.Retry}
+	var status *post.StatusError
+	if errors.As(err, &status) && status.RetryAfter > k.Retry.Delay(int(t.Attempt), 0) {
+		return workers.RetryIn(status.RetryAfter, failure)
+	}
+	return failure
+}

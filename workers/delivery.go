@@ -1,0 +1,161 @@
+package workers
+
+import (
+	"container/list"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/workers/internal/attempt"
+)
+
+// delivery is an attempt of a gateway: its handler waits here for the outcome of a worker in another process.
+type delivery struct {
+	// Constant after newDelivery.
+	kind  *gatewayKind
+	job   *Job
+	args  []byte
+	fence string
+
+	given    chan struct{}      // closed when a session has it
+	outcomes chan remoteOutcome // gets one value, if isOver is set by the worker
+	ended    chan struct{}      // closed when the outcome is recorded or cannot be; the fields after it are set
+
+	// Guarded by the mutex of the pool.
+	waits   *list.Element  // in the kind's list, until it is given
+	session *remoteSession // nil until it is given
+	timeout time.Duration  // of the attempt, once it is given
+	again   bool           // it was in an answer before
+	expires time.Time      // it is lost then
+	isOver  bool           // the handler returns, or will at once
+	outcome remoteOutcome  // of the worker, if isOver is set by it
+	reason  RemoteEnd      // why it is over without an outcome of the worker; "": it has one
+
+	// Constant after ended is closed.
+	end attempt.End
+}
+
+// remoteOutcome is how a worker has ended an attempt. digest identifies it.
+type remoteOutcome struct {
+	result json.RawMessage
+	err    error
+	digest [sha256.Size]byte
+}
+
+func newRemoteOutcome(result json.RawMessage, err error) remoteOutcome {
+	o := remoteOutcome{result: result, err: err}
+	text := canonical(result)
+	if err != nil {
+		d := vocabulary{}.Decide(err)
+		text = fmt.Appendf(nil, "%s\x00%d %v %v %s", err, d.Action, d.HasRetry, d.In, d.At)
+	}
+	o.digest = sha256.Sum256(text)
+	return o
+}
+
+// notTakenAfter is how long an attempt waits for a worker that asks for its kind. The slots of the kind follow the
+// requests, so an attempt waits only if a request has ended meanwhile.
+const notTakenAfter = 500 * time.Millisecond
+
+// deliver is the handler of a kind of a gateway.
+func (k *gatewayKind) deliver(ctx context.Context, _ pgx.Tx, job *Job, args []byte) error {
+	d := &delivery{
+		kind: k, job: job, args: args, fence: rand.Text(), given: make(chan struct{}),
+		outcomes: make(chan remoteOutcome, 1), ended: make(chan struct{}),
+	}
+	job.delivery = d
+	k.pool.enter(d)
+	defer k.pool.leave(d)
+	timer := time.NewTimer(notTakenAfter)
+	defer timer.Stop()
+	select {
+	case <-d.given:
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	begun := time.Now()
+	for {
+		next, err := k.pool.check(ctx, d, begun)
+		if err != nil {
+			return err
+		}
+		timer.Reset(next)
+		select {
+		case o := <-d.outcomes:
+			if o.err == nil && o.result != nil {
+				return errors.Join(job.Result(o.result))
+			}
+			return o.err
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+}
+
+// check decides whether an attempt continues, and returns the time until the next check, or the error with which it
+// ends.
+func (p *gatewayPool) check(ctx context.Context, d *delivery, begun time.Time) (next time.Duration, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	switch cause := context.Cause(ctx); {
+	case d.isOver: // its outcome is in the channel
+		return time.Hour, nil
+	case d.session == nil:
+		d.kind.waiting.Remove(d.waits)
+		err = errNotTaken
+	case cause != nil:
+		d.reason, err = remoteEnd(cause), cause
+	case d.kind.guarantee == ExactlyOnce && now.After(d.expires):
+		err = errNotTaken // no claim is recorded
+	case now.After(d.expires):
+		d.reason = RemoteUnknown
+		err = fmt.Errorf("%w for %s: worker %s, session %s", errLost, p.term(), d.session.worker, d.session.id)
+	case d.timeout > 0 && now.Sub(begun) >= d.timeout:
+		d.reason = RemoteTimeout
+		err = fmt.Errorf("%w after %s", ErrTimeout, d.timeout)
+	default:
+		next = time.Until(d.expires)
+		if d.timeout > 0 {
+			next = min(next, d.timeout-now.Sub(begun))
+		}
+		return max(next, time.Millisecond), nil
+	}
+	d.isOver = true
+	return 0, err
+}
+
+// remoteEnd returns the reason for a cause of the end of a handler's context.
+func remoteEnd(cause error) RemoteEnd {
+	switch {
+	case errors.Is(cause, ErrCancelled):
+		return RemoteCancelled
+	case errors.Is(cause, ErrExpired):
+		return RemoteDeadline
+	case errors.Is(cause, ErrTimeout):
+		return RemoteTimeout
+	case errors.Is(cause, ErrFenced):
+		return RemoteFenced
+	}
+	return RemoteUnknown
+}
+
+// task returns the attempt for the answer to a worker.
+func (d *delivery) task() RemoteTask {
+	m := &d.job.run.Task().Message
+	t := RemoteTask{
+		RemoteAttempt: RemoteAttempt{Key: d.job.Key, Attempt: d.job.Attempt, Fence: d.fence}, Version: d.job.Version,
+		Args: d.args, Priority: d.job.run.priority.Level(), AvailableAt: d.job.AvailableAt, FinishBy: m.FinishBy,
+		Timeout: d.timeout, Traceparent: d.job.Traceparent, Tracestate: d.job.Tracestate, Again: d.again,
+	}
+	if d.kind.guarantee == ExactlyOnce {
+		t.Fence = ""
+	}
+	return t
+}

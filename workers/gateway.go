@@ -1,0 +1,361 @@
+package workers
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/taskledger/taskledger/ledger"
+)
+
+// GatewayConfig configures a [Gateway].
+type GatewayConfig struct {
+	DB   *pgxpool.Pool // the primary, with the role worker. Required.
+	NATS *nats.Conn    // with the rights of a worker, see [Config].NATS. Required.
+	// Term is how long a task stays with a worker that does not report. It is also the duration of the leases. Default:
+	// 30 s.
+	Term time.Duration
+	// Logger receives warnings and errors. Default: [slog.Default].
+	Logger *slog.Logger
+}
+
+// Gateway gives tasks to workers in other processes that ask for them, such as the workers of package api over HTTP.
+// For each caller it is a worker, with a lease under the caller's name: the same dispatcher gives it tasks, and
+// attempts have the same fences, limits, order and retries as the attempts of a [Pool]. The worker that has asked
+// takes a handler's place: it ends the attempt with [Gateway.End].
+//
+// Its state is in memory: after its end, tasks that are at work are given to other workers. It is safe for concurrent
+// use.
+type Gateway struct {
+	config  GatewayConfig
+	running context.Context // done after Stop
+	stop    context.CancelFunc
+
+	mu      sync.Mutex // guards the fields below
+	pools   map[string]*gatewayPool
+	stopped bool
+	ended   sync.WaitGroup // of the pools
+}
+
+// maxCallers bounds the callers that work at a time: each needs a lease, and a poll of the database every second.
+const maxCallers = 1000
+
+// NewGateway returns a gateway. It does not connect to anything yet. It returns an error that names every fault.
+func NewGateway(c GatewayConfig) (*Gateway, error) {
+	if err := c.poolConfig("x").Validate(); err != nil {
+		return nil, err
+	}
+	c.Term = cmp.Or(c.Term, defaultAckWait)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	g := &Gateway{config: c, pools: make(map[string]*gatewayPool)}
+	g.running, g.stop = context.WithCancel(context.Background())
+	return g, nil
+}
+
+func (c GatewayConfig) poolConfig(name string) Config {
+	return Config{DB: c.DB, NATS: c.NATS, Name: name, AckWait: c.Term, Logger: c.Logger}
+}
+
+// Drain begins no further task, and ends the waits of all callers with [ErrStopping]. It returns when no task is at
+// work, but after 10 s at the latest; then the tasks that are still at work are given back. The gateway is unusable
+// afterwards.
+func (g *Gateway) Drain() {
+	g.mu.Lock()
+	g.stopped = true
+	g.mu.Unlock()
+	g.stop()
+	g.ended.Wait()
+}
+
+// pool returns the pool of a caller. It starts the pool of a new caller.
+func (g *Gateway) pool(caller string) (*gatewayPool, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch p := g.pools[caller]; {
+	case g.stopped:
+		return nil, ErrStopping
+	case p != nil:
+		return p, nil
+	case len(g.pools) >= maxCallers:
+		return nil, fmt.Errorf("%w: %d callers work already", ledger.ErrUnavailable, maxCallers)
+	}
+	p, err := g.newPool(caller)
+	if err != nil {
+		return nil, err
+	}
+	g.pools[caller] = p
+	g.ended.Go(func() {
+		err := p.run(g.running)
+		g.mu.Lock()
+		delete(g.pools, caller)
+		g.mu.Unlock()
+		if err != nil {
+			g.config.Logger.Error("the worker of a caller of the API has stopped", "id", p.pool.id, "error", err)
+		}
+	})
+	return p, nil
+}
+
+// existing returns the pool of a caller, or nil.
+func (g *Gateway) existing(caller string) *gatewayPool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.pools[caller]
+}
+
+// RemoteAsk is the request of a worker for tasks.
+type RemoteAsk struct {
+	Worker    string        // a name for people
+	Session   string        // identifies the process
+	Kinds     []ledger.Kind // of the tasks
+	Guarantee Guarantee     // of all kinds
+	Limit     int           // number of tasks
+	Wait      time.Duration // for the first task
+	Received  int64         // RemoteAnswer.Batch of the last answer that the worker has read
+	Timeout   time.Duration // of an attempt
+}
+
+// RemoteAnswer contains the tasks for a worker.
+type RemoteAnswer struct {
+	Batch int64
+	Tasks []RemoteTask
+}
+
+// RemoteTask is an attempt that a worker was given. Fence identifies it, and is "" for a task that the worker begins
+// with taskledger.claim.
+type RemoteTask struct {
+	RemoteAttempt
+	Version                 ledger.Version // of the event that made the task available
+	Args                    []byte
+	Priority                ledger.Priority
+	AvailableAt             time.Time
+	FinishBy                time.Time // zero: no deadline
+	Timeout                 time.Duration
+	Traceparent, Tracestate string
+	Again                   bool // it was given before, in an answer that may be lost
+}
+
+// RemoteAttempt identifies an attempt.
+type RemoteAttempt struct {
+	ledger.Key
+	Attempt ledger.Attempt
+	Fence   string
+}
+
+// RemoteError is the error of a handler in another process. Retry is the policy for a task without its own, or nil.
+type RemoteError struct {
+	Message, Type, Stack string
+	Retry                *ledger.RetryPolicy
+}
+
+func (e *RemoteError) Error() string { return e.Message }
+
+// AttemptEndedError reports that an attempt has ended otherwise, or never was the caller's.
+type AttemptEndedError struct {
+	ledger.Key
+	Attempt ledger.Attempt
+	State   ledger.State // of the task
+	Version ledger.Version
+}
+
+func (e *AttemptEndedError) Error() string {
+	return fmt.Sprintf("attempt %d at task %s has ended otherwise, or is not the caller's: the task is %s, version %d",
+		e.Attempt, e.Key, e.State, e.Version)
+}
+
+// errReleased, errNotTaken and errLost end attempts of a gateway.
+var (
+	errReleased = errors.New("the worker has given the task back")
+	errNotTaken = fmt.Errorf("%w: no worker has taken the task", ErrNotBegun)
+	errLost     = errors.New("its worker did not report")
+)
+
+// Ask returns tasks for a worker of a caller, as soon as there is one. It returns none if the time is up, ctx is done,
+// or another call of the session has begun. It returns a [*GuaranteeError], [ErrStopping], and errors of the database.
+func (g *Gateway) Ask(ctx context.Context, caller string, a RemoteAsk) (RemoteAnswer, error) {
+	for {
+		p, err := g.pool(caller)
+		if err == nil {
+			err = p.handle(a.Kinds, a.Guarantee)
+		}
+		var answer RemoteAnswer
+		if err == nil {
+			answer, err = p.ask(ctx, a)
+		}
+		if !errors.Is(err, errPoolEnded) {
+			return answer, err
+		}
+		<-p.ended
+	}
+}
+
+// RemoteOutcome is how a worker ends an attempt: with a result if Err is nil, else as a [Pool] ends the attempt of a
+// handler that returns Err.
+type RemoteOutcome struct {
+	RemoteAttempt
+	Result json.RawMessage
+	Err    error
+}
+
+// RemoteState is the state of a task once the outcome of its attempt is committed, or an error: an
+// [*AttemptEndedError], a [*ledger.InvalidError] for the result, [ledger.ErrUnknownTask], or one of the database.
+type RemoteState struct {
+	State ledger.State
+	Err   error
+}
+
+// End ends attempts, and returns the state of each task once the outcomes are committed. The same outcomes again have
+// the same states.
+func (g *Gateway) End(ctx context.Context, caller string, outcomes ...RemoteOutcome) []RemoteState {
+	states := make([]RemoteState, len(outcomes))
+	ended := make([]*delivery, len(outcomes))
+	p := g.existing(caller)
+	for i, o := range outcomes {
+		if n := len(o.Result); n > maxResultBytes {
+			states[i].Err = &ledger.InvalidError{Field: "result", Rule: fmt.Sprintf(
+				"must have at most %d bytes, got %d: store it elsewhere and leave a reference", maxResultBytes, n)}
+		} else if p != nil {
+			ended[i] = p.end(o.RemoteAttempt, newRemoteOutcome(o.Result, o.Err))
+		}
+	}
+	for i, o := range outcomes {
+		if ended[i] != nil {
+			states[i].State, states[i].Err = ended[i].await(ctx)
+		}
+		if states[i] == (RemoteState{}) {
+			states[i].State, states[i].Err = g.find(ctx, caller, o.RemoteAttempt, o.Result, o.Err)
+		}
+	}
+	return states
+}
+
+// find answers a repeated call whose attempt is not in memory any more, from the ledger.
+func (g *Gateway) find(
+	ctx context.Context, caller string, a RemoteAttempt, result json.RawMessage, err error,
+) (ledger.State, error) {
+	t, loadErr := ledger.Load(ctx, g.config.DB, a.Key)
+	if loadErr != nil {
+		return "", loadErr
+	}
+	o := ledger.NewestOptions{Types: []ledger.EventType{ledger.EventSucceeded, ledger.EventFailed}, Limit: 1}
+	newest, loadErr := ledger.NewestOf(ctx, g.config.DB, a.Key, o)
+	if loadErr != nil {
+		return "", loadErr
+	}
+	var remote *RemoteError
+	if len(newest) == 1 && newest[0].Attempt == a.Attempt && strings.HasPrefix(newest[0].Actor, caller+"-") {
+		switch e := newest[0]; {
+		case e.Type == ledger.EventSucceeded && err == nil && isSameJSON(t.Result, result),
+			e.Type == ledger.EventFailed && errors.As(err, &remote) && e.ErrorText() == remote.Message:
+			return t.State, nil
+		}
+	}
+	return "", &AttemptEndedError{Key: a.Key, Attempt: a.Attempt, State: t.State, Version: t.Version}
+}
+
+// isSameJSON reports whether two texts are the same value; missing equals null.
+func isSameJSON(a, b json.RawMessage) bool {
+	return bytes.Equal(a, b) || bytes.Equal(canonical(a), canonical(b))
+}
+
+// canonical returns JSON with the members of objects in one order.
+func canonical(text json.RawMessage) []byte {
+	var v any
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if len(text) > 0 && d.Decode(&v) != nil {
+		return text
+	}
+	out, _ := json.Marshal(v) // as decoded
+	return out
+}
+
+// Progress reports how far an attempt is, as [Job.Progress] does. It returns an [*AttemptEndedError], and a
+// [*ledger.InvalidError] for a report that is too large.
+func (g *Gateway) Progress(ctx context.Context, caller string, a RemoteAttempt, report json.RawMessage) error {
+	if p := g.existing(caller); p != nil {
+		if d := p.running(a); d != nil {
+			return d.job.Progress(report)
+		}
+	}
+	t, err := ledger.Load(ctx, g.config.DB, a.Key)
+	if err != nil {
+		return err
+	}
+	return &AttemptEndedError{Key: a.Key, Attempt: a.Attempt, State: t.State, Version: t.Version}
+}
+
+// RemoteEnd is why an attempt has ended without an outcome of its worker.
+type RemoteEnd string
+
+// The ends.
+const (
+	RemoteCancelled RemoteEnd = "cancelled"
+	RemoteTimeout   RemoteEnd = "timeout"
+	RemoteDeadline  RemoteEnd = "deadline"
+	RemoteFenced    RemoteEnd = "fenced"
+	RemoteUnknown   RemoteEnd = "unknown" // the session does not have it
+)
+
+// RemoteEnded is an attempt that is over.
+type RemoteEnded struct {
+	ledger.Key // zero: unknown
+	Fence      string
+	Reason     RemoteEnd
+}
+
+// Heartbeat renews the tasks that a session holds, and returns those that are over.
+func (g *Gateway) Heartbeat(caller, session string, fences []string) []RemoteEnded {
+	if p := g.existing(caller); p != nil {
+		return p.heartbeat(session, fences)
+	}
+	ended := make([]RemoteEnded, len(fences))
+	for i, f := range fences {
+		ended[i] = RemoteEnded{Fence: f, Reason: RemoteUnknown}
+	}
+	return ended
+}
+
+// Live renews the tasks that a session holds, and returns the fences of those that are not over, whatever has ended the
+// others.
+func (g *Gateway) Live(caller, session string, fences []string) []string {
+	p := g.existing(caller)
+	if p == nil {
+		return nil
+	}
+	_ = p.heartbeat(session, fences)
+	return p.live(session, fences)
+}
+
+// Term returns how long a task stays with a worker that does not report.
+func (g *Gateway) Term() time.Duration { return g.config.Term }
+
+// Release gives back tasks of a session, or all if fences is nil: then the session ends. It returns their number once
+// that is recorded.
+func (g *Gateway) Release(ctx context.Context, caller, session string, fences []string) (int, error) {
+	p := g.existing(caller)
+	if p == nil {
+		return 0, nil
+	}
+	released := p.release(session, fences)
+	for _, d := range released {
+		select {
+		case <-d.ended:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	return len(released), nil
+}
