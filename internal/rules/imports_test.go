@@ -278,6 +278,14 @@ var rules = []rule{
 		reason: "programs without a database carry neither the services nor a broker",
 	},
 	{
+		pkg: "/internal/conformance", may: []string{"/api/client", "/ledger", "/internal/strictjson"},
+		reason: "it plays the server's part of the work protocol, and no part of the server",
+	},
+	{
+		pkg: "/internal/conformance/check", may: []string{"/internal/conformance"},
+		reason: "the command for a client in any language",
+	},
+	{
 		pkg:    "/migrations",
 		may:    []string{"/ledger", pgx, goose},
 		reason: "the schema is made before there is a ledger; only the error for its absence is shared",
