@@ -12,13 +12,19 @@ export interface Database<C> {
   query(connection: C, text: string, values: string[]): Promise<Record<string, unknown>[]>;
 }
 
+interface DriverError {
+  code?: unknown;
+  cause?: DriverError;
+  meta?: { code?: unknown; driverAdapterError?: DriverError }; // of Prisma, whose own codes are such as P2010
+  originalCode?: unknown;
+}
+
 /** The SQLSTATE of an error of a driver, or "". */
 export function sqlState(error: unknown): string {
-  for (let e = error as { code?: unknown; meta?: { code?: unknown }; cause?: unknown } | undefined; e; ) {
-    for (const code of [e.meta?.code, e.code]) {
-      if (typeof code === "string" && /^[0-9A-Z]{5}$/.test(code) && !/^E[A-Z]/.test(code)) return code;
+  for (let e = error as DriverError | undefined; e; e = e.meta?.driverAdapterError ?? e.cause) {
+    for (const code of [e.originalCode, e.meta?.code, e.code]) {
+      if (typeof code === "string" && /^(?!P[1-9]|E[A-Z])[0-9A-Z]{5}$/.test(code)) return code;
     }
-    e = e.cause as typeof e;
   }
   return "";
 }

@@ -40,11 +40,11 @@ export const newWorker = (options = {}) => new Worker({ url, token, slots: 4, sh
 /** Runs a worker during a test, and stops it gracefully. */
 export async function running(worker, during) {
   const running = worker.run();
-  running.catch(() => {});
+  const failed = running.then(() => new Promise(() => {})); // never resolves
   try {
-    await during();
+    await Promise.race([failed, during()]);
   } finally {
     worker.stop();
+    await running;
   }
-  await running;
 }

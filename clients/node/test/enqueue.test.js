@@ -74,9 +74,9 @@ test("options", async () => {
   assert.deepEqual([meta.tags, meta.retry], [["vip", "Ä"], { ladder: [60] }]);
   assert.deepEqual(meta.after, { keys: [{ kind, biz_id: "before" }], otherwise: "run" });
   assert.equal(new Date(meta.finish_by).getTime(), due.getTime());
-  const { rows: [timer] } = await pool.query(
-    "select due_at from taskledger.timer where kind = $1 and biz_id = 'at'", [kind]);
-  assert.equal(timer.due_at.getTime(), due.getTime());
+  const { rows: [at] } = await pool.query(
+    "select (meta ->> 'run_at')::timestamptz as run_at from taskledger.event where kind = $1 and biz_id = 'at'", [kind]);
+  assert.equal(at.run_at.getTime(), due.getTime());
 });
 
 test("what is refused", async () => {

@@ -29,3 +29,13 @@ test("a worker with a database", async () => {
   const worker = new Worker({ url: "http://127.0.0.1:1", database: {} }).handle("a", (_, connection) => connection);
   assert.equal((await runTask(worker, { kind: "a", connection: "c" })).result, "c");
 });
+
+test("SQLSTATE of each driver's errors", async () => {
+  const { sqlState } = await import(new URL("./exactly.js", import.meta.resolve("taskledger")));
+  const prisma = { code: "P2010", meta: { driverAdapterError: { cause: { originalCode: "TL001" } } } };
+  assert.equal(sqlState(prisma), "TL001");
+  assert.equal(sqlState(new Error("wrapped by Drizzle", { cause: { code: "TL001" } })), "TL001");
+  assert.equal(sqlState({ code: "EPIPE" }), "");
+  assert.equal(sqlState({ code: "P1001" }), "");
+  assert.equal(sqlState(undefined), "");
+});

@@ -140,10 +140,10 @@ class TestEnqueue(Case):
         self.assertEqual((meta["tags"], meta["retry"]), (["vip", "Ä"], {"ladder": [60]}))
         self.assertEqual(meta["after"], {"keys": [{"kind": self.kind, "biz_id": "before"}], "otherwise": "run"})
         self.assertEqual(datetime.fromisoformat(meta["finish_by"]), due)
-        timers = dict(self.db.execute("select biz_id, due_at from taskledger.timer where kind = %s and reason = 'due'"
-                                      " order by version", (self.kind,)).fetchall())
-        self.assertEqual(timers["at"], due)
-        self.assertAlmostEqual((timers["in"] - due).total_seconds(), 0.5, delta=30)
+        times = dict(self.db.execute("select biz_id, (meta ->> 'run_at')::timestamptz from taskledger.event"
+                                     " where kind = %s order by version", (self.kind,)).fetchall())
+        self.assertEqual(times["at"], due)
+        self.assertAlmostEqual((times["in"] - due).total_seconds(), 0.5, delta=30)
 
     def test_refused(self) -> None:
         with psycopg.connect(DATABASE) as connection:

@@ -19,6 +19,7 @@ import taskledger.django
 import taskledger.psycopg
 import taskledger.sqlalchemy
 from taskledger import Job
+from taskledger._exactly import sqlstate
 
 from .base import DATABASE, TOKEN, URL, Case
 from .test_enqueue import ASYNCPG, set_up_django
@@ -122,6 +123,32 @@ class TestExactly(Case):
             with self.assertRaisesRegex(taskledger.TaskFailed, "taken"):
                 self.client.wait(self.kind, "A", 60)
         self.assertEqual(self.db.execute("select 1 from py_effect where kind = %s", (self.kind,)).fetchall(), [])
+
+    def test_sqlstate_of_each_driver(self) -> None:
+        sql, values = "select cast(taskledger.finish('a', cast($1 as text), 1) as text)", ["b"]
+        set_up_django()
+        engine = sqlalchemy.create_engine(re.sub("^postgres:", "postgresql:", DATABASE))
+        for database in (taskledger.psycopg.Database(DATABASE), taskledger.sqlalchemy.Database(engine),
+                         taskledger.django.Database()):
+            with self.subTest(database), self.assertRaises(Exception) as raised, database.transaction() as connection:
+                database.rows(connection, sql, values)
+            self.assertEqual(sqlstate(raised.exception), "TL001")
+        engine.dispose()
+
+        async def rows(database: Any) -> str:
+            try:
+                async with database.transaction() as connection:
+                    await database.rows(connection, sql, values)
+            except Exception as error:
+                return sqlstate(error)
+            return "no error"
+
+        async def program() -> None:
+            async with asyncpg.create_pool(DATABASE, min_size=1, max_size=2) as pool:
+                databases = (taskledger.asyncpg.Database(pool), taskledger.psycopg.AsyncDatabase(DATABASE),
+                             taskledger.sqlalchemy.AsyncDatabase(create_async_engine(ASYNCPG, poolclass=NullPool)))
+                self.assertEqual([await rows(database) for database in databases], ["TL001"] * 3)
+        asyncio.run(program())
 
     def test_mismatch(self) -> None:
         worker = self.worker(database=taskledger.psycopg.Database(DATABASE))
