@@ -146,7 +146,7 @@ export class Worker<C = undefined> {
   }
 
   private begin(task: WireTask): void {
-    const fence = task.fence ?? `${task.kind}/${task.biz_id}`;
+    const fence = task.fence ?? `${task.kind}/${task.biz_id}/${task.version}`;
     if (this.work.has(fence)) return; // given again
     let last = 0;
     const over = new AbortController();

@@ -207,7 +207,7 @@ class Worker:
                 self._begin(task)
 
     def _begin(self, task: dict[str, Any]) -> None:
-        attempt = Attempt(Job.of(task), task.get("fence") or f"{task['kind']}/{task['biz_id']}")
+        attempt = Attempt(Job.of(task), task.get("fence") or f"{task['kind']}/{task['biz_id']}/{task['version']}")
         if self._exactly is None:
             attempt.job.report = functools.partial(self._progress, attempt, [0.0])
         with self._changed:
