@@ -30,6 +30,11 @@ test: $(if $(TASKLEDGER_TEST_DATABASE_URL),,setup)
 test: ## All tests, with servers of their own; TEST="-run 'TestX$$' ./ledger" for some
 	cd .ci && go test -timeout 60m $(tested)
 
+.PHONY: clients
+clients: $(if $(TASKLEDGER_TEST_DATABASE_URL),,setup)
+clients: ## The packages of Node and Python: built, installed from their files, tested with a real server
+	cd internal/systemtest && GOWORK=$(CURDIR)/.ci/go.work go test . -run 'TestClient' -v -timeout 30m
+
 .PHONY: race
 race: ## All tests under the race detector
 	cd .ci && go test -race -parallel 2 -timeout 30m $(tested)

@@ -56,7 +56,8 @@ func TestDocumentedSQL(t *testing.T) {
 	if err := conn.QueryRow(t.Context(), states).Scan(&got); err != nil || got != want {
 		t.Errorf("events: %s, %v, want %s", got, err, want)
 	}
-	statements := pythonSQL.FindAllStringSubmatch(pythonBlock.FindString(string(text)), -1)
+	programs := pythonBlock.FindAllString(string(text), -1) // the last one has no package
+	statements := pythonSQL.FindAllStringSubmatch(programs[len(programs)-1], -1)
 	for _, m := range statements {
 		n := 0
 		statement := regexp.MustCompile("%s").ReplaceAllStringFunc(m[1], func(string) string {

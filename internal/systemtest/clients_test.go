@@ -1,0 +1,309 @@
+package systemtest_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/taskledger/taskledger/ledger/ledgertest"
+)
+
+// clientsServer is a taskledger serve with a database, as programs in other languages find it.
+type clientsServer struct {
+	t        *testing.T
+	database string
+	env      []string
+}
+
+// startForClients starts serve, with its own NATS server, and makes a token.
+func startForClients(t *testing.T) clientsServer {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "taskledger")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/taskledger")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	pool := ledgertest.Pool(t)
+	owner := ledgertest.URLAs(t, pool.Config().ConnString(), ledgertest.Owner)
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	_ = free.Close()
+	serve := exec.Command(binary, "serve", "--listen", address, "--database-url", owner, "--data-dir", t.TempDir())
+	serve.Env = append(os.Environ(), "DATABASE_URL="+owner, "NATS_URL=")
+	serve.Stdout, serve.Stderr = t.Output(), t.Output()
+	if err := serve.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = serve.Process.Signal(syscall.SIGTERM)
+		if err := serve.Wait(); err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	token := exec.CommandContext(t.Context(), binary, "create", "token", "clients", "--role", "operator")
+	token.Env = serve.Env
+	secret, err := token.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		answer, err := http.Get("http://" + address + "/readyz")
+		if err == nil {
+			_ = answer.Body.Close()
+			if answer.StatusCode == http.StatusOK {
+				break
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("serve is not ready: %v", err)
+		}
+	}
+	program := ledgertest.URLAs(t, pool.Config().ConnString(), ledgertest.App)
+	return clientsServer{t: t, database: program, env: append(os.Environ(), "DATABASE_URL="+program,
+		"TASKLEDGER_URL=http://"+address, "TASKLEDGER_TOKEN="+strings.TrimSpace(string(secret)))}
+}
+
+// run runs a command in a directory until it ends.
+func (s clientsServer) run(dir string, env []string, command ...string) {
+	s.t.Helper()
+	cmd := exec.CommandContext(s.t.Context(), command[0], command[1:]...)
+	cmd.Dir, cmd.Env = dir, append(slices.Clone(s.env), env...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		s.t.Fatalf("%s: %v\n%s", strings.Join(command, " "), err, out)
+	}
+}
+
+// copyTracked copies the files of a package, without what has been built or installed in its directory.
+func copyTracked(t *testing.T, from string) (to string) {
+	t.Helper()
+	to = t.TempDir()
+	names := []string{"src", "test", "tests", "examples", "package.json", "tsconfig.json", "pyproject.toml",
+		"README.md"}
+	for _, name := range names {
+		path := filepath.Join(from, name)
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+		case info.IsDir():
+			err = os.CopyFS(filepath.Join(to, name), os.DirFS(path))
+		default:
+			var text []byte
+			if text, err = os.ReadFile(path); err == nil {
+				err = os.WriteFile(filepath.Join(to, name), text, 0o600)
+			}
+		}
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	return to
+}
+
+// The package of Node is built, and installed from its file in a program's directory, where its tests and the listings
+// of README.md and docs/languages.md run.
+func TestClientOfNode(t *testing.T) {
+	t.Parallel()
+	for _, tool := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skip(tool + " is not installed")
+		}
+	}
+	const isNew = "const [a, b] = process.versions.node.split('.'); process.exit(a * 100 + +b < 2003 ? 1 : 0)"
+	if err := exec.CommandContext(t.Context(), "node", "-e", isNew).Run(); err != nil {
+		t.Skip("node is older than 20.3")
+	}
+	source, program := copyTracked(t, "../../clients/node"), t.TempDir()
+	quiet := []string{"--no-package-lock", "--no-audit", "--no-fund", "--prefer-offline"}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	install := exec.CommandContext(ctx, "npm", append([]string{"install"}, quiet...)...)
+	install.Dir = source
+	if out, err := install.CombinedOutput(); err != nil {
+		if bytes.Contains(out, []byte("ENOTFOUND")) || bytes.Contains(out, []byte("ECONNREFUSED")) ||
+			bytes.Contains(out, []byte("ETIMEDOUT")) || bytes.Contains(out, []byte("EAI_AGAIN")) {
+			t.Skipf("npm's registry cannot be reached: %s", out)
+		}
+		t.Fatalf("%v: %s", err, out)
+	}
+	s := startForClients(t)
+	s.run(source, nil, "npm", "pack")
+	archive, err := filepath.Glob(filepath.Join(source, "*.tgz"))
+	if err != nil || len(archive) != 1 {
+		t.Fatalf("npm pack: %v, %v", archive, err)
+	}
+	var about struct{ DevDependencies map[string]string }
+	text, err := os.ReadFile(filepath.Join(source, "package.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &about)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	packages := append([]string{"npm", "install", archive[0]}, quiet...)
+	for _, name := range slices.Sorted(maps.Keys(about.DevDependencies)) {
+		packages = append(packages, name+"@"+about.DevDependencies[name])
+	}
+	if err := os.WriteFile(filepath.Join(program, "package.json"), []byte(`{"type": "module"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.run(program, nil, packages...)
+	for _, name := range []string{"test", "examples"} {
+		if err := os.CopyFS(filepath.Join(program, name), os.DirFS(filepath.Join(source, name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.run(program, nil, "node", "--test", "test/")
+	// The types of the package, as a program sees them.
+	s.run(program, nil, "npx", "tsc", "--noEmit", "--strict", "--module", "nodenext", "--types", "node",
+		"--target", "es2022", "test/types.ts")
+	for _, doc := range []string{"clients/node/README.md", "docs/languages.md"} {
+		s.runListings(doc, "js", program, nil, "node", ".mjs")
+	}
+	s.run(program, nil, "node", "examples/shop.mjs")
+}
+
+// python returns a Python with the drivers of Debian's packages.
+func python(t *testing.T) string {
+	t.Helper()
+	const modules = "import psycopg, psycopg_pool, psycopg2, asyncpg, sqlalchemy, django, setuptools, wheel, pip"
+	var reasons []string
+	for _, name := range []string{"/usr/bin/python3", "python3"} {
+		out, err := exec.CommandContext(t.Context(), name, "-W", "ignore", "-c", modules).CombinedOutput()
+		if err == nil {
+			return name
+		}
+		reasons = append(reasons, fmt.Sprintf("%s: %v: %s", name, err, out))
+	}
+	t.Skip(strings.Join(reasons, "\n"))
+	return ""
+}
+
+// The package of Python is built as a wheel, and installed from its file, where its tests and the listings of README.md
+// and docs/languages.md run.
+func TestClientOfPython(t *testing.T) {
+	t.Parallel()
+	name := python(t)
+	s := startForClients(t)
+	source, installed := copyTracked(t, "../../clients/python"), t.TempDir()
+	s.run(source, nil, name, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index",
+		"--disable-pip-version-check", "-w", installed, ".")
+	wheel, err := filepath.Glob(filepath.Join(installed, "taskledger-*.whl"))
+	if err != nil || len(wheel) != 1 {
+		t.Fatalf("pip wheel: %v, %v", wheel, err)
+	}
+	s.run(source, nil, name, "-m", "pip", "install", "--no-deps", "--no-index", "--disable-pip-version-check",
+		"--target", installed, wheel[0])
+	path := []string{"PYTHONPATH=" + installed}
+	s.run(source, path, name, "-W", "ignore", "-m", "unittest", "discover", "-t", ".", "-s", "tests")
+	if exec.CommandContext(t.Context(), name, "-c", "import mypy").Run() == nil {
+		s.run(source, path, name, "-m", "mypy")
+	}
+	for _, doc := range []string{"clients/python/README.md", "docs/languages.md"} {
+		s.runListings(doc, "python", t.TempDir(), path, name, ".py")
+	}
+	s.run(source, path, name, "examples/shop.py")
+}
+
+var listedKind = regexp.MustCompile(`(?:handle\(|KIND, ME = )"([a-z.]+)"`)
+
+// runListings runs the listings of a document in one language, as a reader copies them. A worker gets a task, and must
+// finish it and end at SIGTERM.
+func (s clientsServer) runListings(doc, language, dir string, env []string, command, extension string) {
+	s.t.Helper()
+	text, err := os.ReadFile("../../" + doc)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	conn, err := pgx.Connect(s.t.Context(), s.database)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	_, err = conn.Exec(s.t.Context(), "create table if not exists coupon (order_no text, cents integer); "+
+		"create table if not exists coupon_sent (order_no text, cents integer)")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	n := 0
+	for _, m := range fenced.FindAllStringSubmatch(string(text), -1) {
+		if m[1] != language {
+			continue
+		}
+		n++
+		name := fmt.Sprintf("%s-%d%s", strings.ReplaceAll(doc, "/", "-"), n, extension)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(m[2]), 0o600); err != nil {
+			s.t.Fatal(err)
+		}
+		kind := listedKind.FindStringSubmatch(m[2])
+		if kind == nil {
+			s.run(dir, env, command, name)
+			continue
+		}
+		_, err := conn.Exec(s.t.Context(), `select from taskledger.enqueue($1, $2, '{"cents": 500, "to": "ada"}')`,
+			kind[1], name)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		var output bytes.Buffer
+		cmd := exec.Command(command, name)
+		cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(slices.Clone(s.env), env...), &output, &output
+		if err := cmd.Start(); err != nil {
+			s.t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		s.awaitSuccess(conn, kind[1], name, ended, &output)
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := <-ended; err != nil && strings.Contains(m[2], "Worker") {
+			s.t.Errorf("%s: %v\n%s", name, err, &output)
+		}
+	}
+	if n == 0 {
+		s.t.Errorf("%s has no listing in %s", doc, language)
+	}
+}
+
+// awaitSuccess waits until a task has succeeded, while the worker runs.
+func (s clientsServer) awaitSuccess(
+	conn *pgx.Conn, kind, bizID string, ended <-chan error, output fmt.Stringer,
+) {
+	s.t.Helper()
+	const succeeded = `select exists (select from taskledger.event
+                                       where kind = $1 and biz_id = $2 and type::text = 'succeeded')`
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		var is bool
+		if err := conn.QueryRow(s.t.Context(), succeeded, kind, bizID).Scan(&is); err != nil {
+			s.t.Fatal(err)
+		}
+		if is {
+			return
+		}
+		select {
+		case err := <-ended:
+			s.t.Fatalf("%s ended before its task: %v\n%s", bizID, err, output)
+		default:
+		}
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%s did not finish its task\n%s", bizID, output)
+		}
+	}
+}
