@@ -28,7 +28,7 @@ export async function data(kind, bizId, type) {
 }
 
 export async function until(what, condition) {
-  for (const end = Date.now() + 60_000; Date.now() < end; await sleep(20)) {
+  for (const end = Date.now() + 120_000; Date.now() < end; await sleep(20)) {
     const value = await condition();
     if (value) return value;
   }

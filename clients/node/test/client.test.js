@@ -10,7 +10,7 @@ test("enqueue and wait", async () => {
   const kind = newKind();
   await running(newWorker().handle(kind, (job) => ({ doubled: job.args * 2 })), async () => {
     assert.equal((await client.enqueue(kind, "a/b:ä", 21, { tags: ["x"], priority: 1 })).isNew, true);
-    assert.deepEqual(await client.wait(kind, "a/b:ä", { timeout: 60 }), { doubled: 42 });
+    assert.deepEqual(await client.wait(kind, "a/b:ä", { timeout: 120 }), { doubled: 42 });
   });
   assert.equal((await client.enqueue(kind, "a/b:ä", 21)).isNew, false);
   await assert.rejects(client.enqueue(kind, "a/b:ä", 22), OtherArgs);
@@ -20,7 +20,7 @@ test("wait for a task that fails", async () => {
   const kind = newKind();
   await running(newWorker().handle(kind, () => { throw new Permanent("no such customer"); }), async () => {
     await client.enqueue(kind, "dead");
-    await assert.rejects(client.wait(kind, "dead", { timeout: 60 }),
+    await assert.rejects(client.wait(kind, "dead", { timeout: 120 }),
       (error) => error instanceof TaskFailed && /dead is dead: no such customer/.test(error.message));
   });
   await client.enqueue(kind, "waits");

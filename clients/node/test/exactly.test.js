@@ -35,8 +35,8 @@ for (const [name, [db, effect]] of Object.entries(drivers)) {
     }), async () => {
       await client.enqueue(kind, "A", { cents: 5 });
       await client.enqueue(kind, "dead");
-      assert.deepEqual(await client.wait(kind, "A", { timeout: 60 }), { cents: 5 });
-      await assert.rejects(client.wait(kind, "dead", { timeout: 60 }), /never/);
+      assert.deepEqual(await client.wait(kind, "A", { timeout: 120 }), { cents: 5 });
+      await assert.rejects(client.wait(kind, "dead", { timeout: 120 }), /never/);
     });
     assert.deepEqual(await history(kind, "A"), ["enqueued", "started", "failed", "released", "started", "succeeded"]);
     assert.deepEqual(await effects(kind), ["A"]);
@@ -50,7 +50,7 @@ test("a lost attempt rolls back", async () => {
     await pool.query("select taskledger.fail($1, $2, $3, 'taken', permanent => true)", [kind, job.bizId, job.version]);
   }), async () => {
     await client.enqueue(kind, "A");
-    await assert.rejects(client.wait(kind, "A", { timeout: 60 }), /taken/);
+    await assert.rejects(client.wait(kind, "A", { timeout: 120 }), /taken/);
   });
   assert.deepEqual(await effects(kind), []);
 });

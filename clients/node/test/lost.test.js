@@ -35,7 +35,7 @@ test("lost answers", async () => {
     return job.attempt;
   }), async () => {
     for (let i = 0; i < 40; i++) await client.enqueue(kind, String(i));
-    for (let i = 0; i < 40; i++) assert.equal(await client.wait(kind, String(i), { timeout: 60 }), 1);
+    for (let i = 0; i < 40; i++) assert.equal(await client.wait(kind, String(i), { timeout: 120 }), 1);
   });
   proxy.closeAllConnections();
   proxy.close();

@@ -23,8 +23,8 @@ test("an attempt is a span with a link to its producer, and the origin of tasks 
       await client.enqueue(kind, "A");
       span.end();
     });
-    const traceOfA = await client.wait(kind, "A", { timeout: 60 });
-    await assert.rejects(client.wait(kind, "child", { timeout: 60 }), /never/);
+    const traceOfA = await client.wait(kind, "A", { timeout: 120 });
+    await assert.rejects(client.wait(kind, "child", { timeout: 120 }), /never/);
     const [a, child] = ["A", "child"].map((id) =>
       exporter.getFinishedSpans().find((s) => s.attributes["messaging.message.id"] === id));
     assert.equal(a.name, `process ${kind}`);

@@ -17,7 +17,7 @@ import psycopg
 import taskledger
 
 URL, TOKEN, DATABASE = (os.environ[n] for n in ("TASKLEDGER_URL", "TASKLEDGER_TOKEN", "DATABASE_URL"))
-PATIENCE = 60.0
+PATIENCE = 120.0
 logging.getLogger("taskledger").setLevel(logging.CRITICAL)  # handlers fail on purpose
 
 

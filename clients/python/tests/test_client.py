@@ -7,7 +7,7 @@ import threading
 
 import taskledger
 
-from .base import TOKEN, URL, Case
+from .base import PATIENCE, TOKEN, URL, Case
 
 
 class TestClient(Case):
@@ -17,7 +17,7 @@ class TestClient(Case):
         with self.running(worker):
             task = self.client.enqueue(self.kind, "a/b:ä", 21, tags=["x"], priority=1)
             self.assertTrue(task.is_new)
-            self.assertEqual(self.client.wait(self.kind, "a/b:ä", 60), {"doubled": 42})
+            self.assertEqual(self.client.wait(self.kind, "a/b:ä", PATIENCE), {"doubled": 42})
         self.assertFalse(self.client.enqueue(self.kind, "a/b:ä", 21).is_new)
         with self.assertRaises(taskledger.OtherArgs):
             self.client.enqueue(self.kind, "a/b:ä", 22)
@@ -31,7 +31,7 @@ class TestClient(Case):
         with self.running(worker):
             self.client.enqueue(self.kind, "dead")
             with self.assertRaisesRegex(taskledger.TaskFailed, "dead is dead: no such customer"):
-                self.client.wait(self.kind, "dead", 60)
+                self.client.wait(self.kind, "dead", PATIENCE)
         self.client.enqueue(self.kind, "waits")
         with self.assertRaisesRegex(TimeoutError, "waits is available after 0.1 s"):
             self.client.wait(self.kind, "waits", 0.1)

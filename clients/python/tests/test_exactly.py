@@ -21,7 +21,7 @@ import taskledger.sqlalchemy
 from taskledger import Job
 from taskledger._exactly import sqlstate
 
-from .base import DATABASE, TOKEN, URL, Case
+from .base import DATABASE, PATIENCE, TOKEN, URL, Case
 from .test_enqueue import ASYNCPG, set_up_django
 
 INSERT = "insert into py_effect (kind, biz_id) values ('{}', '{}')"
@@ -49,9 +49,9 @@ class TestExactly(Case):
         with self.running(worker):
             self.client.enqueue(self.kind, "A", {"cents": 5})
             self.client.enqueue(self.kind, "dead")
-            self.assertEqual(self.client.wait(self.kind, "A", 60), {"cents": 5})
+            self.assertEqual(self.client.wait(self.kind, "A", PATIENCE), {"cents": 5})
             with self.assertRaisesRegex(taskledger.TaskFailed, "never"):
-                self.client.wait(self.kind, "dead", 60)
+                self.client.wait(self.kind, "dead", PATIENCE)
         self.assertEqual(self.history("A"), ["enqueued", "started", "failed", "released", "started", "succeeded"])
         effects = self.db.execute("select biz_id from py_effect where kind = %s", (self.kind,)).fetchall()
         self.assertEqual(effects, [("A",)])
@@ -102,7 +102,7 @@ class TestExactly(Case):
                 worker.handle(self.kind)(self.coroutine)
                 client, serving = taskledger.AsyncClient(URL, TOKEN), asyncio.create_task(worker.serve())
                 await client.enqueue(self.kind, "A", {"cents": 5})
-                self.assertEqual(await client.wait(self.kind, "A", 60), {"cents": 5})
+                self.assertEqual(await client.wait(self.kind, "A", PATIENCE), {"cents": 5})
                 worker.stop()
                 await serving
         asyncio.run(program())
@@ -121,7 +121,7 @@ class TestExactly(Case):
         with self.running(worker):
             self.client.enqueue(self.kind, "A")
             with self.assertRaisesRegex(taskledger.TaskFailed, "taken"):
-                self.client.wait(self.kind, "A", 60)
+                self.client.wait(self.kind, "A", PATIENCE)
         self.assertEqual(self.db.execute("select 1 from py_effect where kind = %s", (self.kind,)).fetchall(), [])
 
     def test_sqlstate_of_each_driver(self) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import taskledger
 from taskledger import Job
 
-from .base import TOKEN, URL, Case
+from .base import PATIENCE, TOKEN, URL, Case
 
 
 class Lossy(BaseHTTPRequestHandler):
@@ -58,7 +58,7 @@ class TestLost(Case):
         with self.running(worker):
             for i in range(40):
                 self.client.enqueue(self.kind, str(i))
-            attempts = [self.client.wait(self.kind, str(i), 60) for i in range(40)]
+            attempts = [self.client.wait(self.kind, str(i), PATIENCE) for i in range(40)]
         self.assertEqual(attempts, [1] * 40)
         self.assertEqual(set(runs.values()), {1})
         self.assertGreater(Lossy.lost, 10)

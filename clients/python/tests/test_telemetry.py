@@ -7,7 +7,7 @@ import unittest
 import taskledger
 from taskledger import Job
 
-from .base import Case
+from .base import PATIENCE, Case
 
 try:
     from opentelemetry import trace
@@ -34,9 +34,9 @@ class TestTelemetry(Case):
         with self.running(worker):
             with trace.get_tracer("test").start_as_current_span("order") as producer:
                 self.client.enqueue(self.kind, "A")
-            trace_of_a = self.client.wait(self.kind, "A", 60)
+            trace_of_a = self.client.wait(self.kind, "A", PATIENCE)
             with self.assertRaisesRegex(taskledger.TaskFailed, "never"):
-                self.client.wait(self.kind, "child", 60)
+                self.client.wait(self.kind, "child", PATIENCE)
         spans = {(s.attributes or {}).get("messaging.message.id"): s for s in exporter.get_finished_spans()}
         self.assertEqual([link.context.span_id for link in spans["A"].links], [producer.get_span_context().span_id])
         self.assertEqual([format(link.context.trace_id, "032x") for link in spans["child"].links], [trace_of_a])

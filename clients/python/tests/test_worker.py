@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 import taskledger
@@ -38,8 +37,8 @@ class TestWorker(Case):
             for id_ in ("1", "2", "3"):
                 self.client.enqueue(self.kind, id_, {"ä": id_})
             self.client.enqueue(self.kind + ".a", "é/1")
-            self.assertEqual(self.client.wait(self.kind, "2", 60), {"args": {"ä": "2"}, "attempt": 1})
-            self.assertEqual(self.client.wait(self.kind + ".a", "é/1", 60), ["é/1"])
+            self.assertEqual(self.client.wait(self.kind, "2", PATIENCE), {"args": {"ä": "2"}, "attempt": 1})
+            self.assertEqual(self.client.wait(self.kind + ".a", "é/1", PATIENCE), ["é/1"])
 
     def test_failures(self) -> None:
         worker = self.worker()
@@ -66,12 +65,12 @@ class TestWorker(Case):
                 self.client.enqueue(self.kind, id_)
             for id_ in ("result", "large"):
                 self.client.enqueue(self.kind, id_, retry={"ladder": [0]})
-            self.assertEqual(self.client.wait(self.kind, "error", 60), 3)
-            self.assertEqual(self.client.wait(self.kind, "retry", 60), 2)
-            self.client.wait(self.kind, "snooze", 60)
+            self.assertEqual(self.client.wait(self.kind, "error", PATIENCE), 3)
+            self.assertEqual(self.client.wait(self.kind, "retry", PATIENCE), 2)
+            self.client.wait(self.kind, "snooze", PATIENCE)
             for id_, text in {"permanent": "never", "result": "not JSON", "large": "262144|256 KiB|too_large"}.items():
                 with self.assertRaisesRegex(taskledger.TaskFailed, text):
-                    self.client.wait(self.kind, id_, 60)
+                    self.client.wait(self.kind, id_, PATIENCE)
         self.assertEqual(self.data("error", "failed")["error"]["type"], "KeyError")
         self.assertEqual(self.data("permanent", "failed")["error"]["type"], "ValueError")
         self.assertIn("snoozed", self.history("snooze"))
@@ -88,7 +87,7 @@ class TestWorker(Case):
             self.client.enqueue(self.kind, "A")
             until("progress", lambda: self.data("A", "progressed"))
             reported.set()
-            self.client.wait(self.kind, "A", 60)
+            self.client.wait(self.kind, "A", PATIENCE)
 
     def test_cancelled_while_it_runs(self) -> None:
         worker = self.worker()
@@ -129,7 +128,7 @@ class TestWorker(Case):
         with self.running(worker):
             self.client.enqueue(self.kind, "A", retry={"ladder": [], "attempts": 1})
             with self.assertRaises(taskledger.TaskFailed):
-                self.client.wait(self.kind, "A", 90)
+                self.client.wait(self.kind, "A", PATIENCE)
 
     def test_at_most_once(self) -> None:
         worker = self.worker(guarantee="at most once")
@@ -144,9 +143,9 @@ class TestWorker(Case):
         with self.running(worker):
             self.client.enqueue(self.kind, "unsafe")
             self.client.enqueue(self.kind, "safe")
-            self.assertEqual(self.client.wait(self.kind, "safe", 60), 2)
+            self.assertEqual(self.client.wait(self.kind, "safe", PATIENCE), 2)
             with self.assertRaisesRegex(taskledger.TaskFailed, "the answer was lost"):
-                self.client.wait(self.kind, "unsafe", 60)
+                self.client.wait(self.kind, "unsafe", PATIENCE)
 
     def test_refused(self) -> None:
         worker = taskledger.Worker(URL, "tlk_invalid")
@@ -178,11 +177,9 @@ class TestWorker(Case):
             self.client.enqueue(self.kind, "A")
             self.assertTrue(begun.wait(PATIENCE))
         with self.running(quick):
-            started = time.monotonic()
-            self.assertEqual(self.client.wait(self.kind, "A", 60), 2)
-            self.assertLess(time.monotonic() - started, 25, "the task was not given back: it was found as lost")
+            self.assertEqual(self.client.wait(self.kind, "A", PATIENCE), 2)
         self.assertEqual(reason, ["shutdown"])
-        self.assertNotIn("failed", self.history("A"))
+        self.assertEqual(self.data("A", "interrupted")["reason"], "shutdown")
 
     def test_sigterm(self) -> None:
         program = f"""
@@ -216,7 +213,7 @@ print("stopped")
                 return asyncio.get_running_loop() is loop
             serving = asyncio.create_task(worker.serve())
             await client.enqueue(self.kind, "A")
-            result = await client.wait(self.kind, "A", 60)
+            result = await client.wait(self.kind, "A", PATIENCE)
             serving.cancel()
             await asyncio.gather(serving, return_exceptions=True)
             return result
@@ -245,6 +242,6 @@ print("stopped")
         with self.running(worker):
             self.client._api.once("POST", "/v1/tasks", {"kind": self.kind, "biz_id": "A"},
                                   headers={"traceparent": trace})
-            self.assertEqual(self.client.wait(self.kind, "A", 60), trace)
-            self.assertEqual(self.client.wait(self.kind, "child", 60), trace)
+            self.assertEqual(self.client.wait(self.kind, "A", PATIENCE), trace)
+            self.assertEqual(self.client.wait(self.kind, "child", PATIENCE), trace)
         self.assertEqual(records[0].__dict__["task"], self.kind + "/A")
