@@ -111,12 +111,20 @@ Addresses come from flags, else the environment, else from the servers that
 	}
 	root.Flags().BoolVar(&isVersion, "version", false, "print the version of this program")
 	root.SetHelpCommand(newHelpCommand())
+	root.SetUsageTemplate(usageTemplate(root))
 	root.SetFlagErrorFunc(wrongFlag)
 	a.config.addFlags(root.PersistentFlags())
 	root.PersistentFlags().BoolVarP(&a.verbose, "verbose", "v", false, "show the details of an error")
 	a.addCommands(root)
 	a.addCompletions(root)
 	return root
+}
+
+// usageTemplate returns cobra's template, in which the help of a command refers to the global flags.
+func usageTemplate(root *cobra.Command) string {
+	return strings.Replace(root.UsageTemplate(),
+		"Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}",
+		"Flags for addresses, output and logs: {{.Root.CommandPath}} --help", 1)
 }
 
 // newHelpCommand returns cobra's help command, with an error for an unknown topic.

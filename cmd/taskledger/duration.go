@@ -31,25 +31,29 @@ const maxDays = math.MaxInt64 / (24 * int64(time.Hour))
 
 // Set implements pflag.Value.
 func (d *duration) Set(s string) error {
+	value, err := parseDuration(s)
+	*d = duration(value)
+	return err
+}
+
+// parseDuration is [time.ParseDuration] with days.
+func parseDuration(s string) (time.Duration, error) {
 	m := withDays.FindStringSubmatch(s)
 	if m == nil {
-		value, err := time.ParseDuration(s)
-		*d = duration(value)
-		return err
+		return time.ParseDuration(s)
 	}
 	days, err := strconv.ParseInt(m[1], 10, 64)
 	if err != nil || days >= maxDays {
-		return fmt.Errorf("must be less than %d days", maxDays)
+		return 0, fmt.Errorf("must be less than %d days", maxDays)
 	}
 	var rest time.Duration
 	if m[2] != "" {
 		if rest, err = time.ParseDuration(m[2]); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if rest < 0 || rest >= 24*time.Hour {
-		return fmt.Errorf("the time after the days must be less than 24h, got %s", m[2])
+		return 0, fmt.Errorf("the time after the days must be less than 24h, got %s", m[2])
 	}
-	*d = duration(time.Duration(days)*24*time.Hour + rest)
-	return nil
+	return time.Duration(days)*24*time.Hour + rest, nil
 }

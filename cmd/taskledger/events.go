@@ -197,16 +197,16 @@ func listEvents(ctx context.Context, a *app, db ledger.DB, f eventsFlags) error 
 }
 
 func renderEvents(w io.Writer, events []ledger.Event, utc, data bool) {
-	header := []any{"position", "time", "task", "version", "event", "attempt", "actor", "login", "detail"}
+	header := []any{"position", "time", "task", "version", "event", "attempt", "actor", "detail"}
 	if data {
-		header = append(header, "data", "meta")
+		header = append(header, "login", "data", "meta")
 	}
 	t := newTable(header, 1, 4, 6)
 	for _, e := range events {
 		row := table.Row{e.Position, clock(e.RecordedAt, utc), plain(e.Key.String()), e.Version, painted(e.Type),
-			e.Attempt, plain(e.Actor), plain(e.Login), shorten(e.ErrorText(), 60)}
+			e.Attempt, plain(e.Actor), shorten(e.ErrorText(), 60)}
 		if data {
-			row = append(row, plain(string(e.Data)), plain(string(e.Meta)))
+			row = append(row, plain(e.Login), plain(string(e.Data)), plain(string(e.Meta)))
 		}
 		t.AppendRow(row)
 	}

@@ -135,7 +135,13 @@ scheduled ones. See docs/overload.md.`,
 			"  taskledger limit price.refresh 50 --policy discard_oldest\n" +
 			"  taskledger limit partner.call --concurrency 5\n" +
 			"  taskledger limit partner.call --concurrency none",
-		Args: cobra.RangeArgs(1, 2),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return usagef("%s takes KIND and, at most, MAX_WAITING", cmd.CommandPath()).
+					hinted("usage: %s", cmd.UseLine())
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l.Kind, l.Policy = ledger.Kind(args[0]), ledger.OverloadPolicy(policy)
 			isWaiting := len(args) == 2
@@ -186,6 +192,9 @@ scheduled ones. See docs/overload.md.`,
 					return err
 				})
 				if err != nil {
+					return err
+				}
+				if err := a.noteUnknownKind(ctx, pool, l.Kind); err != nil {
 					return err
 				}
 				return a.print(answer, func(w io.Writer) { _, _ = io.WriteString(w, text) })

@@ -33,12 +33,12 @@ func (w *when) Set(text string) error {
 		w.position = ledger.Position(position)
 		return nil
 	}
-	if w.age, err = time.ParseDuration(text); err == nil && w.age >= 0 {
+	if w.age, err = parseDuration(text); err == nil && w.age >= 0 {
 		return nil
 	}
 	if w.at, err = readTime(text); err != nil {
 		return fmt.Errorf("must be a time such as 2026-12-24T18:00:00Z or 2026-12-24T18:00:00+01:00, "+
-			"an age such as 36h, or the position of an event, got %q", text)
+			"an age such as 36h or 3d, or the position of an event, got %q", text)
 	}
 	return nil
 }
@@ -92,12 +92,12 @@ func (p *pointInTime) Type() string   { return "TIME|AGE" }
 // Set implements pflag.Value.
 func (p *pointInTime) Set(text string) (err error) {
 	*p = pointInTime{text: text}
-	if p.age, err = time.ParseDuration(text); err == nil && p.age >= 0 {
+	if p.age, err = parseDuration(text); err == nil && p.age >= 0 {
 		return nil
 	}
 	p.age = 0
 	if p.time, err = readTime(text); err != nil {
-		return fmt.Errorf("must be a time such as 2026-12-24T18:00:00Z, or an age such as 90m, got %q", text)
+		return fmt.Errorf("must be a time such as 2026-12-24T18:00:00Z, or an age such as 90m or 3d, got %q", text)
 	}
 	return nil
 }

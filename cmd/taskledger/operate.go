@@ -71,6 +71,11 @@ func (a *app) operateAll(ctx context.Context, o operation, f operateFlags) error
 		if err != nil {
 			return err
 		}
+		if result.Found == 0 && filter.Kind != "" {
+			if err := a.noteUnknownKind(ctx, pool, filter.Kind); err != nil {
+				return err
+			}
+		}
 		if err := a.print(bulkResult{result, f.dryRun}, func(w io.Writer) {
 			renderBulkResult(w, o.done, result, f.dryRun)
 		}); err != nil {

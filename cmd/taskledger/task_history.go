@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -153,6 +154,7 @@ func streamHistory(ctx context.Context, a *app, db ledger.DB, key ledger.Key, en
 // renderHistory shows events as a table. earlier is the event before them, or nil.
 func renderHistory(w io.Writer, earlier *ledger.Event, events []ledger.Event, f historyFlags) {
 	header := []any{"version", "position", "event", "attempt", "time", "after", "actor", "login", "worker", "detail"}
+	run := 0 // the last one whose beginning is known
 	if f.data {
 		header = append(header, "data", "meta")
 	}
@@ -165,14 +167,25 @@ func renderHistory(w io.Writer, earlier *ledger.Event, events []ledger.Event, f 
 		if at := happenedAt(e); !at.Equal(e.RecordedAt) {
 			detail = "began at " + clock(at, f.utc)
 		}
+		if e.HasArgs() {
+			detail = argsDetail(e, run, f.utc)
+			run = max(1, e.Run)
+		} else if due := e.DueAt(); e.Type == ledger.EventScheduled && !due.IsZero() {
+			detail = strings.TrimPrefix(detail+", due "+clock(due, f.utc), ", ")
+		}
 		earlier = &e
+		worker := workerOf(e)
+		if worker == e.Actor {
+			worker = ""
+		}
 		row := table.Row{e.Version, e.Position, painted(e.Type), e.Attempt, clock(e.RecordedAt, f.utc), after,
-			plain(e.Actor), plain(e.Login), plain(workerOf(e)), plain(detail)}
+			plain(e.Actor), plain(e.Login), plain(worker), plain(detail)}
 		if f.data {
 			row = append(row, plain(string(e.Data)), plain(string(e.Meta)))
 		}
 		t.AppendRow(row)
 	}
+	t.SuppressEmptyColumns()
 	renderTable(w, t)
 }
 
@@ -197,6 +210,22 @@ func detailOf(e ledger.Event) string {
 		return reason + ": " + text
 	}
 	return text
+}
+
+// argsDetail returns what an event with args does, after the begin of a run, and when the task is due.
+func argsDetail(e ledger.Event, run int, utc bool) string {
+	var parts []string
+	switch {
+	case e.Run == 0: // the first event
+	case e.Run == run:
+		parts = append(parts, "args replaced")
+	default:
+		parts = append(parts, fmt.Sprintf("run %d", e.Run))
+	}
+	if due := e.DueAt(); !due.IsZero() {
+		parts = append(parts, "due "+clock(due, utc))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // workerOf returns the worker of an attempt that an event records, or "".
