@@ -42,9 +42,13 @@ type kindNow struct {
 	projector.KindStats
 	Tasks              stateCounts
 	OldestAt           time.Time
-	Workers            int64 // live
+	RunningAt          time.Time // the last event of the running task without news for the longest time
+	Workers            int64     // live
 	Pause              *operator.PausedKind
 	Attempts, Failures [sparkSteps]float64
+	Last               projector.KindStats // of the last step
+	IsGrowing          bool                // its backlog
+	IsStuck            bool                // a task runs far longer than others
 }
 
 func newKindNow(k ledger.Kind) *kindNow {
@@ -56,10 +60,16 @@ const (
 	sparkSteps = 12
 	// sparkStep is the length of a step of a sparkline of the last hour.
 	sparkStep = 5 * time.Minute
-	// failingShare is the share of failed attempts, in the last hour, from which a kind is failing.
+	// failingShare is the share of failed attempts, in the last step or hour, from which a kind is failing.
 	failingShare = 0.2
 	// failingLeast is the number of failed attempts from which a kind can be failing.
 	failingLeast = 5
+	// growingLeast and growingAge are the number of waiting tasks, and the time that the oldest has waited, from which
+	// the backlog of a kind can be growing.
+	growingLeast, growingAge = 100, time.Minute
+	// stuckAge and stuckTimes are how long a task has had no event, at least and in running times of the slowest
+	// hundredth, from which it may be stuck.
+	stuckAge, stuckTimes = 2 * time.Minute, 10
 )
 
 // Waits returns a quantile of the waiting times, or a dash if no attempt has begun.
@@ -80,9 +90,17 @@ func (k *kindNow) Share() string { return percent(k.Failed, k.Succeeded+k.Failed
 
 // Recent returns how many of the attempts of the last step failed: it shows whether a trouble is over.
 func (k *kindNow) Recent() string {
-	const last = sparkSteps - 1
-	return fmt.Sprintf("%s of %s", printable.Count(int64(k.Failures[last])), printable.Count(int64(k.Attempts[last])))
+	return fmt.Sprintf("%s of %s", printable.Count(k.Last.Failed), printable.Count(k.Last.Succeeded+k.Last.Failed))
 }
+
+// Growth returns the rates at which tasks of the kind arrive and end.
+func (k *kindNow) Growth() string {
+	return fmt.Sprintf("%s arrive, %s end", perSecond(float64(k.Last.Enqueued)/sparkStep.Seconds()),
+		perSecond(float64(k.ended())/sparkStep.Seconds()))
+}
+
+// ended returns how many tasks have ended in the last step.
+func (k *kindNow) ended() int64 { return k.Last.Succeeded + k.Last.Dead + k.Last.Cancelled }
 
 // Trouble returns the trouble of the kind in one or two words, "" without any.
 func (k *kindNow) Trouble() string {
@@ -93,12 +111,31 @@ func (k *kindNow) Trouble() string {
 		return "no worker"
 	case k.isFailing():
 		return "failing"
+	case k.IsStuck:
+		return "stuck"
+	case k.IsGrowing:
+		return "growing"
 	}
 	return ""
 }
 
+// isFailing reports whether many attempts failed in the last step, or in the last hour unless the last step shows that
+// it is over.
 func (k *kindNow) isFailing() bool {
-	return k.Failed >= failingLeast && float64(k.Failed) >= failingShare*float64(k.Succeeded+k.Failed)
+	return isFailing(k.Last) || isFailing(k.KindStats) && (k.Last.Failed > 0 || k.Last.Succeeded < failingLeast)
+}
+
+func isFailing(s projector.KindStats) bool {
+	return s.Failed >= failingLeast && float64(s.Failed) >= failingShare*float64(s.Succeeded+s.Failed)
+}
+
+// findDelay sets IsStuck, and IsGrowing: workers handle the kind, and more of its tasks arrive than end.
+func (k *kindNow) findDelay(at time.Time) {
+	runs := at.Sub(k.RunningAt)
+	k.IsStuck = !k.RunningAt.IsZero() && runs >= stuckAge && k.Running.Count() > 0 &&
+		runs >= stuckTimes*k.Running.Quantile(0.99)
+	k.IsGrowing = k.Workers > 0 && k.Pause == nil && k.Tasks.Available() >= growingLeast &&
+		!k.OldestAt.IsZero() && at.Sub(k.OldestAt) >= growingAge && k.Last.Enqueued > k.ended()
 }
 
 // rank returns a number for the order of kinds by their trouble.
@@ -106,7 +143,7 @@ func (k *kindNow) rank() int {
 	switch {
 	case k.Trouble() == "no worker":
 		return 5
-	case k.isFailing():
+	case k.isFailing(), k.IsStuck, k.IsGrowing:
 		return 4
 	case k.Pause != nil:
 		return 3
@@ -186,6 +223,9 @@ func (h *Handler) readKinds(ctx context.Context, v *view) (
 		i := min(max(int(s.Minute.Sub(from)/sparkStep), 0), sparkSteps-1)
 		for _, k := range []*kindNow{kind(s.Kind), total} {
 			k.Add(s)
+			if i == sparkSteps-1 {
+				k.Last.Add(s)
+			}
 			k.Attempts[i] += float64(s.Succeeded + s.Failed)
 			k.Failures[i] += float64(s.Failed)
 		}
@@ -198,7 +238,7 @@ func (h *Handler) readKinds(ctx context.Context, v *view) (
 		kind(n.Kind).Tasks.add(n)
 		total.Tasks.add(n)
 	}
-	oldest, err := projector.ReadOldestWaiting(ctx, h.config.DB)
+	oldest, running, err := projector.ReadOldest(ctx, h.config.DB)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -208,6 +248,11 @@ func (h *Handler) readKinds(ctx context.Context, v *view) (
 			if total.OldestAt.IsZero() || at.Before(total.OldestAt) {
 				total.OldestAt, total.Kind = at, k
 			}
+		}
+	}
+	for k, at := range running {
+		if v.Caller.MayUse(k) {
+			kind(k).RunningAt = at
 		}
 	}
 	paused, err := operator.ReadPaused(ctx, h.config.DB, "", lists.All)
@@ -228,6 +273,7 @@ func (h *Handler) readKinds(ctx context.Context, v *view) (
 		if reserved.IsKind(k) {
 			one.Workers = max(1, one.Workers) // serve handles them
 		}
+		one.findDelay(v.At)
 	}
 	return kinds, total, minutes, nil
 }

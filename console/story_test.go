@@ -115,7 +115,77 @@ func TestFailingOfLate(t *testing.T) {
 	ledgertest.ExecAsOwner(t, s.db, "update taskledger.kind_stats set minute = minute - interval '10 minutes'")
 	b := s.as(api.Viewer)
 	for _, path := range []string{"/", "/kind?name=webhook.deliver"} {
-		b.want(b.get(path), http.StatusOK, "failed in the last hour", "in the last 5 minutes: 0 of 0")
+		b.want(b.get(path), http.StatusOK, "0 of 0 attempts", "in the last 5 minutes", "in the last hour")
+	}
+}
+
+// A kind fails as soon as many attempts of the last five minutes failed, however many succeeded in the hour, and the
+// overview shows an error. It no longer fails once the attempts of the last five minutes succeed.
+func TestFailingSinceAMoment(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for n := range 6 {
+		k := ledgertest.Key(t, fmt.Sprintf("webhook.deliver/evt-%d", n))
+		ledgertest.Enqueue(t, s.db, k, `{}`)
+		s.appendAll(k, ledger.AppendRequest{Type: ledger.EventFailed,
+			Data: []byte(`{"error":{"message":"connection <refused>"}}`), In: time.Hour})
+	}
+	s.project()
+	ledgertest.ExecAsOwner(t, s.db, `insert into taskledger.kind_stats
+		select (jsonb_populate_record(s, jsonb_build_object('minute', s.minute - interval '20 minutes',
+		        'succeeded', 1000, 'failed', 0))).*
+		  from taskledger.kind_stats s`)
+	b := s.as(api.Viewer)
+	b.want(b.get("/"), http.StatusOK, "webhook.deliver is failing: 6 of 6 attempts in the last 5 minutes, 6 of 1,006",
+		"connection &lt;refused&gt;")
+	ledgertest.ExecAsOwner(t, s.db, `update taskledger.kind_stats set succeeded = 900, failed = 0
+		 where minute > now() - interval '10 minutes'`)
+	ledgertest.ExecAsOwner(t, s.db, `update taskledger.kind_stats set succeeded = 0, failed = 1000
+		 where minute < now() - interval '10 minutes'`)
+	if p := b.get("/"); strings.Contains(p.body, "is failing") {
+		t.Errorf("a kind that has recovered is failing still:\n%s", p.body)
+	}
+}
+
+// A backlog that grows is a trouble: its oldest task waits although workers handle the kind.
+func TestGrowingBacklog(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	for n := range 120 {
+		ledgertest.Enqueue(t, s.db, ledgertest.Key(t, fmt.Sprintf("mail.send/m-%d", n)), `{}`)
+	}
+	s.project()
+	ledgertest.ExecAsOwner(t, s.db, `update taskledger.task
+		set updated_at = now() - interval '3 minutes', lingering = version`)
+	b := s.as(api.Viewer)
+	b.want(b.get("/"), http.StatusOK, "no worker")
+	ledgertest.ExecAsOwner(t, s.db, `insert into taskledger.lease (name, holder, since, alive_until, detail) values
+		('worker/w-1', 'w-1', now(), now() + interval '1 hour', '{"kinds":["mail.send"],"shards":"all"}')`)
+	b.want(b.get("/"), http.StatusOK, "The backlog of mail.send grows: 120 tasks wait, the oldest for 3 min",
+		"24.0/min arrive, 0/s end")
+	b.want(b.get("/kind?name=mail.send"), http.StatusOK, "Its backlog grows")
+}
+
+// A task that runs far longer than others of its kind is a trouble, until it has an event.
+func TestStuckTask(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	quick, slow := ledgertest.Key(t, "report.make/1"), ledgertest.Key(t, "report.make/2")
+	start := ledger.AppendRequest{Type: ledger.EventStarted, Actor: "w-1"}
+	ledgertest.Enqueue(t, s.db, quick, `{}`)
+	ledgertest.Enqueue(t, s.db, slow, `{}`)
+	s.appendAll(quick, start,
+		ledger.AppendRequest{Type: ledger.EventSucceeded, Actor: "w-1", Data: []byte(`{"duration_ms":80}`)})
+	s.appendAll(slow, start)
+	s.project()
+	ledgertest.ExecAsOwner(t, s.db, `update taskledger.task
+		set updated_at = now() - interval '3 minutes', lingering = version where state = 'running'`)
+	b := s.as(api.Viewer)
+	b.want(b.get("/"), http.StatusOK, "A task of report.make has run without news for 3 min", "Show running tasks")
+	b.want(b.get("/kind?name=report.make"), http.StatusOK, "has run without news since")
+	ledgertest.ExecAsOwner(t, s.db, `update taskledger.task set updated_at = now()`)
+	if p := b.get("/"); strings.Contains(p.body, "without news") {
+		t.Errorf("a task with news is stuck still:\n%s", p.body)
 	}
 }
 

@@ -48,7 +48,7 @@ func newTiles(at time.Time, total *kindNow, minutes, day []projector.KindStats) 
 	throughput := tile{Title: "Throughput", Value: perSecond(rate), Link: "tasks?state=succeeded",
 		Spark: newSpark("succeeded in the last hour", done[:], nil), Note: "last 5 minutes"}
 	if before.Succeeded > 0 {
-		throughput.Note = trend(float64(total.Succeeded), float64(before.Succeeded)) + " to the hour before"
+		throughput.Note = trend(float64(total.Succeeded), float64(before.Succeeded))
 	}
 	errors := tile{Title: "Error rate", Value: cmp.Or(percent(total.Failed, total.Succeeded+total.Failed), "0 %"),
 		Link: "failures", Spark: newSpark("failed attempts in the last hour", failed[:], failed[:]),
@@ -100,13 +100,15 @@ func perSecond(rate float64) string {
 	return printable.Count(int64(rate)) + "/s"
 }
 
-// trend returns the change from one number to another.
+// trend returns the change from the number of the hour before.
 func trend(now, before float64) string {
 	switch change := 100 * (now - before) / before; {
+	case change >= 300:
+		return fmt.Sprintf("last 5 minutes; %s in the hour before", printable.Count(int64(before)))
 	case change >= 1:
-		return fmt.Sprintf("↑ %.0f %%", change)
+		return fmt.Sprintf("↑ %.0f %% on the hour before", change)
 	case change <= -1:
-		return fmt.Sprintf("↓ %.0f %%", -change)
+		return fmt.Sprintf("↓ %.0f %% on the hour before", -change)
 	}
-	return "no change"
+	return "as in the hour before"
 }

@@ -14,11 +14,14 @@ import (
 	"github.com/taskledger/taskledger/internal/reserved"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/projector"
 )
 
 const (
 	// maxTroubles is the number of troubles of one sort; the lists show the others.
 	maxTroubles = 5
+	// maxErrorShown is the number of characters of an error.
+	maxErrorShown = 160
 	// maxSchedules is the number of schedules among which the paused ones are found.
 	maxSchedules = 1000
 )
@@ -27,6 +30,7 @@ const (
 type trouble struct {
 	Name        string // of the condition; "" for another trouble
 	Text, Cure  string
+	Error       string // of a task that it concerns; "": none
 	Since       time.Time
 	Links       []choice
 	IsCondition bool
@@ -43,27 +47,55 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 			d.Troubles = append(d.Troubles, newTrouble(v.Base, c, report))
 		}
 	}
-	var failing, paused []*kindNow
+	var failing, stuck, growing, paused []*kindNow
 	for _, k := range kinds {
 		if k.isFailing() {
 			failing = append(failing, k)
+		}
+		if k.IsStuck {
+			stuck = append(stuck, k)
+		}
+		if k.IsGrowing {
+			growing = append(growing, k)
 		}
 		if k.Pause != nil {
 			paused = append(paused, k)
 		}
 	}
 	slices.SortFunc(failing, func(a, b *kindNow) int { return cmp.Compare(b.Failed, a.Failed) })
+	slices.SortFunc(stuck, func(a, b *kindNow) int { return a.RunningAt.Compare(b.RunningAt) })
+	slices.SortFunc(growing, func(a, b *kindNow) int { return cmp.Compare(b.Tasks.Available(), a.Tasks.Available()) })
 	slices.SortFunc(paused, func(a, b *kindNow) int { return a.Pause.Since.Compare(b.Pause.Since) })
 	for _, k := range failing[:min(len(failing), maxTroubles)] {
-		text := fmt.Sprintf("%s of the attempts of %s failed in the last hour: %s of %s", k.Share(), k.Kind,
-			printable.Count(k.Failed), printable.Count(k.Succeeded+k.Failed))
-		text += "; in the last 5 minutes: " + k.Recent()
+		text := fmt.Sprintf("%s is failing: %s attempts in the last 5 minutes, %s of %s in the last hour", k.Kind,
+			k.Recent(), printable.Count(k.Failed), printable.Count(k.Succeeded+k.Failed))
 		if k.KindStats.Dead > 0 {
 			text += fmt.Sprintf("; %s died", tasks(int(k.KindStats.Dead)))
 		}
-		d.Troubles = append(d.Troubles, trouble{Text: text + ".", Links: []choice{
+		why, err := h.errorOf(ctx, k)
+		if err != nil {
+			return err
+		}
+		d.Troubles = append(d.Troubles, trouble{Text: text + ".", Error: why, Links: []choice{
 			{Query: v.Base + "failures?" + string(query("kind", k.Kind)), Text: "Show failures"},
 			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"}}})
+	}
+	for _, k := range stuck[:min(len(stuck), maxTroubles)] {
+		text := fmt.Sprintf("A task of %s has run without news for %s; 99 %% of its attempts take at most %s.", k.Kind,
+			age(v.At.Sub(k.RunningAt)), k.Runs(0.99))
+		cure := "The tasks name their worker: restart it if the handler hangs. Another worker then takes them over."
+		d.Troubles = append(d.Troubles, trouble{Text: text, Cure: cure, Links: []choice{
+			{Query: v.Base + "tasks?" + string(query("kind", k.Kind, "state", ledger.StateRunning)),
+				Text: "Show running tasks"},
+			{Query: v.Base + "workers", Text: "Show workers"}}})
+	}
+	for _, k := range growing[:min(len(growing), maxTroubles)] {
+		text := fmt.Sprintf("The backlog of %s grows: %s wait, the oldest for %s; %s.", k.Kind,
+			tasks(int(k.Tasks.Available())), age(v.At.Sub(k.OldestAt)), k.Growth())
+		cure := "Start more workers of the kind, or give it more slots; pause what is less urgent."
+		d.Troubles = append(d.Troubles, trouble{Text: text, Cure: cure, Links: []choice{
+			{Query: v.Base + string(kindPath(k.Kind)), Text: "Show the kind"},
+			{Query: v.Base + "workers", Text: "Show workers"}}})
 	}
 	act := "Show the kind"
 	if v.CanControl() {
@@ -78,6 +110,20 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 			{Query: v.Base + string(kindPath(k.Kind)), Text: act}}})
 	}
 	return h.addPausedSchedules(ctx, v, d)
+}
+
+// errorOf returns the error of a task of a failing kind: of one that is to be retried, else of a dead one.
+func (h *Handler) errorOf(ctx context.Context, k *kindNow) (string, error) {
+	for _, state := range []ledger.State{ledger.StateRetrying, ledger.StateDead} {
+		found, _, err := projector.FindTasks(ctx, h.config.DB, projector.Search{Kind: k.Kind, State: state, Limit: 1})
+		if err != nil {
+			return "", err
+		}
+		if len(found) > 0 && found[0].Error != "" {
+			return printable.Short(found[0].Error, maxErrorShown), nil
+		}
+	}
+	return "", nil
 }
 
 // addPausedSchedules adds the paused schedules among the first ones, the longest pause first.

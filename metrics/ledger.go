@@ -104,7 +104,7 @@ func (c *ledgerCollector) read(ctx context.Context) (values, error) {
 	if err := c.stats.read(ctx, c.config.DB, report); err != nil {
 		return nil, err
 	}
-	oldest, err := projector.ReadOldestWaiting(ctx, c.config.DB)
+	oldest, _, err := projector.ReadOldest(ctx, c.config.DB)
 	if err != nil {
 		return nil, err
 	}

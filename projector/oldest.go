@@ -10,28 +10,34 @@ import (
 	"github.com/taskledger/taskledger/ledger"
 )
 
-//go:embed sql/oldest_waiting.sql
-var oldestWaitingSQL string
+//go:embed sql/oldest.sql
+var oldestSQL string
 
 // maxOldest is the number of unfinished tasks among which the oldest of each kind is found.
 const maxOldest = 1000
 
-// ReadOldestWaiting returns when the oldest available task of each kind became available, among the 1,000 oldest
-// unfinished tasks. A task of the last half minute may be missing. It never commits.
-func ReadOldestWaiting(ctx context.Context, db ledger.DB) (map[ledger.Kind]time.Time, error) {
-	rows, err := db.Query(ctx, oldestWaitingSQL, int64(maxOldest))
+// ReadOldest returns when the oldest available task of each kind became available, and when the running task without
+// news for the longest time had its last event, among the 1,000 oldest unfinished tasks. A task of the last half minute
+// may be missing. It never commits.
+func ReadOldest(ctx context.Context, db ledger.DB) (waiting, running map[ledger.Kind]time.Time, err error) {
+	rows, err := db.Query(ctx, oldestSQL, int64(maxOldest))
 	if err != nil {
-		return nil, pgerr.Explain("read the oldest tasks", err)
+		return nil, nil, pgerr.Explain("read the oldest tasks", err)
 	}
 	defer rows.Close()
-	oldest := make(map[ledger.Kind]time.Time)
+	waiting, running = make(map[ledger.Kind]time.Time), make(map[ledger.Kind]time.Time)
 	for rows.Next() {
 		var kind ledger.Kind
+		var isRunning bool
 		var at time.Time
-		if err := rows.Scan((*string)(&kind), pgquery.Micros(&at)); err != nil {
-			return nil, pgerr.Explain("read the oldest tasks", err)
+		if err := rows.Scan((*string)(&kind), &isRunning, pgquery.Micros(&at)); err != nil {
+			return nil, nil, pgerr.Explain("read the oldest tasks", err)
 		}
-		oldest[kind] = at
+		if isRunning {
+			running[kind] = at
+		} else {
+			waiting[kind] = at
+		}
 	}
-	return oldest, pgerr.Explain("read the oldest tasks", rows.Err())
+	return waiting, running, pgerr.Explain("read the oldest tasks", rows.Err())
 }

@@ -80,7 +80,7 @@ func (s *sampler) read(ctx context.Context) (sample, error) {
 	listed, err1 := readKinds(ctx, s.db, "", lists.All)
 	minute := r.At.UTC().Truncate(time.Minute)
 	stats, err2 := projector.ReadKindStats(ctx, s.db, "", minute.Add(-time.Minute), minute.Add(time.Minute))
-	oldest, err3 := projector.ReadOldestWaiting(ctx, s.db)
+	oldest, _, err3 := projector.ReadOldest(ctx, s.db)
 	all, err4 := workers.ReadWorkers(ctx, s.db, "", lists.All)
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return sample{}, err
