@@ -92,6 +92,10 @@ pictures: ## Rewrite the pictures of the console in docs/console, with Chromium
 	cd internal/systemtest && GOWORK=$(CURDIR)/.ci/go.work \
 		go test ./browser -run TestPicturesForTheDocumentation -screenshots $(CURDIR)/docs/console
 
+.PHONY: recording
+recording: build ## Rewrite docs/console/demo.svg, a recording of the demo
+	go run ./internal/recording docs/console/demo.svg bin/taskledger demo --once --orders 600
+
 .PHONY: demo
 demo: setup ## Play the shop, make trouble, prove the outcome
 	go run ./cmd/taskledger demo --once $(DEMO)

@@ -64,7 +64,7 @@ func newTiles(at time.Time, total *kindNow, minutes, day []projector.KindStats) 
 		}
 	}
 	waiting := tile{Title: "Waiting, p99", Value: quantile(total.Waiting, 0.99), Spark: newSpark("p99 of the last hour",
-		p99[:], nil), Note: "last hour, half wait at most " + quantile(total.Waiting, 0.5)}
+		p99[:], nil), Note: "p50 " + quantile(total.Waiting, 0.5) + ", last hour"}
 	backlog := tile{Title: "Backlog", Value: printable.Count(total.Tasks.Available()), Link: "tasks?state=available",
 		Spark: newSpark("enqueued in the last hour", enqueued[:], nil), Note: "nothing waits"}
 	if total.Tasks.Available() > 0 {

@@ -112,7 +112,7 @@ func (h *Handler) addTroubles(ctx context.Context, v *view, d *overviewData, kin
 	return h.addPausedSchedules(ctx, v, d)
 }
 
-// errorOf returns the error of a task of a failing kind: of one that is to be retried, else of a dead one.
+// errorOf returns the error of a task of a failing kind: of a retrying task, else of a dead one.
 func (h *Handler) errorOf(ctx context.Context, k *kindNow) (string, error) {
 	for _, state := range []ledger.State{ledger.StateRetrying, ledger.StateDead} {
 		found, _, err := projector.FindTasks(ctx, h.config.DB, projector.Search{Kind: k.Kind, State: state, Limit: 1})

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// maxTopConditions, maxTopWorkers and maxTopBehind are the numbers of lines for what is not a kind.
+	// maxTopConditions, maxTopWorkers and maxTopBehind are the numbers of lines for other rows than kinds.
 	maxTopConditions, maxTopWorkers, maxTopBehind = 3, 8, 5
 	// slotBar is the number of characters of a bar of slots.
 	slotBar = 10
@@ -85,7 +85,7 @@ func (n sample) conditions() []string {
 	return lines
 }
 
-// kinds returns a table of kinds that has at most so many lines.
+// kinds returns a table of kinds with at most this number of lines.
 func (n sample) kinds(most int) []string {
 	t := newTable([]any{
 		"kind", "", "succeeded", "failed", "waiting", "oldest", "running", "retrying", "dead", "workers",

@@ -40,6 +40,7 @@ var rules = []rule{
 			"/internal/stream", nats},
 		reason: "how every program finds the NATS server of serve: without the server",
 	},
+	{pkg: "/internal/recording", reason: "it records the output of any command"},
 	{pkg: "/internal/pgpool", may: []string{pgx}, reason: "pools are configured in one way"},
 	{pkg: "/internal/backends", may: []string{pgx}, reason: "connections that tests take over know no ledger"},
 	{
