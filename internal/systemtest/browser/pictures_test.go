@@ -25,6 +25,7 @@ import (
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/ledger"
 	"github.com/taskledger/taskledger/ledger/ledgertest"
+	"github.com/taskledger/taskledger/ledger/periodic"
 	"github.com/taskledger/taskledger/services"
 )
 
@@ -51,6 +52,35 @@ select 'subscriber/' || s.name, 1000 + m, pg_current_snapshot(), e.top, pg_snaps
  where s.name <> 'warehouse' or m < 20
  order by 1, 2;`
 
+// firingsSQL is the last ten firings of the schedule crm-sync, of which one failed.
+const firingsSQL = `
+with tx as materialized (
+  select pg_current_xact_id() as xid, taskledger_internal.login_id() as login_id
+), firing as (
+  select i, at, 'crm-sync@' || to_char(at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') as biz_id
+    from generate_series(1, 10) i
+   cross join lateral (
+     select date_bin('15 minutes', now(), 'epoch') - (10 - i) * interval '15 minutes' as at) t
+), event as (
+  insert into taskledger.event
+         (xid, recorded_at, version, attempt, type, login_id, shard, kind, biz_id, actor, data)
+  select tx.xid, least(now(), f.at + (n - 1) * interval '800 milliseconds'), n, least(n - 1, 1),
+         (case when n = 1 then 'enqueued' when f.i <> 6 then 'succeeded' when n = 2 then 'started'
+               else 'buried' end)::taskledger.event_type,
+         tx.login_id, f.i, 'crm.sync', f.biz_id, case n when 1 then 'scheduler' else 'shop-3-p9ad' end,
+         (case when n = 1 or f.i = 6 and n = 2 then '{}'
+               when f.i = 6 then '{"error":{"message":"the CRM answers 503"}}'
+               else '{"duration_ms":800}' end)::json
+    from tx
+   cross join firing f
+   cross join generate_series(1, case f.i when 6 then 3 else 2 end) n
+   order by f.at, n
+)
+update taskledger.schedule s
+   set last_at = f.at, last_kind = 'crm.sync', last_biz_id = f.biz_id
+  from firing f
+ where s.name = 'crm-sync' and f.i = 10`
+
 // checks are results as those of taskledger doctor.
 var checks = []console.Check{
 	{Name: "autovacuum", Level: console.CheckFailure, Text: "off",
@@ -68,8 +98,14 @@ func serveAll(t *testing.T) *site {
 	db := ledgertest.Pool(t, append([]string{"relay"}, databaseRoles...)...)
 	s := &site{t: t, db: db}
 	s.sell(t)
-	s.cause(t)
 	owner := ledgertest.As(t, db, ledgertest.Owner)
+	if _, err := owner.Exec(t.Context(), firingsSQL); err != nil {
+		t.Fatal(err)
+	}
+	if err := periodic.Pause(t.Context(), owner, "nightly-report", "ada", "the warehouse moves"); err != nil {
+		t.Fatal(err)
+	}
+	s.cause(t)
 	if _, err := owner.Exec(t.Context(), hourSQL, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
