@@ -1,9 +1,9 @@
 -- Leases: which processes are alive.
 -- Owner: package internal/lease.
 --
---   lease  written and read by internal/lease: the row relay for outbox, the row discarder for schedulers, the
---                row dispatcher, the row broker for the NATS server of serve, or one of each member of its cluster; for
---                workers one row of each worker process
+--   lease  written and read by internal/lease: the row relay for outbox, the row discarder for schedulers, the row
+--                sealer, the row dispatcher, the row broker for the NATS server of serve, or one of each member of its
+--                cluster; for workers one row of each worker process
 --   mutex  rows to lock: each role locks those of its job
 --
 -- Other packages read the views relay_lease, workers, worker_kinds and broker, and call worker_alive_ms. Workers in
@@ -25,7 +25,7 @@ create table taskledger.lease (
   with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200);
 
 comment on table taskledger.lease is
-  'One row for each service (relay, discarder, dispatcher, broker) and each worker process, valid until '
+  'One row for each service (relay, discarder, sealer, dispatcher, broker) and each worker process, valid until '
   'alive_until. term is the duration for which it was last taken: if alive_until is further away, it was taken '
   'while the clock was ahead. backend is the server process of a connection that the holder keeps open; null '
   'without such a connection, or behind a pooler. login is the holder''s database login (session_user): no role '

@@ -364,4 +364,4 @@ create policy worker on taskledger.lease for all to worker using (
               and taskledger_internal.may_have_lease(name, detail));
 
 create policy relay on taskledger.lease for all to relay using (
-  name in ('relay', 'discarder', 'dispatcher', 'broker') or name like 'broker/%');
+  name in ('relay', 'discarder', 'sealer', 'dispatcher', 'broker') or name like 'broker/%');

@@ -5239,7 +5239,7 @@ CREATE TABLE taskledger.lease (
 )
 WITH (fillfactor='50', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='200');
 
-COMMENT ON TABLE taskledger.lease IS 'One row for each service (relay, discarder, dispatcher, broker) and each worker process, valid until alive_until. term is the duration for which it was last taken: if alive_until is further away, it was taken while the clock was ahead. backend is the server process of a connection that the holder keeps open; null without such a connection, or behind a pooler. login is the holder''s database login (session_user): no role changes the lease of another login''s worker. A lease saves double work; correctness never depends on it.';
+COMMENT ON TABLE taskledger.lease IS 'One row for each service (relay, discarder, sealer, dispatcher, broker) and each worker process, valid until alive_until. term is the duration for which it was last taken: if alive_until is further away, it was taken while the clock was ahead. backend is the server process of a connection that the holder keeps open; null without such a connection, or behind a pooler. login is the holder''s database login (session_user): no role changes the lease of another login''s worker. A lease saves double work; correctness never depends on it.';
 
 CREATE FUNCTION taskledger_internal.worker_alive_ms(worker text, kind text) RETURNS TABLE(alive_ms bigint)
     LANGUAGE sql STABLE ROWS 1

@@ -15,11 +15,12 @@ import (
 	"github.com/taskledger/taskledger/health"
 	"github.com/taskledger/taskledger/health/alarm"
 	"github.com/taskledger/taskledger/internal/stream"
+	"github.com/taskledger/taskledger/ledger/seal/sealer"
 	"github.com/taskledger/taskledger/outbox"
 )
 
 // Conns is how many connections to PostgreSQL the services of [Run] use, including the HTTP server.
-const Conns = 16
+const Conns = 18
 
 // Connector opens a connection to NATS, with options in addition to the connector's own. The services open
 // several connections. A connection whose credentials NATS has refused stays closed.
@@ -84,6 +85,9 @@ type Config struct {
 	RelayHooks []outbox.Hook
 	// Alarms configures the rules and receivers of alarms. Default: no alarms are sent.
 	Alarms alarm.File
+	// Seal configures the service that seals events, and publishes checkpoints. The login of DB then needs the role
+	// archiver too. Default: nil, no events are sealed.
+	Seal *sealer.File
 	// Listener is where the HTTP server answers /healthz, /readyz and /metrics. Run closes it. Default: no HTTP
 	// server.
 	Listener net.Listener
@@ -126,6 +130,11 @@ func (c Config) Validate() error {
 	}
 	if c.Listener == nil && c.Console != nil {
 		faults = append(faults, errors.New("services: Console needs a Listener"))
+	}
+	if c.Seal != nil {
+		if err := c.Seal.Validate(); err != nil {
+			faults = append(faults, fmt.Errorf("services: Seal: %w", err))
+		}
 	}
 	if err := c.Stream.Validate(); err != nil {
 		faults = append(faults, err)

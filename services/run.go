@@ -14,6 +14,7 @@ import (
 	"github.com/taskledger/taskledger/internal/natsclient"
 	"github.com/taskledger/taskledger/internal/natsconfig"
 	"github.com/taskledger/taskledger/ledger/periodic"
+	"github.com/taskledger/taskledger/ledger/seal/sealer"
 	"github.com/taskledger/taskledger/outbox"
 	"github.com/taskledger/taskledger/projector"
 	"github.com/taskledger/taskledger/workers/dispatcher"
@@ -43,6 +44,9 @@ func Run(ctx context.Context, c Config) error {
 	}
 	if len(c.Alarms.Receivers) > 0 {
 		services = append(services, c.alarms())
+	}
+	if c.Seal != nil {
+		services = append(services, c.sealer())
 	}
 	if c.Listener != nil {
 		reports := &reporter{config: c}
@@ -191,6 +195,30 @@ func (c Config) periodic() service {
 			return err
 		}
 		return r.Run(ctx)
+	}}
+}
+
+func (c Config) sealer() service {
+	return service{"seal", func(ctx context.Context, log *slog.Logger) error {
+		config := sealer.Config{DB: c.DB, File: *c.Seal, Logger: log, Describe: c.Describe}
+		if c.Seal.Subject != "" {
+			if err := c.awaitNATS(ctx); err != nil {
+				return err
+			}
+			nc, err := c.NATS(nats.ErrorHandler(ignoreErrors))
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			config.Publish = func(ctx context.Context, subject string, text []byte) error {
+				return natsclient.Publish(ctx, nc, subject, text)
+			}
+		}
+		s, err := sealer.New(config)
+		if err != nil {
+			return err
+		}
+		return s.Run(ctx)
 	}}
 }
 

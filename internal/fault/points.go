@@ -22,5 +22,8 @@ const (
 	SealBatch = "seal.batch" // before a page is committed
 	SealEnd   = "seal.end"   // after a page is committed
 
+	SealTiles     = "seal.tiles"     // tiles are written, the checkpoint is not signed
+	SealPublished = "seal.published" // one receiver has the checkpoint, the next one not
+
 	RebaseEnd = "rebase.end" // before the commit
 )

@@ -17,6 +17,8 @@ const (
 	replayStream = "REPLAY"
 	allReplays   = "replay.>"
 
+	allCheckpoints = "checkpoint.>" // of the seal
+
 	inboxes = "_INBOX.>" // of this account alone
 )
 
@@ -34,7 +36,7 @@ func relayRights() *rights {
 			stream.AllSubjects,
 			api("STREAM.CREATE"), api("STREAM.UPDATE"), api("STREAM.INFO"), api("STREAM.MSG.GET"),
 			api("CONSUMER.LIST"),
-			stream.Copies, allOffers, stream.AllReports, allProgress,
+			stream.Copies, allOffers, stream.AllReports, allProgress, allCheckpoints,
 		},
 		subscribe: append([]string{inboxes, stream.Copies, stream.AllReports, allOffers}, outcomes()...),
 	}

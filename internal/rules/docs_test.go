@@ -34,6 +34,7 @@ var packageAliases = map[string]string{"ledgerwm": "watermill"}
 // documented are the packages whose names documents use.
 var documented = []string{
 	"ledger", "ledger/feed", "ledger/stdsql", "ledger/periodic", "ledger/seal",
+	"ledger/seal/sealer",
 	"ledger/ledgertest", "outbox",
 	"workers", "workers/scheduler", "workers/operator",
 	"workers/workertest", "projector", "health", "health/alarm", "migrations",

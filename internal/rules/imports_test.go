@@ -71,6 +71,12 @@ var rules = []rule{
 			"/internal/pgquery", "/internal/strictjson", pgx, xMod},
 		reason: "an auditor's program needs PostgreSQL and a Merkle tree, and for a proof the tree alone",
 	},
+	{
+		pkg: "/ledger/seal/sealer",
+		may: []string{"/ledger", "/ledger/feed", "/ledger/seal", "/webhook", "/internal/fault", "/internal/lease",
+			"/internal/loop", "/internal/secret", "/internal/settings", pgx},
+		reason: "the seal as a service: it needs PostgreSQL, and HTTP for witnesses and webhooks",
+	},
 	{pkg: "/ledger/stdsql", may: []string{"/ledger", pgx}, reason: "an adapter, and no more"},
 	{
 		pkg: "/ledger/ledgertest",
@@ -420,7 +426,7 @@ type ban struct {
 }
 
 var library = []string{"/ledger", "/ledger/feed", "/ledger/stdsql", "/outbox", "/workers", "/workers/scheduler",
-	"/workers/operator", "/ledger/periodic", "/ledger/seal", "/health", "/health/alarm",
+	"/workers/operator", "/ledger/periodic", "/ledger/seal", "/ledger/seal/sealer", "/health", "/health/alarm",
 	"/health/probe", "/projector", "/webhook", "/api", "/api/client", "/console"}
 
 var bans = []ban{

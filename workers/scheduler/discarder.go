@@ -88,7 +88,7 @@ func (d *discarder) run(ctx context.Context) {
 	if !d.heldAt.IsZero() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardBackoff)
 		defer cancel()
-		_ = lease.YieldDiscarder(ctx, d.config.DB, d.holder) // else it expires
+		_ = lease.Discarder.Yield(ctx, d.config.DB, d.holder) // else it expires
 	}
 }
 
@@ -109,7 +109,7 @@ func (d *discarder) holds(ctx context.Context) (bool, error) {
 	// This goes on after ctx ends, so that run yields a lease that is granted during a stop.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discarderLease/2)
 	defer cancel()
-	ok, err := lease.TakeDiscarder(ctx, d.config.DB, d.holder, discarderLease)
+	ok, err := lease.Discarder.Take(ctx, d.config.DB, d.holder, discarderLease)
 	if ok && err == nil {
 		d.heldAt = begun
 	}
