@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/taskledger/taskledger => ../..
 
 require (
+	filippo.io/torchwood v0.6.1 // reads the published seal, as other programs do
 	github.com/chromedp/cdproto v0.159.0 // the protocol of Chromium
 	github.com/chromedp/chromedp v0.23.0 // the console in Chromium
 	github.com/getkin/kin-openapi v0.152.0 // the document of the HTTP API against its answers
@@ -14,13 +15,19 @@ require (
 	github.com/rogpeppe/go-internal v1.16.0 // whole-program scripts (testscript)
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // docs/asyncapi.json against the schema of AsyncAPI
 	github.com/taskledger/taskledger v0.0.0
+	github.com/transparency-dev/formats v0.1.2-0.20260710124811-af9e607161b6 // keys of that witness
+	github.com/transparency-dev/witness v0.0.0-20260720115447-2e1c6971d19e // a witness of the seal
+	golang.org/x/mod v0.42.0 // sumdb/note: signatures of the seal
 )
 
 require (
+	filippo.io/mldsa v0.0.0-20260215214346-43d0283efc3e // indirect
 	github.com/antithesishq/antithesis-sdk-go v0.8.0-default-no-op // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
+	github.com/go-logr/logr v1.4.4 // indirect
+	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-openapi/jsonpointer v0.22.5 // indirect
 	github.com/go-openapi/swag/jsonname v0.25.5 // indirect
 	github.com/google/go-tpm v0.9.8 // indirect
@@ -43,14 +50,20 @@ require (
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/sethvargo/go-retry v0.5.0 // indirect
+	github.com/transparency-dev/merkle v0.0.3-0.20260707140218-77df88e508fa // indirect
 	github.com/wneessen/go-mail v0.8.1 // indirect
+	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
+	go.opentelemetry.io/otel v1.47.0 // indirect
+	go.opentelemetry.io/otel/log v1.47.0 // indirect
+	go.opentelemetry.io/otel/metric v1.47.0 // indirect
+	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
-	golang.org/x/mod v0.42.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 	golang.org/x/tools v0.51.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
+	k8s.io/klog/v2 v2.140.0 // indirect
 )
