@@ -15,7 +15,8 @@ import (
 )
 
 func newSealCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var publish string
+	cmd := &cobra.Command{
 		Use:   "seal",
 		Short: "Seal the events, and print the checkpoint that an auditor keeps outside",
 		Long: `Seal the events that have been committed, and print the checkpoint of all sealed events: three lines and
@@ -23,15 +24,28 @@ an empty one. Append them to a file that the administrators of the database cann
 seal reports every sealed event that was changed, removed or inserted since.
 
 Run it from time to time, by cron or a timer: its cost depends on the new events only. If it is interrupted or killed,
-run it again: it continues. Several may run at once.`,
-		Example: "  taskledger seal >> /mnt/worm/checkpoints\n  taskledger seal -o jsonl",
+run it again: it continues. Several may run at once. taskledger serve --seal does it twice a second.
+
+With --publish the checkpoint is also signed, cosigned by witnesses and published, as serve --seal does with this
+file.`,
+		Example: "  taskledger seal >> /mnt/worm/checkpoints\n  taskledger seal --publish seal.yaml -o jsonl",
 		Args:    exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			file, err := readSealFile(a, publish)
+			if err != nil {
+				return err
+			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
-				return sealEvents(ctx, a, pool)
+				if err := sealEvents(ctx, a, pool); err != nil || file == nil {
+					return err
+				}
+				return publishSeal(ctx, a, pool, *file)
 			})
 		},
 	}
+	cmd.Flags().StringVar(&publish, "publish", "",
+		"also publish the checkpoint as this `file` states: docs/audit.md (default: print it only)")
+	return cmd
 }
 
 func sealEvents(ctx context.Context, a *app, pool *pgxpool.Pool) error {
@@ -62,12 +76,34 @@ func (a *app) readCheckpoints(name string) ([]seal.Checkpoint, error) {
 	return all, nil
 }
 
+// readSigned returns the checkpoints of a file, whose signatures satisfy a policy.
+func (a *app) readSigned(name string, policy seal.Policy) ([]seal.Checkpoint, error) {
+	text, err := a.readFile(name)
+	if err != nil {
+		return nil, err
+	}
+	verified, err := policy.OpenAll(string(text))
+	if errors.Is(err, seal.ErrSignature) {
+		return nil, failf(exitIntegrity, "%s: %s", name, err).
+			hinted("compare --key and --witness with the keys that the administrators have announced")
+	}
+	if err != nil {
+		return nil, usagef("%s: %s", name, err)
+	}
+	all := make([]seal.Checkpoint, len(verified))
+	for i, v := range verified {
+		all[i] = v.Checkpoint
+	}
+	return all, nil
+}
+
 func addCheckpointFlag(cmd *cobra.Command, name *string, text string) {
 	cmd.Flags().StringVar(name, "checkpoint", "", text+"; - is standard input")
 }
 
 func newVerifySealCommand(a *app) *cobra.Command {
 	var kept string
+	var signatures policyFlags
 	cmd := &cobra.Command{
 		Use:   "seal",
 		Short: "Compare the sealed events with the seal and with checkpoints kept outside",
@@ -75,17 +111,28 @@ func newVerifySealCommand(a *app) *cobra.Command {
 stopping anything. The exit code is 7 if an event was changed, removed or inserted, if the seal was changed, or if it
 does not match a checkpoint; the output lists each case.
 
-Without --checkpoint it compares events and seal alone: an owner who changes both is not detected.`,
+Without --checkpoint it compares events and seal alone: an owner who changes both is not detected. With --key each
+checkpoint must be signed by that key, and cosigned by the witnesses. The first checkpoint that does not match bounds
+the change: it happened after the checkpoint before it was printed, to an event that the first one covers.`,
 		Example: "  taskledger verify seal --checkpoint /mnt/worm/checkpoints\n" +
 			"  taskledger verify seal --checkpoint checkpoints -o json",
 		Args: exactArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var o seal.VerifyOptions
-			if kept != "" {
-				var err error
-				if o.Checkpoints, err = a.readCheckpoints(kept); err != nil {
-					return err
-				}
+			policy, isSigned, err := signatures.policy()
+			if err != nil {
+				return err
+			}
+			switch {
+			case isSigned && kept == "":
+				return usagef("--key needs --checkpoint: it verifies the signatures of checkpoints")
+			case isSigned:
+				o.Checkpoints, err = a.readSigned(kept, policy)
+			case kept != "":
+				o.Checkpoints, err = a.readCheckpoints(kept)
+			}
+			if err != nil {
+				return err
 			}
 			return a.withDatabase(cmd.Context(), func(ctx context.Context, pool *pgxpool.Pool) error {
 				return verifySeal(ctx, a, pool, o)
@@ -93,6 +140,7 @@ Without --checkpoint it compares events and seal alone: an owner who changes bot
 		},
 	}
 	addCheckpointFlag(cmd, &kept, "file of checkpoints that taskledger seal has printed (default: none)")
+	signatures.add(cmd.Flags())
 	return cmd
 }
 
@@ -100,6 +148,9 @@ Without --checkpoint it compares events and seal alone: an owner who changes bot
 type verifiedSeal struct {
 	Valid bool `json:"valid"`
 	seal.Report
+
+	FirstWrong *seal.Comparison `json:"first_wrong,omitempty"` // the first checkpoint that does not match
+	LastRight  *seal.Comparison `json:"last_right,omitempty"`  // the checkpoint before it, or the last of all
 
 	TookMS int64 `json:"took_ms"`
 }
@@ -116,7 +167,8 @@ func verifySeal(ctx context.Context, a *app, pool *pgxpool.Pool, o seal.VerifyOp
 		return err
 	}
 	took := time.Since(began)
-	answer := verifiedSeal{report.IsValid(), report, took.Milliseconds()}
+	answer := verifiedSeal{Valid: report.IsValid(), Report: report, TookMS: took.Milliseconds()}
+	answer.FirstWrong, answer.LastRight = report.FirstWrong()
 	if err := a.print(answer, func(w io.Writer) { renderSealReport(w, report, took) }); err != nil || answer.Valid {
 		return err
 	}
@@ -142,6 +194,13 @@ func renderSealReport(w io.Writer, r seal.Report, took time.Duration) {
 		if c.Problem != "" {
 			fmt.Fprintf(w, "checkpoint of %s leaves, %s: %s\n", count(c.Size), c.Root, plain(c.Problem))
 		}
+	}
+	if wrong, before := r.FirstWrong(); wrong != nil && before != nil {
+		fmt.Fprintf(w, "the first checkpoint that does not match is of %s leaves; the one before it, of %s, matches\n",
+			count(wrong.Size), count(before.Size))
+	} else if wrong != nil {
+		fmt.Fprintf(w, "the first checkpoint that does not match is of %s leaves; none before it matches\n",
+			count(wrong.Size))
 	}
 	rate := int64(float64(r.Checkpoint.Size) / max(took.Seconds(), 1e-3))
 	fmt.Fprintf(w, "verified: %s sealed events, %s of them erased, in %s (%s/s)\n", count(r.Checkpoint.Size),

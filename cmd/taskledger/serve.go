@@ -26,6 +26,7 @@ type serveFlags struct {
 	binaries string
 	noFetch  bool
 	alarms   string
+	seal     string
 	listen   string
 	api      apiFlags
 	push     string
@@ -53,11 +54,12 @@ func newServeCommand(a *app) *cobra.Command {
               discards the oldest tasks where a limit requires it
   periodic    enqueues the tasks of schedules
   alarm       sends alarms, with --alarms
+  seal        seals the events, and signs and publishes checkpoints, with --seal
   http        answers /healthz, /readyz and /metrics, the HTTP API at /v1/ and the console at /,
               with --listen
 
-Any number of processes may run. One relay, one projector and one dispatcher work; the
-others stand by.
+Any number of processes may run. One relay, one projector, one dispatcher and one sealer
+work; the others stand by.
 
 With ` + envDatabaseURL + ` alone, serve runs the NATS server of this database, or stands by for the process that
 runs it. Other programs with ` + envDatabaseURL + ` find its address and their credentials in the database.
@@ -127,6 +129,7 @@ signal serve ends only if it cannot start, or if its own PostgreSQL has ended (e
 	cmd.Flags().StringVar(&f.push, "push", "",
 		"`file` with kinds whose tasks are sent to HTTP servers: docs/webhooks.md (default: none)")
 	addAlarmsFlag(cmd, &f.alarms)
+	addSealFlag(cmd, &f.seal)
 	for _, name := range []string{
 		"postgres-binaries", "listen", "stream", "stream-max-bytes", "stream-max-age", "stream-replicas", "nats-listen",
 		"advertise", "peers", "cluster-listen", "latency", "lease-ttl", "ack-timeout", "push",
@@ -208,6 +211,10 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
+	sealed, err := readSealFile(a, f.seal)
+	if err != nil {
+		return err
+	}
 	listener, err := listen(f.listen)
 	if err != nil {
 		return err
@@ -244,6 +251,11 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	if err := outbox.CheckRole(ctx, pool); err != nil {
 		return err
 	}
+	if sealed != nil {
+		if err := checkSealer(ctx, a, pool); err != nil {
+			return err
+		}
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() {
@@ -256,7 +268,7 @@ func serve(ctx context.Context, a *app, f serveFlags) (err error) {
 	c := services.Config{
 		DB: pool, Server: f.server, Stream: f.stream, StreamOff: f.isOff,
 		Latency: f.latency, LeaseTTL: f.leaseTTL, AckTimeout: f.ackTimeout,
-		Alarms: alarms, Logger: a.log, Describe: a.explain,
+		Alarms: alarms, Seal: sealed, Logger: a.log, Describe: a.explain,
 	}
 	if f.isOff {
 		f.api.pollEvery = waitPoll

@@ -35,6 +35,7 @@ var otherBlocks = map[string]string{
 	"docs/alarms.md json":            "an example of a request that the product sends",
 	"docs/alarms.md yaml":            "TestAlarmsInDocs",
 	"docs/audit.md sh":               "TestAuditCommands",
+	"docs/audit.md yaml":             "TestSealFileInDocs",
 	"docs/events.md go":              "TestProgramsOfTheStream",
 	"docs/events.md javascript":      "TestProgramsOfTheStream",
 	"docs/events.md python":          "TestProgramsOfTheStream",

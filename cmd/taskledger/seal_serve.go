@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/taskledger/taskledger/internal/natsclient"
+	"github.com/taskledger/taskledger/ledger/seal"
+	"github.com/taskledger/taskledger/ledger/seal/sealer"
+)
+
+// addSealFlag adds --seal, the file with the key, the receivers and the witnesses of checkpoints.
+func addSealFlag(cmd *cobra.Command, file *string) {
+	cmd.Flags().StringVar(file, "seal", "",
+		"seal the events, and publish checkpoints as this `file` states: docs/audit.md (default: no seal)")
+	bind(cmd.Flags(), "seal", "TASKLEDGER_SEAL")
+}
+
+// readSealFile reads the file of --seal. It returns nil if file is "".
+func readSealFile(a *app, file string) (*sealer.File, error) {
+	if file == "" {
+		return nil, nil //nolint:nilnil // without a file nothing is sealed
+	}
+	text, err := a.readJSON(file)
+	if err != nil {
+		return nil, err
+	}
+	f, err := sealer.Parse(text)
+	return &f, err
+}
+
+// publishSeal publishes the newest checkpoint once.
+func publishSeal(ctx context.Context, a *app, pool *pgxpool.Pool, file sealer.File) error {
+	c := sealer.Config{DB: pool, File: file, Logger: a.log, Describe: a.explain}
+	if file.Subject != "" {
+		nc, err := a.connectNATS(false)
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		c.Publish = func(ctx context.Context, subject string, text []byte) error {
+			return natsclient.Publish(ctx, nc, subject, text)
+		}
+	}
+	return sealer.Publish(ctx, c)
+}
+
+// checkSealer returns an error if the login may not seal.
+func checkSealer(ctx context.Context, a *app, pool *pgxpool.Pool) error {
+	err := seal.CheckRole(ctx, pool)
+	if err == nil {
+		return nil
+	}
+	f := a.describe(err)
+	if f.isRefused {
+		f.isRefused = false // its cure would be the role of serve alone
+		f.hint = "serve --seal needs the roles relay and archiver: grant archiver to the login of serve"
+	}
+	return f
+}
