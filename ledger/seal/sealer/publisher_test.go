@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -34,6 +35,7 @@ func TestPublish(t *testing.T) {
 	if err := os.WriteFile(secretFile, []byte(secret), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	var mu sync.Mutex
 	var received []string
 	hook := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -41,6 +43,8 @@ func TestPublish(t *testing.T) {
 			answer.WriteHeader(http.StatusUnauthorized)
 			return
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		received = append(received, string(body))
 	}))
 	t.Cleanup(hook.Close)
@@ -83,6 +87,8 @@ func TestPublish(t *testing.T) {
 	if again, err := os.ReadFile(file.Path); err != nil || string(again) != string(text) {
 		t.Errorf("the file has grown to %s: %v", again, err)
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	if len(received) < 2 || !strings.Contains(received[0], `"type":"taskledger.checkpoint"`) ||
 		!strings.Contains(received[1], fmt.Sprintf(`"size":%d`, second.Size)) {
 		t.Errorf("the webhook got %s", received)
