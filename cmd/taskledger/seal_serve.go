@@ -21,7 +21,7 @@ func addSealFlag(cmd *cobra.Command, file *string) {
 // readSealFile reads the file of --seal. It returns nil if file is "".
 func readSealFile(a *app, file string) (*sealer.File, error) {
 	if file == "" {
-		return nil, nil //nolint:nilnil // without a file nothing is sealed
+		return nil, nil // nothing is sealed
 	}
 	text, err := a.readJSON(file)
 	if err != nil {
